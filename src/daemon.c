@@ -220,14 +220,14 @@ static int listen_all(struct daemon *d, struct err *err) {
 
 /* ---- life ---- */
 
-static void leave(struct daemon *d, const char *why) {
+static void daemon_leave(struct daemon *d, const char *why) {
     log_line(LOG_NOTE, "daemon", "leaving: %s", why);
     loop_stop(d->loop);
 }
 
 static void on_signal(void *arg, int signum) {
     (void)signum;
-    leave(arg, "told to");
+    daemon_leave(arg, "told to");
 }
 
 static void on_ready(void *arg) {
@@ -258,7 +258,7 @@ static void look_idle(void *arg) {
     if (service_machine_count(d->service) || api_busy(d->api) || operator_busy(d->runs))
         d->quiet_since_ms = now;
     else if (now - d->quiet_since_ms >= d->idle_ms)
-        leave(d, "nothing to do");
+        daemon_leave(d, "nothing to do");
 }
 
 static void raise_files(void) {
@@ -269,7 +269,7 @@ static void raise_files(void) {
     }
 }
 
-static int start(struct daemon *d, struct err *err) {
+static int daemon_start(struct daemon *d, struct err *err) {
     const struct store_options store = {
         .home = d->place.home,
         .journal = {.segment_bytes = d->conf.journal_segment_bytes, .on_head = head_signed},
@@ -296,7 +296,7 @@ static int start(struct daemon *d, struct err *err) {
     return d->has_failed ? (*err = d->failed, -1) : 0;
 }
 
-static void finish(struct daemon *d) {
+static void daemon_finish(struct daemon *d) {
     char path[PLACE_SIZE + 16];
     loop_timer_free(d->idle);
     api_free(d->api);
@@ -326,8 +326,8 @@ int main(int argc, char **argv) {
     if (r == 0)
         r = read_conf(&d, conf, &err);
     if (r == 0) {
-        r = start(&d, &err);
-        finish(&d);
+        r = daemon_start(&d, &err);
+        daemon_finish(&d);
     }
     if (r < 0) {
         launch_report(&d.ready, &err);

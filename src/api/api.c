@@ -56,8 +56,8 @@ void api_call_ended(struct call *c) {
         api_destroy(api);
 }
 
-static void refuse(struct http_exchange *x, int status, const struct err *err,
-                   const struct http_pair *more) {
+static void api_refuse(struct http_exchange *x, int status, const struct err *err,
+                       const struct http_pair *more) {
     struct buf text DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&text);
     struct http_pair fields[] = {
@@ -98,8 +98,8 @@ static void collect_failed(struct http_exchange *x) {
     call_forget(x->user);
 }
 
-static void take(struct api *api, struct http_exchange *x, const struct route *route,
-                 const struct caller *who, const char params[CALL_PARAMS][CALL_PARAM_SIZE]) {
+static void api_take(struct api *api, struct http_exchange *x, const struct route *route,
+                     const struct caller *who, const char params[CALL_PARAMS][CALL_PARAM_SIZE]) {
     struct call *c = calloc(1, sizeof(*c));
     struct err err;
     if (!c)
@@ -138,11 +138,11 @@ static void refuse_route(struct http_exchange *x, const char *allow) {
                    : "there is no such path (method %.*s)",
             (int)x->head->method.n, x->head->method.s);
     err_remedy(&err, "all of them are in /v1/openapi.json");
-    refuse(x, *allow ? 405 : 404, &err, *allow ? &field : NULL);
+    api_refuse(x, *allow ? 405 : 404, &err, *allow ? &field : NULL);
 }
 
 static void refuse_caller(struct http_exchange *x, const struct err *err) {
-    refuse(x, 401, err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
+    api_refuse(x, 401, err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
 }
 
 /* Another protocol than ours, with answers of its own. */
@@ -152,7 +152,7 @@ static void take_mcp(struct api *api, struct http_exchange *x) {
     if (authenticate(api, x, &who, &err) < 0)
         refuse_caller(x, &err);
     else if (allow(&who, SCOPE_RUN, &err) < 0)
-        refuse(x, 403, &err, NULL);
+        api_refuse(x, 403, &err, NULL);
     else
         mcp_face_take(api->mcp, x, &who);
 }
@@ -163,7 +163,7 @@ static void on_request(struct http_exchange *x, void *arg) {
     struct caller who = {0};
     struct err err;
     if (http_check_origin(x, &err) < 0) {
-        refuse(x, 403, &err, NULL);
+        api_refuse(x, 403, &err, NULL);
         return;
     }
     if (http_text_is(x->head->path, "/mcp")) {
@@ -184,10 +184,10 @@ static void on_request(struct http_exchange *x, void *arg) {
         return;
     }
     if (route->scope && allow(&who, route->scope, &err) < 0) {
-        refuse(x, 403, &err, NULL);
+        api_refuse(x, 403, &err, NULL);
         return;
     }
-    take(api, x, route, &who, params);
+    api_take(api, x, route, &who, params);
 }
 
 /* ---- life ---- */

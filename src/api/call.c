@@ -115,8 +115,8 @@ static void answer_more(struct call *c, int status, const char *type, const void
     call_free(c);
 }
 
-static void answer(struct call *c, int status, const char *type, const void *body, size_t n,
-                   const int *fds, size_t nfds) {
+static void call_answer(struct call *c, int status, const char *type, const void *body, size_t n,
+                        const int *fds, size_t nfds) {
     const struct http_pair fields[] = {{"Content-Type", type},
                                        {"Cache-Control", "no-store"},
                                        {"X-Content-Type-Options", "nosniff"},
@@ -130,7 +130,7 @@ static void answer(struct call *c, int status, const char *type, const void *bod
 }
 
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n) {
-    answer(c, status, type, body, n, NULL, 0);
+    call_answer(c, status, type, body, n, NULL, 0);
 }
 
 void call_told(void *arg, const char *json, const struct err *err) {
@@ -148,7 +148,7 @@ void call_json(struct call *c, int status, const struct jot *j, const struct buf
         call_error(c, &err);
         return;
     }
-    answer(c, status, "application/json", text->data, text->len, NULL, 0);
+    call_answer(c, status, "application/json", text->data, text->len, NULL, 0);
 }
 
 void call_view(struct call *c, int status, const struct schema *schema, const void *view) {
@@ -192,11 +192,11 @@ void call_error(struct call *c, const struct err *err) {
 }
 
 void call_done(struct call *c) {
-    answer(c, c->route->status, "application/json", "{}", 2, NULL, 0);
+    call_answer(c, c->route->status, "application/json", "{}", 2, NULL, 0);
 }
 
 void call_done_fds(struct call *c, const int *fds, size_t nfds) {
-    answer(c, c->route->status, "application/json", "{}", 2, fds, nfds);
+    call_answer(c, c->route->status, "application/json", "{}", 2, fds, nfds);
 }
 
 void call_forget(struct call *c) {
@@ -245,7 +245,7 @@ void call_body_resume(struct call *c) {
     http_resume(c->http);
 }
 
-static void gone(struct http_exchange *x) {
+static void call_gone(struct http_exchange *x) {
     struct call *c = x->user;
     if (c->on_gone)
         c->on_gone(c);
@@ -261,7 +261,7 @@ static void drain(struct http_exchange *x) {
 
 void call_listen(struct call *c) {
     c->http->user = c;
-    c->http->on_gone = gone;
+    c->http->on_gone = call_gone;
     c->http->on_drain = drain;
 }
 

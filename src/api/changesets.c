@@ -67,7 +67,7 @@ static void drained(struct call *c) {
     go_on(c->user);
 }
 
-static void gone(struct call *c) {
+static void changesets_gone(struct call *c) {
     sending_free(c->user);
     call_end(c);
 }
@@ -85,7 +85,7 @@ static void answer_archive(void *arg, const struct changeset_view *view, int fd,
     bool sized = c->route->handle == api_changeset_archive;
     *s = (struct sending){c, fd, sized ? view->bytes : UINT64_MAX};
     c->user = s;
-    c->on_gone = gone;
+    c->on_gone = changesets_gone;
     c->on_drain = drained;
     c->length = sized ? (int64_t)view->bytes : -1;
     call_begin(c, 200, c->route->type, NULL);

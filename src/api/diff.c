@@ -68,7 +68,7 @@ static void put_end(struct jot *j, const char *name, const struct diff_end *e) {
     jot_end(j, '}');
 }
 
-static void answer(void *arg, const struct diff_view *view, const struct err *err) {
+static void diff_answer(void *arg, const struct diff_view *view, const struct err *err) {
     struct call *c = arg;
     struct buf text DEFER(buf_done) = BUF(DIFF_BODY_MAX);
     struct jot j = JOT(&text);
@@ -104,5 +104,5 @@ void api_diff(struct call *c) {
     if (call_number(c, "context", 0, DIFF_CONTEXT_MAX, &r.context, &err) < 0)
         call_error(c, &err);
     else
-        service_diff(c->service, &c->who, c->params[0], &r, answer, c);
+        service_diff(c->service, &c->who, c->params[0], &r, diff_answer, c);
 }

@@ -113,7 +113,7 @@ void api_run(struct call *c) {
 
 /* ---- look ---- */
 
-static void add_row(void *arg, const void *view) {
+static void execs_add_row(void *arg, const void *view) {
     schema_write(&exec_schema, arg, NULL, view);
 }
 
@@ -126,7 +126,8 @@ void api_exec_list(struct call *c) {
     jot_object(&j, NULL);
     jot_array(&j, "execs");
     if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
-        service_exec_list(c->service, &c->who, c->params[0], &r, add_row, &j, next, &err) < 0) {
+        service_exec_list(c->service, &c->who, c->params[0], &r, execs_add_row, &j, next, &err) <
+            0) {
         call_error(c, &err);
         return;
     }
@@ -138,7 +139,7 @@ void api_exec_list(struct call *c) {
 }
 
 /* The command that the path names, referenced; NULL: answered already. */
-static struct exec *named(struct call *c) {
+static struct exec *execs_named(struct call *c) {
     struct err err;
     struct exec *x = service_exec_find(c->service, &c->who, c->params[0], c->params[1], &err);
     if (!x)
@@ -147,7 +148,7 @@ static struct exec *named(struct call *c) {
 }
 
 void api_exec_show(struct call *c) {
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     struct exec_view view;
     if (!x)
         return;
@@ -171,7 +172,7 @@ static int read_range(struct call *c, struct output_range *ret, struct err *err)
 void api_exec_output(struct call *c) {
     struct output_range range;
     struct err err;
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     if (!x)
         return;
     if (read_range(c, &range, &err) == 0 &&
@@ -186,7 +187,7 @@ void api_exec_output(struct call *c) {
 void api_exec_events(struct call *c) {
     struct output_from from = {.follow = !call_query(c, "follow") || call_flag(c, "follow")};
     struct err err;
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     if (!x)
         return;
     if (call_number(c, "stdout", 0, INT64_MAX, &from.offset[0], &err) == 0 &&
@@ -269,7 +270,7 @@ static void feed_gone(struct call *c) {
 }
 
 void api_exec_stdin(struct call *c) {
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     struct err err;
     if (!x)
         return;
@@ -318,7 +319,7 @@ int signal_number(const char *text, int *ret, struct err *err) {
     return 0;
 }
 
-static void settle(struct call *c, struct exec *x, int r, const struct err *err) {
+static void execs_settle(struct call *c, struct exec *x, int r, const struct err *err) {
     if (r < 0)
         call_error(c, err);
     else
@@ -328,7 +329,7 @@ static void settle(struct call *c, struct exec *x, int r, const struct err *err)
 
 void api_exec_signal(struct call *c) {
     const struct signal_request *r = c->request;
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     struct err err;
     int number = 0;
     if (!x)
@@ -336,18 +337,18 @@ void api_exec_signal(struct call *c) {
     int ok = signal_number(r->signal, &number, &err);
     if (ok == 0)
         ok = exec_signal(x, &c->who, number, r->main_only, &err);
-    settle(c, x, ok, &err);
+    execs_settle(c, x, ok, &err);
 }
 
 void api_exec_resize(struct call *c) {
     const struct pty_request *r = c->request;
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     struct err err;
     if (!x)
         return;
     uint16_t rows = r->rows.is ? (uint16_t)r->rows.value : 24;
     uint16_t cols = r->cols.is ? (uint16_t)r->cols.value : 80;
-    settle(c, x, exec_resize(x, &c->who, rows, cols, &err), &err);
+    execs_settle(c, x, exec_resize(x, &c->who, rows, cols, &err), &err);
 }
 
 static void killed(void *arg, const struct err *err) {
@@ -359,7 +360,7 @@ static void killed(void *arg, const struct err *err) {
 }
 
 void api_exec_kill(struct call *c) {
-    struct exec *x = named(c);
+    struct exec *x = execs_named(c);
     if (!x)
         return;
     exec_kill(x, &c->who, killed, c);

@@ -26,7 +26,7 @@ static void patch_free(struct patch *p) {
     free(p);
 }
 
-static void finish(struct patch *p, const struct err *err) {
+static void file_patch_finish(struct patch *p, const struct err *err) {
     struct call *c = p->call;
     struct buf text DEFER(buf_done) = BUF(128);
     struct jot j = JOT(&text);
@@ -44,7 +44,7 @@ static void finish(struct patch *p, const struct err *err) {
         call_json(c, 200, &j, &text);
 }
 
-static void push(struct patch *p);
+static void file_patch_push(struct patch *p);
 
 static void written(void *arg, const struct frame *frame, const struct err *err) {
     struct patch *p = arg;
@@ -56,23 +56,23 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
         err = &bad;
     }
     if (err || p->gone) {
-        finish(p, err);
+        file_patch_finish(p, err);
         return;
     }
     p->size = ok.value;
     p->next.offset += p->flying;
     buf_drop(&p->rest, p->flying);
-    push(p);
+    file_patch_push(p);
 }
 
 /* The first request is sent even without a byte: it shows that the file can be written. */
-static void push(struct patch *p) {
+static void file_patch_push(struct patch *p) {
     struct call *c = p->call;
     if (p->busy)
         return;
     if (!p->rest.len && p->asked) {
         if (p->ended)
-            finish(p, NULL);
+            file_patch_finish(p, NULL);
         else
             call_body_resume(c);
         return;
@@ -95,17 +95,17 @@ static void piece(struct call *c, const char *bytes, size_t n) {
         err_set(&err, ERR_LIMIT, "the machine does not take the body");
         p->gone = p->busy; /* then its answer ends it */
         if (!p->busy)
-            finish(p, &err);
+            file_patch_finish(p, &err);
         return;
     }
-    push(p);
+    file_patch_push(p);
 }
 
 static void vanished(struct call *c) {
     struct patch *p = c->user;
     p->gone = true;
     if (!p->busy)
-        finish(p, NULL);
+        file_patch_finish(p, NULL);
 }
 
 void file_patch(struct call *c, const struct msg_path *path, uint64_t offset) {

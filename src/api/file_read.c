@@ -28,7 +28,7 @@ struct download {
 
 static void read_came(void *arg, const struct frame *frame, const struct err *err);
 
-static void ask(struct download *d) {
+static void file_read_ask(struct download *d) {
     uint64_t left = d->end - d->next.offset;
     struct msg_read m = d->next;
     m.bytes = left < MSG_CHUNK_MAX ? (uint32_t)left : MSG_CHUNK_MAX;
@@ -46,7 +46,7 @@ static void ask_more(struct download *d) {
     d->asking = true;
     while (!d->failed && !d->full && d->flying < (d->begun ? READS_AHEAD : 1) &&
            d->next.offset < d->end)
-        ask(d);
+        file_read_ask(d);
     d->asking = false;
     if (d->flying || !(d->failed || (d->begun && d->next.offset >= d->end)))
         return;

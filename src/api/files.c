@@ -10,7 +10,7 @@
 #include "base/defer.h"
 #include "service/files.h"
 
-static struct msg_str text_of(const char *s) {
+static struct msg_str files_text_of(const char *s) {
     return (struct msg_str){.s = s, .n = (uint32_t)strlen(s)};
 }
 
@@ -25,7 +25,7 @@ int file_words(struct call *c, struct msg_path *ret) {
                 path);
     else if (file_user(call_query(c, "user"), &ret->uid, &err) == 0) {
         ret->gid = ret->uid;
-        ret->path = text_of(path);
+        ret->path = files_text_of(path);
         return 0;
     }
     call_error(c, &err);
@@ -181,7 +181,7 @@ void api_file_mkdir(struct call *c) {
     const struct mkdir_request *r = c->request;
     struct msg_path m = {.mode = r->mode.is ? (uint32_t)r->mode.value : 0755,
                          .flags = r->exact ? 0 : MSG_PARENTS,
-                         .path = text_of(r->path)};
+                         .path = files_text_of(r->path)};
     if (!acting_as(c, r->user, &m.uid))
         return;
     m.gid = m.uid;
@@ -190,8 +190,9 @@ void api_file_mkdir(struct call *c) {
 
 void api_file_move(struct call *c) {
     const struct move_request *r = c->request;
-    struct msg_move m = {
-        .flags = r->no_replace ? MSG_NOREPLACE : 0, .from = text_of(r->from), .to = text_of(r->to)};
+    struct msg_move m = {.flags = r->no_replace ? MSG_NOREPLACE : 0,
+                         .from = files_text_of(r->from),
+                         .to = files_text_of(r->to)};
     if (!acting_as(c, r->user, &m.uid))
         return;
     m.gid = m.uid;
@@ -200,7 +201,7 @@ void api_file_move(struct call *c) {
 
 void api_file_chmod(struct call *c) {
     const struct chmod_request *r = c->request;
-    struct msg_path m = {.path = text_of(r->path)};
+    struct msg_path m = {.path = files_text_of(r->path)};
     struct err err;
     if (file_mode(r->mode, "field", &m.mode, &err) < 0) {
         call_error(c, &err);
@@ -217,7 +218,7 @@ void api_file_chown(struct call *c) {
     struct msg_chown m = {
         .owner = r->owner.is ? (uint32_t)r->owner.value : MSG_ID_NONE,
         .group = r->group.is ? (uint32_t)r->group.value : MSG_ID_NONE,
-        .path = text_of(r->path),
+        .path = files_text_of(r->path),
     };
     if (!acting_as(c, r->user ? r->user : "root", &m.uid))
         return;
@@ -227,7 +228,7 @@ void api_file_chown(struct call *c) {
 
 void api_file_symlink(struct call *c) {
     const struct symlink_request *r = c->request;
-    struct msg_move m = {.from = text_of(r->target), .to = text_of(r->path)};
+    struct msg_move m = {.from = files_text_of(r->target), .to = files_text_of(r->path)};
     if (!acting_as(c, r->user, &m.uid))
         return;
     m.gid = m.uid;

@@ -17,7 +17,7 @@ static void answer_image(void *arg, const struct image_view *view, const struct 
 
 /* ---- names ---- */
 
-static void add_row(void *arg, const void *view) {
+static void images_add_row(void *arg, const void *view) {
     schema_write(&image_schema, arg, NULL, view);
 }
 
@@ -27,7 +27,8 @@ void api_image_list(struct call *c) {
     struct err err;
     jot_object(&j, NULL);
     jot_array(&j, "images");
-    if (service_image_list(c->service, &c->who, call_flag(c, "all"), add_row, &j, &err) < 0) {
+    if (service_image_list(c->service, &c->who, call_flag(c, "all"), images_add_row, &j, &err) <
+        0) {
         call_error(c, &err);
         return;
     }
@@ -106,7 +107,7 @@ static void carriage_gone(struct call *c) {
     call_abandon(c);
 }
 
-static void push(struct carriage *t) {
+static void images_push(struct carriage *t) {
     size_t n = image_feed(t->job, t->rest.data ? t->rest.data : "", t->rest.len, t->body_ended);
     buf_drop(&t->rest, n);
     if (t->body_ended)
@@ -120,7 +121,7 @@ static void push(struct carriage *t) {
 static void import_room(void *arg) {
     struct carriage *t = arg;
     if (t->rest.len || t->body_ended)
-        push(t);
+        images_push(t);
 }
 
 static void import_piece(struct call *c, const char *bytes, size_t n) {
@@ -134,7 +135,7 @@ static void import_piece(struct call *c, const char *bytes, size_t n) {
         call_error(c, &err);
         return;
     }
-    push(t);
+    images_push(t);
 }
 
 static void import_ended(void *arg, const struct image_view *view, const struct err *err) {

@@ -30,7 +30,7 @@ static void nothing(void *arg, const struct machine_view *view, const struct err
     (void)err; /* the service has written it down */
 }
 
-static void let_go(struct call *c) {
+static void machines_let_go(struct call *c) {
     struct held *h = c->user;
     if (h->id[0]) {
         service_destroy(c->service, &c->who, h->id, nothing, NULL);
@@ -54,7 +54,7 @@ static void answer_held(void *arg, const struct machine_view *view, const struct
     }
     snprintf(h->id, sizeof(h->id), "%s", view->id);
     if (h->gone) {
-        let_go(c);
+        machines_let_go(c);
         return;
     }
     schema_write(&machine_schema, &j, NULL, view);
@@ -70,7 +70,7 @@ void api_machine_create(struct call *c) {
         c->user = calloc(1, sizeof(struct held));
         if (!c->user)
             abort();
-        c->on_gone = let_go;
+        c->on_gone = machines_let_go;
         done = answer_held;
     }
     ((struct machine_request *)c->request)->ephemeral = c->on_gone;
@@ -84,7 +84,7 @@ struct list_answer {
     const struct schema *schema;
 };
 
-static void add_row(void *arg, const void *view) {
+static void machines_add_row(void *arg, const void *view) {
     struct list_answer *a = arg;
     schema_write(a->schema, &a->json, NULL, view);
 }
@@ -114,7 +114,7 @@ void api_machine_list(struct call *c) {
     jot_object(&a.json, NULL);
     jot_array(&a.json, "machines");
     if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
-        service_list(c->service, &c->who, &r, add_row, &a, next, &err) < 0) {
+        service_list(c->service, &c->who, &r, machines_add_row, &a, next, &err) < 0) {
         call_error(c, &err);
         return;
     }

@@ -274,7 +274,7 @@ static void call_tool(struct mcp_user *u, struct mcp_request *r) {
 
 /* ---- the backend ---- */
 
-static bool list(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j) {
+static bool mcp_list(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j) {
     switch (what) {
     case MCP_TOOLS:
         return tools_list(arg, from, max, j);
@@ -328,7 +328,7 @@ static const struct mcp_backend backend = {
     .title = "Carrel: a computer for every agent",
     .version = CARREL_VERSION,
     .instructions = instructions,
-    .list = list,
+    .list = mcp_list,
     .handle = handle,
     .cancel = cancel,
     .subscribe = subscribe,
@@ -466,21 +466,21 @@ static void session_closed(void *arg) {
 
 /* ---- requests ---- */
 
-static int take_word(struct http_text value, char *to, size_t size, struct err *err) {
+static int mcp_take_word(struct http_text value, char *to, size_t size, struct err *err) {
     size_t n;
     if (http_decode_query(value, to, size, &n) < 0 || strlen(to) != n)
         return err_set(err, ERR_INVALID, "a parameter of the query is malformed or too long");
     return 0;
 }
 
-static int read_words(struct http_text query, struct mcp_who *ret, struct err *err) {
+static int mcp_read_words(struct http_text query, struct mcp_who *ret, struct err *err) {
     struct http_text key, value;
     while (query.s && http_query_next(&query, &key, &value)) {
         int r;
         if (http_text_is(key, "machine"))
-            r = take_word(value, ret->machine, sizeof(ret->machine), err);
+            r = mcp_take_word(value, ret->machine, sizeof(ret->machine), err);
         else if (http_text_is(key, "key"))
-            r = take_word(value, ret->key, sizeof(ret->key), err);
+            r = mcp_take_word(value, ret->key, sizeof(ret->key), err);
         else
             r = err_set(err, ERR_INVALID, "parameter '%.*s' is not known here: machine and key are",
                         (int)(key.n < 40 ? key.n : 40), key.s);
@@ -497,7 +497,7 @@ void mcp_face_take(struct mcp_face *f, struct http_exchange *x, const struct cal
     struct err err;
     if (talk.n)
         hash_text("talk:", talk, who.talk);
-    if (read_words(x->head->query, &who, &err) < 0) {
+    if (mcp_read_words(x->head->query, &who, &err) < 0) {
         char *json DEFER_FREE = mcp_error_text(NULL, MCP_PARAMS, err.text, NULL);
         http_reply(x, 400, HTTP_FIELDS({"Content-Type", "application/json"}), json, strlen(json));
         return;

@@ -51,7 +51,7 @@ static int decode_path(struct http_text raw, char *to, size_t size) {
     }
 }
 
-static int split(const char *uri, char machine[128], struct resource *ret) {
+static int mcp_resources_split(const char *uri, char machine[128], struct resource *ret) {
     static const struct {
         const char *word;
         enum resource_kind kind;
@@ -82,7 +82,7 @@ static int split(const char *uri, char machine[128], struct resource *ret) {
 int resource_parse(struct mcp_user *u, const char *uri, struct resource *ret, struct err *err) {
     struct found found = {u, ret, false};
     char machine[128];
-    if (split(uri, machine, ret) == 0)
+    if (mcp_resources_split(uri, machine, ret) == 0)
         service_show(u->face->service, &u->who, machine, machine_shown, &found); /* at once */
     if (found.ok)
         return 0;
@@ -152,7 +152,7 @@ bool templates_list(size_t from, size_t max, struct jot *j) {
 
 /* ---- reading ---- */
 
-static void refuse(struct mcp_request *r, const struct err *err) {
+static void mcp_resources_refuse(struct mcp_request *r, const struct err *err) {
     struct buf data DEFER(buf_done) = BUF(2 * MCP_URI_MAX);
     struct jot j = JOT(&data);
     bool missing = err->code == ERR_NOT_FOUND || err->code == ERR_GONE;
@@ -213,7 +213,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
     if (toolbox_saw(f->user->box, f->resource.machine, &why) < 0)
         err = &why;
     if (err)
-        refuse(f->request, err);
+        mcp_resources_refuse(f->request, err);
     else
         give(f->request, "text/plain", f->bytes.data ? f->bytes.data : "", f->bytes.len, false);
     buf_done(&f->bytes);
@@ -245,7 +245,7 @@ static void read_log(struct mcp_user *u, struct mcp_request *r, const struct res
     struct exec *x =
         service_exec_find(u->face->service, &u->who, resource->machine, resource->path, &err);
     if (!x) {
-        refuse(r, &err);
+        mcp_resources_refuse(r, &err);
         return;
     }
     const struct outlog *log = exec_log(x);
@@ -261,7 +261,7 @@ static void read_log(struct mcp_user *u, struct mcp_request *r, const struct res
     if (lost)
         (void)!buf_addf(&text, "\n[... %" PRIu64 " bytes are not kept ...]\n", lost);
     if (toolbox_saw(u->box, resource->machine, &err) < 0)
-        refuse(r, &err);
+        mcp_resources_refuse(r, &err);
     else
         give(r, "text/plain", text.data ? text.data : "", text.len, true);
     exec_unref(x);
@@ -272,7 +272,7 @@ void resource_read(struct mcp_user *u, struct mcp_request *r) {
     struct err err;
     if (resource_parse(u, json_string_value(json_object_get(r->params, "uri")), &resource, &err) <
         0)
-        refuse(r, &err);
+        mcp_resources_refuse(r, &err);
     else if (resource.kind == RESOURCE_FILE)
         read_file(u, r, &resource);
     else if (resource.kind == RESOURCE_LOG)
@@ -336,8 +336,8 @@ static void look_at_file(struct mcp_user *u, const char *uri, const struct resou
     service_file(u->face->service, &u->who, l->resource.machine, MSG_STAT, &m, NULL, stat_came, l);
 }
 
-static void look_at(struct mcp_user *u, const char *uri, const struct resource *resource,
-                    bool first) {
+static void mcp_resources_look_at(struct mcp_user *u, const char *uri,
+                                  const struct resource *resource, bool first) {
     uint64_t now[3] = {u->transcript.len};
     if (resource->kind == RESOURCE_FILE) {
         look_at_file(u, uri, resource, first);
@@ -362,7 +362,7 @@ void resources_step(struct mcp_user *u, const char *machine) {
         next = w->next;
         if (resource_parse(u, w->uri, &resource, NULL) == 0 &&
             (resource.kind == RESOURCE_TRANSCRIPT || strcmp(resource.machine, machine) == 0))
-            look_at(u, w->uri, &resource, false);
+            mcp_resources_look_at(u, w->uri, &resource, false);
     }
 }
 
@@ -391,7 +391,7 @@ int resource_watch(struct mcp_user *u, const char *uri, bool on, struct err *err
     memcpy(w->uri, uri, n);
     w->next = u->watched;
     u->watched = w;
-    look_at(u, uri, &resource, true);
+    mcp_resources_look_at(u, uri, &resource, true);
     return 0;
 }
 

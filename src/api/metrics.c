@@ -68,13 +68,13 @@ void metrics_line(struct buf *out, const char *name, const char *label, const ch
 }
 
 /* The kind of machine behind a route; only what concerns one has a kind. */
-static const char *kind_of(const struct route *r) {
+static const char *metrics_kind_of(const struct route *r) {
     bool concerns = strncmp(r->path, "/v1/machines", 12) == 0 || strcmp(r->path, "/v1/run") == 0;
     return concerns ? ",kind=\"box\"" : "";
 }
 
 static void write_row(const struct row *row, const struct route *r, struct buf *out) {
-    const char *id = r->id, *kind = kind_of(r);
+    const char *id = r->id, *kind = metrics_kind_of(r);
     uint64_t sum = 0;
     for (size_t i = 0; i < BUCKETS; i++) {
         sum += row->buckets[i];

@@ -35,7 +35,7 @@ static void reader_free(struct reader *r) {
     free(r);
 }
 
-static void changed(void *arg) {
+static void output_changed(void *arg) {
     struct reader *r = arg;
     if (!call_is_full(r->call)) /* it reads on at its own pace */
         r->go_on(r);
@@ -61,7 +61,7 @@ static struct reader *reader_new(struct call *c, struct exec *x, bool live,
     r->call = c;
     r->exec = x;
     r->go_on = go_on;
-    r->follower = (struct exec_follower){.changed = changed, .arg = r, .wants_output = live};
+    r->follower = (struct exec_follower){.changed = output_changed, .arg = r, .wants_output = live};
     exec_follow(x, &r->follower);
     c->user = r;
     c->on_gone = vanished;
@@ -84,8 +84,8 @@ static size_t unfinished(const unsigned char *p, size_t n) {
     return 0;
 }
 
-static void put_bytes(struct jot *j, const char *text_name, const char *base64_name,
-                      const unsigned char *p, size_t n) {
+static void output_put_bytes(struct jot *j, const char *text_name, const char *base64_name,
+                             const unsigned char *p, size_t n) {
     if (utf8_valid(p, n) && !memchr(p, 0, n)) {
         jot_bytes(j, text_name, (const char *)p, n);
         return;
@@ -142,7 +142,7 @@ static bool send_piece(struct reader *r, const struct outlog_piece *piece) {
     jot_object(&j, NULL);
     jot_string(&j, "type", name);
     jot_u64(&j, "offset", piece->offset);
-    put_bytes(&j, "data", "data_base64", r->piece, piece->n);
+    output_put_bytes(&j, "data", "data_base64", r->piece, piece->n);
     jot_end(&j, '}');
     return send_event(r, name, &text);
 }
@@ -237,8 +237,8 @@ void output_events(struct call *c, struct exec *x, const struct output_from *fro
 /* ---- one result ---- */
 
 /* Appends [from, from + n) of a stream; what is not kept is counted. */
-static void gather(struct reader *r, const struct outlog *log, int stream, uint64_t from,
-                   uint64_t n, struct buf *out, uint64_t *left_out) {
+static void output_gather(struct reader *r, const struct outlog *log, int stream, uint64_t from,
+                          uint64_t n, struct buf *out, uint64_t *left_out) {
     while (n) {
         struct outlog_piece piece =
             outlog_read(log, stream, from, r->piece, n < PIECE ? (size_t)n : PIECE);
@@ -259,17 +259,17 @@ static void put_stream(struct reader *r, struct jot *j, const struct outlog *log
     uint64_t left_out = 0, all = log ? outlog_extent(log, stream).produced : 0;
     if (all <= r->max) {
         if (all)
-            gather(r, log, stream, 0, all, &text, &left_out);
+            output_gather(r, log, stream, 0, all, &text, &left_out);
     } else {
         uint64_t head = r->max / 2, tail = r->max - head;
         left_out = all - head - tail;
-        gather(r, log, stream, 0, head, &text, &left_out);
+        output_gather(r, log, stream, 0, head, &text, &left_out);
         if (!buf_addf(&text, "\n[... %" PRIu64 " bytes left out ...]\n", left_out))
             abort();
-        gather(r, log, stream, all - tail, tail, &text, &left_out);
+        output_gather(r, log, stream, all - tail, tail, &text, &left_out);
     }
-    put_bytes(j, stream_names[stream], base64_names[stream],
-              (const unsigned char *)(text.data ? text.data : ""), text.len);
+    output_put_bytes(j, stream_names[stream], base64_names[stream],
+                     (const unsigned char *)(text.data ? text.data : ""), text.len);
     left_out += exec_lost(r->exec, stream);
     if (left_out)
         jot_u64(j, left_names[stream], left_out);

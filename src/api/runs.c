@@ -46,7 +46,7 @@ void api_run_answer(struct call *c) {
                     r->answer, answer_run, c);
 }
 
-static void add_row(void *arg, const void *view) {
+static void runs_add_row(void *arg, const void *view) {
     schema_write(&run_schema, arg, NULL, view);
 }
 
@@ -58,7 +58,7 @@ void api_run_list(struct call *c) {
     jot_object(&j, NULL);
     jot_array(&j, "runs");
     if (call_number(c, "limit", 1, LIST_MAX, &limit, &err) < 0 ||
-        operator_list(api_operator(c->api), &c->who, limit, add_row, &j, &err) < 0) {
+        operator_list(api_operator(c->api), &c->who, limit, runs_add_row, &j, &err) < 0) {
         call_error(c, &err);
         return;
     }
@@ -126,7 +126,7 @@ static void go_on(struct reading *r) {
     call_end(c);
 }
 
-static void changed(void *arg) {
+static void runs_changed(void *arg) {
     go_on(arg);
 }
 
@@ -134,7 +134,7 @@ static void drained(struct call *c) {
     go_on(c->user);
 }
 
-static void gone(struct call *c) {
+static void runs_gone(struct call *c) {
     reading_free(c->user);
     call_end(c);
 }
@@ -163,10 +163,10 @@ static void read_run(struct call *c, bool events) {
     if (!r)
         abort();
     *r = (struct reading){
-        .call = c, .at = at, .events = events, .follower = {changed, r, NULL, NULL}};
+        .call = c, .at = at, .events = events, .follower = {runs_changed, r, NULL, NULL}};
     r->follow = call_query(c, "follow") ? call_flag(c, "follow") : events;
     c->user = r;
-    c->on_gone = gone;
+    c->on_gone = runs_gone;
     c->on_drain = drained;
     call_begin(c, 200, c->route->type, NULL);
     if (events)

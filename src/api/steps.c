@@ -41,7 +41,7 @@ struct list_answer {
     const struct schema *schema;
 };
 
-static void add_row(void *arg, const void *view) {
+static void steps_add_row(void *arg, const void *view) {
     struct list_answer *a = arg;
     schema_write(a->schema, &a->json, NULL, view);
 }
@@ -56,7 +56,8 @@ static void list_now(void *arg) {
     jot_object(&a.json, NULL);
     jot_array(&a.json, "steps");
     if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
-        service_step_list(c->service, &c->who, c->params[0], &r, add_row, &a, next, &err) < 0) {
+        service_step_list(c->service, &c->who, c->params[0], &r, steps_add_row, &a, next, &err) <
+            0) {
         call_error(c, &err);
     } else {
         jot_end(&a.json, ']');
@@ -76,7 +77,7 @@ void api_step_list(struct call *c) {
 
 static void add_fork(void *arg, const void *view) {
     struct call *c = arg;
-    add_row(c->user, view);
+    steps_add_row(c->user, view);
 }
 
 static void forked(void *arg, const struct err *err) {

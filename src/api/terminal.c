@@ -69,7 +69,7 @@ static void show_more(struct terminal *t) {
     }
 }
 
-static void show(struct terminal *t) {
+static void terminal_show(struct terminal *t) {
     if (!ws_is_full(t->ws))
         show_more(t);
     exec_consumed(t->exec);
@@ -91,10 +91,10 @@ static void type(struct terminal *t) {
         ws_resume(t->ws);
 }
 
-static void changed(void *arg) {
+static void terminal_changed(void *arg) {
     struct terminal *t = arg;
     type(t);
-    show(t);
+    terminal_show(t);
 }
 
 static void control(struct terminal *t, const char *data, size_t n) {
@@ -124,7 +124,7 @@ static void on_message(struct ws *ws, enum ws_opcode kind, const char *data, siz
 }
 
 static void on_drain(struct ws *ws) {
-    show(ws_user(ws));
+    terminal_show(ws_user(ws));
 }
 
 static void on_close(struct ws *ws, int code) {
@@ -152,11 +152,12 @@ static void attach(struct call *c, struct exec *x) {
     struct terminal *t = calloc(1, sizeof(*t));
     if (!t)
         abort();
-    *t = (struct terminal){.service = c->service,
-                           .who = c->who,
-                           .exec = x,
-                           .typed = BUF(TYPED_MAX + MESSAGE_MAX),
-                           .follower = {.changed = changed, .arg = t, .wants_output = true}};
+    *t = (struct terminal){
+        .service = c->service,
+        .who = c->who,
+        .exec = x,
+        .typed = BUF(TYPED_MAX + MESSAGE_MAX),
+        .follower = {.changed = terminal_changed, .arg = t, .wants_output = true}};
     if (call_number(c, "offset", 0, INT64_MAX, &t->offset, &err) < 0) {
         exec_unref(x);
         free(t);
@@ -172,7 +173,7 @@ static void attach(struct call *c, struct exec *x) {
         return;
     }
     exec_follow(x, &t->follower);
-    show(t);
+    terminal_show(t);
 }
 
 /* Lives until its command was sent, which may wait for a step of the machine. */
@@ -191,7 +192,7 @@ static void started(void *arg, struct exec *x, const struct err *err) {
 }
 
 /* A shell, unless the query names a command. */
-static void start(struct call *c) {
+static void terminal_start(struct call *c) {
     static const char *const shell[] = {
         "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
     const char *command = call_query(c, "command"), *term = call_query(c, "term");
@@ -228,7 +229,7 @@ void api_terminal(struct call *c) {
         return;
     }
     if (!id) {
-        start(c);
+        terminal_start(c);
         return;
     }
     x = service_exec_find(c->service, &c->who, c->params[0], id, &err);

@@ -77,7 +77,7 @@ static void upload_fail(struct transfer *t, const struct err *err) {
     call_error(c, err);
 }
 
-static void push(struct transfer *t) {
+static void transfer_push(struct transfer *t) {
     struct err err;
     int got; /* 0: all that came is in t->rest, or fed */
     do {
@@ -100,7 +100,7 @@ static void push(struct transfer *t) {
 static void upload_room(void *arg) {
     struct transfer *t = arg;
     if (t->rest.len || t->body_ended)
-        push(t);
+        transfer_push(t);
 }
 
 static void upload_piece(struct call *c, const char *bytes, size_t n) {
@@ -112,7 +112,7 @@ static void upload_piece(struct call *c, const char *bytes, size_t n) {
         upload_fail(t, &err);
         return;
     }
-    push(t);
+    transfer_push(t);
 }
 
 /* answer: "HASH SIZE", or nothing; said: what an archive had and the machine did not take. */

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 
-static void put(struct jot *j, const char *bytes, size_t len) {
+static void jot_put(struct jot *j, const char *bytes, size_t len) {
     if (!j->failed && !buf_add(j->out, bytes, len))
         j->failed = true;
 }
@@ -41,11 +41,11 @@ static void put_control(struct jot *j, unsigned char c) {
     char escape[8];
     for (size_t i = 0; i < sizeof(letters) / sizeof(*letters); i++)
         if (c == letters[i][0]) {
-            put(j, (char[]){'\\', letters[i][1]}, 2);
+            jot_put(j, (char[]){'\\', letters[i][1]}, 2);
             return;
         }
     snprintf(escape, sizeof(escape), "\\u%04x", c);
-    put(j, escape, 6);
+    jot_put(j, escape, 6);
 }
 
 /* Bytes that stand for themselves, and are most of all texts: they are copied together. */
@@ -58,44 +58,44 @@ static size_t plain_len(const unsigned char *s, size_t len) {
 
 static void quoted(struct jot *j, const char *text, size_t len) {
     const unsigned char *s = (const unsigned char *)text;
-    put(j, "\"", 1);
+    jot_put(j, "\"", 1);
     for (size_t i = 0; i < len;) {
         size_t plain = plain_len(s + i, len - i);
         if (plain > 0) {
-            put(j, text + i, plain);
+            jot_put(j, text + i, plain);
             i += plain;
             continue;
         }
         size_t n = utf8_len(s + i, len - i);
         if (n == 0) {
-            put(j, "\\ufffd", 6);
+            jot_put(j, "\\ufffd", 6);
             i++;
         } else if (n == 1 && (s[i] == '"' || s[i] == '\\')) {
-            put(j, (char[]){'\\', (char)s[i]}, 2);
+            jot_put(j, (char[]){'\\', (char)s[i]}, 2);
             i++;
         } else if (n == 1 && (s[i] < ' ' || s[i] == 127)) {
             put_control(j, s[i++]);
         } else {
-            put(j, text + i, n);
+            jot_put(j, text + i, n);
             i += n;
         }
     }
-    put(j, "\"", 1);
+    jot_put(j, "\"", 1);
 }
 
 static void lead(struct jot *j, const char *name) {
     if (j->comma)
-        put(j, ",", 1);
+        jot_put(j, ",", 1);
     if (name) {
         quoted(j, name, strlen(name));
-        put(j, ":", 1);
+        jot_put(j, ":", 1);
     }
     j->comma = true;
 }
 
 static void open_bracket(struct jot *j, const char *name, const char *bracket) {
     lead(j, name);
-    put(j, bracket, 1);
+    jot_put(j, bracket, 1);
     j->comma = false;
 }
 
@@ -108,7 +108,7 @@ void jot_array(struct jot *j, const char *name) {
 }
 
 void jot_end(struct jot *j, char bracket) {
-    put(j, &bracket, 1);
+    jot_put(j, &bracket, 1);
     j->comma = true;
 }
 
@@ -125,7 +125,7 @@ void jot_u64(struct jot *j, const char *name, uint64_t value) {
     char text[24];
     int n = snprintf(text, sizeof(text), "%" PRIu64, value);
     lead(j, name);
-    put(j, text, (size_t)n);
+    jot_put(j, text, (size_t)n);
 }
 
 void jot_i64(struct jot *j, const char *name, int64_t value) {
@@ -134,20 +134,20 @@ void jot_i64(struct jot *j, const char *name, int64_t value) {
     char text[24];
     int n = snprintf(text, sizeof(text), "%" PRId64, value);
     lead(j, name);
-    put(j, text, (size_t)n);
+    jot_put(j, text, (size_t)n);
 }
 
 void jot_bool(struct jot *j, const char *name, bool value) {
     lead(j, name);
-    put(j, value ? "true" : "false", value ? 4 : 5);
+    jot_put(j, value ? "true" : "false", value ? 4 : 5);
 }
 
 void jot_null(struct jot *j, const char *name) {
     lead(j, name);
-    put(j, "null", 4);
+    jot_put(j, "null", 4);
 }
 
 void jot_raw(struct jot *j, const char *name, const char *json) {
     lead(j, name);
-    put(j, json, strlen(json));
+    jot_put(j, json, strlen(json));
 }

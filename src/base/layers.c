@@ -7,7 +7,7 @@
 enum { ID_LEN = ID_SIZE - 1 };
 
 /* Digits without a leading zero; 0 when it is no number of a layer. */
-static uint32_t number_of(const char *text, size_t len) {
+static uint32_t layers_number_of(const char *text, size_t len) {
     uint64_t n = 0;
     if (len == 0 || len > 9 || text[0] == '0')
         return 0;
@@ -25,7 +25,7 @@ static int parse_one(const char *text, size_t len, struct layer *ret) {
         return -1;
     memcpy(ret->machine, text, ID_LEN);
     ret->machine[ID_LEN] = '\0';
-    ret->number = number_of(text + ID_LEN + 1, len - ID_LEN - 1);
+    ret->number = layers_number_of(text + ID_LEN + 1, len - ID_LEN - 1);
     return ret->number ? 0 : -1;
 }
 

@@ -16,7 +16,7 @@ void map_done(struct map *m) {
 }
 
 /* The slot of key, or the empty one where its search ends. */
-static struct map_slot *find(const struct map *m, const char *key) {
+static struct map_slot *map_find(const struct map *m, const char *key) {
     size_t at = hash(key) & (m->size - 1);
     while (m->slots[at].key && !(m->slots[at].value && strcmp(m->slots[at].key, key) == 0))
         at = (at + 1) & (m->size - 1);
@@ -24,7 +24,7 @@ static struct map_slot *find(const struct map *m, const char *key) {
 }
 
 void *map_get(const struct map *m, const char *key) {
-    return m->size ? find(m, key)->value : NULL;
+    return m->size ? map_find(m, key)->value : NULL;
 }
 
 static void grow(struct map *m) {
@@ -43,7 +43,7 @@ static void grow(struct map *m) {
 void map_put(struct map *m, const char *key, void *value) {
     if (m->used * 4 >= m->size * 3)
         grow(m);
-    struct map_slot *slot = find(m, key);
+    struct map_slot *slot = map_find(m, key);
     if (!slot->key) {
         m->used++;
         m->count++;
@@ -52,7 +52,7 @@ void map_put(struct map *m, const char *key, void *value) {
 }
 
 void *map_take(struct map *m, const char *key) {
-    struct map_slot *slot = m->size ? find(m, key) : NULL;
+    struct map_slot *slot = m->size ? map_find(m, key) : NULL;
     if (!slot || !slot->key)
         return NULL;
     void *value = slot->value;

@@ -90,7 +90,7 @@ int outlog_open(struct outlog *ret, void *map, int fd, uint64_t bytes) {
 
 /* Numbers that the other side reads or writes at the same time. */
 
-static uint64_t load(const struct outlog *l, uint64_t at) {
+static uint64_t outlog_load(const struct outlog *l, uint64_t at) {
     uint64_t v = 0;
     if (l->map)
         return __atomic_load_n((uint64_t *)(void *)(l->map + at), __ATOMIC_ACQUIRE);
@@ -105,10 +105,10 @@ static void store(struct outlog_writer *w, uint64_t at, uint64_t v) {
 
 int outlog_write(struct outlog_writer *ret, void *map, uint64_t bytes) {
     struct outlog_writer w = {0};
-    if (outlog_open(&w.log, map, -1, bytes) < 0 || load(&w.log, FIELD(turns)) != 0)
+    if (outlog_open(&w.log, map, -1, bytes) < 0 || outlog_load(&w.log, FIELD(turns)) != 0)
         return -1;
     for (int i = 0; i < 2; i++)
-        if (load(&w.log, AT_PRODUCED(i)) != 0 || load(&w.log, AT_ENDED(i)) != 0)
+        if (outlog_load(&w.log, AT_PRODUCED(i)) != 0 || outlog_load(&w.log, AT_ENDED(i)) != 0)
             return -1;
     *ret = w;
     return 0;
@@ -183,9 +183,9 @@ void outlog_end(struct outlog_writer *w, int stream) {
 
 /* `ended` is looked at first: what is produced then is all there will be. */
 struct outlog_extent outlog_extent(const struct outlog *l, int stream) {
-    bool ended = load(l, AT_ENDED(stream)) != 0;
-    uint64_t produced = least(load(l, AT_PRODUCED(stream)), INT64_MAX);
-    uint64_t lost = least(load(l, AT_LOST(stream)), produced);
+    bool ended = outlog_load(l, AT_ENDED(stream)) != 0;
+    uint64_t produced = least(outlog_load(l, AT_PRODUCED(stream)), INT64_MAX);
+    uint64_t lost = least(outlog_load(l, AT_LOST(stream)), produced);
     return (struct outlog_extent){.produced = produced, .lost = lost, .ended = ended};
 }
 
@@ -196,15 +196,15 @@ struct outlog_page outlog_page_of(const struct outlog *l) {
         page.stream[i].ended = e.ended;
         page.stream[i].produced = e.produced;
         page.stream[i].lost = e.lost;
-        page.stream[i].claimed = most(e.produced, least(load(l, AT_CLAIMED(i)), INT64_MAX));
+        page.stream[i].claimed = most(e.produced, least(outlog_load(l, AT_CLAIMED(i)), INT64_MAX));
     }
-    page.turns = least(load(l, FIELD(turns)), INT64_MAX);
+    page.turns = least(outlog_load(l, FIELD(turns)), INT64_MAX);
     return page;
 }
 
 /* The first byte of the tail that no claim so far can have overwritten. */
 static uint64_t oldest(const struct outlog *l, int stream, uint64_t produced) {
-    uint64_t claimed = most(load(l, AT_CLAIMED(stream)), produced);
+    uint64_t claimed = most(outlog_load(l, AT_CLAIMED(stream)), produced);
     uint64_t tail = l->caps.tail[stream];
     uint64_t first = most(l->caps.head[stream], claimed > tail ? claimed - tail : 0);
     return least(first, produced);
@@ -219,8 +219,8 @@ static void drop_front(struct outlog_piece *p, uint64_t n, uint8_t *to) {
     memmove(to, to + n, p->n);
 }
 
-static struct outlog_piece read_head(const struct outlog *l, int stream, uint64_t offset, void *to,
-                                     uint64_t n) {
+static struct outlog_piece outlog_read_head(const struct outlog *l, int stream, uint64_t offset,
+                                            void *to, uint64_t n) {
     n = least(n, l->caps.head[stream] - offset);
     struct outlog_piece p = {.stream = stream, .offset = offset, .n = (size_t)n};
     if (!fetch(l, outlog_position(&l->caps, stream, offset), to, p.n))
@@ -250,7 +250,7 @@ static struct outlog_piece read_until(const struct outlog *l, int stream, uint64
     if (offset >= end || max == 0)
         return (struct outlog_piece){.stream = stream, .offset = offset};
     if (offset < l->caps.head[stream])
-        return read_head(l, stream, offset, to, least(max, end - offset));
+        return outlog_read_head(l, stream, offset, to, least(max, end - offset));
     return read_tail(l, stream, offset, to, max, end);
 }
 
@@ -264,12 +264,12 @@ struct outlog_piece outlog_read(const struct outlog *l, int stream, uint64_t off
  * Turns the log no longer knows are taken as one, stdout first.
  */
 static int turn_of(const struct outlog *l, struct outlog_cursor *c, uint64_t *ret_end) {
-    uint64_t turns = load(l, FIELD(turns));
+    uint64_t turns = outlog_load(l, FIELD(turns));
     if (turns > OUTLOG_TURNS && c->turn < turns - OUTLOG_TURNS)
         c->turn = turns - OUTLOG_TURNS;
     for (uint64_t i = 0; c->turn < turns && i < OUTLOG_TURNS; c->turn++, i++) {
         int stream = (int)(c->turn & 1);
-        *ret_end = least(load(l, AT_TURN(c->turn)), outlog_extent(l, stream).produced);
+        *ret_end = least(outlog_load(l, AT_TURN(c->turn)), outlog_extent(l, stream).produced);
         if (*ret_end > c->at[stream])
             return stream;
     }

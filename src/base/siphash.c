@@ -38,7 +38,7 @@ static void mix(uint64_t v[4], unsigned rounds) {
     }
 }
 
-static void take_word(uint64_t v[4], uint64_t word) {
+static void siphash_take_word(uint64_t v[4], uint64_t word) {
     v[3] ^= word;
     mix(v, 2);
     v[0] ^= word;
@@ -51,11 +51,11 @@ uint64_t siphash(const struct siphash_key *key, const void *data, size_t size) {
     uint64_t word;
     for (; p < end; p += sizeof(word)) {
         memcpy(&word, p, sizeof(word));
-        take_word(v, le64toh(word));
+        siphash_take_word(v, le64toh(word));
     }
     word = 0;
     memcpy(&word, p, size & 7);
-    take_word(v, le64toh(word) | (uint64_t)size << 56);
+    siphash_take_word(v, le64toh(word) | (uint64_t)size << 56);
     v[2] ^= 0xff;
     mix(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];

@@ -29,7 +29,7 @@ static void put_octal(uint8_t *block, struct field f, uint64_t v) {
     }
 }
 
-static void put_text(uint8_t *block, struct field f, const char *s, size_t n) {
+static void tar_put_text(uint8_t *block, struct field f, const char *s, size_t n) {
     memcpy(block + f.at, s, n < f.width ? n : f.width);
 }
 
@@ -52,15 +52,15 @@ static void put_header(uint8_t *block, char type, const char *path, const struct
     size_t n = strlen(path);
     size_t cut = n > f_name.width ? split_at(path, n) : 0;
     memset(block, 0, TAR_BLOCK);
-    put_text(block, f_prefix, path, cut);
-    put_text(block, f_name, path + (cut ? cut + 1 : 0), n - (cut ? cut + 1 : 0));
+    tar_put_text(block, f_prefix, path, cut);
+    tar_put_text(block, f_name, path + (cut ? cut + 1 : 0), n - (cut ? cut + 1 : 0));
     put_octal(block, f_mode, e->mode & 07777);
     put_octal(block, f_uid, e->uid & OCTAL_MAX(8));
     put_octal(block, f_gid, e->gid & OCTAL_MAX(8));
     put_octal(block, f_size, e->size <= OCTAL_MAX(12) ? e->size : 0);
     put_octal(block, f_mtime, e->mtime > 0 ? (uint64_t)e->mtime & OCTAL_MAX(12) : 0);
     block[f_type.at] = (uint8_t)type;
-    put_text(block, f_link, e->target, strlen(e->target));
+    tar_put_text(block, f_link, e->target, strlen(e->target));
     memcpy(block + f_magic.at,
            "ustar\0"
            "00",
@@ -69,7 +69,7 @@ static void put_header(uint8_t *block, char type, const char *path, const struct
     block[f_sum.at + 7] = ' ';
 }
 
-static uint8_t *put_number(uint8_t *to, uint64_t v) {
+static uint8_t *tar_put_number(uint8_t *to, uint64_t v) {
     uint8_t digits[20];
     size_t n = 0;
     do {
@@ -93,7 +93,7 @@ static uint8_t *put_record(uint8_t *to, const char *key, const void *value, size
     size_t rest = strlen(key) + n + 3;
     size_t len = rest + digits_of(rest);
     len = rest + digits_of(len);
-    to = put_number(to, len);
+    to = tar_put_number(to, len);
     *to++ = ' ';
     memcpy(to, key, strlen(key));
     to += strlen(key);
@@ -112,7 +112,7 @@ static uint8_t *put_records(uint8_t *to, const struct tar_entry *e) {
         to = put_record(to, "linkpath", e->target, target);
     if (e->size > OCTAL_MAX(12)) {
         uint8_t digits[20];
-        to = put_record(to, "size", digits, (size_t)(put_number(digits, e->size) - digits));
+        to = put_record(to, "size", digits, (size_t)(tar_put_number(digits, e->size) - digits));
     }
     return to;
 }
@@ -180,7 +180,7 @@ static bool get_decimal(const uint8_t **at, const uint8_t *end, uint64_t *ret) {
     return *at > from;
 }
 
-static bool take_name(char to[TAR_NAME_MAX + 1], bool *ret_has, const uint8_t *s, size_t n) {
+static bool tar_take_name(char to[TAR_NAME_MAX + 1], bool *ret_has, const uint8_t *s, size_t n) {
     if (n > TAR_NAME_MAX || memchr(s, '\0', n))
         return false;
     memcpy(to, s, n);
@@ -197,9 +197,9 @@ static bool take_record(struct tar_reader *r, const uint8_t *key, size_t n, cons
                         const uint8_t *end) {
     uint64_t v;
     if (key_is(key, n, "path"))
-        return take_name(r->path, &r->has_path, value, (size_t)(end - value));
+        return tar_take_name(r->path, &r->has_path, value, (size_t)(end - value));
     if (key_is(key, n, "linkpath"))
-        return take_name(r->target, &r->has_target, value, (size_t)(end - value));
+        return tar_take_name(r->target, &r->has_target, value, (size_t)(end - value));
     if (key_is(key, n, "size")) {
         r->has_size = get_decimal(&value, end, &r->size);
         return r->has_size && value == end;
@@ -237,9 +237,9 @@ static bool take_meta(struct tar_reader *r) {
     case 'x':
         return take_records(r);
     case 'L':
-        return take_name(r->path, &r->has_path, r->meta, n);
+        return tar_take_name(r->path, &r->has_path, r->meta, n);
     case 'K':
-        return take_name(r->target, &r->has_target, r->meta, n);
+        return tar_take_name(r->target, &r->has_target, r->meta, n);
     default:
         return true; /* global ones hold nothing we keep */
     }
@@ -264,7 +264,7 @@ static void copy_name(char *to, const uint8_t *block, struct field prefix, struc
 }
 
 /* An old archive marks a directory only by the slash at its name's end. */
-static enum tar_kind kind_of(char type, const char *path) {
+static enum tar_kind tar_kind_of(char type, const char *path) {
     size_t n = strlen(path);
     switch (type) {
     case '0':
@@ -303,7 +303,7 @@ static enum tar_step get_entry(struct tar_reader *r, const uint8_t *block, uint6
     if (!get_number(block, f_mtime, &mtime) || mtime > INT64_MAX)
         mtime = 0;
     get_names(r, block, ret);
-    ret->kind = r->is_sparse ? TAR_OTHER : kind_of((char)block[f_type.at], ret->path);
+    ret->kind = r->is_sparse ? TAR_OTHER : tar_kind_of((char)block[f_type.at], ret->path);
     ret->mode = (uint32_t)(mode & 07777);
     ret->uid = (uint32_t)uid;
     ret->gid = (uint32_t)gid;

@@ -38,7 +38,7 @@ static size_t line_len(const char *s, size_t left) {
     return end ? (size_t)(end - s) + 1 : left;
 }
 
-static bool split(const char *s, size_t len, struct text *ret) {
+static bool textdiff_split(const char *s, size_t len, struct text *ret) {
     size_t count = 0;
     for (size_t at = 0; at < len; count++)
         at += line_len(s + at, len - at);
@@ -266,7 +266,7 @@ static bool put_hunks(struct buf *out, const struct text *a, const struct text *
     return true;
 }
 
-static void count(const struct text *a, const struct text *b, struct textdiff_count *ret) {
+static void textdiff_count(const struct text *a, const struct text *b, struct textdiff_count *ret) {
     *ret = (struct textdiff_count){0};
     for (int32_t i = 0; i < a->count; i++)
         ret->removed += a->changed[i];
@@ -279,12 +279,13 @@ bool textdiff(struct buf *out, const char *a_text, size_t a_len, const char *b_t
     struct text a DEFER(text_done) = {0}, b DEFER(text_done) = {0};
     struct search *s DEFER_FREE = calloc(1, sizeof(*s));
     size_t len = out->len;
-    if (!s || !split(a_text, a_len, &a) || !split(b_text, b_len, &b) || !number_both(&a, &b))
+    if (!s || !textdiff_split(a_text, a_len, &a) || !textdiff_split(b_text, b_len, &b) ||
+        !number_both(&a, &b))
         return false;
     s->a = &a;
     s->b = &b;
     compare(s, (struct span){0, a.count, 0, b.count});
-    count(&a, &b, ret);
+    textdiff_count(&a, &b, ret);
     if (put_hunks(out, &a, &b, context > 1000 ? 1000 : (int32_t)context))
         return true;
     out->len = len;
@@ -309,7 +310,7 @@ static bool take_text(struct reader *r, const char *text) {
     return true;
 }
 
-static bool take_number(struct reader *r, uint64_t *ret) {
+static bool textdiff_take_number(struct reader *r, uint64_t *ret) {
     size_t n = 0;
     for (*ret = 0; n < r->left && n < 10 && r->s[n] >= '0' && r->s[n] <= '9'; n++)
         *ret = *ret * 10 + (uint64_t)(r->s[n] - '0');
@@ -330,9 +331,10 @@ struct hunk_head {
 };
 
 static bool take_head(struct reader *r, struct hunk_head *h) {
-    return take_text(r, "@@ -") && take_number(r, &h->old_at) && take_text(r, ",") &&
-           take_number(r, &h->olds) && take_text(r, " +") && take_number(r, &h->new_at) &&
-           take_text(r, ",") && take_number(r, &h->news) && take_text(r, " @@\n");
+    return take_text(r, "@@ -") && textdiff_take_number(r, &h->old_at) && take_text(r, ",") &&
+           textdiff_take_number(r, &h->olds) && take_text(r, " +") &&
+           textdiff_take_number(r, &h->new_at) && take_text(r, ",") &&
+           textdiff_take_number(r, &h->news) && take_text(r, " @@\n");
 }
 
 /* A line of a hunk, without its sign; its '\n' goes too if the text has none there. */

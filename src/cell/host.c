@@ -134,7 +134,7 @@ static const struct host_func {
     {"random", {.params = TYPES(WASM_I32, WASM_I32), .n_params = 2}, 500, 1, do_random},
 };
 
-static const struct host_func *find(const char *name, size_t len) {
+static const struct host_func *host_find(const char *name, size_t len) {
     for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++)
         if (strlen(functions[i].name) == len && memcmp(functions[i].name, name, len) == 0)
             return &functions[i];
@@ -142,7 +142,7 @@ static const struct host_func *find(const char *name, size_t len) {
 }
 
 bool host_known(const char *name, size_t len) {
-    return find(name, len) != NULL;
+    return host_find(name, len) != NULL;
 }
 
 static bool same_types(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b) {
@@ -150,7 +150,7 @@ static bool same_types(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint3
 }
 
 bool host_is(const struct wasm_host_info *h) {
-    const struct host_func *f = find(h->name, strlen(h->name));
+    const struct host_func *f = host_find(h->name, strlen(h->name));
     return f && strcmp(h->module, "carrel") == 0 && h->cost == f->cost &&
            h->size_param == f->sized &&
            same_types(h->type.params, h->type.n_params, f->type.params, f->type.n_params) &&
@@ -158,7 +158,7 @@ bool host_is(const struct wasm_host_info *h) {
 }
 
 int host_define(struct session *s, const char *name, struct err *err) {
-    const struct host_func *f = find(name, strlen(name));
+    const struct host_func *f = host_find(name, strlen(name));
     if (!f)
         return err_set(err, ERR_NOT_FOUND, "there is no host function carrel.%s", name);
     return wasm_host_func_sized(s->store, "carrel", f->name, &f->type, f->cost, f->sized, err);
@@ -201,7 +201,7 @@ static int use_recorded(struct session *s, struct pending *p, struct err *err) {
 
 /* --- answering --- */
 
-static int finish(struct session *s, struct pending *p, struct err *err) {
+static int host_finish(struct session *s, struct pending *p, struct err *err) {
     if (s->replay && use_recorded(s, p, err) < 0)
         return -1;
     p->call.given = (struct slice){.data = (const uint8_t *)p->given.data, .len = p->given.len};
@@ -221,7 +221,7 @@ int host_answer(struct session *s, const struct wasm_event *ev, const char **ret
     struct pending p = {.call = {.sequence = ev->sequence}, .given = BUF(MAX_TRANSFER)};
     char name[32];
     snprintf(name, sizeof(name), "%s", ev->name);
-    const struct host_func *f = find(name, strlen(name));
+    const struct host_func *f = host_find(name, strlen(name));
     if (!f || ev->n_values != f->type.n_params)
         return err_set(err, ERR_DENIED, "the program called %s.%s, which is not a host function",
                        ev->module, ev->name);
@@ -230,7 +230,7 @@ int host_answer(struct session *s, const struct wasm_event *ev, const char **ret
     if (ev->n_values)
         memcpy(p.call.args.list, ev->values, ev->n_values * sizeof(*ev->values));
     f->run(s, &p);
-    int r = p.trap ? 0 : finish(s, &p, err);
+    int r = p.trap ? 0 : host_finish(s, &p, err);
     if (r == 0 && p.trap)
         r = wasm_answer_trap(s->store, p.trap, err);
     *ret_trap = p.trap;

@@ -102,7 +102,7 @@ void link_log(struct link *l, const void *bytes, size_t len) {
     send_pieces(l, FRAME_LOG, bytes, len);
 }
 
-static void ask(struct link *l, enum frame_kind kind, uint32_t size, void *answer) {
+static void jail_ask(struct link *l, enum frame_kind kind, uint32_t size, void *answer) {
     send_frame(l, kind, &size, sizeof(size));
     if (read_all(l->fd, answer, size) < 0)
         _exit(1);
@@ -110,12 +110,12 @@ static void ask(struct link *l, enum frame_kind kind, uint32_t size, void *answe
 
 uint64_t link_clock_ns(struct link *l) {
     uint64_t now;
-    ask(l, FRAME_CLOCK, sizeof(now), &now);
+    jail_ask(l, FRAME_CLOCK, sizeof(now), &now);
     return now;
 }
 
 void link_random(struct link *l, void *bytes, size_t len) {
-    ask(l, FRAME_RANDOM, (uint32_t)len, bytes);
+    jail_ask(l, FRAME_RANDOM, (uint32_t)len, bytes);
 }
 
 /* --- the filter --- */
@@ -202,7 +202,7 @@ static int enter_limits(const struct jail *j) {
 }
 
 /* Leave nothing open but the link, and nothing allowed but computing. */
-static int enter(const struct jail *j, int fd) {
+static int enter_jail(const struct jail *j, int fd) {
     if (enter_limits(j) < 0)
         return -1;
     if (dup2(fd, LINK_FD) < 0)
@@ -228,7 +228,7 @@ enum { CANNOT_CONFINE = 111 };
 static void run_child(const struct jail *j, int fd, int (*body)(struct link *, const void *),
                       const void *arg) {
     struct link l = {.fd = LINK_FD};
-    if (enter(j, fd) < 0)
+    if (enter_jail(j, fd) < 0)
         _exit(CANNOT_CONFINE);
     int code = body(&l, arg);
     send_frame(&l, FRAME_EXIT, &code, sizeof(code));

@@ -37,7 +37,7 @@ static int exit_code(enum err_code code) {
 }
 
 /* An error of this process, in the shape of every face of the product. */
-static int fail(const struct cell_options *o, int code, const struct err *err) {
+static int main_fail(const struct cell_options *o, int code, const struct err *err) {
     struct buf b DEFER(buf_done) = BUF(1 << 16);
     if (!o->json) {
         fprintf(stderr, "carrel: %s\n", err->text);
@@ -130,9 +130,9 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
     struct buf file DEFER(buf_done) = BUF(MAX_FILE), state DEFER(buf_done) = BUF(JAIL_MAX_BLOB);
     struct err err;
     if (read_file(o->files[0], &file, &err) < 0)
-        return fail(o, exit_code(err.code), &err);
+        return main_fail(o, exit_code(err.code), &err);
     if (o->resume && read_file(o->resume, &state, &err) < 0)
-        return fail(o, CELL_STATE, &err);
+        return main_fail(o, CELL_STATE, &err);
     struct job job = {
         .options = o, .file = o->files[0], .bytes = slice_of(&file), .state = slice_of(&state)};
     struct jail j = {.out_fd = STDOUT_FILENO,
@@ -143,9 +143,9 @@ static int run_cell(const struct cell_options *o, int (*body)(struct link *, con
                      .log = BUF(JAIL_MAX_BLOB)};
     int code = jail_run(&j, body, &job, &err);
     if (code < 0)
-        code = fail(o, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INTERNAL, &err);
+        code = main_fail(o, err.code == ERR_LIMIT ? CELL_LIMIT : CELL_INTERNAL, &err);
     else if (write_results(o, &j, &err) < 0)
-        code = fail(o, CELL_INTERNAL, &err);
+        code = main_fail(o, CELL_INTERNAL, &err);
     buf_done(&j.state);
     buf_done(&j.log);
     return code;
@@ -257,7 +257,7 @@ int main(int argc, char **argv) {
     if (!files)
         return CELL_INTERNAL;
     if (cell_options_read(argc, argv, files, &o, &err) < 0)
-        return fail(&o, CELL_USAGE, &err);
+        return main_fail(&o, CELL_USAGE, &err);
     if (o.help) {
         cell_usage(o.verb, STDOUT_FILENO);
         return 0;

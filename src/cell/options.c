@@ -73,7 +73,7 @@ static void *field(struct cell_options *o, size_t at) {
     return (char *)o + at;
 }
 
-static int read_number(const char *name, const char *text, uint64_t *ret, struct err *err) {
+static int options_read_number(const char *name, const char *text, uint64_t *ret, struct err *err) {
     if (wat_unsigned(text, strlen(text), UINT64_MAX, ret) == WAT_NUM_OK)
         return 0;
     return err_set(err, ERR_INVALID, "%s: '%s' is not a number", name, text);
@@ -117,7 +117,7 @@ static int take_value(struct args *a, const struct option *opt, struct cell_opti
     const char *value = a->argv[a->i++];
     switch (opt->kind) {
     case NUMBER:
-        return read_number(opt->name, value, field(o, opt->at), err);
+        return options_read_number(opt->name, value, field(o, opt->at), err);
     case SPEC:
         return read_spec(value, field(o, opt->at), err);
     case GRANT:

@@ -243,7 +243,7 @@ int session_link(struct session *s) {
 
 /* --- running --- */
 
-static void keep(struct ending *ret, const struct wasm_event *ev) {
+static void session_keep(struct ending *ret, const struct wasm_event *ev) {
     *ret = (struct ending){.outcome = ev->outcome, .text = ev->text, .needed = ev->needed};
     if (ev->outcome != WASM_DONE && ev->outcome != WASM_THROWN)
         return;
@@ -274,7 +274,7 @@ int session_drive(struct session *s, struct ending *ret) {
         if (ev->outcome == WASM_SLICE)
             continue;
         if (ev->outcome != WASM_HOST)
-            return keep(ret, ev), CELL_OK;
+            return session_keep(ret, ev), CELL_OK;
         if (host_answer(s, ev, &trap, &err) < 0)
             return session_fail(s, s->replay ? CELL_STATE : CELL_INTERNAL, &err);
         if (trap) {

@@ -250,7 +250,7 @@ static bool add_json(struct buf *b, const struct session *s, const struct profil
            buf_addf(b, "]}\n");
 }
 
-static int tell(struct session *s, struct profile *p) {
+static int verb_fuel_tell(struct session *s, struct profile *p) {
     struct buf b DEFER(buf_done) = BUF(JAIL_MAX_TEXT);
     struct row *functions DEFER_FREE = calloc(wasm_module_funcs(s->module) + 1, sizeof(*functions));
     struct row *lines DEFER_FREE = calloc(p->size + 1, sizeof(*lines));
@@ -290,7 +290,7 @@ static int profile(struct session *s) {
     code = run_profiled(s, &p, &e);
     if (code != CELL_OK)
         return code;
-    code = tell(s, &p);
+    code = verb_fuel_tell(s, &p);
     return code == CELL_OK && e.outcome == WASM_OUT_OF_FUEL ? CELL_FUEL
            : code == CELL_OK && e.outcome != WASM_DONE      ? CELL_TRAP
                                                             : code;

@@ -133,7 +133,7 @@ static int decide(struct client *c, const char *id, const char *decision,
 }
 
 /* Options may stand before items and behind them; the items are left, from argv[1] on. */
-static int read_words(int argc, char **argv, struct approve_options *o, struct err *err) {
+static int approvals_read_words(int argc, char **argv, struct approve_options *o, struct err *err) {
     int items = 1;
     for (int at = 1; at < argc;) {
         int next;
@@ -152,7 +152,7 @@ static int decide_all(int argc, char **argv, const char *decision) {
     struct approve_options o = {0};
     struct err err;
     int status = 0;
-    if (read_words(argc, argv, &o, &err) < 0)
+    if (approvals_read_words(argc, argv, &o, &err) < 0)
         return cli_fail(&err);
     char **ids = argv + 1;
     if (o.help) {

@@ -107,7 +107,7 @@ static void offer_choices(const struct typed *t, const char *choices) {
     }
 }
 
-static void give_up(int signal_number) {
+static void completion_give_up(int signal_number) {
     (void)signal_number;
     _exit(0);
 }
@@ -117,7 +117,7 @@ static void limit_patience(void) {
     const struct itimerval limit = {
         .it_value = {.tv_sec = PATIENCE_MS / 1000, .tv_usec = PATIENCE_MS % 1000 * 1000}};
     fflush(stdout);
-    signal(SIGALRM, give_up);
+    signal(SIGALRM, completion_give_up);
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 

@@ -125,7 +125,7 @@ static int look_here(struct end *e, struct err *err) {
     return 0;
 }
 
-static int look(struct copy *c, struct end *e, struct err *err) {
+static int copy_look(struct copy *c, struct end *e, struct err *err) {
     if (e->is_stream)
         return 0;
     return e->machine[0] ? look_inside(c, e, err) : look_here(e, err);
@@ -152,7 +152,7 @@ static int settle_target(struct copy *c, struct err *err) {
     size_t n = strlen(to->path);
     if (to->is_stream)
         return 0;
-    bool absent = look(c, to, err) < 0;
+    bool absent = copy_look(c, to, err) < 0;
     if (absent && !(to->machine[0] ? err->code == ERR_NOT_FOUND : errno == ENOENT))
         return -1;
     if (!to->is_dir && n > 0 && to->path[n - 1] == '/')
@@ -170,7 +170,7 @@ static int settle_target(struct copy *c, struct err *err) {
                  name) >= (int)(sizeof(to->path) - n))
         return err_set(err, ERR_LIMIT, "'%s' is too long", to->path);
     to->exists = to->is_dir = false;
-    absent = look(c, to, err) < 0;
+    absent = copy_look(c, to, err) < 0;
     if (!absent && to->is_dir != c->from.is_dir)
         return err_set(err, ERR_INVALID, "'%s' is there, and is %s", to->path,
                        to->is_dir ? "a directory" : "a file");
@@ -246,7 +246,7 @@ static int give_mode(struct copy *c, mode_t mode, struct err *err) {
     return client_call(&c->client, &r, NULL, err);
 }
 
-static int put_file(struct copy *c, struct err *err) {
+static int copy_put_file(struct copy *c, struct err *err) {
     char target[CLIENT_TARGET_SIZE], octal[8];
     mode_t mode = c->from.is_stream ? 0644 : c->from.mode;
     int fd DEFER_CLOSE = c->from.is_stream ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -434,14 +434,14 @@ static int check_ends(const struct copy *c, struct err *err) {
     return err_remedy(err, "write MACHINE:PATH for what is inside");
 }
 
-static int copy(struct copy *c, struct err *err) {
+static int copy_between(struct copy *c, struct err *err) {
     const char *machine = c->to.machine[0] ? c->to.machine : c->from.machine;
     signal(SIGPIPE, SIG_IGN);
-    if (cli_machine_open(&c->client, machine, err) < 0 || look(c, &c->from, err) < 0 ||
+    if (cli_machine_open(&c->client, machine, err) < 0 || copy_look(c, &c->from, err) < 0 ||
         settle_target(c, err) < 0)
         return -1;
     if (c->to.machine[0])
-        return c->from.is_dir ? put_dir(c, err) : put_file(c, err);
+        return c->from.is_dir ? put_dir(c, err) : copy_put_file(c, err);
     return c->from.is_dir ? get_dir(c, err) : get_file(c, err);
 }
 
@@ -472,7 +472,7 @@ int cmd_cp(int argc, char **argv) {
     }
     if (read_end(words[0], c->o.user, &c->from, &err) < 0 ||
         read_end(words[1], c->o.user, &c->to, &err) < 0 || check_ends(c, &err) < 0 ||
-        copy(c, &err) < 0)
+        copy_between(c, &err) < 0)
         return cli_fail(&err);
     return 0;
 }

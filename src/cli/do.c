@@ -339,7 +339,7 @@ static void on_interrupt(int number) {
 }
 
 /* The first ^C lets go of the run, a second one soon after ends it. */
-static int let_go(struct doing *d, struct err *err) {
+static int do_let_go(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target};
     fprintf(stderr, "\ncarrel: run %s goes on; ^C again ends it\n", d->run);
@@ -358,7 +358,7 @@ static int let_go(struct doing *d, struct err *err) {
     return status;
 }
 
-static int follow(struct doing *d, struct err *err) {
+static int do_follow(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
     const struct http_head *head;
@@ -375,7 +375,7 @@ static int follow(struct doing *d, struct err *err) {
         int more = http_client_read(d->client.http, &bytes, &n, err);
         if (interrupts) {
             d->interrupted = true;
-            return let_go(d, err);
+            return do_let_go(d, err);
         }
         if (more < 0 && err->code == ERR_TIMEOUT)
             continue; /* nothing new */
@@ -429,12 +429,12 @@ static void print_run(const struct doing *d) {
     printf(", model %s\n", client_text(d->view, "model"));
 }
 
-static int watch(struct doing *d, struct err *err) {
+static int do_watch(struct doing *d, struct err *err) {
     d->run = client_text(d->view, "id");
     if (!d->options->json)
         print_run(d);
     fflush(stdout);
-    if (follow(d, err) < 0) {
+    if (do_follow(d, err) < 0) {
         err_remedy(err, "the run may go on: carrel do --resume %s", d->run);
         return -1;
     }
@@ -444,7 +444,7 @@ static int watch(struct doing *d, struct err *err) {
     return show_state(d, err);
 }
 
-static int start(struct doing *d, const char *machine, const char *task, struct err *err) {
+static int do_start(struct doing *d, const char *machine, const char *task, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(DO_BODY_MAX);
     struct jot j = JOT(&body);
     struct do_machines made = {.count = 0};
@@ -453,7 +453,7 @@ static int start(struct doing *d, const char *machine, const char *task, struct 
         do_put_start(&j, d->options, &d->client, machine, &made, task, err) < 0 ||
         client_call(&d->client, &r, &d->view, err) < 0)
         return -1;
-    return watch(d, err);
+    return do_watch(d, err);
 }
 
 static int resume(struct doing *d, struct err *err) {
@@ -467,7 +467,7 @@ static int resume(struct doing *d, struct err *err) {
     if (client_target(target, err, "/v1/runs/%s/resume", d->options->resume) < 0 ||
         client_call(&d->client, &r, &d->view, err) < 0)
         return -1;
-    return watch(d, err);
+    return do_watch(d, err);
 }
 
 static int cancel(struct doing *d, struct err *err) {
@@ -505,7 +505,7 @@ static void print_row(const json_t *run) {
     putchar('\n');
 }
 
-static int list(struct doing *d, struct err *err) {
+static int do_list(struct doing *d, struct err *err) {
     const struct client_request r = {.method = "GET", .target = "/v1/runs"};
     size_t i;
     json_t *run;
@@ -562,7 +562,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
     return count;
 }
 
-static void announce(void) {
+static void do_announce(void) {
     fputs("carrel: preparing this host for its first machine...\n", stderr);
 }
 
@@ -577,12 +577,12 @@ int cmd_do(int argc, char **argv) {
         options_print(do_rows);
         return 0;
     }
-    if (count < 0 || client_open(&d.client, CLIENT_START, announce, &err) < 0)
+    if (count < 0 || client_open(&d.client, CLIENT_START, do_announce, &err) < 0)
         return cli_fail(&err);
     int status = o.resume   ? resume(&d, &err)
                  : o.cancel ? cancel(&d, &err)
                  : o.export ? export(&d, &err)
-                 : o.ls     ? list(&d, &err)
-                            : start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
+                 : o.ls     ? do_list(&d, &err)
+                            : do_start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
     return status < 0 ? cli_fail(&err) : status;
 }

@@ -8,7 +8,7 @@
 #include "cli/safe.h"
 #include "cli/table.h"
 
-static void drop(struct client *c, const char *machine) {
+static void do_tries_drop(struct client *c, const char *machine) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
     struct err err;
@@ -38,7 +38,7 @@ int do_make(const struct do_options *o, struct client *c, struct do_machines *re
         if (make_one(o, c, ret->count, ret->ids[ret->count], err) == 0)
             continue;
         for (size_t i = 0; i < ret->count; i++)
-            drop(c, ret->ids[i]);
+            do_tries_drop(c, ret->ids[i]);
         return -1;
     }
     return 0;

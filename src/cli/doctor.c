@@ -39,8 +39,8 @@ struct host {
     bool spawner;
 };
 
-static void say(struct finding *f, enum verdict v, const char *found, const char *used,
-                const char *mend) {
+static void doctor_say(struct finding *f, enum verdict v, const char *found, const char *used,
+                       const char *mend) {
     f->verdict = v;
     snprintf(f->found, sizeof(f->found), "%s", found);
     snprintf(f->used, sizeof(f->used), "%s", used);
@@ -93,25 +93,26 @@ static void look_kernel(const struct host *h, struct finding *f) {
     int major = 0, minor = 0;
     sscanf(u.release, "%d.%d", &major, &minor);
     bool enough = major > 6 || (major == 6 && minor >= 1);
-    say(f, enough ? GOOD : LESS, text, enough ? "supported" : "older than 6.1: not tested",
-        enough ? "" : "upgrade to Debian 12 or newer");
+    doctor_say(f, enough ? GOOD : LESS, text, enough ? "supported" : "older than 6.1: not tested",
+               enough ? "" : "upgrade to Debian 12 or newer");
 }
 
 static void look_boxes(const struct host *h, struct finding *f) {
     if (h->spawner)
-        say(f, GOOD, "the spawner runs", "boxes start", "");
+        doctor_say(f, GOOD, "the spawner runs", "boxes start", "");
     else
-        say(f, BAD, h->refusal.text, "no box can start", h->refusal.remedy);
+        doctor_say(f, BAD, h->refusal.text, "no box can start", h->refusal.remedy);
 }
 
 static void look_privilege(const struct host *h, struct finding *f) {
     if (geteuid() == 0)
-        say(f, GOOD, "root", "own uid range for each box, layers with canonical ids", "");
+        doctor_say(f, GOOD, "root", "own uid range for each box, layers with canonical ids", "");
     else if (h->spawner)
-        say(f, LESS, "ordinary user", "boxes share your subordinate ids; no disk limit on disk",
-            "run as root");
+        doctor_say(f, LESS, "ordinary user",
+                   "boxes share your subordinate ids; no disk limit on disk", "run as root");
     else
-        say(f, BAD, "ordinary user", "newuidmap and 65536 subordinate ids are needed",
+        doctor_say(
+            f, BAD, "ordinary user", "newuidmap and 65536 subordinate ids are needed",
             in_path("newuidmap")
                 ? "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"
                 : "sudo apt-get install uidmap");
@@ -124,11 +125,11 @@ static void look_cgroups(const struct host *h, struct finding *f) {
         access("/sys/fs/cgroup/memory", F_OK) == 0 || access("/sys/fs/cgroup/freezer", F_OK) == 0;
     const char *found = v2 ? "cgroup v2" : v1 ? "cgroup v1 or hybrid" : "none";
     if (spawner_says(h, "\"unenforced\":[]") || spawner_says(h, "\"unenforced\":[\"disk\"]"))
-        say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
+        doctor_say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
     else
-        say(f, LESS, found, "some limits are not enforced; asking for one is refused",
-            geteuid() == 0 ? "mount the memory, cpu and pids controllers"
-                           : "have systemd delegate them: Delegate=yes, or run as root");
+        doctor_say(f, LESS, found, "some limits are not enforced; asking for one is refused",
+                   geteuid() == 0 ? "mount the memory, cpu and pids controllers"
+                                  : "have systemd delegate them: Delegate=yes, or run as root");
 }
 
 static void look_dynmods(const struct host *h, struct finding *f) {
@@ -137,10 +138,10 @@ static void look_dynmods(const struct host *h, struct finding *f) {
     char text[16384] = "";
     read_file_at(AT_FDCWD, "/proc/mounts", text, sizeof(text));
     on = strstr(text, "favordynmods") != NULL;
-    say(f, on ? GOOD : LESS, on ? "favordynmods is on" : "favordynmods is off",
-        on ? "commands start without waiting for the scheduler"
-           : "each command start waits some ms",
-        on ? "" : "run the spawner as root on kernel 6.0 or newer");
+    doctor_say(f, on ? GOOD : LESS, on ? "favordynmods is on" : "favordynmods is off",
+               on ? "commands start without waiting for the scheduler"
+                  : "each command start waits some ms",
+               on ? "" : "run the spawner as root on kernel 6.0 or newer");
 }
 
 static void look_userns(const struct host *h, struct finding *f) {
@@ -148,80 +149,85 @@ static void look_userns(const struct host *h, struct finding *f) {
     (void)h;
     read_file_at(AT_FDCWD, "/proc/sys/user/max_user_namespaces", text, sizeof(text));
     bool some = strtoul(text, NULL, 10) > 0;
-    say(f, some ? GOOD : BAD, some ? "user namespaces" : "no user namespaces",
-        some ? "every box has its own" : "no box can start",
-        some ? "" : "sysctl -w user.max_user_namespaces=96000");
+    doctor_say(f, some ? GOOD : BAD, some ? "user namespaces" : "no user namespaces",
+               some ? "every box has its own" : "no box can start",
+               some ? "" : "sysctl -w user.max_user_namespaces=96000");
 }
 
 static void look_overlay(const struct host *h, struct finding *f) {
     bool there = lists("/proc/filesystems", "overlay");
-    say(f, there ? GOOD : BAD, there ? "overlayfs" : "no overlayfs",
-        !there ? "no box can start"
-        : spawner_says(h, "\"layers\":\"by descriptor\"")
-            ? "layers are passed by descriptor"
-            : "layers are attached by name (kernel before 6.15)",
-        there ? "" : "modprobe overlay");
+    doctor_say(f, there ? GOOD : BAD, there ? "overlayfs" : "no overlayfs",
+               !there ? "no box can start"
+               : spawner_says(h, "\"layers\":\"by descriptor\"")
+                   ? "layers are passed by descriptor"
+                   : "layers are attached by name (kernel before 6.15)",
+               there ? "" : "modprobe overlay");
 }
 
 static void look_idmap(const struct host *h, struct finding *f) {
     if (geteuid() != 0)
-        say(f, LESS, "needs root",
-            "the host's files are nobody's in a box: replaceable, not changeable in place", "");
+        doctor_say(f, LESS, "needs root",
+                   "the host's files are nobody's in a box: replaceable, not changeable in place",
+                   "");
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
-        say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box", "");
+        doctor_say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box",
+                   "");
     else
-        say(f, LESS, "idmapped mounts, not of tmpfs", "changes go to disk (kernel before 6.3)", "");
+        doctor_say(f, LESS, "idmapped mounts, not of tmpfs",
+                   "changes go to disk (kernel before 6.3)", "");
 }
 
 static void look_seccomp(const struct host *h, struct finding *f) {
     (void)h;
     bool there = lists("/proc/sys/kernel/seccomp/actions_avail", "errno");
-    say(f, there ? GOOD : BAD, there ? "seccomp filters" : "no seccomp filters",
-        there ? "allow-list, everything else ENOSYS" : "no box can start",
-        there ? "" : "boot a kernel with CONFIG_SECCOMP_FILTER");
+    doctor_say(f, there ? GOOD : BAD, there ? "seccomp filters" : "no seccomp filters",
+               there ? "allow-list, everything else ENOSYS" : "no box can start",
+               there ? "" : "boot a kernel with CONFIG_SECCOMP_FILTER");
 }
 
 static void look_disk(const struct host *h, struct finding *f) {
     if (spawner_says(h, "\"disk\":\"quota\"")) {
-        say(f, GOOD, "project quota on the store's filesystem",
-            spawner_says(h, "\"tmpfs_idmap\":true")
-                ? "--disk: tmpfs up to half of --mem, project quota beyond"
-                : "--disk: project quota",
-            "");
+        doctor_say(f, GOOD, "project quota on the store's filesystem",
+                   spawner_says(h, "\"tmpfs_idmap\":true")
+                       ? "--disk: tmpfs up to half of --mem, project quota beyond"
+                       : "--disk: project quota",
+                   "");
         return;
     }
     if (spawner_says(h, "\"disk\":\"btrfs\"")) {
-        say(f, GOOD, "loop devices, btrfs", "--disk: a btrfs image; below 256M a tmpfs or ext4",
-            "");
+        doctor_say(f, GOOD, "loop devices, btrfs",
+                   "--disk: a btrfs image; below 256M a tmpfs or ext4", "");
         return;
     }
     if (spawner_says(h, "\"disk\":\"none\"")) {
-        say(f, LESS, "tmpfs without user attributes (kernel before 6.6)",
-            "no disk limit: changes go to a directory of the store", "run as root");
+        doctor_say(f, LESS, "tmpfs without user attributes (kernel before 6.6)",
+                   "no disk limit: changes go to a directory of the store", "run as root");
         return;
     }
     bool loop = geteuid() == 0 && access("/dev/loop-control", W_OK) == 0, mkfs = in_path("mke2fs");
     if (loop && mkfs)
-        say(f, GOOD, "loop devices, mke2fs",
-            "--disk: tmpfs up to half of --mem, an ext4 image beyond", "");
+        doctor_say(f, GOOD, "loop devices, mke2fs",
+                   "--disk: tmpfs up to half of --mem, an ext4 image beyond", "");
     else
-        say(f, LESS, loop ? "no mke2fs" : "no loop devices", "--disk: a sized tmpfs only",
-            loop             ? "apt-get install e2fsprogs"
-            : geteuid() == 0 ? "modprobe loop"
-                             : "run as root");
+        doctor_say(f, LESS, loop ? "no mke2fs" : "no loop devices", "--disk: a sized tmpfs only",
+                   loop             ? "apt-get install e2fsprogs"
+                   : geteuid() == 0 ? "modprobe loop"
+                                    : "run as root");
 }
 
 static void look_network(const struct host *h, struct finding *f) {
     char note[160], found[200];
     if (spawner_says(h, "\"network\":\"steered\"")) {
-        say(f, GOOD, "nf_tables with tproxy", "every connection of a box meets its gate", "");
+        doctor_say(f, GOOD, "nf_tables with tproxy", "every connection of a box meets its gate",
+                   "");
     } else if (spawner_says(h, "\"network\":\"proxy\"")) {
         snprintf(found, sizeof(found), "no nf_tables tproxy: %s",
                  status_text(h, "network_note", note));
-        say(f, LESS, found, "only programs that use the proxy at 127.0.0.1:3128 meet the gate",
-            "modprobe nft_tproxy");
+        doctor_say(f, LESS, found,
+                   "only programs that use the proxy at 127.0.0.1:3128 meet the gate",
+                   "modprobe nft_tproxy");
     } else {
-        say(f, BAD, "not known", "the spawner did not say", "");
+        doctor_say(f, BAD, "not known", "the spawner did not say", "");
     }
 }
 
@@ -243,21 +249,21 @@ static bool cpu_virtualises(void) {
 static void look_kvm(const struct host *h, struct finding *f) {
     (void)h;
     bool node = access("/dev/kvm", R_OK | W_OK) == 0, there = node && cpu_virtualises();
-    say(f, there ? GOOD : LESS,
-        there  ? "/dev/kvm"
-        : node ? "/dev/kvm, but no vmx or svm in the processor"
-               : "no /dev/kvm",
-        "not used: there is no machine kind vm yet",
-        there ? "" : "nothing to do for boxes and cells");
+    doctor_say(f, there ? GOOD : LESS,
+               there  ? "/dev/kvm"
+               : node ? "/dev/kvm, but no vmx or svm in the processor"
+                      : "no /dev/kvm",
+               "not used: there is no machine kind vm yet",
+               there ? "" : "nothing to do for boxes and cells");
 }
 
 static void look_criu(const struct host *h, struct finding *f) {
     (void)h;
     struct err err;
     bool runs = criu_check(&err) == 0;
-    say(f, runs ? GOOD : LESS, runs ? "criu runs" : err.text,
-        "not used: hibernate is unsupported, pause keeps memory while the host runs",
-        runs ? "" : err.remedy);
+    doctor_say(f, runs ? GOOD : LESS, runs ? "criu runs" : err.text,
+               "not used: hibernate is unsupported, pause keeps memory while the host runs",
+               runs ? "" : err.remedy);
 }
 
 static void look_btrfs(const struct host *h, struct finding *f) {
@@ -265,26 +271,27 @@ static void look_btrfs(const struct host *h, struct finding *f) {
     bool store = statfs(h->place.home, &fs) == 0 && (unsigned long)fs.f_type == 0x9123683eul;
     bool known = lists("/proc/filesystems", "btrfs"), mkfs = access("/sbin/mkfs.btrfs", X_OK) == 0;
     bool used = spawner_says(h, "\"disk\":\"btrfs\"");
-    say(f, used || !store ? GOOD : LESS,
-        !known  ? "no btrfs in the kernel"
-        : !mkfs ? "btrfs, no mkfs.btrfs"
-        : store ? "btrfs, and the store lies on it"
-                : "btrfs, mkfs.btrfs",
-        used ? "disks are btrfs: a step costs nothing while commands run"
-             : "not used: while commands run a step has no restore point, and snap copies",
-        !known           ? "modprobe btrfs"
-        : !mkfs          ? "apt-get install btrfs-progs"
-        : geteuid() != 0 ? "run as root"
-                         : "carrel store init --btrfs SIZE");
+    doctor_say(f, used || !store ? GOOD : LESS,
+               !known  ? "no btrfs in the kernel"
+               : !mkfs ? "btrfs, no mkfs.btrfs"
+               : store ? "btrfs, and the store lies on it"
+                       : "btrfs, mkfs.btrfs",
+               used ? "disks are btrfs: a step costs nothing while commands run"
+                    : "not used: while commands run a step has no restore point, and snap copies",
+               !known           ? "modprobe btrfs"
+               : !mkfs          ? "apt-get install btrfs-progs"
+               : geteuid() != 0 ? "run as root"
+                                : "carrel store init --btrfs SIZE");
 }
 
 static void look_images(const struct host *h, struct finding *f) {
     bool files = spawner_says(h, "\"images\":\"erofs\"");
-    say(f, files ? GOOD : LESS, files ? "erofs, from a file of the store" : "no erofs from a file",
-        files ? "an image with a name is one file" : "images are directories",
-        files            ? ""
-        : geteuid() == 0 ? "boot Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE"
-                         : "run as root");
+    doctor_say(f, files ? GOOD : LESS,
+               files ? "erofs, from a file of the store" : "no erofs from a file",
+               files ? "an image with a name is one file" : "images are directories",
+               files            ? ""
+               : geteuid() == 0 ? "boot Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE"
+                                : "run as root");
 }
 
 enum { ROOM_WARN_PERCENT = 90 };
@@ -295,9 +302,9 @@ static void look_room(const struct host *h, struct finding *f) {
     unsigned used = fs_used_percent(&space);
     char found[80];
     snprintf(found, sizeof(found), "the store's disk is used by %u %%", used);
-    say(f, used < ROOM_WARN_PERCENT ? GOOD : LESS, home < 0 ? "no store yet" : found,
-        "a full disk serves reads and what frees room, nothing else",
-        "make room on the disk that holds CARREL_HOME, or carrel rm, carrel image prune");
+    doctor_say(f, used < ROOM_WARN_PERCENT ? GOOD : LESS, home < 0 ? "no store yet" : found,
+               "a full disk serves reads and what frees room, nothing else",
+               "make room on the disk that holds CARREL_HOME, or carrel rm, carrel image prune");
 }
 
 /* Boxes that the running daemon does not touch, because its database does not vouch for them. */
@@ -308,7 +315,8 @@ static void look_strays(const struct host *h, struct finding *f) {
     struct err err;
     (void)h;
     if (client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || client_call(&c, &r, &answer, &err) < 0) {
-        say(f, GOOD, err.code == ERR_NOT_FOUND ? "no daemon runs" : err.text, "not looked at", "");
+        doctor_say(f, GOOD, err.code == ERR_NOT_FOUND ? "no daemon runs" : err.text,
+                   "not looked at", "");
         return;
     }
     const json_t *boxes = json_object_get(answer, "boxes");
@@ -318,11 +326,11 @@ static void look_strays(const struct host *h, struct finding *f) {
     char found[120];
     snprintf(found, sizeof(found), "boxes of other stores or unknown: %zu; damaged rows: %zu",
              count - damaged, damaged);
-    say(f, count ? LESS : GOOD, count ? found : "every box is known to its store",
-        count ? "they are kept, and nothing is removed that no row names"
-              : "machines are adopted at a start",
-        damaged ? "restore carrel.db from a backup; see: carrel store boxes"
-                : "carrel store boxes; carrel store adopt ID");
+    doctor_say(f, count ? LESS : GOOD, count ? found : "every box is known to its store",
+               count ? "they are kept, and nothing is removed that no row names"
+                     : "machines are adopted at a start",
+               damaged ? "restore carrel.db from a backup; see: carrel store boxes"
+                       : "carrel store boxes; carrel store adopt ID");
 }
 
 static const struct {

@@ -8,7 +8,7 @@
 #include "cli/client.h"
 #include "cli/table.h"
 
-static int ask(struct client *c, char **words, int count, json_t **ret, struct err *err) {
+static int expose_ask(struct client *c, char **words, int count, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(256);
     struct client_request r = {.method = "GET", .target = target};
@@ -73,7 +73,8 @@ int cmd_expose(int argc, char **argv) {
         err_remedy(&err, "see `carrel expose --help`");
         return cli_fail(&err);
     }
-    if (client_open(&c, CLIENT_START, NULL, &err) < 0 || ask(&c, words, count, &answer, &err) < 0)
+    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+        expose_ask(&c, words, count, &answer, &err) < 0)
         return cli_fail(&err);
     print_answer(answer, as_json);
     return 0;

@@ -104,8 +104,8 @@ static void print_answer(const json_t *answer, bool as_json) {
 
 /* ---- verbs ---- */
 
-static int list(struct client *c, const struct grant_options *o, char **words, json_t **ret,
-                struct err *err) {
+static int grant_list(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+                      struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
     (void)o;
@@ -114,8 +114,8 @@ static int list(struct client *c, const struct grant_options *o, char **words, j
                : client_call(c, &r, ret, err);
 }
 
-static int take_back(struct client *c, const struct grant_options *o, char **words, json_t **ret,
-                     struct err *err) {
+static int grant_take_back(struct client *c, const struct grant_options *o, char **words,
+                           json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
     (void)o;
@@ -147,8 +147,8 @@ static int add_one(struct client *c, const struct grant_options *o, const char *
                     : client_call(c, &r, ret, err);
 }
 
-static int add(struct client *c, const struct grant_options *o, char **words, json_t **ret,
-               struct err *err) {
+static int grant_add(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+                     struct err *err) {
     const struct {
         const char *kind;
         const struct option_list *list;
@@ -173,7 +173,7 @@ static const struct {
     int words;
     int (*run)(struct client *c, const struct grant_options *o, char **words, json_t **ret,
                struct err *err);
-} verbs[] = {{"ls", 1, list}, {"add", 1, add}, {"revoke", 2, take_back}};
+} verbs[] = {{"ls", 1, grant_list}, {"add", 1, grant_add}, {"revoke", 2, grant_take_back}};
 enum { VERBS = sizeof(verbs) / sizeof(*verbs), WORDS = 3 };
 
 static int words_of(int argc, char **argv, struct grant_options *o, char *words[WORDS],
@@ -192,7 +192,7 @@ static int words_of(int argc, char **argv, struct grant_options *o, char *words[
     return count;
 }
 
-static int run(const struct grant_options *o, size_t verb, char **words, struct err *err) {
+static int grant_run(const struct grant_options *o, size_t verb, char **words, struct err *err) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_free) = NULL;
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
@@ -226,7 +226,7 @@ int cmd_grant(int argc, char **argv) {
         err_remedy(&err, "see `carrel grant --help`");
         return cli_fail(&err);
     }
-    return run(&o, v, words + 1, &err) < 0 ? cli_fail(&err) : 0;
+    return grant_run(&o, v, words + 1, &err) < 0 ? cli_fail(&err) : 0;
 }
 
 int cmd_grants(int argc, char **argv) {
@@ -244,5 +244,5 @@ int cmd_grants(int argc, char **argv) {
         err_remedy(&err, "see `carrel ls`");
         return cli_fail(&err);
     }
-    return run(&o, 0, &machine, &err) < 0 ? cli_fail(&err) : 0;
+    return grant_run(&o, 0, &machine, &err) < 0 ? cli_fail(&err) : 0;
 }

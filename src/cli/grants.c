@@ -19,8 +19,8 @@ bool grants_cut_untrusted(char *words) {
 }
 
 /* Cuts HOST, GUEST and mode out of the text; a part that starts with '/' is a path inside. */
-static int split(const char *text, char *host, char *guest, enum plan_grant_mode *mode,
-                 bool *untrusted, struct err *err) {
+static int grants_split(const char *text, char *host, char *guest, enum plan_grant_mode *mode,
+                        bool *untrusted, struct err *err) {
     if (snprintf(host, PLAN_PATH_SIZE, "%s", text) >= PLAN_PATH_SIZE)
         return err_set(err, ERR_LIMIT, "--dir %.40s... is too long", text);
     guest[0] = '\0';
@@ -45,7 +45,7 @@ static int split(const char *text, char *host, char *guest, enum plan_grant_mode
 static int open_one(const char *text, struct plan *plan, struct grants *g, struct err *err) {
     char host[PLAN_PATH_SIZE], real[PATH_MAX];
     struct plan_grant *grant = &plan->grants[g->count];
-    if (split(text, host, grant->path, &grant->mode, &g->untrusted[g->count], err) < 0)
+    if (grants_split(text, host, grant->path, &grant->mode, &g->untrusted[g->count], err) < 0)
         return -1;
     if (!realpath(host, real))
         return err_sys(err, "open directory '%s'", host);

@@ -47,7 +47,7 @@ static char *cut_guest(char *words) {
     return guest + 1;
 }
 
-static int put_file(struct jot *j, const char *text, struct handed *h, struct err *err) {
+static int handed_put_file(struct jot *j, const char *text, struct handed *h, struct err *err) {
     char words[WORDS_MAX], real[PATH_MAX];
     if (copy_words(text, words, err) < 0)
         return -1;
@@ -247,7 +247,7 @@ static const struct {
     size_t offset; /* of its list in handed_options */
     bool listed;
 } kinds[] = {
-    {"file", put_file, offsetof(struct handed_options, files), true},
+    {"file", handed_put_file, offsetof(struct handed_options, files), true},
     {"repo", put_repo, offsetof(struct handed_options, repos), true},
     {"db", put_db, offsetof(struct handed_options, dbs), true},
     {"identity", put_identity, offsetof(struct handed_options, identities), true},

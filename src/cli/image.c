@@ -66,8 +66,8 @@ static void print_image(const json_t *image) {
     putchar('\n');
 }
 
-static int list(struct client *c, const struct image_options *o, const struct words *w,
-                struct err *err) {
+static int image_list(struct client *c, const struct image_options *o, const struct words *w,
+                      struct err *err) {
     json_t *answer DEFER(json_free) = NULL, *image;
     const struct client_request r = {.method = "GET", .target = "/v1/images"};
     size_t i;
@@ -98,8 +98,8 @@ int image_show(struct client *c, const char *name, json_t **ret, struct err *err
     return about(c, "GET", name, ret, err);
 }
 
-static int show(struct client *c, const struct image_options *o, const struct words *w,
-                struct err *err) {
+static int image_cmd_show(struct client *c, const struct image_options *o, const struct words *w,
+                          struct err *err) {
     json_t *image DEFER(json_free) = NULL, *value;
     const char *name;
     if (about(c, "GET", w->v[0], &image, err) < 0)
@@ -160,7 +160,7 @@ struct upload {
     struct progress progress;
 };
 
-static int put_bytes(void *arg, const void *bytes, size_t n, struct err *err) {
+static int image_put_bytes(void *arg, const void *bytes, size_t n, struct err *err) {
     struct upload *u = arg;
     progress_add(&u->progress, n);
     return n ? http_client_write(u->client->http, bytes, n, err) : 0;
@@ -198,7 +198,7 @@ static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
     if (!block)
         return err_set(err, ERR_LIMIT, "out of memory");
     while ((n = read(fd, block, BLOCK)) > 0 || (n < 0 && errno == EINTR))
-        if (n > 0 && put_bytes(u, block, (size_t)n, err) < 0)
+        if (n > 0 && image_put_bytes(u, block, (size_t)n, err) < 0)
             return -1;
     return n < 0 ? err_sys(err, "read '%s'", what) : 0;
 }
@@ -215,7 +215,7 @@ static int import_layout(struct client *c, const struct image_options *o, const 
                          json_t **ret, struct err *err) {
     struct upload u;
     return upload_begin(&u, c, dir, 0, o->name, o->quiet, err) < 0 ||
-                   layout_send(dir, put_bytes, &u, err) < 0
+                   layout_send(dir, image_put_bytes, &u, err) < 0
                ? -1
                : upload_end(&u, ret, err);
 }
@@ -362,8 +362,8 @@ static const struct {
     int (*run)(struct client *c, const struct image_options *o, const struct words *w,
                struct err *err);
 } verbs[] = {
-    {"ls", 0, 0, "", list},
-    {"show", 1, 1, "image", show},
+    {"ls", 0, 0, "", image_list},
+    {"show", 1, 1, "image", image_cmd_show},
     {"rm", 1, WORDS_MAX, "image", remove_all},
     {"prune", 0, 0, "", prune},
     {"import", 1, 1, "file", import},
@@ -372,8 +372,8 @@ static const struct {
     {"tag", 2, 2, "image and name", tag},
 };
 
-static int read_words(int argc, char **argv, struct image_options *o, struct words *w,
-                      struct err *err) {
+static int image_read_words(int argc, char **argv, struct image_options *o, struct words *w,
+                            struct err *err) {
     for (int at = 2; at < argc;) {
         int next;
         if (options_parse(image_rows, argc - at, argv + at, o, &next, err) < 0)
@@ -404,7 +404,7 @@ int cmd_image(int argc, char **argv) {
     struct words w = {.count = 0};
     struct err err = {0};
     const char *verb = argc > 1 ? argv[1] : "";
-    if (argc > 2 && read_words(argc, argv, &o, &w, &err) < 0)
+    if (argc > 2 && image_read_words(argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
     if (o.help || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
         cli_usage("image");

@@ -58,7 +58,7 @@ struct build {
     unsigned cached, made;
 };
 
-static void say(const struct build *b, const struct recipe_line *l, const char *how) {
+static void image_build_say(const struct build *b, const struct recipe_line *l, const char *how) {
     if (b->o->quiet)
         return;
     fprintf(stderr, "%3zu/%zu  %-7s %s ", (size_t)(l - b->recipe.lines) + 1, b->recipe.count, how,
@@ -222,7 +222,7 @@ static int read_source(struct build *b, const struct recipe_line *l, struct err 
     return n < 0 ? err_sys(err, "read '%s'", l->words[0]) : 0;
 }
 
-static int put_file(struct build *b, const struct recipe_line *l, struct err *err) {
+static int image_build_put_file(struct build *b, const struct recipe_line *l, struct err *err) {
     char target[CLIENT_TARGET_SIZE], octal[8];
     struct buf made DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&made);
@@ -247,7 +247,7 @@ static int put_file(struct build *b, const struct recipe_line *l, struct err *er
 }
 
 /* What the machine is now, with what is known of its configuration by then. */
-static int keep(struct build *b, const char *name, json_t **ret, struct err *err) {
+static int image_build_keep(struct build *b, const char *name, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(256 << 10);
     struct jot j = JOT(&body);
@@ -395,7 +395,7 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
                       absent ? "sudo apt-get install mmdebstrap" : "what it said stands above");
 }
 
-static int begin(struct build *b, const struct recipe_line *l, struct err *err) {
+static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
     json_t *image DEFER(json_free) = NULL;
     const char *name = l->words[0];
     if (strcmp(name, "host") == 0) {
@@ -406,7 +406,7 @@ static int begin(struct build *b, const struct recipe_line *l, struct err *err) 
     if (!is_there(b, name, &image)) {
         if (strncmp(name, "debian:", 7) != 0)
             return image_show(b->client, name, &image, err); /* and say that it is not there */
-        say(b, l, "making");
+        image_build_say(b, l, "making");
         if (make_debian(b, name, name + 7, err) < 0 || image_show(b->client, name, &image, err) < 0)
             return -1;
     }
@@ -465,7 +465,7 @@ static int do_step(struct build *b, const struct recipe_line *l, struct err *err
     if (open_machine(b, err) < 0)
         return -1;
     return l->verb == RECIPE_PACKAGES ? install(b, l, err)
-           : l->verb == RECIPE_FILE   ? put_file(b, l, err)
+           : l->verb == RECIPE_FILE   ? image_build_put_file(b, l, err)
                                       : run_line(b, l, l->text, err);
 }
 
@@ -474,12 +474,12 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
     json_t *image DEFER(json_free) = NULL;
     key_name(b, name);
     if (!b->o->no_cache && is_there(b, name, &image)) {
-        say(b, l, "cached");
+        image_build_say(b, l, "cached");
         b->cached++;
         close_machine(b); /* it lies on what was before */
     } else {
-        say(b, l, "making");
-        if (do_step(b, l, err) < 0 || keep(b, name, &image, err) < 0)
+        image_build_say(b, l, "making");
+        if (do_step(b, l, err) < 0 || image_build_keep(b, name, &image, err) < 0)
             return -1;
         b->made++;
     }
@@ -500,7 +500,7 @@ static int make_all(struct build *b, struct err *err) {
     const struct recipe_line *lines = b->recipe.lines;
     for (size_t i = 1; i < b->recipe.count; i++)
         b->last = changes_files(lines[i].verb) ? i : b->last;
-    if (begin(b, &lines[0], err) < 0)
+    if (image_build_begin(b, &lines[0], err) < 0)
         return -1;
     for (size_t i = 1; i <= b->last; i++) {
         if (add_to_key(b, &lines[i], err) < 0)
@@ -518,7 +518,7 @@ static int make_all(struct build *b, struct err *err) {
         char name[80];
         json_t *image DEFER(json_free) = NULL;
         key_name(b, name);
-        if (keep(b, name, &image, err) < 0)
+        if (image_build_keep(b, name, &image, err) < 0)
             return -1;
         snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
     }

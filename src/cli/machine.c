@@ -47,7 +47,7 @@ static int check_user(const char *user, struct err *err) {
     return err_remedy(err, "use user, root or a number up to 65534");
 }
 
-static struct msg_str text_of(const char *s) {
+static struct msg_str machine_text_of(const char *s) {
     return (struct msg_str){s, (uint32_t)strlen(s)};
 }
 
@@ -69,7 +69,7 @@ int command_prepare(struct command_setup *c, const struct command_options *o, ch
     /* Whatever is not said is the machine's to choose: its image may have a word in it. */
     s->user = o->user;
     if (cwd)
-        s->exec.cwd = text_of(cwd);
+        s->exec.cwd = machine_text_of(cwd);
     s->exec.argv = (struct msg_strs){.v = (const char *const *)argv};
     s->exec.env = (struct msg_strs){.v = c->env};
     s->exec.timeout_ms = o->timeout_ms;

@@ -52,7 +52,7 @@ static void directory_key(char ret[33]) {
         snprintf(ret + 2 * i, 3, "%02x", hash[i]);
 }
 
-static void announce(void) {
+static void mcp_announce(void) {
     fputs("carrel: preparing this host for its first machine...\n", stderr);
 }
 
@@ -93,7 +93,7 @@ static int upgrade(struct bridge *b, struct err *err) {
     return 1;
 }
 
-static int say(const char *bytes, size_t n, struct err *err) {
+static int mcp_say(const char *bytes, size_t n, struct err *err) {
     int w = write_all(STDOUT_FILENO, bytes, n);
     return w < 0 ? err_num(err, w, "write a message") : 0;
 }
@@ -106,8 +106,9 @@ static int lose(struct bridge *b, struct err *err) {
     b->lost = true;
     b->out.len = 0;
     client_lost(&b->search);
-    return !link_lost(&b->link, &answers) ? err_set(err, ERR_LIMIT, "too many calls were under way")
-                                          : say(answers.data ? answers.data : "", answers.len, err);
+    return !link_lost(&b->link, &answers)
+               ? err_set(err, ERR_LIMIT, "too many calls were under way")
+               : mcp_say(answers.data ? answers.data : "", answers.len, err);
 }
 
 static int come_back(struct bridge *b, struct err *err) {
@@ -133,7 +134,7 @@ static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err 
     char *at = b->out.data, *end;
     for (; (end = memchr(at, '\n', b->out.len - (size_t)(at - b->out.data))); at = end + 1) {
         size_t length = (size_t)(end + 1 - at);
-        if (link_heard(&b->link, at, length) && say(at, length, err) < 0)
+        if (link_heard(&b->link, at, length) && mcp_say(at, length, err) < 0)
             return -1;
     }
     buf_drop(&b->out, (size_t)(at - b->out.data));
@@ -213,7 +214,7 @@ static int turn(struct bridge *b, struct err *err) {
 }
 
 static int serve(struct bridge *b, struct err *err) {
-    if (client_open(&b->client, CLIENT_START, announce, err) < 0)
+    if (client_open(&b->client, CLIENT_START, mcp_announce, err) < 0)
         return -1;
     int r = upgrade(b, err);
     if (r <= 0)

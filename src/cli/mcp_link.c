@@ -22,7 +22,7 @@ void link_done(struct mcp_link *l) {
     json_decref(l->pending);
 }
 
-static void forget(struct mcp_link *l, const json_t *id) {
+static void mcp_link_forget(struct mcp_link *l, const json_t *id) {
     for (size_t i = json_array_size(l->pending); i-- > 0;)
         if (json_equal(json_array_get(l->pending, i), id))
             json_array_remove(l->pending, i);
@@ -52,7 +52,7 @@ void link_said(struct mcp_link *l, const char *line, size_t n) {
     if (strcmp(method, "notifications/initialized") == 0)
         keep_line(&l->told, line, n);
     else if (strcmp(method, "notifications/cancelled") == 0) /* no answer comes */
-        forget(l, json_object_get(json_object_get(message, "params"), "requestId"));
+        mcp_link_forget(l, json_object_get(json_object_get(message, "params"), "requestId"));
     else if (id && *method && !(first && !l->greeted))
         json_array_append(l->pending, id);
 }
@@ -69,7 +69,7 @@ bool link_heard(struct mcp_link *l, const char *line, size_t n) {
             return false;
         l->greeted |= json_object_get(message, "result") != NULL;
     }
-    forget(l, id);
+    mcp_link_forget(l, id);
     return true;
 }
 

@@ -187,7 +187,7 @@ static void print_network(const json_t *n, bool as_json) {
         puts("its gate is not open: nothing can be reached at this moment");
 }
 
-static int show(struct client *c, const char *machine, json_t **ret, struct err *err) {
+static int net_show(struct client *c, const char *machine, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
     if (client_target(target, err, "/v1/machines/%s/net", machine) < 0)
@@ -195,8 +195,8 @@ static int show(struct client *c, const char *machine, json_t **ret, struct err 
     return client_call(c, &r, ret, err);
 }
 
-static int add(struct client *c, const char *machine, const char *action, const char *rule,
-               const struct net_options *o, json_t **ret, struct err *err) {
+static int net_add(struct client *c, const char *machine, const char *action, const char *rule,
+                   const struct net_options *o, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(8192);
     struct jot j = JOT(&body);
@@ -228,7 +228,7 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
                const struct net_options *o, json_t **ret, struct err *err) {
     bool removing = strcmp(verb, "rm") == 0;
     if (strcmp(verb, "show") == 0)
-        return show(c, machine, ret, err);
+        return net_show(c, machine, ret, err);
     if (!is_action(verb) && !removing) {
         err_set(err, ERR_INVALID, "'%s' is not allow, deny, ask, rm or show", verb);
         return err_remedy(err, "see `carrel net --help`");
@@ -237,7 +237,7 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
         return err_set(err, ERR_INVALID, removing ? "no rule named" : "no target named");
     for (; *words; words++)
         if ((removing ? take_away(c, machine, *words, ret, err)
-                      : add(c, machine, verb, *words, o, ret, err)) < 0)
+                      : net_add(c, machine, verb, *words, o, ret, err)) < 0)
             return -1;
     return 0;
 }

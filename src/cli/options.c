@@ -5,8 +5,8 @@
 
 #include "base/parse.h"
 
-static const struct option_row *by_name(const struct option_row *rows, const char *name,
-                                        size_t len) {
+static const struct option_row *options_by_name(const struct option_row *rows, const char *name,
+                                                size_t len) {
     for (const struct option_row *r = rows; r->name; r++)
         if (strlen(r->name) == len && strncmp(r->name, name, len) == 0)
             return r;
@@ -67,7 +67,8 @@ static int unknown(const char *word, struct err *err) {
 static int parse_long(const struct option_row *rows, int argc, char **argv, int *at, void *into,
                       struct err *err) {
     const char *name = argv[*at] + 2, *eq = strchr(name, '=');
-    const struct option_row *row = by_name(rows, name, eq ? (size_t)(eq - name) : strlen(name));
+    const struct option_row *row =
+        options_by_name(rows, name, eq ? (size_t)(eq - name) : strlen(name));
     if (!row)
         return unknown(argv[*at], err);
     if (!row->value && eq)
@@ -129,7 +130,7 @@ int options_parse(const struct option_row *rows, int argc, char **argv, void *in
 const struct option_row *options_awaiting(const struct option_row *rows, const char *word) {
     const struct option_row *row = NULL;
     if (strncmp(word, "--", 2) == 0) {
-        row = by_name(rows, word + 2, strlen(word + 2));
+        row = options_by_name(rows, word + 2, strlen(word + 2));
         return row && row->value ? row : NULL;
     }
     for (const char *p = word + (word[0] == '-'); *p; p++) {
@@ -144,7 +145,7 @@ const struct option_row *options_given(const struct option_row *rows, const char
     size_t n = strcspn(word, "=");
     if (strncmp(word, "--", 2) != 0 || word[n] != '=')
         return NULL;
-    const struct option_row *row = by_name(rows, word + 2, n - 2);
+    const struct option_row *row = options_by_name(rows, word + 2, n - 2);
     return row && row->value ? row : NULL;
 }
 

@@ -31,7 +31,7 @@ static void show_share(const struct progress *p) {
     fprintf(stderr, "  %d%%", (int)(100 * share));
 }
 
-static void show(struct progress *p, uint64_t now) {
+static void progress_show(struct progress *p, uint64_t now) {
     char done[16], speed[16];
     uint64_t ms = now - p->started_ms;
     table_bytes((long long)p->done, done);
@@ -56,13 +56,13 @@ void progress_add(struct progress *p, uint64_t bytes) {
     uint64_t last = p->shown ? p->shown_ms : p->started_ms;
     if (p->terminal ? now - p->started_ms >= PATIENCE_MS && now - last >= STEP_MS
                     : now - last >= LINE_MS)
-        show(p, now);
+        progress_show(p, now);
 }
 
 void progress_end(struct progress *p) {
     if (!p->shown)
         return;
-    show(p, now_ms());
+    progress_show(p, now_ms());
     if (p->terminal)
         fputc('\n', stderr);
 }

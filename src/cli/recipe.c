@@ -39,7 +39,7 @@ void recipe_done(struct recipe *r) {
     *r = (struct recipe){0};
 }
 
-static int refuse(struct err *err, unsigned number, const char *what, const char *text) {
+static int recipe_refuse(struct err *err, unsigned number, const char *what, const char *text) {
     return err_set(err, ERR_INVALID, "line %u of the recipe: %s '%.60s'", number, what, text);
 }
 
@@ -57,31 +57,33 @@ static bool is_env(const char *text) {
            strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == n;
 }
 
-static int check(const struct recipe_line *l, struct err *err) {
+static int recipe_check(const struct recipe_line *l, struct err *err) {
     switch (l->verb) {
     case RECIPE_BASE:
         return image_name_ok(l->words[0]) || strcmp(l->words[0], "host") == 0
                    ? 0
-                   : refuse(err, l->number, "no image can be called", l->words[0]);
+                   : recipe_refuse(err, l->number, "no image can be called", l->words[0]);
     case RECIPE_PACKAGES:
         for (size_t i = 0; i < l->count; i++)
             if (!is_package(l->words[i]))
-                return refuse(err, l->number, "no package can be called", l->words[i]);
+                return recipe_refuse(err, l->number, "no package can be called", l->words[i]);
         return 0;
     case RECIPE_FILE:
-        return l->words[1][0] == '/' ? 0
-                                     : refuse(err, l->number, "not an absolute path:", l->words[1]);
+        return l->words[1][0] == '/'
+                   ? 0
+                   : recipe_refuse(err, l->number, "not an absolute path:", l->words[1]);
     case RECIPE_ENV:
-        return is_env(l->text) ? 0 : refuse(err, l->number, "not NAME=VALUE:", l->text);
+        return is_env(l->text) ? 0 : recipe_refuse(err, l->number, "not NAME=VALUE:", l->text);
     case RECIPE_WORKDIR:
-        return l->words[0][0] == '/' ? 0
-                                     : refuse(err, l->number, "not an absolute path:", l->words[0]);
+        return l->words[0][0] == '/'
+                   ? 0
+                   : recipe_refuse(err, l->number, "not an absolute path:", l->words[0]);
     default:
         return 0;
     }
 }
 
-static int split(struct recipe_line *l, char *text, struct err *err) {
+static int recipe_split(struct recipe_line *l, char *text, struct err *err) {
     for (char *at = text; *(at += strspn(at, " \t"));) {
         if (l->count == RECIPE_WORDS_MAX)
             return err_set(err, ERR_LIMIT, "line %u of the recipe has more than %d words",
@@ -104,7 +106,7 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     while (i < VERBS && (strlen(verbs[i].name) != n || strncmp(verbs[i].name, text, n) != 0))
         i++;
     if (i == VERBS) {
-        refuse(err, number, "there is no verb", text);
+        recipe_refuse(err, number, "there is no verb", text);
         return err_remedy(err,
                           "base, packages, file, env, net, run, user, workdir, command are there");
     }
@@ -113,17 +115,17 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     struct recipe_line *l = &r->lines[r->count];
     n += strspn(text + n, " \t");
     *l = (struct recipe_line){.verb = verbs[i].verb, .number = number, .text = text + n};
-    if (!verbs[i].whole && split(l, copy + n, err) < 0)
+    if (!verbs[i].whole && recipe_split(l, copy + n, err) < 0)
         return -1;
     if (verbs[i].whole)
         l->count = *l->text != '\0';
     if (l->count < verbs[i].least || l->count > verbs[i].most)
-        return refuse(err, number, "too few or too many words for", verbs[i].name);
+        return recipe_refuse(err, number, "too few or too many words for", verbs[i].name);
     if ((r->count == 0) != (l->verb == RECIPE_BASE))
         return err_set(err, ERR_INVALID, "line %u of the recipe: `base` comes first, and once",
                        number);
     r->count++;
-    return check(l, err);
+    return recipe_check(l, err);
 }
 
 /* Ends the line at *at, joined with those that a backslash adds; how many lines of the file. */

@@ -57,7 +57,7 @@ struct run {
     struct timespec started;
 };
 
-static void announce(void) {
+static void run_announce(void) {
     fputs("carrel: preparing this host for its first box...\n", stderr);
 }
 
@@ -72,7 +72,7 @@ static int check_options(const struct run_options *o, struct err *err) {
 }
 
 /* The machine as the daemon is to make it, and the directories it is lent. */
-static int describe(struct run *r, struct err *err) {
+static int run_describe(struct run *r, struct err *err) {
     struct jot j = JOT(&r->spec);
     if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
         return -1;
@@ -163,7 +163,7 @@ static int find_facts(struct run *r, struct plan_facts *ret, struct err *err) {
     return 0;
 }
 
-static int finish(struct run *r, struct err *err) {
+static int run_finish(struct run *r, struct err *err) {
     struct plan_facts facts;
     struct command_end end = {.id = r->remote.id, .has_grants = r->grants.count > 0};
     if (guest_result_status(&r->setup.session.result) != 0 && find_facts(r, &facts, err) == 0)
@@ -223,7 +223,7 @@ static struct run *run_new(void) {
 }
 
 static int connect_and_run(struct run *r, struct err *err) {
-    if (client_open(&r->client, CLIENT_START, r->o.command.quiet ? NULL : announce, err) < 0)
+    if (client_open(&r->client, CLIENT_START, r->o.command.quiet ? NULL : run_announce, err) < 0)
         return -1;
     r->remote = (struct remote){.client = &r->client,
                                 .spec = &r->spec,
@@ -256,7 +256,7 @@ int cmd_run(int argc, char **argv) {
         err_remedy(&err, "carrel run -- COMMAND [ARG...]");
         return cli_fail(&err);
     }
-    if (check_options(&r->o, &err) < 0 || describe(r, &err) < 0)
+    if (check_options(&r->o, &err) < 0 || run_describe(r, &err) < 0)
         return cli_fail(&err);
     warn_of_doors(r);
     const char *cwd = r->grants.working >= 0           ? r->plan.grants[r->grants.working].path
@@ -266,5 +266,5 @@ int cmd_run(int argc, char **argv) {
         return cli_fail(&err);
     if (connect_and_run(r, &err) < 0)
         return lost(r, &err);
-    return finish(r, &err);
+    return run_finish(r, &err);
 }

@@ -141,7 +141,7 @@ static const char *read_conversion(const char *format, struct conversion *ret, v
      : (c)->star_count == 1 ? fprintf(to, (c)->text, (c)->stars[0], value) \
                             : fprintf(to, (c)->text, (c)->stars[0], (c)->stars[1], value))
 
-static void put_number(FILE *to, const struct conversion *c, va_list *args) {
+static void safe_put_number(FILE *to, const struct conversion *c, va_list *args) {
     if (strchr("feg", c->kind))
         PUT(to, c, va_arg(*args, double));
     else if (c->length == 'L')
@@ -193,7 +193,7 @@ int safe_printf(FILE *to, const char *format, ...) {
         else if (c.kind == 's')
             put_name(to, &c, va_arg(args, const char *));
         else
-            put_number(to, &c, &args);
+            safe_put_number(to, &c, &args);
     }
     va_end(args);
     return ferror(to) ? -1 : 0;

@@ -38,7 +38,7 @@ static size_t rows_shown(void) {
 /* ---- drawing ---- */
 
 /* As much as fits into `width` columns; returns how many it took. */
-static int put_text(int y, int x, int width, const char *text) {
+static int screen_put_text(int y, int x, int width, const char *text) {
     mbstate_t state = {0};
     int used = 0;
     if (y < 0 || y >= LINES || move(y, x) == ERR)
@@ -78,7 +78,7 @@ static void put_cell(int y, int *x, const struct top_column *c, const char *text
     int taken = columns_of(text);
     if (width <= 0)
         return;
-    put_text(y, *x + (c->right && taken < width ? width - taken : 0), width, text);
+    screen_put_text(y, *x + (c->right && taken < width ? width - taken : 0), width, text);
     *x += c->width + 2;
 }
 
@@ -107,18 +107,18 @@ static void draw_foot(const struct screen *s) {
         snprintf(text, sizeof(text), "%c %s", keys[i], top_order_names[i]);
         if (i == s->order)
             attron(A_BOLD | A_UNDERLINE);
-        x += put_text(y, x, COLS - x, text);
+        x += screen_put_text(y, x, COLS - x, text);
         attroff(A_BOLD | A_UNDERLINE);
         x += 3;
     }
-    put_text(y, x, COLS - x, "q leave");
+    screen_put_text(y, x, COLS - x, "q leave");
 }
 
 static void draw(const struct screen *s) {
     char *summary DEFER_FREE = top_summary(&s->top);
     char *why DEFER_FREE = safe_copy(s->failed ? s->err.text : "");
     erase();
-    put_text(0, 0, COLS, s->failed ? why : summary);
+    screen_put_text(0, 0, COLS, s->failed ? why : summary);
     draw_titles();
     for (size_t i = 0; i < rows_shown() && s->from + i < s->top.count; i++)
         draw_row(HEAD_LINES + (int)i, s->top.rows[s->from + i]);
@@ -127,7 +127,7 @@ static void draw(const struct screen *s) {
 }
 
 /* What is shown is put in order, and commands are asked for those rows alone. */
-static void show(struct screen *s) {
+static void screen_show(struct screen *s) {
     size_t rows = rows_shown(), last = s->top.count > rows ? s->top.count - rows : 0;
     s->from = s->from < last ? s->from : last;
     top_sort(&s->top, s->order);
@@ -173,7 +173,7 @@ static void take_key(struct screen *s, int key) {
 /* Shows it until the next look is due; a terminal that is gone ends it. */
 static void show_for(struct screen *s, long ms) {
     long end = now_ms() + ms, left;
-    show(s);
+    screen_show(s);
     while (!s->leave && (left = end - now_ms()) > 0) {
         timeout((int)left);
         int key = getch();
@@ -181,12 +181,12 @@ static void show_for(struct screen *s, long ms) {
             s->leave = !isatty(STDIN_FILENO);
         if (key != ERR) {
             take_key(s, key);
-            show(s);
+            screen_show(s);
         }
     }
 }
 
-static void watch(struct screen *s) {
+static void screen_watch(struct screen *s) {
     for (long ms = TOP_FIRST_MS; !s->leave; ms = EVERY_MS) {
         s->failed = top_look(&s->top, &s->err) < 0;
         show_for(s, ms);
@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
     if (top_order_named(argc > 1 ? argv[1] : "cpu", &s.order, &s.err) < 0 ||
         open_terminal(&terminal, &s.err) < 0)
         return cli_fail(&s.err);
-    watch(&s);
+    screen_watch(&s);
     endwin();
     delscreen(terminal);
     top_done(&s.top);

@@ -55,12 +55,12 @@ static int set(struct client *c, char **words, json_t **ret, struct err *err) {
     return r;
 }
 
-static int list(struct client *c, char **words, json_t **ret, struct err *err) {
+static int secret_list(struct client *c, char **words, json_t **ret, struct err *err) {
     (void)words;
     return call(c, "GET", "/v1/secrets", NULL, ret, err);
 }
 
-static int drop(struct client *c, char **words, json_t **ret, struct err *err) {
+static int secret_drop(struct client *c, char **words, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     (void)ret;
     if (client_target(target, err, "/v1/secrets/%s", words[0]) < 0)
@@ -74,8 +74,8 @@ static const struct {
     int (*run)(struct client *c, char **words, json_t **ret, struct err *err);
 } verbs[] = {
     {"set", 1, set},
-    {"ls", 0, list},
-    {"rm", 1, drop},
+    {"ls", 0, secret_list},
+    {"rm", 1, secret_drop},
 };
 enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
 

@@ -36,7 +36,7 @@ static void shell_free(struct shell **slot) {
     free(*slot);
 }
 
-static int run(struct shell *s, const char *machine, const char *exec, struct err *err) {
+static int shell_run(struct shell *s, const char *machine, const char *exec, struct err *err) {
     static const char *const login[] = {
         "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l", NULL};
     static const char *const plain[] = {
@@ -73,7 +73,7 @@ int cmd_sh(int argc, char **argv) {
     const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
     if (exec && argv[3 + next])
         err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[3 + next]);
-    else if (run(s, machine, exec, &err) == 0 && !s->setup.session.detached)
+    else if (shell_run(s, machine, exec, &err) == 0 && !s->setup.session.detached)
         return command_report(&s->setup, &s->o, &(struct command_end){.id = s->remote.id});
     else if (s->setup.session.detached) {
         fprintf(stderr, "carrel: the shell goes on: carrel sh %s %s\n", machine, s->remote.exec);

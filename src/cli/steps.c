@@ -329,8 +329,8 @@ struct runner {
     bool scored;
 };
 
-static int start(struct client *c, const char *machine, const char *command, bool background,
-                 json_t **ret, struct err *err) {
+static int steps_start(struct client *c, const char *machine, const char *command, bool background,
+                       json_t **ret, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&body);
     jot_object(&j, NULL);
@@ -349,7 +349,7 @@ static int start(struct client *c, const char *machine, const char *command, boo
 }
 
 /* Stays until the command ends, or its daemon. -1: the daemon refused. */
-static int follow(struct client *c, const struct runner *r, struct err *err) {
+static int steps_follow(struct client *c, const struct runner *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct http_head *head = NULL;
     const char *bytes;
@@ -372,14 +372,14 @@ static bool is_under_way(const json_t *exec) {
 }
 
 /* Stays until the command ends. It outlives the daemon, and the next one knows its status. */
-static int wait_for(struct client *c, struct runner *r, struct err *err) {
+static int steps_wait_for(struct client *c, struct runner *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request look = {.method = "GET", .target = target};
     if (client_target(target, err, "/v1/machines/%s/execs/%s", r->id, r->exec) < 0)
         return -1;
     for (;;) {
         json_t *exec DEFER(json_free) = NULL;
-        if (follow(c, r, err) < 0 || client_call_again(c, &look, &exec, err) < 0)
+        if (steps_follow(c, r, err) < 0 || client_call_again(c, &look, &exec, err) < 0)
             return -1;
         r->status = client_number(exec, "status");
         if (!is_under_way(exec))
@@ -407,7 +407,7 @@ static bool last_number(const char *text, double *ret) {
 
 static int score(struct client *c, const char *command, struct runner *r, struct err *err) {
     json_t *result DEFER(json_free) = NULL;
-    if (start(c, r->id, command, false, &result, err) < 0)
+    if (steps_start(c, r->id, command, false, &result, err) < 0)
         return -1;
     r->scored = client_number(json_object_get(result, "exec"), "status") == 0 &&
                 last_number(client_text(result, "stdout"), &r->score);
@@ -470,12 +470,12 @@ static int tournament(struct client *c, const struct fork_options *o, const json
     for (size_t i = 0; i < count; i++) {
         json_t *exec DEFER(json_free) = NULL;
         runners[i].id = client_text(json_array_get(machines, i), "id");
-        if (start(c, runners[i].id, o->run, true, &exec, err) < 0)
+        if (steps_start(c, runners[i].id, o->run, true, &exec, err) < 0)
             return -1;
         snprintf(runners[i].exec, sizeof(runners[i].exec), "%s", client_text(exec, "id"));
     }
     for (size_t i = 0; i < count; i++)
-        if (wait_for(c, &runners[i], err) < 0)
+        if (steps_wait_for(c, &runners[i], err) < 0)
             return -1;
     for (size_t i = 0; o->score && i < count; i++)
         if (score(c, o->score, &runners[i], err) < 0)

@@ -55,7 +55,7 @@ static void print_report(const json_t *answer) {
                client_number(answer, "unchecked"));
 }
 
-static int check(const struct store_options *o, struct err *err) {
+static int store_cmd_check(const struct store_options *o, struct err *err) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_free) = NULL;
     const struct client_request r = {.method = "GET", .target = "/v1/store/check"};
@@ -107,7 +107,7 @@ static int adopt(const struct store_options *o, const char *id, struct err *err)
 
 static int check_verb(const struct store_options *o, const char *none, struct err *err) {
     (void)none;
-    return check(o, err);
+    return store_cmd_check(o, err);
 }
 
 static int init_verb(const struct store_options *o, const char *none, struct err *err) {

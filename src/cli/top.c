@@ -87,8 +87,8 @@ static bool is_of_the_machine(const struct err *err) {
            err->code == ERR_UNSUPPORTED;
 }
 
-static int ask(struct top *t, const json_t *row, const char *format, json_t **ret,
-               struct err *err) {
+static int top_ask(struct top *t, const json_t *row, const char *format, json_t **ret,
+                   struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
     if (client_target(target, err, format, client_text(row, "id")) < 0)
@@ -99,8 +99,8 @@ static int ask(struct top *t, const json_t *row, const char *format, json_t **re
     return t->client.http && is_of_the_machine(err) ? 0 : -1;
 }
 
-static int look_at(struct top *t, const json_t *machine, json_t *next, json_t *row,
-                   struct err *err) {
+static int top_look_at(struct top *t, const json_t *machine, json_t *next, json_t *row,
+                       struct err *err) {
     static const char *const known[] = {"id", "name", "state", "created", NULL};
     static const char *const disk[] = {"disk_bytes", NULL};
     json_t *stats DEFER(json_free) = NULL;
@@ -108,7 +108,7 @@ static int look_at(struct top *t, const json_t *machine, json_t *next, json_t *r
     const char *state = client_text(row, "state");
     if (strcmp(state, "running") != 0 && strcmp(state, "paused") != 0)
         return 0;
-    if (ask(t, row, "/v1/machines/%s/stats", &stats, err) < 0)
+    if (top_ask(t, row, "/v1/machines/%s/stats", &stats, err) < 0)
         return -1;
     if (stats) {
         copy_counts(row, stats);
@@ -118,7 +118,7 @@ static int look_at(struct top *t, const json_t *machine, json_t *next, json_t *r
     return 0;
 }
 
-static int look(struct top *t, struct err *err) {
+static int top_refresh(struct top *t, struct err *err) {
     json_t *machines DEFER(json_free) = json_array(), *next DEFER(json_free) = json_object();
     size_t i;
     json_t *m;
@@ -135,7 +135,7 @@ static int look(struct top *t, struct err *err) {
         return err_set(err, ERR_LIMIT, "out of memory");
     json_array_foreach(machines, i, m) {
         t->rows[t->count++] = json_object();
-        if (look_at(t, m, next, t->rows[i], err) < 0)
+        if (top_look_at(t, m, next, t->rows[i], err) < 0)
             return -1;
     }
     json_decref(t->before);
@@ -144,7 +144,7 @@ static int look(struct top *t, struct err *err) {
 }
 
 int top_look(struct top *t, struct err *err) {
-    int r = look(t, err);
+    int r = top_refresh(t, err);
     if (r < 0)
         client_close(&t->client);
     return r;
@@ -157,7 +157,7 @@ int top_commands(struct top *t, size_t from, size_t count, struct err *err) {
             continue;
         if (!t->client.http)
             return err_set(err, ERR_GONE, "the daemon is gone");
-        if (ask(t, row, "/v1/machines/%s/execs?limit=1", &list, err) < 0) {
+        if (top_ask(t, row, "/v1/machines/%s/execs?limit=1", &list, err) < 0) {
             client_close(&t->client);
             return -1;
         }
@@ -174,7 +174,7 @@ static const char *called(const json_t *row) {
     return *name ? name : client_text(row, "id");
 }
 
-static int by_name(const void *a, const void *b) {
+static int top_by_name(const void *a, const void *b) {
     return strcmp(called(*(json_t *const *)a), called(*(json_t *const *)b));
 }
 
@@ -183,7 +183,7 @@ static int by_figure(const void *a, const void *b, const char *member) {
     const json_t *x = json_object_get(*(json_t *const *)a, member);
     const json_t *y = json_object_get(*(json_t *const *)b, member);
     double left = x ? json_number_value(x) : -1, right = y ? json_number_value(y) : -1;
-    return left != right ? (left < right) - (left > right) : by_name(a, b);
+    return left != right ? (left < right) - (left > right) : top_by_name(a, b);
 }
 
 static int by_cpu(const void *a, const void *b) {
@@ -202,19 +202,19 @@ static int by_disk(const void *a, const void *b) {
 static int by_age(const void *a, const void *b) {
     int r = strcmp(client_text(*(json_t *const *)a, "created"),
                    client_text(*(json_t *const *)b, "created"));
-    return r ? r : by_name(a, b);
+    return r ? r : top_by_name(a, b);
 }
 
 void top_sort(struct top *t, enum top_order order) {
     static int (*const orders[TOP_ORDERS])(const void *, const void *) = {by_cpu, by_mem, by_disk,
-                                                                          by_age, by_name};
+                                                                          by_age, top_by_name};
     if (t->count)
         qsort(t->rows, t->count, sizeof(*t->rows), orders[order]);
 }
 
 /* ---- cells ---- */
 
-static void put_bytes(FILE *to, const json_t *row, const char *member) {
+static void top_put_bytes(FILE *to, const json_t *row, const char *member) {
     char text[16] = "-";
     if (json_object_get(row, member))
         table_bytes(client_number(row, member), text);
@@ -238,11 +238,11 @@ static void put_cpu(FILE *to, const json_t *row) {
 }
 
 static void put_mem(FILE *to, const json_t *row) {
-    put_bytes(to, row, "mem_bytes");
+    top_put_bytes(to, row, "mem_bytes");
 }
 
 static void put_disk(FILE *to, const json_t *row) {
-    put_bytes(to, row, "disk_bytes");
+    top_put_bytes(to, row, "disk_bytes");
 }
 
 static void put_age(FILE *to, const json_t *row) {

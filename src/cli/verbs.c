@@ -16,7 +16,7 @@
 #include "cli/spec.h"
 #include "cli/table.h"
 
-static void announce(void) {
+static void verbs_announce(void) {
     fputs("carrel: preparing this host for its first machine...\n", stderr);
 }
 
@@ -53,8 +53,9 @@ static int put_pairs(struct jot *j, const char *name, const struct option_list *
     return 0;
 }
 
-static int describe(const struct new_options *o, const struct grants *g, const struct plan *plan,
-                    struct handed *h, struct buf *text, struct err *err) {
+static int verbs_describe(const struct new_options *o, const struct grants *g,
+                          const struct plan *plan, struct handed *h, struct buf *text,
+                          struct err *err) {
     struct jot j = JOT(text);
     const struct id key = id_new('k'); /* a request that is sent again makes no second one */
     const struct {
@@ -87,7 +88,7 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
         return err_set(err, ERR_LIMIT, "out of memory");
     int r = grants_open(&o->spec.dirs, plan, g, err);
     if (r == 0)
-        r = describe(o, g, plan, &h, &body, err);
+        r = verbs_describe(o, g, plan, &h, &body, err);
     memcpy(fds, g->dirs, g->count * sizeof(int));
     memcpy(fds + g->count, h.fds, h.count * sizeof(int));
     const struct client_request request = {.method = "POST",
@@ -105,7 +106,7 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
     return 0;
 }
 
-static int make(const struct new_command *o, struct client *c, struct err *err) {
+static int verbs_make(const struct new_command *o, struct client *c, struct err *err) {
     json_t *machine DEFER(json_free) = NULL;
     if (new_make(&o->made, c, &machine, err) < 0)
         return -1;
@@ -130,7 +131,8 @@ int cmd_new(int argc, char **argv) {
     }
     if (argv[1 + next])
         err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[1 + next]);
-    else if (client_open(&c, CLIENT_START, announce, &err) == 0 && make(&o, &c, &err) == 0)
+    else if (client_open(&c, CLIENT_START, verbs_announce, &err) == 0 &&
+             verbs_make(&o, &c, &err) == 0)
         return 0;
     return cli_fail(&err);
 }
@@ -214,7 +216,7 @@ static void print_members(const json_t *object, int indent) {
     }
 }
 
-static int show(int argc, char **argv, const char *format) {
+static int verbs_show(int argc, char **argv, const char *format) {
     struct client c DEFER(client_close) = {0};
     struct err err;
     json_t *answer DEFER(json_free) = NULL;
@@ -233,7 +235,7 @@ static int show(int argc, char **argv, const char *format) {
 }
 
 int cmd_show(int argc, char **argv) {
-    return show(argc, argv, "/v1/machines/%s");
+    return verbs_show(argc, argv, "/v1/machines/%s");
 }
 
 /* Of one machine, or of the daemon. */
@@ -246,7 +248,7 @@ int cmd_stats(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         named |= argv[i][0] != '-' || strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0;
     if (named)
-        return show(argc, argv, "/v1/machines/%s/stats");
+        return verbs_show(argc, argv, "/v1/machines/%s/stats");
     if (cli_words(argc, argv, 0, &json, &status) < 0)
         return status;
     if (about(&c, "", "GET", "/v1/status", &answer, &err) < 0)

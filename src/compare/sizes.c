@@ -39,7 +39,7 @@ static void measure_dir(struct measure *m, int dir) {
     }
 }
 
-static uint32_t number_of(const char *name) {
+static uint32_t sizes_number_of(const char *name) {
     size_t n = strspn(name, "0123456789");
     return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
 }
@@ -51,7 +51,7 @@ static bool list_layers(int disk, struct patience *patience, struct buf *out) {
     names_read(&names, disk, patience);
     for (size_t i = 0; i < names.count && fits; i++) {
         const struct changes_record r = {.type = CHANGES_SIZE,
-                                         .size = {.layer = number_of(names.v[i])}};
+                                         .size = {.layer = sizes_number_of(names.v[i])}};
         fits = !r.size.layer || changes_write(out, &r);
     }
     return fits && !patience->cut;

@@ -48,7 +48,7 @@ struct pair {
     struct stat before, after;
 };
 
-static void look_at(int dir, const char *name, struct stat *ret) {
+static void trees_look_at(int dir, const char *name, struct stat *ret) {
     if (dir < 0 || fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
         *ret = (struct stat){0};
 }
@@ -301,8 +301,8 @@ static void compare_name(struct walk *w, const struct place *p, const char *name
     size_t len = w->path_len, n = strlen(name);
     if (!is_wanted(under, name, &below) || len + 1 + n > CHANGES_PATH_MAX)
         return;
-    look_at(p->before, name, &q.before);
-    look_at(p->after, name, &q.after);
+    trees_look_at(p->before, name, &q.before);
+    trees_look_at(p->after, name, &q.after);
     if (len)
         w->path[w->path_len++] = '/';
     memcpy(w->path + w->path_len, name, n);

@@ -14,7 +14,7 @@
 enum { METHOD_MAX = 16 };
 
 static void on_client(void *arg);
-static void look(struct conn *c);
+static void conn_look(struct conn *c);
 
 /* ---- life ---- */
 
@@ -29,7 +29,7 @@ static void expire(struct conn *c) {
     case CONN_FIRST:
         c->knows_protocol = true;
         c->protocol = PROTOCOL_TCP; /* it says nothing before the server does */
-        look(c);
+        conn_look(c);
         break;
     case CONN_REFUSE:
         conn_end(c, true, NULL);
@@ -271,7 +271,7 @@ static void say_no(const struct conn *c, const char *why, struct buf *ret) {
 }
 
 /* HTTP gets an answer, also inside TLS where the machine trusts us; everything else a reset. */
-static void refuse(struct conn *c, const char *why) {
+static void conn_explain_refusal(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     bool explain = conn_tell(c, GATE_DENIED, NULL, NULL, why);
     c->is_told = true;
@@ -444,7 +444,7 @@ static void tunnel_open(struct conn *c, const struct err *err) {
         if (conn_tell_allowed(c, NULL, NULL))
             relay_start(c);
     } else if (err->code == ERR_DENIED) {
-        refuse(c, err->text);
+        conn_explain_refusal(c, err->text);
     } else {
         conn_tell(c, GATE_DENIED, NULL, NULL, err->text);
         conn_end(c, true, NULL);
@@ -464,7 +464,7 @@ static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
     const struct pending_wish w = {.method = "", .path = "", .query = "", .hash = "", .fields = ""};
     struct pending *p = pending_for(c, &w, rule->hold_ms);
     if (!p) {
-        refuse(c, "too many wait for an approval already");
+        conn_explain_refusal(c, "too many wait for an approval already");
     } else if (pending_use(p)) {
         c->approved = true;
         open_tunnel(c, rule);
@@ -487,11 +487,12 @@ void conn_released(struct conn *c, enum pending_state state) {
     if (c->state == CONN_WEB)
         web_released(c, state);
     else if (state == PENDING_WAITS)
-        look(c);
+        conn_look(c);
     else if (state == PENDING_APPROVED && rule)
         open_tunnel(c, rule);
     else
-        refuse(c, state == PENDING_EXPIRED ? "nobody approved it in time" : "it was not approved");
+        conn_explain_refusal(c, state == PENDING_EXPIRED ? "nobody approved it in time"
+                                                         : "it was not approved");
 }
 
 /* ---- the first bytes ---- */
@@ -553,26 +554,26 @@ static void act(struct conn *c, const struct policy_answer *a) {
     if (asks && can_terminate(c))
         terminate(c); /* what it requests decides, or is what somebody approves */
     else if (a->want != POLICY_KNOWN)
-        refuse(c, "its requests cannot be seen");
+        conn_explain_refusal(c, "its requests cannot be seen");
     else if (a->action == POLICY_ALLOW)
         open_tunnel(c, a->rule);
     else if (a->action == POLICY_ASK)
         hold_tunnel(c, a->rule);
     else
-        refuse(c, a->why);
+        conn_explain_refusal(c, a->why);
 }
 
-static void look(struct conn *c) {
+static void conn_look(struct conn *c) {
     const char *wrong = NULL;
     if (!c->knows_protocol && c->first.len && !find_protocol(c, &wrong))
         return;
     struct policy_answer a = conn_decide(c, NULL, NULL, NULL);
     if (wrong) {
-        refuse(c, wrong);
+        conn_explain_refusal(c, wrong);
     } else if (c->knows_protocol && c->protocol == PROTOCOL_HTTP) {
         web_start(c); /* which decides about each request */
     } else if (c->state == CONN_REFUSE && c->knows_protocol) {
-        refuse(c, c->refusal);
+        conn_explain_refusal(c, c->refusal);
     } else if (c->knows_protocol || (a.want == POLICY_KNOWN && a.action != POLICY_DENY)) {
         act(c, &a);
     } else if (a.want == POLICY_KNOWN) {
@@ -592,11 +593,11 @@ static void read_first(struct conn *c) {
     if (n <= 0)
         conn_end(c, true, NULL);
     else if (!buf_add(&c->first, bytes, (size_t)n))
-        refuse(c, "too much came before anything could be decided");
+        conn_explain_refusal(c, "too much came before anything could be decided");
     else if (c->is_proxy && !c->host[0])
         web_start(c);
     else
-        look(c);
+        conn_look(c);
 }
 
 /* What is thrown away here was sent after everything was said. */
@@ -657,9 +658,9 @@ void conn_begin(struct conn *c) {
         channel_listen(&c->client, true);
         conn_timer(c, GATE_FIRST_MS);
     } else if (!find_target(c)) {
-        refuse(c, "that is the gate itself");
+        conn_explain_refusal(c, "that is the gate itself");
     } else {
-        look(c);
+        conn_look(c);
     }
 }
 
@@ -668,5 +669,5 @@ void conn_restart(struct conn *c) {
     c->is_proxy = false;
     c->knows_protocol = false;
     c->state = CONN_FIRST;
-    look(c);
+    conn_look(c);
 }

@@ -80,8 +80,8 @@ static bool read_question(const uint8_t *q, size_t n, struct question *ret) {
     return true;
 }
 
-static size_t put_head(const uint8_t *q, size_t question_end, enum code code, unsigned answers,
-                       uint8_t *ret) {
+static size_t dns_put_head(const uint8_t *q, size_t question_end, enum code code, unsigned answers,
+                           uint8_t *ret) {
     unsigned flags = get16(q + 2) & (FLAG_WANTED | FLAG_OPCODE);
     memset(ret, 0, HEADER);
     memcpy(ret, q, 2);
@@ -104,8 +104,8 @@ static size_t put_address(uint8_t *at, uint32_t address) {
     return 16;
 }
 
-static enum code find(const struct question *q, dns_lookup_fn *lookup, void *arg,
-                      uint32_t *ret_address) {
+static enum code dns_find(const struct question *q, dns_lookup_fn *lookup, void *arg,
+                          uint32_t *ret_address) {
     static const uint32_t loopback = 0x7f000001;
     *ret_address = 0;
     if (q->class != CLASS_IN)
@@ -129,10 +129,10 @@ size_t dns_answer(const uint8_t *query, size_t n, dns_lookup_fn *lookup, void *a
     if (n < HEADER || n > DNS_QUERY_MAX || get16(query + 2) & FLAG_ANSWER)
         return 0;
     if (get16(query + 2) & FLAG_OPCODE)
-        return put_head(query, HEADER, CODE_UNKNOWN, 0, ret);
+        return dns_put_head(query, HEADER, CODE_UNKNOWN, 0, ret);
     if (get16(query + 2) & FLAG_CUT || get16(query + 4) != 1 || !read_question(query, n, &q))
-        return put_head(query, HEADER, CODE_MALFORMED, 0, ret);
-    enum code code = find(&q, lookup, arg, &address);
-    size_t len = put_head(query, q.end, code, address != 0, ret);
+        return dns_put_head(query, HEADER, CODE_MALFORMED, 0, ret);
+    enum code code = dns_find(&q, lookup, arg, &address);
+    size_t len = dns_put_head(query, q.end, code, address != 0, ret);
     return address ? len + put_address(ret + len, address) : len;
 }

@@ -298,7 +298,7 @@ static bool may_name(struct gate_machine *m) {
     return m->named++ < GATE_NEW_NAMES;
 }
 
-static uint32_t look_up(void *arg, const char *name) {
+static uint32_t gate_look_up(void *arg, const char *name) {
     struct gate_machine *m = arg;
     m->gate->stats.lookups++;
     if (!names_has(&m->names, name) && !may_name(m))
@@ -314,7 +314,7 @@ static void answer_lookups(struct door *d) {
         ssize_t n = recvfrom(d->fd, query, sizeof(query), 0, (struct sockaddr *)&from, &size);
         if (n < 0)
             return;
-        size_t len = dns_answer(query, (size_t)n, look_up, d->machine, reply);
+        size_t len = dns_answer(query, (size_t)n, gate_look_up, d->machine, reply);
         if (len)
             (void)!sendto(d->fd, reply, len, MSG_NOSIGNAL, (struct sockaddr *)&from, size);
     }
@@ -327,7 +327,7 @@ static void answer_stream(struct door *d) {
     ssize_t n = fd < 0 ? -1 : recv(fd, in, sizeof(in), 0);
     if (n < 2 || (size_t)n < 2 + ((size_t)in[0] << 8 | in[1]))
         return;
-    size_t len = dns_answer(in + 2, (size_t)in[0] << 8 | in[1], look_up, d->machine, out + 2);
+    size_t len = dns_answer(in + 2, (size_t)in[0] << 8 | in[1], gate_look_up, d->machine, out + 2);
     out[0] = (uint8_t)(len >> 8);
     out[1] = (uint8_t)len;
     if (len)

@@ -18,7 +18,7 @@ struct slice {
     size_t n;
 };
 
-static bool take(struct slice *s, size_t n, struct slice *ret) {
+static bool hello_take(struct slice *s, size_t n, struct slice *ret) {
     if (n > s->n)
         return false;
     *ret = (struct slice){s->p, n};
@@ -27,9 +27,9 @@ static bool take(struct slice *s, size_t n, struct slice *ret) {
     return true;
 }
 
-static bool take_number(struct slice *s, size_t bytes, size_t *ret) {
+static bool hello_take_number(struct slice *s, size_t bytes, size_t *ret) {
     struct slice part;
-    if (!take(s, bytes, &part))
+    if (!hello_take(s, bytes, &part))
         return false;
     *ret = 0;
     for (size_t i = 0; i < bytes; i++)
@@ -40,16 +40,16 @@ static bool take_number(struct slice *s, size_t bytes, size_t *ret) {
 /* A vector: its length in so many bytes, then itself. */
 static bool take_vector(struct slice *s, size_t bytes, struct slice *ret) {
     size_t n;
-    return take_number(s, bytes, &n) && take(s, n, ret);
+    return hello_take_number(s, bytes, &n) && hello_take(s, n, ret);
 }
 
 /* One entry, of the type host_name, and nothing behind it. */
 static bool read_name(struct slice ext, char ret[NAME_SIZE]) {
     struct slice list, name;
     size_t type;
-    return take_vector(&ext, 2, &list) && ext.n == 0 && take_number(&list, 1, &type) && type == 0 &&
-           take_vector(&list, 2, &name) && list.n == 0 && name.n > 0 && name.p[name.n - 1] != '.' &&
-           name_read((const char *)name.p, name.n, ret);
+    return take_vector(&ext, 2, &list) && ext.n == 0 && hello_take_number(&list, 1, &type) &&
+           type == 0 && take_vector(&list, 2, &name) && list.n == 0 && name.n > 0 &&
+           name.p[name.n - 1] != '.' && name_read((const char *)name.p, name.n, ret);
 }
 
 static bool read_protocols(struct slice ext, bool *ret_h2) {
@@ -69,7 +69,7 @@ static enum hello_verdict read_extensions(struct slice all, struct hello *ret) {
     while (all.n) {
         size_t type;
         struct slice ext;
-        if (!take_number(&all, 2, &type) || !take_vector(&all, 2, &ext))
+        if (!hello_take_number(&all, 2, &type) || !take_vector(&all, 2, &ext))
             return HELLO_BAD;
         if (type == EXT_SERVER_NAME) {
             if (named || !read_name(ext, ret->name))
@@ -85,7 +85,7 @@ static enum hello_verdict read_extensions(struct slice all, struct hello *ret) {
 static enum hello_verdict read_message(struct slice m, struct hello *ret) {
     enum { VERSION_AND_RANDOM = 34 };
     struct slice skipped, extensions;
-    if (!take(&m, VERSION_AND_RANDOM, &skipped) || !take_vector(&m, 1, &skipped) ||
+    if (!hello_take(&m, VERSION_AND_RANDOM, &skipped) || !take_vector(&m, 1, &skipped) ||
         !take_vector(&m, 2, &skipped) || !take_vector(&m, 1, &skipped))
         return HELLO_BAD;
     if (m.n == 0)
@@ -102,7 +102,7 @@ struct joined {
 };
 
 /* After more of it came: how long the message is, once its head is there. */
-static enum hello_verdict look(struct joined *j) {
+static enum hello_verdict hello_look(struct joined *j) {
     if (j->len >= 1 && j->bytes[0] != CLIENT_HELLO)
         return HELLO_BAD;
     if (j->len >= HANDSHAKE_HEAD) {
@@ -132,7 +132,7 @@ static enum hello_verdict join(const uint8_t *bytes, size_t n, struct joined *j)
         size_t room = sizeof(j->bytes) - j->len, part = have < room ? have : room;
         memcpy(j->bytes + j->len, bytes + at, part);
         j->len += part;
-        if ((v = look(j)) != HELLO_MORE || (j->len < j->wanted && have < record))
+        if ((v = hello_look(j)) != HELLO_MORE || (j->len < j->wanted && have < record))
             return v;
         at += record;
     }

@@ -122,7 +122,8 @@ static void on_timer(void *arg) {
 
 /* ---- answers of our own ---- */
 
-static void answer(struct visit *v, int status, const char *text, const struct http_pair *more) {
+static void ingress_answer(struct visit *v, int status, const char *text,
+                           const struct http_pair *more) {
     struct buf out DEFER(buf_done) = BUF(HEAD_OUT_MAX);
     bool ok =
         http_put_status_line(&out, status) && http_put_pairs(&out, more) &&
@@ -140,13 +141,13 @@ static void answer(struct visit *v, int status, const char *text, const struct h
     channel_listen(&v->client, true);
 }
 
-static void refuse(struct visit *v, int status, const char *why) {
+static void ingress_refuse(struct visit *v, int status, const char *why) {
     char method[24], path[256];
     snprintf(method, sizeof(method), "%.*s", (int)v->head.method.n, v->head.method.s);
     snprintf(path, sizeof(path), "%.*s", (int)v->head.path.n, v->head.path.s);
     if (v->door.port)
         v->ingress->hooks->entered(v->ingress->arg, &v->door, method, path, why);
-    answer(v, status, why, NULL);
+    ingress_answer(v, status, why, NULL);
 }
 
 /* A token was in the address: it goes into a cookie of this host, and out of the address. */
@@ -159,10 +160,10 @@ static void move_token(struct visit *v, struct http_text token) {
                        (int)token.n, token.s) &&
               (other_host ? buf_add(&to, "/", 1) : ingress_put_target(h, &to));
     if (!ok)
-        refuse(v, 400, "that address is too long\n");
+        ingress_refuse(v, 400, "that address is too long\n");
     else
-        answer(v, reads ? 302 : 307, "",
-               HTTP_FIELDS({"Location", to.data}, {"Set-Cookie", cookie.data}));
+        ingress_answer(v, reads ? 302 : 307, "",
+                       HTTP_FIELDS({"Location", to.data}, {"Set-Cookie", cookie.data}));
 }
 
 /* ---- relaying ---- */
@@ -267,7 +268,7 @@ static void relay(struct visit *v) {
     bool ok = !v->client.broken && !v->server.broken && is_open && read_client(v) && read_server(v);
     if (!ok && is_open && !said && !v->answered && !v->client.broken) {
         channel_close(&v->server);
-        refuse(v, 502, "what answers at that port of the machine makes no sense\n");
+        ingress_refuse(v, 502, "what answers at that port of the machine makes no sense\n");
         return;
     }
     if (!ok || (v->server_ended && !channel_backlog(&v->client))) {
@@ -296,7 +297,7 @@ static void dialled(void *arg, int fd, const struct err *err) {
         return;
     }
     if (err || channel_open(&v->server, v->ingress->loop, fd, on_server, v, &why) < 0) {
-        refuse(v, 502, "nothing answers at that port of the machine\n");
+        ingress_refuse(v, 502, "nothing answers at that port of the machine\n");
         return;
     }
     v->state = STATE_RELAY;
@@ -306,7 +307,7 @@ static void dialled(void *arg, int fd, const struct err *err) {
     v->asks_upgrade = v->head.upgrade;
     if (!channel_write(&v->server, v->out.data, v->out.len) ||
         (!v->asks_upgrade && !pass_rest(v))) {
-        refuse(v, 502, "nothing answers at that port of the machine\n");
+        ingress_refuse(v, 502, "nothing answers at that port of the machine\n");
         return;
     }
     buf_done(&v->out);
@@ -337,21 +338,22 @@ static const char *why_not(int status) {
                            : "that request holds too many tokens\n";
 }
 
-static void take(struct visit *v) {
+static void ingress_take(struct visit *v) {
     struct ingress *g = v->ingress;
     const struct http_head *h = &v->head;
     struct http_text host = http_field_only(h, "Host"), token;
     struct ingress_tokens tokens;
     char method[24], path[256];
     if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, &v->door)) {
-        answer(v, 404, "this is where machines show their ports: PORT-MACHINE" INGRESS_DOMAIN "\n",
-               NULL);
+        ingress_answer(v, 404,
+                       "this is where machines show their ports: PORT-MACHINE" INGRESS_DOMAIN "\n",
+                       NULL);
         return;
     }
     ingress_tokens_find(h, &tokens);
     int status = try_all(v, &tokens, &token);
     if (status) {
-        refuse(v, status, why_not(status));
+        ingress_refuse(v, status, why_not(status));
         return;
     }
     if (tokens.in_query) {
@@ -359,12 +361,12 @@ static void take(struct visit *v) {
         return;
     }
     if (h->upgrade && !ingress_origin_ok(h)) {
-        refuse(v, 403, "a page of another origin may not open a websocket here\n");
+        ingress_refuse(v, 403, "a page of another origin may not open a websocket here\n");
         return;
     }
     v->out = BUF(HEAD_OUT_MAX);
     if (!ingress_put_request(h, &v->out)) {
-        refuse(v, 431, "that request is too long\n");
+        ingress_refuse(v, 431, "that request is too long\n");
         return;
     }
     ingress_mask(&v->out, token);
@@ -378,7 +380,7 @@ static void take(struct visit *v) {
     g->hooks->dial(g->arg, &v->door, dialled, v);
 }
 
-static void read_head(struct visit *v) {
+static void ingress_read_head(struct visit *v) {
     ssize_t n = v->n == sizeof(v->in)
                     ? -EMSGSIZE
                     : channel_read(&v->client, v->in + v->n, sizeof(v->in) - v->n);
@@ -391,9 +393,9 @@ static void read_head(struct visit *v) {
     v->n += (size_t)n;
     int r = http_parse(&v->parser, v->in, v->n);
     if (r > 0)
-        take(v);
+        ingress_take(v);
     else if (r < 0)
-        answer(v, v->parser.refusal.status, v->parser.refusal.why, NULL);
+        ingress_answer(v, v->parser.refusal.status, v->parser.refusal.why, NULL);
 }
 
 /* What is thrown away here came after everything was said. */
@@ -411,7 +413,7 @@ static void on_client(void *arg) {
     if (v->client.broken)
         visit_end(v);
     else if (v->state == STATE_HEAD)
-        read_head(v);
+        ingress_read_head(v);
     else if (v->state == STATE_RELAY)
         relay(v);
     else if (v->state == STATE_LAST)

@@ -62,7 +62,7 @@ static bool next_pair(struct http_text *rest, const char *between, const char *n
 
 /* ---- found ---- */
 
-static void add(struct ingress_tokens *t, struct http_text token) {
+static void ingress_head_add(struct ingress_tokens *t, struct http_text token) {
     t->all++;
     if (t->count < INGRESS_TOKENS_MAX)
         t->list[t->count++] = token;
@@ -74,7 +74,7 @@ static bool add_pairs(struct ingress_tokens *t, struct http_text in, const char 
     size_t before = t->all;
     while (next_pair(&in, between, name, &p))
         if (p.ours)
-            add(t, p.value.s ? p.value : (struct http_text){"", 0});
+            ingress_head_add(t, p.value.s ? p.value : (struct http_text){"", 0});
     return t->all > before;
 }
 
@@ -82,7 +82,7 @@ void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) 
     *ret = (struct ingress_tokens){.count = 0};
     for (size_t i = 0; i < h->count; i++) {
         if (http_text_is_like(h->fields[i].name, token_field))
-            add(ret, h->fields[i].value);
+            ingress_head_add(ret, h->fields[i].value);
         else if (http_text_is_like(h->fields[i].name, "Cookie"))
             add_pairs(ret, h->fields[i].value, ";,", INGRESS_COOKIE);
     }

@@ -67,7 +67,7 @@ static bool decode_slashes(const char *preset, const char *path, char ret[PATH_R
 }
 
 /* In place: what a server compares. */
-static void decode(char *path) {
+static void installing_decode(char *path) {
     char *to = path;
     for (; *path; path++) {
         int c = *path == '%' ? path_hex(path + 1) : -1;
@@ -83,7 +83,7 @@ const char *installing_refuses(const char *preset, const char *method, const cha
         return "this machine has read from a source that is not trusted, and may only install";
     if (!decode_slashes(preset, path, plain) || !path_is_plain(plain))
         return "its path could be read in two ways";
-    decode(plain);
+    installing_decode(plain);
     for (size_t i = 0; i < ROWS; i++)
         if (strcmp(rows[i].preset, preset) == 0 && fnmatch(rows[i].path, plain, 0) == 0) {
             if (!rows[i].refused)

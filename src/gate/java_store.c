@@ -21,15 +21,15 @@ static void x509_freep(X509 **x) {
     X509_free(*x);
 }
 
-static bool put_number(struct buf *b, uint64_t value, size_t bytes) {
+static bool java_store_put_number(struct buf *b, uint64_t value, size_t bytes) {
     unsigned char raw[8];
     for (size_t i = 0; i < bytes; i++)
         raw[i] = (unsigned char)(value >> 8 * (bytes - 1 - i));
     return buf_add(b, raw, bytes);
 }
 
-static bool put_text(struct buf *b, const char *text) {
-    return put_number(b, strlen(text), 2) && buf_add(b, text, strlen(text));
+static bool java_store_put_text(struct buf *b, const char *text) {
+    return java_store_put_number(b, strlen(text), 2) && buf_add(b, text, strlen(text));
 }
 
 static bool put_certificate(struct buf *b, X509 *x, uint32_t number) {
@@ -37,8 +37,9 @@ static bool put_certificate(struct buf *b, X509 *x, uint32_t number) {
     unsigned char *der = NULL;
     int n = i2d_X509(x, &der);
     snprintf(alias, sizeof(alias), "carrel-%u", number);
-    bool ok = n > 0 && put_number(b, TRUSTED, 4) && put_text(b, alias) && put_number(b, 0, 8) &&
-              put_text(b, "X.509") && put_number(b, (uint64_t)n, 4) && buf_add(b, der, (size_t)n);
+    bool ok = n > 0 && java_store_put_number(b, TRUSTED, 4) && java_store_put_text(b, alias) &&
+              java_store_put_number(b, 0, 8) && java_store_put_text(b, "X.509") &&
+              java_store_put_number(b, (uint64_t)n, 4) && buf_add(b, der, (size_t)n);
     OPENSSL_free(der);
     return ok;
 }
@@ -60,8 +61,8 @@ static bool put_digest(struct buf *b) {
 int java_store(const char *pem, size_t n, struct buf *ret, struct err *err) {
     BIO *bio DEFER(bio_freep) = BIO_new_mem_buf(pem, (int)n);
     uint32_t count = 0;
-    bool ok =
-        bio && put_number(ret, MAGIC, 4) && put_number(ret, VERSION, 4) && put_number(ret, 0, 4);
+    bool ok = bio && java_store_put_number(ret, MAGIC, 4) &&
+              java_store_put_number(ret, VERSION, 4) && java_store_put_number(ret, 0, 4);
     while (ok) {
         X509 *x DEFER(x509_freep) = PEM_read_bio_X509(bio, NULL, NULL, NULL);
         if (!x)

@@ -22,7 +22,7 @@ void names_done(struct names *n) {
 }
 
 /* Numbers are kept as pointers, one more than they are: 0 would be NULL. */
-static void put(struct names *n, size_t number, const char *name) {
+static void names_put(struct names *n, size_t number, const char *name) {
     if (!n->names)
         n->names = must(calloc(NAMES_MAX, sizeof(*n->names)));
     if (n->names[number])
@@ -42,7 +42,7 @@ uint32_t names_address(struct names *n, const char *name) {
         return FIRST_ADDRESS + (uint32_t)known - 1;
     size_t number = n->next;
     n->next = (number + 1) % NAMES_MAX;
-    put(n, number, name);
+    names_put(n, number, name);
     if (n->added)
         n->added(n->arg, (uint32_t)number, n->names[number]);
     return FIRST_ADDRESS + (uint32_t)number;
@@ -57,7 +57,7 @@ void names_restore(struct names *n, uint32_t number, const char *name) {
     char checked[NAME_SIZE];
     if (number < NAMES_MAX && name_read(name, strlen(name), checked) &&
         !map_get(&n->numbers, checked))
-        put(n, number, checked);
+        names_put(n, number, checked);
 }
 
 void names_go_on(struct names *n, uint32_t newest) {

@@ -41,7 +41,7 @@ static size_t common(const struct needle *t, const char *at, size_t left) {
 }
 
 /* How long the text is that stands here; 0: none. *ret_open: one may, with more. */
-static size_t look(const struct needles *n, const char *at, size_t left, bool *ret_open) {
+static size_t needles_look(const struct needles *n, const char *at, size_t left, bool *ret_open) {
     size_t longest = 0;
     *ret_open = false;
     for (size_t i = 0; i < n->count; i++) {
@@ -86,7 +86,7 @@ int needles_feed(const struct needles *n, struct buf *carry, const char *piece, 
         at += skip;
         if (at == carry->len)
             break;
-        size_t hit = look(n, carry->data + at, carry->len - at, &open);
+        size_t hit = needles_look(n, carry->data + at, carry->len - at, &open);
         if (open && !end)
             break;
         if (!(hit ? put_stars(out, hit) : buf_add(out, carry->data + at, 1)))

@@ -57,7 +57,7 @@ static bool is_blank(const struct override_name *s, char c) {
 }
 
 /* A character of a name. True: the name is there, whole. */
-static bool take_name(struct override_name *s, char c) {
+static bool override_take_name(struct override_name *s, char c) {
     if (s->matched == sizeof(form_name) - 1 && (c == '\0' || strchr("=&;[", c)))
         return true;
     if (is_blank(s, c))
@@ -75,7 +75,7 @@ static bool take_digit(struct override_name *s, char c) {
     if (s->escaped_n < ENCODED_SIZE)
         return false;
     s->escaped_n = 0;
-    return take_name(s, (char)path_hex(s->escaped + 1));
+    return override_take_name(s, (char)path_hex(s->escaped + 1));
 }
 
 static bool take_encoded(struct override_name *s, char c) {
@@ -89,7 +89,7 @@ static bool take_encoded(struct override_name *s, char c) {
         s->escaped[s->escaped_n++] = c;
         return false;
     }
-    bool found = !s->in_value && take_name(s, c);
+    bool found = !s->in_value && override_take_name(s, c);
     if (c == '&' || c == ';')
         next_name(s);
     else if (c == '=')

@@ -20,19 +20,19 @@ static bool is_about(const struct pending *p, const struct conn *c, const struct
            strcmp(p->hash, w->hash) == 0 && strcmp(p->fields, w->fields) == 0;
 }
 
-static size_t count(const struct gate_machine *m, bool passed) {
+static size_t pending_count(const struct gate_machine *m, bool passed) {
     size_t n = 0;
     for (const struct pending *p = m->pending; p; p = p->next)
         n += (p->state == PENDING_PASSED) == passed;
     return n;
 }
 
-static void tell(const struct pending *p, bool gone) {
+static void pending_tell(const struct pending *p, bool gone) {
     struct gate *g = p->machine->gate;
     g->hooks->pended(g->arg, p->machine->id, p, gone);
 }
 
-static char *copy_of(const char *text) {
+static char *pending_copy_of(const char *text) {
     char *copy = strdup(text);
     if (!copy)
         abort();
@@ -45,8 +45,8 @@ static struct pending *pending_new(struct conn *c, const struct pending_wish *w)
     struct timespec t;
     if (!p)
         abort();
-    p->path = copy_of(w->path);
-    p->query = copy_of(w->query);
+    p->path = pending_copy_of(w->path);
+    p->query = pending_copy_of(w->query);
     p->body = w->body;
     snprintf(p->hash, sizeof(p->hash), "%s", w->hash);
     snprintf(p->fields, sizeof(p->fields), "%s", w->fields);
@@ -69,11 +69,11 @@ struct pending *pending_for(struct conn *c, const struct pending_wish *w, uint64
     for (struct pending *p = m->pending; p; p = p->next)
         if (is_about(p, c, w))
             return p;
-    if (count(m, false) >= PENDING_MAX)
+    if (pending_count(m, false) >= PENDING_MAX)
         return NULL;
     struct pending *p = pending_new(c, w);
     p->until_ms = loop_now_ms(m->gate->loop) + (hold_ms ? hold_ms : POLICY_HOLD_MS);
-    tell(p, false);
+    pending_tell(p, false);
     return p;
 }
 
@@ -84,7 +84,7 @@ static void unlist(struct pending *p) {
     *at = p->next;
 }
 
-static void drop(struct pending *p) {
+static void pending_drop(struct pending *p) {
     while (p->held)
         pending_leave(p->held);
     free(p->path);
@@ -92,28 +92,28 @@ static void drop(struct pending *p) {
     free(p);
 }
 
-static void forget(struct pending *p) {
+static void pending_forget(struct pending *p) {
     unlist(p);
-    drop(p);
+    pending_drop(p);
 }
 
 static void pending_free(struct pending *p) {
-    tell(p, true);
-    forget(p);
+    pending_tell(p, true);
+    pending_forget(p);
 }
 
 /* Nothing of it is kept but here: the oldest goes when there are many. */
 static void pass(struct pending *p) {
     struct gate_machine *m = p->machine;
     struct pending *oldest = NULL;
-    tell(p, true);
+    pending_tell(p, true);
     p->state = PENDING_PASSED;
     p->until_ms = loop_now_ms(m->gate->loop) + PENDING_PASSED_MS;
     for (struct pending *o = m->pending; o; o = o->next)
         if (o->state == PENDING_PASSED && o != p && (!oldest || o->until_ms <= oldest->until_ms))
             oldest = o;
-    if (oldest && count(m, true) > PENDING_MAX)
-        forget(oldest);
+    if (oldest && pending_count(m, true) > PENDING_MAX)
+        pending_forget(oldest);
 }
 
 void gate_restore_pending(struct gate_machine *m, const struct pending *kept, uint64_t left_ms) {
@@ -121,8 +121,8 @@ void gate_restore_pending(struct gate_machine *m, const struct pending *kept, ui
     if (!p)
         abort();
     *p = *kept;
-    p->path = copy_of(kept->path);
-    p->query = copy_of(kept->query);
+    p->path = pending_copy_of(kept->path);
+    p->query = pending_copy_of(kept->query);
     p->machine = m;
     p->held = NULL;
     p->until_ms = loop_now_ms(m->gate->loop) + left_ms;
@@ -190,17 +190,17 @@ static void release(struct pending *p, enum pending_state state) {
 
 /* Nobody finds it any more: whoever has to wait again does so with another item. */
 static void release_all(struct pending *p, enum pending_state state) {
-    tell(p, true);
+    pending_tell(p, true);
     unlist(p);
     while (p->held)
         release(p, state);
-    drop(p);
+    pending_drop(p);
 }
 
 void pending_decide(struct pending *p, enum pending_state state, bool all) {
     uint64_t now = loop_now_ms(p->machine->gate->loop);
     if (p->state == PENDING_PASSED) {
-        forget(p);
+        pending_forget(p);
         return;
     }
     drop_gone(p);
@@ -210,7 +210,7 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
         } else {
             p->state = state;
             p->until_ms = now + PENDING_REMEMBER_MS;
-            tell(p, false);
+            pending_tell(p, false);
             return;
         }
         if (!p->held)
@@ -226,7 +226,7 @@ void pending_look(struct gate_machine *m, uint64_t now_ms) {
         if (now_ms < p->until_ms)
             continue;
         if (p->state == PENDING_PASSED)
-            forget(p);
+            pending_forget(p);
         else if (p->state == PENDING_APPROVED)
             pending_free(p);
         else
@@ -237,5 +237,5 @@ void pending_look(struct gate_machine *m, uint64_t now_ms) {
 
 void pending_clear(struct gate_machine *m) {
     while (m->pending)
-        forget(m->pending);
+        pending_forget(m->pending);
 }

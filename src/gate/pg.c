@@ -339,7 +339,7 @@ static bool step(struct conn *c) {
     }
 }
 
-static bool is_over(const struct conn *c) {
+static bool pg_is_over(const struct conn *c) {
     return c->ended || c->state != CONN_PG;
 }
 
@@ -360,9 +360,9 @@ void pg_event(struct conn *c) {
         conn_end(c, true, "the connection broke");
         return;
     }
-    for (int turn = 0; moved && turn < 64 && !is_over(c) && !c->pause_ms; turn++)
+    for (int turn = 0; moved && turn < 64 && !pg_is_over(c) && !c->pause_ms; turn++)
         moved = step(c);
-    if (is_over(c) || hand_over(c))
+    if (pg_is_over(c) || hand_over(c))
         return;
     arm(c);
     if (moved && !c->pause_ms)

@@ -11,7 +11,7 @@ static uint32_t number(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static bool put_number(struct buf *out, uint32_t v) {
+static bool pg_wire_put_number(struct buf *out, uint32_t v) {
     const uint8_t bytes[4] = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8),
                               (uint8_t)v};
     return buf_add(out, bytes, sizeof(bytes));
@@ -27,7 +27,7 @@ static const char *text_at(const uint8_t **at, const uint8_t *end) {
     return nul ? text : NULL;
 }
 
-static bool take_word(struct pg_startup *s, const char *name, const char *value) {
+static bool pg_wire_take_word(struct pg_startup *s, const char *name, const char *value) {
     if (strcmp(name, "replication") == 0) {
         s->replicates = true;
         return true;
@@ -44,10 +44,11 @@ static bool take_word(struct pg_startup *s, const char *name, const char *value)
 }
 
 /* Names and values in turn, until a name that is empty. */
-static enum pg_first read_words(const uint8_t *at, const uint8_t *end, struct pg_startup *s) {
+static enum pg_first pg_wire_read_words(const uint8_t *at, const uint8_t *end,
+                                        struct pg_startup *s) {
     const char *name, *value;
     while ((name = text_at(&at, end)) && *name)
-        if (!(value = text_at(&at, end)) || !take_word(s, name, value))
+        if (!(value = text_at(&at, end)) || !pg_wire_take_word(s, name, value))
             return PG_BAD;
     if (!name || at != end || !s->user || !*s->user)
         return PG_BAD;
@@ -81,7 +82,7 @@ enum pg_first pg_first_read(const uint8_t *bytes, size_t n, struct pg_startup *r
         return size == PG_REQUEST_BYTES ? PG_WANTS_TLS : PG_BAD;
     if (code == CANCEL)
         return read_key(bytes + 8, size - 8, &ret->key);
-    return code >> 16 == VERSION ? read_words(bytes + 8, bytes + size, ret) : PG_BAD;
+    return code >> 16 == VERSION ? pg_wire_read_words(bytes + 8, bytes + size, ret) : PG_BAD;
 }
 
 void pg_put_tls_request(uint8_t ret[PG_REQUEST_BYTES]) {
@@ -108,7 +109,7 @@ bool pg_offers_ways(const struct pg_message *m) {
 }
 
 static bool put_message(char kind, const struct buf *body, struct buf *out) {
-    return buf_add(out, &kind, 1) && put_number(out, (uint32_t)body->len + 4) &&
+    return buf_add(out, &kind, 1) && pg_wire_put_number(out, (uint32_t)body->len + 4) &&
            buf_add(out, body->data, body->len);
 }
 
@@ -117,7 +118,7 @@ bool pg_put_ways(const struct pg_message *m, struct buf *out) {
     struct buf body DEFER(buf_done) = BUF(PG_GREETING_MAX);
     const uint8_t *at = m->body + 4, *end = m->body + m->n;
     const char *way = NULL;
-    bool ok = put_number(&body, WAYS), any = false;
+    bool ok = pg_wire_put_number(&body, WAYS), any = false;
     while (ok && (way = text_at(&at, end)) && *way) {
         size_t n = strlen(way);
         if (n >= strlen(bound) && strcmp(way + n - strlen(bound), bound) == 0)

@@ -332,12 +332,12 @@ static bool installs_only(const struct policy *p, const struct policy_rule *r) {
     return loses_by_taint(p, r) && r->preset[0] && installing_is(r->preset);
 }
 
-static struct policy_answer refuse(struct policy_rule *r, const char *why, bool by_taint) {
+static struct policy_answer policy_refuse(struct policy_rule *r, const char *why, bool by_taint) {
     return (struct policy_answer){
         .action = POLICY_DENY, .rule = r, .why = why, .by_taint = by_taint};
 }
 
-static bool fits(const struct policy_rule *r, const struct policy_query *q) {
+static bool policy_fits(const struct policy_rule *r, const struct policy_query *q) {
     return fits_host(r, q->host) && fits_port(r, q) && fits_protocol(r, q) &&
            (!r->expires_ms || r->expires_ms > q->now_ms);
 }
@@ -345,7 +345,7 @@ static bool fits(const struct policy_rule *r, const struct policy_query *q) {
 struct policy_care policy_cares(const struct policy *p, const struct policy_query *q) {
     struct policy_care care = {false, false};
     for (size_t i = 0; i < p->count; i++)
-        if (fits(&p->rules[i], q)) {
+        if (policy_fits(&p->rules[i], q)) {
             bool installs = installs_only(p, &p->rules[i]);
             care.methods |= p->rules[i].methods[0] || installs;
             care.paths |= p->rules[i].path[0] || p->rules[i].exact || installs;
@@ -356,7 +356,7 @@ struct policy_care policy_cares(const struct policy *p, const struct policy_quer
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q) {
     for (size_t i = p->count; i-- > 0;) {
         struct policy_rule *r = &p->rules[i];
-        if (!fits(r, q))
+        if (!policy_fits(r, q))
             continue;
         if (r->protocol != PROTOCOL_TCP && !q->knows_protocol)
             return want(POLICY_WANTS_PROTOCOL, r);
@@ -365,15 +365,16 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
             if (!q->method)
                 return want(POLICY_WANTS_REQUEST, r);
             if ((r->path[0] || r->exact) && !path_is_plain(q->path))
-                return refuse(r, "its path could be read in two ways", false);
+                return policy_refuse(r, "its path could be read in two ways", false);
             if (!fits_method(r, q->method) || !fits_path(r, q))
                 continue;
         }
         if (closed_by_taint(p, r))
-            return refuse(r, "this machine has read from a source that is not trusted", true);
+            return policy_refuse(r, "this machine has read from a source that is not trusted",
+                                 true);
         const char *why = installs ? installing_refuses(r->preset, q->method, q->path) : NULL;
         if (why)
-            return refuse(r, why, true);
+            return policy_refuse(r, why, true);
         return (struct policy_answer){.action = r->action,
                                       .rule = r,
                                       .why = r->action == POLICY_DENY ? "a rule says so" : NULL};

@@ -80,7 +80,7 @@ void policy_write(const struct policy *p, struct jot *j, const char *name) {
     jot_end(j, '}');
 }
 
-static int bad(const char *name, struct err *err) {
+static int policy_json_bad(const char *name, struct err *err) {
     return err_set(err, ERR_INVALID, "a rule's '%.40s' makes no sense", name);
 }
 
@@ -90,20 +90,20 @@ static int read_member(const char *name, const json_t *value, struct policy_rule
     while (m < members + MEMBERS && strcmp(m->name, name) != 0)
         m++;
     if (m == members + MEMBERS)
-        return bad(name, err);
+        return policy_json_bad(name, err);
     char *at = (char *)r + m->offset;
     if (m->kind == KIND_TEXT) {
         const char *text = json_string_value(value);
         if (!text || strlen(text) >= m->size)
-            return bad(name, err);
+            return policy_json_bad(name, err);
         snprintf(at, m->size, "%s", text);
     } else if (m->kind == KIND_FLAG) {
         if (!json_is_boolean(value))
-            return bad(name, err);
+            return policy_json_bad(name, err);
         *(bool *)at = json_is_true(value);
     } else {
         if (!json_is_integer(value) || json_integer_value(value) < 0)
-            return bad(name, err);
+            return policy_json_bad(name, err);
         memcpy(at, &(uint64_t){(uint64_t)json_integer_value(value)}, sizeof(uint64_t));
     }
     return 0;
@@ -115,7 +115,7 @@ static int read_rule(const json_t *from, struct policy_rule *r, struct err *err)
     json_t *value;
     char methods[POLICY_METHODS_SIZE];
     if (!action || !target || policy_action_parse(action, &r->action, err) < 0)
-        return bad("action", err);
+        return policy_json_bad("action", err);
     if (policy_target_read(target, r, err) < 0)
         return -1;
     json_object_foreach((json_t *)from, name, value) {

@@ -63,7 +63,7 @@ bool preset_exists(const char *name) {
 
 /* ---- texts ---- */
 
-static void add(struct preset_targets *t, const char *scheme, const char *host, size_t n) {
+static void preset_add(struct preset_targets *t, const char *scheme, const char *host, size_t n) {
     char target[POLICY_TARGET_SIZE];
     struct policy_rule rule = {.action = POLICY_ALLOW};
     if (n == 0 || n >= NAME_SIZE + 8 || t->count == PRESET_TARGETS_MAX)
@@ -95,7 +95,7 @@ static void scan_addresses(const char *line, const char *end, struct preset_targ
         bool http = at - line >= 4 && memcmp(at - 4, "http", 4) == 0;
         size_t n = authority_of(&host, end);
         if (tls || http)
-            add(t, tls ? "https://" : "http://", host, n);
+            preset_add(t, tls ? "https://" : "http://", host, n);
     }
 }
 
@@ -109,7 +109,7 @@ static void scan_names(const char *line, const char *end, struct preset_targets 
         bool alone = (at == line || strchr("\"'=,|", at[-1])) &&
                      (at + n == end || strchr("\"',|+ \t\r", at[n]));
         if (n > 3 && alone && memchr(at, '.', n))
-            add(t, "https://", at, n);
+            preset_add(t, "https://", at, n);
         at += n ? n : 1;
     }
 }

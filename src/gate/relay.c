@@ -167,7 +167,7 @@ static enum moved read_pipe(struct way *w) {
 }
 
 /* What the other side does not take at once is kept, and no more is read meanwhile. */
-static enum moved copy(struct way *w) {
+static enum moved relay_copy(struct way *w) {
     char *buffer = pool_of(w->relay)->buffer;
     size_t most = w->from == CLIENT ? conn_may_send(w->relay->conn) : PIECE;
     ssize_t n = recv(w->relay->ends[w->from].fd, buffer, most < PIECE ? most : PIECE, 0);
@@ -189,7 +189,7 @@ static enum moved copy(struct way *w) {
     return SOME;
 }
 
-static bool count(struct way *w, uint64_t before) {
+static bool relay_count(struct way *w, uint64_t before) {
     size_t n = (size_t)(w->moved - before);
     struct conn *c = w->relay->conn;
     return n == 0 || conn_count(c, w->from == CLIENT ? n : 0, w->from == CLIENT ? 0 : n);
@@ -198,14 +198,14 @@ static bool count(struct way *w, uint64_t before) {
 static enum moved read_some(struct way *w) {
     bool looked_at = w->from == CLIENT && w->relay->conn->taints;
     if (w->moved < SPLICE_AFTER || looked_at || !take_pipe(w))
-        return copy(w);
+        return relay_copy(w);
     enum moved m = read_pipe(w);
     w->moved += m == SOME ? w->piped : 0;
     return m;
 }
 
 /* As far as it goes, but for a few turns only: others wait too. False: the connection is over. */
-static bool push(struct way *w) {
+static bool relay_push(struct way *w) {
     enum moved m = SOME;
     for (int turn = 0; turn < TURNS && m == SOME && !w->ended; turn++) {
         if (!holds(w) && w->relay->conn->pause_ms)
@@ -217,7 +217,7 @@ static bool push(struct way *w) {
             w->ended = true;
             shutdown(w->relay->ends[w->to].fd, SHUT_WR);
         }
-        if (!count(w, before))
+        if (!relay_count(w, before))
             return false;
     }
     return m != BROKEN;
@@ -243,7 +243,7 @@ void relay_resume(struct conn *c) {
     arm(c->relay);
 }
 
-static void on_end(void *arg, unsigned events) {
+static void relay_on_end(void *arg, unsigned events) {
     struct end *e = arg;
     struct relay *r = e->relay;
     struct conn *c = r->conn;
@@ -252,7 +252,7 @@ static void on_end(void *arg, unsigned events) {
     if (c->ended)
         return;
     for (int i = 0; i < 2; i++)
-        if (!push(&r->ways[i])) {
+        if (!relay_push(&r->ways[i])) {
             if (!c->ended)
                 conn_end(c, true, "the connection broke");
             return;
@@ -269,7 +269,7 @@ static void on_end(void *arg, unsigned events) {
 }
 
 static int watch_end(struct conn *c, struct end *e, struct err *err) {
-    return loop_watch_new(c->machine->gate->loop, e->fd, 0, on_end, e, &e->watch, err);
+    return loop_watch_new(c->machine->gate->loop, e->fd, 0, relay_on_end, e, &e->watch, err);
 }
 
 void relay_start(struct conn *c) {

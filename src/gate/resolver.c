@@ -71,7 +71,7 @@ void resolver_free(struct resolver *r) {
     free(r);
 }
 
-static int look_up(const char *name, int flags, struct resolved *ret) {
+static int resolver_look_up(const char *name, int flags, struct resolved *ret) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *list = NULL;
     int code = getaddrinfo(name, NULL, &hints, &list);
     ret->count = 0;
@@ -83,7 +83,7 @@ static int look_up(const char *name, int flags, struct resolved *ret) {
     return code ? code : ret->count ? 0 : EAI_NONAME;
 }
 
-static void tell(resolver_fn *fn, void *arg, const struct entry *e) {
+static void resolver_tell(resolver_fn *fn, void *arg, const struct entry *e) {
     struct err err;
     if (e->code == 0) {
         fn(arg, &e->result, NULL);
@@ -107,7 +107,7 @@ int resolver_set(struct resolver *r, const char *name, const char *address, stru
     struct resolved result;
     if (!name_read(name, strlen(name), checked))
         return err_set(err, ERR_INVALID, "'%.60s' is no host name", name);
-    if (look_up(address, AI_NUMERICHOST, &result) != 0)
+    if (resolver_look_up(address, AI_NUMERICHOST, &result) != 0)
         return err_set(err, ERR_INVALID, "'%.60s' is no address", address);
     struct entry *e = map_get(&r->entries, checked);
     if (!e)
@@ -125,9 +125,9 @@ void resolver_unset(struct resolver *r, const char *name) {
     entry_free(e);
 }
 
-static void run(void *arg) {
+static void resolver_run(void *arg) {
     struct entry *e = arg;
-    e->code = look_up(e->name, AI_ADDRCONFIG, &e->result);
+    e->code = resolver_look_up(e->name, AI_ADDRCONFIG, &e->result);
 }
 
 static void start_next(struct resolver *r);
@@ -146,7 +146,7 @@ static void done(void *arg) {
         struct resolver_call *c = e->calls;
         e->calls = c->next;
         if (c->fn)
-            tell(c->fn, c->arg, e);
+            resolver_tell(c->fn, c->arg, e);
         free(c);
     }
     start_next(r);
@@ -161,12 +161,12 @@ static void start_next(struct resolver *r) {
         r->waiting--;
         r->jobs++;
         e->running = true;
-        loop_work(r->loop, run, done, e);
+        loop_work(r->loop, resolver_run, done, e);
     }
 }
 
 /* Makes room: whatever nobody waits for and is old enough, and if need be what is not. */
-static void forget(struct resolver *r, uint64_t now) {
+static void resolver_forget(struct resolver *r, uint64_t now) {
     struct entry *e;
     bool all = r->entries.count >= 2 * KEPT_MAX;
     for (size_t at = 0; (e = map_next(&r->entries, &at));)
@@ -185,10 +185,10 @@ struct resolver_call *resolver_ask(struct resolver *r, const char *name, resolve
     uint64_t now = loop_now_ms(r->loop);
     struct err err;
     if (r->entries.count >= KEPT_MAX)
-        forget(r, now);
+        resolver_forget(r, now);
     struct entry *e = map_get(&r->entries, name);
     if (e && is_fresh(e, now)) {
-        tell(fn, arg, e);
+        resolver_tell(fn, arg, e);
         return NULL;
     }
     if (r->waiting >= WAITING_MAX) {

@@ -9,7 +9,7 @@
 enum { FORM_LEAST = 8, LONG = 16, FORM_MAX = 6 * SECRET_MAX + 64 };
 
 /* One that is short would mask what happens to look like it. */
-static bool add(struct needles *to, struct buf *form, bool ok, size_t least) {
+static bool add_form(struct needles *to, struct buf *form, bool ok, size_t least) {
     size_t n = form->len, beginning = n >= LONG ? n / 2 : n;
     ok = ok && (n < least || needles_add_beginning(to, form->data, n, beginning));
     secret_wipe(form);
@@ -108,7 +108,7 @@ static bool add_written(const char *value, size_t n, put_fn *put, size_t least,
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++)
         ok = put(&out, (unsigned char)value[i]);
-    return add(ret, &out, ok, least);
+    return add_form(ret, &out, ok, least);
 }
 
 /* ---- groups of bits ---- */
@@ -137,7 +137,7 @@ static bool add_digits(const char *value, size_t n, const struct alphabet *a, si
         }
         ok = buf_add(&out, &a->digits[digit], 1);
     }
-    return add(ret, &out, ok, FORM_LEAST);
+    return add_form(ret, &out, ok, FORM_LEAST);
 }
 
 bool secret_forms_add(const char *value, size_t n, struct needles *ret) {

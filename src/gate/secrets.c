@@ -66,7 +66,7 @@ void secret_uses_done(struct secret_uses *u) {
 
 /* ---- looking ---- */
 
-static const char *find(struct http_text t, const char *what) {
+static const char *secrets_find(struct http_text t, const char *what) {
     return t.n ? memmem(t.s, t.n, what, strlen(what)) : NULL;
 }
 
@@ -92,7 +92,7 @@ struct looking {
     struct secret_uses *uses;
 };
 
-static void refuse(struct looking *k, const char *name, const char *why) {
+static void secrets_refuse(struct looking *k, const char *name, const char *why) {
     if (!k->uses->why[0])
         snprintf(k->uses->why, sizeof(k->uses->why), "the placeholder of secret '%s' %s", name,
                  why);
@@ -121,38 +121,38 @@ static void stands(struct looking *k, const char *name, enum secret_way way) {
     struct secret_uses *u = k->uses;
     const struct secret_grant *g = way ? fitting(k, name, way) : NULL;
     if (!is_for_host(k, name)) {
-        refuse(k, name, "may not go to this host");
+        secrets_refuse(k, name, "may not go to this host");
     } else if (!g) {
-        refuse(k, name, "stands where its grant does not allow it");
+        secrets_refuse(k, name, "stands where its grant does not allow it");
     } else if (!k->is_tls) {
-        refuse(k, name, "would be replaced outside TLS");
+        secrets_refuse(k, name, "would be replaced outside TLS");
     } else {
         for (size_t i = 0; i < u->count; i++)
             if (u->list[i].grant == g)
                 return;
         if (u->count == SECRET_USES_MAX)
-            refuse(k, name, "is one too many in a request");
+            secrets_refuse(k, name, "is one too many in a request");
         else
             u->list[u->count++] = (struct secret_use){.grant = g};
     }
 }
 
-static void look(struct looking *k, struct http_text in, enum secret_way way) {
+static void secrets_look(struct looking *k, struct http_text in, enum secret_way way) {
     const struct secret_grants *all = k->grants;
     for (size_t i = 0; i < all->count; i++)
-        if (find(in, all->list[i].placeholder))
+        if (secrets_find(in, all->list[i].placeholder))
             stands(k, all->list[i].name, way);
 }
 
 static void look_at_field(struct looking *k, const struct http_field *f) {
     char words[BASIC_MAX];
     size_t n;
-    look(k, f->name, 0);
+    secrets_look(k, f->name, 0);
     if (decode_basic(f->name, f->value, words, &n)) {
-        look(k, (struct http_text){words, n}, SECRET_BASIC);
+        secrets_look(k, (struct http_text){words, n}, SECRET_BASIC);
         explicit_bzero(words, sizeof(words));
     }
-    look(k, f->value, SECRET_HEADER);
+    secrets_look(k, f->value, SECRET_HEADER);
 }
 
 void secrets_check(const struct secret_grants *g, const char *host, bool is_tls,
@@ -161,9 +161,9 @@ void secrets_check(const struct secret_grants *g, const char *host, bool is_tls,
     *ret = (struct secret_uses){.count = 0};
     if (!g->count)
         return;
-    look(&k, h->method, 0);
-    look(&k, h->path, 0);
-    look(&k, h->query, SECRET_QUERY);
+    secrets_look(&k, h->method, 0);
+    secrets_look(&k, h->path, 0);
+    secrets_look(&k, h->query, SECRET_QUERY);
     for (size_t i = 0; i < h->count; i++)
         look_at_field(&k, &h->fields[i]);
     if (ret->why[0])
@@ -190,7 +190,7 @@ static const struct secret_use *next_use(const struct secret_uses *u, enum secre
     const struct secret_use *first = NULL;
     for (size_t i = 0; i < u->count; i++) {
         const char *at =
-            u->list[i].grant->way == way ? find(in, u->list[i].grant->placeholder) : NULL;
+            u->list[i].grant->way == way ? secrets_find(in, u->list[i].grant->placeholder) : NULL;
         if (at && (!first || (size_t)(at - in.s) < *ret_at)) {
             first = &u->list[i];
             *ret_at = (size_t)(at - in.s);
@@ -199,8 +199,8 @@ static const struct secret_use *next_use(const struct secret_uses *u, enum secre
     return first;
 }
 
-static bool put(const struct secret_uses *u, enum secret_way way, struct http_text in,
-                struct buf *out) {
+static bool secrets_put(const struct secret_uses *u, enum secret_way way, struct http_text in,
+                        struct buf *out) {
     const struct secret_use *use;
     size_t at = 0;
     while ((use = next_use(u, way, in, &at))) {
@@ -222,7 +222,7 @@ static bool uses_way(const struct secret_uses *u, enum secret_way way) {
 
 static bool put_basic(const struct secret_uses *u, struct http_text words, struct buf *out) {
     struct buf plain = BUF(BASIC_MAX + SECRET_USES_MAX * SECRET_MAX);
-    bool ok = put(u, SECRET_BASIC, words, &plain);
+    bool ok = secrets_put(u, SECRET_BASIC, words, &plain);
     char *text = ok ? malloc(BASE64_SIZE(plain.len)) : NULL;
     if (text) {
         base64_encode(plain.data, plain.len, text);
@@ -240,11 +240,11 @@ bool secrets_put_value(const struct secret_uses *u, struct http_text name, struc
     size_t n;
     if (uses_way(u, SECRET_BASIC) && decode_basic(name, value, words, &n))
         return put_basic(u, (struct http_text){words, n}, out);
-    return put(u, SECRET_HEADER, value, out);
+    return secrets_put(u, SECRET_HEADER, value, out);
 }
 
 bool secrets_put_query(const struct secret_uses *u, struct http_text query, struct buf *out) {
-    return put(u, SECRET_QUERY, query, out);
+    return secrets_put(u, SECRET_QUERY, query, out);
 }
 
 /* ---- what to look for in bodies ---- */

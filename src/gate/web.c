@@ -511,7 +511,7 @@ static bool step_server(struct conn *c) {
                                       : step_idle(c);
 }
 
-static bool is_over(const struct conn *c) {
+static bool web_is_over(const struct conn *c) {
     return c->ended || c->state != CONN_WEB || !c->web || c->pause_ms;
 }
 
@@ -531,9 +531,9 @@ void web_event(struct conn *c) {
         conn_end(c, true, broken_by(c, NULL));
         return;
     }
-    for (int turn = 0; moved && turn < 64 && !is_over(c); turn++) {
+    for (int turn = 0; moved && turn < 64 && !web_is_over(c); turn++) {
         moved = step_client(c);
-        if (!is_over(c))
+        if (!web_is_over(c))
             moved |= step_server(c);
     }
     if (c->ended || c->state != CONN_WEB || !c->web)

@@ -25,7 +25,7 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
-static int flush(struct recording *r, struct err *err) {
+static int dir_record_flush(struct recording *r, struct err *err) {
     int status = write_all(r->to, r->text.data ? r->text.data : "", r->text.len);
     r->text.len = 0;
     return status < 0 ? err_num(err, status, "write what a directory holds") : 0;
@@ -47,7 +47,7 @@ static int visit(struct recording *r, int dir, const char *name, const char *pat
     r->count++;
     if (!baseline_put(&r->text, path, &st))
         return err_set(err, ERR_LIMIT, "out of memory");
-    return r->text.len > PIECE ? flush(r, err) : 0;
+    return r->text.len > PIECE ? dir_record_flush(r, err) : 0;
 }
 
 /* Closes fd. */
@@ -81,7 +81,7 @@ int dir_record(int dir, int to, struct err *err) {
     bool cut = r.cut || r.count >= BASELINE_FILES_MAX;
     if (status == 0 && cut && !buf_addf(&r.text, "cut\n"))
         status = err_set(err, ERR_LIMIT, "out of memory");
-    status = status < 0 ? -1 : flush(&r, err);
+    status = status < 0 ? -1 : dir_record_flush(&r, err);
     buf_done(&r.text);
     return status;
 }

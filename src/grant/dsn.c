@@ -20,32 +20,32 @@ void dsn_wipe(struct dsn *d) {
     explicit_bzero(d, sizeof(*d));
 }
 
-static int bad(struct err *err, const char *why) {
+static int dsn_bad(struct err *err, const char *why) {
     err_set(err, ERR_INVALID, "the address of the database server cannot be used: %s", why);
     return err_remedy(err, "write postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE");
 }
 
 /* Takes the bytes of a value as they are. */
-static int put(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
-               struct err *err) {
+static int dsn_put(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
+                   struct err *err) {
     for (size_t i = 0; i < WORDS; i++) {
         char *to = (char *)d + words[i].offset;
         if (strlen(words[i].name) != n || memcmp(words[i].name, name, n) != 0)
             continue;
         if (*to)
-            return bad(err, "a word stands there twice");
+            return dsn_bad(err, "a word stands there twice");
         if (value_n >= words[i].size || memchr(value, '\0', value_n))
-            return bad(err, "a word is too long");
+            return dsn_bad(err, "a word is too long");
         memcpy(to, value, value_n);
         to[value_n] = '\0';
         return 0;
     }
-    return bad(err, "it has a word other than host, port, user, password, dbname and sslmode");
+    return dsn_bad(err, "it has a word other than host, port, user, password, dbname and sslmode");
 }
 
 /* ---- postgres://... ---- */
 
-static int hex_of(char c) {
+static int dsn_hex_of(char c) {
     return isdigit((unsigned char)c) ? c - '0'
            : c >= 'a' && c <= 'f'    ? c - 'a' + 10
            : c >= 'A' && c <= 'F'    ? c - 'A' + 10
@@ -60,17 +60,17 @@ static int put_escaped(struct dsn *d, const char *name, size_t n, const char *va
     for (size_t i = 0; i < value_n && out < sizeof(plain); i++) {
         char c = value[i];
         if (c == '%') {
-            int high = i + 2 < value_n ? hex_of(value[i + 1]) : -1;
-            int low = high >= 0 ? hex_of(value[i + 2]) : -1;
+            int high = i + 2 < value_n ? dsn_hex_of(value[i + 1]) : -1;
+            int low = high >= 0 ? dsn_hex_of(value[i + 2]) : -1;
             if (low < 0 || !(high | low))
-                return bad(err, "a '%' in it is not followed by the number of a byte");
+                return dsn_bad(err, "a '%' in it is not followed by the number of a byte");
             c = (char)(high << 4 | low);
             i += 2;
         }
         plain[out++] = c;
     }
-    int r =
-        out == sizeof(plain) ? bad(err, "a word is too long") : put(d, name, n, plain, out, err);
+    int r = out == sizeof(plain) ? dsn_bad(err, "a word is too long")
+                                 : dsn_put(d, name, n, plain, out, err);
     explicit_bzero(plain, sizeof(plain));
     return r;
 }
@@ -80,16 +80,16 @@ static int read_host(struct dsn *d, const char *at, size_t n, struct err *err) {
     if (n && *at == '[') {
         const char *close = memchr(at, ']', n);
         if (!close || (close + 1 < end && close[1] != ':'))
-            return bad(err, "the address in brackets does not end");
+            return dsn_bad(err, "the address in brackets does not end");
         colon = close + 1 < end ? close + 1 : NULL;
-        if (put(d, "host", 4, at + 1, (size_t)(close - at - 1), err) < 0)
+        if (dsn_put(d, "host", 4, at + 1, (size_t)(close - at - 1), err) < 0)
             return -1;
     } else {
         colon = memchr(at, ':', n);
         if (put_escaped(d, "host", 4, at, colon ? (size_t)(colon - at) : n, err) < 0)
             return -1;
     }
-    return colon ? put(d, "port", 4, colon + 1, (size_t)(end - colon - 1), err) : 0;
+    return colon ? dsn_put(d, "port", 4, colon + 1, (size_t)(end - colon - 1), err) : 0;
 }
 
 static int read_user(struct dsn *d, const char *at, size_t n, struct err *err) {
@@ -104,7 +104,7 @@ static int read_query(struct dsn *d, const char *at, struct err *err) {
     while (*at) {
         size_t n = strcspn(at, "&"), name = strcspn(at, "=&");
         if (name == n)
-            return bad(err, "a word behind the '?' has no value");
+            return dsn_bad(err, "a word behind the '?' has no value");
         if (put_escaped(d, at, name, at + name + 1, n - name - 1, err) < 0)
             return -1;
         at += n + (at[n] == '&');
@@ -148,16 +148,16 @@ static const char *read_value(const char *at, char *plain, size_t *ret_n) {
     return n < DSN_PASSWORD_SIZE ? at : NULL;
 }
 
-static int read_words(struct dsn *d, const char *at, struct err *err) {
+static int dsn_read_words(struct dsn *d, const char *at, struct err *err) {
     char plain[DSN_PASSWORD_SIZE];
     int r = 0;
     while (r == 0 && *(at += strspn(at, " \t"))) {
         size_t name = strcspn(at, "= \t"), n = 0;
         const char *word = at;
         if (at[name] != '=' || !(at = read_value(at + name + 1, plain, &n)))
-            r = bad(err, "it is not words of the form NAME=VALUE");
+            r = dsn_bad(err, "it is not words of the form NAME=VALUE");
         else
-            r = put(d, word, name, plain, n, err);
+            r = dsn_put(d, word, name, plain, n, err);
     }
     explicit_bzero(plain, sizeof(plain));
     return r;
@@ -188,23 +188,23 @@ static bool sslmode_ok(const char *mode) {
     return false;
 }
 
-static int check(struct dsn *d, struct err *err) {
+static int dsn_check(struct dsn *d, struct err *err) {
     if (!d->port[0])
         snprintf(d->port, sizeof(d->port), "5432");
     if (!d->sslmode[0])
         snprintf(d->sslmode, sizeof(d->sslmode), "prefer");
     if (!d->host[0] || d->host[0] == '/' || d->host[0] == '@')
-        return bad(err, "it names no host: a machine reaches a server by an address, not by a "
-                        "socket in the host's files");
+        return dsn_bad(err, "it names no host: a machine reaches a server by an address, not by a "
+                            "socket in the host's files");
     if (!host_ok(d->host))
-        return bad(err, "the host is neither a name nor an address");
+        return dsn_bad(err, "the host is neither a name nor an address");
     if (!port_ok(d->port))
-        return bad(err, "the port is no number from 1 to 65535");
+        return dsn_bad(err, "the port is no number from 1 to 65535");
     if (!d->user[0] || !d->dbname[0])
-        return bad(err, "it names no user, or no database to make others from");
+        return dsn_bad(err, "it names no user, or no database to make others from");
     return sslmode_ok(d->sslmode)
                ? 0
-               : bad(err, "sslmode is disable, prefer, require, verify-ca or verify-full");
+               : dsn_bad(err, "sslmode is disable, prefer, require, verify-ca or verify-full");
 }
 
 int dsn_read(const char *text, struct dsn *ret, struct err *err) {
@@ -212,12 +212,12 @@ int dsn_read(const char *text, struct dsn *ret, struct err *err) {
     struct dsn d = {.host = ""};
     size_t uri = 0;
     if (strnlen(text, DSN_TEXT_MAX) == DSN_TEXT_MAX)
-        return bad(err, "it is too long");
+        return dsn_bad(err, "it is too long");
     for (size_t i = 0; i < 2 && !uri; i++)
         uri = strncmp(text, schemes[i], strlen(schemes[i])) == 0 ? strlen(schemes[i]) : 0;
-    int r = uri ? read_uri(&d, text + uri, err) : read_words(&d, text, err);
+    int r = uri ? read_uri(&d, text + uri, err) : dsn_read_words(&d, text, err);
     if (r == 0)
-        r = check(&d, err);
+        r = dsn_check(&d, err);
     if (r == 0)
         *ret = d;
     dsn_wipe(&d);

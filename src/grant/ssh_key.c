@@ -37,25 +37,25 @@ static int public_of(const uint8_t seed[SSH_SEED], uint8_t ret[SSH_SEED], struct
 /* ---- the wire's words: a length, then bytes ---- */
 
 /* The parts have known sizes, for which the buffers were chosen. */
-static void add(struct buf *to, const void *bytes, size_t n) {
+static void ssh_key_add(struct buf *to, const void *bytes, size_t n) {
     if (!buf_add(to, bytes, n))
         abort();
 }
 
-static void put_number(struct buf *to, uint32_t n) {
+static void ssh_key_put_number(struct buf *to, uint32_t n) {
     const uint8_t bytes[4] = {(uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8),
                               (uint8_t)n};
-    add(to, bytes, sizeof(bytes));
+    ssh_key_add(to, bytes, sizeof(bytes));
 }
 
-static void put_bytes(struct buf *to, const void *bytes, size_t n) {
-    put_number(to, (uint32_t)n);
-    add(to, bytes, n);
+static void ssh_key_put_bytes(struct buf *to, const void *bytes, size_t n) {
+    ssh_key_put_number(to, (uint32_t)n);
+    ssh_key_add(to, bytes, n);
 }
 
 static void put_public(struct buf *to, const uint8_t public[SSH_SEED]) {
-    put_bytes(to, KIND, strlen(KIND));
-    put_bytes(to, public, SSH_SEED);
+    ssh_key_put_bytes(to, KIND, strlen(KIND));
+    ssh_key_put_bytes(to, public, SSH_SEED);
 }
 
 /* Lines of so many characters; 0: one line. */
@@ -97,13 +97,13 @@ static void put_secret_part(struct buf *to, const uint8_t seed[SSH_SEED],
     uint8_t both[2 * SSH_SEED];
     memcpy(both, seed, SSH_SEED);
     memcpy(both + SSH_SEED, public, SSH_SEED);
-    put_number(to, 0x43617272);
-    put_number(to, 0x43617272);
+    ssh_key_put_number(to, 0x43617272);
+    ssh_key_put_number(to, 0x43617272);
     put_public(to, public);
-    put_bytes(to, both, sizeof(both));
-    put_bytes(to, name, strlen(name));
+    ssh_key_put_bytes(to, both, sizeof(both));
+    ssh_key_put_bytes(to, name, strlen(name));
     for (char pad = 1; to->len % BLOCK; pad++)
-        add(to, &pad, 1);
+        ssh_key_add(to, &pad, 1);
     explicit_bzero(both, sizeof(both));
 }
 
@@ -122,13 +122,13 @@ int ssh_key_private(const uint8_t seed[SSH_SEED], const char *name, struct buf *
         return -1;
     put_public(&shown, public);
     put_secret_part(&inner, seed, public, name);
-    add(&wire, "openssh-key-v1", 15); /* with its NUL */
-    put_bytes(&wire, "none", 4);
-    put_bytes(&wire, "none", 4);
-    put_bytes(&wire, "", 0);
-    put_number(&wire, 1);
-    put_bytes(&wire, shown.data, shown.len);
-    put_bytes(&wire, inner.data, inner.len);
+    ssh_key_add(&wire, "openssh-key-v1", 15); /* with its NUL */
+    ssh_key_put_bytes(&wire, "none", 4);
+    ssh_key_put_bytes(&wire, "none", 4);
+    ssh_key_put_bytes(&wire, "", 0);
+    ssh_key_put_number(&wire, 1);
+    ssh_key_put_bytes(&wire, shown.data, shown.len);
+    ssh_key_put_bytes(&wire, inner.data, inner.len);
     return buf_addf(ret, "-----BEGIN OPENSSH PRIVATE KEY-----\n") && put_base64(ret, &wire, LINE) &&
                    buf_addf(ret, "-----END OPENSSH PRIVATE KEY-----\n")
                ? 0

@@ -237,7 +237,7 @@ static ssize_t send_bytes(struct conn *c, const uint8_t *at, size_t n) {
     return done;
 }
 
-static void flush(struct guest *g, struct conn *c) {
+static void conn_flush(struct guest *g, struct conn *c) {
     size_t n = c->out_end - c->out_start;
     if (n == 0)
         return;
@@ -257,7 +257,7 @@ static void say_why_and_close(struct guest *g, struct conn *c) {
     struct frame_head head = {.type = MSG_ERROR};
     struct msg_error e = {.code = ERR_INVALID, .text = {"protocol error", 14}};
     guest_conn_send(c, &head, &e);
-    flush(g, c);
+    conn_flush(g, c);
     if (c->src.fd >= 0)
         conn_close(g, c);
 }
@@ -319,7 +319,7 @@ void conn_continue(struct guest *g, struct conn *c) {
         if (c->has_work)
             cmd_pump(g, c);
         watch_pump(g, c);
-        flush(g, c);
+        conn_flush(g, c);
         if (c->src.fd < 0)
             return;
         /* Or sending made room for what had to wait. */

@@ -42,8 +42,8 @@ static struct actor act_as(uint32_t uid, uint32_t gid) {
 #define ACT_AS(msg) \
     struct actor actor DEFER(actor_done) __attribute__((unused)) = act_as((msg)->uid, (msg)->gid)
 
-static enum serve_result answer(struct conn *c, const struct frame *f, int result,
-                                const char *what) {
+static enum serve_result files_answer(struct conn *c, const struct frame *f, int result,
+                                      const char *what) {
     if (result < 0)
         conn_fail(c, f, errno, what);
     else
@@ -143,7 +143,7 @@ enum serve_result files_stat(struct guest *g, struct conn *c, const struct frame
     struct stat st;
     int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return answer(c, f, -1, "stat");
+        return files_answer(c, f, -1, "stat");
     struct msg_entry e = entry_of(&st);
     char target[PATH_MAX];
     ssize_t n = S_ISLNK(st.st_mode) ? readlinkat(fd, "", target, sizeof(target)) : 0;
@@ -217,13 +217,13 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
     int dir DEFER_CLOSE = *m.path.s == '/' ? sys_open(AT_FDCWD, m.path.s, O_RDONLY | O_DIRECTORY, 0)
                                            : fail_with(EINVAL);
     if (dir < 0 || (m.cookie && lseek(dir, (off_t)m.cookie, SEEK_SET) < 0))
-        return answer(c, f, -1, "list");
+        return files_answer(c, f, -1, "list");
     struct lister l = {.dir = dir,
                        .max = m.max && m.max < LIST_MAX ? m.max : LIST_MAX,
                        .at = entries,
                        .end = entries + sizeof(entries)};
     if (list_page(&l, m.cookie) < 0)
-        return answer(c, f, -1, "list");
+        return files_answer(c, f, -1, "list");
     l.page.entries = (struct msg_bytes){entries, (uint32_t)(l.at - entries)};
     struct frame_head head = {.type = MSG_LIST_PAGE, .tag = f->head.tag};
     guest_conn_send(c, &head, &l.page);
@@ -244,7 +244,7 @@ enum serve_result files_read(struct guest *g, struct conn *c, const struct frame
     int fd DEFER_CLOSE = open_regular(m.path.s, O_RDONLY, 0, &st);
     ssize_t n = fd < 0 ? -1 : pread(fd, data, m.bytes, (off_t)m.offset);
     if (n < 0)
-        return answer(c, f, -1, "read");
+        return files_answer(c, f, -1, "read");
     struct msg_read_data reply = {.size = (uint64_t)st.st_size,
                                   .mtime_ns = mtime_of(&st),
                                   .ino = st.st_ino,
@@ -287,7 +287,7 @@ enum serve_result files_write(struct guest *g, struct conn *c, const struct fram
     int fd DEFER_CLOSE = open_regular(m.path.s, flags, m.mode, &st);
     if (fd < 0 || (m.flags & MSG_TRUNCATE && ftruncate(fd, 0) < 0) || write_all(fd, &m) < 0 ||
         fstat(fd, &st) < 0)
-        return answer(c, f, -1, "write");
+        return files_answer(c, f, -1, "write");
     conn_ok(c, f, (uint64_t)st.st_size);
     return SERVE_DONE;
 }
@@ -295,7 +295,7 @@ enum serve_result files_write(struct guest *g, struct conn *c, const struct fram
 /* Names. */
 
 /* Goes down one component, making it if it is missing. */
-static int enter(int dir, const char *name, uint32_t mode) {
+static int files_enter(int dir, const char *name, uint32_t mode) {
     int next = sys_open(dir, name, O_PATH | O_DIRECTORY, 0);
     if (next >= 0 || errno != ENOENT)
         return next;
@@ -317,7 +317,7 @@ static int mkdir_parents(const struct msg_path *m) {
         at = *end ? end + 1 : end;
         if (n == 0)
             continue;
-        int next = enter(dir, name, m->mode);
+        int next = files_enter(dir, name, m->mode);
         close(dir);
         dir = next;
     }
@@ -330,10 +330,10 @@ enum serve_result files_mkdir(struct guest *g, struct conn *c, const struct fram
     SERVE_GET(mkdir, f, &m);
     ACT_AS(&m);
     if (*m.path.s == '/' && m.flags & MSG_PARENTS)
-        return answer(c, f, mkdir_parents(&m), "mkdir");
+        return files_answer(c, f, mkdir_parents(&m), "mkdir");
     struct place p DEFER(place_done) = {.dir = -1};
     bool ok = place_open(&p, &m.path) == 0 && mkdirat(p.dir, p.name, m.mode & 07777) == 0;
-    return answer(c, f, ok ? 0 : -1, "mkdir");
+    return files_answer(c, f, ok ? 0 : -1, "mkdir");
 }
 
 enum serve_result files_move(struct guest *g, struct conn *c, const struct frame *f) {
@@ -346,7 +346,7 @@ enum serve_result files_move(struct guest *g, struct conn *c, const struct frame
     unsigned flags = m.flags & MSG_NOREPLACE ? 1 : 0; /* RENAME_NOREPLACE */
     bool ok = place_open(&from, &m.from) == 0 && place_open(&to, &m.to) == 0 &&
               syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags) == 0;
-    return answer(c, f, ok ? 0 : -1, "move");
+    return files_answer(c, f, ok ? 0 : -1, "move");
 }
 
 enum serve_result files_symlink(struct guest *g, struct conn *c, const struct frame *f) {
@@ -356,7 +356,7 @@ enum serve_result files_symlink(struct guest *g, struct conn *c, const struct fr
     ACT_AS(&m);
     struct place p DEFER(place_done) = {.dir = -1};
     bool ok = place_open(&p, &m.to) == 0 && symlinkat(m.from.s, p.dir, p.name) == 0;
-    return answer(c, f, ok ? 0 : -1, "symlink");
+    return files_answer(c, f, ok ? 0 : -1, "symlink");
 }
 
 enum serve_result files_chmod(struct guest *g, struct conn *c, const struct frame *f) {
@@ -367,7 +367,7 @@ enum serve_result files_chmod(struct guest *g, struct conn *c, const struct fram
     char path[32];
     int fd DEFER_CLOSE = open_path(m.path.s, 0);
     bool ok = fd >= 0 && refuse_proc(fd) == 0 && chmod(own_path(fd, path), m.mode & 07777) == 0;
-    return answer(c, f, ok ? 0 : -1, "chmod");
+    return files_answer(c, f, ok ? 0 : -1, "chmod");
 }
 
 enum serve_result files_chown(struct guest *g, struct conn *c, const struct frame *f) {
@@ -378,7 +378,7 @@ enum serve_result files_chown(struct guest *g, struct conn *c, const struct fram
     int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
     bool ok =
         fd >= 0 && refuse_proc(fd) == 0 && fchownat(fd, "", m.owner, m.group, AT_EMPTY_PATH) == 0;
-    return answer(c, f, ok ? 0 : -1, "chown");
+    return files_answer(c, f, ok ? 0 : -1, "chown");
 }
 
 int files_watch(int inotify, const struct msg_path *m, uint32_t events) {
@@ -424,14 +424,14 @@ enum serve_result files_remove(struct guest *g, struct conn *c, const struct fra
     ACT_AS(&m);
     struct place p DEFER(place_done) = {.dir = -1};
     if (place_open(&p, &m.path) < 0)
-        return answer(c, f, -1, "remove");
+        return files_answer(c, f, -1, "remove");
     if (unlinkat(p.dir, p.name, 0) == 0 || unlinkat(p.dir, p.name, AT_REMOVEDIR) == 0)
-        return answer(c, f, 0, "remove");
+        return files_answer(c, f, 0, "remove");
     if (m.flags & MSG_RECURSIVE && (errno == ENOTEMPTY || errno == EEXIST)) {
         removal_start(g, c, f, &p);
         return SERVE_DONE;
     }
-    return answer(c, f, -1, "remove");
+    return files_answer(c, f, -1, "remove");
 }
 
 void files_child_ended(struct guest *g, pid_t pid, int status) {

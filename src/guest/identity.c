@@ -25,7 +25,7 @@ int identity_set_deadline(uint64_t in_ms) {
 }
 
 /* A link in place of the file would make us write elsewhere, so a fresh file replaces it. */
-static bool put_file(const char *path, const char *fresh, const struct msg_str *text) {
+static bool identity_put_file(const char *path, const char *fresh, const struct msg_str *text) {
     unlink(fresh);
     int fd = sys_open(AT_FDCWD, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
     if (fd < 0)
@@ -58,7 +58,8 @@ static void renew_seeds(void) {
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
         if (lstat(files[i].path, &st) == 0 &&
             getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) == sizeof(bytes) &&
-            put_file(files[i].path, files[i].fresh, &(struct msg_str){bytes, sizeof(bytes)}))
+            identity_put_file(files[i].path, files[i].fresh,
+                              &(struct msg_str){bytes, sizeof(bytes)}))
             (void)chmod(files[i].path, 0600);
 }
 
@@ -78,10 +79,11 @@ enum serve_result identity_become(struct guest *g, struct conn *c, const struct 
     if (m.hostname.n > 64 || m.seed.n > 64 || (m.machine_id.n && !is_machine_id(&m.machine_id)))
         return SERVE_BROKEN;
     uint64_t done = 0;
-    if (m.hostname.n && put_file("/etc/hostname", "/etc/.hostname.carrel", &m.hostname) &&
+    if (m.hostname.n && identity_put_file("/etc/hostname", "/etc/.hostname.carrel", &m.hostname) &&
         sethostname(m.hostname.s, m.hostname.n) == 0)
         done |= 1;
-    if (m.machine_id.n && put_file("/etc/machine-id", "/etc/.machine-id.carrel", &m.machine_id))
+    if (m.machine_id.n &&
+        identity_put_file("/etc/machine-id", "/etc/.machine-id.carrel", &m.machine_id))
         done |= 2;
     if (m.seed.n && stir(&m.seed))
         done |= 4;

@@ -79,7 +79,7 @@ void reserve_restore(struct guest *g) {
 
 /* Arguments. */
 
-static int number_of(const char **at, char until) {
+static int main_number_of(const char **at, char until) {
     char *end;
     long v = strtol(*at, &end, 10);
     if (end == *at || v < 0 || v > INT_MAX || (*end && *end != until))
@@ -89,7 +89,7 @@ static int number_of(const char **at, char until) {
 }
 
 static int descriptor_of(const char **at, char until) {
-    int fd = number_of(at, until);
+    int fd = main_number_of(at, until);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         _exit(EXIT_BAD_START);
     return fd;
@@ -132,11 +132,11 @@ static void arg_deadline(struct args *a, const char *v) {
 }
 
 static void arg_linger(struct args *a, const char *v) {
-    a->lingers = number_of(&v, '\0') != 0;
+    a->lingers = main_number_of(&v, '\0') != 0;
 }
 
 static void arg_clean(struct args *a, const char *v) {
-    a->clean = number_of(&v, '\0') != 0;
+    a->clean = main_number_of(&v, '\0') != 0;
 }
 
 static void arg_keep(struct args *a, const char *v) {

@@ -27,7 +27,7 @@ static void leave_out(int number, const char *what) {
     p.is_partial = true;
 }
 
-static void put_head(void) {
+static void pack_put_head(void) {
     static uint8_t head[TAR_HEAD_MAX];
     guest_tool_write(head, tar_put(head, &p.entry));
 }
@@ -60,7 +60,7 @@ static void pack_file(int dir, const char *name) {
     }
     p.entry.kind = TAR_FILE;
     p.entry.size = (uint64_t)st.st_size;
-    put_head();
+    pack_put_head();
     put_contents(fd);
 }
 
@@ -72,12 +72,12 @@ static void pack_link(int dir, const char *name) {
     }
     p.entry.target[n] = '\0';
     p.entry.kind = TAR_SYMLINK;
-    put_head();
+    pack_put_head();
     p.entry.target[0] = '\0';
 }
 
 /* Takes over the descriptor. */
-static bool enter(int fd, size_t len) {
+static bool pack_enter(int fd, size_t len) {
     DIR *dir = fd >= 0 && p.depth < DEPTH_MAX && !tool_is_proc(fd) ? fdopendir(fd) : NULL;
     if (!dir) {
         leave_out(p.depth == DEPTH_MAX ? ELOOP : fd < 0 ? errno : EACCES, "open");
@@ -97,14 +97,14 @@ static void pack_dir(int dir, const char *name) {
     }
     memcpy(p.entry.path + n, "/", 2);
     p.entry.kind = TAR_DIR;
-    put_head();
-    enter(openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n + 1);
+    pack_put_head();
+    pack_enter(openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n + 1);
 }
 
 /* A name without content: what is not there at all would count as removed. */
 static void pack_other(void) {
     p.entry.kind = TAR_OTHER;
-    put_head();
+    pack_put_head();
 }
 
 static void pack(int dir, const char *name) {
@@ -167,7 +167,7 @@ int tool_tar(char **argv) {
     if (at < 0 || fstat(at, &st) < 0)
         tool_fail(errno, "open", path);
     if (S_ISDIR(st.st_mode)) {
-        if (!enter(openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0))
+        if (!pack_enter(openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0))
             return MSG_TOOL_FAILED;
         pack_levels();
     } else if (name_entry(0, strrchr(path, '/') + 1)) {

@@ -41,7 +41,7 @@ static struct {
 
 static uint8_t chunk[64 << 10];
 
-static void hex_of(struct sha256 *s, struct content *ret) {
+static void put_hex_of(struct sha256 *s, struct content *ret) {
     uint8_t hash[SHA256_BYTES];
     sha256_end(s, hash);
     for (int i = 0; i < SHA256_BYTES; i++) {
@@ -62,7 +62,7 @@ static void content_read(int fd, struct content *ret, const char *path) {
         }
     if (n < 0)
         tool_fail(errno, "read", path);
-    hex_of(&s, ret);
+    put_hex_of(&s, ret);
 }
 
 /* dir may be AT_FDCWD. What is no regular file ends the tool; what is not there does not. */
@@ -80,7 +80,7 @@ static struct content content_of(int dir, const char *name, int flags, const cha
     return c;
 }
 
-static void say(const struct content *c) {
+static void put_say(const struct content *c) {
     char size[24], *at = size + sizeof(size);
     uint64_t v = c->size;
     do {
@@ -105,7 +105,7 @@ int tool_sha256(char **argv) {
     struct content c = content_of(AT_FDCWD, path, 0, path);
     if (!c.is_there)
         tool_fail(ENOENT, "open", path);
-    say(&c);
+    put_say(&c);
     return MSG_TOOL_DONE;
 }
 
@@ -128,7 +128,7 @@ static void locate(const char *path) {
         tool_fail(put.dir < 0 ? errno : EACCES, "open directory of", path);
 }
 
-static void give_up(int number) {
+static void put_give_up(int number) {
     if (put.temporary[0])
         unlinkat(put.dir, put.temporary, 0);
     _exit(128 + number);
@@ -150,7 +150,7 @@ static int make_temporary(void) {
                   0600);
 }
 
-_Noreturn static void fail(const char *what, const char *path) {
+_Noreturn static void put_fail(const char *what, const char *path) {
     int number = errno;
     unlinkat(put.dir, put.temporary, 0);
     tool_fail(number, what, path);
@@ -167,11 +167,11 @@ static struct content copy_stdin(int fd, const char *path) {
         for (size_t done = 0; done < n;) {
             ssize_t part = write(fd, chunk + done, n - done);
             if (part < 0 && errno != EINTR)
-                fail("write", path);
+                put_fail("write", path);
             done += part > 0 ? (size_t)part : 0;
         }
     }
-    hex_of(&s, &c);
+    put_hex_of(&s, &c);
     return c;
 }
 
@@ -196,7 +196,7 @@ static int unmet(const char *path) {
     if (put.temporary[0])
         unlinkat(put.dir, put.temporary, 0);
     struct content now = content_of(put.dir, put.name, O_NOFOLLOW, path);
-    say(&now);
+    put_say(&now);
     return MSG_TOOL_UNMET;
 }
 
@@ -217,14 +217,14 @@ int tool_put(char **argv) {
     put.before = content_of(put.dir, put.name, O_NOFOLLOW, path);
     if (!is_met(condition, &put.before))
         return unmet(path);
-    signal(SIGTERM, give_up);
+    signal(SIGTERM, put_give_up);
     int fd DEFER_CLOSE = make_temporary();
     if (fd < 0)
         tool_fail(errno, "write beside", path);
     struct content after = copy_stdin(fd, path);
     dress(fd, mode);
     if (sync && fsync(fd) < 0)
-        fail("sync", path);
+        put_fail("sync", path);
     if (strcmp(condition, "any") != 0 && !is_unchanged()) {
         struct content now = content_of(put.dir, put.name, O_NOFOLLOW, path);
         if (!is_met(condition, &now))
@@ -234,7 +234,7 @@ int tool_put(char **argv) {
     if (syscall(SYS_renameat2, put.dir, put.temporary, put.dir, put.name, flags) < 0) {
         if (errno == EEXIST)
             return unmet(path);
-        fail("replace", path);
+        put_fail("replace", path);
     }
     if (sync) {
         int dir DEFER_CLOSE = openat(put.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -242,6 +242,6 @@ int tool_put(char **argv) {
         if ((dir < 0 ? syncfs(fd) : fsync(dir)) < 0)
             tool_fail(errno, "sync the directory of", path);
     }
-    say(&after);
+    put_say(&after);
     return MSG_TOOL_DONE;
 }

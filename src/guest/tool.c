@@ -26,7 +26,7 @@ tool_fn *guest_tool_find(const char *name) {
 static uint8_t out[64 << 10];
 static size_t out_len;
 
-static size_t add(char *line, size_t at, size_t cap, const char *text) {
+static size_t tool_add(char *line, size_t at, size_t cap, const char *text) {
     size_t n = strlen(text);
     n = n < cap - at ? n : cap - at;
     memcpy(line + at, text, n);
@@ -45,9 +45,9 @@ void tool_complain(int number, const char *what, const char *path) {
         line[n++] = (char)('0' + number / 10 % 10);
     line[n++] = (char)('0' + number % 10);
     line[n++] = ' ';
-    n = add(line, n, cap, what);
+    n = tool_add(line, n, cap, what);
     line[n++] = ' ';
-    n = add(line, n, cap, path);
+    n = tool_add(line, n, cap, path);
     line[n++] = '\n';
     (void)!write(2, line, n);
 }

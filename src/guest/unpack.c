@@ -46,7 +46,7 @@ static void leave_out(int number, const char *what) {
 /* Input. */
 
 /* At least one block, unless the archive ends here. */
-static bool fill(void) {
+static bool unpack_fill(void) {
     if (u.start > 0)
         memmove(u.in, u.in + u.start, u.end - u.start);
     u.end -= u.start;
@@ -61,7 +61,7 @@ static bool fill(void) {
 }
 
 static const uint8_t *next_block(void) {
-    if (u.end - u.start < TAR_BLOCK && !fill())
+    if (u.end - u.start < TAR_BLOCK && !unpack_fill())
         tool_fail(EIO, "the archive ends too early", "");
     u.start += TAR_BLOCK;
     return u.in + u.start - TAR_BLOCK;
@@ -170,7 +170,7 @@ static void set_times(int fd, int64_t mtime) {
     futimens(fd, times);
 }
 
-static void make_file(void) {
+static void unpack_make_file(void) {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int fd DEFER_CLOSE = openat(u.parent, u.name, flags, 0600);
     if (fd < 0 && clear_way())
@@ -210,7 +210,7 @@ static bool is_dir_there(void) {
     return fd >= 0;
 }
 
-static void make_dir(void) {
+static void unpack_make_dir(void) {
     if (mkdirat(u.parent, u.name, 0700) < 0 && !is_dir_there()) {
         errno = EEXIST;
         if (!clear_way() || mkdirat(u.parent, u.name, 0700) < 0) {
@@ -256,7 +256,7 @@ static void pass_over(void) {
 }
 
 static void (*const makers[])(void) = {
-    [TAR_FILE] = make_file,         [TAR_DIR] = make_dir,    [TAR_SYMLINK] = make_symlink,
+    [TAR_FILE] = unpack_make_file,  [TAR_DIR] = unpack_make_dir, [TAR_SYMLINK] = make_symlink,
     [TAR_HARDLINK] = make_hardlink, [TAR_OTHER] = pass_over,
 };
 

@@ -62,7 +62,7 @@ static void hearing_done(struct hearing *h) {
     buf_done(&h->line);
 }
 
-static const char *text_of(const json_t *object, const char *name) {
+static const char *apart_text_of(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
@@ -71,9 +71,10 @@ static void hear_error(struct hearing *h, const json_t *error) {
     if (h->has_failed)
         return;
     h->has_failed = true;
-    err_set(&h->failed, err_code_named(text_of(error, "code")), "%s", text_of(error, "message"));
-    if (*text_of(error, "remedy"))
-        err_remedy(&h->failed, "%s", text_of(error, "remedy"));
+    err_set(&h->failed, err_code_named(apart_text_of(error, "code")), "%s",
+            apart_text_of(error, "message"));
+    if (*apart_text_of(error, "remedy"))
+        err_remedy(&h->failed, "%s", apart_text_of(error, "remedy"));
 }
 
 static int hear_config(struct hearing *h, const json_t *config, struct err *err) {

@@ -147,7 +147,7 @@ static int take_all(const json_t *object, const struct names *n, struct image_co
     return 0;
 }
 
-static json_t *load(const char *json, size_t len, struct err *err) {
+static json_t *config_load(const char *json, size_t len, struct err *err) {
     json_error_t why;
     if (len > CONFIG_JSON_MAX) {
         err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
@@ -168,7 +168,7 @@ static json_t *load(const char *json, size_t len, struct err *err) {
 
 int image_config_read_oci(const char *json, size_t len, struct image_config *ret, struct err *err) {
     static const struct names names = {"User", "WorkingDir", "Env", "Entrypoint", "Cmd"};
-    json_t *root DEFER(json_free) = load(json, len, err);
+    json_t *root DEFER(json_free) = config_load(json, len, err);
     *ret = (struct image_config){0};
     if (!root)
         return -1;
@@ -184,7 +184,7 @@ int image_config_read_oci(const char *json, size_t len, struct image_config *ret
 
 int image_config_read(const char *json, size_t len, struct image_config *ret, struct err *err) {
     static const struct names names = {"user", "workdir", "env", "entrypoint", "command"};
-    json_t *root DEFER(json_free) = load(json, len, err);
+    json_t *root DEFER(json_free) = config_load(json, len, err);
     *ret = (struct image_config){0};
     if (!root)
         return -1;

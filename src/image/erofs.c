@@ -202,7 +202,7 @@ static void entries_done(struct entries *e) {
     free(e->v);
 }
 
-static int by_name(const void *a, const void *b) {
+static int erofs_by_name(const void *a, const void *b) {
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
@@ -218,7 +218,7 @@ static int list_entries(const struct tree *t, uint32_t dir, struct entries *ret)
     for (uint32_t c = t->v[dir].child; c; c = t->v[c].next)
         ret->v[ret->count++] =
             (struct entry){text_at(t, t->v[c].name), t->v[c].twin ? t->v[c].twin : c};
-    qsort(ret->v, ret->count, sizeof(*ret->v), by_name);
+    qsort(ret->v, ret->count, sizeof(*ret->v), erofs_by_name);
     return 0;
 }
 
@@ -310,8 +310,8 @@ static int lay_out(struct tree *t, struct err *err) {
 
 /* ---- writing ---- */
 
-static int put_bytes(const struct tree *t, const void *bytes, size_t n, uint64_t at,
-                     struct err *err) {
+static int erofs_put_bytes(const struct tree *t, const void *bytes, size_t n, uint64_t at,
+                           struct err *err) {
     for (size_t done = 0; done < n;) {
         ssize_t w = pwrite(t->out, (const char *)bytes + done, n - done, (off_t)(at + done));
         if (w < 0 && errno == EINTR)
@@ -347,7 +347,7 @@ static int put_node(const struct tree *t, uint32_t number, const void *tail, str
         memcpy(bytes + EROFS_INODE_BYTES, text_at(t, n->attributes), n->attribute_bytes);
     if (tail_bytes)
         memcpy(bytes + own, tail, tail_bytes);
-    return put_bytes(t, bytes, own + tail_bytes, n->at, err);
+    return erofs_put_bytes(t, bytes, own + tail_bytes, n->at, err);
 }
 
 static int put_dir(struct tree *t, uint32_t dir, struct err *err) {
@@ -360,7 +360,8 @@ static int put_dir(struct tree *t, uint32_t dir, struct err *err) {
         size_t bytes, count = fill_block(&e, i, &bytes);
         put_block(t, &e, i, count, t->piece);
         i += count;
-        if ((i < e.count || !n->is_inline) && put_bytes(t, t->piece, EROFS_BLOCK, at, err) < 0)
+        if ((i < e.count || !n->is_inline) &&
+            erofs_put_bytes(t, t->piece, EROFS_BLOCK, at, err) < 0)
             return -1;
     }
     return put_node(t, dir, t->piece, err);
@@ -370,7 +371,7 @@ static int put_link(struct tree *t, uint32_t number, struct err *err) {
     const struct node *n = &t->v[number];
     const char *target = text_at(t, n->target);
     if (!n->is_inline &&
-        put_bytes(t, target, (size_t)n->size, (uint64_t)n->block * EROFS_BLOCK, err) < 0)
+        erofs_put_bytes(t, target, (size_t)n->size, (uint64_t)n->block * EROFS_BLOCK, err) < 0)
         return -1;
     return put_node(t, number, target, err);
 }
@@ -393,14 +394,15 @@ static int read_piece(const struct walk_entry *e, uint8_t *to, size_t n, struct 
 }
 
 /* Holes stay holes. */
-static int put_file(struct tree *t, uint32_t number, const struct walk_entry *e, struct err *err) {
+static int erofs_put_file(struct tree *t, uint32_t number, const struct walk_entry *e,
+                          struct err *err) {
     const struct node *n = &t->v[number];
     uint64_t beside = n->is_inline ? n->size % EROFS_BLOCK : 0, apart = n->size - beside;
     uint64_t at = (uint64_t)n->block * EROFS_BLOCK;
     for (uint64_t done = 0; done < apart;) {
         size_t piece = apart - done < PIECE ? (size_t)(apart - done) : PIECE;
         if (read_piece(e, t->piece, piece, err) < 0 ||
-            (!is_zero(t->piece, piece) && put_bytes(t, t->piece, piece, at + done, err) < 0))
+            (!is_zero(t->piece, piece) && erofs_put_bytes(t, t->piece, piece, at + done, err) < 0))
             return -1;
         done += piece;
         report_progress(t->report, number, t->bytes += piece);
@@ -424,7 +426,7 @@ static int write_entry(void *arg, const struct walk_entry *e, struct err *err) {
     case S_IFDIR:
         return put_dir(t, number, err);
     case S_IFREG:
-        return put_file(t, number, e, err);
+        return erofs_put_file(t, number, e, err);
     case S_IFLNK:
         return put_link(t, number, err);
     default:
@@ -432,13 +434,13 @@ static int write_entry(void *arg, const struct walk_entry *e, struct err *err) {
     }
 }
 
-static int put_head(const struct tree *t, const char *id, struct err *err) {
+static int write_erofs_head(const struct tree *t, const char *id, struct err *err) {
     uint8_t head[EROFS_HEAD_BYTES];
     const struct erofs_head h = {.root = (uint16_t)(t->v[0].at / EROFS_SLOT),
                                  .nodes = t->count,
                                  .blocks = (uint32_t)t->blocks};
     erofs_put_head(head, &h, id);
-    return put_bytes(t, head, sizeof(head), EROFS_HEAD_AT, err);
+    return erofs_put_bytes(t, head, sizeof(head), EROFS_HEAD_AT, err);
 }
 
 int image_erofs(int out, int root, struct image_ids ids, const char *id, struct report *report,
@@ -460,7 +462,7 @@ int image_erofs(int out, int root, struct image_ids ids, const char *id, struct 
     if (r == 0)
         r = image_walk(&w, err);
     if (r == 0)
-        r = put_head(t, id, err);
+        r = write_erofs_head(t, id, err);
     tree_done(t);
     return r;
 }

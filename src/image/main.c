@@ -41,7 +41,7 @@ struct work {
 /* ---- unpack ---- */
 
 /* uid, gid and home of who runs its programs, beside what the image itself says. */
-static int describe(int root, const struct image_config *c, struct buf *ret, struct err *err) {
+static int main_describe(int root, const struct image_config *c, struct buf *ret, struct err *err) {
     struct image_user user;
     struct jot j = JOT(ret);
     struct buf own DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
@@ -66,7 +66,7 @@ static int seal_tree(struct work *w, const char *text, size_t len, struct err *e
     int root DEFER_CLOSE = image_dir("root", err);
     if (root < 0 || image_config_read(text, len, &config, err) < 0 ||
         image_config_print(&config, &canonical, err) < 0 || image_fit(root, &w->ids, err) < 0 ||
-        describe(root, &config, &described, err) < 0 ||
+        main_describe(root, &config, &described, err) < 0 ||
         image_seal(root, w->ids, canonical.data, &w->report, &seal, err) < 0)
         return -1;
     report_image(&w->report, seal.id, seal.entries, seal.bytes, seal.disk, described.data);
@@ -95,7 +95,7 @@ static int form_of(const char *verb) {
     return -1;
 }
 
-/* What describe() wrote. */
+/* What main_describe() wrote. */
 static int load_config(struct image_config *ret, struct err *err) {
     char text[2 * CONFIG_BYTES_MAX];
     ssize_t n = read_file_at(AT_FDCWD, "image.json", text, sizeof(text));
@@ -151,7 +151,7 @@ static int do_erofs(struct work *w, struct err *err) {
     return 0;
 }
 
-static int read_words(int argc, char **argv, struct work *w) {
+static int main_read_words(int argc, char **argv, struct work *w) {
     if (argc < 2)
         return -1;
     w->verb = argv[1];
@@ -180,7 +180,7 @@ static int read_words(int argc, char **argv, struct work *w) {
 int main(int argc, char **argv) {
     struct work w = {.report = {.fd = FD_REPORT}};
     struct err err;
-    if (read_words(argc, argv, &w) < 0) {
+    if (main_read_words(argc, argv, &w) < 0) {
         fputs("carrel-image unpack|tar|tar.zst|oci|erofs ...: for the spawner\n", stderr);
         return 64;
     }

@@ -10,7 +10,7 @@ static void json_free(json_t **j) {
     json_decref(*j);
 }
 
-static json_t *load(const char *json, size_t len, const char *what, struct err *err) {
+static json_t *oci_load(const char *json, size_t len, const char *what, struct err *err) {
     json_error_t why;
     if (len > OCI_JSON_MAX) {
         err_set(err, ERR_LIMIT, "the %s is larger than %d bytes", what, OCI_JSON_MAX);
@@ -33,7 +33,7 @@ void oci_digest_of(const uint8_t hash[SHA256_BYTES], char ret[OCI_DIGEST_SIZE]) 
         at += (size_t)snprintf(ret + at, OCI_DIGEST_SIZE - at, "%02x", hash[i]);
 }
 
-static const char *text_of(const json_t *object, const char *name) {
+static const char *oci_text_of(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
@@ -44,7 +44,7 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 static int read_blob(const json_t *d, const char *what, struct oci_blob *ret, struct err *err) {
-    const char *digest = text_of(d, "digest"), *type = text_of(d, "mediaType");
+    const char *digest = oci_text_of(d, "digest"), *type = oci_text_of(d, "mediaType");
     json_int_t size = json_integer_value(json_object_get(d, "size"));
     if (!oci_digest_valid(digest)) {
         err_set(err, ERR_INVALID, "the %s has '%.80s' for a digest", what, digest);
@@ -60,9 +60,9 @@ static int read_blob(const json_t *d, const char *what, struct oci_blob *ret, st
 }
 
 /* 2: it is for that processor; 1: it does not say; 0: it is for another. */
-static int fits(const json_t *d, const char *arch) {
+static int oci_fits(const json_t *d, const char *arch) {
     const json_t *platform = json_object_get(d, "platform");
-    const char *theirs = text_of(platform, "architecture"), *os = text_of(platform, "os");
+    const char *theirs = oci_text_of(platform, "architecture"), *os = oci_text_of(platform, "os");
     if (!*theirs)
         return 1;
     return strcmp(theirs, arch) == 0 && (!*os || strcmp(os, "linux") == 0) ? 2 : 0;
@@ -70,7 +70,7 @@ static int fits(const json_t *d, const char *arch) {
 
 int oci_index_read(const char *json, size_t len, const char *arch, struct oci_blob *ret,
                    struct err *err) {
-    json_t *root DEFER(json_free) = load(json, len, "index", err);
+    json_t *root DEFER(json_free) = oci_load(json, len, "index", err);
     const json_t *list = json_object_get(root, "manifests"), *best = NULL;
     size_t i, silent = 0;
     json_t *d;
@@ -83,7 +83,7 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
     if (json_array_size(list) > OCI_MANIFESTS_MAX)
         return err_set(err, ERR_LIMIT, "the index names more than %d manifests", OCI_MANIFESTS_MAX);
     json_array_foreach(list, i, d) {
-        int fit = fits(d, arch);
+        int fit = oci_fits(d, arch);
         if (fit == 2 && !exact) {
             exact = true;
             best = d;
@@ -102,7 +102,7 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
 }
 
 int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, struct err *err) {
-    json_t *root DEFER(json_free) = load(json, len, "manifest", err);
+    json_t *root DEFER(json_free) = oci_load(json, len, "manifest", err);
     const json_t *layers = json_object_get(root, "layers");
     size_t i;
     json_t *d;
@@ -116,7 +116,7 @@ int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, st
     if (json_array_size(layers) > OCI_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, "the image has more than %d layers", OCI_LAYERS_MAX);
     json_array_foreach(layers, i, d) {
-        const char *type = text_of(d, "mediaType");
+        const char *type = oci_text_of(d, "mediaType");
         if (strstr(type, "encrypted"))
             return err_set(err, ERR_UNSUPPORTED, "layer %zu of the image is encrypted", i + 1);
         if (read_blob(d, "layer", &ret->layers[ret->count], err) < 0)
@@ -126,7 +126,7 @@ int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, st
     return 0;
 }
 
-static int take_name(const json_t *value, char ret[OCI_NAME_SIZE], struct err *err) {
+static int oci_take_name(const json_t *value, char ret[OCI_NAME_SIZE], struct err *err) {
     const char *text = json_string_value(value);
     if (!text || !*text || strlen(text) >= OCI_NAME_SIZE)
         return err_set(err, ERR_INVALID, "the archive's manifest names a file in no usable way");
@@ -136,7 +136,7 @@ static int take_name(const json_t *value, char ret[OCI_NAME_SIZE], struct err *e
 
 int docker_manifest_read(const char *json, size_t len, struct docker_manifest *ret,
                          struct err *err) {
-    json_t *root DEFER(json_free) = load(json, len, "archive's manifest", err);
+    json_t *root DEFER(json_free) = oci_load(json, len, "archive's manifest", err);
     ret->count = 0;
     if (!root)
         return -1;
@@ -145,21 +145,21 @@ int docker_manifest_read(const char *json, size_t len, struct docker_manifest *r
         return err_remedy(err, "save one image to an archive");
     }
     const json_t *image = json_array_get(root, 0), *layers = json_object_get(image, "Layers");
-    if (take_name(json_object_get(image, "Config"), ret->config, err) < 0)
+    if (oci_take_name(json_object_get(image, "Config"), ret->config, err) < 0)
         return -1;
     if (!json_is_array(layers))
         return err_set(err, ERR_INVALID, "the archive's manifest has no list of layers");
     if (json_array_size(layers) > OCI_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, "the image has more than %d layers", OCI_LAYERS_MAX);
     for (; ret->count < json_array_size(layers); ret->count++)
-        if (take_name(json_array_get(layers, ret->count), ret->layers[ret->count], err) < 0)
+        if (oci_take_name(json_array_get(layers, ret->count), ret->layers[ret->count], err) < 0)
             return -1;
     return 0;
 }
 
 int oci_diff_ids_read(const char *json, size_t len, char ret[OCI_LAYERS_MAX][OCI_DIGEST_SIZE],
                       size_t *ret_count, struct err *err) {
-    json_t *root DEFER(json_free) = load(json, len, "image's configuration", err);
+    json_t *root DEFER(json_free) = oci_load(json, len, "image's configuration", err);
     const json_t *list = json_object_get(json_object_get(root, "rootfs"), "diff_ids");
     size_t i;
     json_t *value;

@@ -25,7 +25,7 @@ static void entry_free(struct archive_entry **e) {
         archive_entry_free(*e);
 }
 
-static int failed(struct archive *a, struct err *err) {
+static int pack_failed(struct archive *a, struct err *err) {
     const char *why = archive_error_string(a);
     return err_set(err, ERR_INTERNAL, "write the archive: %.160s",
                    why ? why : "no reason is known");
@@ -95,7 +95,7 @@ static int put_contents(struct filling *f, const struct walk_entry *e, struct er
             return n < 0 ? err_sys(err, "read '/%.120s'", e->path)
                          : err_set(err, ERR_BUSY, "'/%.120s' changes while it is read", e->path);
         if (archive_write_data(f->to, f->piece, (size_t)n) != n)
-            return failed(f->to, err);
+            return pack_failed(f->to, err);
         left -= (uint64_t)n;
         f->pack->bytes += (uint64_t)n;
         report_progress(f->pack->report, f->pack->entries, f->pack->bytes);
@@ -122,7 +122,7 @@ static int put_entry(void *arg, const struct walk_entry *e, struct err *err) {
         return -1;
     int r = archive_write_header(f->to, to);
     if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
-        return failed(f->to, err);
+        return pack_failed(f->to, err);
     return e->fd < 0 ? 0 : put_contents(f, e, err);
 }
 
@@ -136,7 +136,7 @@ static int put_tree(struct pack *p, struct archive *to, struct err *err) {
     return image_walk(&w, err);
 }
 
-static int put_head(struct archive *to, const char *name, uint64_t size, struct err *err) {
+static int pack_put_head(struct archive *to, const char *name, uint64_t size, struct err *err) {
     struct archive_entry *e DEFER(entry_free) = archive_entry_new();
     if (!e)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -144,14 +144,16 @@ static int put_head(struct archive *to, const char *name, uint64_t size, struct 
     archive_entry_set_mode(e, AE_IFREG | 0644);
     archive_entry_set_size(e, (la_int64_t)size);
     archive_entry_set_mtime(e, 0, 0);
-    return archive_write_header(to, e) == ARCHIVE_OK ? 0 : failed(to, err);
+    return archive_write_header(to, e) == ARCHIVE_OK ? 0 : pack_failed(to, err);
 }
 
-static int put_text(struct archive *to, const char *name, const struct buf *text, struct err *err) {
-    if (put_head(to, name, text->len, err) < 0)
+static int pack_put_text(struct archive *to, const char *name, const struct buf *text,
+                         struct err *err) {
+    if (pack_put_head(to, name, text->len, err) < 0)
         return -1;
-    return archive_write_data(to, text->data, text->len) == (la_ssize_t)text->len ? 0
-                                                                                  : failed(to, err);
+    return archive_write_data(to, text->data, text->len) == (la_ssize_t)text->len
+               ? 0
+               : pack_failed(to, err);
 }
 
 static int pack_tar(struct pack *p, bool packed, struct err *err) {
@@ -162,15 +164,15 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
     /* A frame of zstd is as long as it is; what follows it would be taken for another. */
     if (packed && (archive_write_add_filter_zstd(a) != ARCHIVE_OK ||
                    archive_write_set_bytes_in_last_block(a, 1) != ARCHIVE_OK))
-        return failed(a, err);
+        return pack_failed(a, err);
     if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
-        return failed(a, err);
+        return pack_failed(a, err);
     if (p->config && (image_config_print(p->config, &config, err) < 0 ||
-                      put_text(a, IMAGE_CONFIG_NAME, &config, err) < 0))
+                      pack_put_text(a, IMAGE_CONFIG_NAME, &config, err) < 0))
         return -1;
     if (put_tree(p, a, err) < 0)
         return -1;
-    return archive_write_close(a) == ARCHIVE_OK ? 0 : failed(a, err);
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
 
 /* ---- an OCI layout ---- */
@@ -182,10 +184,10 @@ static int pack_layer(struct pack *p, struct archive *outer, struct layer *ret, 
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
     if (archive_write_open(a, ret, NULL, to_layer, NULL) != ARCHIVE_OK)
-        return failed(a, err);
+        return pack_failed(a, err);
     if (put_tree(p, a, err) < 0)
         return -1;
-    return archive_write_close(a) == ARCHIVE_OK ? 0 : failed(a, err);
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
 
 static void put_list(struct jot *j, const char *name, const struct config_texts *t) {
@@ -308,7 +310,7 @@ static int put_blob(struct archive *to, const struct blob *b, const struct buf *
                     struct err *err) {
     char name[OCI_DIGEST_SIZE + 16];
     blob_name(b, name);
-    return put_text(to, name, text, err);
+    return pack_put_text(to, name, text, err);
 }
 
 /* The layer is made twice, since its name is its hash: once to count, once to write. */
@@ -329,15 +331,15 @@ static int pack_oci(struct pack *p, struct err *err) {
     if (write_documents(p->config, &layer, &d, err) < 0)
         return -1;
     if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
-        return failed(a, err);
+        return pack_failed(a, err);
     blob_name(&layer, name);
-    if (put_text(a, "oci-layout", &d.layout, err) < 0 ||
-        put_text(a, "index.json", &d.index, err) < 0 ||
+    if (pack_put_text(a, "oci-layout", &d.layout, err) < 0 ||
+        pack_put_text(a, "index.json", &d.index, err) < 0 ||
         put_blob(a, &d.manifest_blob, &d.manifest, err) < 0 ||
-        put_blob(a, &d.config_blob, &d.config, err) < 0 || put_head(a, name, layer.size, err) < 0 ||
-        pack_layer(p, a, &written, err) < 0)
+        put_blob(a, &d.config_blob, &d.config, err) < 0 ||
+        pack_put_head(a, name, layer.size, err) < 0 || pack_layer(p, a, &written, err) < 0)
         return -1;
-    return archive_write_close(a) == ARCHIVE_OK ? 0 : failed(a, err);
+    return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
 
 int image_pack(struct pack *p, enum pack_form form, struct err *err) {

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static int refuse(struct err *err, const char *raw, const char *why) {
+static int path_refuse(struct err *err, const char *raw, const char *why) {
     return err_set(err, ERR_INVALID, "the entry '%.120s' %s", raw, why);
 }
 
@@ -23,18 +23,18 @@ int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
     if (!raw || !*raw)
         return err_set(err, ERR_INVALID, "an entry has no name");
     if (*raw == '/')
-        return refuse(err, raw, "has an absolute name");
+        return path_refuse(err, raw, "has an absolute name");
     while ((n = next_part(&at, &part)) > 0) {
         if (n == 1 && part[0] == '.')
             continue;
         if (n == 2 && part[0] == '.' && part[1] == '.')
-            return refuse(err, raw, "leads out of the image by '..'");
+            return path_refuse(err, raw, "leads out of the image by '..'");
         if (n > IMAGE_PART_MAX)
-            return refuse(err, raw, "has a name of more than 255 bytes");
+            return path_refuse(err, raw, "has a name of more than 255 bytes");
         if (++depth > IMAGE_DEPTH_MAX)
-            return refuse(err, raw, "lies more than 128 directories deep");
+            return path_refuse(err, raw, "lies more than 128 directories deep");
         if (len + n + 2 > IMAGE_PATH_SIZE)
-            return refuse(err, raw, "has a path of more than 4095 bytes");
+            return path_refuse(err, raw, "has a path of more than 4095 bytes");
         if (len)
             ret[len++] = '/';
         memcpy(ret + len, part, n);

@@ -15,7 +15,7 @@ static uint64_t now_ms(void) {
 }
 
 /* Whoever listened is gone when it fails: then nobody wants the rest either, see SIGPIPE. */
-static void say(struct report *r, struct jot *j) {
+static void report_say(struct report *r, struct jot *j) {
     jot_end(j, '}');
     if (!j->failed && buf_add(j->out, "\n", 1))
         (void)!write_all(r->fd, j->out->data, j->out->len);
@@ -35,7 +35,7 @@ void report_progress(struct report *r, uint64_t entries, uint64_t bytes) {
     r->told_ms = now;
     jot_object(&j, NULL);
     put_counts(&j, entries, bytes);
-    say(r, &j);
+    report_say(r, &j);
 }
 
 void report_error(struct report *r, const struct err *err) {
@@ -47,7 +47,7 @@ void report_error(struct report *r, const struct err *err) {
     jot_string(&j, "message", err->text);
     jot_string(&j, "remedy", err->remedy);
     jot_end(&j, '}');
-    say(r, &j);
+    report_say(r, &j);
 }
 
 void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
@@ -59,7 +59,7 @@ void report_image(struct report *r, const char *id, uint64_t entries, uint64_t b
     put_counts(&j, entries, bytes);
     jot_u64(&j, "disk", disk);
     jot_raw(&j, "config", config);
-    say(r, &j);
+    report_say(r, &j);
 }
 
 void report_done(struct report *r) {
@@ -67,7 +67,7 @@ void report_done(struct report *r) {
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_bool(&j, "done", true);
-    say(r, &j);
+    report_say(r, &j);
 }
 
 void report_config(struct report *r, const char *config) {
@@ -75,5 +75,5 @@ void report_config(struct report *r, const char *config) {
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_raw(&j, "config", config);
-    say(r, &j);
+    report_say(r, &j);
 }

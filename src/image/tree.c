@@ -30,7 +30,7 @@ static int open_beneath(int root, const char *path) {
     return (int)syscall(SYS_openat2, root, *path ? path : ".", &how, sizeof(how));
 }
 
-static int refuse(struct err *err, const char *path) {
+static int tree_refuse(struct err *err, const char *path) {
     switch (errno) {
     case EXDEV:
     case ELOOP:
@@ -45,15 +45,15 @@ static int refuse(struct err *err, const char *path) {
     }
 }
 
-static int make_dir(int root, const char *path, const struct image_ids *ids, unsigned *made,
-                    struct err *err) {
+static int tree_make_dir(int root, const char *path, const struct image_ids *ids, unsigned *made,
+                         struct err *err) {
     int parent DEFER_CLOSE = tree_make_parent(root, path, ids, made, err);
     uid_t owner = image_id_to_disk(ids, 0);
     const char *name = image_path_last(path);
     if (parent < 0)
         return -1;
     if (mkdirat(parent, name, 0755) < 0)
-        return errno == EEXIST ? refuse(err, path) : err_sys(err, "make '%.120s'", path);
+        return errno == EEXIST ? tree_refuse(err, path) : err_sys(err, "make '%.120s'", path);
     (*made)++;
     return fchownat(parent, name, owner, owner, AT_SYMLINK_NOFOLLOW) < 0
                ? err_sys(err, "make '%.120s'", path)
@@ -76,13 +76,13 @@ int tree_make_parent(int root, const char *path, const struct image_ids *ids, un
     if (fd >= 0)
         return fd;
     if (errno != ENOENT || !ids)
-        return refuse(err, path);
+        return tree_refuse(err, path);
     /* Recursion ends at the root, which is there; depth has a cap. A link that leads nowhere is
      * not made up for. */
-    if (make_dir(root, dir, ids, made, err) < 0)
+    if (tree_make_dir(root, dir, ids, made, err) < 0)
         return -1;
     fd = open_beneath(root, dir);
-    return fd >= 0 ? fd : refuse(err, path);
+    return fd >= 0 ? fd : tree_refuse(err, path);
 }
 
 static void close_dir(DIR **d) {

@@ -207,7 +207,7 @@ static int keep_dir_time(struct unpack *u, const char *path, int64_t mtime, stru
 
 /* ---- making ---- */
 
-static int failed(struct err *err, const char *path) {
+static int unpack_failed(struct err *err, const char *path) {
     if (errno == ENOSPC || errno == EDQUOT) {
         err_set(err, ERR_LIMIT, "no space is left for '%.120s'", path);
         return err_remedy(err, "free some in CARREL_HOME, for example: carrel image prune");
@@ -215,7 +215,8 @@ static int failed(struct err *err, const char *path) {
     return err_sys(err, "write '%.120s'", path);
 }
 
-static int make_dir(struct unpack *u, const char *path, const struct looks *l, struct err *err) {
+static int unpack_make_dir(struct unpack *u, const char *path, const struct looks *l,
+                           struct err *err) {
     struct stat st;
     int parent = *path ? open_parent(u, path, err) : u->root;
     const char *name = *path ? image_path_last(path) : ".";
@@ -225,10 +226,10 @@ static int make_dir(struct unpack *u, const char *path, const struct looks *l, s
     if (there && !S_ISDIR(st.st_mode) && clear_place(u, parent, path, err) < 0)
         return -1;
     if ((!there || !S_ISDIR(st.st_mode)) && mkdirat(parent, name, 0700) < 0)
-        return failed(err, path);
+        return unpack_failed(err, path);
     if (fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
         fchmodat(parent, name, l->mode, 0) < 0)
-        return failed(err, path);
+        return unpack_failed(err, path);
     return keep_dir_time(u, path, l->mtime, err);
 }
 
@@ -276,18 +277,18 @@ static int write_contents(struct unpack *u, struct archive *a, int fd, const cha
             if (w < 0 && errno == EINTR)
                 continue;
             if (w < 0)
-                return failed(err, path);
+                return unpack_failed(err, path);
             done += (size_t)w;
         }
         report_progress(u->report, u->entries, u->bytes);
     }
     if (r != ARCHIVE_EOF)
         return broken(a, err);
-    return ftruncate(fd, size) < 0 ? failed(err, path) : 0;
+    return ftruncate(fd, size) < 0 ? unpack_failed(err, path) : 0;
 }
 
-static int make_file(struct unpack *u, struct archive *a, struct archive_entry *e, const char *path,
-                     const struct looks *l, struct err *err) {
+static int unpack_make_file(struct unpack *u, struct archive *a, struct archive_entry *e,
+                            const char *path, const struct looks *l, struct err *err) {
     int64_t size = archive_entry_size(e);
     int parent = open_parent(u, path, err);
     if (parent < 0)
@@ -299,16 +300,16 @@ static int make_file(struct unpack *u, struct archive *a, struct archive_entry *
     int fd DEFER_CLOSE = openat(parent, image_path_last(path),
                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return failed(err, path);
+        return unpack_failed(err, path);
     const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
     if (write_contents(u, a, fd, path, size, err) < 0)
         return -1;
     /* The owner first: changing it takes capabilities and set-id bits away. */
     if (fchown(fd, l->uid, l->gid) < 0 || fchmod(fd, l->mode) < 0)
-        return failed(err, path);
+        return unpack_failed(err, path);
     if (put_attributes(u, fd, e, path, err) < 0)
         return -1;
-    return futimens(fd, times) < 0 ? failed(err, path) : 0;
+    return futimens(fd, times) < 0 ? unpack_failed(err, path) : 0;
 }
 
 static int make_hard_link(struct unpack *u, const char *path, const char *raw, struct err *err) {
@@ -330,7 +331,7 @@ static int make_hard_link(struct unpack *u, const char *path, const char *raw, s
     if (parent < 0 || clear_place(u, parent, path, err) < 0)
         return -1;
     return linkat(from, image_path_last(target), parent, image_path_last(path), 0) < 0
-               ? failed(err, path)
+               ? unpack_failed(err, path)
                : 0;
 }
 
@@ -349,7 +350,7 @@ static int make_link(struct unpack *u, struct archive_entry *e, const char *path
     if (symlinkat(target, parent, name) < 0 ||
         fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
         utimensat(parent, name, times, AT_SYMLINK_NOFOLLOW) < 0)
-        return failed(err, path);
+        return unpack_failed(err, path);
     return 0;
 }
 
@@ -363,7 +364,7 @@ static int make_pipe(struct unpack *u, const char *path, const struct looks *l, 
         fchownat(parent, name, l->uid, l->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
         fchmodat(parent, name, l->mode, 0) < 0 ||
         utimensat(parent, name, times, AT_SYMLINK_NOFOLLOW) < 0)
-        return failed(err, path);
+        return unpack_failed(err, path);
     return 0;
 }
 
@@ -400,9 +401,9 @@ static int make_entry(struct unpack *u, struct archive *a, struct archive_entry 
         return -1;
     switch (type) {
     case AE_IFDIR:
-        return put_attributes(u, -1, e, path, err) < 0 ? -1 : make_dir(u, path, &looks, err);
+        return put_attributes(u, -1, e, path, err) < 0 ? -1 : unpack_make_dir(u, path, &looks, err);
     case AE_IFREG:
-        return make_file(u, a, e, path, &looks, err);
+        return unpack_make_file(u, a, e, path, &looks, err);
     case AE_IFLNK:
         return make_link(u, e, path, &looks, err);
     case AE_IFIFO:

@@ -62,7 +62,7 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
-static int list(int dir, struct names *ret) {
+static int walk_list(int dir, struct names *ret) {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
     if (!d)
@@ -102,8 +102,8 @@ static void free_twins(struct map *m) {
     map_done(m);
 }
 
-static int describe(struct state *s, const struct stat *st, struct walk_entry *ret,
-                    struct err *err) {
+static int walk_describe(struct state *s, const struct stat *st, struct walk_entry *ret,
+                         struct err *err) {
     *ret = (struct walk_entry){
         .path = s->path, .mode = st->st_mode, .mtime = st->st_mtim.tv_sec, .fd = -1};
     if (image_id_from_disk(&s->w->ids, st->st_uid, &ret->uid) < 0 ||
@@ -115,14 +115,14 @@ static int describe(struct state *s, const struct stat *st, struct walk_entry *r
     return 0;
 }
 
-static int tell(struct state *s, const struct walk_entry *e, struct err *err) {
+static int walk_tell(struct state *s, const struct walk_entry *e, struct err *err) {
     return s->w->fn(s->w->arg, e, err);
 }
 
 static int walk_file(struct state *s, int dir, const char *name, const struct stat *st,
                      struct err *err) {
     struct walk_entry e;
-    if (describe(s, st, &e, err) < 0)
+    if (walk_describe(s, st, &e, err) < 0)
         return -1;
     e.linked = st->st_nlink > 1;
     int r = twin_of(s, st, &e.twin);
@@ -133,7 +133,7 @@ static int walk_file(struct state *s, int dir, const char *name, const struct st
     if (!e.twin && fd < 0)
         return err_sys(err, "open '/%.120s'", s->path);
     e.fd = fd;
-    return tell(s, &e, err);
+    return walk_tell(s, &e, err);
 }
 
 static int walk_link(struct state *s, int dir, const char *name, const struct stat *st,
@@ -144,10 +144,10 @@ static int walk_link(struct state *s, int dir, const char *name, const struct st
     if (n < 0)
         return err_sys(err, "read the link '/%.120s'", s->path);
     target[n] = '\0';
-    if (describe(s, st, &e, err) < 0)
+    if (walk_describe(s, st, &e, err) < 0)
         return -1;
     e.target = target;
-    return tell(s, &e, err);
+    return walk_tell(s, &e, err);
 }
 
 static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err);
@@ -170,7 +170,7 @@ static int walk_name(struct state *s, int dir, const char *name, unsigned depth,
         return walk_link(s, dir, name, &st, err);
     if (!S_ISFIFO(st.st_mode))
         return 0;
-    return describe(s, &st, &e, err) < 0 ? -1 : tell(s, &e, err);
+    return walk_describe(s, &st, &e, err) < 0 ? -1 : walk_tell(s, &e, err);
 }
 
 static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
@@ -183,9 +183,9 @@ static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
                        IMAGE_DEPTH_MAX);
     if (fstat(dir, &st) < 0)
         return err_sys(err, "look at '/%.120s'", s->path);
-    if (describe(s, &st, &e, err) < 0 || tell(s, &e, err) < 0)
+    if (walk_describe(s, &st, &e, err) < 0 || walk_tell(s, &e, err) < 0)
         return -1;
-    int r = list(dir, &names);
+    int r = walk_list(dir, &names);
     if (r < 0)
         return err_num(err, r, "list '/%.120s'", s->path);
     for (size_t i = 0; i < names.count; i++) {

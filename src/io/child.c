@@ -156,8 +156,8 @@ static int spawn_with(const struct child_order *o, int ours[3], pid_t *ret) {
     return -r;
 }
 
-static int watch(struct loop *loop, struct stream *t, int fd, unsigned events, loop_watch_fn *fn,
-                 struct err *err) {
+static int child_watch(struct loop *loop, struct stream *t, int fd, unsigned events,
+                       loop_watch_fn *fn, struct err *err) {
     t->fd = fd;
     return loop_watch_new(loop, fd, events, fn, t, &t->watch, err);
 }
@@ -168,9 +168,9 @@ static int listen_to(struct child *c, struct loop *loop, int ours[3], uint64_t l
     if (c->pidfd < 0)
         return err_sys(err, "watch a program");
     fcntl(c->pidfd, F_SETFD, FD_CLOEXEC);
-    if (watch(loop, &c->in, TAKE_FD(ours[0]), LOOP_WRITE, input_ready, err) < 0 ||
-        watch(loop, &c->out, TAKE_FD(ours[1]), LOOP_READ, output_ready, err) < 0 ||
-        watch(loop, &c->said, TAKE_FD(ours[2]), LOOP_READ, output_ready, err) < 0 ||
+    if (child_watch(loop, &c->in, TAKE_FD(ours[0]), LOOP_WRITE, input_ready, err) < 0 ||
+        child_watch(loop, &c->out, TAKE_FD(ours[1]), LOOP_READ, output_ready, err) < 0 ||
+        child_watch(loop, &c->said, TAKE_FD(ours[2]), LOOP_READ, output_ready, err) < 0 ||
         loop_watch_new(loop, c->pidfd, LOOP_READ, has_ended, c, &c->ended, err) < 0)
         return -1;
     c->limit = loop_timer_new(loop, too_late, c);

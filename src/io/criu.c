@@ -30,7 +30,7 @@ static const char *find_criu(void) {
     return NULL;
 }
 
-static int start(const char *path, int out, pid_t *ret) {
+static int criu_start(const char *path, int out, pid_t *ret) {
     char *const argv[] = {(char *)"criu", (char *)"check", NULL};
     char *const env[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     posix_spawn_file_actions_t files;
@@ -87,7 +87,7 @@ static int run_check(const char *path, struct buf *said, int *ret_status) {
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     int in DEFER_CLOSE = ends[0], out DEFER_CLOSE = ends[1];
-    int r = start(path, out, &pid);
+    int r = criu_start(path, out, &pid);
     if (r < 0)
         return r;
     close_fd(&out);

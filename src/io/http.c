@@ -21,7 +21,7 @@ void http_parse_begin(struct http_parser *p, enum http_kind kind, const struct h
     head->kind = kind;
 }
 
-static int refuse(struct http_parser *p, int status, const char *why) {
+static int http_refuse(struct http_parser *p, int status, const char *why) {
     if (p->head->kind == HTTP_RESPONSE)
         status = 502;
     p->refusal = (struct http_refusal){status, why};
@@ -75,7 +75,7 @@ static int absolute_form(struct http_parser *p, struct http_text t) {
     else if (t.n > 8 && memcmp(t.s, "https://", 8) == 0)
         scheme = 5;
     if (!scheme)
-        return refuse(p, 400, "the target is neither a path nor an http address");
+        return http_refuse(p, 400, "the target is neither a path nor an http address");
     const char *rest = t.s + scheme + 3;
     size_t left = t.n - scheme - 3, host = 0;
     while (host < left && rest[host] != '/' && rest[host] != '?')
@@ -85,7 +85,7 @@ static int absolute_form(struct http_parser *p, struct http_text t) {
     h->authority = (struct http_text){rest, host};
     split_query(h, rest + host, left - host);
     if (host == 0 || !is_authority(h->authority, false))
-        return refuse(p, 400, "the target's host is malformed");
+        return http_refuse(p, 400, "the target's host is malformed");
     return 0;
 }
 
@@ -93,13 +93,13 @@ static int parse_target(struct http_parser *p) {
     struct http_head *h = p->head;
     struct http_text t = h->target;
     if (t.n == 0 || http_span(t.s, t.n, HTTP_CH_TARGET | HTTP_CH_HOST) != t.n)
-        return refuse(p, 400, "the target holds a byte that must be percent-encoded");
+        return http_refuse(p, 400, "the target holds a byte that must be percent-encoded");
     if (http_text_is(h->method, "CONNECT")) {
         h->form = HTTP_AUTHORITY;
         h->authority = t;
         return is_authority(t, true) && t.s[0] != ':'
                    ? 0
-                   : refuse(p, 400, "the target of CONNECT is not host:port");
+                   : http_refuse(p, 400, "the target of CONNECT is not host:port");
     }
     if (t.s[0] == '/') {
         split_query(h, t.s, t.n);
@@ -110,7 +110,7 @@ static int parse_target(struct http_parser *p) {
         h->path = t;
         return http_text_is(h->method, "OPTIONS")
                    ? 0
-                   : refuse(p, 400, "the target '*' is for OPTIONS only");
+                   : http_refuse(p, 400, "the target '*' is for OPTIONS only");
     }
     return absolute_form(p, t);
 }
@@ -119,9 +119,9 @@ static int parse_target(struct http_parser *p) {
 static int parse_version(struct http_parser *p, const char *s, size_t n) {
     if (n != 8 || memcmp(s, "HTTP/", 5) != 0 || !http_ch(s[5], HTTP_CH_DIGIT) || s[6] != '.' ||
         !http_ch(s[7], HTTP_CH_DIGIT))
-        return refuse(p, 400, "the first line has no well-formed version");
+        return http_refuse(p, 400, "the first line has no well-formed version");
     if (s[5] != '1' || s[7] > '1')
-        return refuse(p, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return http_refuse(p, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     p->head->minor = s[7] - '0';
     return 0;
 }
@@ -130,11 +130,11 @@ static int request_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     h->method = (struct http_text){s, http_span(s, n, HTTP_CH_TOKEN)};
     if (h->method.n == 0 || h->method.n == n || s[h->method.n] != ' ')
-        return refuse(p, 400, "the method is not a token");
+        return http_refuse(p, 400, "the method is not a token");
     size_t at = h->method.n + 1;
     const char *end = memchr(s + at, ' ', n - at);
     if (!end)
-        return refuse(p, 400, "the first line has no well-formed version");
+        return http_refuse(p, 400, "the first line has no well-formed version");
     h->target = (struct http_text){s + at, (size_t)(end - s) - at};
     if (parse_version(p, end + 1, n - (size_t)(end + 1 - s)) < 0)
         return -1;
@@ -146,16 +146,16 @@ static int status_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     if (n < 12 || s[8] != ' ' || http_span(s + 9, 3, HTTP_CH_DIGIT) != 3 ||
         (n > 12 && s[12] != ' '))
-        return refuse(p, 502, "the status line is malformed");
+        return http_refuse(p, 502, "the status line is malformed");
     if (parse_version(p, s, 8) < 0)
         return -1;
     h->status = (s[9] - '0') * 100 + (s[10] - '0') * 10 + (s[11] - '0');
     if (h->status < 100 || h->status > 599)
-        return refuse(p, 502, "the status is not between 100 and 599");
+        return http_refuse(p, 502, "the status is not between 100 and 599");
     if (n > 12)
         h->reason = (struct http_text){s + 13, n - 13};
     if (http_span(h->reason.s, h->reason.n, HTTP_CH_VALUE) != h->reason.n)
-        return refuse(p, 502, "the reason holds a control byte");
+        return http_refuse(p, 502, "the reason holds a control byte");
     return 0;
 }
 
@@ -163,7 +163,7 @@ static int status_line(struct http_parser *p, const char *s, size_t n) {
 
 static int once(struct http_parser *p, unsigned which, const char *why) {
     if (p->seen & which)
-        return refuse(p, 400, why);
+        return http_refuse(p, 400, why);
     p->seen |= (uint8_t)which;
     return 0;
 }
@@ -174,7 +174,7 @@ static int field_host(struct http_parser *p, struct http_text v) {
     if (once(p, SEEN_HOST, "Host is given twice") < 0)
         return -1;
     if (!is_authority(v, false))
-        return refuse(p, 400, "Host is malformed");
+        return http_refuse(p, 400, "Host is malformed");
     if (p->head->form == HTTP_ORIGIN || p->head->form == HTTP_ASTERISK)
         p->head->authority = v;
     return 0;
@@ -197,12 +197,12 @@ static int field_length(struct http_parser *p, struct http_text v) {
     if (once(p, SEEN_LENGTH, "Content-Length is given twice") < 0)
         return -1;
     if (has_tabs_around(v))
-        return refuse(p, 400, "Content-Length is set off by tabs");
+        return http_refuse(p, 400, "Content-Length is set off by tabs");
     if (v.n == 0 || http_span(v.s, v.n, HTTP_CH_DIGIT) != v.n)
-        return refuse(p, 400, "Content-Length is not a number");
+        return http_refuse(p, 400, "Content-Length is not a number");
     for (size_t i = 0; i < v.n; i++) {
         if (n > (INT64_MAX - 9) / 10)
-            return refuse(p, 400, "Content-Length is out of range");
+            return http_refuse(p, 400, "Content-Length is out of range");
         n = n * 10 + (uint64_t)(v.s[i] - '0');
     }
     p->head->length = n;
@@ -214,15 +214,15 @@ static int field_coding(struct http_parser *p, struct http_text v) {
     if (once(p, SEEN_CODING, "Transfer-Encoding is given twice") < 0)
         return -1;
     if (has_tabs_around(v))
-        return refuse(p, 400, "Transfer-Encoding is set off by tabs");
+        return http_refuse(p, 400, "Transfer-Encoding is set off by tabs");
     p->chunked = http_text_is_like(v, "chunked");
     if (p->chunked)
         return 0;
     while (http_list_next(&rest, &last))
         ;
     if (http_text_is_like(last, "chunked"))
-        return refuse(p, 501, "no transfer coding but chunked is understood");
-    return refuse(p, 400, "Transfer-Encoding does not end in chunked");
+        return http_refuse(p, 501, "no transfer coding but chunked is understood");
+    return http_refuse(p, 400, "Transfer-Encoding does not end in chunked");
 }
 
 static int field_connection(struct http_parser *p, struct http_text v) {
@@ -240,7 +240,7 @@ static int field_expect(struct http_parser *p, struct http_text v) {
     if (p->head->kind != HTTP_REQUEST || p->head->minor == 0)
         return 0;
     if (!http_text_is_like(v, "100-continue"))
-        return refuse(p, 417, "Expect asks for something that is not known");
+        return http_refuse(p, 417, "Expect asks for something that is not known");
     p->head->expect_continue = true;
     return 0;
 }
@@ -268,18 +268,18 @@ static int field_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     size_t name = http_span(s, n, HTTP_CH_TOKEN);
     if (s[0] == ' ' || s[0] == '\t')
-        return refuse(p, 400, "a field is folded over two lines");
+        return http_refuse(p, 400, "a field is folded over two lines");
     if (name == 0 || name == n || s[name] != ':')
-        return refuse(p, 400, "a field's name is not a token followed by a colon");
+        return http_refuse(p, 400, "a field's name is not a token followed by a colon");
     struct http_text value = {s + name + 1, n - name - 1};
     if (http_span(value.s, value.n, HTTP_CH_VALUE) != value.n)
-        return refuse(p, 400, "a field's value holds a control byte");
+        return http_refuse(p, 400, "a field's value holds a control byte");
     for (; value.n && (value.s[0] == ' ' || value.s[0] == '\t'); value.n--)
         value.s++;
     while (value.n && (value.s[value.n - 1] == ' ' || value.s[value.n - 1] == '\t'))
         value.n--;
     if (h->count == p->limits.fields_max)
-        return refuse(p, 431, "there are too many fields");
+        return http_refuse(p, 431, "there are too many fields");
     h->fields[h->count++] = (struct http_field){{s, name}, value};
     if (name < sizeof(known) / sizeof(*known) && known[name].fn &&
         http_text_is_like((struct http_text){s, name}, known[name].name))
@@ -299,14 +299,14 @@ static void frame_by_fields(struct http_parser *p) {
         h->framing = h->kind == HTTP_REQUEST ? HTTP_NO_BODY : HTTP_UNTIL_CLOSE;
 }
 
-static int finish(struct http_parser *p) {
+static int http_finish(struct http_parser *p) {
     struct http_head *h = p->head;
     if (p->chunked && (p->seen & SEEN_LENGTH))
-        return refuse(p, 400, "both Content-Length and Transfer-Encoding are given");
+        return http_refuse(p, 400, "both Content-Length and Transfer-Encoding are given");
     if (p->chunked && h->minor == 0)
-        return refuse(p, 400, "HTTP/1.0 has no Transfer-Encoding");
+        return http_refuse(p, 400, "HTTP/1.0 has no Transfer-Encoding");
     if (h->kind == HTTP_REQUEST && h->minor == 1 && !(p->seen & SEEN_HOST))
-        return refuse(p, 400, "Host is missing");
+        return http_refuse(p, 400, "Host is missing");
     frame_by_fields(p);
     if (h->kind == HTTP_RESPONSE &&
         (p->answers_head || h->status < 200 || h->status == 204 || h->status == 304))
@@ -330,7 +330,7 @@ static bool starts_well(const struct http_parser *p, const char *bytes) {
 static int one_line(struct http_parser *p, const char *s, size_t n) {
     int r;
     if (p->state == AT_FIELDS)
-        return n ? field_line(p, s, n) : finish(p);
+        return n ? field_line(p, s, n) : http_finish(p);
     if (p->state == AT_START && n == 0) {
         p->state = AT_LINE; /* RFC 9112 2.2: one empty line before a message is overlooked */
         return 0;
@@ -341,29 +341,29 @@ static int one_line(struct http_parser *p, const char *s, size_t n) {
 }
 
 static int too_long(struct http_parser *p) {
-    return p->state == AT_FIELDS ? refuse(p, 431, "the fields are too long")
-                                 : refuse(p, 414, "the first line is too long");
+    return p->state == AT_FIELDS ? http_refuse(p, 431, "the fields are too long")
+                                 : http_refuse(p, 414, "the first line is too long");
 }
 
 /* `end` bytes are known to belong to the head, the last line of it `length` long. */
-static bool fits(const struct http_parser *p, size_t end, size_t length) {
+static bool http_fits(const struct http_parser *p, size_t end, size_t length) {
     return end <= p->limits.head_max && (p->state == AT_FIELDS || length <= p->limits.line_max + 1);
 }
 
 int http_parse(struct http_parser *p, const char *bytes, size_t n) {
     while (!p->failed) {
         if (p->line < n && !starts_well(p, bytes))
-            return refuse(p, 400, "this is not HTTP");
+            return http_refuse(p, 400, "this is not HTTP");
         const char *lf = p->scan < n ? memchr(bytes + p->scan, '\n', n - p->scan) : NULL;
         if (!lf) {
             p->scan = n;
-            return fits(p, n + 1, n - p->line) ? 0 : too_long(p);
+            return http_fits(p, n + 1, n - p->line) ? 0 : too_long(p);
         }
         size_t end = (size_t)(lf - bytes), length = end - p->line;
-        if (!fits(p, end + 1, length))
+        if (!http_fits(p, end + 1, length))
             return too_long(p);
         if (length == 0 || lf[-1] != '\r')
-            return refuse(p, 400, "a line ends without CR LF");
+            return http_refuse(p, 400, "a line ends without CR LF");
         int r = one_line(p, bytes + p->line, length - 1);
         p->line = p->scan = end + 1;
         if (r < 0)

@@ -29,7 +29,7 @@ void http_body_begin(struct http_body *b, const struct http_head *head) {
     b->refusal.status = head->kind == HTTP_REQUEST ? 400 : 502;
 }
 
-static int refuse(struct http_body *b, const char *why) {
+static int http_body_refuse(struct http_body *b, const char *why) {
     b->refusal.why = why;
     return -1;
 }
@@ -42,19 +42,19 @@ static int go(struct http_body *b, enum state state) {
 static int at_size(struct http_body *b, char c) {
     if (http_ch(c, HTTP_CH_HEX)) {
         if (b->digits++ == 16 || b->left > (INT64_MAX >> 4))
-            return refuse(b, "a chunk's size is out of range");
+            return http_body_refuse(b, "a chunk's size is out of range");
         b->left = b->left << 4 | http_hex(c);
         return go(b, SIZE);
     }
     if (b->digits == 0 || (c != ';' && c != '\r'))
-        return refuse(b, "a chunk's size is malformed");
+        return http_body_refuse(b, "a chunk's size is malformed");
     b->ext = 0;
     return go(b, c == ';' ? EXT : SIZE_LF);
 }
 
 static int at_waste(struct http_body *b) {
     if (b->ext++ == EXT_MAX || b->ext_all++ == WASTE_MAX)
-        return refuse(b, "extensions of chunks, or trailers, are too long");
+        return http_body_refuse(b, "extensions of chunks, or trailers, are too long");
     return 0;
 }
 
@@ -62,7 +62,7 @@ static int at_ext(struct http_body *b, char c) {
     if (c == '\r')
         return go(b, SIZE_LF);
     if (!http_ch(c, HTTP_CH_VALUE))
-        return refuse(b, "a chunk's extension holds a control byte");
+        return http_body_refuse(b, "a chunk's extension holds a control byte");
     return at_waste(b);
 }
 
@@ -75,7 +75,7 @@ static int at_trailer(struct http_body *b, char c) {
     if (b->state == TRAILER_VALUE && c == '\r')
         return go(b, TRAILER_LF);
     if (!http_ch(c, in_name ? HTTP_CH_TOKEN : HTTP_CH_VALUE))
-        return refuse(b, "a trailer is malformed");
+        return http_body_refuse(b, "a trailer is malformed");
     if (b->state == TRAILER_FIRST)
         go(b, TRAILER_NAME);
     b->ext = 0; /* a trailer is capped only as part of all waste */
@@ -83,7 +83,7 @@ static int at_trailer(struct http_body *b, char c) {
 }
 
 static int at_line_end(struct http_body *b, char c, char wanted, enum state next) {
-    return c == wanted ? go(b, next) : refuse(b, "a chunk does not end with CR LF");
+    return c == wanted ? go(b, next) : http_body_refuse(b, "a chunk does not end with CR LF");
 }
 
 /* One byte of everything but data. */

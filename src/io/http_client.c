@@ -146,7 +146,8 @@ bool http_client_has_more(const struct http_client *c) {
 
 /* Waiting, sending, receiving */
 
-static int wait_for(struct http_client *c, short events, int timeout_ms, struct err *err) {
+static int http_client_wait_for(struct http_client *c, short events, int timeout_ms,
+                                struct err *err) {
     struct pollfd p = {.fd = c->sock, .events = events};
     if (timeout_ms < 0)
         return 0; /* the call itself will wait */
@@ -199,7 +200,7 @@ static int send_all(struct http_client *c, struct iovec *parts, size_t count, co
         } else if (errno == EPIPE || errno == ECONNRESET) {
             c->send_failed = true;
         } else if (errno == EAGAIN) {
-            if (wait_for(c, POLLOUT, c->timeout_ms, err) < 0)
+            if (http_client_wait_for(c, POLLOUT, c->timeout_ms, err) < 0)
                 return -1;
         } else if (errno != EINTR) {
             return err_sys(err, "send to '%s'", c->name);
@@ -231,7 +232,7 @@ static ssize_t receive(struct http_client *c, int timeout_ms, struct err *err) {
         c->in_at = c->in_end = c->in_head;
     struct iovec iov = {c->in + c->in_end, IN_BYTES - c->in_end};
     ssize_t n;
-    if (wait_for(c, POLLIN, timeout_ms, err) < 0)
+    if (http_client_wait_for(c, POLLIN, timeout_ms, err) < 0)
         return -1;
     do {
         struct msghdr m = {.msg_iov = &iov,
@@ -329,7 +330,7 @@ static int lost(struct http_client *c, struct err *err, const char *what) {
 }
 
 /* One head, which may be that of an interim answer. */
-static int read_head(struct http_client *c, struct err *err) {
+static int http_client_read_head(struct http_client *c, struct err *err) {
     for (;;) {
         int r = http_parse(&c->parser, c->in, c->in_end);
         if (r < 0) {
@@ -358,7 +359,7 @@ int http_client_answer(struct http_client *c, const struct http_head **ret, stru
     c->in_end -= c->in_at;
     c->in_at = c->in_head = 0;
     for (;;) {
-        if (read_head(c, err) < 0)
+        if (http_client_read_head(c, err) < 0)
             return -1;
         c->in_at = c->parser.used;
         if (!is_interim(&c->head))

@@ -465,7 +465,7 @@ static unsigned events_wanted(const struct conn *c) {
     return events | (reads ? LOOP_READ : c->half ? 0 : LOOP_HANGUP);
 }
 
-static enum conn_wait wait_for(const struct conn *c) {
+static enum conn_wait http_conn_wait_for(const struct conn *c) {
     if (c->state == CONN_LINGER)
         return WAIT_LINGER;
     if (http_out_pending(&c->out))
@@ -489,7 +489,7 @@ static unsigned wait_ms(const struct conn *c, enum conn_wait wait) {
 /* A limit of time starts when the kind of waiting changes, or when c->wait was reset by progress.
  */
 static void set_deadline(struct conn *c) {
-    enum conn_wait wait = wait_for(c);
+    enum conn_wait wait = http_conn_wait_for(c);
     if (wait == c->wait)
         return;
     c->wait = wait;
@@ -497,7 +497,7 @@ static void set_deadline(struct conn *c) {
         c->deadline_ms = loop_now_ms(c->server->loop) + wait_ms(c, wait);
 }
 
-static void flush(struct conn *c) {
+static void http_conn_flush(struct conn *c) {
     uint64_t before = c->out.sent;
     if (http_out_send(&c->out, c->sock, NULL, 0) < 0)
         c->broken = true;
@@ -524,7 +524,7 @@ static void tell_drained(struct conn *c) {
 void conn_settle(struct conn *c) {
     if (c->state != CONN_DEAD && !c->broken && http_out_pending(&c->out) &&
         !(c->watched & LOOP_WRITE))
-        flush(c);
+        http_conn_flush(c);
     if (c->state == CONN_HEAD && c->eof && !c->held_back)
         c->state = CONN_CLOSING; /* the peer had no further request */
     if (c->state == CONN_CLOSING && !http_out_pending(&c->out) && !c->broken)
@@ -555,7 +555,7 @@ void conn_on_event(void *conn, unsigned events) {
     if (events & LOOP_ERROR)
         c->broken = true;
     if (events & LOOP_WRITE) {
-        flush(c);
+        http_conn_flush(c);
         tell_drained(c);
     }
     if ((events & LOOP_READ) && !c->broken && c->state != CONN_CLOSING)

@@ -70,7 +70,7 @@ const char *http_status_name(int status) {
 }
 
 /* All of them or none: a head half written would be somebody else's field. */
-static bool put(struct buf *b, const struct http_text *parts, size_t count) {
+static bool http_put(struct buf *b, const struct http_text *parts, size_t count) {
     size_t before = b->len;
     for (size_t i = 0; i < count; i++)
         if (!buf_add(b, parts[i].s, parts[i].n)) {
@@ -79,9 +79,9 @@ static bool put(struct buf *b, const struct http_text *parts, size_t count) {
         }
     return true;
 }
-#define PUT(b, ...)                                   \
-    put((b), (const struct http_text[]){__VA_ARGS__}, \
-        sizeof((const struct http_text[]){__VA_ARGS__}) / sizeof(struct http_text))
+#define PUT(b, ...)                                        \
+    http_put((b), (const struct http_text[]){__VA_ARGS__}, \
+             sizeof((const struct http_text[]){__VA_ARGS__}) / sizeof(struct http_text))
 
 bool http_put_request_line(struct buf *b, struct http_text method, struct http_text target) {
     if (!http_is_token(method) || target.n == 0 ||

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Digits up to what is no digit; false: there are none, or too many to count. */
-static bool take_number(struct http_text *t, uint64_t *ret) {
+static bool http_range_take_number(struct http_text *t, uint64_t *ret) {
     uint64_t n = 0;
     size_t at = 0;
     for (; at < t->n && t->s[at] >= '0' && t->s[at] <= '9'; at++) {
@@ -36,10 +36,10 @@ struct http_range http_range_parse(struct http_text field) {
     struct http_text rest = {field.s + n, field.n - n};
     r.suffix = take_dash(&rest);
     if (r.suffix)
-        return take_number(&rest, &r.last) && !rest.n ? r : none;
-    if (!take_number(&rest, &r.first) || !take_dash(&rest))
+        return http_range_take_number(&rest, &r.last) && !rest.n ? r : none;
+    if (!http_range_take_number(&rest, &r.first) || !take_dash(&rest))
         return none;
-    if (rest.n && !take_number(&rest, &r.last))
+    if (rest.n && !http_range_take_number(&rest, &r.last))
         return none;
     return rest.n || r.last < r.first ? none : r;
 }

@@ -283,7 +283,7 @@ static void tune(int sock) {
 }
 
 /* Who runs the server, or may do everything to it anyway. */
-static enum crowd_kind kind_of(const struct http_server *s, const struct http_peer *p) {
+static enum crowd_kind http_server_kind_of(const struct http_server *s, const struct http_peer *p) {
     if (!s->config.shares || (p->local && (p->uid == 0 || p->uid == geteuid())))
         return CROWD_OWNER;
     return p->local ? CROWD_USER : CROWD_TCP;
@@ -296,7 +296,7 @@ static bool are_same(const struct http_peer *a, const struct http_peer *b) {
 static struct crowd count_crowd(const struct http_server *s, const struct http_peer *peer) {
     struct crowd n = {.max = s->config.connections_max, .all = s->stats.connections_now};
     for (const struct conn *c = s->conns.next; s->config.shares && c != &s->conns; c = c->next) {
-        n.strangers += kind_of(s, &c->peer) != CROWD_OWNER;
+        n.strangers += http_server_kind_of(s, &c->peer) != CROWD_OWNER;
         n.same += are_same(&c->peer, peer);
     }
     return n;
@@ -322,7 +322,7 @@ static bool displace(struct http_server *s, const struct http_peer *peer, enum c
 static void welcome(struct http_server *s, int sock, const struct sockaddr_storage *from) {
     struct http_peer peer;
     know_peer(&peer, sock, from);
-    enum crowd_kind kind = kind_of(s, &peer);
+    enum crowd_kind kind = http_server_kind_of(s, &peer);
     struct crowd crowd = count_crowd(s, &peer);
     if (!crowd_admits(&crowd, kind) && displace(s, &peer, kind))
         crowd = count_crowd(s, &peer);

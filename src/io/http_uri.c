@@ -20,7 +20,8 @@ static int decode_byte(struct http_text raw, size_t *at, bool plus_is_blank) {
     return byte;
 }
 
-static int decode(struct http_text raw, char *to, size_t size, size_t *ret_n, bool is_query) {
+static int http_uri_decode(struct http_text raw, char *to, size_t size, size_t *ret_n,
+                           bool is_query) {
     size_t n = 0;
     for (size_t at = 0; at < raw.n;) {
         int c = decode_byte(raw, &at, is_query);
@@ -36,11 +37,11 @@ static int decode(struct http_text raw, char *to, size_t size, size_t *ret_n, bo
 }
 
 int http_decode_segment(struct http_text raw, char *to, size_t size, size_t *ret_n) {
-    return decode(raw, to, size, ret_n, false);
+    return http_uri_decode(raw, to, size, ret_n, false);
 }
 
 int http_decode_query(struct http_text raw, char *to, size_t size, size_t *ret_n) {
-    return decode(raw, to, size, ret_n, true);
+    return http_uri_decode(raw, to, size, ret_n, true);
 }
 
 /* Cuts the text up to the next mark off the front of *rest; the mark itself goes too. */

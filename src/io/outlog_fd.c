@@ -62,7 +62,7 @@ void outlog_fd_close(struct outlog_fd *l) {
 
 /* Keeping. */
 
-static int put(int file, const void *bytes, size_t n, uint64_t at, struct err *err) {
+static int outlog_fd_put(int file, const void *bytes, size_t n, uint64_t at, struct err *err) {
     while (n > 0) {
         ssize_t done = pwrite(file, bytes, n, (off_t)at);
         if (done < 0 && errno == EINTR)
@@ -86,7 +86,7 @@ static int shape(const struct outlog *l, int file, struct err *err) {
         return 0;
     struct outlog_page page;
     outlog_format(&page, &l->caps);
-    if (put(file, &page, sizeof(page), 0, err) < 0)
+    if (outlog_fd_put(file, &page, sizeof(page), 0, err) < 0)
         return -1;
     return ftruncate(file, (off_t)bytes) < 0 ? err_sys(err, "keep output") : 0;
 }
@@ -103,7 +103,7 @@ static int keep_stream(const struct outlog *l, int stream, int file, struct outl
             k->claimed[stream] = claimed;
         if (p.n == 0 && p.left_out == 0)
             break;
-        if (put(file, bytes, p.n, outlog_position(&l->caps, stream, p.offset), err) < 0)
+        if (outlog_fd_put(file, bytes, p.n, outlog_position(&l->caps, stream, p.offset), err) < 0)
             return -1;
         *at = p.offset + p.n;
     }
@@ -119,7 +119,7 @@ static int keep_turns(const struct outlog *l, int file, uint64_t turns, struct e
     if (n == 0)
         return 0;
     memcpy(bytes, l->map + OUTLOG_PAGE, n);
-    return put(file, bytes, n, OUTLOG_PAGE, err);
+    return outlog_fd_put(file, bytes, n, OUTLOG_PAGE, err);
 }
 
 static int put_page(int file, struct outlog_page page, const struct outlog_kept *produced,
@@ -128,7 +128,7 @@ static int put_page(int file, struct outlog_page page, const struct outlog_kept 
         page.stream[i].produced = produced->produced[i];
         page.stream[i].claimed = claimed->claimed[i];
     }
-    return put(file, &page, sizeof(page), 0, err);
+    return outlog_fd_put(file, &page, sizeof(page), 0, err);
 }
 
 static int sync_file(int file, struct err *err) {

@@ -7,29 +7,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool put(char to[PLACE_SIZE], const char *dir, const char *below) {
+static bool place_put(char to[PLACE_SIZE], const char *dir, const char *below) {
     return dir && *dir == '/' && snprintf(to, PLACE_SIZE, "%s%s", dir, below) < PLACE_SIZE;
 }
 
 static int find_run(char to[PLACE_SIZE], struct err *err) {
     char fallback[64];
     snprintf(fallback, sizeof(fallback), "/tmp/carrel-%u", (unsigned)geteuid());
-    if (put(to, getenv("CARREL_RUN"), ""))
+    if (place_put(to, getenv("CARREL_RUN"), ""))
         return 0;
-    if (geteuid() == 0 && put(to, "/run/carrel", ""))
+    if (geteuid() == 0 && place_put(to, "/run/carrel", ""))
         return 0;
-    if (put(to, getenv("XDG_RUNTIME_DIR"), "/carrel") || put(to, fallback, ""))
+    if (place_put(to, getenv("XDG_RUNTIME_DIR"), "/carrel") || place_put(to, fallback, ""))
         return 0;
     return err_set(err, ERR_INVALID, "no place for run files: set CARREL_RUN");
 }
 
 static int find_home(char to[PLACE_SIZE], struct err *err) {
-    if (put(to, getenv("CARREL_HOME"), ""))
+    if (place_put(to, getenv("CARREL_HOME"), ""))
         return 0;
-    if (geteuid() == 0 && put(to, "/var/lib/carrel", ""))
+    if (geteuid() == 0 && place_put(to, "/var/lib/carrel", ""))
         return 0;
-    if (put(to, getenv("XDG_DATA_HOME"), "/carrel") ||
-        put(to, getenv("HOME"), "/.local/share/carrel"))
+    if (place_put(to, getenv("XDG_DATA_HOME"), "/carrel") ||
+        place_put(to, getenv("HOME"), "/.local/share/carrel"))
         return 0;
     return err_set(err, ERR_INVALID, "no place for data: set CARREL_HOME");
 }

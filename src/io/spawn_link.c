@@ -38,7 +38,7 @@ int spawn_try_connect(const struct place *place, struct err *err) {
     return TAKE_FD(fd);
 }
 
-static int start(const struct place *place, void (**waiting)(void), struct err *err) {
+static int spawn_link_start(const struct place *place, void (**waiting)(void), struct err *err) {
     char guest[PLACE_SIZE + 16], archiver[PLACE_SIZE + 16];
     const char *const args[] = {"--guest", guest, "--archiver", archiver, NULL};
     snprintf(guest, sizeof(guest), "%s/carrel-guest", place->libexec);
@@ -52,7 +52,7 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
         int fd = spawn_try_connect(place, err);
         if (fd >= 0 || !err || err->code != ERR_NOT_FOUND)
             return fd;
-        if (start(place, &waiting, err) < 0) {
+        if (spawn_link_start(place, &waiting, err) < 0) {
             if (err->code != ERR_BUSY)
                 return err_wrap(err, "start the spawner");
             usleep(20000);
@@ -62,8 +62,8 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
 }
 
 /* One request, one answer of the type that belongs to it; an ERROR answer becomes err. */
-static int ask(int link, struct plan_message *m, const int *fds, size_t nfds,
-               struct fd_message *got, struct err *err) {
+static int spawn_link_ask(int link, struct plan_message *m, const int *fds, size_t nfds,
+                          struct fd_message *got, struct err *err) {
     enum plan_type want = plan_reply(m->type);
     char packet[PLAN_MAX_BYTES];
     size_t n = plan_encode(m, packet);
@@ -103,7 +103,7 @@ static bool is_current(const struct place *place, int link) {
     if (program_id(path, wanted) < 0)
         return true;
     limit_waiting(link, HELLO_S);
-    int r = ask(link, &m, NULL, 0, &got, &err);
+    int r = spawn_link_ask(link, &m, NULL, 0, &got, &err);
     limit_waiting(link, 0);
     return r < 0 ? !got.len : strcmp(m.text, wanted) == 0;
 }
@@ -155,7 +155,7 @@ int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_gues
     struct fd_message got DEFER(fd_message_close) = {0};
     struct plan plan = m->plan;
     m->type = PLAN_CREATE;
-    if (ask(link, m, fds, plan.grant_count, &got, err) < 0)
+    if (spawn_link_ask(link, m, fds, plan.grant_count, &got, err) < 0)
         return -1;
     if (got.nfds < 1)
         return err_set(err, ERR_INTERNAL, "the spawner sent no connection");
@@ -174,7 +174,7 @@ static int ask_about(int link, const char *id, enum plan_type type, struct plan_
     struct fd_message got DEFER(fd_message_close) = {0};
     *m = (struct plan_message){.type = type};
     snprintf(m->plan.id, sizeof(m->plan.id), "%s", id ? id : "");
-    return ask(link, m, NULL, 0, &got, err);
+    return spawn_link_ask(link, m, NULL, 0, &got, err);
 }
 
 int spawn_facts(int link, const char *id, struct plan_facts *ret, struct err *err) {

@@ -33,7 +33,7 @@ static void set_name(struct sse_reader *r, const char *value, size_t n) {
     r->name[n] = '\0';
 }
 
-static bool named(const char *line, size_t n, const char *name) {
+static bool sse_read_named(const char *line, size_t n, const char *name) {
     return n == strlen(name) && memcmp(line, name, n) == 0;
 }
 
@@ -47,9 +47,9 @@ static bool take_field(struct sse_reader *r, const char *line, size_t n) {
         value++;
         value_n--;
     }
-    if (named(line, name_n, "data"))
+    if (sse_read_named(line, name_n, "data"))
         return add_data(r, value, value_n);
-    if (named(line, name_n, "event"))
+    if (sse_read_named(line, name_n, "event"))
         set_name(r, value, value_n);
     return true;
 }

@@ -11,7 +11,7 @@ void ws_decoder_begin(struct ws_decoder *d, enum ws_role role, uint64_t message_
     *d = (struct ws_decoder){.role = role, .message_max = message_max, .head_need = 2};
 }
 
-static int fail(struct ws_decoder *d, enum ws_code code) {
+static int websocket_fail(struct ws_decoder *d, enum ws_code code) {
     d->error = code;
     return -1;
 }
@@ -35,12 +35,12 @@ static int head_begins(struct ws_decoder *d) {
     bool masked = d->head[1] & 128;
     d->fin = d->head[0] & 128;
     if ((d->head[0] & 0x70) || masked != (d->role == WS_SERVER))
-        return fail(d, WS_PROTOCOL);
+        return websocket_fail(d, WS_PROTOCOL);
     if (is_control(opcode) ? opcode > WS_PONG || !d->fin || length > WS_CONTROL_MAX
                            : opcode > WS_BINARY)
-        return fail(d, WS_PROTOCOL);
+        return websocket_fail(d, WS_PROTOCOL);
     if (!is_control(opcode) && (opcode == WS_CONTINUATION) != (d->message != 0))
-        return fail(d, WS_PROTOCOL);
+        return websocket_fail(d, WS_PROTOCOL);
     d->opcode = opcode;
     d->head_need = (uint8_t)(2 + (length == 126 ? 2 : length == 127 ? 8 : 0) + (masked ? 4 : 0));
     return 0;
@@ -52,7 +52,7 @@ static int take_length(struct ws_decoder *d) {
     static const uint64_t least[] = {[2] = 126, [8] = 65536};
     d->left = wide ? big_endian(d->head + 2, wide) : length;
     if (d->left > INT64_MAX || (wide && d->left < least[wide]))
-        return fail(d, WS_PROTOCOL);
+        return websocket_fail(d, WS_PROTOCOL);
     if (d->role == WS_SERVER)
         memcpy(d->mask, d->head + 2 + wide, 4);
     return 0;
@@ -76,7 +76,7 @@ static int head_ends(struct ws_decoder *d) {
         d->text = (struct utf8){0};
     }
     if (d->left > d->message_max || d->size > d->message_max - d->left)
-        return fail(d, WS_TOO_BIG);
+        return websocket_fail(d, WS_TOO_BIG);
     d->size += d->left;
     return 0;
 }
@@ -98,13 +98,13 @@ static int close_event(struct ws_decoder *d, struct ws_event *ret) {
     if (d->control_len == 0)
         return 1;
     if (d->control_len == 1)
-        return fail(d, WS_PROTOCOL);
+        return websocket_fail(d, WS_PROTOCOL);
     ret->code = (int)big_endian((const uint8_t *)d->control, 2);
     ret->data += 2;
     ret->n -= 2;
     if (!ws_code_valid(ret->code))
-        return fail(d, WS_PROTOCOL);
-    return utf8_valid(ret->data, ret->n) ? 1 : fail(d, WS_NOT_UTF8);
+        return websocket_fail(d, WS_PROTOCOL);
+    return utf8_valid(ret->data, ret->n) ? 1 : websocket_fail(d, WS_NOT_UTF8);
 }
 
 static int control_piece(struct ws_decoder *d, const char *bytes, size_t n, struct ws_event *ret) {
@@ -123,7 +123,7 @@ static int data_piece(struct ws_decoder *d, const char *bytes, size_t n, struct 
     *ret = (struct ws_event){d->message, d->fresh, last, bytes, n, 0};
     if (d->message == WS_TEXT &&
         (!utf8_feed(&d->text, bytes, n) || (last && !utf8_whole(&d->text))))
-        return fail(d, WS_NOT_UTF8);
+        return websocket_fail(d, WS_NOT_UTF8);
     if (frame_ends)
         d->state = IN_HEAD;
     if (last)

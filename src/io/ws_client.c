@@ -140,7 +140,7 @@ static int take_event(struct ws_client *ws, struct ws_event *e, struct err *err)
 }
 
 /* What was read already: 1 a message, 0 none is whole, -1 broken. */
-static int decode(struct ws_client *ws, struct ws_event *ret, struct err *err) {
+static int ws_client_decode(struct ws_client *ws, struct ws_event *ret, struct err *err) {
     while (ws->n) {
         size_t used;
         int r = ws_next(&ws->decoder, ws->at, ws->n, &used, ret);
@@ -162,7 +162,7 @@ int ws_client_next(struct ws_client *ws, int timeout_ms, struct ws_event *ret, s
         struct err why = {0};
         if (ws->over)
             return err_set(err, ERR_GONE, "the WebSocket is closed");
-        int r = decode(ws, ret, err);
+        int r = ws_client_decode(ws, ret, err);
         if (r)
             return r;
         r = http_client_read_raw(ws->http, timeout_ms, &ws->at, &ws->n, &why);

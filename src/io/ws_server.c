@@ -155,7 +155,7 @@ void ws_resume(struct ws *ws) {
 
 /* The handshake */
 
-static bool refuse(struct http_exchange *x, int status, const char *why) {
+static bool ws_server_refuse(struct http_exchange *x, int status, const char *why) {
     char body[256];
     int n = snprintf(body, sizeof(body),
                      "{\"error\":{\"code\":\"invalid\",\"message\":\"%s\",\"cause\":\"\","
@@ -173,13 +173,13 @@ static bool proper(struct http_exchange *x) {
     struct http_text key = http_field_only(h, "sec-websocket-key");
     struct http_text version = http_field_only(h, "sec-websocket-version");
     if (!h->upgrade || !http_list_has(h, "upgrade", "websocket"))
-        return refuse(x, 426, "this address speaks WebSocket only");
+        return ws_server_refuse(x, 426, "this address speaks WebSocket only");
     if (!http_text_is(h->method, "GET") || h->framing != HTTP_NO_BODY)
-        return refuse(x, 400, "a WebSocket is opened by a GET without a body");
+        return ws_server_refuse(x, 400, "a WebSocket is opened by a GET without a body");
     if (!http_text_is(version, "13"))
-        return refuse(x, 426, "only version 13 of WebSocket is known");
+        return ws_server_refuse(x, 426, "only version 13 of WebSocket is known");
     if (!key.s || !ws_key_valid(key.s, key.n))
-        return refuse(x, 400, "Sec-WebSocket-Key is malformed");
+        return ws_server_refuse(x, 400, "Sec-WebSocket-Key is malformed");
     return true;
 }
 

@@ -24,7 +24,7 @@ static uint64_t now_ms(void) {
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static int start(const char *libexec, int socket, pid_t *ret, struct err *err) {
+static int compare_start(const char *libexec, int socket, pid_t *ret, struct err *err) {
     char path[PLACE_SIZE + 32];
     static char *const words[] = {(char *)"carrel-compare", NULL}, *const no_env[] = {NULL};
     posix_spawn_file_actions_t actions;
@@ -48,7 +48,7 @@ static int start(const char *libexec, int socket, pid_t *ret, struct err *err) {
 }
 
 /* Until it has said everything; false: too late, or more than it may say. */
-static bool hear(int socket, struct buf *out) {
+static bool compare_hear(int socket, struct buf *out) {
     static const size_t piece = 1 << 16;
     char *bytes DEFER_FREE = malloc(piece);
     uint64_t until = now_ms() + LATE_MS, now;
@@ -65,7 +65,7 @@ static bool hear(int socket, struct buf *out) {
     return false;
 }
 
-static int wait_for(pid_t pid) {
+static int compare_wait_for(pid_t pid) {
     int status;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
@@ -82,16 +82,16 @@ int compare_run(const char *libexec, const struct compare_order *o, const int *f
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
     int room = 2 * (int)sizeof(*o);
     setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-    if (start(libexec, theirs, &pid, err) < 0)
+    if (compare_start(libexec, theirs, &pid, err) < 0)
         return -1;
     close(TAKE_FD(theirs));
     memcpy(all, fds, count * sizeof(*fds));
     all[count] = userns;
     int r = send_fds(ours, o, sizeof(*o), all, count + (userns >= 0));
-    bool whole = r == 0 && hear(ours, out);
+    bool whole = r == 0 && compare_hear(ours, out);
     if (!whole)
         kill(pid, SIGKILL);
-    int status = wait_for(pid);
+    int status = compare_wait_for(pid);
     if (r < 0)
         return err_num(err, r, "tell the worker that compares what to do");
     if (whole && status == 0)

@@ -90,16 +90,16 @@ size_t guest_backlog(const struct guest *g) {
 }
 
 /* Callbacks may free the guest: between enter and leave it stays. */
-static void enter(struct guest *g) {
+static void guest_enter(struct guest *g) {
     g->depth++;
 }
 
-static void leave(struct guest *g) {
+static void guest_leave(struct guest *g) {
     if (--g->depth == 0 && g->is_freed)
         guest_free(g);
 }
 
-static bool is_over(const struct guest *g) {
+static bool guest_is_over(const struct guest *g) {
     return g->is_gone || g->is_freed;
 }
 
@@ -299,7 +299,7 @@ static int reply(struct guest *g, const struct frame *f) {
     return 0;
 }
 
-static int answer(struct guest *g, const struct frame *f) {
+static int guest_answer(struct guest *g, const struct frame *f) {
     switch (f->head.tag) {
     case TAG_EXEC:
     case TAG_ATTACH:
@@ -382,7 +382,7 @@ static int take_event(struct guest *g, const struct frame *f) {
     for (struct guest_watch *w = g->watches; w; w = w->next)
         if (f->head.id == 0 || f->head.id == w->id)
             ids[count++] = w->id;
-    for (size_t i = 0; i < count && !is_over(g); i++) {
+    for (size_t i = 0; i < count && !guest_is_over(g); i++) {
         struct guest_watch *w = guest_watch_find(g, ids[i]);
         if (w && w->event)
             w->event(w->arg, &m);
@@ -428,14 +428,14 @@ static frame_fn *handler_of(struct guest *g, const struct frame *f) {
         return NULL;
     if (f->head.type < count && about_commands[f->head.type])
         return about_commands[f->head.type];
-    return f->head.tag ? answer : NULL;
+    return f->head.tag ? guest_answer : NULL;
 }
 
 static void take_frames(struct guest *g) {
     struct frame f;
     struct err err = {0};
     int r = 0;
-    while (!is_over(g) && (r = guest_link_received(g->link, &f, &err)) == 1) {
+    while (!guest_is_over(g) && (r = guest_link_received(g->link, &f, &err)) == 1) {
         frame_fn *handle = guest_incarnation(g) ? handler_of(g, &f) : NULL;
         if (handle && handle(g, &f) == 0)
             continue;
@@ -444,14 +444,14 @@ static void take_frames(struct guest *g) {
         r = -1;
         break;
     }
-    if (r < 0 && !is_over(g))
+    if (r < 0 && !guest_is_over(g))
         guest_lose(g, &err);
 }
 
 static void on_event(void *arg, unsigned events) {
     struct guest *g = arg;
     struct err err = {0};
-    enter(g);
+    guest_enter(g);
     int r = 0;
     if (events & LOOP_ERROR)
         g->armed = 0; /* the watch is off, and what was said before the end is still to be read */
@@ -463,9 +463,9 @@ static void on_event(void *arg, unsigned events) {
         guest_lose(g, &err);
     else if (r > 0)
         take_frames(g);
-    if (!is_over(g))
+    if (!guest_is_over(g))
         guest_rearm(g);
-    leave(g);
+    guest_leave(g);
 }
 
 /* The end, and what was refused at once. */
@@ -533,7 +533,7 @@ static void end_watches(struct guest *g) {
 
 static void on_later(void *arg) {
     struct guest *g = arg;
-    enter(g);
+    guest_enter(g);
     tell_refusals(g);
     if (g->is_gone && !g->is_told && !g->is_freed) {
         g->is_told = true;
@@ -543,5 +543,5 @@ static void on_later(void *arg) {
         if (g->on_gone && !g->is_freed)
             g->on_gone(g->arg);
     }
-    leave(g);
+    guest_leave(g);
 }

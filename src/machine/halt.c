@@ -19,7 +19,7 @@ struct halt {
     void *arg;
 };
 
-static void finish(struct halt *h, const struct err *err) {
+static void halt_finish(struct halt *h, const struct err *err) {
     loop_timer_free(h->timer);
     h->machine->calls--;
     h->done(h->arg, err);
@@ -47,7 +47,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *e
         err = &bad;
     }
     if (err) {
-        finish(h, err);
+        halt_finish(h, err);
         return;
     }
     while (msg_row_next(&table.rows, &row) > 0)
@@ -68,13 +68,13 @@ static void busy_came(void *arg, const struct frame *frame, const struct err *er
         err = &bad;
     }
     if (err || !state.busy)
-        finish(h, err);
+        halt_finish(h, err);
     else
         guest_request(h->machine->guest, (struct frame_head){.type = MSG_TABLE}, NULL, NULL, 0,
                       table_came, h);
 }
 
-static void look(void *arg) {
+static void halt_look(void *arg) {
     struct halt *h = arg;
     guest_request(h->machine->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0,
                   busy_came, h);
@@ -83,8 +83,8 @@ static void look(void *arg) {
 void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, void *arg) {
     struct halt *h = xnew(struct halt);
     *h = (struct halt){.machine = m, .loop = loop, .done = done, .arg = arg};
-    h->timer = loop_timer_new(loop, look, h);
+    h->timer = loop_timer_new(loop, halt_look, h);
     m->calls++; /* it rests between two looks, when nobody else knows of it */
     h->until_ms = loop_now_ms(loop) + PATIENCE_MS;
-    look(h);
+    halt_look(h);
 }

@@ -85,7 +85,7 @@ struct spawner_link {
 static void on_event(void *arg, unsigned events);
 static void connect_now(void *arg);
 static void tell_failed(void *arg);
-static void look(void *arg);
+static void spawner_look(void *arg);
 
 /* Lines. */
 
@@ -129,7 +129,7 @@ struct spawner_link *spawner_link_new(struct loop *loop, const struct place *pla
     l->fd = -1;
     l->again = loop_timer_new(loop, connect_now, l);
     l->again_ms = AGAIN_MS;
-    l->look = loop_timer_new(loop, look, l);
+    l->look = loop_timer_new(loop, spawner_look, l);
     spawner_link_set_silence(l, SILENCE_MS);
     l->later = (struct loop_call){.fn = tell_failed, .arg = l};
     line_init(&l->failed);
@@ -178,27 +178,27 @@ uint64_t spawner_link_losses(const struct spawner_link *l) {
     return l->losses;
 }
 
-static void enter(struct spawner_link *l) {
+static void spawner_enter(struct spawner_link *l) {
     l->depth++;
 }
 
-static void leave(struct spawner_link *l) {
+static void spawner_leave(struct spawner_link *l) {
     if (--l->depth == 0 && l->is_freed)
         spawner_link_free(l);
 }
 
-static void tell(struct spawner_link *l, struct request *r, const struct plan_message *m,
-                 struct fd_message *fds, const struct err *err) {
-    enter(l);
+static void spawner_tell(struct spawner_link *l, struct request *r, const struct plan_message *m,
+                         struct fd_message *fds, const struct err *err) {
+    spawner_enter(l);
     if (r->done)
         r->done(r->arg, m, fds, err);
     request_free(r);
-    leave(l);
+    spawner_leave(l);
 }
 
 /* Failing: told when the caller's stack has unwound. */
 
-static void fail(struct spawner_link *l, struct request *r, const struct err *why) {
+static void spawner_fail(struct spawner_link *l, struct request *r, const struct err *why) {
     r->err = *why;
     line_add(&l->failed, r);
     loop_defer(l->loop, &l->later);
@@ -206,13 +206,13 @@ static void fail(struct spawner_link *l, struct request *r, const struct err *wh
 
 static void tell_failed(void *arg) {
     struct spawner_link *l = arg;
-    enter(l);
+    spawner_enter(l);
     while (l->failed.first) {
         struct request *r = line_cut(&l->failed, &l->failed.first);
         struct err err = r->err;
-        tell(l, r, NULL, NULL, &err);
+        spawner_tell(l, r, NULL, NULL, &err);
     }
-    leave(l);
+    spawner_leave(l);
 }
 
 /* Sending. */
@@ -283,7 +283,7 @@ void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds,
     memcpy(r->packet, l->packet, len);
     struct err err;
     if (keep_fds(r, fds, nfds, &err) < 0 || (l->is_silent && say_silent(l, &err) < 0)) {
-        fail(l, r, &err);
+        spawner_fail(l, r, &err);
         return;
     }
     line_add(&l->lanes[m->type == PLAN_DESTROY ? LATE : PROMPT].waiting, r);
@@ -301,7 +301,7 @@ static void fail_waiting(struct spawner_link *l, bool all, const struct err *why
         struct line *line = &l->lanes[i].waiting;
         for (struct request **at = &line->first; *at;) {
             if (all || (*at)->tries >= TRIES_MAX)
-                fail(l, line_cut(line, at), why);
+                spawner_fail(l, line_cut(line, at), why);
             else
                 at = &(*at)->next;
         }
@@ -376,7 +376,7 @@ static void lost(struct spawner_link *l) {
 static void fail_asked(struct spawner_link *l, const struct err *why) {
     for (int i = 0; i < LANES; i++)
         while (l->lanes[i].asked.first)
-            fail(l, line_cut(&l->lanes[i].asked, &l->lanes[i].asked.first), why);
+            spawner_fail(l, line_cut(&l->lanes[i].asked, &l->lanes[i].asked.first), why);
     fail_waiting(l, true, why);
 }
 
@@ -384,7 +384,7 @@ static void fail_asked(struct spawner_link *l, const struct err *why) {
  * The end of a box may take long, so only the other lane is judged; where nothing waits in that,
  * something is asked for the answer's sake. What fails here may still be done: callers undo it.
  */
-static void look(void *arg) {
+static void spawner_look(void *arg) {
     struct spawner_link *l = arg;
     struct err why;
     uint64_t silent_ms = loop_now_ms(l->loop) - l->heard_ms;
@@ -434,7 +434,7 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
                 (int)r->type, (int)m->type);
         err_remedy(&m->error, "end carrel-spawn; the next command starts another, and no box ends");
     }
-    tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
+    spawner_tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
 }
 
 /* 1: a packet, 0: none now, -1: it has gone. */
@@ -462,7 +462,7 @@ static void on_event(void *arg, unsigned events) {
     int r = 1;
     if (events & LOOP_ERROR)
         l->armed = 0; /* the watch is off, and what was said before the end is still to be read */
-    enter(l);
+    spawner_enter(l);
     if (events & ~(unsigned)LOOP_WRITE)
         for (int i = 0; i < PACKETS_MAX && r > 0 && !l->is_freed; i++)
             r = take_one(l);
@@ -470,5 +470,5 @@ static void on_event(void *arg, unsigned events) {
         lost(l);
     else if (!l->is_freed)
         send_waiting(l);
-    leave(l);
+    spawner_leave(l);
 }

@@ -65,14 +65,14 @@ static void slow_start(struct mcp_request *r, void (*tick)(struct slow *s)) {
     tick(s);
 }
 
-static void answer(struct mcp_request *r, const char *result) {
+static void fixture_answer(struct mcp_request *r, const char *result) {
     mcp_answer(r, result, strlen(result));
 }
 
 static void slow_done(struct slow *s, const char *result) {
     struct mcp_request *r = s->request;
     slow_free(s);
-    answer(r, result);
+    fixture_answer(r, result);
 }
 
 static void tick_log(struct slow *s) {
@@ -124,7 +124,7 @@ static void reply_came(void *arg, const json_t *result) {
     jot_bool(&j, "isError", !json);
     jot_end(&j, '}');
     r->user = NULL;
-    answer(r, text.data);
+    fixture_answer(r, text.data);
 }
 
 static void ask_if(struct mcp_request *r, enum mcp_ability ability, const char *method,
@@ -133,7 +133,8 @@ static void ask_if(struct mcp_request *r, enum mcp_ability ability, const char *
         r->user = r; /* a question is open */
         mcp_ask(r, method, params, reply_came, r);
     } else {
-        answer(r, "{\"content\":[" TEXT("this client cannot be asked") "],\"isError\":true}");
+        fixture_answer(r,
+                       "{\"content\":[" TEXT("this client cannot be asked") "],\"isError\":true}");
     }
 }
 
@@ -292,7 +293,7 @@ static void put_prompt(struct jot *j, size_t i) {
     jot_end(j, '}');
 }
 
-static bool list(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j) {
+static bool fixture_list(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j) {
     static const struct {
         size_t count;
         void (*put)(struct jot *j, size_t i);
@@ -312,7 +313,7 @@ static void call_tool(struct mcp_request *r) {
             if (tools[i].call)
                 tools[i].call(r);
             else
-                answer(r, tools[i].result);
+                fixture_answer(r, tools[i].result);
             return;
         }
     mcp_refuse(r, MCP_PARAMS, "there is no such tool", NULL);
@@ -331,7 +332,7 @@ static void give(struct mcp_request *r, const char *uri, const char *type, const
     jot_end(&j, '}');
     jot_end(&j, ']');
     jot_end(&j, '}');
-    answer(r, text.data);
+    fixture_answer(r, text.data);
 }
 
 static void read_resource(struct mcp_request *r) {
@@ -375,7 +376,7 @@ static void prompt_with(struct mcp_request *r, bool embedded) {
     jot_end(&j, '}');
     jot_end(&j, ']');
     jot_end(&j, '}');
-    answer(r, text.data);
+    fixture_answer(r, text.data);
 }
 
 static void get_prompt(struct mcp_request *r) {
@@ -383,7 +384,7 @@ static void get_prompt(struct mcp_request *r) {
     for (size_t i = 0; i < PROMPTS; i++)
         if (strcmp(prompts[i].name, name) == 0) {
             if (prompts[i].result)
-                answer(r, prompts[i].result);
+                fixture_answer(r, prompts[i].result);
             else
                 prompt_with(r, strstr(name, "resource") != NULL);
             return;
@@ -404,7 +405,7 @@ static void handle(void *arg, struct mcp_request *r) {
         get_prompt(r);
         break;
     case MCP_COMPLETE:
-        answer(r, "{\"completion\":{\"values\":[],\"total\":0,\"hasMore\":false}}");
+        fixture_answer(r, "{\"completion\":{\"values\":[],\"total\":0,\"hasMore\":false}}");
         break;
     }
 }
@@ -413,7 +414,7 @@ static void cancel(void *arg, struct mcp_request *r) {
     (void)arg;
     if (r->user && r->user != r)
         slow_free(r->user);
-    answer(r, "{}");
+    fixture_answer(r, "{}");
 }
 
 static int subscribe(void *arg, const char *uri, bool on, struct err *err) {
@@ -429,7 +430,7 @@ static const struct mcp_backend backend = {
     .name = "carrel-fixture",
     .title = "Carrel's conformance fixture",
     .version = CARREL_VERSION,
-    .list = list,
+    .list = fixture_list,
     .handle = handle,
     .cancel = cancel,
     .subscribe = subscribe,

@@ -128,19 +128,19 @@ static struct session *session_find(struct mcp_http *h, const char *owner, struc
 
 /* ---- refusals ---- */
 
-static void refuse(struct http_exchange *x, int status, const json_t *message, int code,
-                   const char *text, const char *data) {
+static void http_refuse(struct http_exchange *x, int status, const json_t *message, int code,
+                        const char *text, const char *data) {
     char *json DEFER_FREE = mcp_error_text(message, code, text, data);
     mcp_http_reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
 }
 
 /* The session a request names; NULL: it was refused. */
-static struct session *named(struct mcp_http *h, struct http_exchange *x, const char *owner,
-                             const void *who, const json_t *message) {
+static struct session *http_named(struct mcp_http *h, struct http_exchange *x, const char *owner,
+                                  const void *who, const json_t *message) {
     struct http_text id = http_field_only(x->head, "Mcp-Session-Id");
     char text[SESSION_ID_SIZE];
     if (!id.s) {
-        refuse(x, 400, message, MCP_INVALID, "the header Mcp-Session-Id is missing", NULL);
+        http_refuse(x, 400, message, MCP_INVALID, "the header Mcp-Session-Id is missing", NULL);
         return NULL;
     }
     struct session *s = session_find(h, owner, id);
@@ -153,8 +153,8 @@ static struct session *named(struct mcp_http *h, struct http_exchange *x, const 
         }
     }
     if (!s)
-        refuse(x, 404, message, MCP_NO_SESSION, "there is no such session: initialize a new one",
-               NULL);
+        http_refuse(x, 404, message, MCP_NO_SESSION,
+                    "there is no such session: initialize a new one", NULL);
     return s;
 }
 
@@ -162,8 +162,8 @@ static bool version_served(struct http_exchange *x, const json_t *message) {
     struct http_text version = http_field_only(x->head, "MCP-Protocol-Version");
     if (!version.s || mcp_version_known(version.s, version.n))
         return true;
-    refuse(x, 400, message, MCP_INVALID, "this protocol version is not served",
-           mcp_versions_json());
+    http_refuse(x, 400, message, MCP_INVALID, "this protocol version is not served",
+                mcp_versions_json());
     return false;
 }
 
@@ -178,11 +178,11 @@ static struct session *session_for(struct posting *p, struct http_exchange *x,
     char id[SESSION_ID_SIZE];
     struct err err;
     if (!mcp_is_initialize(message))
-        return named(p->http, x, p->owner, p->who, message);
+        return http_named(p->http, x, p->owner, p->who, message);
     new_session_id(id);
     struct session *s = session_open(p->http, p->owner, p->who, id, &err);
     if (!s)
-        refuse(x, err.code == ERR_LIMIT ? 503 : 403, message, MCP_BUSY, err.text, NULL);
+        http_refuse(x, err.code == ERR_LIMIT ? 503 : 403, message, MCP_BUSY, err.text, NULL);
     return s;
 }
 
@@ -207,7 +207,7 @@ static void take_message(struct session *s, struct http_exchange *x, json_t *mes
     struct mcp_http *h = s->http;
     bool initialize = mcp_is_initialize(message), request = is_request(message);
     if (!room_for_stream(s)) {
-        refuse(x, 503, message, MCP_BUSY, "too many streams of this session are open", NULL);
+        http_refuse(x, 503, message, MCP_BUSY, "too many streams of this session are open", NULL);
         json_decref(message);
         return;
     }
@@ -260,12 +260,12 @@ static bool is_type(struct http_text value, const char *type) {
 static void post(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who) {
     if (!http_list_has(x->head, "Accept", "application/json") ||
         !http_list_has(x->head, "Accept", "text/event-stream")) {
-        refuse(x, 406, NULL, MCP_INVALID, "Accept must name application/json and text/event-stream",
-               NULL);
+        http_refuse(x, 406, NULL, MCP_INVALID,
+                    "Accept must name application/json and text/event-stream", NULL);
         return;
     }
     if (!is_type(http_field_only(x->head, "Content-Type"), "application/json")) {
-        refuse(x, 415, NULL, MCP_INVALID, "Content-Type must be application/json", NULL);
+        http_refuse(x, 415, NULL, MCP_INVALID, "Content-Type must be application/json", NULL);
         return;
     }
     struct posting *p = malloc(sizeof(*p) + h->config.who_size);
@@ -333,21 +333,22 @@ static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, 
     struct http_text last = http_field_only(x->head, "Last-Event-ID");
     uint32_t number = 0, event = 0;
     if (!http_list_has(x->head, "Accept", "text/event-stream")) {
-        refuse(x, 406, NULL, MCP_INVALID, "Accept must name text/event-stream", NULL);
+        http_refuse(x, 406, NULL, MCP_INVALID, "Accept must name text/event-stream", NULL);
         return;
     }
-    struct session *s = version_served(x, NULL) ? named(h, x, owner, who, NULL) : NULL;
+    struct session *s = version_served(x, NULL) ? http_named(h, x, owner, who, NULL) : NULL;
     if (!s)
         return;
     if (last.s && read_event_id(last, &number, &event) < 0) {
-        refuse(x, 400, NULL, MCP_INVALID, "Last-Event-ID is not one that this server gave", NULL);
+        http_refuse(x, 400, NULL, MCP_INVALID, "Last-Event-ID is not one that this server gave",
+                    NULL);
         return;
     }
     struct stream *t = stream_find(s, number);
     if (!t)
-        refuse(x, 404, NULL, MCP_INVALID, "that stream is not kept any more", NULL);
+        http_refuse(x, 404, NULL, MCP_INVALID, "that stream is not kept any more", NULL);
     else if (!last.s && t->x)
-        refuse(x, 409, NULL, MCP_INVALID, "this session has its stream already", NULL);
+        http_refuse(x, 409, NULL, MCP_INVALID, "this session has its stream already", NULL);
     else
         attach(t, x, last.s != NULL, event);
 }
@@ -355,7 +356,7 @@ static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, 
 /* ---- DELETE, and the rest ---- */
 
 static void end_session(struct mcp_http *h, struct http_exchange *x, const char *owner) {
-    struct session *s = version_served(x, NULL) ? named(h, x, owner, NULL, NULL) : NULL;
+    struct session *s = version_served(x, NULL) ? http_named(h, x, owner, NULL, NULL) : NULL;
     if (!s)
         return;
     session_free(s);
@@ -420,7 +421,7 @@ void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *own
     struct err err;
     struct session *s = session_open(h, owner, who, "", &err);
     if (!s) {
-        refuse(x, err.code == ERR_LIMIT ? 503 : 403, NULL, MCP_BUSY, err.text, NULL);
+        http_refuse(x, err.code == ERR_LIMIT ? 503 : 403, NULL, MCP_BUSY, err.text, NULL);
         return;
     }
     s->line = x;

@@ -118,7 +118,7 @@ static void request_cancel(struct mcp_request *r) {
     s->backend->cancel(s->backend_arg, r);
 }
 
-static void finish(struct mcp_request *r, const struct jot *j) {
+static void mcp_finish(struct mcp_request *r, const struct jot *j) {
     struct mcp_session *s = r->session;
     void *stream = r->stream;
     request_free(r);
@@ -130,7 +130,7 @@ void mcp_refuse(struct mcp_request *r, int code, const char *message, const char
     struct buf out DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
     struct jot j = JOT(&out);
     put_error(&j, mcp_id_of(r->message), code, message, data);
-    finish(r, &j);
+    mcp_finish(r, &j);
 }
 
 void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
@@ -145,7 +145,7 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
     if (j.failed)
         mcp_refuse(r, MCP_INTERNAL, "the answer is larger than a message may be", NULL);
     else
-        finish(r, &j);
+        mcp_finish(r, &j);
 }
 
 /* ---- notifications and questions ---- */
@@ -159,7 +159,7 @@ bool mcp_wants_progress(const struct mcp_request *r) {
     return r->session && progress_token(r);
 }
 
-static void put_number(struct jot *j, const char *name, double value) {
+static void mcp_put_number(struct jot *j, const char *name, double value) {
     char text[40];
     snprintf(text, sizeof(text), "%.15g", value);
     jot_raw(j, name, text);
@@ -174,9 +174,9 @@ void mcp_progress(struct mcp_request *r, double progress, double total, const ch
     jot_string(&j, "method", "notifications/progress");
     jot_object(&j, "params");
     mcp_put_id(&j, "progressToken", progress_token(r));
-    put_number(&j, "progress", progress);
+    mcp_put_number(&j, "progress", progress);
     if (total > 0)
-        put_number(&j, "total", total);
+        mcp_put_number(&j, "total", total);
     if (message)
         jot_string(&j, "message", message);
     jot_end(&j, '}');
@@ -286,7 +286,7 @@ static void take_cancelled(struct mcp_session *s, const json_t *params) {
         }
 }
 
-static enum mcp_receipt take(struct mcp_session *s, json_t *message, void *stream) {
+static enum mcp_receipt mcp_take_message(struct mcp_session *s, json_t *message, void *stream) {
     const char *method = mcp_member(message, "method");
     const json_t *version = json_object_get(message, "jsonrpc");
     json_t *params = json_object_get(message, "params");
@@ -310,7 +310,7 @@ static enum mcp_receipt take(struct mcp_session *s, json_t *message, void *strea
 }
 
 enum mcp_receipt mcp_take(struct mcp_session *s, json_t *message, void *stream) {
-    enum mcp_receipt r = take(s, message, stream);
+    enum mcp_receipt r = mcp_take_message(s, message, stream);
     json_decref(message);
     return r;
 }

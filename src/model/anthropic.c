@@ -43,7 +43,7 @@ static void put_result(struct jot *j, const struct model_part *p) {
         jot_bool(j, "is_error", true);
 }
 
-static void put_call(struct jot *j, const struct model_part *p) {
+static void anthropic_put_call(struct jot *j, const struct model_part *p) {
     jot_object(j, NULL);
     jot_string(j, "type", "tool_use");
     jot_string(j, "id", p->id);
@@ -73,7 +73,7 @@ void anthropic_put_part(struct jot *j, const struct model_part *p, bool marked) 
     static void (*const put[])(struct jot *, const struct model_part *) = {
         [MODEL_TEXT] = put_words,
         [MODEL_IMAGE] = put_image,
-        [MODEL_CALL] = put_call,
+        [MODEL_CALL] = anthropic_put_call,
         [MODEL_RESULT] = put_result,
     };
     if (p->kind == MODEL_OPAQUE) {
@@ -530,7 +530,7 @@ static void complete(json_t *block, const char *member, const struct buf *more) 
         json_object_set_new(block, member, json_stringn(whole.data, whole.len));
 }
 
-static int on_end(struct model_stream *s, struct err *err) {
+static int anthropic_on_end(struct model_stream *s, struct err *err) {
     (void)err;
     for (size_t i = 0; i < s->count; i++) {
         struct block *b = &s->blocks[i];
@@ -565,5 +565,5 @@ const struct model_codec model_anthropic = {
     .put_failure = anthropic_put_failure,
     .failure_event = "error",
     .on_record = on_record,
-    .on_end = on_end,
+    .on_end = anthropic_on_end,
 };

@@ -19,7 +19,7 @@ static void put_usage(struct jot *j, const struct model_usage *u) {
     jot_end(j, '}');
 }
 
-static void put_head(struct jot *j, const struct model_answer *a) {
+static void anthropic_answer_put_head(struct jot *j, const struct model_answer *a) {
     jot_string(j, "id", a->id);
     jot_string(j, "type", "message");
     jot_string(j, "role", "assistant");
@@ -28,7 +28,7 @@ static void put_head(struct jot *j, const struct model_answer *a) {
 
 void anthropic_put_answer(const struct model_answer *a, struct jot *j) {
     jot_object(j, NULL);
-    put_head(j, a);
+    anthropic_answer_put_head(j, a);
     jot_array(j, "content");
     for (size_t i = 0; i < a->count; i++)
         if (anthropic_is_sent(&a->parts[i]))
@@ -47,7 +47,7 @@ static bool put_stream_head(const struct model_answer *a, struct buf *to) {
     before.out = before.reasoning = 0;
     record_begin(&r, "message_start");
     jot_object(&r.jot, "message");
-    put_head(&r.jot, a);
+    anthropic_answer_put_head(&r.jot, a);
     jot_array(&r.jot, "content");
     jot_end(&r.jot, ']');
     jot_null(&r.jot, "stop_reason");

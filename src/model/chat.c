@@ -12,7 +12,7 @@ static const struct openai_usage_names usage_names = {
 /* ---- Writing a request ---- */
 
 /* as_it_is: we are the server, and the client is to see what the model said. */
-static void put_call(struct jot *j, const struct model_part *p, bool as_it_is) {
+static void chat_put_call(struct jot *j, const struct model_part *p, bool as_it_is) {
     jot_object(j, NULL);
     jot_string(j, "id", p->id);
     jot_string(j, "type", "function");
@@ -52,7 +52,7 @@ static void put_spoken(struct jot *j, const struct model_part *parts, size_t cou
     jot_array(j, "tool_calls");
     for (size_t i = 0; i < count; i++)
         if (parts[i].kind == MODEL_CALL)
-            put_call(j, &parts[i], as_it_is);
+            chat_put_call(j, &parts[i], as_it_is);
     jot_end(j, ']');
 }
 
@@ -219,7 +219,7 @@ static int hear_user(struct hearing *h, const json_t *message, struct err *err) 
 }
 
 /* A string, or a list of parts with texts. */
-static bool gather(const json_t *content, struct buf *to) {
+static bool chat_gather(const json_t *content, struct buf *to) {
     size_t i;
     const json_t *part;
     if (json_is_string(content))
@@ -236,7 +236,7 @@ static int hear_assistant(struct hearing *h, const json_t *message, struct err *
     size_t i;
     const json_t *call;
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
-    if (!gather(json_object_get(message, "content"), &text))
+    if (!chat_gather(json_object_get(message, "content"), &text))
         return err_set(err, ERR_LIMIT, "the content is too large");
     json_t *whole DEFER(json_freep) = json_stringn(text.data ? text.data : "", text.len);
     if (whole && hear_text(h, MODEL_ASSISTANT, whole, err) < 0)
@@ -258,7 +258,7 @@ static int hear_tool_message(struct hearing *h, const json_t *message, struct er
     struct model_part *p = id ? hear(h, MODEL_USER, MODEL_RESULT) : NULL;
     if (!p)
         return err_set(err, ERR_INVALID, "a tool message lacks its tool_call_id");
-    if (!gather(json_object_get(message, "content"), &text))
+    if (!chat_gather(json_object_get(message, "content"), &text))
         return err_set(err, ERR_LIMIT, "the content is too large");
     p->id = arena_copy(&h->heard->arena, id, strlen(id));
     hear_outcome(h, p, text.data ? text.data : "", text.len);
@@ -268,7 +268,7 @@ static int hear_tool_message(struct hearing *h, const json_t *message, struct er
 /* Instructions before the conversation are the system's; later ones stay where they are. */
 static int hear_instruction(struct hearing *h, const json_t *message, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
-    if (!gather(json_object_get(message, "content"), &text))
+    if (!chat_gather(json_object_get(message, "content"), &text))
         return err_set(err, ERR_LIMIT, "the content is too large");
     if (h->count == 0) {
         hear_system(h, text.data ? text.data : "");
@@ -375,7 +375,7 @@ static struct block *call_block(struct model_stream *s, const json_t *call) {
     return s->count ? &s->blocks[s->count - 1] : NULL;
 }
 
-static void keep(char **slot, const char *value) {
+static void chat_keep(char **slot, const char *value) {
     if (value && value[0] && !*slot && !(*slot = strndup(value, 512)))
         abort();
 }
@@ -388,8 +388,8 @@ static int on_call(struct model_stream *s, const json_t *call, struct err *err) 
         return stream_fail(s, MODEL_FAIL_GARBAGE, "a piece belongs to no call", err);
     if (!b->name && json_member(f, "name"))
         stream_saw(s, MODEL_SEEN_CALL, json_object_get(f, "name"));
-    keep(&b->id, json_member(call, "id"));
-    keep(&b->name, json_member(f, "name"));
+    chat_keep(&b->id, json_member(call, "id"));
+    chat_keep(&b->name, json_member(f, "name"));
     if (json_is_string(arguments) && !stream_append(s, &b->input, arguments))
         return stream_fail(s, MODEL_FAIL_LARGE, NULL, err);
     return 0;
@@ -442,7 +442,7 @@ static int on_record(struct model_stream *s, const char *name, const json_t *roo
     return on_delta(s, json_object_get(choice, "delta"), err);
 }
 
-static int on_end(struct model_stream *s, struct err *err) {
+static int chat_on_end(struct model_stream *s, struct err *err) {
     if (!s->stop)
         return stream_fail(s, MODEL_FAIL_CUT, "it ends without a finish_reason", err);
     make_text(&s->maker, s->text.data, s->text.len);
@@ -456,7 +456,7 @@ static int on_end(struct model_stream *s, struct err *err) {
 
 /* ---- Writing an answer ---- */
 
-static void put_head(struct jot *j, const struct model_answer *a, const char *object) {
+static void chat_put_head(struct jot *j, const struct model_answer *a, const char *object) {
     jot_string(j, "id", a->id);
     jot_string(j, "object", object);
     jot_i64(j, "created", time(NULL));
@@ -465,7 +465,7 @@ static void put_head(struct jot *j, const struct model_answer *a, const char *ob
 
 static void put_answer(const struct model_answer *a, struct jot *j) {
     jot_object(j, NULL);
-    put_head(j, a, "chat.completion");
+    chat_put_head(j, a, "chat.completion");
     jot_array(j, "choices");
     jot_object(j, NULL);
     jot_u64(j, "index", 0);
@@ -485,7 +485,7 @@ static void put_answer(const struct model_answer *a, struct jot *j) {
 
 static void chunk_begin(struct record *r, const struct model_answer *a) {
     record_begin(r, NULL);
-    put_head(&r->jot, a, "chat.completion.chunk");
+    chat_put_head(&r->jot, a, "chat.completion.chunk");
     jot_array(&r->jot, "choices");
     jot_object(&r->jot, NULL);
     jot_u64(&r->jot, "index", 0);
@@ -550,7 +550,7 @@ static bool put_part(const struct model_answer *a, const struct model_part *p, s
 static bool put_usage_chunk(const struct model_answer *a, struct buf *to) {
     struct record r;
     record_begin(&r, NULL);
-    put_head(&r.jot, a, "chat.completion.chunk");
+    chat_put_head(&r.jot, a, "chat.completion.chunk");
     jot_array(&r.jot, "choices");
     jot_end(&r.jot, ']');
     openai_put_usage(&r.jot, &a->usage, &usage_names);
@@ -584,6 +584,6 @@ const struct model_codec model_chat = {
     .put_stream = put_stream,
     .put_failure = openai_put_failure,
     .on_record = on_record,
-    .on_end = on_end,
+    .on_end = chat_on_end,
     .last_word = "[DONE]",
 };

@@ -68,12 +68,12 @@ static void call_free(struct model_call *c) {
 }
 
 /* Callbacks may cancel the call: it is freed only when they have returned. */
-static void tell(struct model_call *c) {
+static void client_tell(struct model_call *c) {
     c->telling = true;
 }
 
 /* False: the callback has cancelled the call, which is gone. */
-static bool told(struct model_call *c) {
+static bool client_told(struct model_call *c) {
     c->telling = false;
     if (!c->cancelled)
         return true;
@@ -89,7 +89,7 @@ static void on_seen(void *arg, const struct model_seen *seen) {
 
 /* ---- The end of an attempt ---- */
 
-static void finish(struct model_call *c, enum model_failure failure) {
+static void client_finish(struct model_call *c, enum model_failure failure) {
     struct model_call_events events = c->events;
     void *arg = c->arg;
     struct err err = c->err;
@@ -119,13 +119,13 @@ static void attempt_fail(struct model_call *c, enum model_failure failure) {
     if (!tries_again(c, failure, wait_ms)) {
         if (c->attempt > 1)
             err_wrap(&c->err, "after %u attempts", c->attempt);
-        finish(c, failure);
+        client_finish(c, failure);
         return;
     }
-    tell(c);
+    client_tell(c);
     if (c->events.on_retry)
         c->events.on_retry(c->arg, c->attempt, wait_ms, &c->err);
-    if (!told(c))
+    if (!client_told(c))
         return;
     attempt_clear(c);
     loop_timer_start(c->timer, wait_ms, 0);
@@ -133,7 +133,7 @@ static void attempt_fail(struct model_call *c, enum model_failure failure) {
 
 static void attempt_win(struct model_call *c) {
     paid_settle(&c->paid, c->answer.has_usage ? &c->answer.usage : NULL);
-    finish(c, MODEL_FAIL_NONE);
+    client_finish(c, MODEL_FAIL_NONE);
 }
 
 /* ---- What comes in ---- */
@@ -158,9 +158,9 @@ static bool on_bytes(void *arg, const char *bytes, size_t n) {
     struct model_call *c = arg;
     if (!c->reader)
         return buf_add(&c->whole, bytes, n);
-    tell(c);
+    client_tell(c);
     int r = model_stream_feed(c->reader, bytes, n, &c->err);
-    if (!told(c))
+    if (!client_told(c))
         return false;
     c->failure = model_stream_failure(c->reader);
     return r == 0;
@@ -187,7 +187,7 @@ static const enum model_failure failures[] = {
 };
 
 /* The fetch is gone. A refusal costs nothing; what was cut off costs what was held. */
-static void on_end(void *arg, enum fetch_end end, const char *why) {
+static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     struct model_call *c = arg;
     c->fetch = NULL;
     bool refused = c->status != 0 && c->status != 200;
@@ -196,10 +196,10 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
         attempt_fail(c, model_failure_read(c->status, c->whole.data, c->whole.len, &c->err));
         return;
     }
-    tell(c);
+    client_tell(c);
     if (end == FETCH_DONE)
         c->failure = read_answer(c);
-    if (!told(c))
+    if (!client_told(c))
         return;
     if (end == FETCH_DONE && c->failure == MODEL_FAIL_NONE) {
         attempt_win(c);
@@ -224,7 +224,7 @@ static size_t put_field(struct http_pair *fields, size_t n, const char *name, co
 }
 
 static int send_request(struct model_call *c, struct err *err) {
-    static const struct fetch_events events = {on_head, on_bytes, on_end};
+    static const struct fetch_events events = {on_head, on_bytes, client_on_end};
     const struct model_provider *p = c->options.provider;
     bool bearer = strcmp(p->auth, "bearer") == 0;
     struct http_pair fields[5] = {0};
@@ -280,7 +280,7 @@ static void rehearse(struct model_call *c) {
 }
 
 static bool show_parts(struct model_call *c) {
-    tell(c);
+    client_tell(c);
     for (size_t i = 0; i < c->answer.count; i++) {
         const struct model_part *p = &c->answer.parts[i];
         struct model_seen seen = {MODEL_SEEN_TEXT, p->text, p->n};
@@ -288,7 +288,7 @@ static bool show_parts(struct model_call *c) {
             seen = (struct model_seen){MODEL_SEEN_CALL, p->name, strlen(p->name)};
         on_seen(c, &seen);
     }
-    return told(c);
+    return client_told(c);
 }
 
 static void rehearsal_end(struct model_call *c) {
@@ -312,7 +312,7 @@ static void attempt_send(struct model_call *c) {
     if (send_request(c, &c->err) == 0)
         return;
     paid_nothing(&c->paid);
-    finish(c, MODEL_FAIL_INVALID);
+    client_finish(c, MODEL_FAIL_INVALID);
 }
 
 static void on_held(void *arg, const struct err *err) {
@@ -322,14 +322,14 @@ static void on_held(void *arg, const struct err *err) {
         return;
     }
     c->err = *err;
-    finish(c, MODEL_FAIL_BUDGET);
+    client_finish(c, MODEL_FAIL_BUDGET);
 }
 
 static void attempt_pay(struct model_call *c) {
     if (!c->paid.store)
         attempt_send(c);
     else if (paid_hold(&c->paid, &c->worst, on_held, c, &c->err) < 0)
-        finish(c, MODEL_FAIL_BUDGET);
+        client_finish(c, MODEL_FAIL_BUDGET);
 }
 
 /* From the loop: the first attempt, one after a wait, or the end of a rehearsal's. */

@@ -97,8 +97,8 @@ static int check_request(const struct model_request *r, struct err *err) {
     return 0;
 }
 
-static int finish(const struct jot *j, struct buf *to, size_t before, const char *what,
-                  struct err *err) {
+static int codec_finish(const struct jot *j, struct buf *to, size_t before, const char *what,
+                        struct err *err) {
     if (!j->failed)
         return 0;
     http_roll_back(to, before);
@@ -112,7 +112,7 @@ int model_put_request(const struct model_codec *codec, const struct model_reques
     if (check_request(request, err) < 0)
         return -1;
     codec->put_request(request, wire ? wire : &(struct model_wire){0}, &j);
-    return finish(&j, to, before, "request", err);
+    return codec_finish(&j, to, before, "request", err);
 }
 
 int model_put_answer(const struct model_codec *codec, const struct model_answer *answer,
@@ -120,7 +120,7 @@ int model_put_answer(const struct model_codec *codec, const struct model_answer 
     struct jot j = JOT(to);
     size_t before = to->len;
     codec->put_answer(answer, &j);
-    return finish(&j, to, before, "answer", err);
+    return codec_finish(&j, to, before, "answer", err);
 }
 
 int model_put_stream(const struct model_codec *codec, const struct model_answer *answer,
@@ -128,7 +128,7 @@ int model_put_stream(const struct model_codec *codec, const struct model_answer 
     struct jot j = JOT(to);
     size_t before = to->len;
     j.failed = !codec->put_stream(answer, to);
-    return finish(&j, to, before, "answer", err);
+    return codec_finish(&j, to, before, "answer", err);
 }
 
 int model_put_failure(const struct model_codec *codec, enum model_failure failure,

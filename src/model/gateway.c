@@ -80,7 +80,8 @@ static void forward_free(struct forward *f) {
 }
 
 /* usage = NULL: what was held is what it costs. */
-static void tell(struct forward *f, int status, const struct model_usage *usage, const char *why) {
+static void gateway_tell(struct forward *f, int status, const struct model_usage *usage,
+                         const char *why) {
     const struct gateway_config *c = &f->gateway->config;
     bool held = f->paid.hold[0];
     const struct gateway_call call = {
@@ -101,7 +102,7 @@ static void tell(struct forward *f, int status, const struct model_usage *usage,
 }
 
 /* The exchange stays with its server, which tells nobody any more. */
-static void let_go(struct forward *f) {
+static void gateway_let_go(struct forward *f) {
     f->x->user = NULL;
     f->x->on_gone = NULL;
 }
@@ -112,8 +113,8 @@ void gateway_free(struct gateway *g) {
     while (g->forwards) {
         struct forward *f = g->forwards;
         struct http_exchange *x = f->x;
-        let_go(f);
-        tell(f, 0, NULL, "the daemon leaves");
+        gateway_let_go(f);
+        gateway_tell(f, 0, NULL, "the daemon leaves");
         forward_free(f);
         http_drop(x);
     }
@@ -122,15 +123,15 @@ void gateway_free(struct gateway *g) {
 
 /* ---- Refusals of our own ---- */
 
-static void refuse(struct forward *f, enum model_failure failure, const struct err *err) {
+static void gateway_refuse(struct forward *f, enum model_failure failure, const struct err *err) {
     struct buf body DEFER(buf_done) = BUF(16 << 10);
     char text[sizeof(err->text) + sizeof(err->remedy) + 8];
     struct http_exchange *x = f->x;
     snprintf(text, sizeof(text), "%s%s%s%s", err->text, err->remedy[0] ? " (" : "", err->remedy,
              err->remedy[0] ? ")" : "");
     (void)model_put_failure(f->codec, failure, text, false, &body);
-    tell(f, model_failure_row(failure)->status, &(struct model_usage){0}, err->text);
-    let_go(f);
+    gateway_tell(f, model_failure_row(failure)->status, &(struct model_usage){0}, err->text);
+    gateway_let_go(f);
     forward_free(f);
     http_reply(
         x, model_failure_row(failure)->status,
@@ -195,12 +196,12 @@ static bool read_usage(struct forward *f, struct model_usage *ret) {
     return ok && answer.has_usage;
 }
 
-static void settle(struct forward *f, enum fetch_end end, const char *why) {
+static void gateway_settle(struct forward *f, enum fetch_end end, const char *why) {
     struct model_usage usage = {0};
     bool refused = f->status != 0 && f->status != 200;
     bool costs = !refused && end != FETCH_CONNECT && end != FETCH_TRUST;
     bool known = !costs || (end == FETCH_DONE && read_usage(f, &usage));
-    tell(f, f->status, known ? &usage : NULL, end == FETCH_DONE ? NULL : why);
+    gateway_tell(f, f->status, known ? &usage : NULL, end == FETCH_DONE ? NULL : why);
     paid_settle(&f->paid, known ? &usage : NULL);
 }
 
@@ -217,12 +218,12 @@ static void reply_whole(struct forward *f) {
     size_t n = add_pair(fields, 0, "Content-Type", f->type[0] ? f->type : "application/json");
     n = add_pair(fields, n, "retry-after", f->retry_after);
     add_pair(fields, n, "retry-after-ms", f->retry_after_ms);
-    let_go(f);
+    gateway_let_go(f);
     http_reply(x, f->status, fields, f->whole.data, f->whole.len);
     forward_free(f);
 }
 
-static void on_end(void *arg, enum fetch_end end, const char *why) {
+static void gateway_on_end(void *arg, enum fetch_end end, const char *why) {
     static const enum model_failure failures[] = {
         [FETCH_DONE] = MODEL_FAIL_GARBAGE,    [FETCH_STOPPED] = MODEL_FAIL_LARGE,
         [FETCH_CONNECT] = MODEL_FAIL_CONNECT, [FETCH_TRUST] = MODEL_FAIL_TRUST,
@@ -232,9 +233,9 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
     struct forward *f = arg;
     struct http_exchange *x = f->x;
     f->fetch = NULL;
-    settle(f, end, why);
+    gateway_settle(f, end, why);
     if (f->begun) {
-        let_go(f);
+        gateway_let_go(f);
         forward_free(f);
         if (end == FETCH_DONE)
             http_end(x);
@@ -248,13 +249,13 @@ static void on_end(void *arg, enum fetch_end end, const char *why) {
     }
     struct err err = {0};
     model_failure_err(failures[end], why, &err);
-    refuse(f, failures[end], &err);
+    gateway_refuse(f, failures[end], &err);
 }
 
 /* ---- What goes out ---- */
 
 static int send_on(struct forward *f, struct err *err) {
-    static const struct fetch_events events = {on_head, on_bytes, on_end};
+    static const struct fetch_events events = {on_head, on_bytes, gateway_on_end};
     const struct model_provider *p = &f->provider;
     bool bearer = strcmp(p->auth, "bearer") == 0;
     struct http_pair fields[5] = {{"Content-Type", "application/json"},
@@ -282,13 +283,13 @@ static void on_held(void *arg, const struct err *failed) {
     struct forward *f = arg;
     struct err err = {0};
     if (failed) {
-        refuse(f, MODEL_FAIL_SERVER, failed);
+        gateway_refuse(f, MODEL_FAIL_SERVER, failed);
         return;
     }
     if (send_on(f, &err) == 0)
         return;
     paid_nothing(&f->paid);
-    refuse(f, MODEL_FAIL_INVALID, &err);
+    gateway_refuse(f, MODEL_FAIL_INVALID, &err);
 }
 
 /* The machine has gone: nobody reads the rest, and what was held is spent. */
@@ -297,10 +298,10 @@ static void on_gone(struct http_exchange *x) {
     if (!f)
         return;
     bool never_sent = !f->fetch;
-    tell(f, 0, never_sent ? &(struct model_usage){0} : NULL, "the client has gone");
+    gateway_tell(f, 0, never_sent ? &(struct model_usage){0} : NULL, "the client has gone");
     if (never_sent)
         paid_nothing(&f->paid);
-    let_go(f);
+    gateway_let_go(f);
     forward_free(f);
     http_drop(x);
 }
@@ -441,7 +442,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     if (!json_is_object(root))
         err_set(&err, ERR_INVALID, "the request is not a JSON object");
     if (err.code || rewrite(f, root, &max_tokens, &err) < 0) {
-        refuse(f, failure_for(&err), &err);
+        gateway_refuse(f, failure_for(&err), &err);
         return;
     }
     f->worst = model_worst_cost(f->paid.row, f->body.len, max_tokens);
@@ -449,7 +450,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     take_field(f->beta, sizeof(f->beta), x->head, "anthropic-beta");
     x->on_gone = on_gone;
     if (paid_hold(&f->paid, &f->worst, on_held, f, &err) < 0) {
-        refuse(f, failure_for(&err), &err);
+        gateway_refuse(f, failure_for(&err), &err);
         return;
     }
     http_hold(x);

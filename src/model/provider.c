@@ -33,7 +33,8 @@ const char *model_env_process(void *arg, const char *name) {
 }
 
 /* PROVIDER/MODEL; names of models may hold further slashes. */
-static int split(const char *wanted, struct conf_provider *ret, char model[128], struct err *err) {
+static int provider_split(const char *wanted, struct conf_provider *ret, char model[128],
+                          struct err *err) {
     const char *slash = strchr(wanted, '/');
     size_t n = slash ? (size_t)(slash - wanted) : 0;
     if (!slash || n == 0 || n >= sizeof(ret->name) || !slash[1] || strlen(slash + 1) >= 128) {
@@ -110,8 +111,8 @@ static int take_key(const struct conf_provider *from, model_env_fn *env, void *a
                   : err_remedy(err, "set %s in the environment", from->key_env);
 }
 
-static int fill(const struct conf_provider *from, const char *model, model_env_fn *env, void *arg,
-                struct model_provider *ret, struct err *err) {
+static int provider_fill(const struct conf_provider *from, const char *model, model_env_fn *env,
+                         void *arg, struct model_provider *ret, struct err *err) {
     struct model_provider p = {.codec = model_codec_named(from->format)};
     bool x_api_key = strcmp(from->format, "anthropic") == 0;
     snprintf(p.name, sizeof(p.name), "%s", from->name);
@@ -140,7 +141,7 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
         return err_remedy(err, "name one with --model PROVIDER/MODEL, or set 'default' in "
                                "carrel.conf");
     }
-    if (split(wanted, &from, model, err) < 0)
+    if (provider_split(wanted, &from, model, err) < 0)
         return -1;
     if (strcmp(from.name, "rehearsal") == 0) {
         *ret = (struct model_provider){.name = "rehearsal"};
@@ -151,5 +152,5 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
     int found = from_conf(conf, name, &from) ? 1 : from_table(name, env, arg, &from, err);
     if (found < 0)
         return -1;
-    return found ? fill(&from, model, env, arg, ret, err) : unknown(conf, name, err);
+    return found ? provider_fill(&from, model, env, arg, ret, err) : unknown(conf, name, err);
 }

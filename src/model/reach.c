@@ -229,7 +229,7 @@ static bool found(char *ret, const char *name, const char *what) {
 }
 
 /* A string with a zero byte in it is none of ours: it is written on as it came. */
-static const char *text_of(const json_t *value) {
+static const char *reach_text_of(const json_t *value) {
     const char *text = json_string_value(value);
     return text && strlen(text) == json_string_length(value) ? text : NULL;
 }
@@ -240,13 +240,13 @@ static bool begins(const char *text, const char *with) {
 
 /* base64, of either alphabet and with line ends, has neither a colon nor a dot. */
 static bool is_inline(const json_t *value) {
-    const char *text = text_of(value);
+    const char *text = reach_text_of(value);
     return text && (begins(text, "data:") || !strpbrk(text, ":.\\%?"));
 }
 
 /* Only a part of the same document, or the standard's own name. */
 static bool refers_outside(const char *name, const json_t *value) {
-    const char *text = text_of(value);
+    const char *text = reach_text_of(value);
     if (strcmp(name, "$schema") == 0)
         return !text || (!begins(text, "http://json-schema.org/") &&
                          !begins(text, "https://json-schema.org/"));
@@ -275,7 +275,7 @@ static bool looks_schema(const json_t *value, char *ret) {
 /* A list of names never ends: what these say is at least not overlooked. */
 static bool looks_model(const json_t *value, char *ret) {
     static const char *const marks[] = {"search", "research", "online", "sonar", "compound"};
-    const char *name = text_of(value);
+    const char *name = reach_text_of(value);
     for (size_t i = 0; name && i < sizeof(marks) / sizeof(*marks); i++)
         if (strcasestr(name, marks[i]))
             return found(ret, "model", name);
@@ -284,7 +284,7 @@ static bool looks_model(const json_t *value, char *ret) {
 
 static const struct form *form_of(const struct shape *shape, const json_t *value) {
     const json_t *type = json_object_get(value, "type");
-    const char *said = text_of(type);
+    const char *said = reach_text_of(type);
     bool none = !type || json_is_null(type);
     for (const struct form *f = shape->forms; f->members; f++)
         if (f->type ? said && strcmp(f->type, said) == 0 : none)
@@ -307,7 +307,7 @@ static bool looks_object(const struct shape *shape, const json_t *value, const c
     const char *inner_name;
     const json_t *inner;
     if (!form) {
-        const char *type = text_of(json_object_get(value, "type"));
+        const char *type = reach_text_of(json_object_get(value, "type"));
         return found(ret, name, type ? type : "of an unknown type");
     }
     json_object_foreach((json_t *)value, inner_name, inner) {

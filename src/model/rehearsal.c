@@ -231,7 +231,7 @@ struct rehearsal_ask rehearsal_read(const struct model_request *request) {
     return ask;
 }
 
-static bool fits(const struct rehearsal_turn *t, const struct rehearsal_ask *ask) {
+static bool rehearsal_fits(const struct rehearsal_turn *t, const struct rehearsal_ask *ask) {
     if (t->step >= 0 && (uint64_t)t->step != ask->step)
         return false;
     if (t->failed >= 0 && (t->failed == 1) != ask->failed)
@@ -242,7 +242,7 @@ static bool fits(const struct rehearsal_turn *t, const struct rehearsal_ask *ask
 const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
                                             const struct rehearsal_ask *ask, struct err *err) {
     for (size_t i = 0; i < r->count; i++)
-        if (fits(&r->turns[i], ask))
+        if (rehearsal_fits(&r->turns[i], ask))
             return &r->turns[i];
     int shown = ask->n < 60 ? (int)ask->n : 60;
     err_set(err, ERR_NOT_FOUND, "the rehearsal has no turn for step %llu after '%.*s'",

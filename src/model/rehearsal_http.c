@@ -52,8 +52,8 @@ uint64_t rehearsal_http_count(const struct rehearsal_http *r) {
 #define STREAM_TYPE \
     { "Content-Type", "text/event-stream" }
 
-static void refuse(struct play *p, enum model_failure failure, int status, const char *message,
-                   const struct http_pair *fields) {
+static void rehearsal_http_refuse(struct play *p, enum model_failure failure, int status,
+                                  const char *message, const struct http_pair *fields) {
     struct buf body DEFER(buf_done) = BUF(16 << 10);
     struct http_exchange *x = p->x;
     (void)model_put_failure(p->codec, failure, message, false, &body);
@@ -68,7 +68,8 @@ static void refuse_status(struct play *p, const struct rehearsal_turn *t) {
     enum model_failure failure = model_failure_of(t->status, NULL, NULL);
     const struct http_pair said[] = {
         JSON_TYPE, {"retry-after-ms", ms}, {"retry-after", seconds}, {NULL, NULL}};
-    refuse(p, failure, t->status, "as the rehearsal wants it", t->retry_after_ms ? said : NULL);
+    rehearsal_http_refuse(p, failure, t->status, "as the rehearsal wants it",
+                          t->retry_after_ms ? said : NULL);
 }
 
 /* Where the record that holds the middle ends. */
@@ -121,8 +122,8 @@ static void answer_partly(struct play *p, const struct buf *body, bool with_erro
 }
 
 /* A head, then what the fault leaves of the body. */
-static void answer(struct play *p, const struct buf *body, bool stream, enum rehearsal_fault fault,
-                   const struct rehearsal_turn *t) {
+static void rehearsal_http_answer(struct play *p, const struct buf *body, bool stream,
+                                  enum rehearsal_fault fault, const struct rehearsal_turn *t) {
     struct http_exchange *x = p->x;
     int64_t length = stream ? -1 : (int64_t)body->len;
     http_begin(x, 200, stream ? HTTP_FIELDS(STREAM_TYPE) : HTTP_FIELDS(JSON_TYPE), length);
@@ -152,7 +153,7 @@ static void play(struct play *p, const struct model_request *r, const struct reh
     struct buf body DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     const struct rehearsal_turn *t = rehearsal_find(p->server->script, ask, &err);
     if (!t || encode(p, r, t, ask, &body, &err) < 0) {
-        refuse(p, MODEL_FAIL_SCRIPT, 400, err.text, NULL);
+        rehearsal_http_refuse(p, MODEL_FAIL_SCRIPT, 400, err.text, NULL);
         return;
     }
     enum rehearsal_fault fault = rehearsal_fault(p->server->script, t);
@@ -174,7 +175,7 @@ static void play(struct play *p, const struct model_request *r, const struct reh
     case REHEARSAL_CUT:
     case REHEARSAL_ERROR:
     case REHEARSAL_SLOW:
-        answer(p, &body, r->stream, fault, t);
+        rehearsal_http_answer(p, &body, r->stream, fault, t);
     }
 }
 
@@ -211,11 +212,11 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     x->on_gone = NULL;
     p->server->count++;
     if (!has_key(x, p->server->key)) {
-        refuse(p, MODEL_FAIL_KEY, 401, "the key is not the rehearsal's", NULL);
+        rehearsal_http_refuse(p, MODEL_FAIL_KEY, 401, "the key is not the rehearsal's", NULL);
         return;
     }
     if (model_get_request(p->codec, body, n, &heard, &err) < 0) {
-        refuse(p, MODEL_FAIL_INVALID, 400, err.text, NULL);
+        rehearsal_http_refuse(p, MODEL_FAIL_INVALID, 400, err.text, NULL);
         return;
     }
     struct rehearsal_ask ask = rehearsal_read(&heard.request);

@@ -55,7 +55,7 @@ static void put_result(struct jot *j, const struct model_part *p) {
     jot_end(j, '}');
 }
 
-static void put_call(struct jot *j, const struct model_part *p) {
+static void responses_put_call(struct jot *j, const struct model_part *p) {
     jot_object(j, NULL);
     jot_string(j, "type", "function_call");
     jot_string(j, "call_id", p->id);
@@ -95,7 +95,7 @@ static void put_assistant(struct jot *j, const struct model_message *m) {
     for (size_t i = 0; i < m->count; i++) {
         const struct model_part *p = &m->parts[i];
         if (p->kind == MODEL_CALL)
-            put_call(j, p);
+            responses_put_call(j, p);
         if (p->kind == MODEL_OPAQUE && p->codec == &model_responses)
             jot_raw(j, NULL, p->text);
         if (p->kind != MODEL_TEXT || p->n == 0)
@@ -438,7 +438,7 @@ static int by_index(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static int on_end(struct model_stream *s, struct err *err) {
+static int responses_on_end(struct model_stream *s, struct err *err) {
     (void)err;
     if (s->count > 1)
         qsort(s->blocks, s->count, sizeof(*s->blocks), by_index);
@@ -679,5 +679,5 @@ const struct model_codec model_responses = {
     .put_failure = put_failure,
     .failure_event = "error",
     .on_record = on_record,
-    .on_end = on_end,
+    .on_end = responses_on_end,
 };

@@ -174,7 +174,7 @@ static void name_checkpoint(struct acting *x, json_t *arguments) {
     json_object_set_new(arguments, "name", json_string(name));
 }
 
-static void make(struct acting *x) {
+static void acts_make(struct acting *x) {
     struct live_run *l = x->live;
     const struct act_events events = {.arg = x,
                                       .key = x->key,
@@ -199,17 +199,17 @@ static void make(struct acting *x) {
     json_decref(arguments);
 }
 
-static void flushed(struct live_run *l) {
+static void acts_flushed(struct live_run *l) {
     if (l->broken || l->run.phase != RUN_RUNNING) {
         live_again(l);
         return;
     }
     for (size_t i = l->first; i < l->first + l->count; i++)
         if (l->acting[i].active)
-            make(&l->acting[i]);
+            acts_make(&l->acting[i]);
 }
 
-static int note(struct acting *x, struct err *err) {
+static int acts_note(struct acting *x, struct err *err) {
     const struct run *r = &x->live->run;
     const struct model_part *p = call_of(x)->part;
     struct buf text DEFER(buf_done) = BUF(16 << 10);
@@ -226,7 +226,7 @@ static int note(struct acting *x, struct err *err) {
     return service_run_intent(x->live->runs->service, &x->live->who, &what, &x->intent, err);
 }
 
-static int announce(struct acting *x) {
+static int acts_announce(struct acting *x) {
     struct live_run *l = x->live;
     const struct run_call *c = call_of(x);
     struct run_event e = {
@@ -239,7 +239,7 @@ static int announce(struct acting *x) {
     snprintf(x->key, sizeof(x->key), "%s.%zu.%zu", l->run.start.run, l->run.count - 1, x->index);
     if (live_add(l, &e) < 0)
         return -1;
-    if (note(x, &err) < 0) {
+    if (acts_note(x, &err) < 0) {
         l->broke = err;
         l->broken = true;
         live_again(l);
@@ -256,14 +256,14 @@ void acts_start(struct live_run *l, const struct run_intent *in) {
     for (size_t i = in->first; i < in->first + in->count; i++) {
         struct acting *x = &l->acting[i];
         *x = (struct acting){.live = l, .index = i};
-        if (announce(x) < 0)
+        if (acts_announce(x) < 0)
             return;
     }
-    live_flush(l, flushed);
+    live_flush(l, acts_flushed);
 }
 
 /* A write that waits for its line to be flushed has to hear of it. */
-static void let_go(struct acting *x, bool leaving) {
+static void acts_let_go(struct acting *x, bool leaving) {
     act_go_fn *go = TAKE(x->go);
     struct act *act = x->act;
     if (!act)
@@ -281,7 +281,7 @@ void acts_cut(struct live_run *l, const char *why) {
         struct acting *x = &l->acting[i];
         if (!x->active)
             continue;
-        let_go(x, false);
+        acts_let_go(x, false);
         over(x, true, why, NULL, NULL);
     }
 }
@@ -292,7 +292,7 @@ void acts_leave(struct live_run *l) {
         struct acting *x = &l->acting[i];
         if (!x->active)
             continue;
-        let_go(x, true);
+        acts_let_go(x, true);
         acting_free(x);
     }
 }

@@ -48,7 +48,7 @@ static void aside_free(struct aside *s) {
     free(s);
 }
 
-static void fail(struct aside *s, const struct err *err) {
+static void aside_fail(struct aside *s, const struct err *err) {
     struct act *a = s->act;
     aside_free(s);
     act_fail(a, err);
@@ -63,7 +63,7 @@ static void cancelled(struct act *a) {
     s->stop = true;
     err_set(&err, ERR_GONE, "it was cancelled");
     if (!s->reading)
-        fail(s, &err);
+        aside_fail(s, &err);
 }
 
 /* ---- records ---- */
@@ -111,7 +111,7 @@ static void take_answer(struct aside *s, const struct model_answer *answer) {
 
 /* ---- the model ---- */
 
-static void note(struct aside *s, const char *failed) {
+static void aside_note(struct aside *s, const char *failed) {
     const struct run_record what = {"run.aside", s->live->run.start.machine, NULL};
     service_run_result(s->live->runs->service, &s->live->who, &what, s->intent, failed);
 }
@@ -122,10 +122,10 @@ static void answered(void *arg, struct model_answer *answer, enum model_failure 
     struct live_run *l = s->live;
     struct err why;
     s->call = NULL;
-    note(s, answer ? NULL : err->text);
+    aside_note(s, answer ? NULL : err->text);
     if (!answer) { /* a provider may quote the text: its own words are for the journal alone */
         model_failure_err(failure, NULL, &why);
-        fail(s, &why);
+        aside_fail(s, &why);
         return;
     }
     struct run_event e = {.kind = RUN_ASIDE,
@@ -139,7 +139,7 @@ static void answered(void *arg, struct model_answer *answer, enum model_failure 
     next_item(s);
 }
 
-static int ask(struct aside *s, const char *text, struct err *err) {
+static int aside_ask(struct aside *s, const char *text, struct err *err) {
     struct live_run *l = s->live;
     const char *words = arena_printf(
         &s->arena,
@@ -166,8 +166,8 @@ static int ask(struct aside *s, const char *text, struct err *err) {
 
 static void ask_or_fail(struct aside *s, const char *text) {
     struct err err;
-    if (ask(s, text, &err) < 0)
-        fail(s, &err);
+    if (aside_ask(s, text, &err) < 0)
+        aside_fail(s, &err);
 }
 
 /* ---- the items ---- */
@@ -183,7 +183,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
     s->reading = false;
     if (!s->live) {
         err_set(&gone, ERR_GONE, "it was cancelled");
-        fail(s, &gone);
+        aside_fail(s, &gone);
         return;
     }
     if (err || !whole) {
@@ -203,7 +203,7 @@ static void read_file(struct aside *s, const char *path) {
                              .stop = &s->stop};
     struct err err;
     if (file_user(NULL, &from.uid, &err) < 0) {
-        fail(s, &err);
+        aside_fail(s, &err);
         return;
     }
     buf_done(&s->file);
@@ -218,7 +218,7 @@ static void done(struct aside *s) {
     jot_end(&s->json, ']');
     if (s->json.failed) {
         err_set(&err, ERR_LIMIT, "the records are larger than %d MiB", RECORDS_MAX >> 20);
-        fail(s, &err);
+        aside_fail(s, &err);
         return;
     }
     struct buf text DEFER(buf_done) = s->text;
@@ -245,8 +245,8 @@ static void next_item(struct aside *s) {
     }
 }
 
-static void start(struct act *a, const struct texts *items, const char *question,
-                  const json_t *schema) {
+static void aside_start(struct act *a, const struct texts *items, const char *question,
+                        const json_t *schema) {
     struct err err;
     if (shape_record_check(schema, &err) < 0) {
         act_fail(a, &err);
@@ -273,10 +273,10 @@ static void start(struct act *a, const struct texts *items, const char *question
 
 void tool_map(struct act *a) {
     const struct map_input *in = a->request;
-    start(a, &in->items, in->question, in->schema);
+    aside_start(a, &in->items, in->question, in->schema);
 }
 
 void tool_inspect(struct act *a) {
     const struct inspect_input *in = a->request;
-    start(a, &(struct texts){(const char **)&in->handle, 1}, in->question, in->schema);
+    aside_start(a, &(struct texts){(const char **)&in->handle, 1}, in->question, in->schema);
 }

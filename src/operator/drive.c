@@ -241,7 +241,7 @@ static void do_tell(struct live_run *l, struct run_intent *in) {
 }
 
 /* A run whose transcript cannot be written does nothing more. */
-static void give_up(struct live_run *l) {
+static void drive_give_up(struct live_run *l) {
     struct run_event e = {.kind = RUN_STOPPED, .text = l->broke.text, .time_ms = wall_now_ms()};
     struct err err;
     if (l->run.phase == RUN_RUNNING)
@@ -266,7 +266,7 @@ void live_go_on(void *arg) {
     const struct run_tools may = {find_tool, l, l->tool_names};
     struct run_intent in;
     if (l->broken) {
-        give_up(l);
+        drive_give_up(l);
         return;
     }
     if (l->model || l->flushing || l->marking)

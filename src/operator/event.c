@@ -160,7 +160,7 @@ int run_event_write(const struct run_event *e, struct buf *to, struct err *err) 
 
 /* ---- reading ---- */
 
-static void free_json(json_t **json) {
+static void event_free_json(json_t **json) {
     json_decref(*json);
 }
 
@@ -187,7 +187,7 @@ static int get_member(const json_t *line, const struct member *m, struct arena *
 }
 
 /* The place of a name in a list, or -1. */
-static int named(const json_t *value, const char *const *names, int count) {
+static int event_named(const json_t *value, const char *const *names, int count) {
     const char *name = json_string_value(value);
     for (int i = 0; name && i < count; i++)
         if (names[i] && strcmp(names[i], name) == 0)
@@ -196,7 +196,7 @@ static int named(const json_t *value, const char *const *names, int count) {
 }
 
 static int get_part(const json_t *value, struct arena *a, struct model_part *ret, struct err *err) {
-    int kind = named(json_object_get(value, "kind"), part_names, PARTS);
+    int kind = event_named(json_object_get(value, "kind"), part_names, PARTS);
     const json_t *text = json_object_get(value, "text"), *id = json_object_get(value, "id"),
                  *name = json_object_get(value, "name"), *bad = json_object_get(value, "bad"),
                  *format = json_object_get(value, "format");
@@ -221,7 +221,7 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
 }
 
 static int get_answer(const json_t *line, struct arena *a, struct run_event *e, struct err *err) {
-    int purpose = named(json_object_get(line, "purpose"), purpose_names, PURPOSES);
+    int purpose = event_named(json_object_get(line, "purpose"), purpose_names, PURPOSES);
     json_int_t stop = json_integer_value(json_object_get(line, "stop"));
     const json_t *parts = json_object_get(line, "parts");
     if (purpose < 0 || stop < MODEL_STOP_DONE || stop > MODEL_STOP_PAUSED ||
@@ -248,7 +248,7 @@ static int get_report(const json_t *line, struct arena *a, struct run_event *e, 
 }
 
 /* What each kind cannot be without. */
-static int check(const struct run_event *e, struct err *err) {
+static int event_check(const struct run_event *e, struct err *err) {
     bool whole = true;
     if (e->kind == RUN_START)
         whole = e->run && id_valid(e->run, strlen(e->run), 'r') && e->owner && e->machine &&
@@ -276,7 +276,7 @@ static int check(const struct run_event *e, struct err *err) {
 int run_event_read(const char *line, size_t n, struct arena *a, struct run_event *ret,
                    struct err *err) {
     json_error_t why;
-    json_t *json DEFER(free_json) =
+    json_t *json DEFER(event_free_json) =
         n > RUN_LINE_MAX ? NULL
                          : json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (n > RUN_LINE_MAX)
@@ -284,8 +284,8 @@ int run_event_read(const char *line, size_t n, struct arena *a, struct run_event
     if (!json)
         return err_set(err, ERR_INVALID, "a line of a transcript is not JSON: %s", why.text);
     struct run_event e = {.time_ms = json_integer_value(json_object_get(json, "time"))};
-    int kind = named(json_object_get(json, "event"), kind_names, KINDS);
-    int note = named(json_object_get(json, "note"), note_names, RUN_NOTE_COUNT);
+    int kind = event_named(json_object_get(json, "event"), kind_names, KINDS);
+    int note = event_named(json_object_get(json, "note"), note_names, RUN_NOTE_COUNT);
     if (kind < 0 || (kind == RUN_NOTE && note < 0) || e.time_ms < 0)
         return err_set(err, ERR_INVALID, "a line of a transcript is of no known kind");
     e.kind = (enum run_kind)kind;
@@ -294,7 +294,7 @@ int run_event_read(const char *line, size_t n, struct arena *a, struct run_event
         if (get_member(json, &members[i], a, &e, err) < 0)
             return -1;
     if ((e.kind == RUN_ANSWER && get_answer(json, a, &e, err) < 0) ||
-        get_report(json, a, &e, err) < 0 || check(&e, err) < 0)
+        get_report(json, a, &e, err) < 0 || event_check(&e, err) < 0)
         return -1;
     *ret = e;
     return 0;

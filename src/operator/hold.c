@@ -23,7 +23,7 @@ void hold_end(struct live_run *l) {
 }
 
 /* Only calls can be held; what was asked is not ours to end. */
-static void look(void *arg) {
+static void hold_look(void *arg) {
     struct live_run *l = arg;
     struct buf what DEFER(buf_done) = BUF(HELD_MAX);
     bool waits = l->active && service_pending_of(l->runs->service, l->run.start.machine, &what);
@@ -43,11 +43,11 @@ static void look_at_all(void *arg) {
     struct live_run *l;
     for (size_t at = 0; (l = map_next(&o->live, &at));)
         if (l->active)
-            look(l);
+            hold_look(l);
 }
 
 void hold_start(struct live_run *l) {
-    l->hold = loop_timer_new(l->runs->loop, look, l);
+    l->hold = loop_timer_new(l->runs->loop, hold_look, l);
 }
 
 void hold_stop(struct live_run *l) {

@@ -5,7 +5,7 @@
 #include "operator/inner.h"
 #include "service/runs.h"
 
-static struct run_record record_of(const struct live_run *l) {
+static struct run_record marks_record_of(const struct live_run *l) {
     return (struct run_record){l->is_back ? "run.rewind" : "run.checkpoint", l->run.start.machine,
                                NULL};
 }
@@ -26,7 +26,7 @@ static void marked(void *arg, const struct act_result *result) {
         e.text = reason ? reason : "it cannot be returned to";
     else
         e.step = json_string_value(json_object_get(out, "step"));
-    struct run_record what = record_of(l);
+    struct run_record what = marks_record_of(l);
     service_run_result(l->runs->service, &l->who, &what, l->mark_intent, e.text);
     l->mark = NULL;
     l->marking = false;
@@ -35,7 +35,7 @@ static void marked(void *arg, const struct act_result *result) {
     live_again(l);
 }
 
-static void flushed(struct live_run *l) {
+static void marks_flushed(struct live_run *l) {
     const struct run_mark *m = mark_of(l);
     const struct tool *t = tool_find(l->box, l->is_back ? "rewind" : "checkpoint");
     if (l->broken || l->run.phase != RUN_RUNNING) {
@@ -56,7 +56,7 @@ void mark_start(struct live_run *l, const struct run_intent *in) {
     struct run_event e = in->event;
     struct err err;
     l->is_back = in->what == RUN_DO_BACK;
-    struct run_record what = record_of(l);
+    struct run_record what = marks_record_of(l);
     if (!in->begun && live_add(l, &e) < 0)
         return;
     if (service_run_intent(l->runs->service, &l->who, &what, &l->mark_intent, &err) < 0) {
@@ -66,5 +66,5 @@ void mark_start(struct live_run *l, const struct run_intent *in) {
         return;
     }
     l->marking = true;
-    live_flush(l, flushed);
+    live_flush(l, marks_flushed);
 }

@@ -40,29 +40,29 @@ struct looking {
     struct run_intent *ret;
 };
 
-static void free_json(json_t **json) {
+static void next_free_json(json_t **json) {
     json_decref(*json);
 }
 
-static bool tell(struct looking *l, const struct run_event *e) {
+static bool next_tell(struct looking *l, const struct run_event *e) {
     l->ret->what = RUN_DO_TELL;
     l->ret->event = *e;
     return true;
 }
 
 static bool tell_note(struct looking *l, enum run_note note, const char *text) {
-    return tell(l, &(struct run_event){.kind = RUN_NOTE, .note = note, .text = text});
+    return next_tell(l, &(struct run_event){.kind = RUN_NOTE, .note = note, .text = text});
 }
 
 static bool tell_result(struct looking *l, size_t index, bool failed, const char *status,
                         const char *text) {
-    return tell(
+    return next_tell(
         l,
         &(struct run_event){
             .kind = RUN_RESULT, .index = index, .failed = failed, .status = status, .text = text});
 }
 
-static bool ask(struct looking *l, enum run_purpose purpose, uint64_t max_tokens) {
+static bool next_ask(struct looking *l, enum run_purpose purpose, uint64_t max_tokens) {
     l->ret->what = RUN_DO_ASK;
     l->ret->purpose = purpose;
     l->ret->max_tokens = max_tokens;
@@ -87,7 +87,7 @@ static void put_spent(struct jot *j, const struct run *r) {
 /* Members of the model's own report, as it gave them. */
 static void put_claimed(struct jot *j, const char *arguments) {
     static const char *const names[] = {"summary", "evidence", "outputs", "open_issues"};
-    json_t *in DEFER(free_json) = arguments ? json_loads(arguments, 0, NULL) : NULL;
+    json_t *in DEFER(next_free_json) = arguments ? json_loads(arguments, 0, NULL) : NULL;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         char *text DEFER_FREE = NULL;
         const json_t *value = json_object_get(in, names[i]);
@@ -116,21 +116,21 @@ struct run_event run_end_event(const struct run *r, const char *status, const ch
                                                  : arena_copy(a, text.data, text.len)};
 }
 
-static bool end(struct looking *l, const char *status, const char *reason) {
+static bool next_end(struct looking *l, const char *status, const char *reason) {
     struct run_event e = run_end_event(l->run, status, reason, l->arena);
-    return tell(l, &e);
+    return next_tell(l, &e);
 }
 
 static bool end_accepted(struct looking *l) {
     const struct run *r = l->run;
-    json_t *in DEFER(free_json) = json_loads(r->accepted, 0, NULL);
+    json_t *in DEFER(next_free_json) = json_loads(r->accepted, 0, NULL);
     const char *status = json_string_value(json_object_get(in, "status"));
     const char *claimed = status ? arena_copy(l->arena, status, strlen(status)) : "partial";
     bool unchecked = r->checks >= CHECKS_MAX && !r->acted && strcmp(claimed, "done") == 0;
     if (r->stop_status)
-        return end(l, r->stop_status, r->stop_reason);
-    return end(l, unchecked ? "partial" : claimed,
-               unchecked ? "the model ran no check although it was asked to" : NULL);
+        return next_end(l, r->stop_status, r->stop_reason);
+    return next_end(l, unchecked ? "partial" : claimed,
+                    unchecked ? "the model ran no check although it was asked to" : NULL);
 }
 
 /* ---- finish ---- */
@@ -146,7 +146,7 @@ static bool finish_said(struct looking *l, size_t index, bool done) {
 static bool finish_called(struct looking *l, size_t index, const struct run_call *c) {
     struct finish_input in = {0};
     struct err err;
-    json_t *json DEFER(free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *json DEFER(next_free_json) = json_loads(c->part->text, 0, NULL);
     int status = schema_read(&finish_input_schema, json, &in, &err);
     if (status == 0)
         status = finish_check(&in, &err);
@@ -177,7 +177,7 @@ static bool freeze_called(struct looking *l, size_t index, const struct run_call
 
 /* Words of a call that is worth a way back. */
 static bool call_is_risky(const struct run_call *c) {
-    json_t *in DEFER(free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *in DEFER(next_free_json) = json_loads(c->part->text, 0, NULL);
     const char *cmd = json_string_value(json_object_get(in, "cmd"));
     const json_t *argv = json_object_get(in, "argv");
     const char *words[RISKY_WORDS + 1] = {0};
@@ -425,13 +425,13 @@ static bool look_answer(struct looking *l) {
     if (r->count == 1 || t->purpose == RUN_HAND_OVER)
         return false;
     if (t->stop == MODEL_STOP_REFUSED)
-        return end(l, "refused", "the model refuses to answer");
+        return next_end(l, "refused", "the model refuses to answer");
     if (r->malformed >= MALFORMED_MAX)
-        return end(l, "format_error", "the model's calls cannot be read");
+        return next_end(l, "format_error", "the model's calls cannot be read");
     if (t->call_count || t->stop == MODEL_STOP_PAUSED || has_note(t, RUN_NOTE_NUDGE))
         return false;
     if (r->silent >= SILENT_MAX)
-        return end(l, "partial", "the model stopped without a report");
+        return next_end(l, "partial", "the model stopped without a report");
     return tell_note(l, RUN_NOTE_NUDGE, t->stop == MODEL_STOP_LENGTH ? prompt_cut : prompt_nudge);
 }
 
@@ -440,8 +440,8 @@ static bool look_report(struct looking *l) {
     if (!r->stop_status)
         return false;
     if (l->turn->purpose == RUN_REPORT || r->refusals >= REFUSALS_MAX)
-        return end(l, r->stop_status, r->stop_reason);
-    return ask(l, RUN_REPORT, REPORT_TOKENS);
+        return next_end(l, r->stop_status, r->stop_reason);
+    return next_ask(l, RUN_REPORT, REPORT_TOKENS);
 }
 
 /* ---- context ---- */
@@ -451,11 +451,11 @@ static bool look_context(struct looking *l) {
     uint64_t tokens = run_context_tokens(r), window = r->start.window;
     size_t before = tokens * 10 > window * 6 ? run_prune_at(r) : 0;
     if (r->full >= FULL_MAX)
-        return end(l, "failed", "the task does not fit into the model's window");
+        return next_end(l, "failed", "the task does not fit into the model's window");
     if (before)
-        return tell(l, &(struct run_event){.kind = RUN_PRUNE, .before = before});
+        return next_tell(l, &(struct run_event){.kind = RUN_PRUNE, .before = before});
     if (tokens * 10 > window * 8 && r->count - 1 > r->hand_over + 1)
-        return ask(l, RUN_HAND_OVER, HAND_OVER_TOKENS);
+        return next_ask(l, RUN_HAND_OVER, HAND_OVER_TOKENS);
     return false;
 }
 
@@ -484,7 +484,7 @@ static bool look_accepted(struct looking *l) {
 }
 
 static bool look_work(struct looking *l) {
-    return ask(l, RUN_WORK, WORK_TOKENS);
+    return next_ask(l, RUN_WORK, WORK_TOKENS);
 }
 
 void run_next(const struct run *r, const struct run_tools *may, int64_t now_ms, struct arena *a,

@@ -269,7 +269,7 @@ static void find_orphan(void *arg, const struct run *r) {
         snprintf(f->runs[f->count++], ID_SIZE, "%s", r->start.run);
 }
 
-static void gone(void *arg, const struct machine_view *view, const struct err *err) {
+static void operator_gone(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
     (void)err;
@@ -289,7 +289,7 @@ static int cancel_idle(struct runs *o, const struct caller *who, struct run *r,
     runs_end_within(o, who, r->start.run);
     service_run_machines(o->service, who, r->start.run, &made);
     for (size_t i = 0; i < made.count; i++)
-        service_destroy(o->service, who, made.ids[i], gone, NULL);
+        service_destroy(o->service, who, made.ids[i], operator_gone, NULL);
     return end_by_will(r, t, err);
 }
 

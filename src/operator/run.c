@@ -26,11 +26,11 @@ uint64_t run_active_ms(const struct run *r, int64_t now_ms) {
     return r->active_ms + (runs ? (uint64_t)(now_ms - r->last_ms) : 0);
 }
 
-static int refuse(const struct run_event *e, struct err *err) {
+static int run_refuse(const struct run_event *e, struct err *err) {
     return err_set(err, ERR_INVALID, "a line '%s' cannot be here", run_kind_name(e->kind));
 }
 
-static const char *keep(struct run *r, const char *text) {
+static const char *run_keep(struct run *r, const char *text) {
     return text ? arena_copy(&r->arena, text, strlen(text)) : NULL;
 }
 
@@ -45,20 +45,20 @@ static struct run_turn *add_turn(struct run *r) {
 
 static int take_start(struct run *r, const struct run_event *e, struct err *err) {
     if (r->lines || strlen(e->task) > RUN_TASK_MAX)
-        return refuse(e, err);
+        return run_refuse(e, err);
     r->start = *e;
-    r->start.run = keep(r, e->run);
-    r->start.owner = keep(r, e->owner);
-    r->start.machine = keep(r, e->machine);
-    r->start.task = keep(r, e->task);
-    r->start.model = keep(r, e->model);
-    r->start.script = keep(r, e->script);
-    r->start.card = keep(r, e->card);
-    r->start.mode = keep(r, e->mode);
-    r->start.menu = keep(r, e->menu);
-    r->start.parent = keep(r, e->parent);
-    r->start.check = keep(r, e->check);
-    r->start.check_files = keep(r, e->check_files);
+    r->start.run = run_keep(r, e->run);
+    r->start.owner = run_keep(r, e->owner);
+    r->start.machine = run_keep(r, e->machine);
+    r->start.task = run_keep(r, e->task);
+    r->start.model = run_keep(r, e->model);
+    r->start.script = run_keep(r, e->script);
+    r->start.card = run_keep(r, e->card);
+    r->start.mode = run_keep(r, e->mode);
+    r->start.menu = run_keep(r, e->menu);
+    r->start.parent = run_keep(r, e->parent);
+    r->start.check = run_keep(r, e->check);
+    r->start.check_files = run_keep(r, e->check_files);
     r->tries = arena_alloc(&r->arena, (e->tries + 1) * sizeof(*r->tries));
     memset(r->tries, 0, (e->tries + 1) * sizeof(*r->tries));
     r->last_ms = e->time_ms;
@@ -88,9 +88,9 @@ static const struct model_part *keep_parts(struct run *r, const struct run_event
     for (size_t i = 0; i < e->count; i++) {
         parts[i] = e->parts[i];
         parts[i].text = arena_copy(&r->arena, e->parts[i].text, e->parts[i].n);
-        parts[i].id = keep(r, e->parts[i].id);
-        parts[i].name = keep(r, e->parts[i].name);
-        parts[i].bad = keep(r, e->parts[i].bad);
+        parts[i].id = run_keep(r, e->parts[i].id);
+        parts[i].name = run_keep(r, e->parts[i].name);
+        parts[i].bad = run_keep(r, e->parts[i].bad);
     }
     return parts;
 }
@@ -156,7 +156,7 @@ static bool is_malformed(const struct run_turn *t) {
 static int take_answer(struct run *r, const struct run_event *e, struct err *err) {
     const struct run_turn *before = run_turn_now(r);
     if (before->over != before->call_count || r->count >= TURNS_MAX || r->accepted)
-        return refuse(e, err);
+        return run_refuse(e, err);
     const struct model_part *parts = keep_parts(r, e);
     struct run_turn *t = add_turn(r);
     *t = (struct run_turn){
@@ -194,7 +194,7 @@ static bool is_talk(const struct run_call *c) {
 static int take_call(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
     if (!c || c->result || c->part->bad || (c->begun && !c->recover))
-        return refuse(e, err);
+        return run_refuse(e, err);
     if (!c->begun) {
         c->begun_ms = e->time_ms;
         r->node += r->frozen && !is_talk(c) && !c->approved;
@@ -207,8 +207,8 @@ static int take_call(struct run *r, const struct run_event *e, struct err *err) 
 static int take_sure(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
     if (!c || !c->begun || c->result)
-        return refuse(e, err);
-    c->sure = keep(r, e->hash);
+        return run_refuse(e, err);
+    c->sure = run_keep(r, e->hash);
     return 0;
 }
 
@@ -229,7 +229,7 @@ static char *stable_text(const char *text, bool *failed) {
     return stable ? stable : strdup(text);
 }
 
-static void watch(struct run *r, const struct run_call *c, const struct run_event *e) {
+static void run_watch(struct run *r, const struct run_call *c, const struct run_event *e) {
     bool failed = e->failed;
     char *text DEFER_FREE = stable_text(e->text, &failed);
     if (text)
@@ -261,18 +261,18 @@ static void judge(struct run *r, const struct run_call *c, const struct run_even
         return;
     r->acted |= !e->failed;
     r->changes += c->begun && !e->failed && may_change(c->part->name);
-    watch(r, c, e);
+    run_watch(r, c, e);
 }
 
 static int take_result(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
     if (!c || c->result)
-        return refuse(e, err);
+        return run_refuse(e, err);
     struct run_event *kept = arena_alloc(&r->arena, sizeof(*kept));
     *kept = (struct run_event){.kind = RUN_RESULT,
-                               .text = keep(r, e->text),
-                               .image = keep(r, e->image),
-                               .media = keep(r, e->media),
+                               .text = run_keep(r, e->text),
+                               .image = run_keep(r, e->image),
+                               .media = run_keep(r, e->media),
                                .bytes = e->bytes,
                                .failed = e->failed};
     c->result = kept;
@@ -290,8 +290,8 @@ static int take_aside(struct run *r, const struct run_event *e, struct err *err)
 
 static int take_held(struct run *r, const struct run_event *e, struct err *err) {
     if (r->held || (e->tool && !call_of(r, e)))
-        return refuse(e, err);
-    r->held = keep(r, e->text);
+        return run_refuse(e, err);
+    r->held = run_keep(r, e->text);
     r->wants_word = e->tool;
     r->word_index = e->index;
     return 0;
@@ -299,7 +299,7 @@ static int take_held(struct run *r, const struct run_event *e, struct err *err) 
 
 static int take_freed(struct run *r, const struct run_event *e, struct err *err) {
     if (!r->held || r->wants_word)
-        return refuse(e, err);
+        return run_refuse(e, err);
     r->held = NULL;
     return 0;
 }
@@ -311,10 +311,10 @@ static bool is_about(const struct run_event *e, const struct run_call *c) {
     return !e->hash || (e->tool && is_named(c, e->tool) && strcmp(e->hash, hash) == 0);
 }
 
-static int take_word(struct run *r, const struct run_event *e, struct err *err) {
+static int run_take_word(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
     if (!r->wants_word || e->index != r->word_index || !c || !is_about(e, c))
-        return refuse(e, err);
+        return run_refuse(e, err);
     c->approved = e->good;
     c->denied = !e->good;
     r->held = NULL;
@@ -326,13 +326,13 @@ static int take_mark(struct run *r, struct run_mark *m, const struct run_event *
                      struct err *err) {
     bool ends = e->step || e->text;
     if (ends != m->open || (ends && strcmp(m->name, e->name) != 0))
-        return refuse(e, err);
+        return run_refuse(e, err);
     m->open = !ends;
     m->recover = false;
     m->begun_ms = e->time_ms;
-    m->name = keep(r, e->name);
+    m->name = run_keep(r, e->name);
     if (e->step)
-        m->step = keep(r, e->step);
+        m->step = run_keep(r, e->step);
     return 0;
 }
 
@@ -347,7 +347,7 @@ static int take_point(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
-static int take_back(struct run *r, const struct run_event *e, struct err *err) {
+static int run_take_back(struct run *r, const struct run_event *e, struct err *err) {
     if (take_mark(r, &r->back, e, err) < 0)
         return -1;
     r->backs += !r->back.open;
@@ -362,9 +362,9 @@ static void stop_working(struct run *r, const char *status, const char *reason) 
 static int take_note(struct run *r, const struct run_event *e, struct err *err) {
     struct run_turn *t = turn_now(r);
     if (t->over != t->call_count || t->note_count >= NOTES_MAX)
-        return refuse(e, err);
+        return run_refuse(e, err);
     t->notes = arena_grow(&r->arena, t->notes, t->note_count, sizeof(*t->notes));
-    const char *text = keep(r, e->text);
+    const char *text = run_keep(r, e->text);
     t->notes[t->note_count++] = (struct run_told){e->note, text};
     r->noted |= 1u << e->note;
     if (e->note == RUN_NOTE_BUDGET)
@@ -387,7 +387,7 @@ static int take_note(struct run *r, const struct run_event *e, struct err *err) 
 
 static int take_prune(struct run *r, const struct run_event *e, struct err *err) {
     if (e->before <= r->prune_before || e->before > r->count)
-        return refuse(e, err);
+        return run_refuse(e, err);
     r->prune_before = e->before;
     return 0;
 }
@@ -395,15 +395,15 @@ static int take_prune(struct run *r, const struct run_event *e, struct err *err)
 static int take_stopped(struct run *r, const struct run_event *e, struct err *err) {
     (void)err;
     r->phase = RUN_INTERRUPTED;
-    r->why = keep(r, e->text);
+    r->why = run_keep(r, e->text);
     return 0;
 }
 
 static int take_end(struct run *r, const struct run_event *e, struct err *err) {
     (void)err;
     r->phase = RUN_ENDED;
-    r->status = keep(r, e->status);
-    r->report = keep(r, e->report);
+    r->status = run_keep(r, e->status);
+    r->report = run_keep(r, e->report);
     return 0;
 }
 
@@ -412,7 +412,7 @@ static int take_return(struct run *r, const struct run_event *e, struct err *err
     const struct run_event note = {.kind = RUN_NOTE, .note = RUN_NOTE_PLAIN, .text = e->text};
     struct run_turn *t = turn_now(r);
     if (t->over != t->call_count || t->note_count >= NOTES_MAX || r->cancelling)
-        return refuse(e, err);
+        return run_refuse(e, err);
     r->phase = RUN_RUNNING;
     r->wants_word = false;
     r->held = r->status = r->report = r->accepted = NULL;
@@ -434,23 +434,23 @@ static int take_try(struct run *r, const struct run_event *e, struct err *err) {
     bool first = x && !x->machine && !e->run,
          second = x && x->machine && !x->run && e->run && strcmp(x->machine, e->machine) == 0;
     if (!first && !second)
-        return refuse(e, err);
+        return run_refuse(e, err);
     if (first)
-        x->machine = keep(r, e->machine);
+        x->machine = run_keep(r, e->machine);
     else
-        x->run = keep(r, e->run);
+        x->run = run_keep(r, e->run);
     return 0;
 }
 
 static int take_judged(struct run *r, const struct run_event *e, struct err *err) {
     struct run_try *x = try_of(r, e);
     if (!x || !x->run || x->judged)
-        return refuse(e, err);
+        return run_refuse(e, err);
     x->judged = true;
     x->good = e->good;
     x->changes = e->changes;
-    x->changeset = keep(r, e->changeset);
-    x->place = keep(r, e->machine);
+    x->changeset = run_keep(r, e->changeset);
+    x->place = run_keep(r, e->machine);
     count_usage(r, e);
     r->lent_steps += e->budget.steps;
     return 0;
@@ -458,7 +458,7 @@ static int take_judged(struct run *r, const struct run_event *e, struct err *err
 
 static int take_cancel(struct run *r, const struct run_event *e, struct err *err) {
     if (!r->start.tries || r->cancelling)
-        return refuse(e, err);
+        return run_refuse(e, err);
     r->cancelling = true;
     return 0;
 }
@@ -478,11 +478,11 @@ typedef int take_fn(struct run *r, const struct run_event *e, struct err *err);
 static take_fn *const takers[] = {
     [RUN_START] = take_start,   [RUN_RESUME] = take_resume,   [RUN_ANSWER] = take_answer,
     [RUN_CALL] = take_call,     [RUN_SURE] = take_sure,       [RUN_RESULT] = take_result,
-    [RUN_POINT] = take_point,   [RUN_BACK] = take_back,       [RUN_NOTE] = take_note,
+    [RUN_POINT] = take_point,   [RUN_BACK] = run_take_back,   [RUN_NOTE] = take_note,
     [RUN_PRUNE] = take_prune,   [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
     [RUN_ASIDE] = take_aside,   [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
     [RUN_RETURN] = take_return, [RUN_TRY] = take_try,         [RUN_JUDGED] = take_judged,
-    [RUN_WORD] = take_word,     [RUN_CANCEL] = take_cancel,
+    [RUN_WORD] = run_take_word, [RUN_CANCEL] = take_cancel,
 };
 
 /* Time between lines counts, but not while it waits for somebody, or before it was taken up again.
@@ -502,7 +502,7 @@ int run_take(struct run *r, const struct run_event *e, struct err *err) {
     if (r->phase == RUN_INTERRUPTED && e->kind != RUN_RESUME && e->kind != RUN_END)
         fits = false;
     if (!fits)
-        return refuse(e, err);
+        return run_refuse(e, err);
     bool was_held = r->held;
     if (takers[e->kind](r, e, err) < 0)
         return -1;

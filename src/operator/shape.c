@@ -117,7 +117,7 @@ static const struct {
 };
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
-static size_t kind_of(const json_t *shape) {
+static size_t shape_kind_of(const json_t *shape) {
     const char *type = json_string_value(json_object_get(shape, "type"));
     size_t i = 0;
     while (i < KINDS && !(type && strcmp(kinds[i].type, type) == 0))
@@ -126,14 +126,14 @@ static size_t kind_of(const json_t *shape) {
 }
 
 int shape_check(const json_t *shape, struct err *err) {
-    size_t kind = kind_of(shape);
+    size_t kind = shape_kind_of(shape);
     if (kind < KINDS)
         return kinds[kind].check(shape, err);
     return err_set(err, ERR_INVALID, "'type' must be string, integer, number or boolean");
 }
 
 int shape_fits(const json_t *shape, const json_t *value, struct err *err) {
-    return kinds[kind_of(shape)].fits(shape, value, err);
+    return kinds[shape_kind_of(shape)].fits(shape, value, err);
 }
 
 bool shape_is_closed(const json_t *shape) {

@@ -45,7 +45,7 @@ static void spawning_free(struct spawning *s) {
     free(s);
 }
 
-static void gone(void *arg, const struct machine_view *view, const struct err *err) {
+static void spawn_gone(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
     (void)err;
@@ -54,7 +54,7 @@ static void gone(void *arg, const struct machine_view *view, const struct err *e
 /* Its fork is of no use any more. */
 static void drop_machine(struct spawning *s) {
     if (s->machine[0])
-        service_destroy(s->runs->service, &s->who, s->machine, gone, NULL);
+        service_destroy(s->runs->service, &s->who, s->machine, spawn_gone, NULL);
 }
 
 /* Whatever is told or brought from its machine carries what that one has read. */
@@ -64,7 +64,7 @@ static int join(struct spawning *s, enum taint_flow flow, struct err *err) {
     return service_taint_flow(s->runs->service, &s->who, flow, s->machine, s->act->machine, err);
 }
 
-static void fail(struct spawning *s, const struct err *err) {
+static void spawn_fail(struct spawning *s, const struct err *err) {
     struct act *a = s->act;
     struct err unstored;
     if (join(s, TAINT_REPORT, &unstored) < 0)
@@ -77,7 +77,7 @@ static void fail(struct spawning *s, const struct err *err) {
 static void fail_gone(struct spawning *s) {
     struct err err;
     err_set(&err, ERR_GONE, "it was cancelled");
-    fail(s, &err);
+    spawn_fail(s, &err);
 }
 
 /* ---- the end ---- */
@@ -88,7 +88,7 @@ static void done(struct spawning *s, const char *brought) {
     struct err err;
     char *texts[3] = {0};
     if (join(s, TAINT_REPORT, &err) < 0) {
-        fail(s, &err);
+        spawn_fail(s, &err);
         return;
     }
     for (size_t i = 0; i < 3; i++)
@@ -156,7 +156,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         return;
     }
     if (join(s, TAINT_BRING, &why) < 0) {
-        fail(s, &why);
+        spawn_fail(s, &why);
         return;
     }
     s->tool = service_tool(s->runs->service, &s->who, s->act->machine, "file.untar", argv, NULL,
@@ -208,7 +208,7 @@ static void ended(void *arg, const struct run_view *view, const struct err *err)
         err = &why;
     }
     if (err) {
-        fail(s, err);
+        spawn_fail(s, err);
         return;
     }
     s->report = json_loads(view->report ? view->report : "{}", 0, NULL);
@@ -220,16 +220,16 @@ static void ended(void *arg, const struct run_view *view, const struct err *err)
         done(s, NULL);
 }
 
-static void changed(void *arg) {
+static void spawn_changed(void *arg) {
     struct spawning *s = arg;
     if (!s->follower.at && s->parent) /* it is under way no more */
         operator_show(s->runs, &s->who, s->run, ended, s);
 }
 
-static void follow(struct spawning *s) {
-    s->follower = (struct run_follower){.changed = changed, .arg = s};
+static void spawn_follow(struct spawning *s) {
+    s->follower = (struct run_follower){.changed = spawn_changed, .arg = s};
     if (!operator_follow(s->runs, s->run, &s->follower))
-        changed(s);
+        spawn_changed(s);
 }
 
 static uint64_t left(uint64_t limit, uint64_t spent) {
@@ -260,9 +260,9 @@ static void made(void *arg, const struct machine_view *view, const struct err *e
     if (!err && live_child(s->parent, view, s->in->task, s->key, budget_of(s), s->run, &why) < 0)
         err = &why;
     if (err)
-        fail(s, err);
+        spawn_fail(s, err);
     else
-        follow(s);
+        spawn_follow(s);
 }
 
 static void forked_one(void *arg, const void *of) {
@@ -287,7 +287,7 @@ struct finding {
     bool found;
 };
 
-static void look_at(void *arg, const struct run *r) {
+static void spawn_look_at(void *arg, const struct run *r) {
     struct finding *f = arg;
     if (f->found || !r->start.parent || strcmp(r->start.parent, f->key) != 0)
         return;
@@ -299,13 +299,13 @@ static void look_at(void *arg, const struct run *r) {
 static bool take_up(struct spawning *s) {
     struct finding f = {s->key, s, false};
     struct err err;
-    runs_each(s->runs, look_at, &f);
+    runs_each(s->runs, spawn_look_at, &f);
     if (!f.found)
         return false;
     if (live_inner_again(s->parent, INNER_CHILD, s->run, &err) < 0)
-        fail(s, &err);
+        spawn_fail(s, &err);
     else
-        follow(s);
+        spawn_follow(s);
     return true;
 }
 

@@ -77,7 +77,7 @@ static void start_failed(struct starting *s, const struct err *err) {
     done(arg, NULL, err);
 }
 
-static int begin(struct starting *s, const struct machine_view *view, struct err *err) {
+static int start_begin(struct starting *s, const struct machine_view *view, struct err *err) {
     struct live_run *l = s->live;
     struct runs *o = l->runs;
     struct id id = id_new('r');
@@ -103,7 +103,7 @@ static void with_machine(void *arg, const struct machine_view *view, const struc
     struct err err;
     if (!failed && strcmp(view->state, "ended") == 0)
         failed = (err_set(&err, ERR_GONE, "machine '%s' has ended", view->id), &err);
-    if (!failed && begin(s, view, &err) < 0)
+    if (!failed && start_begin(s, view, &err) < 0)
         failed = &err;
     if (failed) {
         start_failed(s, failed);
@@ -122,7 +122,7 @@ static void make_machine(struct starting *s) {
 
 /* ---- several tries ---- */
 
-static const char *copy(struct arena *a, const char *text) {
+static const char *start_copy(struct arena *a, const char *text) {
     return text ? arena_copy(a, text, strlen(text)) : NULL;
 }
 
@@ -233,7 +233,7 @@ static const char *files_text(struct arena *a, const struct texts *files) {
 static void start_tries(struct starting *s, const struct operator_request *r) {
     static const struct texts none;
     s->start.tries = r->tries.value;
-    s->start.check = copy(&s->arena, r->check);
+    s->start.check = start_copy(&s->arena, r->check);
     s->start.check_files = files_text(&s->arena, &r->check_files);
     s->start.guard = r->guard;
     if (r->machines.count)
@@ -321,12 +321,12 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
     *s = (struct starting){.live = l, .who = *who, .guard = r->guard, .done = done, .arg = arg};
     s->start = (struct run_event){
         .kind = RUN_START,
-        .task = copy(&s->arena, r->task),
-        .script = l->provider.codec ? NULL : copy(&s->arena, r->script),
+        .task = start_copy(&s->arena, r->task),
+        .script = l->provider.codec ? NULL : start_copy(&s->arena, r->script),
         .model = arena_printf(&s->arena, "%s/%s", l->provider.name, l->provider.model),
         .window = model_window(l->row),
         .mode = r->mode ? l->mode->name : NULL,
-        .menu = copy(&s->arena, r->menu),
+        .menu = start_copy(&s->arena, r->menu),
         .asks = r->asks,
         .budget = {.steps = r->steps.is ? r->steps.value : OPERATOR_STEPS_DEFAULT,
                    .tokens = r->tokens.value,

@@ -13,7 +13,7 @@
 
 enum { PATH_SIZE = 1200, PIECE = 256 << 10 };
 
-static void path_of(const char *dir, const char *id, char ret[PATH_SIZE]) {
+static void transcript_path_of(const char *dir, const char *id, char ret[PATH_SIZE]) {
     snprintf(ret, PATH_SIZE, "%s/%s.jsonl", dir, id);
 }
 
@@ -25,7 +25,7 @@ static int sync_dir(const char *dir, struct err *err) {
 
 int transcript_new(const char *dir, const char *id, struct transcript *ret, struct err *err) {
     char path[PATH_SIZE];
-    path_of(dir, id, path);
+    transcript_path_of(dir, id, path);
     int fd DEFER_CLOSE =
         open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
@@ -66,7 +66,7 @@ int transcript_open(const char *dir, const char *id, struct transcript *ret, str
     char path[PATH_SIZE];
     struct stat st;
     size_t used = 0;
-    path_of(dir, id, path);
+    transcript_path_of(dir, id, path);
     int fd DEFER_CLOSE = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "there is no run '%s'", id);

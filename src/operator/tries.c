@@ -91,7 +91,7 @@ static void stop(struct trying *t, const char *what, const struct err *err) {
     live_again(l);
 }
 
-static void add(struct trying *t, struct run_event *e) {
+static void tries_add(struct trying *t, struct run_event *e) {
     e->index = t->at;
     (void)live_add(t->live, e);
     live_again(t->live);
@@ -101,14 +101,14 @@ static void key_of(struct trying *t, const char *what) {
     snprintf(t->key, sizeof(t->key), "%s.%s%zu", t->live->run.start.run, what, t->at);
 }
 
-static void gone(void *arg, const struct machine_view *view, const struct err *err) {
+static void tries_gone(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
     (void)err;
 }
 
-static void drop(struct trying *t, const char *machine) {
-    service_destroy(t->service, &t->live->who, machine, gone, NULL);
+static void tries_drop(struct trying *t, const char *machine) {
+    service_destroy(t->service, &t->live->who, machine, tries_gone, NULL);
 }
 
 /* ---- machines ---- */
@@ -121,7 +121,7 @@ static void made(void *arg, const struct machine_view *view, const struct err *e
     if (err)
         stop(t, "make a machine", err);
     else
-        add(t, &e);
+        tries_add(t, &e);
 }
 
 static void forked_one(void *arg, const void *view) {
@@ -160,7 +160,7 @@ struct finding {
     char run[ID_SIZE];
 };
 
-static void look_at(void *arg, const struct run *r) {
+static void tries_look_at(void *arg, const struct run *r) {
     struct finding *f = arg;
     if (r->start.parent && strcmp(r->start.parent, f->key) == 0)
         snprintf(f->run, sizeof(f->run), "%s", r->start.run);
@@ -173,14 +173,14 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
     if (is_unwanted(t))
         return;
     if (t->live->run.resumed) /* it may have been begun */
-        runs_each(t->live->runs, look_at, &f);
+        runs_each(t->live->runs, tries_look_at, &f);
     if (!err && !f.run[0] && live_try(t->live, view, t->key, f.run, &why) < 0)
         err = &why;
     struct run_event e = {.kind = RUN_TRY, .run = f.run, .machine = try_of(t)->machine};
     if (err)
         stop(t, "start its run", err);
     else
-        add(t, &e);
+        tries_add(t, &e);
 }
 
 static void start_run(struct trying *t) {
@@ -191,7 +191,7 @@ static void start_run(struct trying *t) {
 
 /* ---- waiting ---- */
 
-static void changed(void *arg) {
+static void tries_changed(void *arg) {
     struct trying *t = arg;
     if (t->live)
         live_again(t->live);
@@ -230,7 +230,7 @@ static int await(struct trying *t, size_t i) {
     t->at = i;
     if (f->at)
         return 0;
-    *f = (struct run_follower){.changed = changed, .arg = t};
+    *f = (struct run_follower){.changed = tries_changed, .arg = t};
     if (operator_follow(l->runs, l->run.tries[i].run, f))
         return 0;
     outcome_of(t, i, &o);
@@ -272,9 +272,9 @@ static void judge_over(struct trying *t) {
     t->judged.changeset = t->changeset[0] ? t->changeset : NULL;
     t->judged.text = t->why[0] ? t->why : NULL;
     t->judged.machine = t->forked ? t->place : NULL;
-    add(t, &t->judged);
+    tries_add(t, &t->judged);
     if (t->forked)
-        drop(t, t->place);
+        tries_drop(t, t->place);
 }
 
 static void judge_failed(struct trying *t, const char *what, const struct err *err) {
@@ -506,7 +506,7 @@ static void put_try(struct jot *j, struct trying *t, size_t i) {
 }
 
 /* The others go only when what they were judged to be is on the disk. */
-static void finish(struct live_run *l) {
+static void tries_finish(struct live_run *l) {
     struct trying *t = l->trying;
     struct arena a DEFER(arena_done) = {0};
     struct buf text DEFER(buf_done) = BUF(1 << 20);
@@ -519,9 +519,9 @@ static void finish(struct live_run *l) {
     }
     for (size_t i = 0; i < r->start.tries; i++) {
         if (i != best)
-            drop(t, r->tries[i].machine);
+            tries_drop(t, r->tries[i].machine);
         if (r->tries[i].place) /* it is gone, unless somebody was killed just then */
-            drop(t, r->tries[i].place);
+            tries_drop(t, r->tries[i].place);
     }
     jot_object(&j, NULL);
     jot_u64(&j, "best", best);
@@ -679,7 +679,7 @@ void tries_go_on(struct live_run *l) {
     if (t->at < l->run.start.tries)
         judge(t);
     else
-        live_flush(l, finish);
+        live_flush(l, tries_finish);
 }
 
 void tries_leave(struct live_run *l) {

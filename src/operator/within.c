@@ -48,7 +48,8 @@ static struct run_event start_of(const struct live_run *parent, const struct mac
                               .parent = key};
 }
 
-static int begin(struct live_run *l, struct run_event *start, const char *verb, struct err *err) {
+static int within_begin(struct live_run *l, struct run_event *start, const char *verb,
+                        struct err *err) {
     l->menu = start->menu;
     live_equip(l, start->machine);
     start->prompt_bytes = live_prompt_bytes(l);
@@ -60,9 +61,9 @@ static int begin(struct live_run *l, struct run_event *start, const char *verb, 
     return live_note(l, verb, err);
 }
 
-static int start(struct live_run *l, struct run_event *e, const char *verb, char ret_run[ID_SIZE],
-                 struct err *err) {
-    if (begin(l, e, verb, err) < 0) {
+static int within_start(struct live_run *l, struct run_event *e, const char *verb,
+                        char ret_run[ID_SIZE], struct err *err) {
+    if (within_begin(l, e, verb, err) < 0) {
         live_run_free(l);
         return -1;
     }
@@ -83,7 +84,7 @@ int live_child(struct live_run *parent, const struct machine_view *view, const c
                           "%s\nYou are a sub-agent: the task is a part of a larger one, and "
                           "your report goes to who gave it to you.",
                           live_card(&a, view));
-    return start(inner_new(parent, INNER_CHILD), &e, "run.spawn", ret_run, err);
+    return within_start(inner_new(parent, INNER_CHILD), &e, "run.spawn", ret_run, err);
 }
 
 static uint64_t part_of(uint64_t all, uint64_t parts) {
@@ -105,7 +106,7 @@ int live_try(struct live_run *parent, const struct machine_view *view, const cha
     e.budget = (struct run_budget){of->budget.steps, part_of(of->budget.tokens, of->tries),
                                    part_of(of->budget.micro, of->tries), of->budget.wall_ms};
     e.card = live_card_for(&a, view, mode_of(&parent->run), of->menu);
-    return start(inner_new(parent, INNER_TRY), &e, "run.start", ret_run, err);
+    return within_start(inner_new(parent, INNER_TRY), &e, "run.start", ret_run, err);
 }
 
 /* ---- one from before ---- */

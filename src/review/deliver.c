@@ -18,7 +18,7 @@ enum { LIST_MAX = 64 << 20, NAME_SIZE = 96 };
 #define FIRST_RECEIPT "receipt.json"
 #define DONE_ENDING ".done"
 
-static void free_json(json_t **json) {
+static void deliver_free_json(json_t **json) {
     json_decref(*json);
 }
 
@@ -432,7 +432,7 @@ static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     for (struct dirent *e; (e = readdir(d));) {
         if (!is_receipt(e->d_name))
             continue;
-        json_t *receipt DEFER(free_json) = read_receipt(stage, e->d_name);
+        json_t *receipt DEFER(deliver_free_json) = read_receipt(stage, e->d_name);
         if (!json_is_array(json_object_get(receipt, "files")))
             return err_set(err, ERR_INVALID, "'%s' is no receipt", e->d_name);
         if (fn(stage, e->d_name, receipt, arg, err) < 0)

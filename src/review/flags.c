@@ -205,7 +205,7 @@ static const struct rule {
     {"gulpfile.js", FLAG_BUILD, "npm and its kin run its scripts"},
 };
 
-static bool fits(const struct rule *r, const char *part) {
+static bool flags_fits(const struct rule *r, const char *part) {
     size_t n = strcspn(part, "/"), len = strlen(r->name);
     if (r->name[0] == '*')
         return n >= len - 1 && strncasecmp(part + n - (len - 1), r->name + 1, len - 1) == 0;
@@ -213,12 +213,12 @@ static bool fits(const struct rule *r, const char *part) {
 }
 
 /* The rules that a path fits; the first of them. */
-static const struct rule *look_up(const char *path, unsigned *ret_flags) {
+static const struct rule *flags_look_up(const char *path, unsigned *ret_flags) {
     const struct rule *first = NULL;
     *ret_flags = 0;
     for (const char *at = path; *at; at += strcspn(at, "/"), at += *at == '/')
         for (const struct rule *r = rules; r < rules + sizeof(rules) / sizeof(*rules); r++)
-            if (fits(r, at)) {
+            if (flags_fits(r, at)) {
                 first = first ? first : r;
                 *ret_flags |= r->flag;
             }
@@ -227,7 +227,7 @@ static const struct rule *look_up(const char *path, unsigned *ret_flags) {
 
 const char *flags_why(const char *path) {
     unsigned flags;
-    const struct rule *r = look_up(path, &flags);
+    const struct rule *r = flags_look_up(path, &flags);
     return r ? r->why : "";
 }
 
@@ -295,7 +295,7 @@ static bool leaves(const char *path, const char *target) {
 
 unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n) {
     unsigned flags;
-    look_up(e->path, &flags);
+    flags_look_up(e->path, &flags);
     if (e->kind == TAR_FILE && e->mode & 0111)
         flags |= FLAG_EXECUTABLE;
     if (e->mode & 06000)

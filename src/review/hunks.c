@@ -8,7 +8,7 @@
 
 enum { PICKED_MAX = 8 << 20 };
 
-static int bad(const char *text, struct err *err) {
+static int hunks_bad(const char *text, struct err *err) {
     err_set(err, ERR_INVALID, "'%.40s' names no hunks", text);
     return err_remedy(err, "count them from 1: 2, or 1,4-6");
 }
@@ -19,21 +19,21 @@ int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err) {
         char *end;
         unsigned long first = strtoul(at, &end, 10), last = first;
         if (end == at || *at < '0' || *at > '9')
-            return bad(text, err);
+            return hunks_bad(text, err);
         if (*end == '-') {
             at = end + 1;
             last = strtoul(at, &end, 10);
             if (end == at || *at < '0' || *at > '9')
-                return bad(text, err);
+                return hunks_bad(text, err);
         }
         if (!first || first > last || last > HUNKS_MAX)
-            return bad(text, err);
+            return hunks_bad(text, err);
         for (unsigned long i = first; i <= last; i++)
             chosen[i] = true;
         if (!*end)
             return 0;
         if (*end != ',')
-            return bad(text, err);
+            return hunks_bad(text, err);
         at = end;
     }
 }

@@ -27,7 +27,7 @@ enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 /* ---- hashes ---- */
 
-static void hex_of(struct sha256 *s, char ret[PARCEL_HEX]) {
+static void parcel_hex_of(struct sha256 *s, char ret[PARCEL_HEX]) {
     uint8_t hash[SHA256_BYTES];
     sha256_end(s, hash);
     for (size_t i = 0; i < sizeof(hash); i++)
@@ -38,7 +38,7 @@ void parcel_hash_bytes(const void *bytes, size_t n, char ret[PARCEL_HEX]) {
     struct sha256 s;
     sha256_init(&s);
     sha256_add(&s, bytes, n);
-    hex_of(&s, ret);
+    parcel_hex_of(&s, ret);
 }
 
 static bool hash_fd(int fd, char ret[PARCEL_HEX]) {
@@ -52,7 +52,7 @@ static bool hash_fd(int fd, char ret[PARCEL_HEX]) {
             return false;
         sha256_add(&s, bytes, (size_t)n);
     }
-    hex_of(&s, ret);
+    parcel_hex_of(&s, ret);
     return true;
 }
 
@@ -87,7 +87,7 @@ static void item_done(struct parcel_item *i) {
     free(i->own);
 }
 
-static struct parcel_item *add(struct parcel *p, const char *path, struct err *err) {
+static struct parcel_item *parcel_add(struct parcel *p, const char *path, struct err *err) {
     if (p->count == PARCEL_ITEMS_MAX) {
         err_set(err, ERR_LIMIT, "there are more than %d files", PARCEL_ITEMS_MAX);
         return NULL;
@@ -150,7 +150,7 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
         return 0;
     if (path && !*path)
         return 0; /* the directory itself */
-    struct parcel_item *i = add(p, path ? path : e->path, err);
+    struct parcel_item *i = parcel_add(p, path ? path : e->path, err);
     if (!i)
         return -1;
     memmove(e->path, i->path, strlen(i->path) + 1);
@@ -209,7 +209,8 @@ static void sort(struct parcel *p) {
 }
 
 /* The first of that path, which is the one that is taken; sorted. */
-static const struct parcel_item *find(const struct parcel *p, size_t count, const char *path) {
+static const struct parcel_item *parcel_find(const struct parcel *p, size_t count,
+                                             const char *path) {
     const struct parcel_item key = {.path = (char *)path};
     const struct parcel_item *i =
         count ? bsearch(&key, p->items, count, sizeof(key), by_path) : NULL;
@@ -252,7 +253,7 @@ struct walk {
 
 static bool leads_out(struct walk *w, const char *from, const char *way);
 
-static bool follow(struct walk *w, const char *from, const char *target, const char *rest) {
+static bool parcel_follow(struct walk *w, const char *from, const char *target, const char *rest) {
     char *way DEFER_FREE = NULL;
     if (target[0] == '/' || --w->follows < 0)
         return true;
@@ -265,13 +266,14 @@ static bool follow(struct walk *w, const char *from, const char *target, const c
  * archive decides which: neither may lead out. -1: it is no link. */
 static int follow_name(struct walk *w, const char *from, const char *path, const char *rest) {
     char here[LINK_MAX];
-    const struct parcel_item *i = find(w->p, w->p->count, path);
+    const struct parcel_item *i = parcel_find(w->p, w->p->count, path);
     const char *coming = i && i->kind == TAR_SYMLINK ? i->target : NULL;
     bool is_here = read_link(w->p->dir, path, here);
     if (!coming && !is_here)
         return -1;
-    return (coming && follow(w, from, coming, rest)) ||
-           (is_here && (!coming || strcmp(here, coming) != 0) && follow(w, from, here, rest));
+    return (coming && parcel_follow(w, from, coming, rest)) ||
+           (is_here && (!coming || strcmp(here, coming) != 0) &&
+            parcel_follow(w, from, here, rest));
 }
 
 /* Goes the way from a directory of the tree ("": its top), link by link. */
@@ -401,10 +403,10 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
                 return -1;
             continue;
         }
-        if (find(p, sorted, path) || !is_removal(side, path) ||
+        if (parcel_find(p, sorted, path) || !is_removal(side, path) ||
             (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
             continue;
-        struct parcel_item *i = add(p, path, err);
+        struct parcel_item *i = parcel_add(p, path, err);
         if (!i)
             return -1;
         i->change = 'D';

@@ -322,7 +322,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
 }
 
 /* Asks the guest for its commands. */
-static void hear(struct live *l) {
+static void adopt_hear(struct live *l) {
     struct hearing *h = calloc(1, sizeof(*h));
     if (!h)
         abort();
@@ -337,7 +337,7 @@ static void hear(struct live *l) {
 
 void adopt_back(struct live *l) {
     if (!l->reach.heard && !l->reach.calling && !is_ending(l))
-        hear(l);
+        adopt_hear(l);
 }
 
 /* ---- the machines ---- */
@@ -375,7 +375,7 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
     } else {
         live_attach(l, m);
         net_attach_adopted(l);
-        hear(l);
+        adopt_hear(l);
     }
     live_unref(l);
 }
@@ -396,7 +396,7 @@ void adopt_look(struct live *l, uint64_t now_ms) {
     if (!l->machine)
         reach(l);
     else if (!guest_why_gone(l->machine->guest)) /* else adopt_back() comes */
-        hear(l);
+        adopt_hear(l);
 }
 
 static void reach_awaited(struct live *l) {
@@ -502,7 +502,7 @@ static void list_came(void *arg, const struct plan_found *found, size_t count,
         one_less(s);
 }
 
-static void list(struct service *s) {
+static void adopt_list(struct service *s) {
     s->listing = true;
     s->driver->list(s->host, list_came, s);
 }
@@ -511,11 +511,11 @@ int adopt_all(struct service *s, struct err *err) {
     if (store_machine_ids(s->store, &s->wanted, err) < 0)
         return err_wrap(err, "find the machines of this store");
     s->adopting = 1;
-    list(s);
+    adopt_list(s);
     return 0;
 }
 
 void adopt_again(struct service *s, uint64_t now_ms) {
     if (!s->listed && !s->listing && now_ms >= s->list_again_ms)
-        list(s);
+        adopt_list(s);
 }

@@ -350,9 +350,9 @@ static int note_root(struct service *s, const char *id, struct err *err) {
 }
 
 /* Row, intent and table entry; NULL with *err, or with *existing set. */
-static struct live *begin(struct service *s, const struct caller *who,
-                          const struct machine_request *r, struct machine_row *row,
-                          char existing[ID_SIZE], uint64_t *intent, struct err *err) {
+static struct live *create_begin(struct service *s, const struct caller *who,
+                                 const struct machine_request *r, struct machine_row *row,
+                                 char existing[ID_SIZE], uint64_t *intent, struct err *err) {
     struct journal_record what = {.verb = "machine.create", .machine = row->id};
     if (note_intent(s, who, &what, intent, err) < 0 || store_begin(s->store, err) < 0)
         return NULL;
@@ -416,7 +416,7 @@ static struct grant_row new_row(const struct machine_request *r, const char *kin
     return row;
 }
 
-static char *copy_of(const char *text) {
+static char *create_copy_of(const char *text) {
     char *copy = strdup(text);
     if (!copy)
         abort();
@@ -439,15 +439,15 @@ static void plan_known(const struct machine_request *r, const struct handed *h,
     const struct dir_request *dirs = r->dirs.v;
     for (size_t i = 0; i < h->count; i++) {
         struct grant_row row = new_row(r, "dir");
-        row.what = copy_of(dirs[i].path);
-        row.place = copy_of(h->grants[i].path);
+        row.what = create_copy_of(dirs[i].path);
+        row.place = create_copy_of(h->grants[i].path);
         snprintf(row.mode, sizeof(row.mode), "%s", plan_mode_name(h->grants[i].mode));
         row.detail = real_path(h->fds[i]);
         grant_plan_add(p, &row, -1, false);
     }
     for (size_t i = 0; !r->from.machine && i + 1 < r->env.count; i += 2) {
         struct grant_row row = new_row(r, "env");
-        row.what = copy_of(r->env.v[i]);
+        row.what = create_copy_of(r->env.v[i]);
         grant_plan_add(p, &row, -1, false);
     }
 }
@@ -589,7 +589,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     memcpy(row.request_hash, request_hash, SHA256_BYTES);
     struct live *l = NULL;
     if (quota_check(s, who, NULL, &row, &err) == 0)
-        l = begin(s, who, r, &row, existing, &intent, &err);
+        l = create_begin(s, who, r, &row, existing, &intent, &err);
     else
         made_before(s, &row, existing);
     if (existing[0]) {

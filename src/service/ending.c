@@ -302,7 +302,7 @@ void live_end_again(struct live *l, uint64_t now_ms) {
 }
 
 /* It ended by itself: take away what is left of it, and say why. */
-static void on_end(void *arg, struct machine *m, const struct err *why) {
+static void ending_on_end(void *arg, struct machine *m, const struct err *why) {
     struct live *l = arg;
     bool old = live_is_over(l, -END_EARLY_MS);
     (void)m;
@@ -326,7 +326,7 @@ static void on_back(void *arg, struct machine *m) {
 
 void live_attach(struct live *l, struct machine *m) {
     l->machine = m;
-    m->on_end = on_end;
+    m->on_end = ending_on_end;
     m->on_back = on_back;
     m->on_arg = l;
     idle_touch(&l->idle, loop_now_ms(l->service->loop));

@@ -62,9 +62,9 @@ bool file_replaced(const struct msg_read_data *first, const struct msg_read_data
 }
 
 /* The machine and the table's row; files of a paused or stopped machine are there too. */
-static struct live *prepare(struct service *s, const struct caller *who, const char *machine,
-                            uint16_t type, const char *path, uint64_t *ret_intent,
-                            const char **ret_verb, struct err *err) {
+static struct live *files_prepare(struct service *s, const struct caller *who, const char *machine,
+                                  uint16_t type, const char *path, uint64_t *ret_intent,
+                                  const char **ret_verb, struct err *err) {
     size_t at = 0;
     while (verbs[at].type != type)
         at++;
@@ -144,7 +144,7 @@ void service_file(struct service *s, const struct caller *who, const char *machi
     const char *verb;
     uint64_t intent = 0;
     struct err err;
-    struct live *l = prepare(s, who, machine, type, path, &intent, &verb, &err);
+    struct live *l = files_prepare(s, who, machine, type, path, &intent, &verb, &err);
     if (!l) {
         done(arg, NULL, &err);
         return;
@@ -190,7 +190,7 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
                        const struct msg_path *path, struct file_watch *w, struct err *err) {
     const char *verb;
     uint64_t intent;
-    struct live *l = prepare(s, who, machine, MSG_WATCH, path->path.s, &intent, &verb, err);
+    struct live *l = files_prepare(s, who, machine, MSG_WATCH, path->path.s, &intent, &verb, err);
     if (!l)
         return -1;
     w->inner.id = ++s->watch_ids ? s->watch_ids : ++s->watch_ids;

@@ -19,7 +19,7 @@ struct hibernating {
     void *arg;
 };
 
-static void refuse(struct hibernating *h, const struct err *err) {
+static void hibernate_refuse(struct hibernating *h, const struct err *err) {
     struct live *l = h->live;
     struct journal_record what = verb_record("machine.hibernate", l);
     note_result(l->service, &h->who, &what, h->intent, err);
@@ -41,16 +41,16 @@ static void criu_known(void *arg) {
     struct hibernating *h = arg;
     err_wrap(&h->err, "hibernate machine '%s'", h->live->row.id);
     err_remedy(&h->err, "pause keeps memory while the host runs; --files-only keeps the files");
-    refuse(h, &h->err);
+    hibernate_refuse(h, &h->err);
 }
 
 /* Its files are a step now: what runs may end. */
-static void kept(void *arg, const struct step_row *row, const struct err *err) {
+static void hibernate_kept(void *arg, const struct step_row *row, const struct err *err) {
     struct hibernating *h = arg;
     struct live *l = h->live;
     (void)row;
     if (err) {
-        refuse(h, err);
+        hibernate_refuse(h, err);
         return;
     }
     struct journal_record what = verb_record("machine.hibernate", l);
@@ -79,7 +79,7 @@ void service_hibernate(struct service *s, const struct caller *who, const char *
     live_ref(l);
     struct step_cause cause = {.kind = STEP_SNAP, .what = "hibernate", .status = -1};
     if (r->files_only)
-        steps_take(l, &cause, kept, h);
+        steps_take(l, &cause, hibernate_kept, h);
     else
         loop_work(s->loop, ask_criu, criu_known, h);
 }

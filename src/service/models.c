@@ -136,7 +136,7 @@ bool models_put(const struct live *l, struct jot *j) {
 
 /* ---- what is written down ---- */
 
-static void put_call(struct jot *j, const struct gateway_call *c) {
+static void models_put_call(struct jot *j, const struct gateway_call *c) {
     jot_object(j, NULL);
     jot_string(j, "account", c->account);
     if (c->model[0]) {
@@ -168,7 +168,7 @@ void service_model_told(struct service *s, const struct gateway_call *c) {
     const char *colon = strchr(c->account, ':');
     bool of_machine = strncmp(c->account, "machine:", 8) == 0;
     const struct live *l = of_machine ? map_get(&s->machines, colon + 1) : NULL;
-    put_call(&j, c);
+    models_put_call(&j, c);
     n->calls += !is_refused(c);
     n->refused += is_refused(c);
     n->in += c->usage.in + c->usage.cache_read + c->usage.cache_write + c->usage.cache_write_long;
@@ -186,7 +186,7 @@ void service_model_told(struct service *s, const struct gateway_call *c) {
         event_tell(s, l->row.owner, l->row.id, "model.refused", r.detail);
 }
 
-static void told(void *arg, const struct gateway_call *c) {
+static void models_told(void *arg, const struct gateway_call *c) {
     service_model_told(arg, c);
 }
 
@@ -303,7 +303,7 @@ struct models *models_new(struct service *s, struct err *err) {
                                                       .conf = s->conf,
                                                       .env = find_key,
                                                       .env_arg = s,
-                                                      .told = told,
+                                                      .told = models_told,
                                                       .told_arg = s,
                                                       .reaches = reaches,
                                                       .reaches_arg = s});

@@ -60,8 +60,9 @@ static int used_by_others(struct service *s, const struct caller *who, const cha
     return 0;
 }
 
-static int check(struct service *s, const struct caller *who, const struct machine_row *before,
-                 const struct machine_row *row, struct err *err) {
+static int quota_check_owner(struct service *s, const struct caller *who,
+                             const struct machine_row *before, const struct machine_row *row,
+                             struct err *err) {
     struct owner_row owner;
     struct quota used;
     if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
@@ -126,7 +127,7 @@ void quota_release(struct service *s, struct disk_hold *h) {
 
 int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
                 const struct machine_row *row, struct err *err) {
-    int r = check(s, who, before, row, err);
+    int r = quota_check_owner(s, who, before, row, err);
     s->hits[HIT_QUOTA] += r < 0 && err->code == ERR_LIMIT;
     return r;
 }

@@ -6,7 +6,7 @@
 #include "base/folder.h"
 #include "service/state.h"
 
-static struct journal_record record_of(const struct run_record *what) {
+static struct journal_record runs_record_of(const struct run_record *what) {
     bool fits = what->detail && strlen(what->detail) < JOURNAL_DETAIL_MAX;
     return (struct journal_record){
         .verb = what->verb, .machine = what->machine, .detail = fits ? what->detail : NULL};
@@ -14,13 +14,13 @@ static struct journal_record record_of(const struct run_record *what) {
 
 int service_run_intent(struct service *s, const struct caller *who, const struct run_record *what,
                        uint64_t *ret_seq, struct err *err) {
-    struct journal_record r = record_of(what);
+    struct journal_record r = runs_record_of(what);
     return allow(who, SCOPE_RUN, err) < 0 ? -1 : note_intent(s, who, &r, ret_seq, err);
 }
 
 void service_run_result(struct service *s, const struct caller *who, const struct run_record *what,
                         uint64_t intent, const char *failed) {
-    struct journal_record r = record_of(what);
+    struct journal_record r = runs_record_of(what);
     struct err err;
     if (failed)
         err_set(&err, ERR_INTERNAL, "%s", failed);

@@ -22,7 +22,7 @@ static const char *path_text(const struct path *p, char *text, size_t size) {
     return text;
 }
 
-static int refuse(const struct path *p, struct err *err, const char *why) {
+static int schema_refuse(const struct path *p, struct err *err, const char *why) {
     char text[200];
     return err_set(err, ERR_INVALID, "field '%s' %s", path_text(p, text, sizeof(text)), why);
 }
@@ -31,14 +31,14 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
                      struct err *err) {
     char why[160];
     if (!json_is_string(v))
-        return refuse(p, err, "must be a text");
+        return schema_refuse(p, err, "must be a text");
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
     if (strlen(text) != len)
-        return refuse(p, err, "holds a NUL character");
+        return schema_refuse(p, err, "holds a NUL character");
     if (f->max && len > f->max) {
         snprintf(why, sizeof(why), "is longer than %" PRIu64 " bytes", f->max);
-        return refuse(p, err, why);
+        return schema_refuse(p, err, why);
     }
     if (f->choices) {
         size_t at = (size_t)snprintf(why, sizeof(why), "must be one of");
@@ -49,15 +49,15 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
             }
             at += (size_t)snprintf(why + at, sizeof(why) - at, " %s", f->choices[i]);
         }
-        return refuse(p, err, why);
+        return schema_refuse(p, err, why);
     }
     *ret = text;
     return 0;
 }
 
 /* A JSON number in whole units, or a text in the words of the command line. */
-static int read_number(const struct field *f, const struct path *p, const json_t *v,
-                       struct given *ret, struct err *err) {
+static int schema_read_number(const struct field *f, const struct path *p, const json_t *v,
+                              struct given *ret, struct err *err) {
     static const struct {
         enum field_kind kind;
         double unit;
@@ -76,19 +76,19 @@ static int read_number(const struct field *f, const struct path *p, const json_t
     uint64_t value;
     if (json_is_string(v) && kinds[k].parse) {
         if (kinds[k].parse(json_string_value(v), &value, NULL) < 0)
-            return refuse(p, err, kinds[k].what);
+            return schema_refuse(p, err, kinds[k].what);
     } else {
         double d = json_number_value(v) * kinds[k].unit;
         if (!json_is_number(v) || !(d >= 0) || d > 9e15 ||
             (kinds[k].unit == 1 && d != (double)(uint64_t)d))
-            return refuse(p, err, kinds[k].what);
+            return schema_refuse(p, err, kinds[k].what);
         value = (uint64_t)(d + 0.5);
     }
     if (value < f->min || (f->max && value > f->max)) {
         char why[160];
         snprintf(why, sizeof(why), "is out of range: it must be between %.15g and %.15g",
                  (double)f->min / kinds[k].unit, f->max ? (double)f->max / kinds[k].unit : 9e15);
-        return refuse(p, err, why);
+        return schema_refuse(p, err, why);
     }
     *ret = (struct given){value, true};
     return 0;
@@ -97,13 +97,13 @@ static int read_number(const struct field *f, const struct path *p, const json_t
 static int too_many(const struct field *f, const struct path *p, struct err *err) {
     char why[80];
     snprintf(why, sizeof(why), "has more than %" PRIu64 " entries", f->max);
-    return refuse(p, err, why);
+    return schema_refuse(p, err, why);
 }
 
 static int read_texts(const struct field *f, const struct path *p, const json_t *v,
                       struct texts *ret, struct err *err) {
     if (!json_is_array(v))
-        return refuse(p, err, "must be a list of texts");
+        return schema_refuse(p, err, "must be a list of texts");
     size_t n = json_array_size(v);
     if (n > f->max)
         return too_many(f, p, err);
@@ -120,7 +120,7 @@ static int read_texts(const struct field *f, const struct path *p, const json_t 
 static int read_map(const struct field *f, const struct path *p, const json_t *v, struct texts *ret,
                     struct err *err) {
     if (!json_is_object(v))
-        return refuse(p, err, "must be an object of texts");
+        return schema_refuse(p, err, "must be an object of texts");
     size_t n = json_object_size(v);
     if (n > f->max)
         return too_many(f, p, err);
@@ -144,7 +144,7 @@ static int read_object(const struct schema *schema, const struct path *p, const 
 static int read_objects(const struct field *f, const struct path *p, const json_t *v,
                         struct rows *ret, struct err *err) {
     if (!json_is_array(v))
-        return refuse(p, err, "must be a list of objects");
+        return schema_refuse(p, err, "must be a list of objects");
     size_t n = json_array_size(v);
     if (n > f->max)
         return too_many(f, p, err);
@@ -165,7 +165,7 @@ static int read_field(const struct field *f, const struct path *p, const json_t 
         return read_text(f, p, v, into, err);
     case FIELD_FLAG:
         if (!json_is_boolean(v))
-            return refuse(p, err, "must be true or false");
+            return schema_refuse(p, err, "must be true or false");
         *(bool *)into = json_is_true(v);
         return 0;
     case FIELD_TEXTS:
@@ -178,11 +178,11 @@ static int read_field(const struct field *f, const struct path *p, const json_t 
         return read_objects(f, p, v, into, err);
     case FIELD_JSON:
         if (!json_is_object(v) && !json_is_array(v))
-            return refuse(p, err, "must be an object or a list");
+            return schema_refuse(p, err, "must be an object or a list");
         *(const json_t **)into = v;
         return 0;
     default:
-        return read_number(f, p, v, into, err);
+        return schema_read_number(f, p, v, into, err);
     }
 }
 
@@ -196,7 +196,7 @@ static const struct field *field_named(const struct schema *schema, const char *
 static int unknown_field(const struct schema *schema, const struct path *p, struct err *err) {
     char known[140];
     size_t at = 0;
-    refuse(p, err, "is not known here");
+    schema_refuse(p, err, "is not known here");
     for (size_t i = 0; i < schema->count && at < sizeof(known); i++)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? " " : "",
                                schema->fields[i].name);
@@ -206,7 +206,7 @@ static int unknown_field(const struct schema *schema, const struct path *p, stru
 static int read_object(const struct schema *schema, const struct path *p, const json_t *v,
                        void *into, struct err *err) {
     if (!json_is_object(v))
-        return p->name ? refuse(p, err, "must be an object")
+        return p->name ? schema_refuse(p, err, "must be an object")
                        : err_set(err, ERR_INVALID, "the body must be a JSON object");
     const char *key;
     json_t *item;
@@ -222,7 +222,7 @@ static int read_object(const struct schema *schema, const struct path *p, const 
         struct path below = {p, schema->fields[i].name};
         const json_t *given = json_object_get(v, schema->fields[i].name);
         if (schema->fields[i].required && (!given || json_is_null(given)))
-            return refuse(&below, err, "is missing");
+            return schema_refuse(&below, err, "is missing");
     }
     return 0;
 }
@@ -266,7 +266,7 @@ static void show_cpus(struct jot *j, const char *name, uint64_t milli) {
     jot_raw(j, name, text);
 }
 
-static void show(const struct field *f, struct jot *j, const void *at) {
+static void schema_show(const struct field *f, struct jot *j, const void *at) {
     const char *text;
     switch (f->kind) {
     case SHOW_TEXT:
@@ -308,7 +308,7 @@ static void show(const struct field *f, struct jot *j, const void *at) {
 void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from) {
     jot_object(j, name);
     for (size_t i = 0; i < schema->count; i++)
-        show(&schema->fields[i], j, (const char *)from + schema->fields[i].offset);
+        schema_show(&schema->fields[i], j, (const char *)from + schema->fields[i].offset);
     jot_end(j, '}');
 }
 

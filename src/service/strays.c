@@ -178,7 +178,7 @@ static int write_taken(const struct taking *t, const struct machine_row *row, co
 }
 
 /* A new machine, or the one whose row we had: its network is restored once either way. */
-static struct live *take(struct taking *t, const char *stack, struct err *err) {
+static struct live *strays_take(struct taking *t, const char *stack, struct err *err) {
     struct service *s = t->service;
     struct live *l = map_get(&s->machines, t->stray->found.id);
     struct machine_row row DEFER(machine_row_done) = {0};
@@ -203,7 +203,7 @@ static void taken(void *arg, const char *stack, const struct err *failed) {
     struct taking *t = arg;
     struct service *s = t->service;
     struct err err;
-    struct live *l = failed ? NULL : take(t, stack, &err);
+    struct live *l = failed ? NULL : strays_take(t, stack, &err);
     if (!l) {
         taking_fail(t, failed ? failed : &err);
         return;

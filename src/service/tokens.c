@@ -50,12 +50,12 @@ struct flushing {
     struct err err;
 };
 
-static void flush(void *arg) {
+static void tokens_flush(void *arg) {
     struct flushing *f = arg;
     f->failed = store_flush(f->service->store, &f->err) < 0;
 }
 
-static void flushed(void *arg) {
+static void tokens_flushed(void *arg) {
     struct flushing *f = arg;
     const struct err *err = f->failed ? &f->err : NULL;
     struct journal_record what = {.verb = f->verb};
@@ -80,7 +80,7 @@ static struct flushing *flushing_new(struct service *s, const struct caller *who
     return f;
 }
 
-static int make(struct flushing *f, const struct token_request *r, struct err *err) {
+static int tokens_make(struct flushing *f, const struct token_request *r, struct err *err) {
     struct owner_row owner;
     struct token_row *row = &f->row;
     struct journal_record what = {.verb = f->verb};
@@ -112,8 +112,8 @@ void service_token_new(struct service *s, const struct caller *who, const struct
     struct flushing *f = flushing_new(s, who, "token.new", arg);
     struct err err;
     f->made = done;
-    if (make(f, r, &err) == 0) {
-        loop_work(s->loop, flush, flushed, f);
+    if (tokens_make(f, r, &err) == 0) {
+        loop_work(s->loop, tokens_flush, tokens_flushed, f);
         return;
     }
     done(arg, NULL, NULL, &err);
@@ -138,7 +138,7 @@ void service_token_revoke(struct service *s, const struct caller *who, const cha
     struct err err;
     f->revoked = done;
     if (revoke(f, id, &err) == 0) {
-        loop_work(s->loop, flush, flushed, f);
+        loop_work(s->loop, tokens_flush, tokens_flushed, f);
         return;
     }
     done(arg, &err);

@@ -16,7 +16,7 @@ struct waking {
     void *arg;
 };
 
-static void finish(struct waking *w, const struct err *err) {
+static void wake_finish(struct waking *w, const struct err *err) {
     machine_done_fn *done = w->done;
     void *arg = w->arg;
     grant_list_done(&w->gone);
@@ -38,15 +38,15 @@ static int write_woken(void *arg, struct err *err) {
     return store_saved_put(store, &row, err) < 0 ? -1 : store_machine_update(store, &l->row, err);
 }
 
-static void told(void *arg, const struct err *err) {
+static void wake_told(void *arg, const struct err *err) {
     (void)err; /* logged; what it may reach is the gate's to say */
-    finish(arg, NULL);
+    wake_finish(arg, NULL);
 }
 
 static void trusted(void *arg, const struct err *err) {
     struct waking *w = arg;
     (void)err;
-    net_tell(w->live, told, w);
+    net_tell(w->live, wake_told, w);
 }
 
 /* A box that cannot be written down is kept: what is in it is all there is. */
@@ -56,11 +56,11 @@ static void woken_written(void *arg, const struct err *failed) {
     if (!failed)
         grants_note_woken(l, &w->gone);
     if (failed)
-        finish(w, failed);
+        wake_finish(w, failed);
     else if (gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0)
         net_trust_again(l, trusted, w);
     else
-        finish(w, NULL);
+        wake_finish(w, NULL);
 }
 
 static void woken_late(void *arg, const struct err *why) {
@@ -72,7 +72,7 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     struct waking *w = arg;
     struct live *l = w->live;
     if (failed) {
-        finish(w, failed);
+        wake_finish(w, failed);
         return;
     }
     live_attach(l, m);

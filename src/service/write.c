@@ -18,8 +18,8 @@ uint64_t boot_ms(void) {
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static struct journal_record record_of(const struct caller *who,
-                                       const struct journal_record *what) {
+static struct journal_record write_record_of(const struct caller *who,
+                                             const struct journal_record *what) {
     struct journal_record r = *what;
     r.owner = who ? who->owner : "carrel";
     r.token = who ? who->token : NULL;
@@ -53,7 +53,7 @@ static enum store_use use_of(const char *verb) {
 
 int note_intent(struct service *s, const struct caller *who, const struct journal_record *what,
                 uint64_t *ret_seq, struct err *err) {
-    struct journal_record r = record_of(who, what);
+    struct journal_record r = write_record_of(who, what);
     r.kind = JOURNAL_INTENT;
     enum store_use use = use_of(what->verb);
     if (store_admit(s->store, use, err) < 0)
@@ -69,7 +69,7 @@ int note_intent(struct service *s, const struct caller *who, const struct journa
 
 void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
                  uint64_t intent, const struct err *failed) {
-    struct journal_record r = record_of(who, what);
+    struct journal_record r = write_record_of(who, what);
     struct err err;
     r.kind = JOURNAL_RESULT;
     r.intent = intent;

@@ -113,7 +113,7 @@ static void become(const struct spawner *s, const struct work *w) {
 }
 
 /* A second fork: it is nobody's child here, and nobody has to wait for it. */
-static int start(struct spawner *s, const struct work *w, struct err *err) {
+static int archives_start(struct spawner *s, const struct work *w, struct err *err) {
     if (!s->archiver[0] || faccessat(s->host, s->archiver + 1, X_OK, 0) < 0) {
         err_set(err, ERR_UNSUPPORTED, "carrel-image is not installed");
         return err_remedy(err, "install Carrel whole: it belongs beside carrel-spawn");
@@ -161,7 +161,7 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
     snprintf(name, sizeof(name), "%.*s", (int)n, text);
     int dir DEFER_CLOSE = make_staging(s, name, err);
     const struct work w = {"unpack", NULL, in->fds[0], -1, in->fds[1], dir, -1, NULL, disk};
-    return dir < 0 ? -1 : start(s, &w, err);
+    return dir < 0 ? -1 : archives_start(s, &w, err);
 }
 
 /* While a worker has it nobody takes the tree away. */
@@ -204,7 +204,7 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
         return -1;
     const struct work w = {forms[i], tree < 0 ? NULL : "sealed", -1, in->fds[0], in->fds[1], dir,
                            tree,     i == SEAL ? name : NULL,    0};
-    return start(s, &w, err);
+    return archives_start(s, &w, err);
 }
 
 /* What a stack of a machine shows, read by the worker through mounts of its own. */
@@ -215,7 +215,7 @@ static int begin_draw(struct spawner *s, const struct plan_message *m, const str
         return -1;
     int root DEFER_CLOSE = dirs[0], usr DEFER_CLOSE = dirs[1];
     const struct work w = {"tar", "view", -1, in->fds[0], in->fds[1], root, usr, NULL, 0};
-    return start(s, &w, err);
+    return archives_start(s, &w, err);
 }
 
 int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,

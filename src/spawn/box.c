@@ -54,7 +54,8 @@ int limits_check(const struct spawner *s, const struct plan *plan, struct err *e
     return 0;
 }
 
-static int check(const struct spawner *s, const struct plan *plan, size_t fds, struct err *err) {
+static int box_check(const struct spawner *s, const struct plan *plan, size_t fds,
+                     struct err *err) {
     if (limits_check(s, plan, err) < 0)
         return -1;
     if (strcmp(plan->image, "host") != 0 && !image_id_valid(plan->image))
@@ -168,7 +169,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
 
 struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
                          size_t fd_count, struct box **ret, struct err *err) {
-    if (check(s, plan, fd_count, err) < 0 || check_source(s, plan, err) < 0)
+    if (box_check(s, plan, fd_count, err) < 0 || check_source(s, plan, err) < 0)
         return NULL;
     if (box_find(s, plan->id)) {
         err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);

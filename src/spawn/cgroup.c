@@ -248,7 +248,7 @@ static int new_v2(struct cgroups *cg, const char *name) {
     return r;
 }
 
-static int fill(struct cgroups *cg, struct cgroup_set *set, const char *name) {
+static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *name) {
     char path[64];
     int r = cg->mode == CGROUP_V1 ? new_v1(cg, name, set) : new_v2(cg, name);
     if (r < 0)
@@ -272,7 +272,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
         return 0;
     }
     group_name(name, set.number);
-    int r = fill(cg, &set, name);
+    int r = cgroup_fill(cg, &set, name);
     struct plan defaults = {.mem_bytes = LIMIT_MEM, .pids = LIMIT_PIDS};
     if (r == 0 && cgroup_limit(cg, set.number, &defaults, err) < 0)
         r = -EINVAL;

@@ -26,7 +26,7 @@ static bool listed(const char *options, const char *name) {
 }
 
 /* Finds cgroup2 in /proc/self/mounts: "cgroup2 WHERE cgroup2 OPTIONS 0 0". */
-static bool find(struct dynmods *d, bool *ret_on) {
+static bool dynmods_find(struct dynmods *d, bool *ret_on) {
     char line[1024], where[256], type[32], options[512];
     FILE *f = fopen("/proc/self/mounts", "re");
     bool found = false;
@@ -56,7 +56,7 @@ void dynmods_favor(struct dynmods *d, int run, int lock_dir) {
     bool on = false;
     char options[200];
     *d = (struct dynmods){.lock = -1};
-    if (!find(d, &on))
+    if (!dynmods_find(d, &on))
         return;
     d->lock =
         openat(lock_dir, "carrel-dynmods.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -110,7 +110,7 @@ static int open_socket(int run, struct err *err) {
 }
 
 /* Also after a start that failed half way: whatever is there goes. */
-static void leave(struct spawner *s) {
+static void main_leave(struct spawner *s) {
     char workshop[48];
     pool_drop(s);
     nursery_close(&s->nursery);
@@ -163,7 +163,7 @@ static void note_program(struct spawner *s) {
     program_id(n > 5 ? path : "/proc/self/exe", s->program);
 }
 
-static int run(struct options *o, struct err *err) {
+static int main_run(struct options *o, struct err *err) {
     static struct spawner spawner;
     struct spawner *s = &spawner;
     int lock DEFER_CLOSE = take_lock(&o->paths, err);
@@ -179,7 +179,7 @@ static int run(struct options *o, struct err *err) {
     if (rootless_enter(s, err) < 0)
         return -1;
     int r = serve(s, o, err);
-    leave(s);
+    main_leave(s);
     return r;
 }
 
@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
     prctl(PR_SET_NAME, "carrel-spawn");
     umask(077);
     allow_descriptors();
-    if (read_options(argc, argv, &o, &err) == 0 && run(&o, &err) == 0)
+    if (read_options(argc, argv, &o, &err) == 0 && main_run(&o, &err) == 0)
         return 0;
     /* Whoever waits for us reads the reason. */
     if (o.ready >= 0)

@@ -34,7 +34,7 @@ enum source {
 };
 
 /* Descriptor and source fit an epoll word: no pointer can dangle in the kernel. */
-static void watch(struct server *v, int fd, enum source source) {
+static void server_watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
 }
@@ -47,7 +47,7 @@ void server_watch_box(struct server *v, struct box *box) {
     for (size_t i = 0; i < 2; i++)
         if (both[i].fd >= 0 && both[i].fd < BOX_FD_MAX) {
             v->box_of[both[i].fd] = box;
-            watch(v, both[i].fd, both[i].source);
+            server_watch(v, both[i].fd, both[i].source);
         }
 }
 
@@ -148,7 +148,7 @@ static void accept_client(struct server *v) {
     c->next = v->clients;
     v->clients = c;
     v->client_count++;
-    watch(v, c->fd, SOURCE_CLIENT);
+    server_watch(v, c->fd, SOURCE_CLIENT);
 }
 
 /* A box that does not linger ends with its creator. */
@@ -242,7 +242,7 @@ int server_start_undertaker(struct server *v) {
     v->undertaker_busy = false;
     if (r < 0)
         return r;
-    watch(v, v->undertaker.socket, SOURCE_UNDERTAKER);
+    server_watch(v, v->undertaker.socket, SOURCE_UNDERTAKER);
     upkeep_resume(v->s, &v->undertaker);
     return 0;
 }
@@ -445,7 +445,7 @@ static bool some_dying(const struct server *v) {
     return false;
 }
 
-static void finish(struct server *v) {
+static void server_finish(struct server *v) {
     stop_undertaker(v);
     for (struct box *b = v->s->list; b; b = b->next)
         spaces_close(b->held);
@@ -473,8 +473,8 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     v->undertaker = UNDERTAKER_NONE;
     v->listener = listener;
     v->quiet_since_ms = spawner_now_ms();
-    watch(v, listener, SOURCE_LISTENER);
-    watch(v, signals, SOURCE_SIGNAL);
+    server_watch(v, listener, SOURCE_LISTENER);
+    server_watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {
         if (b->dead) {
             v->dead_count++;
@@ -486,6 +486,6 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     }
 
     serve(v, idle_ms);
-    finish(v);
+    server_finish(v);
     return 0;
 }

@@ -181,12 +181,12 @@ bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]
     return true;
 }
 
-static bool ask(struct undertaker *u, const struct order *order, int fd) {
+static bool undertaker_ask(struct undertaker *u, const struct order *order, int fd) {
     return u->pid && send_fds(u->socket, order, sizeof(*order), &fd, 1) == 0;
 }
 
 bool undertaker_close_for(struct undertaker *u, int fd) {
-    return ask(u, &(struct order){.task = TASK_CLOSE}, fd);
+    return undertaker_ask(u, &(struct order){.task = TASK_CLOSE}, fd);
 }
 
 bool undertaker_close_all(struct undertaker *u, const int *fds, size_t count) {
@@ -195,13 +195,13 @@ bool undertaker_close_all(struct undertaker *u, const int *fds, size_t count) {
 }
 
 bool undertaker_wipe(struct undertaker *u, int disk) {
-    return ask(u, &(struct order){.task = TASK_WIPE}, disk);
+    return undertaker_ask(u, &(struct order){.task = TASK_WIPE}, disk);
 }
 
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan) {
     struct order order = {.task = TASK_MERGE, .chore = CHORE_MERGE, .merge = *plan};
     snprintf(order.id, sizeof(order.id), "%s", id);
-    return ask(u, &order, plan->disk);
+    return undertaker_ask(u, &order, plan->disk);
 }
 
 bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore, int from, int to,
@@ -215,7 +215,7 @@ bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore
 bool undertaker_settle(struct undertaker *u, const char *id, int disk) {
     struct order order = {.task = TASK_SETTLE, .chore = CHORE_COPY};
     snprintf(order.id, sizeof(order.id), "%s", id);
-    return ask(u, &order, disk);
+    return undertaker_ask(u, &order, disk);
 }
 
 int undertaker_next(struct undertaker *u, struct undertaker_word *ret) {

@@ -49,7 +49,8 @@ static struct plan_found found_box(const struct box *b) {
     return f;
 }
 
-static int list(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
+static int verbs_list(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
+                      struct err *err) {
     (void)fds;
     size_t n = 0;
     uint64_t from = m->cursor ? m->cursor : UINT64_MAX;
@@ -258,11 +259,10 @@ static int claim(struct spawner *s, struct plan_message *m, struct verb_fds *fds
 
 verb_fn *verb_of(enum plan_type type) {
     static verb_fn *const verbs[] = {
-        [PLAN_LIST] = list,          [PLAN_STATS] = stats,
-        [PLAN_FREEZE] = freeze,      [PLAN_LIMITS] = change_limits,
-        [PLAN_DEADLINE] = deadline,  [PLAN_LISTEN] = open_doors,
-        [PLAN_UPPERS] = open_uppers, [PLAN_DIAL] = dial,
-        [PLAN_LEND] = lend,          [PLAN_CLAIM] = claim,
+        [PLAN_LIST] = verbs_list,      [PLAN_STATS] = stats,       [PLAN_FREEZE] = freeze,
+        [PLAN_LIMITS] = change_limits, [PLAN_DEADLINE] = deadline, [PLAN_LISTEN] = open_doors,
+        [PLAN_UPPERS] = open_uppers,   [PLAN_DIAL] = dial,         [PLAN_LEND] = lend,
+        [PLAN_CLAIM] = claim,
     };
     return type < sizeof(verbs) / sizeof(*verbs) ? verbs[type] : NULL;
 }

@@ -234,7 +234,8 @@ static int spend(struct store *s, const struct hold_row *row, const struct cost 
 }
 
 /* real = NULL: what was held. */
-static int settle(struct store *s, const char *id, const struct cost *real, struct err *err) {
+static int accounts_settle(struct store *s, const char *id, const struct cost *real,
+                           struct err *err) {
     struct hold_row row;
     if (store_begin(s, err) < 0)
         return -1;
@@ -251,11 +252,11 @@ undo:
 }
 
 int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err) {
-    return settle(s, id, real, err);
+    return accounts_settle(s, id, real, err);
 }
 
 int store_hold_keep(struct store *s, const char *id, struct err *err) {
-    return settle(s, id, NULL, err);
+    return accounts_settle(s, id, NULL, err);
 }
 
 /* 1: there is one. */

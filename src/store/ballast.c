@@ -20,7 +20,7 @@ static uint64_t size_for(const struct fs_space *space) {
 }
 
 /* 0, or the number of an error; a part of it is not kept. */
-static int make_file(const struct ballast *b) {
+static int ballast_make_file(const struct ballast *b) {
     int fd DEFER_CLOSE = openat(b->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     int e = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)b->bytes);
     if (e && fd >= 0)
@@ -32,7 +32,7 @@ static int make_file(const struct ballast *b) {
 static int hold(struct ballast *b, uint64_t free_bytes) {
     if (!b->held && free_bytes < 2 * b->bytes)
         return ENOSPC;
-    int e = b->held ? 0 : make_file(b);
+    int e = b->held ? 0 : ballast_make_file(b);
     b->held |= e == 0;
     return e;
 }
@@ -41,7 +41,7 @@ void ballast_init(struct ballast *b, int dir) {
     const struct fs_space space = fs_space(dir);
     *b = (struct ballast){.dir = dir, .bytes = size_for(&space), .unused = UINT64_MAX};
     /* One that an earlier daemon left takes its room already. */
-    b->held = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && make_file(b) == 0;
+    b->held = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && ballast_make_file(b) == 0;
     int e = hold(b, fs_room(dir));
     if (e && e != ENOSPC && e != EDQUOT)
         b->bytes = 0;

@@ -40,8 +40,8 @@ int store_database_remove(struct store *s, const char *id, struct err *err) {
     return query_run(&q, NULL, err);
 }
 
-static int list(struct store *s, enum statement statement, struct database_list *ret,
-                struct err *err) {
+static int databases_list(struct store *s, enum statement statement, struct database_list *ret,
+                          struct err *err) {
     QUERY;
     void *rows;
     size_t count;
@@ -57,9 +57,9 @@ static int list(struct store *s, enum statement statement, struct database_list 
 }
 
 int store_database_list(struct store *s, struct database_list *ret, struct err *err) {
-    return list(s, STMT_DATABASE_LIST, ret, err);
+    return databases_list(s, STMT_DATABASE_LIST, ret, err);
 }
 
 int store_database_orphans(struct store *s, struct database_list *ret, struct err *err) {
-    return list(s, STMT_DATABASE_ORPHANS, ret, err);
+    return databases_list(s, STMT_DATABASE_ORPHANS, ret, err);
 }

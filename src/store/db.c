@@ -21,7 +21,7 @@ enum {
 
 /* ---- The folder ---- */
 
-static int path_of(const char *home, const char *name, char ret[PATH_SIZE], struct err *err) {
+static int db_path_of(const char *home, const char *name, char ret[PATH_SIZE], struct err *err) {
     int n = snprintf(ret, PATH_SIZE, "%s/%s", home, name);
     return n < PATH_SIZE ? 0 : err_set(err, ERR_INVALID, "the path '%.60s...' is too long", home);
 }
@@ -31,7 +31,7 @@ static int take_lock(struct store *s, const char *home, struct err *err) {
     char path[PATH_SIZE];
     struct lock_holder holder;
     bool is_taken = false;
-    if (path_of(home, "carrel.lock", path, err) < 0)
+    if (db_path_of(home, "carrel.lock", path, err) < 0)
         return -1;
     s->lock_fd = lockfile_take(path, "", &is_taken, &holder, err);
     if (!is_taken)
@@ -41,7 +41,7 @@ static int take_lock(struct store *s, const char *home, struct err *err) {
 }
 
 /* SQLite would make it with the mode of the umask; its log gets the mode of the database. */
-static int make_file(const char *path, struct err *err) {
+static int db_make_file(const char *path, struct err *err) {
     int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -105,14 +105,14 @@ static int open_journal(struct store *s, const struct store_options *o, struct e
     struct journal_head mark;
     char path[PATH_SIZE];
     int known = read_mark(s->db, &mark, err);
-    if (known < 0 || path_of(o->home, "journal", path, err) < 0)
+    if (known < 0 || db_path_of(o->home, "journal", path, err) < 0)
         return -1;
     options.expected = known ? &mark : NULL;
     return journal_open(path, &options, &s->journal, err);
 }
 
 static int open_database(struct store *s, const char *path, struct err *err) {
-    if (make_file(path, err) < 0 || connection_open(path, &s->db, err) < 0 ||
+    if (db_make_file(path, err) < 0 || connection_open(path, &s->db, err) < 0 ||
         schema_copy(s->db, schema_version, s->home_fd, err) < 0 ||
         schema_migrate(s->db, schema_steps, schema_version, err) < 0 ||
         check_database(s->db, path, err) < 0)
@@ -133,7 +133,7 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     s->home_fd = open(o->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->home_fd < 0)
         return err_sys(err, "open '%s'", o->home);
-    if (path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
+    if (db_path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
         return -1;
     if (open_database(s, path, err) < 0 || store_identity_open(s, err) < 0 ||
         open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0)
@@ -169,18 +169,18 @@ void store_closep(struct store **s) {
 
 /* ---- Transactions, journal, flush ---- */
 
-static int run(struct store *s, enum statement id, struct err *err) {
+static int db_run(struct store *s, enum statement id, struct err *err) {
     QUERY;
     return query_start(&q, s, id, err) < 0 ? -1 : query_run(&q, NULL, err);
 }
 
 int store_begin(struct store *s, struct err *err) {
     s->full = false;
-    return run(s, STMT_BEGIN, err);
+    return db_run(s, STMT_BEGIN, err);
 }
 
 int store_commit(struct store *s, struct err *err) {
-    if (run(s, STMT_COMMIT, err) == 0)
+    if (db_run(s, STMT_COMMIT, err) == 0)
         return 0;
     store_rollback(s);
     return -1;
@@ -196,7 +196,7 @@ bool store_is_full(const struct store *s) {
 
 void store_rollback(struct store *s) {
     if (s->db && !sqlite3_get_autocommit(s->db))
-        (void)run(s, STMT_ROLLBACK, NULL);
+        (void)db_run(s, STMT_ROLLBACK, NULL);
 }
 
 int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,

@@ -147,7 +147,7 @@ static bool wait_for_work(struct flusher *f) {
     return !stop;
 }
 
-static void *run(void *arg) {
+static void *flusher_run(void *arg) {
     struct flusher *f = arg;
     while (wait_for_work(f)) {
         atomic_store(&f->dirty, false);
@@ -215,7 +215,7 @@ static int start_thread(struct flusher *f, struct err *err) {
     sigfillset(&all);
     /* Signals are the loop's. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&f->thread, NULL, run, f);
+    int rc = pthread_create(&f->thread, NULL, flusher_run, f);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc == 0 ? 0 : err_num(err, -rc, "start a thread");
 }

@@ -66,8 +66,8 @@ int store_image_delete(struct store *s, const char *owner, const char *name, str
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no image '%.60s'", name);
 }
 
-static int count(struct store *s, enum statement id, const char *image, uint64_t *ret,
-                 struct err *err) {
+static int images_count(struct store *s, enum statement id, const char *image, uint64_t *ret,
+                        struct err *err) {
     QUERY;
     *ret = 0;
     if (query_start(&q, s, id, err) < 0)
@@ -92,9 +92,9 @@ int store_image_totals(struct store *s, struct image_totals *ret, struct err *er
 }
 
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err) {
-    return count(s, STMT_IMAGE_USES, id, ret, err);
+    return images_count(s, STMT_IMAGE_USES, id, ret, err);
 }
 
 int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err) {
-    return count(s, STMT_IMAGE_MACHINES, id, ret, err);
+    return images_count(s, STMT_IMAGE_MACHINES, id, ret, err);
 }

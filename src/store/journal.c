@@ -192,7 +192,7 @@ static void repair_detail(const char *before, const char **detail) {
         *detail = "\"[removed: it held a secret]\"";
 }
 
-static struct prepared *prepare(const struct journal_record *r) {
+static struct prepared *journal_prepare(const struct journal_record *r) {
     struct prepared *p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
@@ -349,7 +349,7 @@ static int rotate(struct journal *j, struct err *err) {
 static int encode_all(struct journal *j, const struct journal_record *records, size_t count,
                       struct journal_head *at, struct err *err) {
     for (size_t i = 0; i < count; i++) {
-        struct prepared *p DEFER(prepared_freep) = prepare(&records[i]);
+        struct prepared *p DEFER(prepared_freep) = journal_prepare(&records[i]);
         if (!p)
             return err_set(err, ERR_LIMIT, "journal: out of memory");
         if (encode(j, &p->record, at, err) < 0)
@@ -485,7 +485,7 @@ static int open_dir(const char *dir, struct err *err) {
     return fd < 0 ? err_sys(err, "open '%s'", dir) : fd;
 }
 
-static int refuse(const struct lines *l, uint64_t segment, struct err *err) {
+static int journal_refuse(const struct lines *l, uint64_t segment, struct err *err) {
     char name[SEGMENT_NAME_SIZE];
     segment_name(segment, name);
     err_wrap(err, "journal %s line %llu is broken", name, (unsigned long long)l->number);
@@ -519,14 +519,14 @@ static int walk(struct journal *j, struct chain *c, struct lines *l, struct jour
         case LINES_LONG:
             l->number++;
             err_set(err, ERR_INVALID, "it is longer than any record");
-            return refuse(l, c->segment, err);
+            return journal_refuse(l, c->segment, err);
         case LINES_FAILED:
             return err_sys(err, "read the journal");
         case LINES_LINE:
             break;
         }
         if (chain_step(c, line, len, l->number == 1, slot, err) < 0)
-            return refuse(l, c->segment, err);
+            return journal_refuse(l, c->segment, err);
         if (check_expected(j, c, err) < 0)
             return -1;
     }
@@ -537,8 +537,8 @@ static void slot_freep(struct journal_slot **slot) {
 }
 
 /* Follows one segment from its header; cut_bytes is what follows the last whole line. */
-static int follow(struct journal *j, uint64_t segment, struct chain *c, uint64_t *ret_size,
-                  uint64_t *ret_torn, struct err *err) {
+static int journal_follow(struct journal *j, uint64_t segment, struct chain *c, uint64_t *ret_size,
+                          uint64_t *ret_torn, struct err *err) {
     int fd = segment_open(j->dir, segment, O_RDONLY, err);
     struct journal_slot *slot DEFER(slot_freep) = malloc(sizeof(*slot));
     struct lines l DEFER(lines_done) = {.fd = fd};
@@ -567,8 +567,8 @@ static int check_not_cut(const struct journal *j, struct err *err) {
     return err_remedy(err, "put the journal back; to start a new one, move the folder away");
 }
 
-static int note(struct journal *j, const char *verb, const char *reason, uint64_t bytes,
-                struct err *err) {
+static int journal_note(struct journal *j, const char *verb, const char *reason, uint64_t bytes,
+                        struct err *err) {
     struct journal_record r = {
         .kind = JOURNAL_NOTE, .verb = verb, .reason = reason, .bytes = bytes};
     return journal_append(j, &r, 1, NULL, err);
@@ -589,7 +589,7 @@ static int begin_new(struct journal *j, struct err *err) {
     char text[JOURNAL_HEAD_TEXT + 32], head[JOURNAL_HEAD_TEXT];
     journal_head_text(j->options.expected, head);
     snprintf(text, sizeof(text), "absent up to %s", head);
-    return note(j, JOURNAL_LOST, text, 0, err);
+    return journal_note(j, JOURNAL_LOST, text, 0, err);
 }
 
 /* The header of segment n never got there: the chain stands at the end of the one before. */
@@ -600,7 +600,7 @@ static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struc
                        (unsigned long long)j->segment);
     *c = (struct chain){0};
     journal_key_public(j->key, c->pubkey);
-    if (follow(j, j->segment - 1, c, &size, &torn_before, err) < 0)
+    if (journal_follow(j, j->segment - 1, c, &size, &torn_before, err) < 0)
         return -1;
     if (torn_before || c->last != JOURNAL_HEAD)
         return err_set(err, ERR_INVALID, "journal segment %llu does not end with a signed head",
@@ -610,7 +610,7 @@ static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struc
     j->last = c->last;
     if (check_not_cut(j, err) < 0 || write_header(j, err) < 0)
         return -1;
-    return torn ? note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
+    return torn ? journal_note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
 }
 
 /* The segment before must end where this one says that it starts. */
@@ -630,7 +630,7 @@ static int reopen(struct journal *j, struct err *err) {
     struct chain c = {0};
     uint64_t torn;
     journal_key_public(j->key, c.pubkey);
-    if (follow(j, j->segment, &c, &j->size, &torn, err) < 0)
+    if (journal_follow(j, j->segment, &c, &j->size, &torn, err) < 0)
         return -1;
     if (j->size == 0 && j->segment == 1)
         return begin_new(j, err);
@@ -647,7 +647,7 @@ static int reopen(struct journal *j, struct err *err) {
     j->last = c.last;
     if (check_link(j, &c, err) < 0 || check_not_cut(j, err) < 0)
         return -1;
-    return torn ? note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
+    return torn ? journal_note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
 }
 
 int journal_open(const char *dir, const struct journal_options *options, struct journal **ret,

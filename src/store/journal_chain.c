@@ -138,7 +138,8 @@ int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struc
 }
 
 /* A chain that begins in the middle trusts the header for what was before it. */
-static bool begin(struct chain *c, const char *line, size_t len, struct journal_slot *slot) {
+static bool journal_chain_begin(struct chain *c, const char *line, size_t len,
+                                struct journal_slot *slot) {
     if (journal_record_decode(line, len, NULL, slot, NULL) < 0)
         return false;
     const struct journal_record *r = &slot->record;
@@ -198,7 +199,7 @@ static int check_head(struct chain *c, const struct journal_record *r, struct er
 
 int chain_step(struct chain *c, const char *line, size_t len, bool first, struct journal_slot *slot,
                struct err *err) {
-    if (!c->begun && !(first && begin(c, line, len, slot)))
+    if (!c->begun && !(first && journal_chain_begin(c, line, len, slot)))
         return err_set(err, ERR_INVALID, "a segment does not start with its header");
     if (journal_record_decode(line, len, c->at.hash, slot, err) < 0)
         return -1;

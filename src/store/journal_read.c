@@ -50,7 +50,8 @@ static int seek(struct journal_reader *r, uint64_t segment, uint64_t offset, str
     return 0;
 }
 
-static int decode(struct journal_reader *r, const char *line, size_t len, struct err *err) {
+static int journal_read_decode(struct journal_reader *r, const char *line, size_t len,
+                               struct err *err) {
     if (journal_record_decode(line, len, NULL, &r->slot, err) == 0)
         return 0;
     char name[SEGMENT_NAME_SIZE];
@@ -70,7 +71,7 @@ static int next_here(struct journal_reader *r, const char **ret_line, size_t *re
             return err_set(err, ERR_INVALID, "the journal has a line longer than any record");
         if (got != LINES_LINE)
             return 0;
-        if (decode(r, *ret_line, *ret_len, err) < 0)
+        if (journal_read_decode(r, *ret_line, *ret_len, err) < 0)
             return -1;
         if (matches(&r->filter, &r->slot.record))
             return 1;

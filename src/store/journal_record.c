@@ -89,13 +89,13 @@ static const void *member(const struct journal_record *r, const struct field *f)
     return (const char *)r + f->offset;
 }
 
-static const char *text_of(const struct journal_record *r, const struct field *f) {
+static const char *journal_record_text_of(const struct journal_record *r, const struct field *f) {
     const char *text;
     memcpy(&text, member(r, f), sizeof(text));
     return text ? text : "";
 }
 
-static uint64_t number_of(const struct journal_record *r, const struct field *f) {
+static uint64_t journal_record_number_of(const struct journal_record *r, const struct field *f) {
     uint64_t n;
     memcpy(&n, member(r, f), sizeof(n));
     return n;
@@ -104,7 +104,7 @@ static uint64_t number_of(const struct journal_record *r, const struct field *f)
 static bool present(const struct journal_record *r, const struct field *f) {
     switch (f->type) {
     case FIELD_TEXT:
-        return *text_of(r, f) != '\0';
+        return *journal_record_text_of(r, f) != '\0';
     case FIELD_ARGV:
         return r->argc > 0;
     case FIELD_EXIT:
@@ -114,7 +114,7 @@ static bool present(const struct journal_record *r, const struct field *f) {
     case FIELD_KIND:
         break;
     }
-    return f->always || number_of(r, f) != 0;
+    return f->always || journal_record_number_of(r, f) != 0;
 }
 
 static void put_argv(struct jot *j, const struct journal_record *r) {
@@ -127,12 +127,12 @@ static void put_argv(struct jot *j, const struct journal_record *r) {
 static void put_field(struct jot *j, const struct journal_record *r, const struct field *f) {
     switch (f->type) {
     case FIELD_U64:
-        return jot_u64(j, f->name, number_of(r, f));
+        return jot_u64(j, f->name, journal_record_number_of(r, f));
     case FIELD_I64:
     case FIELD_EXIT:
-        return jot_i64(j, f->name, (int64_t)number_of(r, f));
+        return jot_i64(j, f->name, (int64_t)journal_record_number_of(r, f));
     case FIELD_TEXT:
-        return jot_string(j, f->name, text_of(r, f));
+        return jot_string(j, f->name, journal_record_text_of(r, f));
     case FIELD_KIND:
         return jot_string(j, f->name, journal_kind_name(r->kind));
     case FIELD_ARGV:
@@ -152,11 +152,12 @@ static int check_argv(const struct journal_record *r, struct err *err) {
     return 0;
 }
 
-static int check(const struct journal_record *r, struct err *err) {
+static int journal_record_check(const struct journal_record *r, struct err *err) {
     if ((size_t)r->kind >= KIND_COUNT || !kind_names[r->kind])
         return err_set(err, ERR_INVALID, "journal: there is no kind %d", (int)r->kind);
     for (size_t i = 0; i < FIELD_COUNT; i++)
-        if (fields[i].type == FIELD_TEXT && strlen(text_of(r, &fields[i])) > JOURNAL_TEXT_MAX)
+        if (fields[i].type == FIELD_TEXT &&
+            strlen(journal_record_text_of(r, &fields[i])) > JOURNAL_TEXT_MAX)
             return err_set(err, ERR_LIMIT, "journal: '%s' has more than %d bytes", fields[i].name,
                            JOURNAL_TEXT_MAX);
     size_t detail = r->detail ? strlen(r->detail) : 0;
@@ -195,7 +196,7 @@ static void chain(uint8_t hash[SHA256_BYTES], const char *body, size_t len) {
 
 int journal_record_encode(const struct journal_record *record, uint8_t hash[SHA256_BYTES],
                           struct buf *out, struct err *err) {
-    if (check(record, err) < 0)
+    if (journal_record_check(record, err) < 0)
         return -1;
 
     size_t start = out->len;
@@ -317,7 +318,7 @@ static bool read_argv(struct reader *r) {
     return take_char(&r->in, ']');
 }
 
-static bool read_number(struct reader *r, const struct field *f) {
+static bool journal_record_read_number(struct reader *r, const struct field *f) {
     uint64_t n;
     if (!(f->type == FIELD_U64 ? read_u64(&r->in, &n) : read_i64(&r->in, &n)))
         return false;
@@ -329,10 +330,10 @@ static bool read_field(struct reader *r, const struct field *f) {
     switch (f->type) {
     case FIELD_EXIT:
         r->slot->record.has_exit = true;
-        return read_number(r, f);
+        return journal_record_read_number(r, f);
     case FIELD_U64:
     case FIELD_I64:
-        return read_number(r, f);
+        return journal_record_read_number(r, f);
     case FIELD_KIND:
         return read_kind(r);
     case FIELD_ARGV:
@@ -346,7 +347,7 @@ static bool read_field(struct reader *r, const struct field *f) {
     return text != NULL;
 }
 
-static bool take_name(struct cursor *c, const char *name, bool first) {
+static bool journal_record_take_name(struct cursor *c, const char *name, bool first) {
     struct cursor saved = *c;
     if (take_char(c, first ? '{' : ',') && take_char(c, '"') && take(c, name, strlen(name)) &&
         take(c, "\":", 2))
@@ -356,7 +357,7 @@ static bool take_name(struct cursor *c, const char *name, bool first) {
 }
 
 static bool read_detail(struct reader *r) {
-    if (!take_name(&r->in, "detail", false))
+    if (!journal_record_take_name(&r->in, "detail", false))
         return true;
     size_t n = (size_t)(r->in.end - r->in.at);
     memcpy(r->text, r->in.at, n);
@@ -380,7 +381,7 @@ static int read_body(const char *body, size_t len, struct journal_slot *slot, st
     struct reader r = {.in = {body, body + len}, .text = slot->text, .slot = slot};
     clear_record(&slot->record);
     for (size_t i = 0; i < FIELD_COUNT; i++) {
-        bool found = take_name(&r.in, fields[i].name, i == 0);
+        bool found = journal_record_take_name(&r.in, fields[i].name, i == 0);
         if ((!found && fields[i].always) || (found && !read_field(&r, &fields[i])))
             return err_set(err, ERR_INVALID, "member '%s' is missing or malformed", fields[i].name);
     }
@@ -394,7 +395,7 @@ static int read_body(const char *body, size_t len, struct journal_slot *slot, st
 /* There is one way to write a record, so writing it again proves that this was it. */
 static int check_canonical(const struct journal_slot *slot, const char *body, size_t len,
                            struct err *err) {
-    if (check(&slot->record, err) < 0)
+    if (journal_record_check(&slot->record, err) < 0)
         return -1;
     struct buf again DEFER(buf_done) = BUF(JOURNAL_LINE_MAX);
     if (!put_body(&slot->record, &again) || again.len != len + 1 ||

@@ -121,8 +121,8 @@ static void note_use(struct store *s, struct token_row *row, int64_t now_ms) {
 }
 
 /* 1: the token is valid. */
-static int look_up(struct store *s, const char *secret, size_t len, struct token_row *ret,
-                   struct err *err) {
+static int owners_look_up(struct store *s, const char *secret, size_t len, struct token_row *ret,
+                          struct err *err) {
     QUERY;
     uint8_t hash[SHA256_BYTES];
     if (len != TOKEN_SIZE - 1)
@@ -139,7 +139,7 @@ static int look_up(struct store *s, const char *secret, size_t len, struct token
 
 int store_token_check(struct store *s, const char *secret, size_t len, int64_t now_ms,
                       struct token_row *ret, struct err *err) {
-    int found = look_up(s, secret, len, ret, err);
+    int found = owners_look_up(s, secret, len, ret, err);
     if (found == 0) {
         err_set(err, ERR_DENIED, "this token is not valid");
         return err_remedy(err, "make one with 'carrel token new'");

@@ -13,8 +13,8 @@ void saved_row_done(struct saved_row *row) {
 }
 
 /* The copy of a layer; 0: there is none. What lies on the disk itself needs no other. */
-static uint32_t copy_of(const struct layer *l, const struct saved_row *row,
-                        const struct layers *from, const struct layers *to) {
+static uint32_t saved_copy_of(const struct layer *l, const struct saved_row *row,
+                              const struct layers *from, const struct layers *to) {
     if (strcmp(l->machine, row->disk) == 0)
         return l->number;
     for (size_t i = 0; i < from->count && i < to->count; i++)
@@ -31,7 +31,7 @@ int saved_plan(struct saved_row *row, const char *stack, struct saved_plan *ret,
         return -1;
     ret->to.count = ret->from.count;
     for (size_t i = 0; i < ret->from.count; i++) {
-        uint32_t number = copy_of(&ret->from.v[i], row, &from, &to);
+        uint32_t number = saved_copy_of(&ret->from.v[i], row, &from, &to);
         ret->missing[i] = number == 0;
         if (!number && row->next >= LAYER_NUMBER_MAX)
             return err_set(err, ERR_LIMIT, "too many layers of machine '%s' were saved",

@@ -211,7 +211,7 @@ undo:
 }
 
 /* Everything that is in the schema, as one text. */
-static int describe(sqlite3 *db, struct buf *ret, struct err *err) {
+static int schema_as_text(sqlite3 *db, struct buf *ret, struct err *err) {
     sqlite3_stmt *stmt;
     int rc = sqlite3_prepare_v2(
         db, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY type, name",
@@ -239,8 +239,8 @@ int schema_check(sqlite3 *db, const char *const *steps, size_t count, struct err
     int rc = sqlite3_open(":memory:", &model);
     if (rc != SQLITE_OK)
         return err_sqlite(err, model, rc, "open a database in memory");
-    if (schema_migrate(model, steps, count, err) < 0 || describe(model, &wanted, err) < 0 ||
-        describe(db, &found, err) < 0)
+    if (schema_migrate(model, steps, count, err) < 0 || schema_as_text(model, &wanted, err) < 0 ||
+        schema_as_text(db, &found, err) < 0)
         return -1;
     if (found.len == wanted.len && memcmp(found.data, wanted.data, found.len) == 0)
         return 0;

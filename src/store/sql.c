@@ -84,7 +84,7 @@ int names_parse(const struct names *n, const char *text, int *ret, struct err *e
 
 /* ---- Queries ---- */
 
-static int prepare(struct store *s, enum statement id, struct err *err) {
+static int sql_prepare(struct store *s, enum statement id, struct err *err) {
     struct buf sql DEFER(buf_done) = BUF(8192);
     if (!statement_text(id, &sql))
         return err_set(err, ERR_LIMIT, "store: out of memory");
@@ -94,7 +94,7 @@ static int prepare(struct store *s, enum statement id, struct err *err) {
 }
 
 int query_start(struct query *q, struct store *s, enum statement id, struct err *err) {
-    if (!s->statements[id] && prepare(s, id, err) < 0)
+    if (!s->statements[id] && sql_prepare(s, id, err) < 0)
         return -1;
     sqlite3_stmt *stmt = s->statements[id];
     if (!sqlite3_stmt_readonly(stmt) && s->flusher && flusher_check(s->flusher, err) < 0)
@@ -291,7 +291,7 @@ static bool read_hash(sqlite3_stmt *stmt, int at, void *to) {
     return true;
 }
 
-static bool read_number(sqlite3_stmt *stmt, int at, const struct column *c, void *to) {
+static bool sql_read_number(sqlite3_stmt *stmt, int at, const struct column *c, void *to) {
     int64_t value = sqlite3_column_int64(stmt, at);
     if (c->type == COL_UID && sqlite3_column_type(stmt, at) == SQLITE_NULL)
         value = -1;
@@ -322,7 +322,7 @@ static bool read_column(sqlite3_stmt *stmt, int at, const struct column *c, void
     case COL_UID:
         break;
     }
-    return read_number(stmt, at, c, to);
+    return sql_read_number(stmt, at, c, to);
 }
 
 void row_done(const struct table *table, void *row) {

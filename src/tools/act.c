@@ -30,7 +30,7 @@ void act_free(struct act *a) {
     free(a);
 }
 
-static void end(struct act *a, const struct act_result *result) {
+static void act_end(struct act *a, const struct act_result *result) {
     struct err err;
     const struct act_result unseen = {.err = &err, .machine = a->machine};
     if (!a->cancelled) {
@@ -44,7 +44,7 @@ static void end(struct act *a, const struct act_result *result) {
 }
 
 void act_fail_with(struct act *a, const struct err *err, const char *detail) {
-    end(a, &(struct act_result){.err = err, .detail = detail, .machine = a->machine});
+    act_end(a, &(struct act_result){.err = err, .detail = detail, .machine = a->machine});
 }
 
 void act_fail(struct act *a, const struct err *err) {
@@ -61,8 +61,8 @@ static void done_with(struct act *a, const void *view, const char *image, const 
         act_fail(a, &err);
         return;
     }
-    end(a, &(struct act_result){
-               .json = text.data, .image = image, .media = media, .machine = a->machine});
+    act_end(a, &(struct act_result){
+                   .json = text.data, .image = image, .media = media, .machine = a->machine});
 }
 
 void act_done(struct act *a, const void *view) {

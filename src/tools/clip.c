@@ -25,8 +25,8 @@ size_t clip_end(const char *s, size_t n) {
 }
 
 /* Appends [from, to); returns how many of these bytes are not kept. */
-static uint64_t gather(const struct outlog *log, int stream, uint64_t from, uint64_t to,
-                       struct buf *out) {
+static uint64_t clip_gather(const struct outlog *log, int stream, uint64_t from, uint64_t to,
+                            struct buf *out) {
     char piece[PIECE];
     uint64_t missing = 0;
     while (from < to) {
@@ -56,18 +56,18 @@ uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint6
         return 0;
     *from = end;
     if (end - start <= max) {
-        uint64_t missing = gather(log, stream, start, end, out);
+        uint64_t missing = clip_gather(log, stream, start, end, out);
         return missing;
     }
     uint64_t head = max / 2, tail = max - head;
     uint64_t left_out = end - start - max;
-    left_out += gather(log, stream, start, start + head, out);
+    left_out += clip_gather(log, stream, start, start + head, out);
     if (out->len > before)
         cut_tail(out, before);
     if (!buf_addf(out, "\n[... %" PRIu64 " bytes left out ...]\n", left_out))
         return left_out;
     size_t at = out->len;
-    left_out += gather(log, stream, end - tail, end, out);
+    left_out += clip_gather(log, stream, end - tail, end, out);
     size_t skip = out->len > at ? clip_begin(out->data + at, out->len - at) : 0;
     if (skip) {
         memmove(out->data + at, out->data + at + skip, out->len - at - skip + 1);

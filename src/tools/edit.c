@@ -215,8 +215,8 @@ static size_t occurrences(const char *text, const char *old_text) {
     return found;
 }
 
-static int check(const struct buf *text, const struct edit_step *e, size_t number, struct buf *hint,
-                 struct err *err) {
+static int edit_check(const struct buf *text, const struct edit_step *e, size_t number,
+                      struct buf *hint, struct err *err) {
     if (!*e->old_text)
         return err_set(err, ERR_INVALID, "edit %zu: 'old' is empty", number);
     if (strcmp(e->old_text, e->new_text) == 0)
@@ -265,7 +265,7 @@ static void put_hunks(struct buf *diff, const struct buf *before, const struct b
 static int apply(struct buf *text, const struct edit_step *e, size_t number, struct buf *diff,
                  struct buf *hint, struct err *err) {
     struct buf after DEFER(buf_done) = BUF(text->max);
-    if (check(text, e, number, hint, err) < 0)
+    if (edit_check(text, e, number, hint, err) < 0)
         return -1;
     if (!replace(text, e, &after))
         return err_set(err, ERR_LIMIT, "edit %zu: the file would become larger than %zu bytes",

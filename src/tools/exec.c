@@ -44,8 +44,8 @@ static const char *status_of(const struct exec *x, const struct exec_view *view)
     return "exited";
 }
 
-static void describe(const struct exec *x, const struct exec_view *view, struct exec_output *ret,
-                     char exit_json[24], char log[80]) {
+static void exec_describe(const struct exec *x, const struct exec_view *view,
+                          struct exec_output *ret, char exit_json[24], char log[80]) {
     bool ended = exec_is_over(x) && strcmp(view->state, "unknown") != 0;
     snprintf(exit_json, 24, "%" PRId64, view->status);
     snprintf(log, 80, "carrel://%s/logs/%s", view->machine, view->id);
@@ -65,7 +65,8 @@ static void describe(const struct exec *x, const struct exec_view *view, struct 
 }
 
 /* The command's state and what was not shown yet. */
-static void tell(struct act *a, struct exec *x, uint64_t at[2], unsigned streams, uint64_t max) {
+static void exec_report(struct act *a, struct exec *x, uint64_t at[2], unsigned streams,
+                        uint64_t max) {
     struct buf text DEFER(buf_done) = BUF(max + 256), errors DEFER(buf_done) = BUF(max + 256);
     struct buf *texts[] = {&text, &errors};
     const struct outlog *log = exec_log(x);
@@ -73,7 +74,7 @@ static void tell(struct act *a, struct exec *x, uint64_t at[2], unsigned streams
     struct exec_view view;
     char exit_json[24], uri[80];
     exec_view(x, &view);
-    describe(x, &view, &out, exit_json, uri);
+    exec_describe(x, &view, &out, exit_json, uri);
     for (int i = 0; log && i < 2; i++)
         if (streams & 1u << i)
             out.left_out += clip_stream(log, i, &at[i], max, texts[i]);
@@ -82,7 +83,7 @@ static void tell(struct act *a, struct exec *x, uint64_t at[2], unsigned streams
     act_done(a, &out);
 }
 
-static void finish(struct waiting *w) {
+static void exec_finish(struct waiting *w) {
     struct act *a = w->act;
     struct exec *x = w->exec;
     struct exec_view view;
@@ -91,20 +92,20 @@ static void finish(struct waiting *w) {
     exec_view(x, &view);
     struct shown *shown = toolbox_shown(a->box, view.id);
     waiting_free(w);
-    tell(a, x, shown->at, 3, max);
+    exec_report(a, x, shown->at, 3, max);
     exec_unref(x);
 }
 
-static void changed(void *arg) {
+static void exec_changed(void *arg) {
     struct waiting *w = arg;
     if (exec_is_over(w->exec))
-        finish(w);
+        exec_finish(w);
     else if (w->until_quiet)
         loop_timer_start(w->quiet, QUIET_MS, 0);
 }
 
 static void enough(void *arg) {
-    finish(arg);
+    exec_finish(arg);
 }
 
 static void report(void *arg) {
@@ -133,18 +134,19 @@ static void kill_it(struct act *a) {
 }
 
 /* Takes over the reference. */
-static struct waiting *wait_for(struct act *a, struct exec *x, uint64_t wait_ms, uint64_t max,
-                                bool until_quiet) {
+static struct waiting *exec_wait_for(struct act *a, struct exec *x, uint64_t wait_ms, uint64_t max,
+                                     bool until_quiet) {
     struct loop *loop = act_loop(a);
     struct waiting *w = calloc(1, sizeof(*w));
     if (!w)
         abort();
-    *w = (struct waiting){.act = a,
-                          .exec = x,
-                          .follower = {.changed = changed, .arg = w, .wants_output = until_quiet},
-                          .began_ms = loop_now_ms(loop),
-                          .max = max,
-                          .until_quiet = until_quiet};
+    *w = (struct waiting){
+        .act = a,
+        .exec = x,
+        .follower = {.changed = exec_changed, .arg = w, .wants_output = until_quiet},
+        .began_ms = loop_now_ms(loop),
+        .max = max,
+        .until_quiet = until_quiet};
     a->user = w;
     w->yield = loop_timer_new(loop, enough, w);
     loop_timer_start(w->yield, wait_ms, 0);
@@ -196,12 +198,12 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
         act_fail(a, err);
         return;
     }
-    struct waiting *w = wait_for(a, x, yield_ms, max, false);
+    struct waiting *w = exec_wait_for(a, x, yield_ms, max, false);
     a->cancel = kill_it;
     if (a->cancelled) /* while it waited for its turn */
         kill_it(a);
     if (exec_is_over(x))
-        finish(w);
+        exec_finish(w);
 }
 
 /* Variables that keep programs from waiting for somebody, before those of the call. */
@@ -222,7 +224,7 @@ static struct texts quiet_env(const struct exec_input *in) {
     return all;
 }
 
-static int check(const struct exec_input *in, struct err *err) {
+static int exec_check(const struct exec_input *in, struct err *err) {
     if ((in->cmd != NULL) == (in->argv.count > 0)) {
         err_set(err, ERR_INVALID, "give 'cmd' or 'argv', and not both");
         return err_remedy(err, "cmd is a line for the shell, argv a list of words");
@@ -235,7 +237,7 @@ static int check(const struct exec_input *in, struct err *err) {
 }
 
 /* `in` and its arrays are copied or the act's own. */
-static void run(struct sending *s, const struct exec_input *in) {
+static void exec_run(struct sending *s, const struct exec_input *in) {
     static const uint8_t no_hash[SHA256_BYTES];
     struct act *a = s->act;
     s->yield_ms = given_or(in->yield_ms, YIELD_DEFAULT_MS);
@@ -259,10 +261,10 @@ static void run(struct sending *s, const struct exec_input *in) {
 
 void tool_exec(struct act *a) {
     struct err err;
-    if (check(a->request, &err) < 0)
+    if (exec_check(a->request, &err) < 0)
         act_fail(a, &err);
     else
-        run(sending_new(a), a->request);
+        exec_run(sending_new(a), a->request);
 }
 
 /* ---- install ---- */
@@ -314,12 +316,12 @@ void tool_install(struct act *a) {
                                        .user = managers[m].user,
                                        .timeout_ms = {INSTALL_TIMEOUT_MS, true},
                                        .yield_ms = in->yield_ms};
-    run(s, &command);
+    exec_run(s, &command);
 }
 
 /* ---- session ---- */
 
-static struct exec *find(struct act *a, struct err *err) {
+static struct exec *exec_find(struct act *a, struct err *err) {
     const struct session_input *in = a->request;
     struct exec *x = service_exec_find(act_service(a), act_who(a), a->machine, in->session, err);
     if (!x)
@@ -368,18 +370,18 @@ static void tell_from(struct act *a, struct exec *x) {
     const struct session_input *in = a->request;
     int stream = in->stream && strcmp(in->stream, "stderr") == 0;
     uint64_t at[2] = {in->offset.value, in->offset.value};
-    tell(a, x, at, 1u << stream, given_or(in->max_output, OUTPUT_DEFAULT));
+    exec_report(a, x, at, 1u << stream, given_or(in->max_output, OUTPUT_DEFAULT));
     exec_unref(x);
 }
 
 static void stop_waiting(struct act *a) {
-    finish(a->user);
+    exec_finish(a->user);
 }
 
 void tool_session(struct act *a) {
     const struct session_input *in = a->request;
     struct err err;
-    struct exec *x = find(a, &err);
+    struct exec *x = exec_find(a, &err);
     if (!x) {
         act_fail(a, &err);
         return;
@@ -394,9 +396,9 @@ void tool_session(struct act *a) {
         return;
     }
     bool typed = in->type || in->eof || in->signal;
-    struct waiting *w = wait_for(a, x, given_or(in->wait_ms, typed ? 5000 : YIELD_DEFAULT_MS),
-                                 given_or(in->max_output, OUTPUT_DEFAULT), typed);
+    struct waiting *w = exec_wait_for(a, x, given_or(in->wait_ms, typed ? 5000 : YIELD_DEFAULT_MS),
+                                      given_or(in->max_output, OUTPUT_DEFAULT), typed);
     a->cancel = stop_waiting;
     if (exec_is_over(x))
-        finish(w);
+        exec_finish(w);
 }

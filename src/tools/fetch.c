@@ -27,7 +27,7 @@ static void read_outcome(const struct outlog *log, struct outcome *ret, struct b
     (void)sscanf(mark + 8, "%7[^|]|%127[^|\n]|%2047[^\n]", ret->status, ret->type, ret->url);
 }
 
-static void failed(struct act *a, const char *said, const struct exec_view *view) {
+static void fetch_failed(struct act *a, const char *said, const struct exec_view *view) {
     const struct fetch_input *in = a->request;
     struct err err;
     if (view->status == 127)
@@ -48,7 +48,7 @@ static void ended(struct act *a, struct exec *x, const struct exec_view *view) {
     struct outcome o;
     read_outcome(exec_log(x), &o, &said);
     if (view->status != 0 || !o.status[0]) {
-        failed(a, said.data, view);
+        fetch_failed(a, said.data, view);
         return;
     }
     uint64_t left_out = clip_stream(exec_log(x), 0, &at, max, &body);

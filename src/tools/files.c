@@ -23,7 +23,7 @@ static int check_path(const char *path, struct err *err) {
     return err_remedy(err, "start it with /, such as /home/user/%.60s", path);
 }
 
-static void hex_of(struct sha256 *hash, char ret[HEX_SIZE]) {
+static void files_hex_of(struct sha256 *hash, char ret[HEX_SIZE]) {
     uint8_t bytes[SHA256_BYTES];
     sha256_end(hash, bytes);
     for (size_t i = 0; i < sizeof(bytes); i++)
@@ -34,7 +34,7 @@ static void hash_of(const void *bytes, size_t n, char ret[HEX_SIZE]) {
     struct sha256 hash;
     sha256_init(&hash);
     sha256_add(&hash, bytes, n);
-    hex_of(&hash, ret);
+    files_hex_of(&hash, ret);
 }
 
 /* ---- read ---- */
@@ -160,7 +160,7 @@ static void read_told(struct reading *r, bool whole) {
                               .size = r->size,
                               .media = r->media,
                               .more = !whole};
-    hex_of(&r->hash, hash);
+    files_hex_of(&r->hash, hash);
     if (whole)
         out.sha256 = hash;
     if (r->media)
@@ -337,7 +337,7 @@ static int check_mode(const char *mode, struct err *err) {
     return err_set(err, ERR_INVALID, "'mode' is octal, such as 644 or 755, not '%.20s'", mode);
 }
 
-static int fill(struct putting *p, const struct write_input *in, struct err *err) {
+static int files_fill(struct putting *p, const struct write_input *in, struct err *err) {
     size_t n;
     if (!in->content == !in->content_base64) {
         err_set(err, ERR_INVALID, "give 'content' or 'content_base64', and not both");
@@ -385,7 +385,7 @@ static void looked(void *arg, const struct err *err, bool whole) {
     struct putting *p = l->put;
     loop_fn *otherwise = l->otherwise;
     char hash[HEX_SIZE];
-    hex_of(&l->hash, hash);
+    files_hex_of(&l->hash, hash);
     const char *expected = p->act->events.expected; /* NULL: it was cancelled */
     bool there = !err && whole && expected && strcmp(hash, expected) == 0;
     free(l);
@@ -435,7 +435,7 @@ void tool_write(struct act *a) {
     snprintf(p->mode, sizeof(p->mode), "%s", in->mode ? in->mode : "");
     if (check_path(in->path, &err) < 0 || file_user(in->user, &uid, &err) < 0 ||
         check_condition(in->if_hash, &err) < 0 || check_mode(in->mode, &err) < 0 ||
-        fill(p, in, &err) < 0)
+        files_fill(p, in, &err) < 0)
         put_failed(p, &err);
     else
         put_unless_there(p, uid, write_now);

@@ -31,7 +31,7 @@ static void keep_request(struct helper *h, const struct exec_request *r) {
             abort();
 }
 
-static void finish(struct helper *h) {
+static void helper_finish(struct helper *h) {
     struct act *a = h->act;
     struct exec *x = h->exec;
     helper_fn *ended = h->ended;
@@ -53,11 +53,11 @@ static void stop(struct act *a) {
     exec_kill(h->exec, act_who(a), ignore, NULL);
 }
 
-static void changed(void *arg) {
+static void helper_changed(void *arg) {
     struct helper *h = arg;
     const struct outlog *log = exec_log(h->exec);
     if (exec_is_over(h->exec))
-        finish(h);
+        helper_finish(h);
     else if (log && outlog_extent(log, 0).produced > h->max)
         stop(h->act);
 }
@@ -72,14 +72,14 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
         return;
     }
     h->exec = x;
-    h->follower = (struct exec_follower){.changed = changed, .arg = h, .wants_output = true};
+    h->follower = (struct exec_follower){.changed = helper_changed, .arg = h, .wants_output = true};
     a->user = h;
     a->cancel = stop;
     exec_follow(x, &h->follower);
     if (a->cancelled) /* while it waited for its turn */
         stop(a);
     if (exec_is_over(x))
-        finish(h);
+        helper_finish(h);
 }
 
 void helper_run(struct act *a, const struct exec_request *r, uint64_t max, helper_fn *ended) {

@@ -22,7 +22,7 @@ struct machine_output machine_output_of(const struct machine_view *view) {
     };
 }
 
-static void changed(void *arg, const struct machine_view *view, const struct err *err) {
+static void machines_changed(void *arg, const struct machine_view *view, const struct err *err) {
     if (err) {
         act_fail(arg, err);
         return;
@@ -52,10 +52,10 @@ void tool_machine_create(struct act *a) {
         .idle_action = "release",
         .ttl = toolbox_ttl(a->box),
     };
-    service_create(act_service(a), act_who(a), &r, no_hash, NULL, 0, changed, a);
+    service_create(act_service(a), act_who(a), &r, no_hash, NULL, 0, machines_changed, a);
 }
 
-static void add_row(void *arg, const void *view) {
+static void machines_add_row(void *arg, const void *view) {
     struct machine_output out = machine_output_of(view);
     schema_write(&machine_output_schema, arg, NULL, &out);
 }
@@ -67,7 +67,7 @@ void tool_machine_list(struct act *a) {
     char next[CURSOR_SIZE];
     struct err err;
     jot_array(&j, NULL);
-    if (service_list(act_service(a), act_who(a), &r, add_row, &j, next, &err) < 0) {
+    if (service_list(act_service(a), act_who(a), &r, machines_add_row, &j, next, &err) < 0) {
         act_fail(a, &err);
         return;
     }
@@ -88,7 +88,7 @@ static void destroy_shown(void *arg, const struct machine_view *view, const stru
     snprintf(id, sizeof(id), "%s", view->id);
     if (strcmp(id, a->box->machine) == 0)
         a->box->machine[0] = '\0';
-    service_destroy(act_service(a), act_who(a), id, changed, a);
+    service_destroy(act_service(a), act_who(a), id, machines_changed, a);
 }
 
 void tool_machine_destroy(struct act *a) {

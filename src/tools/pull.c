@@ -18,7 +18,7 @@ struct pulling {
 
 static void came(void *arg, const struct frame *frame, const struct err *err);
 
-static void ask(struct pulling *p) {
+static void pull_ask(struct pulling *p) {
     const char *path = p->from.path;
     const struct msg_read m = {.uid = p->from.uid,
                                .gid = p->from.uid,
@@ -29,7 +29,7 @@ static void ask(struct pulling *p) {
                  p->begun ? NULL : path, came, p);
 }
 
-static void end(struct pulling *p, const struct err *err, bool whole) {
+static void pull_end(struct pulling *p, const struct err *err, bool whole) {
     struct pulling over = *p;
     free(p);
     over.ended(over.arg, err, whole);
@@ -45,7 +45,7 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
         err = (err_set(&why, ERR_BUSY, "'%.200s' was replaced while it was read", p->from.path),
                &why);
     if (err) {
-        end(p, err, false);
+        pull_end(p, err, false);
         return;
     }
     if (!p->begun)
@@ -53,13 +53,13 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
     p->begun = true;
     p->offset += m.data.n;
     if (!m.data.n)
-        end(p, NULL, true);
+        pull_end(p, NULL, true);
     else if ((p->from.stop && *p->from.stop) || !p->piece(p->arg, m.data.p, m.data.n))
-        end(p, NULL, false);
+        pull_end(p, NULL, false);
     else if (p->offset >= m.size && m.size)
-        end(p, NULL, true);
+        pull_end(p, NULL, true);
     else
-        ask(p);
+        pull_ask(p);
 }
 
 void pull(const struct pull_from *from, pull_piece_fn *piece, pull_ended_fn *ended, void *arg) {
@@ -67,5 +67,5 @@ void pull(const struct pull_from *from, pull_piece_fn *piece, pull_ended_fn *end
     if (!p)
         abort();
     *p = (struct pulling){.from = *from, .piece = piece, .ended = ended, .arg = arg};
-    ask(p);
+    pull_ask(p);
 }

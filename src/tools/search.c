@@ -11,7 +11,7 @@
 /* grep and find of the machine, as commands of their own: what they read is its business alone. */
 enum { SEARCH_MS = 30000, TEXT_SHOWN = 300, OUTPUT_READ = 4 << 20 };
 
-static bool by_name(const struct search_input *in) {
+static bool search_by_name(const struct search_input *in) {
     return in->kind && strcmp(in->kind, "name") == 0;
 }
 
@@ -58,11 +58,12 @@ static void put_matches(struct matches *m, const char *s, size_t n) {
     }
 }
 
-static void answer(struct act *a, const struct buf *found, bool more) {
+static void search_answer(struct act *a, const struct buf *found, bool more) {
     const struct search_input *in = a->request;
     struct buf text DEFER(buf_done) = BUF(4 << 20);
-    struct matches m = {
-        .j = JOT(&text), .max = in->max.is ? in->max.value : SEARCH_DEFAULT, .names = by_name(in)};
+    struct matches m = {.j = JOT(&text),
+                        .max = in->max.is ? in->max.value : SEARCH_DEFAULT,
+                        .names = search_by_name(in)};
     jot_array(&m.j, NULL);
     put_matches(&m, found->data ? found->data : "", found->len);
     jot_end(&m.j, ']');
@@ -96,7 +97,7 @@ static void ended(struct act *a, struct exec *x, const struct exec_view *view) {
     if (!found.len && view->status > 1)
         complain(a, x, view);
     else
-        answer(a, &found, more);
+        search_answer(a, &found, more);
 }
 
 /* ---- the command ---- */
@@ -147,8 +148,9 @@ void tool_search(struct act *a) {
         act_fail(a, &err);
         return;
     }
-    size_t n = by_name(in) ? find_words(in, argv)
-                           : grep_words(in, argv, include, sizeof(include), most, sizeof(most));
+    size_t n = search_by_name(in)
+                   ? find_words(in, argv)
+                   : grep_words(in, argv, include, sizeof(include), most, sizeof(most));
     const struct exec_request r = {
         .argv = {argv, n}, .timeout = {SEARCH_MS, true}, .kill_left = true};
     helper_run(a, &r, OUTPUT_READ, ended);

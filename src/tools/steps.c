@@ -70,7 +70,7 @@ struct looking {
 };
 
 /* Newest first: a rewind since then is the one that was asked for. */
-static void look_at(void *arg, const void *of) {
+static void steps_look_at(void *arg, const void *of) {
     const struct step_view *view = of;
     struct looking *l = arg;
     if (!l->step[0] && strcmp(view->kind, "rewind") == 0 &&
@@ -84,8 +84,8 @@ static bool was_rewound(struct act *a) {
     char next[CURSOR_SIZE];
     struct err err;
     return a->events.again &&
-           service_step_list(act_service(a), act_who(a), a->machine, &r, look_at, &l, next, &err) ==
-               0 &&
+           service_step_list(act_service(a), act_who(a), a->machine, &r, steps_look_at, &l, next,
+                             &err) == 0 &&
            l.step[0] &&
            service_step_show(act_service(a), act_who(a), a->machine, l.step, answer_step, a,
                              &err) == 0;

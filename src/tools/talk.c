@@ -52,13 +52,13 @@ static void answered(struct act *a, const char *action, const char *answer) {
     act_fail(a, &err);
 }
 
-static void give_up(struct act *a) {
+static void talk_give_up(struct act *a) {
     answered(a, NULL, NULL);
 }
 
 void tool_ask(struct act *a) {
     const struct ask_input *in = a->request;
-    a->cancel = give_up;
+    a->cancel = talk_give_up;
     const struct act_question q = {in->question, in->options};
     if (a->events.ask)
         a->events.ask(a->events.arg, a, &q, answered);

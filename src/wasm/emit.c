@@ -216,7 +216,7 @@ void em_to_slot(struct scratch *w, const struct opnd *o, uint32_t type, uint32_t
     }
 }
 
-static void settle(struct scratch *w, uint32_t i) {
+static void emit_settle(struct scratch *w, uint32_t i) {
     struct opnd *o = &w->vals[i];
     if (o->kind == OPND_SLOT)
         return;
@@ -232,7 +232,7 @@ static void lazy_trim(struct scratch *w) {
 void em_flush(struct scratch *w, uint32_t except_top) {
     lazy_trim(w);
     while (w->lazy_from + except_top < w->n)
-        settle(w, w->lazy_from++);
+        emit_settle(w, w->lazy_from++);
 }
 
 bool em_push(struct scratch *w, uint32_t type) {
@@ -247,7 +247,7 @@ bool em_push(struct scratch *w, uint32_t type) {
         w->max_slots = slot + slots_of(type);
     lazy_trim(w);
     if (!w->dead && w->n - w->lazy_from >= LAZY_MAX)
-        settle(w, w->lazy_from++);
+        emit_settle(w, w->lazy_from++);
     return true;
 }
 
@@ -256,7 +256,7 @@ uint32_t em_use(struct scratch *w, uint32_t i) {
     struct opnd *o = &w->vals[i];
     if (o->kind == OPND_LOCAL)
         return o->a;
-    settle(w, i);
+    emit_settle(w, i);
     return o->slot;
 }
 
@@ -265,7 +265,7 @@ static void settle_local(struct scratch *w, uint32_t slot, uint32_t consumed) {
     lazy_trim(w);
     for (uint32_t i = w->lazy_from; i + consumed < w->n; i++)
         if (w->vals[i].kind == OPND_LOCAL && w->vals[i].a == slot)
-            settle(w, i);
+            emit_settle(w, i);
 }
 
 /* The local that the next instruction sets, or NO_LINK. */

@@ -138,7 +138,7 @@ void em_try(struct scratch *w, struct ctrl *c) {
     c->node = 0; /* entered alive */
 }
 
-static void leave(struct scratch *w) {
+static void emit_control_leave(struct scratch *w) {
     const struct type *t = w->fn->type;
     if (t->result_slots == 0) {
         em_op(w, I_RET0, 0, 0, 0);
@@ -156,12 +156,12 @@ void em_return(struct scratch *w, bool is_branch) {
     struct ctrl *f = &w->ctrls[0];
     if (is_branch) {
         em_pay(w, 1 + em_carry_cost(w->fn->type->n_results));
-        leave(w);
+        emit_control_leave(w);
         return;
     }
     if (f->sites == NO_LINK) {
         if (!w->dead)
-            leave(w);
+            emit_control_leave(w);
         return;
     }
     if (!w->dead)
@@ -180,7 +180,7 @@ void em_br(struct scratch *w, uint32_t depth) {
     const uint32_t *types = ctrl_label(c, &n);
     em_pay(w, 1 + em_carry_cost(n));
     if (c->op == OP_CALL) {
-        leave(w);
+        emit_control_leave(w);
         return;
     }
     if (n == 1) {

@@ -561,7 +561,7 @@ static bool header(struct reader *r) {
     return true;
 }
 
-static bool load(struct loader *l) {
+static bool module_load(struct loader *l) {
     struct wasm_module *m = l->m;
     struct reader *r = &l->r;
     const uint8_t *end = r->end;
@@ -624,7 +624,7 @@ int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum
     m->bytes = copy;
     m->arena.engine = e;
     struct loader l = {.r = {.p = copy, .end = copy + size, .base = copy, .diag = diag}, .m = m};
-    if (!load(&l)) {
+    if (!module_load(&l)) {
         module_free(m);
         return -1;
     }

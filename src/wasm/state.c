@@ -31,7 +31,7 @@ static bool write_fail(struct writer *w, enum err_code code, const char *text) {
     return false;
 }
 
-static void put(struct writer *w, const void *p, size_t n) {
+static void state_put(struct writer *w, const void *p, size_t n) {
     if (!w->failed && n && !buf_add(w->out, p, n))
         write_fail(w, ERR_LIMIT, "the state is too big");
 }
@@ -44,12 +44,12 @@ static void put_n(struct writer *w, uint64_t v) {
         n++;
         v >>= 7;
     } while (v);
-    put(w, bytes, n);
+    state_put(w, bytes, n);
 }
 
-static void put_text(struct writer *w, const char *p, size_t n) {
+static void state_put_text(struct writer *w, const char *p, size_t n) {
     put_n(w, n);
-    put(w, p, n);
+    state_put(w, p, n);
 }
 
 static void put_slots(struct writer *w, const uint64_t *p, uint64_t n) {
@@ -71,8 +71,8 @@ static void put_limits(struct writer *w, const struct wasm_limits *l) {
 }
 
 static void put_host(struct writer *w, const struct fn *fn) {
-    put_text(w, fn->host->module, strlen(fn->host->module));
-    put_text(w, fn->host->name, strlen(fn->host->name));
+    state_put_text(w, fn->host->module, strlen(fn->host->module));
+    state_put_text(w, fn->host->name, strlen(fn->host->name));
     put_n(w, fn->host->cost);
     put_n(w, fn->host->sized);
     put_n(w, fn->type->n_params);
@@ -84,7 +84,7 @@ static void put_host(struct writer *w, const struct fn *fn) {
 static void put_instance(struct writer *w, const struct wasm_instance *i) {
     uint8_t hash[HASH];
     wasm_module_hash(i->mod, hash);
-    put(w, hash, HASH);
+    state_put(w, hash, HASH);
     for (uint32_t k = 0; k < i->mod->n_imports; k++) {
         struct wasm_extern x = instance_import(i, k);
         put_n(w, x.kind);
@@ -128,8 +128,8 @@ static void put_origin(struct writer *w) {
         put_creation(w, &s->log[i]);
     put_n(w, s->n_defs);
     for (uint32_t i = 0; i < s->n_defs; i++) {
-        put_text(w, s->defs[i].module, s->defs[i].module_size);
-        put_text(w, s->defs[i].name, s->defs[i].name_size);
+        state_put_text(w, s->defs[i].module, s->defs[i].module_size);
+        state_put_text(w, s->defs[i].name, s->defs[i].name_size);
         put_n(w, s->defs[i].what.kind);
         put_n(w, s->defs[i].what.id);
     }
@@ -184,7 +184,7 @@ static void put_units(struct writer *w, const struct memory *m, const uint8_t *i
         if (memcmp(image + u * UNIT, bytes, UNIT) == 0)
             continue;
         put_n(w, u - next + 1); /* 0 ends the list */
-        put(w, bytes, UNIT);
+        state_put(w, bytes, UNIT);
         next = u + 1;
     }
     put_n(w, 0);
@@ -236,7 +236,7 @@ static void put_handles(struct writer *w) {
         size_t n = cfg->handle_save ? cfg->handle_save(cfg->handle_ctx, s->handles[i], bytes) : 0;
         put_n(w, s->handles[i]);
         put_n(w, n < cfg->handle_bytes ? n : cfg->handle_bytes);
-        put(w, bytes, n < cfg->handle_bytes ? n : cfg->handle_bytes);
+        state_put(w, bytes, n < cfg->handle_bytes ? n : cfg->handle_bytes);
     }
     engine_release(s->engine, bytes, cfg->handle_bytes);
 }
@@ -291,8 +291,8 @@ static void put_contents(struct writer *w) {
     for (uint32_t i = 0; i < s->n_tables; i++)
         put_table(w, s->tables[i]);
     for (uint32_t i = 1; i < s->n_insts; i++) {
-        put(w, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems);
-        put(w, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas);
+        state_put(w, s->insts[i]->dropped_elems, s->insts[i]->mod->n_elems);
+        state_put(w, s->insts[i]->dropped_datas, s->insts[i]->mod->n_datas);
         put_elem_refs(w, s->insts[i]);
     }
     put_objects(w);
@@ -350,7 +350,7 @@ uint32_t state_live_slots(const struct wasm_store *s, enum call_state state) {
     return m ? below + m->height : 0;
 }
 
-static void put_call(struct writer *w) {
+static void state_put_call(struct writer *w) {
     struct wasm_store *s = w->s;
     enum call_state state = call_state(s);
     put_n(w, s->init.active);
@@ -382,19 +382,19 @@ int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err) {
     memcpy(head, state_magic, 8);
     head[8] = WASM_STATE_VERSION;
     head[12] = WASM_FUEL_VERSION;
-    put(&w, head, sizeof head);
+    state_put(&w, head, sizeof head);
     put_n(&w, s->budget);
     put_n(&w, s->used);
     put_n(&w, s->sequence);
     put_origin(&w);
     put_contents(&w);
-    put_call(&w);
+    state_put_call(&w);
     if (!w.failed) {
         struct sha256 h;
         sha256_init(&h);
         sha256_add(&h, ret->data + start, ret->len - start);
         sha256_end(&h, hash);
-        put(&w, hash, HASH);
+        state_put(&w, hash, HASH);
     }
     if (w.failed)
         ret->len = start;

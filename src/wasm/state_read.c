@@ -17,7 +17,7 @@ struct loader {
     uint32_t n_mems, n_tables;
 };
 
-static int bad(struct loader *l, const char *what) {
+static int state_read_bad(struct loader *l, const char *what) {
     if (l->err && l->err->code)
         return -1;
     return err_set(l->err, ERR_INVALID, "state refused: %s", what);
@@ -87,7 +87,7 @@ static int get_sizes(struct loader *l) {
         get(l);
     l->n_tables = get_count(l);
     if (l->r.failed)
-        return bad(l, "sizes");
+        return state_read_bad(l, "sizes");
     l->sizes = engine_alloc(l->e, ((size_t)l->n_mems + l->n_tables) * sizeof *l->sizes);
     if (!l->sizes)
         return err_set(l->err, ERR_LIMIT, "out of memory");
@@ -96,7 +96,7 @@ static int get_sizes(struct loader *l) {
     get_slots(l, l->sizes, l->n_mems);
     get_count(l);
     get_slots(l, l->sizes + l->n_mems, l->n_tables);
-    return l->r.failed ? bad(l, "sizes") : 0;
+    return l->r.failed ? state_read_bad(l, "sizes") : 0;
 }
 
 /* New memories and tables get their final sizes at once: a later import may ask for them. */
@@ -107,13 +107,13 @@ static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_be
         uint64_t have = s->mems[i]->size / PAGE_SIZE;
         if (i >= l->n_mems || l->sizes[i] < have ||
             !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
-            return bad(l, "memory size");
+            return state_read_bad(l, "memory size");
     }
     for (uint32_t i = tables_before; i < s->n_tables; i++) {
         const uint64_t *sizes = l->sizes + l->n_mems;
         if (i >= l->n_tables || sizes[i] < s->tables[i]->size ||
             !table_grow(s, s->tables[i], sizes[i] - s->tables[i]->size, 0, &old))
-            return bad(l, "table size");
+            return state_read_bad(l, "table size");
     }
     return 0;
 }
@@ -123,11 +123,11 @@ static int get_host(struct loader *l) {
     const char *module = get_text(l, &nm), *name = get_text(l, &nn);
     uint64_t cost = get(l), sized = get(l), np = get(l), nr = get(l);
     if (l->r.failed || np > MAX_PARAMS || nr > MAX_PARAMS || cost > INT64_MAX / 4 || sized > np)
-        return bad(l, "host function");
+        return state_read_bad(l, "host function");
     for (uint64_t i = 0; i < np + nr; i++)
         types[i] = get_type(l);
     if (sized && types[sized - 1] != WASM_I32)
-        return bad(l, "host function");
+        return state_read_bad(l, "host function");
     char *m = store_text(l->s, module, nm), *n = store_text(l->s, name, nn);
     struct wasm_func_type t = {types, types + np, (uint32_t)np, (uint32_t)nr};
     const struct host_func what = {m, n, cost, (uint32_t)sized};
@@ -136,7 +136,7 @@ static int get_host(struct loader *l) {
               store_log_creation(l->s, MADE_FUNC, l->s->n_host_fns - 1);
     engine_release(l->e, m, (size_t)nm + 1);
     engine_release(l->e, n, (size_t)nn + 1);
-    return ok ? 0 : bad(l, "host function");
+    return ok ? 0 : state_read_bad(l, "host function");
 }
 
 static int get_object(struct loader *l, uint64_t kind) {
@@ -158,7 +158,7 @@ static int get_object(struct loader *l, uint64_t kind) {
         ok = !l->r.failed && is_ref(type) && store_add_table(s, &lim, type, 0, &id) &&
              store_log_creation(s, MADE_TABLE, id);
     }
-    return ok ? resize_new(l, mems, tables) : bad(l, "host object");
+    return ok ? resize_new(l, mems, tables) : state_read_bad(l, "host object");
 }
 
 static int get_instance(struct loader *l) {
@@ -166,7 +166,7 @@ static int get_instance(struct loader *l) {
     uint32_t mems = s->n_mems, tables = s->n_tables;
     struct wasm_module *m = get_module(l);
     if (!m)
-        return bad(l, "module");
+        return state_read_bad(l, "module");
     struct wasm_extern *imports = engine_alloc(l->e, m->n_imports * sizeof *imports);
     struct wasm_instance *i;
     if (!imports)
@@ -179,7 +179,8 @@ static int get_instance(struct loader *l) {
     struct err why = {0};
     int rc = l->r.failed ? -1 : store_instantiate(s, m, imports, &i, &why);
     engine_release(l->e, imports, m->n_imports * sizeof *imports);
-    return rc < 0 ? bad(l, why.code ? why.text : "instance") : resize_new(l, mems, tables);
+    return rc < 0 ? state_read_bad(l, why.code ? why.text : "instance")
+                  : resize_new(l, mems, tables);
 }
 
 static int get_defs(struct loader *l) {
@@ -191,9 +192,9 @@ static int get_defs(struct loader *l) {
         struct wasm_extern x = {kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, id};
         if (l->r.failed || !store_extern_exists(l->s, x) ||
             !store_define(l->s, module, nm, name, nn, x))
-            return bad(l, "definition");
+            return state_read_bad(l, "definition");
     }
-    return l->r.failed ? bad(l, "definitions") : 0;
+    return l->r.failed ? state_read_bad(l, "definitions") : 0;
 }
 
 static int get_origin(struct loader *l) {
@@ -202,7 +203,7 @@ static int get_origin(struct loader *l) {
     uint32_t n = get_count(l);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t kind = get(l);
-        int rc = l->r.failed || kind > MADE_INSTANCE ? bad(l, "list of objects")
+        int rc = l->r.failed || kind > MADE_INSTANCE ? state_read_bad(l, "list of objects")
                  : kind == MADE_FUNC                 ? get_host(l)
                  : kind == MADE_INSTANCE             ? get_instance(l)
                                                      : get_object(l, kind);
@@ -210,7 +211,7 @@ static int get_origin(struct loader *l) {
             return -1;
     }
     if (l->s->n_mems != l->n_mems || l->s->n_tables != l->n_tables)
-        return bad(l, "number of memories or tables");
+        return state_read_bad(l, "number of memories or tables");
     return get_defs(l);
 }
 
@@ -222,21 +223,21 @@ static int get_memory(struct loader *l, uint32_t mem) {
     uint64_t at = 0;
     for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
         if (skip - 1 > (m->size - at) / UNIT)
-            return bad(l, "memory page");
+            return state_read_bad(l, "memory page");
         at += (skip - 1) * UNIT;
         const uint8_t *bytes = at < m->size ? reader_bytes(&l->r, UNIT) : NULL;
         if (!bytes)
-            return bad(l, "memory page");
+            return state_read_bad(l, "memory page");
         memcpy(m->base + at, bytes, UNIT);
     }
-    return l->r.failed ? bad(l, "memory") : 0;
+    return l->r.failed ? state_read_bad(l, "memory") : 0;
 }
 
 static int get_table(struct loader *l, struct table *t) {
     for (uint64_t i = 0; i < t->size;) {
         uint64_t run = get(l), value = get(l);
         if (l->r.failed || run == 0 || run > t->size - i)
-            return bad(l, "table");
+            return state_read_bad(l, "table");
         for (; run > 0; run--, i++)
             if (t->elems[i] != value) /* what is null stays untouched */
                 t->elems[i] = value;
@@ -247,7 +248,7 @@ static int get_table(struct loader *l, struct table *t) {
 static int get_dropped(struct loader *l, uint8_t *flags, uint32_t n) {
     const uint8_t *p = reader_bytes(&l->r, n);
     if (!p)
-        return bad(l, "segments");
+        return state_read_bad(l, "segments");
     for (uint32_t i = 0; i < n; i++)
         flags[i] = p[i] != 0;
     return 0;
@@ -257,11 +258,11 @@ static int get_exns(struct loader *l) {
     struct wasm_store *s = l->s;
     uint32_t n = get_count(l);
     if (l->r.failed || !engine_grow(l->e, &s->exns, &s->cap_exns, n, sizeof *s->exns))
-        return bad(l, "exceptions");
+        return state_read_bad(l, "exceptions");
     for (uint32_t i = 0; i < n; i++) {
         uint64_t tag = get(l);
         if (l->r.failed || tag > s->n_tags)
-            return bad(l, "exception");
+            return state_read_bad(l, "exception");
         s->exns[s->n_exns++] = (struct exn){.tag = NO_TYPE};
         if (tag == 0)
             continue;
@@ -278,7 +279,7 @@ static int get_exns(struct loader *l) {
         s->exn_slots += slots;
         s->live_exns++;
     }
-    return l->r.failed ? bad(l, "exceptions") : 0;
+    return l->r.failed ? state_read_bad(l, "exceptions") : 0;
 }
 
 static int get_handles(struct loader *l) {
@@ -289,7 +290,7 @@ static int get_handles(struct loader *l) {
         uint32_t size = get_count(l);
         const uint8_t *bytes = reader_bytes(&l->r, size);
         if (!bytes || size > cfg->handle_bytes)
-            return bad(l, "handle");
+            return state_read_bad(l, "handle");
         if (cfg->handle_load && !cfg->handle_load(cfg->handle_ctx, handle, bytes, size))
             return err_set(l->err, ERR_DENIED, "state refused: the host does not take handle %llu",
                            (unsigned long long)handle);
@@ -297,7 +298,7 @@ static int get_handles(struct loader *l) {
         if (!store_note_handle(l->s, &v))
             return err_set(l->err, ERR_LIMIT, "out of memory");
     }
-    return l->r.failed ? bad(l, "handles") : 0;
+    return l->r.failed ? state_read_bad(l, "handles") : 0;
 }
 
 static int get_object_one(struct loader *l, struct object *ret) {
@@ -308,22 +309,22 @@ static int get_object_one(struct loader *l, struct object *ret) {
         return 0;
     uint64_t type = get(l), n = get(l);
     if (l->r.failed || inst >= s->n_insts || type >= s->insts[inst]->mod->n_types)
-        return bad(l, "object");
+        return state_read_bad(l, "object");
     const struct type *t = module_type(s->insts[inst]->mod, (uint32_t)type);
     uint64_t left = (uint64_t)(l->r.end - l->r.p);
     bool is_array = t->kind == TYPE_ARRAY;
     if ((t->kind != TYPE_STRUCT && !is_array) || n > left || (!is_array && n != t->n_params))
-        return bad(l, "object");
+        return state_read_bad(l, "object");
     uint64_t slots = is_array ? n * t->param_slots : t->param_slots;
     if (slots > left || s->heap_slots + slots + 1 > l->e->cfg.heap_slots ||
         !store_take(s, budget_slots(slots)))
-        return bad(l, "objects are too big");
+        return state_read_bad(l, "objects are too big");
     uint64_t *p = engine_alloc(l->e, slots * sizeof *p);
     if (!p)
         return err_set(l->err, ERR_LIMIT, "out of memory");
     *ret = (struct object){.type = t->id, .n = (uint32_t)n, .n_slots = (uint32_t)slots, .slots = p};
     s->heap_slots += slots + 1;
-    return get_slots(l, p, slots) ? 0 : bad(l, "object");
+    return get_slots(l, p, slots) ? 0 : state_read_bad(l, "object");
 }
 
 /* What making the instances left behind goes first. */
@@ -339,7 +340,7 @@ static int get_objects(struct loader *l) {
     s->free_obj = (uint32_t)get(l);
     s->since_collect = get(l);
     if (l->r.failed || !engine_grow(l->e, &s->objs, &s->cap_objs, n, sizeof *s->objs))
-        return bad(l, "objects");
+        return state_read_bad(l, "objects");
     for (uint32_t i = 0; i < n; i++)
         if (get_object_one(l, &s->objs[s->n_objs++]) < 0)
             return -1;
@@ -353,10 +354,10 @@ static int get_elem_refs(struct loader *l, struct wasm_instance *i) {
             continue;
         if (l->r.failed || i->elem_refs[k] ||
             !(i->elem_refs[k] = engine_alloc(l->e, n * sizeof(uint64_t))))
-            return bad(l, "segment");
+            return state_read_bad(l, "segment");
         get_slots(l, i->elem_refs[k], n);
     }
-    return l->r.failed ? bad(l, "segments") : 0;
+    return l->r.failed ? state_read_bad(l, "segments") : 0;
 }
 
 static int get_contents(struct loader *l) {
@@ -431,14 +432,14 @@ static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds,
     struct fn *fn = get_fn(l, &inst);
     uint64_t offset = get(l);
     if (!fn || !fn->body || l->r.failed || offset > fn->body_size || !fn_compile(fn))
-        return bad(l, "frame");
+        return state_read_bad(l, "frame");
     const struct mark *m = mark_cached(cache, fn, fn->body + (uint32_t)offset, kinds);
     if (!m || (at->pc && fn->result_slots > at->height))
-        return bad(l, "frame position");
+        return state_read_bad(l, "frame position");
     uint64_t *fp = at->pc ? at->fp + (at->height - fn->result_slots) : s->stack;
     if (s->top + 1 >= s->frames_end || fp > s->stack_end ||
         fn->frame_slots > (size_t)(s->stack_end - fp))
-        return bad(l, "stack depth");
+        return state_read_bad(l, "stack depth");
     if (!at->pc) {
         *at = (struct position){&interp_exit_word[1], s->stack, inst, 0};
         s->call_type = fn->type;
@@ -454,7 +455,7 @@ static int get_frames(struct loader *l, enum call_state state) {
     struct found_mark *cache = engine_alloc(l->e, 64 * sizeof *cache);
     uint32_t n = get_count(l);
     struct position at = {.fp = s->stack};
-    int rc = cache && !l->r.failed ? 0 : bad(l, "frames");
+    int rc = cache && !l->r.failed ? 0 : state_read_bad(l, "frames");
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         uint32_t kinds = i + 1 < n ? MARK_RETURN : state == CALL_STOPPED ? MARK_STEP : MARK_OP;
         rc = get_frame(l, cache, kinds, &at);
@@ -470,7 +471,7 @@ static int get_frames(struct loader *l, enum call_state state) {
 static int get_pending(struct loader *l, uint64_t host, bool answered) {
     struct wasm_store *s = l->s;
     if (host >= s->n_host_fns)
-        return bad(l, "pending host call");
+        return state_read_bad(l, "pending host call");
     const struct fn *fn = &s->host_fns[host];
     s->host_fn = (uint32_t)host;
     s->host_slots = s->pc ? s->fp + (uint16_t)(*s->pc >> 16) : s->stack;
@@ -479,7 +480,7 @@ static int get_pending(struct loader *l, uint64_t host, bool answered) {
         most = s->top->fn->result_slots; /* a tail call returns as many */
     uint64_t *end = s->pc ? s->fp + s->top->fn->frame_slots : s->stack_end;
     if (s->host_slots > end || most > (size_t)(end - s->host_slots))
-        return bad(l, "pending host call");
+        return state_read_bad(l, "pending host call");
     if (!s->pc)
         s->call_type = fn->type;
     s->answered = answered;
@@ -491,11 +492,11 @@ static int get_started(struct loader *l) {
     struct wasm_instance *inst = NULL;
     struct fn *fn = get_fn(l, &inst);
     if (!fn || fn->param_slots > s->engine->cfg.stack_slots)
-        return bad(l, "started call");
+        return state_read_bad(l, "started call");
     s->start_fn = fn;
     s->inst = inst;
     s->call_type = fn->type;
-    return get_slots(l, s->stack, fn->param_slots) ? 0 : bad(l, "arguments");
+    return get_slots(l, s->stack, fn->param_slots) ? 0 : state_read_bad(l, "arguments");
 }
 
 static int get_stack(struct loader *l, enum call_state state, uint64_t host) {
@@ -503,23 +504,23 @@ static int get_stack(struct loader *l, enum call_state state, uint64_t host) {
     if (get_frames(l, state) < 0)
         return -1;
     if (state == CALL_STOPPED && !s->pc)
-        return bad(l, "no frame");
+        return state_read_bad(l, "no frame");
     if (state != CALL_STOPPED && get_pending(l, host, state == CALL_ANSWERED) < 0)
         return -1;
     uint64_t n = get(l);
     if (l->r.failed || n != state_live_slots(s, state) || n > (size_t)(s->stack_end - s->stack))
-        return bad(l, "stack height");
-    return get_slots(l, s->stack, n) ? 0 : bad(l, "stack");
+        return state_read_bad(l, "stack height");
+    return get_slots(l, s->stack, n) ? 0 : state_read_bad(l, "stack");
 }
 
 static int get_init(struct loader *l) {
     struct wasm_store *s = l->s;
     uint64_t number = get(l), next = get(l);
     if (l->r.failed || number == 0 || number >= s->n_insts)
-        return bad(l, "initialisation");
+        return state_read_bad(l, "initialisation");
     struct wasm_instance *i = s->insts[number];
     if (next > (uint64_t)i->mod->n_elems + i->mod->n_datas + 1)
-        return bad(l, "initialisation");
+        return state_read_bad(l, "initialisation");
     s->init = (struct init_job){i, (uint32_t)next, true};
     s->state = RUN_READY;
     return 0;
@@ -532,7 +533,7 @@ static int get_call(struct loader *l) {
         return -1;
     uint64_t state = get(l);
     if (l->r.failed || state > CALL_ANSWERED || (init && state != CALL_NONE))
-        return bad(l, "call");
+        return state_read_bad(l, "call");
     if (state == CALL_NONE)
         return 0;
     if (!stack_make(s))
@@ -569,19 +570,19 @@ static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
     return 0;
 }
 
-static int load(struct loader *l) {
+static int state_read_load(struct loader *l) {
     struct wasm_store *s = l->s;
     s->budget = get(l);
     s->used = get(l);
     s->sequence = get(l);
     if (l->r.failed || s->budget > INT64_MAX / 2)
-        return bad(l, "fuel");
+        return state_read_bad(l, "fuel");
     if (get_origin(l) < 0 || get_contents(l) < 0 || get_call(l) < 0)
         return -1;
     if (l->r.failed || l->r.p != l->r.end)
-        return bad(l, "length");
+        return state_read_bad(l, "length");
     const char *why = state_check(s);
-    return why ? bad(l, why) : 0;
+    return why ? state_read_bad(l, why) : 0;
 }
 
 int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
@@ -595,7 +596,7 @@ int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
     l.r = (struct reader){.p = p + HEADER, .end = p + size - HASH, .base = p, .diag = &l.diag};
     if (!(l.s = wasm_store_new(e)))
         return err_set(err, ERR_LIMIT, "out of memory");
-    int rc = load(&l);
+    int rc = state_read_load(&l);
     if (l.sizes)
         engine_release(e, l.sizes, ((size_t)l.n_mems + l.n_tables) * sizeof *l.sizes);
     if (rc < 0)

@@ -34,7 +34,7 @@ bool baseline_put(struct buf *to, const char *path, const struct stat *st) {
 
 /* ---- reading ---- */
 
-static int bad(const char *line, struct err *err) {
+static int baseline_bad(const char *line, struct err *err) {
     return err_set(err, ERR_INVALID, "'%.*s' is no line of a baseline",
                    (int)strnlen(line, strcspn(line, "\n") < 80 ? strcspn(line, "\n") : 80), line);
 }
@@ -44,7 +44,7 @@ static int hex_digit(char c) {
 }
 
 /* Up to the end of the line; the bytes behind *to are those that were used. */
-static bool decode(const char *at, const char *end, char **to) {
+static bool baseline_decode(const char *at, const char *end, char **to) {
     char *start = *to, *out = start;
     for (; at < end; at++) {
         int high, low;
@@ -81,7 +81,7 @@ static bool read_line(const char *line, const char *end, char **paths, struct ba
     for (int i = 0; at && i < 4; i++)
         at = number(at, i > 1, &v[i]);
     *ret = (struct baseline_file){*paths, (uint64_t)v[0], (uint64_t)v[1], v[2], v[3]};
-    return at && at < end && decode(at, end, paths);
+    return at && at < end && baseline_decode(at, end, paths);
 }
 
 static int by_path(const void *a, const void *b) {
@@ -124,13 +124,13 @@ int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *
     for (const char *line = copy, *end; *line; line = end + 1) {
         end = strchr(line, '\n');
         if (!end)
-            return bad(line, err);
+            return baseline_bad(line, err);
         if (strncmp(line, "cut\n", 4) == 0)
             b.cut = true;
         else if (line == copy && strncmp(line, BASELINE_HEAD, strlen(BASELINE_HEAD)) == 0)
             continue;
         else if (!read_line(line, end, &paths, &b.files[b.count++]))
-            return bad(line, err);
+            return baseline_bad(line, err);
     }
     if (strlen(copy) != n)
         return err_set(err, ERR_INVALID, "a baseline has no byte 0");

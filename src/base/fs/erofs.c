@@ -19,7 +19,7 @@ enum {
     AT_MARK = 48,
 };
 
-static void put(uint8_t *to, uint64_t value, size_t bytes) {
+static void erofs_put(uint8_t *to, uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++)
         to[i] = (uint8_t)(value >> 8 * i);
 }
@@ -43,30 +43,30 @@ static void mark_of(const char *id, uint8_t ret[MARK_BYTES]) {
 
 void erofs_put_head(uint8_t head[EROFS_HEAD_BYTES], const struct erofs_head *h, const char *id) {
     memset(head, 0, EROFS_HEAD_BYTES);
-    put(head + AT_MAGIC, MAGIC, 4);
-    put(head + AT_COMPAT, COMPAT_MTIME, 4);
+    erofs_put(head + AT_MAGIC, MAGIC, 4);
+    erofs_put(head + AT_COMPAT, COMPAT_MTIME, 4);
     head[AT_BLOCK_BITS] = BLOCK_BITS;
-    put(head + AT_ROOT, h->root, 2);
-    put(head + AT_NODES, h->nodes, 8);
-    put(head + AT_BLOCKS, h->blocks, 4);
+    erofs_put(head + AT_ROOT, h->root, 2);
+    erofs_put(head + AT_NODES, h->nodes, 8);
+    erofs_put(head + AT_BLOCKS, h->blocks, 4);
     mark_of(id, head + AT_MARK);
 }
 
 void erofs_put_inode(uint8_t to[EROFS_INODE_BYTES], const struct erofs_inode *n) {
     memset(to, 0, EROFS_INODE_BYTES);
-    put(to, LONG_FORM | (uint64_t)n->layout << 1, 2);
-    put(to + 2, n->attributes ? (n->attributes - 12) / 4 + 1 : 0, 2);
-    put(to + 4, n->mode, 2);
-    put(to + 8, n->size, 8);
-    put(to + 16, n->block, 4);
-    put(to + 20, n->number, 4);
-    put(to + 24, n->uid, 4);
-    put(to + 28, n->gid, 4);
-    put(to + 32, (uint64_t)n->mtime, 8);
-    put(to + 44, n->links, 4);
+    erofs_put(to, LONG_FORM | (uint64_t)n->layout << 1, 2);
+    erofs_put(to + 2, n->attributes ? (n->attributes - 12) / 4 + 1 : 0, 2);
+    erofs_put(to + 4, n->mode, 2);
+    erofs_put(to + 8, n->size, 8);
+    erofs_put(to + 16, n->block, 4);
+    erofs_put(to + 20, n->number, 4);
+    erofs_put(to + 24, n->uid, 4);
+    erofs_put(to + 28, n->gid, 4);
+    erofs_put(to + 32, (uint64_t)n->mtime, 8);
+    erofs_put(to + 44, n->links, 4);
 }
 
-static unsigned kind_of(unsigned mode) {
+static unsigned erofs_kind_of(unsigned mode) {
     switch (mode & S_IFMT) {
     case S_IFREG:
         return 1;
@@ -80,9 +80,9 @@ static unsigned kind_of(unsigned mode) {
 }
 
 void erofs_put_entry(uint8_t to[EROFS_ENTRY_BYTES], uint64_t node, size_t name_at, unsigned mode) {
-    put(to, node, 8);
-    put(to + 8, name_at, 2);
-    to[10] = (uint8_t)kind_of(mode);
+    erofs_put(to, node, 8);
+    erofs_put(to + 8, name_at, 2);
+    to[10] = (uint8_t)erofs_kind_of(mode);
     to[11] = 0;
 }
 

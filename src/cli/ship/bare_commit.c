@@ -17,7 +17,7 @@ static const char *const parts[] = {"objects/", "objects/info/", "objects/info/a
                                     "config",   "HEAD"};
 enum { PARTS = sizeof(parts) / sizeof(*parts), SHA256_HEX = 64 };
 
-static const char *text_of(const char *part, const char *objects, const char *hash) {
+static const char *bare_commit_text_of(const char *part, const char *objects, const char *hash) {
     if (strcmp(part, "HEAD") == 0)
         return "ref: refs/heads/none";
     if (strcmp(part, BARE_COMMIT_REF) == 0)
@@ -29,9 +29,9 @@ static const char *text_of(const char *part, const char *objects, const char *ha
                                       : "[core]\nrepositoryformatversion = 0\nbare = true";
 }
 
-static int make(int dir, const char *objects, const char *hash, struct err *err) {
+static int bare_commit_make(int dir, const char *objects, const char *hash, struct err *err) {
     for (size_t i = 0; i < PARTS; i++) {
-        const char *part = parts[i], *text = text_of(part, objects, hash);
+        const char *part = parts[i], *text = bare_commit_text_of(part, objects, hash);
         if (part[strlen(part) - 1] == '/') {
             if (mkdirat(dir, part, 0700) < 0)
                 return err_sys(err, "make '%s' of a repository", part);
@@ -61,7 +61,8 @@ int bare_commit_bundle(const char *path, const char *hash, int out, struct err *
     int dir DEFER_CLOSE = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const char *const words[] = {"-C", beside,          "bundle", "create", "-q",
                                  "-",  BARE_COMMIT_REF, "--",     NULL};
-    int r = dir < 0 ? err_sys(err, "open '%s'", beside) : make(dir, objects.data, hash, err);
+    int r = dir < 0 ? err_sys(err, "open '%s'", beside)
+                    : bare_commit_make(dir, objects.data, hash, err);
     if (r == 0)
         r = git_run(words, out, err);
     remove_it(dir, beside);

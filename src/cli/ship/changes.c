@@ -28,8 +28,8 @@ static void close_dir(DIR **d) {
         closedir(*d);
 }
 
-static int add(struct changes *c, const char *path, char kind, const struct stat *st,
-               struct err *err) {
+static int changes_add(struct changes *c, const char *path, char kind, const struct stat *st,
+                       struct err *err) {
     struct change *list = realloc(c->list, (c->count + 1) * sizeof(*list));
     if (!list)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -99,7 +99,7 @@ static int removed(struct changes *c, int host, const char *name, const char *pa
     (void)arg;
     if (fstatat(host, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
-    if (add(c, path, 'D', &st, err) < 0)
+    if (changes_add(c, path, 'D', &st, err) < 0)
         return -1;
     if (!S_ISDIR(st.st_mode))
         return 0;
@@ -150,9 +150,9 @@ static int visit(struct changes *c, int upper, const char *name, const char *pat
     was = was && !other;
     if (!is_dir) {
         bool plain = S_ISREG(now.st_mode) || S_ISLNK(now.st_mode);
-        return plain ? add(c, path, was ? 'M' : 'A', &now, err) : 0;
+        return plain ? changes_add(c, path, was ? 'M' : 'A', &now, err) : 0;
     }
-    if (!was && add(c, path, 'A', &now, err) < 0)
+    if (!was && changes_add(c, path, 'A', &now, err) < 0)
         return -1;
     return visit_dir(c, upper, name, path, depth, was ? *beside : (struct beside){-1, true}, err);
 }
@@ -261,8 +261,8 @@ static const char *type_of(const struct change *c) {
     return c->is_dir ? "directory" : c->is_link ? "symlink" : "file";
 }
 
-static int look(const struct apply *a, size_t grant, struct changes *all, struct change *c,
-                struct err *err) {
+static int changes_look(const struct apply *a, size_t grant, struct changes *all, struct change *c,
+                        struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
     json_t *entry DEFER(json_free) = NULL;
     if (c->kind == 'D')
@@ -346,7 +346,7 @@ static void show_mode(const struct change *c, const struct stat *was) {
         printf("  mode %o -> %o", before, now);
 }
 
-static void show(int host_dir, const struct change *c) {
+static void changes_show(int host_dir, const struct change *c) {
     struct buf before DEFER(buf_done) = BUF(SHOWN_MAX);
     struct stat was = {0};
     bool is_file = c->kind != 'D' && !c->is_dir && !c->is_link;
@@ -369,7 +369,7 @@ static void show(int host_dir, const struct change *c) {
         show_text(c, &was, &before);
 }
 
-static bool ask(size_t count, const char *dir) {
+static bool changes_ask(size_t count, const char *dir) {
     FILE *tty = fopen("/dev/tty", "r+e");
     char answer[16] = "";
     if (!tty) {
@@ -446,7 +446,7 @@ static int make_link(int dir, const char *name, const char *target, struct err *
     return take_place(dir, aside, name, &owner, err);
 }
 
-static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
+static int changes_make_dir(int dir, const char *name, mode_t mode, struct err *err) {
     struct stat owner;
     owner_of(dir, name, &owner);
     if (mkdirat(dir, name, mode & 0777) < 0)
@@ -455,7 +455,7 @@ static int make_dir(int dir, const char *name, mode_t mode, struct err *err) {
 }
 
 static int write_one(const struct change *c, int dir, const char *name, struct err *err) {
-    return c->is_dir    ? make_dir(dir, name, c->mode, err)
+    return c->is_dir    ? changes_make_dir(dir, name, c->mode, err)
            : c->is_link ? make_link(dir, name, c->target, err)
                         : write_file(dir, name, c, err);
 }
@@ -486,14 +486,14 @@ static size_t apply_or_say(const struct apply *a, size_t grant, const struct cha
 
 int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct err *err) {
     for (size_t i = 0; i < c->count; i++) {
-        if (look(a, grant, c, &c->list[i], err) < 0)
+        if (changes_look(a, grant, c, &c->list[i], err) < 0)
             return -1;
-        show(a->grants->dirs[grant], &c->list[i]);
+        changes_show(a->grants->dirs[grant], &c->list[i]);
     }
     fflush(stdout);
     if (c->cut)
         return err_set(err, ERR_LIMIT, "too many changes to review here");
-    if (!ask(c->count, a->grants->host[grant]))
+    if (!changes_ask(c->count, a->grants->host[grant]))
         return 0;
     /* Removals from the leaves up, then the rest from the root down. */
     size_t done = 0;

@@ -21,7 +21,7 @@ void commits_done(struct commits *c) {
     *c = (struct commits){.count = 0};
 }
 
-static struct commits_file *add(struct commits *c) {
+static struct commits_file *commits_add(struct commits *c) {
     if (c->count == COMMITS_FILES_MAX) {
         c->cut = true;
         return NULL;
@@ -66,7 +66,7 @@ int commits_parse(const char *text, size_t n, struct commits *ret, struct err *e
         if (!last || !path[1] || !read_row(at, &row))
             return err_set(err, ERR_INVALID, "git's list of changes cannot be read");
         row.path = path + 1;
-        struct commits_file *f = add(ret);
+        struct commits_file *f = commits_add(ret);
         if (!f)
             return 0;
         *f = row;
@@ -105,7 +105,7 @@ static void add_objects(struct commits *c) {
         *space = '\0';
         if (!is_hash(line) || bsearch(line, now, known, sizeof(*now), by_hash))
             continue;
-        struct commits_file *f = add(c);
+        struct commits_file *f = commits_add(c);
         if (!f)
             return;
         f->path = space + 1;
@@ -147,7 +147,7 @@ struct reading {
 };
 
 /* "HASH blob SIZE": what kind it is. False: git says something else. */
-static bool read_head(struct reading *r, char kind[16], uint64_t *ret_size) {
+static bool commits_read_head(struct reading *r, char kind[16], uint64_t *ret_size) {
     char head[160];
     const char *line = r->at < r->end ? memchr(r->at, '\n', (size_t)(r->end - r->at)) : NULL;
     if (!line || (size_t)(line - r->at) >= sizeof(head))
@@ -166,7 +166,7 @@ static int read_sizes(const char *repo, struct commits *c, struct err *err) {
     bool ok = true;
     for (size_t i = 0; i < c->count && ok; i++) {
         struct commits_file *f = &c->files[i];
-        ok = !has_blob(f) || read_head(&r, kind, &f->size);
+        ok = !has_blob(f) || commits_read_head(&r, kind, &f->size);
         if (ok && (f->change != 'C' || strcmp(kind, "blob") == 0))
             c->files[kept++] = *f;
     }
@@ -217,7 +217,7 @@ static int read_contents(const char *repo, struct commits *c, struct err *err) {
             flag(f, "", 0);
             continue;
         }
-        ok = read_head(&r, kind, &size) && size < (uint64_t)(r.end - r.at);
+        ok = commits_read_head(&r, kind, &size) && size < (uint64_t)(r.end - r.at);
         if (ok)
             flag(f, r.at, (size_t)size);
         r.at += ok ? size + 1 : 0;

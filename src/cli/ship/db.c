@@ -18,7 +18,7 @@
 enum { FDS = 6 };
 
 /* Runs carrel-sqlite with these descriptors as its own 1, 3, 4 and so on. */
-static int run(const char *const *argv, const int fds[FDS], struct err *err) {
+static int db_run(const char *const *argv, const int fds[FDS], struct err *err) {
     struct place place;
     char path[PLACE_SIZE + 32], why[300];
     static char *const no_env[] = {NULL};
@@ -55,7 +55,7 @@ int db_copy(const char *path, struct err *err) {
     const int fds[FDS] = {-1, out, -1, -1, -1, -1};
     if (out < 0)
         return err_sys(err, "make room for a database");
-    if (run(argv, fds, err) == 0)
+    if (db_run(argv, fds, err) == 0)
         return out;
     close(out);
     return err_wrap(err, "copy database '%s'", path);

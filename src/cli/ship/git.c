@@ -59,7 +59,7 @@ static char **clean_env(char *path, size_t size) {
     return env;
 }
 
-static int start(const char *const *words, const int fds[3], pid_t *ret, struct err *err) {
+static int git_start(const char *const *words, const int fds[3], pid_t *ret, struct err *err) {
     const char *argv[WORDS_MAX + ALWAYS + 1];
     char path[4096];
     size_t n = ALWAYS;
@@ -108,7 +108,7 @@ int git_feed(const char *const *words, int in, int out, struct err *err) {
     if (said < 0)
         return err_sys(err, "make room for what git says");
     const int fds[3] = {in, out, said};
-    if (start(words, fds, &pid, err) < 0)
+    if (git_start(words, fds, &pid, err) < 0)
         return -1;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)

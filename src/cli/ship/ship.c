@@ -389,7 +389,7 @@ static int keep_aside(struct ship *s, struct err *err) {
     return 0;
 }
 
-static int take_back(struct ship *s, const char *id, struct err *err) {
+static int ship_take_back(struct ship *s, const char *id, struct err *err) {
     char hash[PARCEL_HEX] = "";
     long kept = 0;
     long long record, after;
@@ -496,7 +496,7 @@ int ship_open(struct ship *s, const char *dir, struct err *err) {
 
 static int undo(struct ship *s, const char *id, struct err *err) {
     int status = ship_repo_undo(s, id, err);
-    return status == 1 ? take_back(s, id, err) : status;
+    return status == 1 ? ship_take_back(s, id, err) : status;
 }
 
 /* One of those that come back, into the directory it came from. */
@@ -535,7 +535,7 @@ static int ship_home(struct ship *like, const char *what, struct err *err) {
 }
 
 /* Whoever knows what became of it has said so: before that nothing has moved. */
-static int fail(const struct ship *s, struct err *err) {
+static int ship_fail(const struct ship *s, struct err *err) {
     if (err->code == ERR_UNKNOWN && !err->remedy[0] && !s->options->comment)
         err_remedy(err, "nothing%s was %s: start the daemon (carrel serve), then ship again",
                    s->among ? " more" : "", s->options->undo ? "taken back" : "shipped");
@@ -565,5 +565,5 @@ int cmd_ship(int argc, char **argv) {
         status = ship_open(&s, words[1], &err) < 0 ? -1
                  : o.undo                          ? undo(&s, words[0], &err)
                                                    : ship_review(&s, words[0], &err);
-    return status < 0 ? fail(&s, &err) : status;
+    return status < 0 ? ship_fail(&s, &err) : status;
 }

@@ -231,7 +231,7 @@ static void show_file(const struct commits_file *f) {
     puts(f->change == 'C' ? "  in a commit before the last" : "");
 }
 
-static int show(const struct ship *s, const struct quarantine *q, struct err *err) {
+static int ship_repo_show(const struct ship *s, const struct quarantine *q, struct err *err) {
     char range[300], since[300];
     snprintf(range, sizeof(range), "%s.." WORK, q->base);
     snprintf(since, sizeof(since), "%s..." WORK, q->base);
@@ -514,7 +514,7 @@ static int ship_it(struct ship *s, struct err *err) {
     const struct parcel_item *bundle = find_bundle(s, err);
     if (!bundle || open_quarantine(s, bundle, client_text(s->set, "ref"), &q, err) < 0)
         return -1;
-    if (q.commits && !s->options->json && show(s, &q, err) < 0)
+    if (q.commits && !s->options->json && ship_repo_show(s, &q, err) < 0)
         return -1;
     bool ships = q.commits && s->options->yes;
     if (ships && let_in(s, &q, bundle->sha256, err) < 0)

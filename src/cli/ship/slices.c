@@ -12,8 +12,8 @@ static bool is_changeset(const char *word) {
     return id_valid(word, strlen(word), 'c');
 }
 
-static int ask(struct client *c, const char *format, const char *word, json_t **ret,
-               struct err *err) {
+static int slices_ask(struct client *c, const char *format, const char *word, json_t **ret,
+                      struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
     return client_target(target, err, format, word) < 0 ? -1 : client_call_again(c, &r, ret, err);
@@ -27,7 +27,7 @@ static const struct {
              {"sqlite", NULL, SLICE_DATABASE},
              {"postgres", NULL, SLICE_SERVER}};
 
-static bool kind_of(const char *kind, const char *mode, enum slice_kind *ret) {
+static bool slices_kind_of(const char *kind, const char *mode, enum slice_kind *ret) {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
         *ret = kinds[i].is;
         if (strcmp(kinds[i].kind, kind) == 0 &&
@@ -38,11 +38,11 @@ static bool kind_of(const char *kind, const char *mode, enum slice_kind *ret) {
 }
 
 /* mode NULL: it is known to come back. */
-static void take(struct slices *s, const char *kind, const char *mode, const char *at,
-                 const char *home) {
+static void slices_take(struct slices *s, const char *kind, const char *mode, const char *at,
+                        const char *home) {
     struct slice *one = &s->list[s->count];
     const char *slash = strrchr(home, '/');
-    if (s->count == SLICES_MAX || !kind_of(kind, mode, &one->kind))
+    if (s->count == SLICES_MAX || !slices_kind_of(kind, mode, &one->kind))
         return;
     s->count++;
     snprintf(one->at, sizeof(one->at), "%s", at);
@@ -56,19 +56,19 @@ static void take(struct slices *s, const char *kind, const char *mode, const cha
 int slices_of(struct client *c, const char *machine, struct slices *ret, struct err *err) {
     json_t *answer DEFER(json_free) = NULL, *grant;
     size_t i;
-    if (ask(c, "/v1/machines/%s/grants", machine, &answer, err) < 0)
+    if (slices_ask(c, "/v1/machines/%s/grants", machine, &answer, err) < 0)
         return -1;
     ret->count = 0;
     json_array_foreach(json_object_get(answer, "grants"), i, grant) {
-        take(ret, client_text(grant, "kind"), client_text(grant, "mode"), client_text(grant, "at"),
-             client_text(grant, "what"));
+        slices_take(ret, client_text(grant, "kind"), client_text(grant, "mode"),
+                    client_text(grant, "at"), client_text(grant, "what"));
     }
     return 0;
 }
 
 static int of_changeset(struct client *c, const char *id, struct slices *ret, struct err *err) {
     json_t *set DEFER(json_free) = NULL;
-    if (ask(c, "/v1/changesets/%s", id, &set, err) < 0)
+    if (slices_ask(c, "/v1/changesets/%s", id, &set, err) < 0)
         return -1;
     const char *home = client_text(set, "home");
     if (json_is_true(json_object_get(set, "revoked"))) {
@@ -77,7 +77,7 @@ static int of_changeset(struct client *c, const char *id, struct slices *ret, st
         return err_remedy(err, "to let it out all the same: carrel ship %s DIRECTORY", id);
     }
     ret->count = 0;
-    take(ret, client_text(set, "kind"), NULL, client_text(set, "slice"), home);
+    slices_take(ret, client_text(set, "kind"), NULL, client_text(set, "slice"), home);
     if (ret->count)
         return 0;
     err_set(err, ERR_INVALID, "change set '%s' is the work on nothing that was handed over", id);

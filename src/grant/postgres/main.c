@@ -56,7 +56,7 @@ static bool confine(void) {
            (INSTRUMENTED || setrlimit(RLIMIT_AS, &memory) == 0);
 }
 
-static bool read_words(char bytes[INPUT_MAX], const char *ret[WORDS]) {
+static bool main_read_words(char bytes[INPUT_MAX], const char *ret[WORDS]) {
     size_t n = fread(bytes, 1, INPUT_MAX - 1, stdin), at = 0;
     for (size_t i = 0; i < WORDS; i++) {
         ret[i] = at < n ? bytes + at : "";
@@ -128,7 +128,7 @@ static PGconn *connect_somewhere(const char *const w[WORDS]) {
     return connect_to(w, w[TEMPLATE]);
 }
 
-static int run(PGconn *c, const char *sql) {
+static int main_run(PGconn *c, const char *sql) {
     PGresult *r DEFER(result_free) = PQexec(c, sql);
     ExecStatusType status = PQresultStatus(r);
     return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : -1;
@@ -166,12 +166,12 @@ static int make_role(PGconn *c, const char *const w[WORDS]) {
              "CREATE ROLE %s LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
              " CONNECTION LIMIT %d PASSWORD %s%s",
              w[NAME], ROLE_SESSIONS, quoted ? quoted : "", until);
-    int r = quoted ? run(c, sql) : -1;
+    int r = quoted ? main_run(c, sql) : -1;
     PQfreemem(hidden);
     PQfreemem(quoted);
     /* Who is no superuser may give a database only to a role that it is a member of. */
     snprintf(sql, sizeof(sql), "GRANT %s TO CURRENT_USER", w[NAME]);
-    return r < 0 ? -1 : run(c, sql);
+    return r < 0 ? -1 : main_run(c, sql);
 }
 
 static int make_database(PGconn *c, const char *const w[WORDS]) {
@@ -179,10 +179,10 @@ static int make_database(PGconn *c, const char *const w[WORDS]) {
     char *from = PQescapeIdentifier(c, w[TEMPLATE], strlen(w[TEMPLATE]));
     snprintf(sql, sizeof(sql), "CREATE DATABASE %s TEMPLATE %s OWNER %s CONNECTION LIMIT %d",
              w[NAME], from ? from : "", w[NAME], ROLE_SESSIONS);
-    int r = from ? run(c, sql) : -1;
+    int r = from ? main_run(c, sql) : -1;
     PQfreemem(from);
     snprintf(sql, sizeof(sql), "REVOKE ALL ON DATABASE %s FROM PUBLIC", w[NAME]);
-    return r < 0 ? -1 : run(c, sql);
+    return r < 0 ? -1 : main_run(c, sql);
 }
 
 #define OURS "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
@@ -255,7 +255,7 @@ static int hand_contents(PGconn *from, const char *const w[WORDS]) {
     return 0;
 }
 
-static int tell(PGconn *c, const char *name) {
+static int main_tell(PGconn *c, const char *name) {
     PGresult *r DEFER(result_free) =
         PQexecParams(c,
                      "SELECT datname FROM pg_catalog.pg_database WHERE datallowconn AND"
@@ -268,14 +268,14 @@ static int tell(PGconn *c, const char *name) {
     return fflush(stdout) ? 1 : 0;
 }
 
-static int make(PGconn *c, const char *const w[WORDS]) {
+static int main_make(PGconn *c, const char *const w[WORDS]) {
     if (lock(c, w[NAME]) < 0)
         return complain("wait for others", PQerrorMessage(c));
     if (make_role(c, w) < 0)
         return complain("make a role", PQerrorMessage(c));
     if (make_database(c, w) < 0)
         return complain("make a database", PQerrorMessage(c));
-    return hand_contents(c, w) != 0 ? 1 : tell(c, w[NAME]);
+    return hand_contents(c, w) != 0 ? 1 : main_tell(c, w[NAME]);
 }
 
 /* ---- look ---- */
@@ -340,11 +340,11 @@ static int print_counts(PGconn *c) {
     return 0;
 }
 
-static int look(const char *const w[WORDS]) {
+static int main_look(const char *const w[WORDS]) {
     PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
     if (PQstatus(c) != CONNECTION_OK)
         return complain("reach the database", PQerrorMessage(c));
-    if (run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
+    if (main_run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
         print_all(c, routines) < 0 || print_counts(c) < 0)
         return complain("look at the database", PQerrorMessage(c));
     return fflush(stdout) ? 1 : 0;
@@ -352,14 +352,14 @@ static int look(const char *const w[WORDS]) {
 
 /* ---- drop ---- */
 
-static int drop(PGconn *c, const char *const w[WORDS]) {
+static int main_drop(PGconn *c, const char *const w[WORDS]) {
     char sql[SQL_SIZE];
     if (lock(c, w[NAME]) < 0)
         return complain("wait for others", PQerrorMessage(c));
     /* FORCE is of version 13 and later: before, those who are connected are shown out first. */
     if (PQserverVersion(c) < 130000) {
         snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
-        (void)run(c, sql);
+        (void)main_run(c, sql);
         (void)run_with(c,
                        "SELECT pg_catalog.pg_terminate_backend(pid) FROM "
                        "pg_catalog.pg_stat_activity WHERE datname = $1",
@@ -367,10 +367,10 @@ static int drop(PGconn *c, const char *const w[WORDS]) {
     }
     snprintf(sql, sizeof(sql), "DROP DATABASE IF EXISTS %s%s", w[NAME],
              PQserverVersion(c) < 130000 ? "" : " WITH (FORCE)");
-    if (run(c, sql) < 0)
+    if (main_run(c, sql) < 0)
         return complain("drop a database", PQerrorMessage(c));
     snprintf(sql, sizeof(sql), "DROP ROLE IF EXISTS %s", w[NAME]);
-    if (run(c, sql) < 0)
+    if (main_run(c, sql) < 0)
         return complain("drop a role", PQerrorMessage(c));
     return 0;
 }
@@ -384,10 +384,10 @@ int main(int argc, char **argv) {
         return complain("that is none of make, drop and look", "");
     if (!confine())
         return complain("this kernel does not confine what speaks to a server", "");
-    if (!read_words(bytes, words))
+    if (!main_read_words(bytes, words))
         return complain("what is to be done cannot be read", "");
     if (looks)
-        return look(words);
+        return main_look(words);
     PGconn *c DEFER(connection_free) = connect_somewhere(words);
     if (PQstatus(c) != CONNECTION_OK && PQconnectionUsedPassword(c)) {
         complain("the server does not take the password", PQerrorMessage(c));
@@ -397,5 +397,5 @@ int main(int argc, char **argv) {
         complain("the server cannot be reached", PQerrorMessage(c));
         return UNREACHED;
     }
-    return makes ? make(c, words) : drop(c, words);
+    return makes ? main_make(c, words) : main_drop(c, words);
 }

@@ -23,7 +23,7 @@ static void stmt_freep(sqlite3_stmt **stmt) {
     sqlite3_finalize(*stmt);
 }
 
-static int failed(struct diff *d, struct err *err, const char *what) {
+static int diff_failed(struct diff *d, struct err *err, const char *what) {
     return err_set(err, ERR_INVALID, "%s: %.200s", what, sqlite3_errmsg(d->db));
 }
 
@@ -31,7 +31,7 @@ static int no_room(struct err *err) {
     return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
 }
 
-static bool put(struct diff *d, const char *text) {
+static bool diff_put(struct diff *d, const char *text) {
     return buf_add(d->out, text, strlen(text));
 }
 
@@ -49,7 +49,7 @@ static int too_long(void *arg) {
     return ++d->steps > STEPS_MAX;
 }
 
-static int load(struct diff *d, const char *schema, struct buf *image, struct err *err) {
+static int diff_load(struct diff *d, const char *schema, struct buf *image, struct err *err) {
     unsigned char *bytes = sqlite3_malloc64(image->len ? image->len : 1);
     if (!bytes)
         return err_set(err, ERR_LIMIT, "there is no memory for the database");
@@ -57,7 +57,7 @@ static int load(struct diff *d, const char *schema, struct buf *image, struct er
     if (sqlite3_deserialize(
             d->db, schema, bytes, (sqlite3_int64)image->len, (sqlite3_int64)image->len,
             SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
-        return failed(d, err, "open the database");
+        return diff_failed(d, err, "open the database");
     buf_done(image);
     return 0;
 }
@@ -79,7 +79,7 @@ static int check_sound(struct diff *d, struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     if (sqlite3_prepare_v2(d->db, "PRAGMA new.integrity_check(1)", -1, &s, NULL) != SQLITE_OK ||
         sqlite3_step(s) != SQLITE_ROW)
-        return failed(d, err, "check the database");
+        return diff_failed(d, err, "check the database");
     const char *said = (const char *)sqlite3_column_text(s, 0);
     return said && strcmp(said, "ok") == 0
                ? 0
@@ -89,21 +89,23 @@ static int check_sound(struct diff *d, struct err *err) {
 /* ---- values as text ---- */
 
 static bool put_blob(struct diff *d, const uint8_t *bytes, int n) {
-    bool ok = put(d, "x'");
+    bool ok = diff_put(d, "x'");
     for (int i = 0; ok && i < n && i < DIFF_VALUE_SHOWN / 2; i++)
         ok = buf_addf(d->out, "%02x", bytes[i]);
-    return ok && put(d, n > DIFF_VALUE_SHOWN / 2 ? "...'" : "'");
+    return ok && diff_put(d, n > DIFF_VALUE_SHOWN / 2 ? "...'" : "'");
 }
 
 static bool put_char(struct diff *d, const char *c) {
-    return *c == '\n' ? put(d, "\\n") : *c == '\0' ? put(d, "\\0") : buf_add(d->out, c, 1);
+    return *c == '\n'   ? diff_put(d, "\\n")
+           : *c == '\0' ? diff_put(d, "\\0")
+                        : buf_add(d->out, c, 1);
 }
 
-static bool put_text(struct diff *d, const char *text, int n) {
-    bool ok = put(d, "'");
+static bool diff_put_text(struct diff *d, const char *text, int n) {
+    bool ok = diff_put(d, "'");
     for (int i = 0; ok && i < n && i < DIFF_VALUE_SHOWN; i++)
         ok = put_char(d, text + i);
-    return ok && put(d, n > DIFF_VALUE_SHOWN ? "...'" : "'");
+    return ok && diff_put(d, n > DIFF_VALUE_SHOWN ? "...'" : "'");
 }
 
 /* A name: it stays in its line. */
@@ -117,21 +119,22 @@ static bool put_plain(struct diff *d, const char *text) {
 static bool put_value(struct diff *d, sqlite3_stmt *s, int i) {
     switch (sqlite3_column_type(s, i)) {
     case SQLITE_NULL:
-        return put(d, "NULL");
+        return diff_put(d, "NULL");
     case SQLITE_BLOB:
         return put_blob(d, sqlite3_column_blob(s, i), sqlite3_column_bytes(s, i));
     case SQLITE_TEXT:
-        return put_text(d, (const char *)sqlite3_column_text(s, i), sqlite3_column_bytes(s, i));
+        return diff_put_text(d, (const char *)sqlite3_column_text(s, i),
+                             sqlite3_column_bytes(s, i));
     default:
-        return put(d, (const char *)sqlite3_column_text(s, i));
+        return diff_put(d, (const char *)sqlite3_column_text(s, i));
     }
 }
 
 static bool put_row(struct diff *d, sqlite3_stmt *s, int columns, const char *sign) {
-    bool ok = put(d, sign);
+    bool ok = diff_put(d, sign);
     for (int i = 0; ok && i < columns; i++)
-        ok = (i == 0 || put(d, ", ")) && put_value(d, s, i);
-    return ok && put(d, "\n");
+        ok = (i == 0 || diff_put(d, ", ")) && put_value(d, s, i);
+    return ok && diff_put(d, "\n");
 }
 
 /* ---- rows ---- */
@@ -153,7 +156,7 @@ static long rows_of(struct diff *d, const char *sql, bool counted, const char *s
             return no_room(err);
     }
     if (r != SQLITE_DONE)
-        return failed(d, err, "read the database");
+        return diff_failed(d, err, "read the database");
     if (count > DIFF_ROWS_SHOWN &&
         !buf_addf(d->out, "%s... %ld more\n", sign, count - DIFF_ROWS_SHOWN))
         return no_room(err);
@@ -187,7 +190,7 @@ static int count_columns(struct diff *d, const struct table *t, int *ret, struct
     if (!put_from(&sql, "*", "main", t->name))
         return no_room(err);
     if (sqlite3_prepare_v2(d->db, sql.data, -1, &s, NULL) != SQLITE_OK)
-        return failed(d, err, "read the database");
+        return diff_failed(d, err, "read the database");
     *ret = sqlite3_column_count(s);
     return *ret <= DIFF_COLUMNS_MAX
                ? 0
@@ -231,7 +234,7 @@ static long rows_of_side(struct diff *d, const struct table *t, const struct sid
 static int compare_table(struct diff *d, const struct table *t, struct err *err) {
     size_t before = d->out->len;
     long changes[2] = {0};
-    if (!put(d, "table ") || !put_plain(d, t->name) || !put(d, "\n"))
+    if (!diff_put(d, "table ") || !put_plain(d, t->name) || !diff_put(d, "\n"))
         return no_room(err);
     for (size_t i = 0; i < 2; i++)
         if (t->has[i] && (changes[i] = rows_of_side(d, t, &sides[i], err)) < 0)
@@ -266,7 +269,7 @@ static int compare_tables(struct diff *d, struct err *err) {
         if (t.name && compare_table(d, &t, err) < 0)
             return -1;
     }
-    return r == SQLITE_DONE ? 0 : failed(d, err, "read the database");
+    return r == SQLITE_DONE ? 0 : diff_failed(d, err, "read the database");
 }
 
 static int compare_schemas(struct diff *d, struct err *err) {
@@ -277,7 +280,7 @@ static int compare_schemas(struct diff *d, struct err *err) {
     sqlite3_snprintf(sizeof(came), came, "%s new.sqlite_schema EXCEPT %s main.sqlite_schema",
                      columns, columns);
     size_t before = d->out->len;
-    long out = put(d, "schema\n") ? rows_of(d, gone, false, "- ", err) : -1;
+    long out = diff_put(d, "schema\n") ? rows_of(d, gone, false, "- ", err) : -1;
     long in = out < 0 ? -1 : rows_of(d, came, false, "+ ", err);
     if (in < 0)
         return -1;
@@ -288,13 +291,13 @@ static int compare_schemas(struct diff *d, struct err *err) {
 
 /* ---- numbers that programs keep in the head of the file ---- */
 
-static int number_of(struct diff *d, const char *schema, const char *name, int *ret,
-                     struct err *err) {
+static int diff_number_of(struct diff *d, const char *schema, const char *name, int *ret,
+                          struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     char sql[64];
     sqlite3_snprintf(sizeof(sql), sql, "PRAGMA %s.%s", schema, name);
     if (sqlite3_prepare_v2(d->db, sql, -1, &s, NULL) != SQLITE_OK || sqlite3_step(s) != SQLITE_ROW)
-        return failed(d, err, "read the database");
+        return diff_failed(d, err, "read the database");
     *ret = sqlite3_column_int(s, 0);
     return 0;
 }
@@ -303,8 +306,8 @@ static int compare_numbers(struct diff *d, struct err *err) {
     static const char *const names[] = {"user_version", "application_id"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         int before, after;
-        if (number_of(d, "main", names[i], &before, err) < 0 ||
-            number_of(d, "new", names[i], &after, err) < 0)
+        if (diff_number_of(d, "main", names[i], &before, err) < 0 ||
+            diff_number_of(d, "new", names[i], &after, err) < 0)
             return -1;
         if (before != after && !buf_addf(d->out, "%s\n- %d\n+ %d\n", names[i], before, after))
             return no_room(err);
@@ -322,7 +325,7 @@ int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *r
             SQLITE_OK)
         return err_set(err, ERR_INTERNAL, "SQLite does not start");
     d.db = db;
-    if (load(&d, "main", before, err) < 0 || load(&d, "new", after, err) < 0)
+    if (diff_load(&d, "main", before, err) < 0 || diff_load(&d, "new", after, err) < 0)
         return -1;
     restrict_it(&d);
     if ((sound && check_sound(&d, err) < 0) || compare_numbers(&d, err) < 0)

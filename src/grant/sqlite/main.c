@@ -38,7 +38,7 @@ static int complain(const char *why) {
 
 /* ---- copy ---- */
 
-static int copy(const char *path) {
+static int main_copy(const char *path) {
     sqlite3 *db = NULL;
     sqlite3_int64 n = 0;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
@@ -102,7 +102,7 @@ static int diff(bool freezes) {
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "copy") == 0)
-        return copy(argv[2]);
+        return main_copy(argv[2]);
     if (argc == 2 && strcmp(argv[1], "diff") == 0)
         return diff(false);
     if (argc == 2 && strcmp(argv[1], "freeze") == 0)

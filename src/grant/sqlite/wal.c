@@ -36,7 +36,7 @@ struct log {
     struct sums first;
 };
 
-static bool read_head(const uint8_t *wal, size_t n, struct log *ret) {
+static bool wal_read_head(const uint8_t *wal, size_t n, struct log *ret) {
     if (n < WAL_HEAD || (big(wal) & ~1u) != MAGIC || big(wal + 4) != FORMAT)
         return false;
     size_t page = big(wal + 8);
@@ -85,7 +85,7 @@ static bool resize(struct buf *image, uint64_t bytes) {
 long wal_apply(struct buf *image, const uint8_t *wal, size_t n) {
     struct log l;
     uint32_t pages = 0;
-    size_t count = read_head(wal, n, &l) ? committed(&l, &pages) : 0;
+    size_t count = wal_read_head(wal, n, &l) ? committed(&l, &pages) : 0;
     if (!count)
         return 0;
     if (!resize(image, (uint64_t)pages * l.page))

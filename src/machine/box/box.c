@@ -136,7 +136,7 @@ static void box_let_go(struct machine *m) {
 }
 
 /* There will be no machine for whoever waits for it; one that exists stays as it is. */
-static void give_up(struct box *b, const struct err *err) {
+static void box_give_up(struct box *b, const struct err *err) {
     machine_made_fn *made = TAKE(b->made);
     void *arg = b->made_arg;
     struct err why = *err;
@@ -160,7 +160,7 @@ static void box_end(struct box *b, const struct err *why) {
     struct err err = *why; /* it may be the guest's, which may go now */
     spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, b->m.id), NULL, 0, log_failure, NULL);
     if (b->made) {
-        give_up(b, &err);
+        box_give_up(b, &err);
     } else if (b->m.on_end) {
         b->m.on_end(b->m.on_arg, &b->m, &err);
     }
@@ -263,7 +263,7 @@ static void try_later(struct box *b) {
     struct err err;
     if (b->made && b->tries >= CONNECT_TRIES) {
         err_set(&err, ERR_BUSY, "the guest of machine '%s' takes no connection", b->m.id);
-        give_up(b, &err);
+        box_give_up(b, &err);
         return;
     }
     uint64_t ms = ++b->tries < 50 ? CONNECT_STEP_MS : CONNECT_SLOW_MS;
@@ -324,7 +324,7 @@ static void on_gone(void *arg) {
     } else if (why.code == ERR_INTERNAL || b->confirming) {
         box_end(b, &why);
     } else if (why.code == ERR_UNSUPPORTED && b->made) {
-        give_up(b, &why);
+        box_give_up(b, &why);
     } else {
         struct plan_message *m = box_message(b->m.host, PLAN_STATS, "");
         memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
@@ -384,7 +384,7 @@ static void creation_give_up(struct creation *c, const struct err *err) {
     struct err why = *err;
     b->creation = NULL;
     creation_free(c);
-    give_up(b, &why);
+    box_give_up(b, &why);
 }
 
 /* Nothing is left of the box that was half made. It is made again if that was the spawner's doing.
@@ -505,7 +505,7 @@ static void ask_create(struct creation *c) {
 static void refuse_later(void *arg) {
     struct box *b = arg;
     struct err err = b->refusal;
-    give_up(b, &err);
+    box_give_up(b, &err);
 }
 
 static void box_refuse(struct box *b) {

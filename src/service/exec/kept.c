@@ -19,7 +19,7 @@ static uint64_t *sum_of(struct map *sums, const char *name, uint64_t **next) {
     return sum;
 }
 
-static bool is_over(uint64_t sum, uint64_t limit) {
+static bool kept_is_over(uint64_t sum, uint64_t limit) {
     return limit && sum > limit;
 }
 
@@ -36,8 +36,8 @@ void kept_choose(struct kept_file *files, size_t count, const struct kept_limits
         uint64_t *machine = sum_of(&machines, f->machine, &next);
         uint64_t *owner = f->owner[0] ? sum_of(&owners, f->owner, &next) : NULL;
         f->goes = !f->busy && ((limits->since_ms && f->time_ms < limits->since_ms) ||
-                               is_over(*machine + f->bytes, limits->machine_bytes) ||
-                               (owner && is_over(*owner + f->bytes, limits->owner_bytes)));
+                               kept_is_over(*machine + f->bytes, limits->machine_bytes) ||
+                               (owner && kept_is_over(*owner + f->bytes, limits->owner_bytes)));
         if (f->goes)
             continue;
         *machine += f->bytes;

@@ -48,7 +48,7 @@ static void look_back(struct job *j, int file) {
 }
 
 /* The numbers in the file are written last: at any time it reads as the log did a while ago. */
-static int keep(struct job *j) {
+static int logs_write_file(struct job *j) {
     int dir DEFER_CLOSE = open_dir(j->dir, j->machine, true);
     int file DEFER_CLOSE =
         dir < 0 ? -1 : openat(dir, j->exec, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -61,9 +61,9 @@ static int keep(struct job *j) {
     return is_new && fsync(dir) < 0 ? err_sys(&j->err, "sync the log's folder") : 0;
 }
 
-static void run(void *arg) {
+static void logs_run(void *arg) {
     struct job *j = arg;
-    j->kept = keep(j) == 0;
+    j->kept = logs_write_file(j) == 0;
 }
 
 static void finished(void *arg) {
@@ -84,7 +84,7 @@ void logs_keep(struct loop *loop, const char *home, const char *machine, const c
     snprintf(j->dir, sizeof(j->dir), "%s", home);
     snprintf(j->machine, sizeof(j->machine), "%s", machine);
     snprintf(j->exec, sizeof(j->exec), "%s", exec);
-    loop_work(loop, run, finished, j);
+    loop_work(loop, logs_run, finished, j);
 }
 
 int logs_open(const char *home, const char *machine, const char *exec) {

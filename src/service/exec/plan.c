@@ -26,7 +26,7 @@ struct gathering {
     size_t bytes;
 };
 
-static int gather(struct gathering *g, const char *name, const char *value, struct err *err) {
+static int plan_gather(struct gathering *g, const char *name, const char *value, struct err *err) {
     size_t at = 0;
     if (!*name || strchr(name, '='))
         return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", name);
@@ -46,12 +46,12 @@ static int gather(struct gathering *g, const char *name, const char *value, stru
 
 static int gather_pairs(struct gathering *g, const struct texts *pairs, struct err *err) {
     for (size_t i = 0; pairs && i + 1 < pairs->count; i += 2)
-        if (gather(g, pairs->v[i], pairs->v[i + 1], err) < 0)
+        if (plan_gather(g, pairs->v[i], pairs->v[i + 1], err) < 0)
             return -1;
     return 0;
 }
 
-static int settle(struct exec_plan *p, const struct gathering *g, struct err *err) {
+static int plan_settle(struct exec_plan *p, const struct gathering *g, struct err *err) {
     p->env = calloc(g->count + 1, sizeof(*p->env));
     p->text = malloc(g->bytes + 1);
     if (!p->env || !p->text)
@@ -138,20 +138,20 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
     struct gathering g = {.count = 0};
     const char *name = image ? p->user : p->exec.uid == 0 ? "root" : "user";
     for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
-        if (gather(&g, defaults[i][0], defaults[i][1], err) < 0)
+        if (plan_gather(&g, defaults[i][0], defaults[i][1], err) < 0)
             return -1;
-    if (gather(&g, "USER", name, err) < 0 || gather(&g, "LOGNAME", name, err) < 0 ||
-        gather(&g, "HOME", p->home, err) < 0 ||
-        gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
+    if (plan_gather(&g, "USER", name, err) < 0 || plan_gather(&g, "LOGNAME", name, err) < 0 ||
+        plan_gather(&g, "HOME", p->home, err) < 0 ||
+        plan_gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
         return -1;
     /* Not every image has the host's shell. */
     if (image &&
-        (gather(&g, "SHELL", "/bin/sh", err) < 0 || gather_pairs(&g, &image->env, err) < 0))
+        (plan_gather(&g, "SHELL", "/bin/sh", err) < 0 || gather_pairs(&g, &image->env, err) < 0))
         return -1;
     if (gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
         gather_pairs(&g, &r->env, err) < 0)
         return -1;
-    return settle(p, &g, err);
+    return plan_settle(p, &g, err);
 }
 
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,

@@ -20,13 +20,13 @@ struct program {
     void *arg;
 };
 
-static void path_of(const struct service *s, char ret[PLACE_SIZE + 16]) {
+static void programs_path_of(const struct service *s, char ret[PLACE_SIZE + 16]) {
     snprintf(ret, PLACE_SIZE + 16, "%s/carrel-cell", s->place->libexec);
 }
 
 bool service_has_programs(const struct service *s) {
     char path[PLACE_SIZE + 16];
-    path_of(s, path);
+    programs_path_of(s, path);
     return access(path, X_OK) == 0;
 }
 
@@ -64,7 +64,7 @@ struct words {
     char fuel[24], memory[24];
 };
 
-static void add(struct words *w, const char *word) {
+static void programs_add(struct words *w, const char *word) {
     w->v[w->n++] = word;
 }
 
@@ -77,24 +77,24 @@ static void make_words(const struct program_request *r, struct words *w) {
     const char *const fixed[] = {"carrel-cell", "run",   "-",        "--json",
                                  "--fuel",      w->fuel, "--memory", w->memory};
     for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
-        add(w, fixed[i]);
+        programs_add(w, fixed[i]);
     for (size_t i = 0; i < sizeof(grants) / sizeof(*grants); i++) {
-        add(w, "--grant");
-        add(w, grants[i]);
+        programs_add(w, "--grant");
+        programs_add(w, grants[i]);
     }
     if (r->input) {
-        add(w, "--args");
-        add(w, r->input);
+        programs_add(w, "--args");
+        programs_add(w, r->input);
     }
     if (r->invoke) {
-        add(w, "--invoke");
-        add(w, r->invoke);
+        programs_add(w, "--invoke");
+        programs_add(w, r->invoke);
         for (size_t i = 0; i < r->args.count && i < PROGRAM_WORDS_MAX; i++)
-            add(w, r->args.v[i]);
+            programs_add(w, r->args.v[i]);
     }
 }
 
-static int check(const struct program_request *r, struct err *err) {
+static int programs_check(const struct program_request *r, struct err *err) {
     if (strlen(r->text) > PROGRAM_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the program is longer than 1 MiB");
     if (r->args.count > PROGRAM_WORDS_MAX)
@@ -107,7 +107,7 @@ static int check(const struct program_request *r, struct err *err) {
 static int launch_it(struct program *p, const struct program_request *r, struct err *err) {
     char path[PLACE_SIZE + 16];
     struct words words;
-    path_of(p->service, path);
+    programs_path_of(p->service, path);
     make_words(r, &words);
     const struct child_order order = {.path = path,
                                       .argv = words.v,
@@ -124,7 +124,7 @@ struct program *service_program(struct service *s, const struct caller *who,
                                 const struct program_request *r, service_program_fn *done,
                                 void *arg, struct err *err) {
     struct journal_record what = {.verb = "program.run", .bytes = strlen(r->text)};
-    if (allow(who, SCOPE_RUN, err) < 0 || check(r, err) < 0)
+    if (allow(who, SCOPE_RUN, err) < 0 || programs_check(r, err) < 0)
         return NULL;
     if (s->programs >= PROGRAM_AT_ONCE) {
         err_set(err, ERR_BUSY, "%d programs run already", PROGRAM_AT_ONCE);

@@ -182,11 +182,11 @@ struct exec_later {
     void *arg;
 };
 
-static void start(struct exec_later *e);
+static void start_exec(struct exec_later *e);
 
 static void start_later(void *arg) {
     struct exec_later *e DEFER_FREE = arg;
-    start(e);
+    start_exec(e);
 }
 
 static bool wait_at_gate(struct live *l, const struct exec_later *e) {
@@ -223,7 +223,7 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
                            .nfds = nfds,
                            .done = done,
                            .arg = arg};
-    start(&e);
+    start_exec(&e);
 }
 
 /* The guest gets the command. Of a background command, the caller hears when it has started. */
@@ -258,7 +258,7 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x,
         e->done(e->arg, x, NULL); /* our reference is now the receiver's */
 }
 
-static void start(struct exec_later *e) {
+static void start_exec(struct exec_later *e) {
     struct service *s = e->service;
     const struct caller *who = &e->who;
     const struct exec_request *r = e->request;

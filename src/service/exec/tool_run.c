@@ -57,14 +57,14 @@ static void tool_free(struct tool_run *t) {
 }
 
 /* One that waits at the barrier is still expected there. */
-static void let_go(struct tool_run *t) {
+static void tool_run_let_go(struct tool_run *t) {
     t->cancelled = true;
     loop_timer_free(TAKE(t->timer));
     if (!t->waits)
         tool_free(t);
 }
 
-static void end(struct tool_run *t, const struct err *err) {
+static void tool_run_end(struct tool_run *t, const struct err *err) {
     struct tool_events events = t->events;
     struct journal_record what = {.verb = t->verb, .machine = t->live->row.id};
     int status = !err && !(t->exit.flags & MSG_EXIT_SIGNALED) ? (int)t->exit.status : -1;
@@ -80,12 +80,12 @@ static void end(struct tool_run *t, const struct err *err) {
         steps_after(t->live, &cause);
     events.ended(events.arg, status, t->answer.data ? t->answer.data : "",
                  t->said.data ? t->said.data : "", err);
-    let_go(t);
+    tool_run_let_go(t);
 }
 
 static void maybe_end(struct tool_run *t) {
     if (t->exited && !t->open[0] && !t->open[1])
-        end(t, t->stopped ? &t->why : NULL);
+        tool_run_end(t, t->stopped ? &t->why : NULL);
 }
 
 /* ---- ended by us ---- */
@@ -102,7 +102,7 @@ static void on_time(void *arg) {
         err_set(&t->why, ERR_TIMEOUT, "it took longer than %llu seconds",
                 (unsigned long long)t->events.limit_ms / 1000);
     tell_to_die(t);
-    end(t, &t->why);
+    tool_run_end(t, &t->why);
 }
 
 static void wake_after(struct tool_run *t, uint64_t ms) {
@@ -123,11 +123,11 @@ static void on_failed(void *arg, const struct msg_exec_failed *m) {
     struct tool_run *t = arg;
     struct err err;
     err_num(&err, -(int)m->number, "start it");
-    end(t, &err);
+    tool_run_end(t, &err);
 }
 
 static void on_refused(void *arg, const struct err *why) {
-    end(arg, why);
+    tool_run_end(arg, why);
 }
 
 static void acknowledge(struct tool_run *t, uint8_t stream, uint64_t consumed) {
@@ -189,7 +189,7 @@ static char **copy_words(const char *const *argv) {
     return copy;
 }
 
-static void start(struct tool_run *t) {
+static void tool_run_start(struct tool_run *t) {
     struct service *s = t->live->service;
     s->tool_ids = (s->tool_ids + 1) & ~TOOL_IDS;
     t->command = (struct guest_command){.id = TOOL_IDS | s->tool_ids,
@@ -230,10 +230,10 @@ static void start_later(void *arg) {
     if (turn == 0 && (!t->live->machine || t->live->row.state != MACHINE_RUNNING))
         turn = live_state_error(t->live, &err);
     if (turn < 0) {
-        end(t, &err);
+        tool_run_end(t, &err);
     } else {
         t->live->running++;
-        start(t);
+        tool_run_start(t);
         if (t->events.room)
             t->events.room(t->events.arg);
     }
@@ -271,7 +271,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
     t->waits = barrier_wait(l, start_later, t);
     if (!t->waits) {
         l->running++;
-        start(t);
+        tool_run_start(t);
     }
     return t;
 }
@@ -313,7 +313,7 @@ void tool_cancel(struct tool_run *t) {
         .verb = t->verb, .machine = t->live->row.id, .reason = "its client went away"};
     tell_to_die(t);
     note_result(t->live->service, &t->who, &what, t->intent, NULL);
-    let_go(t);
+    tool_run_let_go(t);
 }
 
 void tool_said(const char *said, struct err *err) {

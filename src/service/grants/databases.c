@@ -132,8 +132,8 @@ static int find_dsn(struct service *s, const char *owner, const char *id, struct
     return reveal(s, owner, text.data, &named, err) < 0 ? -1 : dsn_read(named.data, ret, err);
 }
 
-static void note(struct service *s, const struct database_row *row, const char *verb,
-                 const char *why) {
+static void databases_journal(struct service *s, const struct database_row *row, const char *verb,
+                              const char *why) {
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
     struct jot j = JOT(&text);
     struct err err;
@@ -168,7 +168,8 @@ static void job_unlink(struct job *j) {
 }
 
 /* It is dropped: nothing needs to be known of it any more. */
-static int forget(struct service *s, const struct database_row *row, struct err *err) {
+static int databases_remove_row(struct service *s, const struct database_row *row,
+                                struct err *err) {
     char name[STORE_NAME_SIZE];
     secret_of(row->id, name);
     if (store_begin(s->store, err) < 0)
@@ -192,12 +193,12 @@ static struct failure *failure_of(struct databases *d, const char *id) {
     return f;
 }
 
-static void give_up(struct databases *d, const struct database_row *row, struct failure *f,
-                    const char *why) {
+static void databases_give_up(struct databases *d, const struct database_row *row,
+                              struct failure *f, const char *why) {
     f->given_up = true;
     log_line(LOG_WARN, "service", "database '%s' on %s stays: %u tries, %s", row->name, row->server,
              f->tries, why);
-    note(d->service, row, "database.give_up", why);
+    databases_journal(d->service, row, "database.give_up", why);
 }
 
 /* Told when it is new; tried again, but not for ever. */
@@ -207,7 +208,7 @@ static void put_off(struct databases *d, struct database_row *row, const struct 
     struct err err;
     f->again_ms = loop_now_ms(d->service->loop) + back_off_ms(f->tries++);
     if (f->tries >= (away ? TRIES_AWAY : TRIES_REFUSED))
-        give_up(d, row, f, why->text);
+        databases_give_up(d, row, f, why->text);
     if (row->why && strcmp(row->why, why->text) == 0)
         return;
     free(row->why);
@@ -218,19 +219,19 @@ static void put_off(struct databases *d, struct database_row *row, const struct 
         log_line(LOG_ERROR, "service", "%s", err.text);
     log_line(LOG_WARN, "service", "drop database '%s' on %s: %s", row->name, row->server,
              why->text);
-    note(d->service, row, "database.stays", why->text);
+    databases_journal(d->service, row, "database.stays", why->text);
 }
 
 static void dropped(struct databases *d, struct database_row *row, const struct err *failed) {
     struct err err;
-    if (!failed && forget(d->service, row, &err) < 0)
+    if (!failed && databases_remove_row(d->service, row, &err) < 0)
         failed = &err;
     if (failed) {
         put_off(d, row, failed);
         return;
     }
     free(map_take(&d->failures, row->id));
-    note(d->service, row, "database.drop", NULL);
+    databases_journal(d->service, row, "database.drop", NULL);
 }
 
 static void job_end(struct job *j, const char *said, const struct err *err) {
@@ -239,7 +240,7 @@ static void job_end(struct job *j, const char *said, const struct err *err) {
     if (!j->makes)
         dropped(d, &j->row, err);
     else if (!err)
-        note(d->service, &j->row, "database.make", NULL);
+        databases_journal(d->service, &j->row, "database.make", NULL);
     if (j->done)
         j->done(j->arg, said, err);
     job_free(j);
@@ -257,7 +258,7 @@ static void child_ended(void *arg, const struct child_end *end) {
     }
     snprintf(why, sizeof(why), "%.*s", (int)strcspn(end->said, "\n"), end->said);
     bool unchanged = end->status == UNREACHED || end->status == UNWELCOME;
-    if (unchanged && j->makes && forget(j->all->service, &j->row, &err) < 0)
+    if (unchanged && j->makes && databases_remove_row(j->all->service, &j->row, &err) < 0)
         log_line(LOG_ERROR, "service", "%s", err.text); /* it is tried to drop it, then */
     if (end->late || end->status < 0)
         err_set(&err, ERR_TIMEOUT, "server %s did not answer in time", j->row.server);
@@ -308,12 +309,12 @@ static void run_job(struct job *j) {
 }
 
 /* The server hears of one only when it cannot be forgotten here any more. */
-static void flush(void *arg) {
+static void databases_flush(void *arg) {
     struct job *j = arg;
     j->failed = store_flush(j->store, &j->err) < 0;
 }
 
-static void flushed(void *arg) {
+static void databases_flushed(void *arg) {
     struct job *j = arg;
     if (!j->all)
         job_free(j);
@@ -330,7 +331,7 @@ static void start_jobs(struct databases *d) {
             continue;
         j->running = true;
         d->running++;
-        loop_work(d->service->loop, flush, flushed, j);
+        loop_work(d->service->loop, databases_flush, databases_flushed, j);
     }
 }
 
@@ -472,7 +473,7 @@ int databases_forget(struct service *s, const struct caller *who, const char *ma
         .verb = "database.forget", .machine = machine, .detail = detail};
     if (note_intent(s, who, &what, &intent, err) < 0)
         return -1;
-    int r = forget(s, row, err);
+    int r = databases_remove_row(s, row, err);
     note_result(s, who, &what, intent, r < 0 ? err : NULL);
     if (r == 0)
         free(map_take(&s->databases->failures, id));

@@ -25,7 +25,7 @@ static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file,    
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= GRANT_KINDS_MAX, "each kind is counted");
 
-static void count(struct service *s, const char *kind, enum grant_fate fate) {
+static void grants_count(struct service *s, const char *kind, enum grant_fate fate) {
     for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i]->name, kind) == 0)
             s->fates[i][fate]++;
@@ -53,7 +53,7 @@ static void put_grant(struct jot *j, const struct grant_row *row) {
 }
 
 /* For the journal and events: what it is, without what its kind keeps. */
-static const char *describe(const struct grant_row *row, struct buf *text) {
+static const char *grants_describe(const struct grant_row *row, struct buf *text) {
     struct jot j = JOT(text);
     jot_object(&j, NULL);
     jot_string(&j, "grant", row->id);
@@ -107,8 +107,8 @@ void grant_plan_done(struct grant_plan *p) {
     *p = (struct grant_plan){0};
 }
 
-static void note(struct live *l, const struct caller *who, const char *verb,
-                 const struct grant_row *row) {
+static void grants_note(struct live *l, const struct caller *who, const char *verb,
+                        const struct grant_row *row) {
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
     const struct journal_record r = {.kind = JOURNAL_NOTE,
                                      .owner = who->owner,
@@ -116,13 +116,13 @@ static void note(struct live *l, const struct caller *who, const char *verb,
                                      .client = who->client,
                                      .verb = verb,
                                      .machine = l->row.id,
-                                     .detail = describe(row, &text)};
+                                     .detail = grants_describe(row, &text)};
     struct err err;
     if (store_log(l->service->store, &r, NULL, &err) < 0)
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
 }
 
-static int settle(struct live *l, struct grant_row *row, struct err *err) {
+static int grants_settle(struct live *l, struct grant_row *row, struct err *err) {
     const struct grant_kind *kind = grant_kind_find(row->kind, err);
     snprintf(row->machine, sizeof(row->machine), "%s", l->row.id);
     if (!kind || (kind->settle && kind->settle(l, row, err) < 0))
@@ -136,16 +136,16 @@ int grants_write(struct live *l, const struct caller *who, struct grant_plan *p,
     if (store_begin(l->service->store, err) < 0)
         return -1;
     for (size_t i = 0; i < p->count; i++)
-        if (settle(l, &p->rows[i], err) < 0) {
+        if (grants_settle(l, &p->rows[i], err) < 0) {
             store_rollback(l->service->store);
             return -1;
         }
     if (store_commit(l->service->store, err) < 0)
         return -1;
     for (size_t i = 0; i < p->count; i++)
-        note(l, who, "grant.add", &p->rows[i]);
+        grants_note(l, who, "grant.add", &p->rows[i]);
     for (size_t i = 0; i < p->count; i++)
-        count(l->service, p->rows[i].kind, GRANT_ADDED);
+        grants_count(l->service, p->rows[i].kind, GRANT_ADDED);
     grants_restore(l);
     return 0;
 }
@@ -234,7 +234,7 @@ void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done,
 
 /* ---- verbs ---- */
 
-static void answer(struct live *l, service_net_fn *done, void *arg) {
+static void grants_answer(struct live *l, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
     struct jot j = JOT(&text);
     struct grant_list list DEFER(grant_list_done) = {0};
@@ -289,7 +289,7 @@ void service_grant_list(struct service *s, const struct caller *who, const char 
     struct live *l =
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
     if (l)
-        answer(l, done, arg);
+        grants_answer(l, done, arg);
     else
         answer_ended(s, who, machine, &err, done, arg);
 }
@@ -313,14 +313,14 @@ struct granting {
 static void granting_end(struct granting *g) {
     struct live *l = g->live;
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
-    const char *detail = describe(&g->row, &text);
+    const char *detail = grants_describe(&g->row, &text);
     const struct journal_record what = {.verb = g->verb, .machine = l->row.id, .detail = detail};
     const struct err *err = g->failed ? &g->err : NULL;
     char risk[RISKS_SIZE];
     l->granting = false;
     note_result(l->service, &g->who, &what, g->intent, err);
     if (!err)
-        count(l->service, g->row.kind, g->fate);
+        grants_count(l->service, g->row.kind, g->fate);
     if (!err && !g->ends)
         risks_note(l, risk);
     if (!err)
@@ -331,27 +331,27 @@ static void granting_end(struct granting *g) {
     if (g->done && err)
         g->done(g->arg, NULL, err);
     else if (g->done)
-        answer(l, g->done, g->arg);
+        grants_answer(l, g->done, g->arg);
     grant_row_done(&g->row);
     live_unref(l);
     free(g);
 }
 
-static void flush(void *arg) {
+static void grants_flush(void *arg) {
     struct granting *g = arg;
     const struct service *s = g->live->service;
     g->failed = (g->fate == GRANT_REVOKED && changesets_revoke(s, g->row.id, &g->err) < 0) ||
                 store_flush(s->store, &g->err) < 0;
 }
 
-static void flushed(void *arg) {
+static void grants_flushed(void *arg) {
     granting_end(arg);
 }
 
-static void told(void *arg, const struct err *err) {
+static void grants_told(void *arg, const struct err *err) {
     struct granting *g = arg;
     (void)err;
-    loop_work(g->live->service->loop, flush, flushed, g);
+    loop_work(g->live->service->loop, grants_flush, grants_flushed, g);
 }
 
 static void granting_fail(struct granting *g, const struct err *err) {
@@ -388,7 +388,7 @@ static void over_written(void *arg, const struct err *failed) {
     if (g->failed)
         granting_end(g);
     else
-        net_tell(l, told, g);
+        net_tell(l, grants_told, g);
 }
 
 /* A grant is over when it was taken back, or never came to be. */
@@ -409,7 +409,7 @@ static void effective(void *arg, const struct err *failed) {
     if (failed)
         granting_end(g);
     else
-        net_tell(l, told, g);
+        net_tell(l, grants_told, g);
 }
 
 static struct granting *granting_new(struct live *l, const struct caller *who, enum grant_fate fate,
@@ -435,13 +435,13 @@ static struct granting *granting_new(struct live *l, const struct caller *who, e
 static int granting_begin(struct granting *g, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
     const struct journal_record what = {
-        .verb = g->verb, .machine = g->live->row.id, .detail = describe(&g->row, &text)};
+        .verb = g->verb, .machine = g->live->row.id, .detail = grants_describe(&g->row, &text)};
     return note_intent(g->live->service, &g->who, &what, &g->intent, err);
 }
 
 /* One at a time, and none while the machine is being made or ends. */
-static struct live *find(struct service *s, const struct caller *who, const char *machine,
-                         struct err *err) {
+static struct live *grants_find(struct service *s, const struct caller *who, const char *machine,
+                                struct err *err) {
     struct live *l =
         authorise(who, RIGHT_GRANT, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (!l || (!l->granting && !l->changing && l->machine))
@@ -501,7 +501,7 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     struct grant_plan plan DEFER(grant_plan_done) = {0};
     struct live *l;
     struct err err;
-    if (!(l = find(s, who, machine, &err)) || check_count(l, &err) < 0 ||
+    if (!(l = grants_find(s, who, machine, &err)) || check_count(l, &err) < 0 ||
         grant_plan_read(s, who, r, fd, &plan, &err) < 0) {
         done(arg, NULL, &err);
         return;
@@ -510,16 +510,17 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     g->kind = grant_kind_find(plan.rows[0].kind, NULL);
     g->row = plan.rows[0];
     plan.rows[0] = (struct grant_row){0};
-    /* Before settle(), which writes the row: that one alone lets a command see what it grants. */
+    /* Before grants_settle(), which writes the row: that one alone lets a command see what it
+     * grants. */
     if (granting_begin(g, &err) < 0 || taint_grant(l, r, plan.fds[0], &err) < 0 ||
-        settle(l, &g->row, &err) < 0) {
+        grants_settle(l, &g->row, &err) < 0) {
         granting_fail(g, &err);
         return;
     }
     g->kind->give(l, &g->row, plan.fds[0], effective, g);
 }
 
-static void take_back(struct granting *g) {
+static void grants_take_back(struct granting *g) {
     struct err err;
     g->kind = grant_kind_find(g->row.kind, &err);
     if (!g->kind || granting_begin(g, &err) < 0)
@@ -550,7 +551,7 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
                           const char *id, service_net_fn *done, void *arg) {
     struct grant_row row;
     struct err err;
-    struct live *l = find(s, who, machine, &err);
+    struct live *l = grants_find(s, who, machine, &err);
     if (!l || store_grant_get(s->store, l->row.id, id, &row, &err) < 0) {
         if (l && err.code == ERR_NOT_FOUND)
             err_remedy(&err, "list what it was handed with: carrel grants %s", l->row.id);
@@ -559,7 +560,7 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
     }
     struct granting *g = granting_new(l, who, GRANT_REVOKED, done, arg);
     g->row = row;
-    take_back(g);
+    grants_take_back(g);
 }
 
 /* ---- the end of a grant ---- */
@@ -582,7 +583,7 @@ void grants_look(struct live *l, int64_t wall_ms) {
         struct granting *g = granting_new(l, &who, GRANT_EXPIRED, NULL, NULL);
         g->row = list.rows[i];
         list.rows[i] = (struct grant_row){0};
-        take_back(g);
+        grants_take_back(g);
         return; /* the next one comes with the next look */
     }
 }
@@ -602,7 +603,7 @@ void grants_note_woken(struct live *l, const struct grant_list *gone) {
     struct caller who = {.client = "restart of the host"};
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
     for (size_t i = 0; i < gone->count; i++)
-        note(l, &who, "grant.revoke", &gone->rows[i]);
+        grants_note(l, &who, "grant.revoke", &gone->rows[i]);
 }
 
 /* ---- figures ---- */

@@ -27,7 +27,7 @@ struct copying {
     void *arg;
 };
 
-static void finish(struct copying *c, const struct err *err) {
+static void handover_finish(struct copying *c, const struct err *err) {
     service_done_fn *done = c->done;
     void *arg = c->arg;
     struct live *l = c->live;
@@ -41,7 +41,7 @@ static void finish(struct copying *c, const struct err *err) {
     live_unref(l);
 }
 
-static struct msg_str text_of(const char *s) {
+static struct msg_str handover_text_of(const char *s) {
     return (struct msg_str){s, (uint32_t)strlen(s)};
 }
 
@@ -50,7 +50,7 @@ static struct guest *guest_of(struct copying *c) {
     if (c->live->machine)
         return c->live->machine->guest;
     live_state_error(c->live, &err);
-    finish(c, &err);
+    handover_finish(c, &err);
     return NULL;
 }
 
@@ -63,7 +63,7 @@ static void written(void *arg, const struct frame *frame, const struct err *fail
     if (failed) {
         err = *failed;
         err_wrap(&err, "write '%s' in the machine", c->path);
-        finish(c, &err);
+        handover_finish(c, &err);
         return;
     }
     c->at += (uint64_t)c->n;
@@ -78,16 +78,16 @@ static void write_chunk(void *arg) {
     if (turn > 0)
         return;
     if (turn < 0) {
-        finish(c, &err);
+        handover_finish(c, &err);
         return;
     }
     if (c->n < 0) {
         err_num(&err, (int)c->n, "read what is to become '%s'", c->path);
-        finish(c, &err);
+        handover_finish(c, &err);
         return;
     }
     if (c->n == 0 && c->begun) {
-        finish(c, NULL);
+        handover_finish(c, NULL);
         return;
     }
     const struct msg_write m = {.uid = c->uid,
@@ -95,7 +95,7 @@ static void write_chunk(void *arg) {
                                 .flags = c->begun ? 0 : MSG_CREATE | MSG_TRUNCATE,
                                 .mode = c->mode,
                                 .offset = c->at,
-                                .path = text_of(c->path),
+                                .path = handover_text_of(c->path),
                                 .data = {(const uint8_t *)c->chunk, (uint32_t)c->n}};
     c->begun = true;
     struct guest *g = guest_of(c);
@@ -117,7 +117,7 @@ static void next_chunk(struct copying *c) {
     }
     size_t left = strlen(c->text) - (size_t)c->at;
     if (!left && c->begun) {
-        finish(c, NULL);
+        handover_finish(c, NULL);
         return;
     }
     c->n = (ssize_t)(left < MSG_CHUNK_MAX ? left : MSG_CHUNK_MAX);
@@ -132,15 +132,15 @@ static void parents_made(void *arg, const struct frame *frame, const struct err 
     next_chunk(arg);
 }
 
-static void begin(void *arg) {
+static void handover_begin(void *arg) {
     struct copying *c = arg;
     char *slash = strrchr(c->path, '/');
     struct err err;
-    int turn = barrier_enter(c->live, begin, c, &err);
+    int turn = barrier_enter(c->live, handover_begin, c, &err);
     if (turn > 0)
         return;
     if (turn < 0) {
-        finish(c, &err);
+        handover_finish(c, &err);
         return;
     }
     struct guest *g = guest_of(c);
@@ -151,7 +151,7 @@ static void begin(void *arg) {
                                .gid = c->gid,
                                .flags = MSG_PARENTS,
                                .mode = 0755,
-                               .path = text_of(*c->path ? c->path : "/")};
+                               .path = handover_text_of(*c->path ? c->path : "/")};
     guest_request(g, (struct frame_head){.type = MSG_MKDIR}, &m, NULL, 0, parents_made, c);
     *slash = '/';
 }
@@ -186,11 +186,11 @@ void handover_file(struct live *l, int fd, const struct handover *to, service_do
     struct err err;
     c->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (c->fd >= 0) {
-        begin(c);
+        handover_begin(c);
         return;
     }
     err_sys(&err, "hand over '%s'", to->path);
-    finish(c, &err);
+    handover_finish(c, &err);
 }
 
 void handover_text(struct live *l, const char *text, const struct handover *to,
@@ -198,7 +198,7 @@ void handover_text(struct live *l, const char *text, const struct handover *to,
     struct copying *c = copying_new(l, to, done, arg);
     if (!(c->text = strdup(text)))
         abort();
-    begin(c);
+    handover_begin(c);
 }
 
 void service_file_text(struct service *s, const struct caller *who, const char *machine,
@@ -235,7 +235,7 @@ static void removed(void *arg, const struct frame *frame, const struct err *err)
 static void remove_now(void *arg) {
     struct removing *r = arg;
     struct live *l = r->live;
-    struct msg_path m = {.flags = MSG_RECURSIVE, .path = text_of(r->path)};
+    struct msg_path m = {.flags = MSG_RECURSIVE, .path = handover_text_of(r->path)};
     struct err err;
     int turn = barrier_enter(l, remove_now, r, &err);
     if (turn > 0)

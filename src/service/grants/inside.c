@@ -23,7 +23,7 @@ struct running {
     void *arg;
 };
 
-static void finish(struct running *r, const struct err *err) {
+static void inside_finish(struct running *r, const struct err *err) {
     struct live *l = r->live;
     if (r->exec) {
         exec_unfollow(&r->follower);
@@ -57,7 +57,7 @@ static void over(void *arg) {
     struct err err;
     exec_view(r->exec, &view);
     if (strcmp(view.state, "exited") == 0 && view.status == 0) {
-        finish(r, NULL);
+        inside_finish(r, NULL);
         return;
     }
     said(r->exec, line);
@@ -66,11 +66,11 @@ static void over(void *arg) {
             : view.error  ? view.error
             : view.reason ? view.reason
                           : "a command failed");
-    finish(r, &err);
+    inside_finish(r, &err);
 }
 
 /* Not from within the exec's own walk over its followers. */
-static void changed(void *arg) {
+static void inside_changed(void *arg) {
     struct running *r = arg;
     if (exec_is_over(r->exec))
         loop_defer(r->live->service->loop, &r->ended);
@@ -79,14 +79,14 @@ static void changed(void *arg) {
 static void started(void *arg, struct exec *x, const struct err *err) {
     struct running *r = arg;
     if (err) {
-        finish(r, err);
+        inside_finish(r, err);
         return;
     }
     r->exec = x;
     r->ended = (struct loop_call){.fn = over, .arg = r};
-    r->follower = (struct exec_follower){.changed = changed, .arg = r};
+    r->follower = (struct exec_follower){.changed = inside_changed, .arg = r};
     exec_follow(x, &r->follower);
-    changed(r);
+    inside_changed(r);
 }
 
 void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,

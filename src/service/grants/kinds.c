@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "grant/dirs.h"
 
-static char *copy_of(const char *text) {
+static char *kinds_copy_of(const char *text) {
     char *copy = strdup(text);
     if (!copy)
         abort();
@@ -109,8 +109,8 @@ int grant_file_read(struct service *s, const char *owner, const struct grant_req
     const char *at = r->at ? r->at : r->what;
     if (place_check(at, err) < 0)
         return -1;
-    row->what = copy_of(r->what);
-    row->place = copy_of(at);
+    row->what = kinds_copy_of(r->what);
+    row->place = kinds_copy_of(at);
     snprintf(row->mode, sizeof(row->mode), "copy");
     return 0;
 }
@@ -143,8 +143,8 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
         return err_set(err, ERR_INVALID, "a variable needs a value");
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
         return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", r->what);
-    row->what = copy_of(r->what);
-    row->place = copy_of(r->value); /* until it is given */
+    row->what = kinds_copy_of(r->what);
+    row->place = kinds_copy_of(r->value); /* until it is given */
     return 0;
 }
 

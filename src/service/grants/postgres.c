@@ -24,7 +24,7 @@ static const char *const variables[] = {"PGHOST",     "PGPORT",    "PGUSER",    
                                         "PGDATABASE", "PGSSLMODE", "DATABASE_URL"};
 enum { VARIABLES = sizeof(variables) / sizeof(*variables) };
 
-static char *copy_of(const char *text) {
+static char *postgres_copy_of(const char *text) {
     char *copy = strdup(text);
     if (!copy)
         abort();
@@ -59,9 +59,9 @@ static void fill_row(const struct dsn *d, const char *text, struct grant_row *ro
     char what[DSN_NAME_SIZE + SERVER_SIZE + 8], host[NAME_SIZE];
     snprintf(what, sizeof(what), "%s on %s:%s", d->dbname, d->host, d->port);
     host_of(row->id, host);
-    row->what = copy_of(what);
-    row->place = copy_of(host);
-    row->detail = copy_of(text); /* until it is sealed */
+    row->what = postgres_copy_of(what);
+    row->place = postgres_copy_of(host);
+    row->detail = postgres_copy_of(text); /* until it is sealed */
     snprintf(row->mode, sizeof(row->mode), "own");
 }
 
@@ -149,17 +149,17 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
 
 /* ---- the way there ---- */
 
-static const char *text_of(const json_t *detail, const char *name) {
+static const char *postgres_text_of(const json_t *detail, const char *name) {
     const char *text = json_string_value(json_object_get(detail, name));
     return text ? text : "";
 }
 
 /* What the gate looks for in the first packet of its sessions. */
 static void set_database(struct live *l, const char *host, const json_t *detail) {
-    struct pg_database d = {.tls = pg_tls_read(text_of(detail, "sslmode"))};
+    struct pg_database d = {.tls = pg_tls_read(postgres_text_of(detail, "sslmode"))};
     snprintf(d.host, sizeof(d.host), "%s", host);
-    snprintf(d.server, sizeof(d.server), "%s", text_of(detail, "server"));
-    snprintf(d.name, sizeof(d.name), "%s", text_of(detail, "database"));
+    snprintf(d.server, sizeof(d.server), "%s", postgres_text_of(detail, "server"));
+    snprintf(d.name, sizeof(d.name), "%s", postgres_text_of(detail, "database"));
     gate_set_database(l->gate, &d);
 }
 
@@ -265,14 +265,14 @@ static void giving_end(struct giving *g, const struct err *err) {
     free(g);
 }
 
-static void told(void *arg, const struct err *err) {
+static void postgres_told(void *arg, const struct err *err) {
     (void)err;
     giving_end(arg, NULL);
 }
 
-static void kept(void *arg) {
+static void postgres_kept(void *arg) {
     struct giving *g = arg;
-    net_tell(g->live, told, g);
+    net_tell(g->live, postgres_told, g);
 }
 
 /* What the machine makes of it will be told from what it is now, where that can be known. */
@@ -283,9 +283,9 @@ static void looked(void *arg, const char *text, bool cut, const struct err *err)
         log_line(LOG_WARN, "service", "look at a new database: %s id=%s", err->text,
                  g->live->row.id);
     if (err)
-        kept(g);
+        postgres_kept(g);
     else
-        postgres_keep(g->live, g->id, text, kept, g);
+        postgres_keep(g->live, g->id, text, postgres_kept, g);
 }
 
 static void made(void *arg, const char *said, const struct err *failed) {

@@ -46,8 +46,8 @@ static void ended(void *arg, const struct child_end *end) {
     free(k);
 }
 
-static int start(struct live *l, const struct dsn *d, const char *name, struct looking *k,
-                 struct err *err) {
+static int postgres_look_start(struct live *l, const struct dsn *d, const char *name,
+                               struct looking *k, struct err *err) {
     struct service *s = l->service;
     struct buf in DEFER(secret_wipe) = BUF(INPUT_MAX);
     char path[PLACE_SIZE + 32];
@@ -79,7 +79,7 @@ void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, voi
     postgres_name(id, name);
     int r = postgres_dsn(l, id, &dsn, &err);
     if (r == 0)
-        r = start(l, &dsn, name, k, &err);
+        r = postgres_look_start(l, &dsn, name, k, &err);
     dsn_wipe(&dsn);
     if (r == 0)
         return;

@@ -37,20 +37,20 @@ enum {
 
 /* ---- the copy that stays ---- */
 
-static void path_of(const struct service *s, const char *id, char ret[PATH_SIZE]) {
+static void sqlite_path_of(const struct service *s, const char *id, char ret[PATH_SIZE]) {
     snprintf(ret, PATH_SIZE, "%s/databases/%s", s->place->home, id);
 }
 
-static int make_dir(const struct service *s, struct err *err) {
+static int sqlite_make_dir(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
-    path_of(s, "", path);
+    sqlite_path_of(s, "", path);
     int status = folder_make(path);
     return status < 0 ? err_num(err, status, "make '%s'", path) : 0;
 }
 
 int grant_copy_path(const struct service *s, const char *id, char ret[PATH_SIZE], struct err *err) {
-    path_of(s, id, ret);
-    return make_dir(s, err);
+    sqlite_path_of(s, id, ret);
+    return sqlite_make_dir(s, err);
 }
 
 struct giving {
@@ -67,8 +67,8 @@ static int keep_copy(const struct giving *g, struct err *err) {
     char path[PATH_SIZE], piece[65536];
     ssize_t n;
     off_t at = 0;
-    path_of(g->live->service, g->id, path);
-    if (make_dir(g->live->service, err) < 0)
+    sqlite_path_of(g->live->service, g->id, path);
+    if (sqlite_make_dir(g->live->service, err) < 0)
         return -1;
     int out DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
@@ -100,7 +100,7 @@ static void given(void *arg, const struct err *err) {
     free(g);
 }
 
-static void kept(void *arg) {
+static void sqlite_kept(void *arg) {
     struct giving *g = arg;
     const struct handover to = {g->place, 0644};
     if (g->failed)
@@ -119,15 +119,15 @@ static void sqlite_give(struct live *l, const struct grant_row *row, int fd, ser
     snprintf(g->id, sizeof(g->id), "%s", row->id);
     snprintf(g->place, sizeof(g->place), "%s", row->place);
     live_ref(l);
-    loop_work(l->service->loop, keep_job, kept, g);
+    loop_work(l->service->loop, keep_job, sqlite_kept, g);
 }
 
 /* The same bytes, under the id that a fork's grant has. */
 static int sqlite_follow(struct live *l, const char *of, const char *id, const char *place,
                          struct err *err) {
     char from[PATH_SIZE], to[PATH_SIZE];
-    path_of(l->service, of, from);
-    path_of(l->service, id, to);
+    sqlite_path_of(l->service, of, from);
+    sqlite_path_of(l->service, id, to);
     if (link(from, to) < 0 && errno != ENOENT)
         return err_sys(err, "keep a copy of a database");
     return baseline_begin(l->service, l->row.id, place, false, err);
@@ -140,7 +140,7 @@ void sqlite_look(struct service *s) {
     if (!s->copies_unswept || !strays_may_sweep(s))
         return;
     s->copies_unswept = false;
-    path_of(s, "", path);
+    sqlite_path_of(s, "", path);
     DIR *dir = opendir(path);
     while (dir && (entry = readdir(dir))) {
         if (!id_valid(entry->d_name, strlen(entry->d_name), 'g') ||
@@ -303,7 +303,7 @@ static int above(int low, struct err *err) {
 /* Without a name, so that nothing of it is left whatever happens. */
 static int open_nameless(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
-    path_of(s, ".new-XXXXXX", path);
+    sqlite_path_of(s, ".new-XXXXXX", path);
     int low DEFER_CLOSE = mkostemp(path, O_CLOEXEC);
     if (low < 0)
         return err_sys(err, "make room for a database");
@@ -314,7 +314,7 @@ static int open_nameless(const struct service *s, struct err *err) {
 /* The copy that was handed over. */
 int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err) {
     char path[PATH_SIZE];
-    path_of(s, row->id, path);
+    sqlite_path_of(s, row->id, path);
     int low DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (low < 0)
         return err_set(err, ERR_GONE, "the copy of '%s' that was handed over is not there any more",

@@ -61,7 +61,7 @@ static void fetch_free(struct sqlite_fetch *f) {
     free(f);
 }
 
-static void finish(struct sqlite_fetch *f, const struct err *err) {
+static void sqlite_fetch_finish(struct sqlite_fetch *f, const struct err *err) {
     f->over = true;
     loop_timer_free(f->timer);
     loop_timer_free(f->limit);
@@ -80,7 +80,7 @@ void sqlite_fetch_release(struct service *s) {
         if (f->over)
             fetch_free(f);
         else
-            finish(f, &err);
+            sqlite_fetch_finish(f, &err);
     }
 }
 
@@ -89,12 +89,12 @@ static void too_late(void *arg) {
     struct err err;
     err_set(&err, ERR_TIMEOUT, "machine '%s' did not give database '%s' within %d seconds",
             f->machine, f->place, LIMIT_MS / 1000);
-    finish(f, &err);
+    sqlite_fetch_finish(f, &err);
 }
 
 static guest_reply_fn came;
 
-static void ask(struct sqlite_fetch *f) {
+static void sqlite_fetch_ask(struct sqlite_fetch *f) {
     const char *path = f->written_down ? NULL : f->path;
     f->written_down = true;
     f->asked = true;
@@ -110,13 +110,13 @@ static void begin_step(struct sqlite_fetch *f) {
     if (steps[f->step].what == TAKE &&
         (ftruncate(f->fds[part], 0) < 0 || lseek(f->fds[part], 0, SEEK_SET) < 0)) {
         err_sys(&err, "make room for a database");
-        finish(f, &err);
+        sqlite_fetch_finish(f, &err);
         return;
     }
-    ask(f);
+    sqlite_fetch_ask(f);
 }
 
-static void begin(void *arg) {
+static void sqlite_fetch_begin(void *arg) {
     struct sqlite_fetch *f = arg;
     f->step = 0;
     begin_step(f);
@@ -126,7 +126,7 @@ static void next_step(struct sqlite_fetch *f) {
     if (++f->step < STEP_COUNT)
         begin_step(f);
     else
-        finish(f, NULL);
+        sqlite_fetch_finish(f, NULL);
 }
 
 /* ---- what is fit to be taken ---- */
@@ -163,29 +163,29 @@ static void again(struct sqlite_fetch *f) {
                 f->place, f->machine);
         err_remedy(&err, "carrel pause %s, and ask again", f->machine);
     }
-    finish(f, &err);
+    sqlite_fetch_finish(f, &err);
 }
 
 /* ---- answers of the machine ---- */
 
-static void take(struct sqlite_fetch *f, const struct msg_read_data *m) {
+static void sqlite_fetch_take(struct sqlite_fetch *f, const struct msg_read_data *m) {
     struct err err;
     int status = write_all(f->fds[steps[f->step].part], m->data.p, m->data.n);
     f->ask.offset += m->data.n;
     if (status < 0) {
         err_num(&err, status, "keep what machine '%s' has at '%s'", f->machine, f->path);
-        finish(f, &err);
+        sqlite_fetch_finish(f, &err);
     } else if (f->ask.offset > SQLITE_FILE_MAX) {
         err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", f->path, SQLITE_FILE_MAX >> 20);
-        finish(f, &err);
+        sqlite_fetch_finish(f, &err);
     } else if (m->data.n < MSG_CHUNK_MAX) {
         next_step(f);
     } else {
-        ask(f);
+        sqlite_fetch_ask(f);
     }
 }
 
-static void look(struct sqlite_fetch *f, const struct msg_read_data *m) {
+static void sqlite_fetch_look(struct sqlite_fetch *f, const struct msg_read_data *m) {
     struct look *seen = &f->seen[steps[f->step].part];
     const struct look now = {m->size, m->mtime_ns, m->data.n && m->data.p[0]};
     if (steps[f->step].what == CHECK) {
@@ -207,14 +207,14 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
     if (f->over) {
         fetch_free(f);
     } else if (failed && !absent) {
-        finish(f, failed);
+        sqlite_fetch_finish(f, failed);
     } else if (!absent && msg_get_read_data(frame, &m) < 0) {
         err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
-        finish(f, &err);
+        sqlite_fetch_finish(f, &err);
     } else if (steps[f->step].what == TAKE) {
-        take(f, &m);
+        sqlite_fetch_take(f, &m);
     } else {
-        look(f, &m);
+        sqlite_fetch_look(f, &m);
     }
 }
 
@@ -236,8 +236,8 @@ void sqlite_fetch(struct service *s, const struct caller *who, const struct gran
     if (f->next)
         f->next->link = &f->next;
     s->fetches = f;
-    f->timer = loop_timer_new(s->loop, begin, f);
+    f->timer = loop_timer_new(s->loop, sqlite_fetch_begin, f);
     f->limit = loop_timer_new(s->loop, too_late, f);
     loop_timer_start(f->limit, LIMIT_MS, 0);
-    begin(f);
+    sqlite_fetch_begin(f);
 }

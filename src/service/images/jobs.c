@@ -302,7 +302,7 @@ static void hear_lines(struct hearing *h) {
     }
 }
 
-static void hear(void *arg, unsigned events) {
+static void jobs_hear(void *arg, unsigned events) {
     struct hearing *h = arg;
     struct image_job *j = h->job;
     char piece[16 << 10];
@@ -319,7 +319,7 @@ static void hear(void *arg, unsigned events) {
 }
 
 static int hearing_open(struct image_job *j, struct hearing *h, struct err *err) {
-    return loop_watch_new(j->service->loop, h->fd, LOOP_READ, hear, h, &h->watch, err);
+    return loop_watch_new(j->service->loop, h->fd, LOOP_READ, jobs_hear, h, &h->watch, err);
 }
 
 /* ---- beginning ---- */

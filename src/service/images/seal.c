@@ -64,7 +64,7 @@ static bool goes_on(struct sealing *t) {
     return false;
 }
 
-static void end(struct sealing *t) {
+static void seal_end(struct sealing *t) {
     struct service *s = t->service;
     if (t->dir >= 0 && !t->is_file)
         unlinkat(t->dir, file_aside, 0);
@@ -74,11 +74,11 @@ static void end(struct sealing *t) {
 }
 
 /* One that was removed meanwhile is no failure. */
-static void fail(struct sealing *t, const char *why) {
+static void seal_fail(struct sealing *t, const char *why) {
     struct stat st;
     if (stat(t->path, &st) == 0)
         log_line(LOG_WARN, "service", "an image stays a directory: %s id=%s", why, t->id);
-    end(t);
+    seal_end(t);
 }
 
 /* ---- the tree goes ---- */
@@ -119,13 +119,13 @@ static void tree_gone(void *arg, const struct err *err) {
     if (!goes_on(t))
         return;
     rest_gone(t->service, err);
-    end(t);
+    seal_end(t);
 }
 
 /* ---- its name ---- */
 
 /* On a worker. Only what is on the disk may take the tree's place. */
-static void settle(void *arg) {
+static void seal_settle(void *arg) {
     struct sealing *t = arg;
     bool well = fchmod(t->file, 0400) == 0 && fsync(t->file) == 0 &&
                 renameat(t->dir, file_aside, t->dir, file_name) == 0 && fsync(t->dir) == 0;
@@ -137,7 +137,7 @@ static void settled(void *arg) {
     if (!goes_on(t))
         return;
     if (t->result < 0) {
-        fail(t, strerror(-t->result));
+        seal_fail(t, strerror(-t->result));
         return;
     }
     t->is_file = t->waits = true;
@@ -166,7 +166,7 @@ static void hear_lines(struct sealing *t) {
     }
 }
 
-static void hear(void *arg, unsigned events) {
+static void seal_hear(void *arg, unsigned events) {
     struct sealing *t = arg;
     char piece[4096];
     ssize_t n = read(t->report[0], piece, sizeof(piece));
@@ -180,11 +180,11 @@ static void hear(void *arg, unsigned events) {
     loop_watch_free(t->watch);
     t->watch = NULL;
     if (!t->written) {
-        fail(t, "whoever made a file of it did not finish");
+        seal_fail(t, "whoever made a file of it did not finish");
         return;
     }
     t->waits = true;
-    loop_work(t->service->loop, settle, settled, t);
+    loop_work(t->service->loop, seal_settle, settled, t);
 }
 
 static void begun(void *arg, const struct err *err) {
@@ -195,12 +195,12 @@ static void begun(void *arg, const struct err *err) {
     close_fd(&t->report[1]);
     if (err && err->code == ERR_UNSUPPORTED) {
         t->service->seals_off = true;
-        end(t);
+        seal_end(t);
     } else if (err) {
-        fail(t, err->text);
-    } else if (loop_watch_new(t->service->loop, t->report[0], LOOP_READ, hear, t, &t->watch, &why) <
-               0) {
-        fail(t, why.text);
+        seal_fail(t, err->text);
+    } else if (loop_watch_new(t->service->loop, t->report[0], LOOP_READ, seal_hear, t, &t->watch,
+                              &why) < 0) {
+        seal_fail(t, why.text);
     }
 }
 
@@ -221,7 +221,7 @@ static int keep_presets(const struct sealing *t) {
 }
 
 /* On a worker. What an earlier daemon left half done is begun anew. */
-static void prepare(void *arg) {
+static void seal_prepare(void *arg) {
     struct sealing *t = arg;
     t->dir = open(t->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     t->is_file = t->dir >= 0 && has(t->dir, file_name);
@@ -243,9 +243,9 @@ static void prepared(void *arg) {
     if (!goes_on(t))
         return;
     if (t->result < 0) {
-        fail(t, strerror(-t->result));
+        seal_fail(t, strerror(-t->result));
     } else if (t->is_file && !has(t->dir, tree_name)) {
-        end(t);
+        seal_end(t);
     } else {
         t->waits = true;
         if (t->is_file)
@@ -274,7 +274,7 @@ static void next(struct service *s) {
     snprintf(t->path, sizeof(t->path), "%s/images/%s", s->place->home, t->id);
     t->waits = true;
     s->sealing = t;
-    loop_work(s->loop, prepare, prepared, t);
+    loop_work(s->loop, seal_prepare, prepared, t);
 }
 
 void seal_want(struct service *s, const char *name, const char *id) {

@@ -179,8 +179,8 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
     return -1;
 }
 
-static struct pending *find(struct service *s, const struct caller *who, const char *id,
-                            struct live **ret, struct err *err) {
+static struct pending *approvals_find(struct service *s, const struct caller *who, const char *id,
+                                      struct live **ret, struct err *err) {
     struct pending *p =
         authorise(who, RIGHT_APPROVE_REQUEST, err) < 0 ? NULL : gate_pending_find(s->gate, id);
     *ret = p ? map_get(&s->machines, gate_machine_id(p->machine)) : NULL;
@@ -199,7 +199,7 @@ void service_approve(struct service *s, const struct caller *who, const char *id
     struct err err;
     uint64_t intent;
     bool approves = strcmp(r->decision, "approve") == 0, wide = r->always || r->ttl.is;
-    struct pending *p = find(s, who, id, &l, &err);
+    struct pending *p = approvals_find(s, who, id, &l, &err);
     if (p && p->state == PENDING_PASSED && !(approves && wide)) {
         err_set(&err, ERR_NOT_FOUND, "'%s' does not wait any more: it was let through", p->id);
         err_remedy(&err, "`carrel approve %s --always` adds a rule for it", p->id);

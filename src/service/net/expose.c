@@ -44,7 +44,7 @@ static void make_token(char ret[TOKEN_CHARS + 1]) {
     ret[TOKEN_CHARS] = '\0';
 }
 
-static struct exposure *find(struct live *l, uint16_t port) {
+static struct exposure *expose_find(struct live *l, uint16_t port) {
     for (size_t i = 0; l->exposures && i < l->exposures->count; i++)
         if (l->exposures->list[i].port == port)
             return &l->exposures->list[i];
@@ -59,10 +59,10 @@ static bool is_same(const uint8_t *a, const uint8_t *b) {
     return differ == 0;
 }
 
-static int check(void *arg, const struct ingress_door *door, struct http_text token) {
+static int expose_check(void *arg, const struct ingress_door *door, struct http_text token) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, door->machine);
-    const struct exposure *e = l ? find(l, door->port) : NULL;
+    const struct exposure *e = l ? expose_find(l, door->port) : NULL;
     uint8_t hash[SHA256_BYTES];
     if (!e)
         return 404;
@@ -75,7 +75,7 @@ static int check(void *arg, const struct ingress_door *door, struct http_text to
 static bool is_open(void *arg, const struct ingress_door *door) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, door->machine);
-    return l && find(l, door->port) && policy_shows(gate_policy(l->gate), door->port);
+    return l && expose_find(l, door->port) && policy_shows(gate_policy(l->gate), door->port);
 }
 
 struct dialling {
@@ -128,7 +128,7 @@ static void entered(void *arg, const struct ingress_door *door, const char *meth
     idle_touch(&l->idle, loop_now_ms(s->loop));
 }
 
-static const struct ingress_hooks hooks = {check, is_open, dial, entered};
+static const struct ingress_hooks hooks = {expose_check, is_open, dial, entered};
 
 struct ingress *expose_new(struct service *s) {
     return ingress_new(s->loop, &hooks, s);
@@ -176,7 +176,7 @@ static void put_url(struct jot *j, const struct live *l, uint16_t port, const ch
     jot_string(j, "url", url);
 }
 
-static void list(struct live *l, service_net_fn *done, void *arg) {
+static void expose_list(struct live *l, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(TEXT_MAX);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
@@ -217,7 +217,7 @@ static int store_door(struct live *l, uint16_t port, const uint8_t hash[SHA256_B
 
 static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1], struct err *err) {
     struct service *s = l->service;
-    struct exposure *e = find(l, port);
+    struct exposure *e = expose_find(l, port);
     uint8_t hash[SHA256_BYTES];
     if (!e && l->exposures && l->exposures->count == EXPOSED_MAX)
         return err_set(err, ERR_LIMIT, "machine '%s' shows %d ports already", l->row.id,
@@ -237,9 +237,9 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
     return 0;
 }
 
-static struct live *begin(struct service *s, const struct caller *who, const char *machine,
-                          const char *verb, uint16_t port, char detail[32], uint64_t *intent,
-                          struct err *err) {
+static struct live *expose_begin(struct service *s, const struct caller *who, const char *machine,
+                                 const char *verb, uint16_t port, char detail[32], uint64_t *intent,
+                                 struct err *err) {
     struct live *l =
         authorise(who, RIGHT_EXPOSE, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
     if (!l)
@@ -257,7 +257,7 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
     uint64_t intent;
     char token[TOKEN_CHARS + 1], detail[32];
     uint16_t port = (uint16_t)r->port.value;
-    struct live *l = begin(s, who, machine, "expose.open", port, detail, &intent, &err);
+    struct live *l = expose_begin(s, who, machine, "expose.open", port, detail, &intent, &err);
     if (!l) {
         done(arg, NULL, &err);
         return;
@@ -285,13 +285,13 @@ void service_expose_list(struct service *s, const struct caller *who, const char
     struct live *l =
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
     if (l)
-        list(l, done, arg);
+        expose_list(l, done, arg);
     else
         done(arg, NULL, &err);
 }
 
 static int close_door(struct live *l, uint16_t port, struct err *err) {
-    struct exposure *e = find(l, port);
+    struct exposure *e = expose_find(l, port);
     if (!e)
         return err_set(err, ERR_NOT_FOUND, "machine '%s' does not show port %u", l->row.id, port);
     if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
@@ -307,7 +307,7 @@ void service_expose_remove(struct service *s, const struct caller *who, const ch
     struct err err;
     uint64_t intent;
     char detail[32];
-    struct live *l = begin(s, who, machine, "expose.close", port, detail, &intent, &err);
+    struct live *l = expose_begin(s, who, machine, "expose.close", port, detail, &intent, &err);
     if (!l) {
         done(arg, NULL, &err);
         return;
@@ -319,5 +319,5 @@ void service_expose_remove(struct service *s, const struct caller *who, const ch
     if (status < 0)
         done(arg, NULL, &err);
     else
-        list(l, done, arg);
+        expose_list(l, done, arg);
 }

@@ -186,7 +186,7 @@ static void refused(void *arg, const char *machine, const struct gate_refusal *r
     event_tell(s, l->row.owner, l->row.id, "net.refused", detail);
 }
 
-static void named(void *arg, const char *machine, uint32_t number, const char *name) {
+static void net_named(void *arg, const char *machine, uint32_t number, const char *name) {
     struct service *s = arg;
     struct err err;
     if (store_network_name_put(s->store, machine, number, name, &err) < 0)
@@ -254,7 +254,7 @@ static struct secret *secret(void *arg, const char *machine, const char *name) {
     return secrets_value(arg, machine, name);
 }
 
-static const struct gate_hooks hooks = {crossed, named, pended, secret, refused};
+static const struct gate_hooks hooks = {crossed, net_named, pended, secret, refused};
 
 /* ---- the gate ---- */
 
@@ -515,7 +515,7 @@ int net_add_models(struct policy *policy, struct err *err) {
     return policy_add(policy, &rule, err);
 }
 
-static void answer(struct live *l, service_net_fn *done, void *arg) {
+static void net_answer(struct live *l, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(POLICY_MAX + 8192);
     struct jot j = JOT(&text);
     char risk[RISKS_SIZE];
@@ -541,13 +541,13 @@ void service_net_show(struct service *s, const struct caller *who, const char *r
     struct live *l =
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
     if (l)
-        answer(l, done, arg);
+        net_answer(l, done, arg);
     else
         done(arg, NULL, &err);
 }
 
 /* The rules as they are, to go back to. */
-static struct policy copy_of(const struct policy *p) {
+static struct policy net_copy_of(const struct policy *p) {
     struct policy copy = *p;
     size_t n = p->count * sizeof(*p->rules);
     copy.rules = n ? malloc(n) : NULL;
@@ -563,7 +563,7 @@ void net_inherit(struct live *l, const struct live *parent) {
     if (!parent)
         return;
     policy_done(p);
-    *p = copy_of(gate_policy(parent->gate));
+    *p = net_copy_of(gate_policy(parent->gate));
     p->shown_count = 0; /* none of its ports are exposed */
     for (size_t i = 0; i < p->count; i++)
         p->rules[i].busy_ms = 0;
@@ -572,7 +572,7 @@ void net_inherit(struct live *l, const struct live *parent) {
 
 typedef int net_change_fn(struct live *l, const void *what, struct err *err);
 
-static int add(struct live *l, const void *what, struct err *err) {
+static int net_add(struct live *l, const void *what, struct err *err) {
     struct rows one = {.v = (void *)what, .count = 1};
     return net_add_rules(l->service, l->row.owner, l->row.image, &one, gate_policy(l->gate), err);
 }
@@ -594,7 +594,7 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
     const struct journal_record record = {.verb = verb, .machine = l->row.id, .detail = detail};
     if (note_intent(s, who, &record, &intent, err) < 0)
         return -1;
-    struct policy before DEFER(policy_done) = copy_of(gate_policy(l->gate));
+    struct policy before DEFER(policy_done) = net_copy_of(gate_policy(l->gate));
     int r = fn(l, what, err);
     if (r == 0)
         r = net_keep(l, err);
@@ -621,10 +621,10 @@ struct adding {
     void *arg;
 };
 
-static void told(void *arg, const struct err *err) {
+static void net_told(void *arg, const struct err *err) {
     struct adding *a = arg;
     (void)err;
-    answer(a->live, a->done, a->arg);
+    net_answer(a->live, a->done, a->arg);
     live_unref(a->live);
     free(a);
 }
@@ -632,7 +632,7 @@ static void told(void *arg, const struct err *err) {
 static void added(void *arg, const struct err *err) {
     struct adding *a = arg;
     (void)err;
-    net_tell(a->live, told, a);
+    net_tell(a->live, net_told, a);
 }
 
 static struct adding *adding_new(struct live *l, service_net_fn *done, void *arg) {
@@ -654,7 +654,7 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
     jot_string(&j, "action", r->action ? r->action : "allow");
     jot_string(&j, "target", r->target);
     jot_end(&j, '}');
-    if (change(s, who, ref, "net.rule", j.failed ? NULL : text.data, add, r, &l, &err) < 0) {
+    if (change(s, who, ref, "net.rule", j.failed ? NULL : text.data, net_add, r, &l, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
@@ -692,5 +692,5 @@ void service_net_remove(struct service *s, const struct caller *who, const char 
     if (change(s, who, ref, "net.unrule", detail, take_away, &rule, &l, &err) < 0)
         done(arg, NULL, &err);
     else
-        net_tell(l, told, adding_new(l, done, arg));
+        net_tell(l, net_told, adding_new(l, done, arg));
 }

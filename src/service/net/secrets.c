@@ -30,12 +30,12 @@ struct keeping {
     struct err err;
 };
 
-static void flush(void *arg) {
+static void secrets_flush(void *arg) {
     struct keeping *k = arg;
     k->failed = store_flush(k->service->store, &k->err) < 0;
 }
 
-static void flushed(void *arg) {
+static void secrets_flushed(void *arg) {
     struct keeping *k = arg;
     const struct err *err = k->failed ? &k->err : NULL;
     const struct journal_record what = {.verb = k->verb, .detail = k->detail};
@@ -73,7 +73,7 @@ static void keep_end(struct keeping *k, int status, const struct err *err, servi
     if (status == 0) {
         k->done = done;
         k->arg = arg;
-        loop_work(s->loop, flush, flushed, k);
+        loop_work(s->loop, secrets_flush, secrets_flushed, k);
         return;
     }
     const struct journal_record what = {.verb = k->verb, .detail = k->detail};

@@ -64,7 +64,7 @@ static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
         jot_u64(j, "more_grants", list.count - i);
 }
 
-static bool describe(struct live *l, struct buf *text) {
+static bool tell_describe(struct live *l, struct buf *text) {
     const struct policy *p = gate_policy(l->gate);
     const struct secret_grants *grants = gate_grants(l->gate);
     struct jot j = JOT(text);
@@ -90,7 +90,7 @@ struct telling {
     void *arg;
 };
 
-static void told(void *arg, const struct err *err) {
+static void tell_told(void *arg, const struct err *err) {
     struct telling *t = arg;
     if (err && t->live->row.state == MACHINE_RUNNING)
         log_line(LOG_WARN, "service", "tell a machine its policy: %s id=%s", err->text,
@@ -103,7 +103,7 @@ static void told(void *arg, const struct err *err) {
 
 void net_tell(struct live *l, service_done_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(TEXT_MAX);
-    if (!l->machine || !describe(l, &text)) {
+    if (!l->machine || !tell_describe(l, &text)) {
         if (done)
             done(arg, NULL);
         return;
@@ -113,5 +113,5 @@ void net_tell(struct live *l, service_done_fn *done, void *arg) {
         abort();
     *t = (struct telling){l, done, arg};
     live_ref(l);
-    l->service->driver->tell(l->machine, text.data, told, t);
+    l->service->driver->tell(l->machine, text.data, tell_told, t);
 }

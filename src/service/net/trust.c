@@ -69,7 +69,7 @@ const struct texts *net_env(struct live *l) {
 
 /* ---- the authority itself ---- */
 
-static int keep(struct live *l, struct authority *a, struct err *err) {
+static int trust_keep(struct live *l, struct authority *a, struct err *err) {
     struct buf pem DEFER(buf_done) = BUF(PEM_MAX);
     if (authority_write(a, &pem, err) < 0)
         return -1;
@@ -84,7 +84,7 @@ static int make_authority(struct live *l, struct err *err) {
     struct authority *a = authority_new(name, err);
     if (!a)
         return -1;
-    if (keep(l, a, err) < 0) {
+    if (trust_keep(l, a, err) < 0) {
         authority_free(a);
         return -1;
     }
@@ -155,23 +155,23 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     handing_step(h);
 }
 
-static struct msg_str text_of(const char *s) {
+static struct msg_str trust_text_of(const char *s) {
     return (struct msg_str){s, (uint32_t)strlen(s)};
 }
 
-static void ask(struct handing *h, uint16_t type, const void *msg) {
+static void trust_ask(struct handing *h, uint16_t type, const void *msg) {
     h->waiting++;
     guest_request(h->live->machine->guest, (struct frame_head){.type = type}, msg, NULL, 0, written,
                   h);
 }
 
 static void put_directory(struct handing *h, const char *path) {
-    const struct msg_path m = {.flags = MSG_PARENTS, .mode = 0755, .path = text_of(path)};
-    ask(h, MSG_MKDIR, &m);
+    const struct msg_path m = {.flags = MSG_PARENTS, .mode = 0755, .path = trust_text_of(path)};
+    trust_ask(h, MSG_MKDIR, &m);
 }
 
 /* Beside it, then over it: the image's own file may be nobody's to change. */
-static void put_file(struct handing *h, const char *path, const char *bytes, size_t n) {
+static void trust_put_file(struct handing *h, const char *path, const char *bytes, size_t n) {
     char beside[128];
     snprintf(beside, sizeof(beside), "%s.carrel", path);
     for (size_t at = 0; at < n || at == 0; at += MSG_CHUNK_MAX) {
@@ -179,12 +179,12 @@ static void put_file(struct handing *h, const char *path, const char *bytes, siz
         const struct msg_write m = {.flags = at ? 0 : MSG_CREATE | MSG_TRUNCATE,
                                     .mode = 0644,
                                     .offset = at,
-                                    .path = text_of(beside),
+                                    .path = trust_text_of(beside),
                                     .data = {(const uint8_t *)bytes + at, (uint32_t)part}};
-        ask(h, MSG_WRITE, &m);
+        trust_ask(h, MSG_WRITE, &m);
     }
-    const struct msg_move move = {.from = text_of(beside), .to = text_of(path)};
-    ask(h, MSG_MOVE, &move);
+    const struct msg_move move = {.from = trust_text_of(beside), .to = trust_text_of(path)};
+    trust_ask(h, MSG_MOVE, &move);
 }
 
 /* Java looks nowhere else; the rest of that file is the same bundle in another form. */
@@ -199,7 +199,7 @@ static void put_java(struct handing *h, const struct buf *bundle) {
         return;
     }
     put_directory(h, "/etc/ssl/certs/java");
-    put_file(h, JAVA, store.data, store.len);
+    trust_put_file(h, JAVA, store.data, store.len);
 }
 
 static void hand_over(struct handing *h) {
@@ -217,10 +217,10 @@ static void hand_over(struct handing *h) {
     put_directory(h, "/etc/ssl/certs");
     put_directory(h, "/usr/local/share/ca-certificates");
     put_directory(h, "/etc/apt/apt.conf.d");
-    put_file(h, BUNDLE, bundle.data, bundle.len);
+    trust_put_file(h, BUNDLE, bundle.data, bundle.len);
     put_java(h, &bundle);
-    put_file(h, "/usr/local/share/ca-certificates/carrel.crt", own.data, own.len);
-    put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
+    trust_put_file(h, "/usr/local/share/ca-certificates/carrel.crt", own.data, own.len);
+    trust_put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
 }
 
 /* Nothing is written while a step is taken; who takes one knows what it does. */

@@ -28,8 +28,8 @@ static void dir_of(const struct service *s, const char *machine, char ret[PATH_S
 }
 
 /* A place is a path, and no name for a file. */
-static void path_of(const struct service *s, const char *machine, const char *place,
-                    char ret[PATH_SIZE]) {
+static void baselines_path_of(const struct service *s, const char *machine, const char *place,
+                              char ret[PATH_SIZE]) {
     struct sha256 hash;
     uint8_t bytes[SHA256_BYTES];
     char name[2 * SHA256_BYTES + 1], dir[PATH_SIZE];
@@ -58,7 +58,7 @@ static int make_dirs(const struct service *s, const char *machine, struct err *e
 static int open_new(const struct service *s, const char *machine, const char *place,
                     struct err *err) {
     char path[PATH_SIZE];
-    path_of(s, machine, place, path);
+    baselines_path_of(s, machine, place, path);
     if (make_dirs(s, machine, err) < 0)
         return -1;
     unlink(path);
@@ -97,7 +97,7 @@ int baseline_make(const struct service *s, const char *machine, const char *plac
 void baseline_keep(const struct service *s, const char *machine, const char *place,
                    const char *path) {
     char from[PATH_SIZE];
-    path_of(s, machine, place, from);
+    baselines_path_of(s, machine, place, from);
     if (link(from, path) < 0 && errno != ENOENT)
         log_line(LOG_WARN, "service", "keep a baseline: %s id=%s", strerror(errno), machine);
 }

@@ -25,7 +25,7 @@ enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
 #define PART ".part"
 #define REVOKED ".revoked"
 
-static void free_json(json_t **json) {
+static void changesets_free_json(json_t **json) {
     json_decref(*json);
 }
 
@@ -154,13 +154,13 @@ int changeset_write_words(const struct service *s, const struct changeset_view *
                     : changeset_write(s, v->id, WORDS, text.data, text.len, err);
 }
 
-static int read_words(const struct service *s, const struct caller *who, const char *id,
-                      json_t **ret, struct err *err) {
+static int changesets_read_words(const struct service *s, const struct caller *who, const char *id,
+                                 json_t **ret, struct err *err) {
     char path[CHANGESET_PATH];
     if (!id_valid(id, strlen(id), 'c'))
         return err_set(err, ERR_NOT_FOUND, "there is no change set '%.40s'", id);
     changeset_path(s, id, WORDS, path);
-    json_t *words DEFER(free_json) = json_load_file(path, 0, NULL);
+    json_t *words DEFER(changesets_free_json) = json_load_file(path, 0, NULL);
     const char *owner = json_string_value(json_object_get(words, "owner"));
     if (!owner || !may_see(who, owner))
         return err_set(err, ERR_NOT_FOUND, "there is no change set '%s'", id);
@@ -194,7 +194,7 @@ static struct changeset_view view_of(const struct service *s, const char *id, co
 static int open_part(struct service *s, const struct caller *who, const char *id,
                      const char *ending, json_t **ret_words, struct err *err) {
     char path[CHANGESET_PATH];
-    if (allow(who, SCOPE_READ, err) < 0 || read_words(s, who, id, ret_words, err) < 0)
+    if (allow(who, SCOPE_READ, err) < 0 || changesets_read_words(s, who, id, ret_words, err) < 0)
         return -1;
     changeset_path(s, id, ending, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -205,7 +205,7 @@ static int open_part(struct service *s, const struct caller *who, const char *id
 
 static void tell_part(struct service *s, const struct caller *who, const char *id,
                       const char *ending, service_archive_fn *done, void *arg) {
-    json_t *words DEFER(free_json) = NULL;
+    json_t *words DEFER(changesets_free_json) = NULL;
     struct err err;
     int fd = open_part(s, who, id, ending, &words, &err);
     const struct changeset_view view = view_of(s, id, words);
@@ -224,7 +224,7 @@ void service_changeset_base(struct service *s, const struct caller *who, const c
 
 void service_changeset_database(struct service *s, const struct caller *who, const char *id,
                                 service_net_fn *done, void *arg) {
-    json_t *words DEFER(free_json) = NULL;
+    json_t *words DEFER(changesets_free_json) = NULL;
     struct buf text DEFER(buf_done) = BUF(DATABASE_MAX + 1);
     char piece[65536];
     struct err err;
@@ -282,7 +282,7 @@ static void ship_flushed(void *arg) {
     free(f);
 }
 
-static bool is_over(const struct ship_request *r) {
+static bool changesets_is_over(const struct ship_request *r) {
     return strcmp(r->action, "shipped") == 0 || strcmp(r->action, "undone") == 0;
 }
 
@@ -291,7 +291,7 @@ static int note_ship(struct shipping *f, const struct ship_request *r, const jso
     struct buf text DEFER(buf_done) = BUF(WORDS_SIZE);
     struct jot j = JOT(&text);
     char verb[32];
-    bool after = is_over(r);
+    bool after = changesets_is_over(r);
     snprintf(verb, sizeof(verb), "review.%s", r->action[0] == 's' ? "ship" : "undo");
     jot_object(&j, NULL);
     jot_string(&j, "changeset", f->id);
@@ -311,7 +311,7 @@ static int note_ship(struct shipping *f, const struct ship_request *r, const jso
 
 void service_ship(struct service *s, const struct caller *who, const char *id,
                   const struct ship_request *r, service_ship_fn *done, void *arg) {
-    json_t *words DEFER(free_json) = NULL;
+    json_t *words DEFER(changesets_free_json) = NULL;
     struct shipping *f = calloc(1, sizeof(*f));
     struct err err;
     if (!f)
@@ -322,14 +322,14 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
     int status = authorise(who, RIGHT_SHIP, &err);
     if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
         status = err_set(&err, ERR_INVALID, "'sha256' or 'target' is not what it must be");
-    if (status < 0 || read_words(s, who, id, &words, &err) < 0 ||
+    if (status < 0 || changesets_read_words(s, who, id, &words, &err) < 0 ||
         taint_shipped(s, who->owner, text_in(words, "tainted"), r->target, &err) < 0 ||
         note_ship(f, r, words, &err) < 0) {
         free(f);
         done(arg, NULL, &err);
         return;
     }
-    if (r->now && is_over(r))
+    if (r->now && changesets_is_over(r))
         f->now = strdup(r->now);
     loop_work(s->loop, ship_flush, ship_flushed, f);
 }

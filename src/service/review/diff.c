@@ -40,7 +40,7 @@ static void diffing_free(struct diffing *d) {
     free(d);
 }
 
-static void finish(struct diffing *d, const struct err *err) {
+static void diff_finish(struct diffing *d, const struct err *err) {
     struct change_list list DEFER(change_list_done) = {0};
     struct err broken;
     d->live->service->comparing--;
@@ -75,7 +75,7 @@ static void run_job(void *arg) {
 
 static void job_done(void *arg) {
     struct diffing *d = arg;
-    finish(d, d->failed ? &d->err : NULL);
+    diff_finish(d, d->failed ? &d->err : NULL);
 }
 
 static void disk_known(void *arg, int disk, int userns, const struct err *err) {
@@ -83,7 +83,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
     d->disk = disk;
     d->userns = userns;
     if (err)
-        finish(d, err);
+        diff_finish(d, err);
     else
         loop_work(d->live->service->loop, run_job, job_done, d);
 }
@@ -94,7 +94,7 @@ static struct machine *machine_of(struct diffing *d) {
     if (d->live->machine)
         return d->live->machine;
     live_state_error(d->live, &err);
-    finish(d, &err);
+    diff_finish(d, &err);
     return NULL;
 }
 
@@ -103,7 +103,7 @@ static void to_known(void *arg, int root, int usr, const struct err *err) {
     d->to.root = root;
     d->to.usr = usr;
     if (err)
-        finish(d, err);
+        diff_finish(d, err);
     else if (machine_of(d))
         d->live->service->driver->disk(d->live->machine, disk_known, d);
 }
@@ -113,7 +113,7 @@ static void from_known(void *arg, int root, int usr, const struct err *err) {
     d->from.root = root;
     d->from.usr = usr;
     if (err)
-        finish(d, err);
+        diff_finish(d, err);
     else if (machine_of(d))
         d->live->service->driver->view(d->live->machine, d->to.stack, to_known, d);
 }
@@ -179,7 +179,7 @@ static int find_end(struct diffing *d, struct end *e, struct err *err) {
     return steps_next_stack(d->live, e->stack, err);
 }
 
-static int check(struct diffing *d, struct err *err) {
+static int diff_check(struct diffing *d, struct err *err) {
     struct live *l = d->live;
     if (!l->machine || l->row.state == MACHINE_ENDING)
         return live_state_error(l, err);
@@ -196,16 +196,16 @@ static int check(struct diffing *d, struct err *err) {
 static void answer_equal(struct diffing *d) {
     const struct changes_record end = {.type = CHANGES_END};
     (void)!changes_write(&d->records, &end);
-    finish(d, NULL);
+    diff_finish(d, NULL);
 }
 
-static void begin(void *arg) {
+static void diff_begin(void *arg) {
     struct diffing *d = arg;
     struct err err;
-    if (barrier_wait_settled(d->live, begin, d))
+    if (barrier_wait_settled(d->live, diff_begin, d))
         return;
-    if (check(d, &err) < 0)
-        finish(d, &err);
+    if (diff_check(d, &err) < 0)
+        diff_finish(d, &err);
     else if (d->order.layer_count == 0)
         answer_equal(d);
     else
@@ -259,5 +259,5 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
     snprintf(d->to.wanted, sizeof(d->to.wanted), "%s", r->to ? r->to : "now");
     live_ref(l);
     s->comparing++;
-    begin(d);
+    diff_begin(d);
 }

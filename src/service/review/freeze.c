@@ -43,7 +43,7 @@ struct freezing {
     void *arg;
 };
 
-static struct journal_record record_of(const struct freezing *f) {
+static struct journal_record freeze_record_of(const struct freezing *f) {
     return (struct journal_record){.verb = "review.freeze", .machine = f->machine};
 }
 
@@ -70,8 +70,8 @@ static struct changeset_view view_of(const struct freezing *f) {
                                    .machine_ms = (uint64_t)f->machine_ms};
 }
 
-static void finish(struct freezing *f) {
-    struct journal_record what = record_of(f);
+static void freeze_finish(struct freezing *f) {
+    struct journal_record what = freeze_record_of(f);
     char detail[160];
     const struct err *err = f->failed ? &f->err : NULL;
     snprintf(detail, sizeof(detail), "{\"changeset\":\"%s\",\"sha256\":\"%s\"}", f->id, f->sha256);
@@ -91,15 +91,15 @@ static void finish(struct freezing *f) {
     free(f);
 }
 
-static void fail(struct freezing *f, const struct err *err) {
+static void freeze_fail(struct freezing *f, const struct err *err) {
     f->failed = true;
     f->err = *err;
-    finish(f);
+    freeze_finish(f);
 }
 
 /* ---- a database as an archive of one file ---- */
 
-static void hex_of(struct sha256 *hash, char ret[CHANGESET_HEX]) {
+static void freeze_hex_of(struct sha256 *hash, char ret[CHANGESET_HEX]) {
     uint8_t bytes[SHA256_BYTES];
     sha256_end(hash, bytes);
     journal_hex(bytes, sizeof(bytes), ret);
@@ -116,12 +116,12 @@ static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
         sha256_add(&hash, piece, (size_t)n);
         at += n;
     }
-    hex_of(&hash, ret);
+    freeze_hex_of(&hash, ret);
     return n < 0 ? err_sys(err, "read a database") : at;
 }
 
 /* Its header, under the name that the owner's has; how long that is does not depend on the size. */
-static size_t put_head(const struct freezing *f, uint64_t size, uint8_t to[TAR_HEAD_MAX]) {
+static size_t freeze_put_head(const struct freezing *f, uint64_t size, uint8_t to[TAR_HEAD_MAX]) {
     struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
     const char *slash = strrchr(f->grant.what, '/');
     if (!e)
@@ -137,12 +137,12 @@ static int close_archive(struct freezing *f, struct err *err) {
     static const char zeros[3 * TAR_BLOCK];
     uint8_t head[TAR_HEAD_MAX];
     struct stat st;
-    size_t n = f->base < 0 ? 0 : put_head(f, 0, head);
+    size_t n = f->base < 0 ? 0 : freeze_put_head(f, 0, head);
     if (fstat(f->fd, &st) < 0 || (uint64_t)st.st_size < n)
         return err_set(err, ERR_INTERNAL, "a database was not written whole");
     uint64_t size = (uint64_t)st.st_size - n;
     if (n)
-        put_head(f, size, head);
+        freeze_put_head(f, size, head);
     int status = lseek(f->fd, 0, SEEK_END) < 0 ? -errno
                  : pwrite(f->fd, head, n, 0) != (ssize_t)n
                      ? -EIO
@@ -172,21 +172,21 @@ static int keep_all(struct freezing *f, struct err *err) {
                                                              : store_flush(f->service->store, err);
 }
 
-static void keep(void *arg) {
+static void freeze_keep(void *arg) {
     struct freezing *f = arg;
     f->failed = keep_all(f, &f->err) < 0;
 }
 
-static void kept(void *arg);
+static void freeze_kept(void *arg);
 
 /* Tainted meanwhile, or not: that is told from the loop, when everything was packed. */
 static void keep_later(struct freezing *f) {
     service_taint_of(f->service, f->machine, f->tainted);
-    loop_work(f->service->loop, keep, kept, f);
+    loop_work(f->service->loop, freeze_keep, freeze_kept, f);
 }
 
-static void kept(void *arg) {
-    finish(arg);
+static void freeze_kept(void *arg) {
+    freeze_finish(arg);
 }
 
 /* ---- a directory ---- */
@@ -225,10 +225,10 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         tool_said(said, &why);
     }
     if (err || status != 0) {
-        fail(f, &why);
+        freeze_fail(f, &why);
         return;
     }
-    hex_of(&f->hash, f->sha256);
+    freeze_hex_of(&f->hash, f->sha256);
     keep_later(f);
 }
 
@@ -248,7 +248,7 @@ static int pack_dir(struct freezing *f, struct err *err) {
 static void compared(void *arg, const char *json, const struct err *err) {
     struct freezing *f = arg;
     if (err) {
-        fail(f, err);
+        freeze_fail(f, err);
         return;
     }
     if (!(f->told = strdup(json)))
@@ -261,7 +261,7 @@ static int read_database(struct freezing *f, struct err *err) {
     f->base = sqlite_base(f->service, &f->grant, err);
     if (f->base < 0)
         return -1;
-    if (lseek(f->fd, (off_t)put_head(f, 0, head), SEEK_SET) < 0)
+    if (lseek(f->fd, (off_t)freeze_put_head(f, 0, head), SEEK_SET) < 0)
         return err_sys(err, "write a change set");
     sqlite_freeze(f->service, &f->who, &f->grant, f->fd, compared, f);
     return 0;
@@ -327,9 +327,9 @@ static int find_way(struct freezing *f, const struct way **ret, struct err *err)
     return 0;
 }
 
-static int begin(struct freezing *f, struct err *err) {
+static int freeze_begin(struct freezing *f, struct err *err) {
     char path[CHANGESET_PATH];
-    struct journal_record what = record_of(f);
+    struct journal_record what = freeze_record_of(f);
     const struct way *way;
     if (find_way(f, &way, err) < 0)
         return -1;
@@ -384,6 +384,6 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
     struct freezing *f = freezing_new(l, who, path, slice);
     f->done = done;
     f->arg = arg;
-    if (begin(f, &err) < 0)
-        fail(f, &err);
+    if (freeze_begin(f, &err) < 0)
+        freeze_fail(f, &err);
 }

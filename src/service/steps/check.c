@@ -41,7 +41,7 @@ struct checking {
 
 /* ---- sets ---- */
 
-static int by_name(const void *a, const void *b) {
+static int check_by_name(const void *a, const void *b) {
     const struct layer *x = a, *y = b;
     int machines = strcmp(x->machine, y->machine);
     return machines ? machines : (x->number > y->number) - (x->number < y->number);
@@ -62,15 +62,15 @@ static void set_add(struct set *s, const char *machine, uint32_t number) {
 static void set_sort(struct set *s) {
     size_t kept = 0;
     if (s->count)
-        qsort(s->v, s->count, sizeof(*s->v), by_name);
+        qsort(s->v, s->count, sizeof(*s->v), check_by_name);
     for (size_t i = 0; i < s->count; i++)
-        if (!kept || by_name(&s->v[kept - 1], &s->v[i]) != 0)
+        if (!kept || check_by_name(&s->v[kept - 1], &s->v[i]) != 0)
             s->v[kept++] = s->v[i];
     s->count = kept;
 }
 
 static bool set_has(const struct set *s, const struct layer *l) {
-    return s->count && bsearch(l, s->v, s->count, sizeof(*s->v), by_name);
+    return s->count && bsearch(l, s->v, s->count, sizeof(*s->v), check_by_name);
 }
 
 /* ---- one machine ---- */
@@ -81,8 +81,8 @@ static struct live *subject(const struct checking *c) {
     return c->machines[c->at];
 }
 
-static void tell(struct checking *c, const struct layer *layer, const char *what,
-                 const char *remedy) {
+static void check_tell(struct checking *c, const struct layer *layer, const char *what,
+                       const char *remedy) {
     char text[LAYER_TEXT_SIZE] = "";
     if (layer)
         snprintf(text, sizeof(text), "%s/%" PRIu32, layer->machine, layer->number);
@@ -132,10 +132,10 @@ static bool ends(const struct live *l) {
 
 static void tell_missing(struct checking *c, const struct layer *layer) {
     bool own = strcmp(layer->machine, subject(c)->row.id) == 0;
-    tell(c, layer,
-         own ? "a layer is named, and is not there"
-             : "a layer of an ancestor is named, and is not there",
-         "carrel rewind to a step that is whole; carrel fork keeps a copy");
+    check_tell(c, layer,
+               own ? "a layer is named, and is not there"
+                   : "a layer of an ancestor is named, and is not there",
+               "carrel rewind to a step that is whole; carrel fork keeps a copy");
 }
 
 static void tell_all(struct checking *c) {
@@ -146,11 +146,11 @@ static void tell_all(struct checking *c) {
     for (size_t i = 0; i < c->there.count; i++)
         c->check.leftovers += !set_has(&c->named, &c->there.v[i]);
     if (c->malformed)
-        tell(c, NULL, "a stack of layers in the database cannot be read",
-             "carrel rewind to a step that is whole");
+        check_tell(c, NULL, "a stack of layers in the database cannot be read",
+                   "carrel rewind to a step that is whole");
     if (image_id_valid(l->row.image) && !image_is_whole(c->service, l->row.image))
-        tell(c, NULL, "its image is not there, or is not as it was written",
-             "import or build the same image again");
+        check_tell(c, NULL, "its image is not there, or is not as it was written",
+                   "import or build the same image again");
     for (size_t i = 0; i < c->missing.count; i++)
         if (set_has(&c->suspects, &c->missing.v[i]))
             tell_missing(c, &c->missing.v[i]);
@@ -269,7 +269,7 @@ static void begin_machine(void *arg) {
 
 /* ---- all of them ---- */
 
-static void finish(struct checking *c) {
+static void check_finish(struct checking *c) {
     c->done(c->arg, &c->check, NULL);
     for (size_t i = 0; i < c->count; i++)
         live_unref(c->machines[i]);
@@ -284,7 +284,7 @@ static void finish(struct checking *c) {
 static void next_machine(struct checking *c) {
     c->again = false;
     if (++c->at >= c->count)
-        finish(c);
+        check_finish(c);
     else
         begin_machine(c);
 }

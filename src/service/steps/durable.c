@@ -90,7 +90,7 @@ static void shed_rest(struct live *l) {
 }
 
 /* The numbers of this try are not used again, so neither is what has got them. */
-static void give_up(struct saving *v, const struct err *err) {
+static void durable_give_up(struct saving *v, const struct err *err) {
     struct live *l = v->live;
     l->durable.wanted = true;
     snprintf(l->durable.why, sizeof(l->durable.why), "%s", err->text);
@@ -101,7 +101,7 @@ static void give_up(struct saving *v, const struct err *err) {
     saving_free(v);
 }
 
-static void tell(const struct saving *v) {
+static void durable_tell(const struct saving *v) {
     struct live *l = v->live;
     char json[96];
     snprintf(json, sizeof(json), "{\"step\":\"%s\",\"number\":%u}", v->row.step, v->number);
@@ -114,7 +114,7 @@ static int write_saved(struct saving *v, struct err *err) {
         return -1;
     if (store_saved_put(store, &v->row, err) == 0 &&
         store_step_durable(store, v->row.machine, v->row.step, err) == 0) {
-        tell(v);
+        durable_tell(v);
         if (store_commit(store, err) == 0)
             return 0;
     }
@@ -122,7 +122,7 @@ static int write_saved(struct saving *v, struct err *err) {
     return -1;
 }
 
-static void finish(struct saving *v) {
+static void durable_finish(struct saving *v) {
     char text[LAYERS_TEXT_SIZE];
     struct err err;
     layers_print(&v->plan.from, text, sizeof(text));
@@ -132,7 +132,7 @@ static void finish(struct saving *v) {
     free(v->row.stack);
     v->row.stack = strdup(text);
     if (write_saved(v, &err) < 0) {
-        give_up(v, &err);
+        durable_give_up(v, &err);
         return;
     }
     v->live->durable.tries = 0;
@@ -148,7 +148,7 @@ static void copied(void *arg, const struct err *err) {
     if (err && err->code == ERR_BUSY) {
         loop_timer_start(v->timer, LOOK_MS, 0);
     } else if (err) {
-        give_up(v, err);
+        durable_give_up(v, err);
     } else {
         v->at++;
         copy_next(v);
@@ -164,7 +164,7 @@ static void copy_next(void *arg) {
     if (!l->machine || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED) {
         saving_free(v);
     } else if (v->at == v->plan.from.count) {
-        finish(v);
+        durable_finish(v);
     } else {
         snprintf(layer, sizeof(layer), "%s/%u", v->plan.from.v[v->at].machine,
                  v->plan.from.v[v->at].number);
@@ -202,7 +202,7 @@ static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
 }
 
 /* 1: there is something to do. The numbers of new copies are taken before any is made. */
-static int prepare(struct saving *v, struct err *err) {
+static int durable_prepare(struct saving *v, struct err *err) {
     struct live *l = v->live;
     struct step_row step DEFER(step_row_done) = {.what = NULL};
     if (newest_point(l, &step, err) < 0)
@@ -250,9 +250,9 @@ void durable_look(struct live *l, uint64_t now_ms) {
     l->service->saving++;
     d->saving = v;
     d->wanted = false;
-    int r = prepare(v, &err);
+    int r = durable_prepare(v, &err);
     if (r < 0) {
-        give_up(v, &err);
+        durable_give_up(v, &err);
     } else if (r == 0) {
         d->why[0] = '\0'; /* the newest is durable, as after a rewind to it */
         saving_free(v);

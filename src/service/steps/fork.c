@@ -43,12 +43,12 @@ static void forking_free(struct forking *f) {
     free(f);
 }
 
-static struct journal_record record_of(const struct forking *f) {
+static struct journal_record fork_record_of(const struct forking *f) {
     return (struct journal_record){.verb = "machine.fork", .machine = f->live->row.id};
 }
 
 /* Who sends the request again gets a machine that is there. */
-static void take_back(struct service *s, const char *id) {
+static void fork_take_back(struct service *s, const char *id) {
     struct live *l = map_get(&s->machines, id);
     struct err err;
     if (store_machine_unkey(s->store, id, &err) < 0)
@@ -58,12 +58,12 @@ static void take_back(struct service *s, const char *id) {
 }
 
 /* All or none; what an earlier request has made is its own, and was told of. */
-static void finish(struct forking *f, const struct err *err) {
+static void fork_finish(struct forking *f, const struct err *err) {
     struct service *s = f->live->service;
-    struct journal_record what = record_of(f);
+    struct journal_record what = fork_record_of(f);
     note_result(s, &f->who, &what, f->intent, err);
     for (size_t i = 0; err && i < f->made; i++)
-        take_back(s, f->ids[i]);
+        fork_take_back(s, f->ids[i]);
     f->done(f->arg, err);
     forking_free(f);
 }
@@ -71,7 +71,7 @@ static void finish(struct forking *f, const struct err *err) {
 static void one_over(struct forking *f) {
     f->over++;
     if (f->over == f->begun)
-        finish(f, f->failed ? &f->err : NULL);
+        fork_finish(f, f->failed ? &f->err : NULL);
 }
 
 static bool is_earlier(const struct forking *f, const char *id) {
@@ -171,10 +171,10 @@ static void step_known(struct forking *f) {
     if (!f->step.has_point) {
         err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", f->step.number,
                 f->step.reason);
-        finish(f, &err);
+        fork_finish(f, &err);
     } else if (!l->machine) {
         live_state_error(l, &err);
-        finish(f, &err);
+        fork_finish(f, &err);
     } else {
         make_all(f);
     }
@@ -192,7 +192,7 @@ static void snapped(void *arg, const struct step_row *row, const struct err *fai
         failed = &err;
     }
     if (failed)
-        finish(f, failed);
+        fork_finish(f, failed);
     else
         step_known(f);
 }
@@ -221,7 +221,7 @@ static void find_step(void *arg) {
     if (full == 0 && barrier_wait(l, find_step, f))
         return;
     if (full < 0 || find_row(f, &err) < 0)
-        finish(f, &err);
+        fork_finish(f, &err);
     else
         step_known(f);
 }
@@ -268,11 +268,11 @@ static void hash_request(struct forking *f, const uint8_t *request) {
     sha256_end(&hash, f->hash);
 }
 
-static void begin(struct forking *f) {
+static void fork_begin(struct forking *f) {
     struct err err;
     int earlier = find_earlier(f, &err);
     if (earlier < 0) {
-        finish(f, &err);
+        fork_finish(f, &err);
     } else if ((size_t)earlier == f->wanted) {
         make_all(f);
     } else if (f->at[0]) {
@@ -316,5 +316,5 @@ void service_fork(struct service *s, const struct caller *who, const char *machi
     snprintf(f->at, sizeof(f->at), "%s", r->step ? r->step : "");
     hash_request(f, r->hash);
     live_ref(l);
-    begin(f);
+    fork_begin(f);
 }

@@ -35,7 +35,7 @@ static void measuring_free(struct measuring *m) {
 }
 
 /* Whoever wants the list gets it, with or without figures. */
-static void finish(struct measuring *m, const struct err *err) {
+static void measure_finish(struct measuring *m, const struct err *err) {
     loop_fn *go = m->go;
     void *arg = m->arg;
     m->live->service->comparing--;
@@ -97,7 +97,7 @@ static void job_done(void *arg) {
     struct measuring *m = arg;
     if (!m->failed)
         m->failed = put_sizes(m, &m->err) < 0;
-    finish(m, m->failed ? &m->err : NULL);
+    measure_finish(m, m->failed ? &m->err : NULL);
 }
 
 static void disk_known(void *arg, int disk, int userns, const struct err *err) {
@@ -105,7 +105,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
     m->disk = disk;
     m->userns = userns;
     if (err)
-        finish(m, err);
+        measure_finish(m, err);
     else
         loop_work(m->live->service->loop, run_job, job_done, m);
 }
@@ -129,16 +129,16 @@ static int choose(struct measuring *m, struct err *err) {
     return 0;
 }
 
-static void begin(void *arg) {
+static void measure_begin(void *arg) {
     struct measuring *m = arg;
     struct live *l = m->live;
     struct err err;
-    if (barrier_wait_settled(l, begin, m))
+    if (barrier_wait_settled(l, measure_begin, m))
         return;
     if (choose(m, &err) < 0)
-        finish(m, &err);
+        measure_finish(m, &err);
     else if (!l->machine || m->order.layer_count == 0)
-        finish(m, NULL);
+        measure_finish(m, NULL);
     else
         l->service->driver->disk(l->machine, disk_known, m);
 }
@@ -163,5 +163,5 @@ void service_measured(struct service *s, const struct caller *who, const char *m
                             .arg = arg};
     live_ref(l);
     s->comparing++;
-    begin(m);
+    measure_begin(m);
 }

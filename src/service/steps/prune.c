@@ -69,7 +69,7 @@ static void look_again(struct live *l) {
     l->steps.full_look_ms = loop_now_ms(l->service->loop) + ((uint64_t)SWEPT_MS << n);
 }
 
-static void kept(void *arg, const struct err *err) {
+static void prune_kept(void *arg, const struct err *err) {
     struct live *l = arg;
     l->steps.pruning = false;
     if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND) {
@@ -102,9 +102,9 @@ static void drop_layers(struct live *l) {
     if (!text)
         abort();
     if (layers_named(l->service->store, l->row.id, NULL, text, &err) && l->machine)
-        l->service->driver->keep(l->machine, text, kept, l);
+        l->service->driver->keep(l->machine, text, prune_kept, l);
     else
-        kept(l, &err);
+        prune_kept(l, &err);
 }
 
 /* ---- which steps go ---- */
@@ -151,7 +151,7 @@ static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct 
     return -1;
 }
 
-static void tell(struct live *l, size_t dropped, const char *why) {
+static void prune_tell(struct live *l, size_t dropped, const char *why) {
     char json[128];
     snprintf(json, sizeof(json), "{\"steps\":%zu,\"reason\":\"%s\"}", dropped, why);
     event_tell(l->service, l->row.owner, l->row.id, "steps.dropped", json);
@@ -214,14 +214,14 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0 ||
         count_aged(l, &aged, &err) < 0) {
         look_again(l);
-        kept(l, NULL);
+        prune_kept(l, NULL);
         return;
     }
     if (full && may_refresh(l)) {
         l->steps.stale = false;
         l->steps.sweep = l->steps.unpruned = true;
         steps_refresh(l);
-        kept(l, NULL);
+        prune_kept(l, NULL);
         return;
     }
     if (l->steps.sweep) {
@@ -247,14 +247,14 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
             look_again(l);
         else
             l->steps.full_looks = 0;
-        kept(l, NULL);
+        prune_kept(l, NULL);
         return;
     }
     l->steps.full = false;
     l->steps.full_looks = 0;
     l->steps.freeing = true;
     l->steps.count = steps - dropped;
-    tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
+    prune_tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
     l->steps.unpruned = full; /* perhaps it was not enough */
     drop_layers(l);
 }

@@ -40,24 +40,24 @@ static void rewinding_free(struct rewinding *r) {
     free(r);
 }
 
-static struct journal_record record_of(const struct rewinding *r, char detail[160]) {
+static struct journal_record rewind_record_of(const struct rewinding *r, char detail[160]) {
     snprintf(detail, 160, "{\"step\":\"%s\"}", r->row.id[0] ? r->row.id : "");
     return (struct journal_record){
         .verb = "machine.rewind", .machine = r->live->row.id, .detail = detail};
 }
 
-static void refuse(struct rewinding *r, const struct err *err) {
+static void rewind_refuse(struct rewinding *r, const struct err *err) {
     if (r->done)
         r->done(r->arg, NULL, err);
     rewinding_free(r);
 }
 
 /* The end of one that was begun. */
-static void finish(struct rewinding *r, const struct err *err) {
+static void rewind_finish(struct rewinding *r, const struct err *err) {
     struct live *l = r->live;
     struct step_view view;
     char detail[160];
-    struct journal_record what = record_of(r, detail);
+    struct journal_record what = rewind_record_of(r, detail);
     live_ref(l);
     l->steps.full = l->steps.freeing = false;
     if (!err)
@@ -113,11 +113,11 @@ static void back_written(void *arg, const struct err *failed) {
     struct rewinding *r = arg;
     if (failed)
         log_line(LOG_ERROR, "service", "rewind: %s id=%s", failed->text, r->live->row.id);
-    finish(r, &r->why);
+    rewind_finish(r, &r->why);
 }
 
 /* The intent goes, then everybody hears why. */
-static void take_back(struct rewinding *r, const struct err *why) {
+static void rewind_take_back(struct rewinding *r, const struct err *why) {
     r->why = *why;
     rewind_commit(r, write_back, back_written);
 }
@@ -178,13 +178,13 @@ static bool make_room(struct rewinding *r, const struct err *err) {
 /* The step may be from before it trusted anybody. */
 static void trusted(void *arg, const struct err *err) {
     (void)err;
-    finish(arg, NULL);
+    rewind_finish(arg, NULL);
 }
 
 static void result_written(void *arg, const struct err *failed) {
     struct rewinding *r = arg;
     if (failed) {
-        finish(r, failed);
+        rewind_finish(r, failed);
         return;
     }
     steps_root_known(r->live, r->live->steps.layer + 1, target_of(r));
@@ -202,7 +202,7 @@ static void switched(void *arg, bool changed, const struct err *failed) {
     } else if (failed && !ends && make_room(r, failed)) {
         return;
     } else if (failed) {
-        take_back(r, failed);
+        rewind_take_back(r, failed);
     } else {
         r->changed = changed;
         rewind_commit(r, write_result, result_written);
@@ -216,8 +216,8 @@ static void ask_root(void *arg) {
                              r->drifted || r->adopted ? 0 : ROOT_UNDRIFTED, switched, r);
 }
 
-static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
-                 const char *stack) {
+static void rewind_fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
+                        const char *stack) {
     char what[STORE_NAME_SIZE + 32];
     snprintf(what, sizeof(what), kind == STEP_KEPT ? "before the rewind to %s" : "to %s", r->step);
     *row = (struct step_row){.kind = kind,
@@ -233,7 +233,7 @@ static void fill(struct rewinding *r, struct step_row *row, enum step_kind kind,
 
 static void intent_written(void *arg, const struct err *failed) {
     if (failed)
-        finish(arg, failed);
+        rewind_finish(arg, failed);
     else
         ask_root(arg);
 }
@@ -244,34 +244,34 @@ static void begin_switch(struct rewinding *r) {
     struct err err;
     char now[LAYERS_TEXT_SIZE], *target DEFER_FREE = TAKE(r->row.stack);
     if (steps_next_stack(l, now, &err) < 0) {
-        finish(r, &err);
+        rewind_finish(r, &err);
         return;
     }
-    fill(r, &r->kept, STEP_KEPT, now);
+    rewind_fill(r, &r->kept, STEP_KEPT, now);
     step_row_done(&r->row);
-    fill(r, &r->row, STEP_REWIND, target ? target : "");
+    rewind_fill(r, &r->row, STEP_REWIND, target ? target : "");
     const struct commit intent = {write_intent, intent_written, rewind_late, r};
     if (r->halted) /* commands were ended for it: it is not refused any more */
         commit_run(l->service->commits, &l->lane, &intent);
     else if (commit_once(l->service->commits, &l->lane, &intent, &err) < 0)
-        finish(r, &err);
+        rewind_finish(r, &err);
     else
         ask_root(r);
 }
 
 /* The end of a rewind, whether or not it is written down already. */
-static void give_up(struct rewinding *r, const struct err *err) {
+static void rewind_give_up(struct rewinding *r, const struct err *err) {
     if (r->kept.id[0])
-        take_back(r, err);
+        rewind_take_back(r, err);
     else
-        finish(r, err);
+        rewind_finish(r, err);
 }
 
 static void halted(void *arg, const struct err *failed) {
     struct rewinding *r = arg;
     r->halted = true;
     if (failed)
-        give_up(r, failed);
+        rewind_give_up(r, failed);
     else if (r->kept.id[0])
         ask_root(r);
     else
@@ -290,7 +290,7 @@ static void drift_known(void *arg, const struct machine_stats *stats, const stru
         failed = &err;
     }
     if (failed)
-        give_up(r, failed);
+        rewind_give_up(r, failed);
     else
         machine_halt(l->machine, l->service->loop, halted, r);
 }
@@ -301,7 +301,7 @@ static void begin_halt(struct rewinding *r) {
 
 /* ---- the request ---- */
 
-static int check(struct rewinding *r, struct err *err) {
+static int rewind_check(struct rewinding *r, struct err *err) {
     struct live *l = r->live;
     bool fit = l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_STOPPED;
     if (!l->machine || !fit)
@@ -319,21 +319,21 @@ static int check(struct rewinding *r, struct err *err) {
     return 0;
 }
 
-static void begin(void *arg) {
+static void rewind_begin(void *arg) {
     struct rewinding *r = arg;
     struct live *l = r->live;
     struct err err;
     char detail[160];
     int full = barrier_check(l, &err);
-    if (full == 0 && barrier_wait(l, begin, r))
+    if (full == 0 && barrier_wait(l, rewind_begin, r))
         return;
-    if (full < 0 || check(r, &err) < 0) {
-        refuse(r, &err);
+    if (full < 0 || rewind_check(r, &err) < 0) {
+        rewind_refuse(r, &err);
         return;
     }
-    struct journal_record what = record_of(r, detail);
+    struct journal_record what = rewind_record_of(r, detail);
     if (note_intent(l->service, &r->who, &what, &r->intent, &err) < 0) {
-        refuse(r, &err);
+        rewind_refuse(r, &err);
         return;
     }
     l->changing = true;
@@ -360,7 +360,7 @@ void service_rewind(struct service *s, const struct caller *who, const char *mac
         (struct rewinding){.live = l, .who = *who, .drifted = q->drifted, .done = done, .arg = arg};
     snprintf(r->step, sizeof(r->step), "%s", q->step);
     live_ref(l);
-    begin(r);
+    rewind_begin(r);
 }
 
 /* ---- after a crash ---- */
@@ -388,7 +388,7 @@ int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
     if (find_kept(r, err) < 0) { /* nothing is touched before what was there is known */
         bool none = err->code == ERR_NOT_FOUND;
         if (none)
-            take_back(r, err);
+            rewind_take_back(r, err);
         else
             rewinding_free(r);
         return none ? 0 : -1;

@@ -38,7 +38,7 @@ void still_release(struct live *l) {
         still_free(l->steps.still);
 }
 
-static void finish(struct still *t) {
+static void still_finish(struct still *t) {
     struct live *l = t->live;
     still_fn *done = t->done;
     void *arg = t->arg;
@@ -58,18 +58,18 @@ static void thawed(void *arg, const struct err *err) {
     struct still *t = arg;
     if (err)
         log_line(LOG_ERROR, "service", "let a machine go on: %s id=%s", err->text, t->live->row.id);
-    finish(t);
+    still_finish(t);
 }
 
 static void let_go_on(struct still *t) {
     struct live *l = t->live;
     if (!t->frozen || !l->machine)
-        finish(t);
+        still_finish(t);
     else
         l->service->driver->freeze(l->machine, false, thawed, t);
 }
 
-static void fail(struct still *t, const struct err *err) {
+static void still_fail(struct still *t, const struct err *err) {
     t->failed = true;
     t->err = *err;
     let_go_on(t);
@@ -86,7 +86,7 @@ static void look_again(struct still *t) {
     err_set(&err, ERR_TIMEOUT, "to copy the files of machine '%s' takes more than %d s", l->row.id,
             STILL_MS / 1000);
     err_remedy(&err, "take the step when nothing runs in it: then nothing is copied");
-    fail(t, &err);
+    still_fail(t, &err);
 }
 
 static void go_on(void *arg);
@@ -96,7 +96,7 @@ static void copied(void *arg, const char *how, const struct err *err) {
     if (err && err->code == ERR_BUSY) {
         look_again(t);
     } else if (err) {
-        fail(t, err);
+        still_fail(t, err);
     } else {
         t->how = how;
         let_go_on(t);
@@ -107,7 +107,7 @@ static void frozen(void *arg, const struct err *err) {
     struct still *t = arg;
     t->frozen = true; /* whatever came of it */
     if (err)
-        fail(t, err);
+        still_fail(t, err);
     else
         go_on(t);
 }
@@ -118,7 +118,7 @@ static void is_ready(void *arg, const char *how, const struct err *err) {
     if (err && err->code == ERR_BUSY) {
         look_again(t);
     } else if (err && (t->at_once || err->code != ERR_UNSUPPORTED)) {
-        fail(t, err);
+        still_fail(t, err);
     } else {
         t->ready = true;
         go_on(t);
@@ -143,9 +143,9 @@ static void go_on(void *arg) {
     struct err err;
     if (!l->machine) {
         err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
-        fail(t, &err);
+        still_fail(t, &err);
     } else if (hold(t, &err) < 0) {
-        fail(t, &err);
+        still_fail(t, &err);
     } else if (!t->ready) {
         l->service->driver->copy(l->machine, 0, is_ready, t);
     } else if (!t->was_paused && !t->frozen) {

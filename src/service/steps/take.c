@@ -159,7 +159,7 @@ static void copied(void *arg, const char *how, const struct err *failed) {
     step_finish(c, false);
 }
 
-static void copy(struct step_call *c) {
+static void take_copy(struct step_call *c) {
     still_copy(c->live, c->row.layer, c->row.kind != STEP_SNAP, copied, c);
 }
 
@@ -167,7 +167,7 @@ static void copy_planned(void *arg, const struct err *failed) {
     if (failed)
         step_refuse(arg, failed);
     else
-        copy(arg);
+        take_copy(arg);
 }
 
 /*
@@ -460,12 +460,12 @@ static void begun_written(void *arg, const struct err *failed) {
     else if (c->way == STEP_SWITCHES)
         ask_alone(c);
     else if (c->way == STEP_COPIES)
-        copy(c);
+        take_copy(c);
     else
         step_over(c, NULL);
 }
 
-static void begin(struct step_call *c) {
+static void take_begin(struct step_call *c) {
     struct live *l = c->live;
     struct err err;
     l->steps.taking = c;
@@ -507,7 +507,7 @@ static void begin_next(void *arg) {
     if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane) ||
         barrier_is_unheard(l))
         return;
-    begin(next_wanted(p));
+    take_begin(next_wanted(p));
 }
 
 void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg) {

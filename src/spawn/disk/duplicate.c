@@ -338,7 +338,7 @@ int layer_still(int disk, uint32_t number, int held) {
 }
 
 /* Its contents first: a name on the disk is a promise. */
-static int settle(int disk, const char *aside, const char *name, bool durable) {
+static int duplicate_settle(int disk, const char *aside, const char *name, bool durable) {
     if (durable && syncfs(disk) < 0)
         return -errno;
     if (renameat(disk, aside, disk, name) < 0)
@@ -413,7 +413,7 @@ int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *pla
         r = plan->snapshot ? snapshot_layer(to_disk, plan->from, aside, &way)
                            : copy_layer(from_disk, to_disk, plan, aside, &way);
     if (r == 0)
-        r = settle(to_disk, aside, name, plan->durable);
+        r = duplicate_settle(to_disk, aside, name, plan->durable);
     if (r < 0)
         clear_aside(to_disk, aside);
     else if (ret_way)

@@ -129,7 +129,7 @@ static int resolve(const struct merge *m, size_t layer, char path[PATH_SIZE], bo
     return here;
 }
 
-static int look_up(const struct merge *m, const char *path, struct found *ret) {
+static int merge_look_up(const struct merge *m, const char *path, struct found *ret) {
     bool stop = false;
     ret->count = 0;
     snprintf(ret->below, sizeof(ret->below), "%s", path);
@@ -204,7 +204,7 @@ static int merge_subdir(struct merge *m, int out, const char *name, const char *
     if (r == 0 && !above->opaque)
         r = join(implied, name);
     if (r == 0)
-        r = look_up(m, sub, f);
+        r = merge_look_up(m, sub, f);
     if (r == 0 && mkdirat(out, name, 0700) < 0)
         r = -errno;
     int dir DEFER_CLOSE =
@@ -226,7 +226,7 @@ static int merge_subdir(struct merge *m, int out, const char *name, const char *
 }
 
 /* A link does not lead out of a snapshot: such a file is copied, and shares its data. */
-static int put_file(struct merge *m, int out, int from, const char *name, const char *path) {
+static int merge_put_file(struct merge *m, int out, int from, const char *name, const char *path) {
     char below[PATH_SIZE] = "";
     if (linkat(from, name, out, name, 0) == 0)
         return 0;
@@ -249,7 +249,7 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
         return f->opaque ? 0 : put_whiteout(m, out, name);
     if (S_ISDIR(st.st_mode))
         return merge_subdir(m, out, name, path, f);
-    return put_file(m, out, from, name, path);
+    return merge_put_file(m, out, from, name, path);
 }
 
 static void close_dir(DIR **d) {
@@ -312,7 +312,7 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
         r = -errno;
     if (r == 0) {
         m.out = openat(plan->disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        r = m.out < 0 ? -errno : look_up(&m, "", f);
+        r = m.out < 0 ? -errno : merge_look_up(&m, "", f);
     }
     if (r == 0)
         r = dress(&m, m.roots[0], m.out);

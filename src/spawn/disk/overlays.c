@@ -125,8 +125,8 @@ static void layer_part(char name[NAME_SIZE], uint32_t number, char part) {
 }
 
 /* over: a layer of the image that covers dir; -1: none. */
-static int gather(struct rootfs_maker *maker, const struct stack *s, char part, int over, int dir,
-                  struct lowers *ret, size_t *ret_loose) {
+static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, char part, int over,
+                           int dir, struct lowers *ret, size_t *ret_loose) {
     int r = 0;
     for (size_t i = 0; r == 0 && i < s->count; i++) {
         char name[NAME_SIZE];
@@ -152,7 +152,7 @@ static int mount_part(struct rootfs_maker *maker, const struct stack *s, const c
     struct lowers lowers DEFER(lowers_close) = {.left = &maker->left};
     char upper[NAME_SIZE], work[NAME_SIZE];
     size_t loose = 0;
-    int r = gather(maker, s, parts[0], over, dir, &lowers, &loose);
+    int r = overlays_gather(maker, s, parts[0], over, dir, &lowers, &loose);
     if (r < 0)
         return r;
     layer_part(upper, s->upper, parts[0]);

@@ -264,8 +264,8 @@ static int assemble(struct rootfs_maker *maker, struct rootfs *r, bool bare, str
     return made < 0 ? err_num(err, made, "mount /dev/shm") : 0;
 }
 
-static int fill(struct rootfs_maker *maker, struct rootfs *r, const struct rootfs_size *size,
-                struct err *err) {
+static int rootfs_fill(struct rootfs_maker *maker, struct rootfs *r, const struct rootfs_size *size,
+                       struct err *err) {
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = maker->rootless ? id_map_shared(first) : id_map_plain(first);
     r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
@@ -290,7 +290,7 @@ int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struc
     struct rootfs r = ROOTFS_NONE;
     if (slots_take(&maker->slots, &r.slot, &r.lock, err) < 0)
         return -1;
-    if (fill(maker, &r, size, err) < 0) {
+    if (rootfs_fill(maker, &r, size, err) < 0) {
         rootfs_drop(maker, &r);
         return err_wrap(err, "make root filesystem");
     }

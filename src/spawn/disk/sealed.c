@@ -79,7 +79,7 @@ static void unmount(struct spawner *s, struct sealed *x) {
     *x = (struct sealed){.mount = -1};
 }
 
-static struct sealed *find(struct spawner *s, const char *id) {
+static struct sealed *sealed_find(struct spawner *s, const char *id) {
     for (size_t i = 0; i < SEALED_MAX; i++)
         if (strcmp(s->sealed.list[i].id, id) == 0)
             return &s->sealed.list[i];
@@ -87,11 +87,11 @@ static struct sealed *find(struct spawner *s, const char *id) {
 }
 
 bool sealed_is_mounted(struct spawner *s, const char *id) {
-    return find(s, id) != NULL;
+    return sealed_find(s, id) != NULL;
 }
 
 void sealed_forget(struct spawner *s, const char *id) {
-    struct sealed *x = image_id_valid(id) ? find(s, id) : NULL;
+    struct sealed *x = image_id_valid(id) ? sealed_find(s, id) : NULL;
     if (x)
         unmount(s, x);
 }
@@ -125,7 +125,7 @@ static int keep_mount(struct spawner *s, const char *id, int file, struct sealed
 
 /* Its root directory; -ENOENT: the image is no file. */
 static int open_sealed(struct spawner *s, const char *id) {
-    struct sealed *x = find(s, id);
+    struct sealed *x = sealed_find(s, id);
     if (!x) {
         int file DEFER_CLOSE = open_file(s, id);
         int r = file < 0 ? file : keep_mount(s, id, file, &x);
@@ -137,7 +137,7 @@ static int open_sealed(struct spawner *s, const char *id) {
     return fd < 0 ? -errno : fd;
 }
 
-static int failed(struct spawner *s, int r, const char *id, struct err *err) {
+static int sealed_failed(struct spawner *s, int r, const char *id, struct err *err) {
     if (r == -EBADMSG) {
         err_set(err, ERR_INTERNAL, "the file of image '%.14s' is not as we wrote it", id);
         return err_remedy(err, "remove the image and import or build it again");
@@ -154,7 +154,7 @@ int sealed_image(struct spawner *s, const char *key, struct image *ret, struct e
         /* One whose directory is still there can go on with that. */
         int r = image_open_key(s->store, s->host, key, s->image.base, ret,
                                root == -ENOENT ? err : &none);
-        return r == 0 || root == -ENOENT ? r : failed(s, root, key, err);
+        return r == 0 || root == -ENOENT ? r : sealed_failed(s, root, key, err);
     }
     *ret = IMAGE_NONE;
     ret->base = s->image.base;

@@ -66,7 +66,7 @@ static void close_places(struct uppers *u) {
     close_fd(&u->dir);
 }
 
-static bool make_file(int dir, const char *name) {
+static bool uppers_make_file(int dir, const char *name) {
     int fd DEFER_CLOSE = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     return fd >= 0;
 }
@@ -79,27 +79,27 @@ static bool holds(struct uppers *u, uint32_t first) {
     int dir DEFER_CLOSE = uppers_new(u, first, 1 << 20, 2, &project, &err);
     if (dir < 0)
         return false;
-    bool held = make_file(dir, "fits") && !make_file(dir, "does-not") &&
+    bool held = uppers_make_file(dir, "fits") && !uppers_make_file(dir, "does-not") &&
                 (errno == EDQUOT || errno == ENOSPC);
     uppers_bury(u, project);
     return held;
 }
 
-static void begin(struct uppers *u, int store, const char *run) {
+static void uppers_begin(struct uppers *u, int store, const char *run) {
     *u = UPPERS_NONE;
     u->store = store;
     snprintf(u->run, sizeof(u->run), "%s", run);
 }
 
 void uppers_open_bare(struct uppers *u, int store, const char *run) {
-    begin(u, store, run);
+    uppers_begin(u, store, run);
     u->bare = true;
     if (!open_places(u, true))
         close_fd(&u->dir);
 }
 
 void uppers_open(struct uppers *u, int store, const char *run) {
-    begin(u, store, run);
+    uppers_begin(u, store, run);
     uint32_t first = PROBE_FIRST + (uint32_t)(strtoul(run, NULL, 16) & 0x7fff);
     bool counted = quota_unused(store, first) >= 0;
     /* Without quota there may still be something left from when there was. */

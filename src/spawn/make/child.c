@@ -58,7 +58,7 @@ struct setup {
     int proc;
 };
 
-static void give_up(const struct setup *s, const char *step, int error) {
+static void child_give_up(const struct setup *s, const char *step, int error) {
     uint8_t frame[512];
     char text[256];
     if (s->fds.nfds <= ORDER_CONTROL)
@@ -74,18 +74,18 @@ static void give_up(const struct setup *s, const char *step, int error) {
 
 /* Every step stops the set-up when it fails; there is nothing to undo, the process is all there is.
  */
-#define STEP(name, call)             \
-    do {                             \
-        if ((call) < 0)              \
-            give_up(s, name, errno); \
+#define STEP(name, call)                   \
+    do {                                   \
+        if ((call) < 0)                    \
+            child_give_up(s, name, errno); \
     } while (0)
 
 /* For our own wrappers, which return -errno. */
-#define TRY(name, call)                \
-    do {                               \
-        int tried_ = (call);           \
-        if (tried_ < 0)                \
-            give_up(s, name, -tried_); \
+#define TRY(name, call)                      \
+    do {                                     \
+        int tried_ = (call);                 \
+        if (tried_ < 0)                      \
+            child_give_up(s, name, -tried_); \
     } while (0)
 
 /* Ignored signals would be inherited. The kernel's call: libc keeps some signals to itself. */
@@ -102,7 +102,7 @@ static void reset_signals(void) {
  * Before any box is asked for, and still privileged on the host: the network namespace, the
  * cgroup, and proc for our new pid namespace, which no box could mount once no other is in sight.
  */
-static void settle(struct setup *s) {
+static void child_settle(struct setup *s) {
     const struct child *c = s->c;
     setsid();
     prctl(PR_SET_NAME, "carrel-berth");
@@ -152,7 +152,7 @@ static void take_orders(struct setup *s) {
  * The user namespace was made with its map; joining it leaves every power over the host behind.
  * The mount namespace starts as a copy of the anchor: one empty read-only directory.
  */
-static void leave(const struct setup *s) {
+static void child_leave(const struct setup *s) {
     STEP("enter anchor", setns(s->c->anchor_ns, CLONE_NEWNS));
     STEP("enter user namespace", setns(s->c->root->userns, CLONE_NEWUSER));
     STEP("new mount namespace", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
@@ -408,10 +408,10 @@ void child_main(const struct child *spawners) {
     s->c = &c;
     s->root = &root;
 
-    settle(s);
+    child_settle(s);
     keep_own(s, &c, &root, &set);
     take_orders(s);
-    leave(s);
+    child_leave(s);
     build_root(s);
     null_stdio(s);
     lower_limits();
@@ -426,6 +426,6 @@ void child_main(const struct child *spawners) {
     await_word(s);
     char *const env[] = {NULL};
     syscall(SYS_execveat, c.guest, "", h.argv, env, AT_EMPTY_PATH);
-    give_up(s, "run carrel-guest", errno);
+    child_give_up(s, "run carrel-guest", errno);
     _exit(1);
 }

@@ -43,7 +43,7 @@ static int make_node(int dir, int host, size_t i) {
     return errno == EPERM ? bind_node(dir, host, nodes[i].name) : -errno;
 }
 
-static int fill(int dir, int host) {
+static int dev_make_nodes(int dir, int host) {
     for (size_t i = 0; i < sizeof(nodes) / sizeof(*nodes); i++) {
         int r = make_node(dir, host, i);
         if (r < 0)
@@ -57,7 +57,7 @@ static int fill(int dir, int host) {
 
 int dev_fill(int dir, int host) {
     mode_t was = umask(0);
-    int r = fill(dir, host);
+    int r = dev_make_nodes(dir, host);
     umask(was);
     return r;
 }

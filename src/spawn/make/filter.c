@@ -121,7 +121,7 @@ struct program {
     unsigned len;
 };
 
-static void put(struct program *p, struct sock_filter insn) {
+static void filter_put(struct program *p, struct sock_filter insn) {
     assert(p->len < BPF_MAXINSNS);
     p->code[p->len++] = insn;
 }
@@ -130,12 +130,12 @@ static void put_leaf(struct program *p, uint8_t action) {
     static const struct sock_filter simple[] = {
         [NOSYS] = ANSWER(ENOSYS), [ALLOW] = PASS, [DENY] = ANSWER(EPERM), [KILL] = DIE};
     if (action < CHECK) {
-        put(p, simple[action]);
+        filter_put(p, simple[action]);
         return;
     }
     const struct sock_filter *code = checks[action - CHECK].code;
     do
-        put(p, *code);
+        filter_put(p, *code);
     while ((code++)->code != (BPF_RET | BPF_K) || code[0].code != 0);
 }
 
@@ -150,7 +150,7 @@ static int put_tree(struct program *p, const struct run *runs, size_t count, str
     }
     size_t half = count / 2;
     unsigned at = p->len;
-    put(p, (struct sock_filter)IF_GE(runs[half].first, 0, 0));
+    filter_put(p, (struct sock_filter)IF_GE(runs[half].first, 0, 0));
     if (put_tree(p, runs, half, err) < 0)
         return -1;
     unsigned skip = p->len - at - 1;
@@ -192,10 +192,10 @@ int filter_build(struct sock_fprog *ret, struct err *err) {
     number_actions(actions);
     size_t count = find_runs(actions, runs);
     p.len = 0;
-    put(&p, (struct sock_filter)LOAD(arch));
-    put(&p, (struct sock_filter)IF_EQ(NATIVE_ARCH, 1, 0));
-    put(&p, (struct sock_filter)DIE);
-    put(&p, (struct sock_filter)LOAD(nr));
+    filter_put(&p, (struct sock_filter)LOAD(arch));
+    filter_put(&p, (struct sock_filter)IF_EQ(NATIVE_ARCH, 1, 0));
+    filter_put(&p, (struct sock_filter)DIE);
+    filter_put(&p, (struct sock_filter)LOAD(nr));
     if (put_tree(&p, runs, count, err) < 0)
         return -1;
     *ret = (struct sock_fprog){.len = (unsigned short)p.len, .filter = p.code};

@@ -53,7 +53,7 @@ void making_undo(struct spawner *s, struct making *m) {
     making_free(m);
 }
 
-static int describe(const struct spawner *s, const struct plan *plan, struct buf *out) {
+static int making_facts(const struct spawner *s, const struct plan *plan, struct buf *out) {
     struct jot j = JOT(out);
     jot_object(&j, NULL);
     jot_string(&j, "id", plan->id);
@@ -297,7 +297,7 @@ int making_record(struct spawner *s, const struct making *m, const struct box *b
 
 int making_describe(struct spawner *s, struct making *m, const struct plan *plan, struct err *err) {
     struct buf json DEFER(buf_done) = BUF(65536);
-    if (describe(s, plan, &json) < 0)
+    if (making_facts(s, plan, &json) < 0)
         return err_set(err, ERR_LIMIT, "machine.json is too large");
     return rootfs_meta(&s->maker, &m->berth.root, json.data, err);
 }

@@ -25,7 +25,7 @@ static int option_set(int fs, const char *key, const char *value) {
     return r < 0 ? -errno : 0;
 }
 
-static int finish(int fs, uint64_t attrs) {
+static int mounts_finish(int fs, uint64_t attrs) {
     if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return -errno;
     int mount = fsmount(fs, FSMOUNT_CLOEXEC, (unsigned)attrs);
@@ -41,7 +41,7 @@ int mount_new(const char *type, const struct mount_option *options, size_t count
         if (r < 0)
             return r;
     }
-    return finish(fs, attrs);
+    return mounts_finish(fs, attrs);
 }
 
 int mount_clone_all(int dir) {
@@ -170,7 +170,9 @@ static int overlay_make(const struct overlay_plan *plan, bool by_name) {
     int r = by_name ? layers_by_name(fs, plan) : layers_by_fd(fs, plan);
     if (r == 0)
         r = set_common(fs, plan);
-    return r < 0 ? r : finish(fs, MOUNT_ATTR_NODEV | (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID));
+    return r < 0
+               ? r
+               : mounts_finish(fs, MOUNT_ATTR_NODEV | (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID));
 }
 
 /* Overlay keeps the credentials of its creator and makes whiteouts and copies with them. */

@@ -13,7 +13,7 @@
 enum { ANSWER_MAX = 8192, ANSWER_S = 5 };
 
 /* Padded to four bytes, as everything in netlink is. */
-static void *take(struct netlink *n, size_t len) {
+static void *netlink_take(struct netlink *n, size_t len) {
     size_t padded = NLMSG_ALIGN(len);
     if (padded > sizeof(n->bytes) - n->used) {
         n->full = true;
@@ -31,8 +31,8 @@ static void measure(struct netlink *n) {
     memcpy(n->bytes + n->message, &len, sizeof(len));
 }
 
-static void put(struct netlink *n, const void *bytes, size_t len) {
-    void *at = take(n, len);
+static void netlink_put(struct netlink *n, const void *bytes, size_t len) {
+    void *at = netlink_take(n, len);
     if (at && len)
         memcpy(at, bytes, len);
     measure(n);
@@ -48,13 +48,13 @@ void netlink_begin(struct netlink *n, uint16_t type, uint16_t flags, const void 
     }
     n->message = n->used;
     n->answers += (flags & NLM_F_ACK) != 0;
-    put(n, &head, sizeof(head));
-    put(n, body, len);
+    netlink_put(n, &head, sizeof(head));
+    netlink_put(n, body, len);
 }
 
 void netlink_attr(struct netlink *n, uint16_t type, const void *bytes, size_t len) {
     struct nlattr head = {.nla_len = (uint16_t)(sizeof(head) + len), .nla_type = type};
-    uint8_t *at = take(n, sizeof(head) + len);
+    uint8_t *at = netlink_take(n, sizeof(head) + len);
     if (at) {
         memcpy(at, &head, sizeof(head));
         memcpy(at + sizeof(head), bytes, len);

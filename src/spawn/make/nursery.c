@@ -143,7 +143,7 @@ void nursery_close(struct nursery *n) {
     *n = (struct nursery){.socket = -1};
 }
 
-static int ask(const struct nursery *n, struct birth *birth, struct berth *b) {
+static int nursery_ask(const struct nursery *n, struct birth *birth, struct berth *b) {
     int *fds[FIELD_MAX], list[FIELD_MAX];
     struct fd_message out DEFER(fd_message_close) = {0};
     pid_t pid = -EIO;
@@ -173,7 +173,7 @@ int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct
             nursery_close(&s->nursery);
         if (nursery_open(s, err) < 0)
             return -1;
-        r = ask(&s->nursery, &birth, b);
+        r = nursery_ask(&s->nursery, &birth, b);
     }
     if (r == 0)
         return 0;

@@ -39,7 +39,7 @@ static void drop_one(struct spawner *s, struct ready *r) {
     *r = (struct ready){0};
 }
 
-static void forget(struct spawner *s, struct ready_image *of) {
+static void ready_drop_image(struct spawner *s, struct ready_image *of) {
     while (of->count)
         drop_one(s, &of->list[--of->count]);
     *of = (struct ready_image){0};
@@ -49,7 +49,7 @@ void ready_drop(struct spawner *s) {
     while (s->ready.count)
         drop_one(s, &s->ready.list[--s->ready.count]);
     for (size_t i = 0; i < READY_IMAGES; i++)
-        forget(s, &s->ready.images[i]);
+        ready_drop_image(s, &s->ready.images[i]);
     s->ready.broken = false;
 }
 
@@ -69,7 +69,7 @@ void ready_renew(struct spawner *s, const char *image) {
 void ready_forget(struct spawner *s, const char *image) {
     struct ready_image *of = of_image(s, image);
     if (of)
-        forget(s, of);
+        ready_drop_image(s, of);
 }
 
 size_t ready_of_images(const struct spawner *s) {
@@ -114,7 +114,7 @@ static bool refill_image(struct spawner *s, struct ready_image *of) {
     struct plan plan = {.image = ""};
     struct err err = {.text = "out of memory"};
     if (of->image[0] && spawner_now_ms() - of->asked_ms > IMAGE_REST_MS)
-        forget(s, of);
+        ready_drop_image(s, of);
     if (of->count >= of->wanted || s->berth_count < POOL_SIZE)
         return false;
     snprintf(plan.image, sizeof(plan.image), "%s", of->image);
@@ -156,7 +156,7 @@ bool ready_refill(struct spawner *s) {
  * Its disk has a size and may lie in memory, grants are mounted before the guest starts, and
  * rootless nobody may look into a guest, not even at its namespaces.
  */
-static bool fits(const struct spawner *s, const struct plan *plan) {
+static bool ready_fits(const struct spawner *s, const struct plan *plan) {
     return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
            (!plan->disk_bytes || plan->disk_bytes == s->maker.usual) &&
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
@@ -185,7 +185,7 @@ static int set_hostname(struct spawner *s, const struct box *box, const char *na
     return r;
 }
 
-static int say(int link, uint16_t type, const void *msg) {
+static int ready_say(int link, uint16_t type, const void *msg) {
     uint8_t frame[64];
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = type}, msg);
     return n && send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
@@ -194,8 +194,8 @@ static int say(int link, uint16_t type, const void *msg) {
 /* What was an argument of the guest when a box is made to measure. */
 static int tell_guest(const struct box *box, const struct plan *plan, struct err *err) {
     struct msg_deadline deadline = {.in_ms = plan->deadline_ms};
-    if ((plan->deadline_ms && say(box->link, MSG_DEADLINE, &deadline) < 0) ||
-        (plan->linger && say(box->link, MSG_LINGER, NULL) < 0))
+    if ((plan->deadline_ms && ready_say(box->link, MSG_DEADLINE, &deadline) < 0) ||
+        (plan->linger && ready_say(box->link, MSG_LINGER, NULL) < 0))
         return err_sys(err, "talk to the guest");
     return 0;
 }
@@ -227,7 +227,7 @@ static struct ready_image *ask_image(struct spawner *s, const char *image) {
         if (s->ready.images[i].asked_ms < oldest->asked_ms)
             oldest = &s->ready.images[i];
     if (!of) {
-        forget(s, of = oldest);
+        ready_drop_image(s, of = oldest);
         snprintf(of->image, sizeof(of->image), "%s", image);
     }
     of->asked_ms = spawner_now_ms();
@@ -253,7 +253,7 @@ static struct making *take_from(struct spawner *s, struct ready *list, size_t *c
 }
 
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret) {
-    if (!fits(s, plan))
+    if (!ready_fits(s, plan))
         return NULL;
     if (!image_id_valid(plan->image))
         return take_from(s, s->ready.list, &s->ready.count, plan, ret);

@@ -155,14 +155,14 @@ static pid_t hold_as(uid_t owner, uint64_t flags) {
     return syscall(SYS_setresuid, -1, 0, -1) < 0 ? -errno : pid;
 }
 
-static void add(struct id_list *ids, uint32_t inside, uint32_t outside, uint32_t count) {
+static void userns_add(struct id_list *ids, uint32_t inside, uint32_t outside, uint32_t count) {
     if (count)
         ids->list[ids->count++] = (struct id_extent){inside, outside, count};
 }
 
 struct id_map id_map_plain(uint32_t first) {
     struct id_map map = {0};
-    add(&map.uids, 0, first, SLOT_IDS);
+    userns_add(&map.uids, 0, first, SLOT_IDS);
     map.gids = map.uids;
     return map;
 }
@@ -173,17 +173,17 @@ uint32_t id_shared(uint32_t id, uint32_t first) {
 
 struct id_map id_map_shared(uint32_t first) {
     struct id_map map = {0};
-    add(&map.uids, 0, first, 1000);
-    add(&map.uids, 1000, ID_NEST_USER, 1);
-    add(&map.uids, 1001, first + 1001, SLOT_IDS - 1001);
+    userns_add(&map.uids, 0, first, 1000);
+    userns_add(&map.uids, 1000, ID_NEST_USER, 1);
+    userns_add(&map.uids, 1001, first + 1001, SLOT_IDS - 1001);
     map.gids = map.uids;
     return map;
 }
 
 struct id_map id_map_nest(uint32_t first) {
     struct id_map map = {0};
-    add(&map.uids, first, first, SLOT_IDS);
-    add(&map.uids, ID_NEST_USER, 0, 1);
+    userns_add(&map.uids, first, first, SLOT_IDS);
+    userns_add(&map.uids, ID_NEST_USER, 0, 1);
     map.gids = map.uids;
     return map;
 }
@@ -192,25 +192,25 @@ struct id_list id_list_swap(uint32_t owner, uint32_t first) {
     struct id_list ids = {0};
     uint32_t low = owner < 1000 ? owner : 1000, high = owner < 1000 ? 1000 : owner;
     if (owner == 1000) {
-        add(&ids, 0, first, SLOT_IDS);
+        userns_add(&ids, 0, first, SLOT_IDS);
         return ids;
     }
-    add(&ids, 0, first, low);
+    userns_add(&ids, 0, first, low);
     if (owner >= SLOT_IDS) {
-        add(&ids, 1001, first + 1001, SLOT_IDS - 1001);
-        add(&ids, owner, first + 1000, 1);
+        userns_add(&ids, 1001, first + 1001, SLOT_IDS - 1001);
+        userns_add(&ids, owner, first + 1000, 1);
         return ids;
     }
-    add(&ids, low, first + high, 1);
-    add(&ids, low + 1, first + low + 1, high - low - 1);
-    add(&ids, high, first + low, 1);
-    add(&ids, high + 1, first + high + 1, SLOT_IDS - high - 1);
+    userns_add(&ids, low, first + high, 1);
+    userns_add(&ids, low + 1, first + low + 1, high - low - 1);
+    userns_add(&ids, high, first + low, 1);
+    userns_add(&ids, high + 1, first + high + 1, SLOT_IDS - high - 1);
     return ids;
 }
 
 struct id_list id_list_one(uint32_t owner, uint32_t first) {
     struct id_list ids = {0};
-    add(&ids, owner, first + 1000, 1);
+    userns_add(&ids, owner, first + 1000, 1);
     return ids;
 }
 

@@ -531,7 +531,7 @@ static int define_spectest(struct wasm_store *s, int spec, struct err *err) {
 
 /* --- one run over the script, with a store of its own --- */
 
-static void forget(struct runner *r) {
+static void wast_forget(struct runner *r) {
     wasm_store_free(r->store);
     for (uint32_t i = 0; i < r->module_count; i++)
         wasm_module_unref(r->modules[i]);
@@ -542,7 +542,7 @@ static void forget(struct runner *r) {
     r->last = (struct named){0};
 }
 
-static bool prepare(struct runner *r) {
+static bool wast_prepare(struct runner *r) {
     struct err err;
     r->engine = wasm_engine_new(NULL);
     r->store = r->engine ? wasm_store_new(r->engine) : NULL;
@@ -561,7 +561,7 @@ static void sum_up(struct runner *r) {
 }
 
 static void run_once(struct runner *r) {
-    if (prepare(r)) {
+    if (wast_prepare(r)) {
         run_all(r);
         sum_up(r);
     } else {
@@ -569,7 +569,7 @@ static void run_once(struct runner *r) {
         report(r, wast_token(r, 0));
     }
     if (r->engine && r->store)
-        forget(r);
+        wast_forget(r);
     else if (r->engine)
         wasm_engine_free(TAKE(r->engine));
 }

@@ -77,8 +77,8 @@ static void lanes_to_scalar(struct wasm_value *v) {
         v->f64 = get_lane(v, &scalars[1], 0);
 }
 
-static bool read_number(const struct wat_text *t, uint32_t i, const struct shape *s,
-                        uint64_t *ret) {
+static bool wast_value_read_number(const struct wat_text *t, uint32_t i, const struct shape *s,
+                                   uint64_t *ret) {
     const struct wat_token *tok = &t->tokens[i];
     if (tok->kind != WAT_ATOM)
         return false;
@@ -95,7 +95,7 @@ static bool read_lanes(const struct wat_text *t, uint32_t i, struct wasm_value *
     *ret = (struct wasm_value){.type = s->type};
     for (unsigned lane = 0; lane < s->lanes; lane++) {
         uint64_t bits;
-        if (!read_number(t, first + lane, s, &bits))
+        if (!wast_value_read_number(t, first + lane, s, &bits))
             return false;
         put_lane(ret, s, lane, bits);
     }
@@ -183,7 +183,7 @@ static bool lane_matches(const struct wat_text *t, uint32_t i, const struct shap
         return is_nan(bits, s->bits, true);
     if (s->is_float && wat_is(t, &t->tokens[i], "nan:arithmetic"))
         return is_nan(bits, s->bits, false);
-    return read_number(t, i, s, &wanted) && wanted == bits;
+    return wast_value_read_number(t, i, s, &wanted) && wanted == bits;
 }
 
 static bool lanes_match(const struct wat_text *t, uint32_t i, const struct wasm_value *v) {

@@ -19,7 +19,7 @@ static bool valid_utf8(const struct buf *b) {
 }
 
 /* A string that names something, written length first. */
-static int take_name(struct enc *e, struct buf *out) {
+static int wat_fields_take_name(struct enc *e, struct buf *out) {
     const struct wat_token *tok = peek(e);
     if (tok->kind != WAT_STRING)
         return expected(e, "a name in quotes");
@@ -238,9 +238,9 @@ static int put_import_names(struct enc *e) {
     struct part *p = &e->part[SEC_IMPORT];
     mark(e, p, peek(e)->pos);
     p->items++;
-    if (take_name(e, &p->bytes) < 0)
+    if (wat_fields_take_name(e, &p->bytes) < 0)
         return -1;
-    return take_name(e, &p->bytes);
+    return wat_fields_take_name(e, &p->bytes);
 }
 
 static int put_import_type(struct enc *e, const struct kind *k) {
@@ -268,7 +268,7 @@ int wat_define_import(struct enc *e) {
 static int put_export(struct enc *e, const struct kind *k, uint32_t index) {
     struct part *p = &e->part[SEC_EXPORT];
     mark(e, p, peek(e)->pos);
-    if (take_name(e, &p->bytes) < 0)
+    if (wat_fields_take_name(e, &p->bytes) < 0)
         return -1;
     put_byte(e, &p->bytes, kind_code(k));
     put_u(e, &p->bytes, index);
@@ -281,7 +281,7 @@ int wat_define_export(struct enc *e) {
     uint32_t index;
     e->i += 2;
     mark(e, p, peek(e)->pos);
-    if (take_name(e, &p->bytes) < 0)
+    if (wat_fields_take_name(e, &p->bytes) < 0)
         return -1;
     const struct kind *k = kind_at(e);
     if (!k)

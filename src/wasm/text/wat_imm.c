@@ -203,7 +203,7 @@ static void put_fixed(struct enc *e, struct buf *b, uint64_t value, unsigned bit
 }
 
 /* One number of a type: "i8" … "i64", "f32", "f64". */
-static int take_number(struct enc *e, const char *type, unsigned bits, uint64_t *ret) {
+static int wat_imm_take_number(struct enc *e, const char *type, unsigned bits, uint64_t *ret) {
     const struct wat_token *tok = peek(e);
     const char *s = e->t->src + tok->pos;
     enum wat_num status = WAT_NUM_SYNTAX;
@@ -218,7 +218,7 @@ static int take_number(struct enc *e, const char *type, unsigned bits, uint64_t 
 
 static int imm_int(struct enc *e, unsigned bits, struct buf *b) {
     uint64_t value;
-    if (take_number(e, bits == 32 ? "i32" : "i64", bits, &value) < 0)
+    if (wat_imm_take_number(e, bits == 32 ? "i32" : "i64", bits, &value) < 0)
         return -1;
     put_s(e, b, bits == 32 ? (int64_t)(int32_t)(uint32_t)value : (int64_t)value);
     return 0;
@@ -226,7 +226,7 @@ static int imm_int(struct enc *e, unsigned bits, struct buf *b) {
 
 static int imm_float(struct enc *e, unsigned bits, struct buf *b) {
     uint64_t value;
-    if (take_number(e, bits == 32 ? "f32" : "f64", bits, &value) < 0)
+    if (wat_imm_take_number(e, bits == 32 ? "f32" : "f64", bits, &value) < 0)
         return -1;
     put_fixed(e, b, value, bits);
     return 0;
@@ -251,7 +251,7 @@ static int imm_v128(struct enc *e, struct buf *b) {
         if (peek(e)->kind == WAT_RPAR)
             return error_at(e, peek(e), "wrong number of lane literals: %s has %u lanes, found %u",
                             shapes[s].word, 128 / shapes[s].bits, at / shapes[s].bits);
-        if (take_number(e, shapes[s].type, shapes[s].bits, &value) < 0)
+        if (wat_imm_take_number(e, shapes[s].type, shapes[s].bits, &value) < 0)
             return -1;
         put_fixed(e, b, value, shapes[s].bits);
     }

@@ -299,7 +299,7 @@ const char *wat_sym_name(const struct wat_text *t, uint32_t sym) {
 
 /* --- tokens --- */
 
-static struct wat_token *push(struct lexer *lx, enum wat_kind kind, uint32_t start) {
+static struct wat_token *wat_lex_push(struct lexer *lx, enum wat_kind kind, uint32_t start) {
     struct wat_text *t = lx->t;
     if (t->count + 1 >= lx->room) {
         uint32_t room = lx->room ? lx->room * 2 : 256;
@@ -336,7 +336,7 @@ static int push_id(struct lexer *lx, uint32_t start, bool quoted) {
     }
     if (len == 0)
         return wat_error(lx->diags, start, 1, "empty identifier: `$` needs a name after it");
-    struct wat_token *tok = push(lx, WAT_ID, start);
+    struct wat_token *tok = wat_lex_push(lx, WAT_ID, start);
     return tok && intern(lx, name, len, &tok->link) ? 0 : no_memory(lx);
 }
 
@@ -380,14 +380,14 @@ static int lex_run(struct lexer *lx) {
     if (lx->pos == start)
         return illegal_character(lx);
     if (run.strings == 1 && run.plain == 0 && run.punct == 0)
-        return push(lx, WAT_STRING, start) ? 0 : -1;
+        return wat_lex_push(lx, WAT_STRING, start) ? 0 : -1;
     bool dollar = lx->s[start] == '$' && run.punct == 0;
     if (dollar && run.strings == 0)
         return push_id(lx, start, false);
     if (dollar && run.strings == 1 && run.plain == 1 && lx->t->spec >= 30)
         return push_id(lx, start, true);
     bool atom = run.strings == 0 && run.punct == 0;
-    return push(lx, atom ? WAT_ATOM : WAT_RESERVED, start) ? 0 : -1;
+    return wat_lex_push(lx, atom ? WAT_ATOM : WAT_RESERVED, start) ? 0 : -1;
 }
 
 /* An annotation means nothing to us, but it must be well formed. */
@@ -428,7 +428,7 @@ static int lex_open(struct lexer *lx) {
     if (at(lx, lx->pos + 1) == '@' && lx->t->spec >= 30)
         return skip_annotation(lx);
     lx->pos++;
-    struct wat_token *tok = push(lx, WAT_LPAR, lx->pos - 1);
+    struct wat_token *tok = wat_lex_push(lx, WAT_LPAR, lx->pos - 1);
     if (!tok)
         return -1;
     /* Until its partner comes, link holds the '(' around this one. */
@@ -441,7 +441,7 @@ static int lex_close(struct lexer *lx) {
     if (!lx->open)
         return wat_error(lx->diags, lx->pos, 1, "unexpected token `)`: nothing is open here");
     lx->pos++;
-    struct wat_token *tok = push(lx, WAT_RPAR, lx->pos - 1);
+    struct wat_token *tok = wat_lex_push(lx, WAT_RPAR, lx->pos - 1);
     if (!tok)
         return -1;
     struct wat_token *open = &lx->t->tokens[lx->open - 1];
@@ -479,7 +479,7 @@ int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
     int r = lex_all(&lx);
     if (r == 0 && lx.open)
         r = unclosed(&lx);
-    if (r == 0 && !push(&lx, WAT_EOF, lx.len))
+    if (r == 0 && !wat_lex_push(&lx, WAT_EOF, lx.len))
         r = -1;
     buf_done(&lx.scratch);
     if (r < 0)
