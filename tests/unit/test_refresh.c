@@ -33,7 +33,7 @@ struct world {
     uint32_t upper;
     int64_t version, sealed; /* of the files now; of those in layers */
     unsigned roots, removals;
-    bool full;
+    bool full, broken;         /* broken: nothing is removed, and that is said */
     char saving[ID_SIZE + 16]; /* a layer that is being copied to the store; empty: none */
     bool hold_saves;
     machine_done_fn *saved;
@@ -51,15 +51,18 @@ struct answer {
     machine_copy_fn *copy;
     machine_stats_fn *stats;
     void *arg;
-    bool changed;
+    bool changed, failed;
 };
 
 static void give(void *arg) {
     struct answer a = *(struct answer *)arg;
     struct machine_stats stats = {.disk_bytes = a.w->full ? DISK : 0};
+    struct err err;
     free(arg);
+    if (a.failed)
+        err_set(&err, ERR_INTERNAL, "the disk is broken");
     if (a.done)
-        a.done(a.arg, NULL);
+        a.done(a.arg, a.failed ? &err : NULL);
     else if (a.root)
         a.root(a.arg, a.changed, NULL);
     else if (a.copy)
@@ -163,13 +166,13 @@ static void disk_keep(struct machine *m, const char *ranges, machine_done_fn *do
     struct world *w = (struct world *)m;
     size_t kept = 0;
     for (size_t i = 0; i < w->count; i++)
-        if (is_in(w->layers[i].number, ranges))
+        if (w->broken || is_in(w->layers[i].number, ranges))
             w->layers[kept++] = w->layers[i];
     w->removals += w->count != kept;
     w->count = kept;
     version_of(w, w->mounted);
     version_of(w, w->saving);
-    later(m, (struct answer){.done = done, .arg = arg});
+    later(m, (struct answer){.done = done, .arg = arg, .failed = w->broken});
 }
 
 static void disk_save(struct machine *m, const char *layer, const char *disk, uint32_t number,
@@ -435,7 +438,63 @@ static void a_copy_is_nobodys_root(void **state) {
     check_root(w);
 }
 
+static void layers_that_could_not_be_removed_go_later(void **state) {
+    struct world *w = *state;
+    char first[ID_SIZE], second[ID_SIZE];
+    write_and_snap(w, first);
+    write_and_snap(w, second);
+    merge(w);
+    w->full = w->broken = true;
+    for (int i = 0; i < 6; i++) /* the new root; what it let go of stays, and so do steps */
+        look(w);
+    assert_int_equal(w->roots, 3);
+    assert_int_equal(w->count, 3);
+    assert_int_equal(check_steps(w), 2);
+    w->broken = w->full = false;
+    look(w);
+    assert_int_equal(w->count, 2);
+}
+
+static void add_step(struct world *w, uint32_t layer, const char *tail) {
+    struct err err;
+    char stack[2 * ID_SIZE + 32];
+    struct step_row row = {.kind = STEP_EXEC, .state = STEP_DONE, .layer = layer, .stack = stack};
+    snprintf(row.id, sizeof(row.id), "%s", id_new('s').text);
+    snprintf(row.machine, sizeof(row.machine), "%s", w->live.row.id);
+    snprintf(stack, sizeof(stack), "%s/%u%s", w->live.row.id, layer, tail);
+    assert_int_equal(store_step_add(w->service.store, &row, &err), 0);
+}
+
+static void a_stack_that_cannot_be_read_lets_nothing_go(void **state) {
+    struct world *w = *state;
+    char text[RANGES_SIZE];
+    struct err err;
+    add_step(w, 7, "");
+    assert_true(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    assert_string_equal(text, "7");
+    add_step(w, 9, " nothing");
+    assert_false(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+}
+
+static void more_layers_than_can_be_told_let_nothing_go(void **state) {
+    enum { MANY = RANGES_SIZE / 10 };
+    struct world *w = *state;
+    char text[RANGES_SIZE];
+    struct err err;
+    assert_int_equal(store_begin(w->service.store, &err), 0);
+    for (uint32_t i = 1; i < MANY; i++)
+        add_step(w, LAYER_COPIED + 2 * i, "");
+    assert_true(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    for (uint32_t i = 0; i < 3; i++)
+        add_step(w, LAYER_COPIED + 2 * (MANY + i), "");
+    assert_false(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    store_rollback(w->service.store);
+}
+
 #define WORLD(f) cmocka_unit_test_setup_teardown(f, world_new, world_free)
 UNIT_MAIN(WORLD(a_new_root_of_the_same_files_lets_go_of_the_old_layers),
           WORLD(what_was_written_since_the_newest_step_becomes_one),
-          WORLD(a_full_disk_gets_no_new_root_while_a_step_is_saved), WORLD(a_copy_is_nobodys_root))
+          WORLD(a_full_disk_gets_no_new_root_while_a_step_is_saved), WORLD(a_copy_is_nobodys_root),
+          WORLD(layers_that_could_not_be_removed_go_later),
+          WORLD(a_stack_that_cannot_be_read_lets_nothing_go),
+          WORLD(more_layers_than_can_be_told_let_nothing_go))
