@@ -42,7 +42,7 @@
  *         return ev;
  *     }
  *
- * tests/unit/test_wasm_example.c is that program, whole.
+ * tests/unit/wasm/test_wasm_example.c is that program, whole.
  */
 #pragma once
 
