@@ -31,7 +31,7 @@ static const struct field token_request[] = {
     {"cpus", FIELD_CPUS, AT(struct token_request, cpus), "quota", .max = 1024000},
     {"mem", FIELD_SIZE, AT(struct token_request, mem), "quota", .max = 1ull << 44},
     {"disk", FIELD_SIZE, AT(struct token_request, disk), "quota", .max = 1ull << 46},
-    {"lifetime", FIELD_DURATION, AT(struct token_request, lifetime), "longest ttl of a machine",
+    {"max_ttl", FIELD_DURATION, AT(struct token_request, max_ttl), "longest ttl of a machine",
      .max = DAYS(3650)},
 };
 const struct schema token_request_schema =
@@ -50,7 +50,7 @@ static const struct field token_view[] = {
     {"cpus", SHOW_CPUS, AT(struct token_view, cpus), "quota; 0: none", .required = true},
     {"mem", SHOW_NUMBER, AT(struct token_view, mem), "quota; 0: none", .required = true},
     {"disk", SHOW_NUMBER, AT(struct token_view, disk), "quota; 0: none", .required = true},
-    {"lifetime_ms", SHOW_NUMBER, AT(struct token_view, lifetime_ms), "quota; 0: none",
+    {"max_ttl_ms", SHOW_NUMBER, AT(struct token_view, max_ttl_ms), "quota; 0: none",
      .required = true},
 };
 const struct schema token_schema = SCHEMA("Token", struct token_view, token_view);

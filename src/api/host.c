@@ -396,7 +396,7 @@ static void view_token(const struct token_row *row, const char *secret, struct t
         .cpus = row->quota.cpu_milli,
         .mem = row->quota.mem_bytes,
         .disk = row->quota.disk_bytes,
-        .lifetime_ms = row->quota.lifetime_ms,
+        .max_ttl_ms = row->quota.lifetime_ms,
     };
     scopes_text(row->scopes, ret->scopes);
 }

@@ -54,7 +54,7 @@ int cmd_stats(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_snap(int argc, char **argv);
-int cmd_log(int argc, char **argv);
+int cmd_steps(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_rewind(int argc, char **argv);
 int cmd_hibernate(int argc, char **argv);
@@ -83,6 +83,6 @@ int cmd_completion(int argc, char **argv);
 
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
-    logs_rows[], net_rows[], snap_rows[], log_rows[], diff_rows[], rewind_rows[], hibernate_rows[],
-    fork_rows[], store_rows[], serve_rows[], token_rows[], audit_rows[], mcp_rows[], approve_rows[],
-    grant_rows[], top_rows[], do_rows[], ship_rows[], image_rows[];
+    logs_rows[], net_rows[], snap_rows[], steps_rows[], diff_rows[], rewind_rows[],
+    hibernate_rows[], fork_rows[], store_rows[], serve_rows[], token_rows[], audit_rows[],
+    mcp_rows[], approve_rows[], grant_rows[], top_rows[], do_rows[], ship_rows[], image_rows[];

@@ -26,8 +26,7 @@ enum {
 
 #define AT(member) offsetof(struct do_options, member)
 const struct option_row do_rows[] = {
-    {'m', "model", "PROVIDER/MODEL", OPTION_TEXT, AT(model),
-     "which model (default: as configured)"},
+    {0, "model", "PROVIDER/MODEL", OPTION_TEXT, AT(model), "which model (default: as configured)"},
     {0, "provider", "NAME", OPTION_TEXT, AT(provider),
      "with --model MODEL; `rehearsal` plays a script and needs no key"},
     {0, "script", "FILE", OPTION_TEXT, AT(script), "of a rehearsal: docs/models.md"},
@@ -36,7 +35,7 @@ const struct option_row do_rows[] = {
     {0, "menu", "FILE", OPTION_TEXT, AT(menu), "of action-selector: the calls that may be made"},
     {0, "ask-deviations", NULL, OPTION_FLAG, AT(ask_deviations),
      "of plan-then-execute: what is not in the plan waits for `carrel approve`"},
-    {0, "steps", "N", OPTION_NUMBER, AT(steps), "at most so many turns of the model (default 200)"},
+    {0, "turns", "N", OPTION_NUMBER, AT(turns), "stop after N turns of the model (default 200)"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens), "at most so many tokens of all kinds"},
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money), "at most so much, such as 1.50"},
     {0, "wall", "TIME", OPTION_DURATION, AT(wall), "at most so long, such as 20m"},
@@ -46,7 +45,7 @@ const struct option_row do_rows[] = {
      "with --tries: what must exit with 0 where the work was done"},
     {0, "check-file", "FILE:/PATH", OPTION_LIST, AT(check_files),
      "with --check: a file of yours that it needs, put there before it (again for more)"},
-    NEW_OPTIONS(struct do_options, made, 0, "take-steps"),
+    NEW_OPTIONS(struct do_options, made),
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
      "go on with a run that was interrupted, or watch one that goes on"},
     {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},

@@ -148,8 +148,8 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
     jot_string(j, "task", task);
     if (machine)
         jot_string(j, "machine", machine);
-    if (o->steps)
-        jot_u64(j, "steps", o->steps);
+    if (o->turns)
+        jot_u64(j, "steps", o->turns);
     if (o->tokens)
         jot_u64(j, "tokens", o->tokens);
     if (o->money && parse_money(o->money, &micro, err) < 0)

@@ -64,7 +64,7 @@ int cmd_serve(int argc, char **argv) {
 struct token_options {
     const char *owner, *note;
     struct option_list scopes;
-    uint64_t machines, cpu_milli, mem, disk, lifetime_ms;
+    uint64_t machines, cpu_milli, mem, disk, max_ttl_ms;
     bool json, help;
 };
 
@@ -78,7 +78,7 @@ const struct option_row token_rows[] = {
     {0, "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota of cpus in all"},
     {0, "mem", "SIZE", OPTION_SIZE, AT(mem), "quota of memory in all"},
     {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota of disk in all"},
-    {0, "lifetime", "TIME", OPTION_DURATION, AT(lifetime_ms), "longest ttl of a machine"},
+    {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms), "longest --ttl of a machine"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole answer"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -93,7 +93,7 @@ static void put_token(struct jot *j, const struct token_options *o) {
                   {"cpus", o->cpu_milli, 1000},
                   {"mem", o->mem, 1},
                   {"disk", o->disk, 1},
-                  {"lifetime", o->lifetime_ms, 1000}};
+                  {"max_ttl", o->max_ttl_ms, 1000}};
     jot_object(j, NULL);
     if (o->owner)
         jot_string(j, "owner", o->owner);
@@ -195,7 +195,7 @@ int cmd_token(int argc, char **argv) {
 
 struct audit_options {
     const char *machine, *verb, *owner, *head;
-    uint64_t tail;
+    uint64_t count;
     bool json, help;
 };
 
@@ -205,7 +205,8 @@ const struct option_row audit_rows[] = {
     {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
      "only this; `machine` means machine.create and so on"},
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner), "only theirs"},
-    {'n', "tail", "N", OPTION_NUMBER, offsetof(struct audit_options, tail), "only the last N"},
+    {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
+     "print only the last N"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
      "verify: the journal must still contain this"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json), "records as they are"},
@@ -349,12 +350,12 @@ static int copy_records(struct client *c, bool json, struct err *err) {
 static int show_records(struct client *c, const struct audit_options *o, struct err *err) {
     char target[CLIENT_TARGET_SIZE] = "/v1/audit", tail[24];
     const struct http_head *head;
-    snprintf(tail, sizeof(tail), "%llu", (unsigned long long)o->tail);
+    snprintf(tail, sizeof(tail), "%llu", (unsigned long long)o->count);
     const struct client_request r = {.method = "GET", .target = target, .accept = "*/*"};
     if (client_query(target, "machine", o->machine, err) < 0 ||
         client_query(target, "verb", o->verb, err) < 0 ||
         client_query(target, "owner", o->owner, err) < 0 ||
-        client_query(target, "tail", o->tail ? tail : NULL, err) < 0 ||
+        client_query(target, "tail", o->count ? tail : NULL, err) < 0 ||
         client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
         return -1;
     return copy_records(c, o->json, err);

@@ -28,7 +28,7 @@ struct image_options {
 #define AT(member) offsetof(struct image_options, member)
 
 const struct option_row image_rows[] = {
-    {'n', "name", "NAME", OPTION_TEXT, AT(name), "import, build: call it so"},
+    {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build: name of the image"},
     {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: as an OCI layout in a new directory"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
      "export: its files as FILE.tar or FILE.tar.zst; - is standard output"},

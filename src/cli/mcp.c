@@ -31,7 +31,7 @@ struct mcp_options {
 #define AT(member) offsetof(struct mcp_options, member)
 
 const struct option_row mcp_rows[] = {
-    {'m', "machine", "MACHINE", OPTION_TEXT, AT(machine),
+    {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
      "use this machine, and no other (default: one of its own for this directory)"},
     {0, "fixture", NULL, OPTION_FLAG, AT(fixture),
      "serve what the conformance suite expects, and no machine"},

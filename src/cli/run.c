@@ -34,9 +34,8 @@ const struct option_row run_rows[] = {
      "at the end show what changed, ask, and copy it back"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
     {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
-    SPEC_OPTIONS(struct run_options, spec, 'm'),
-    {0, "lifetime", "TIME", OPTION_DURATION, AT(spec.ttl_ms),
-     "end the machine itself after this time"},
+    SPEC_OPTIONS(struct run_options, spec),
+    {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), SPEC_TTL_HELP},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     HANDED_OPTIONS(struct run_options, handed),
     {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
@@ -193,8 +192,7 @@ static int lost(const struct run *r, struct err *err) {
         return cli_fail(err);
     if (!r->o.command.quiet)
         fprintf(stderr,
-                "carrel: ended after %" PRIu64 ".%03" PRIu64
-                " s: the machine's lifetime (--lifetime)\n",
+                "carrel: ended after %" PRIu64 ".%03" PRIu64 " s: the machine's lifetime (--ttl)\n",
                 ttl_ms / 1000, ttl_ms % 1000);
     return 124;
 }

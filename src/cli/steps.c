@@ -1,4 +1,4 @@
-/* carrel snap, log, rewind, fork: what a machine was, the way back, and machines from it. */
+/* carrel snap, steps, rewind, fork: what a machine was, the way back, and machines from it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static int need(const struct words *w, size_t least, size_t most, const char *wh
     if (w->count >= least)
         return 0;
     err_set(err, ERR_INVALID, "no %s named", w->count ? what : "machine");
-    return err_remedy(err, w->count ? "see `carrel log %s`" : "see `carrel ls`", w->v[0]);
+    return err_remedy(err, w->count ? "see `carrel steps %s`" : "see `carrel ls`", w->v[0]);
 }
 
 /* One request with a JSON body of few members. */
@@ -255,32 +255,33 @@ int cmd_rewind(int argc, char **argv) {
     return 0;
 }
 
-/* ---- log ---- */
+/* ---- steps ---- */
 
-struct log_options {
+struct steps_options {
     uint64_t count;
     bool json, help;
 };
 
-const struct option_row log_rows[] = {
-    {'n', "count", "N", OPTION_NUMBER, AT(log_options, count), "the last so many (default 100)"},
-    {0, "json", NULL, OPTION_FLAG, AT(log_options, json), "print them as JSON"},
-    {'h', "help", NULL, OPTION_FLAG, AT(log_options, help), "show this"},
+const struct option_row steps_rows[] = {
+    {'n', "count", "N", OPTION_NUMBER, AT(steps_options, count),
+     "print only the last N (default 100)"},
+    {0, "json", NULL, OPTION_FLAG, AT(steps_options, json), "print them as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(steps_options, help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-int cmd_log(int argc, char **argv) {
-    struct log_options o = {.count = 100};
+int cmd_steps(int argc, char **argv) {
+    struct steps_options o = {.count = 100};
     struct words w = {.count = 0};
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_free) = NULL;
     char target[CLIENT_TARGET_SIZE], count[24];
     const struct client_request r = {.method = "GET", .target = target};
     struct err err;
-    if (parse(log_rows, argc, argv, &o, &w, &err) < 0)
+    if (parse(steps_rows, argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
     if (o.help)
-        return show_help("log", log_rows);
+        return show_help("steps", steps_rows);
     snprintf(count, sizeof(count), "%llu", (unsigned long long)(o.count < 1000 ? o.count : 1000));
     if (need(&w, 1, 1, "", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
         client_target(target, &err, "/v1/machines/%s/steps?limit=%s", w.v[0], count) < 0 ||
@@ -301,18 +302,18 @@ int cmd_log(int argc, char **argv) {
 
 struct fork_options {
     uint64_t count;
-    const char *at, *run, *score, *keep;
-    bool drifted, json, help;
+    const char *at, *run, *score;
+    bool keep_best, drifted, json, help;
 };
 
 const struct option_row fork_rows[] = {
-    {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "so many machines (default 1)"},
+    {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "make N machines (default 1)"},
     {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at), "from that step (default: as it is now)"},
     {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run), "run a shell line in each, at once"},
     {0, "score", "COMMAND", OPTION_TEXT, AT(fork_options, score),
      "then this: the last number it prints is the score"},
-    {0, "keep", "best", OPTION_TEXT, AT(fork_options, keep),
-     "destroy all but the one with the highest score"},
+    {0, "keep-best", NULL, OPTION_FLAG, AT(fork_options, keep_best),
+     "delete all but the fork with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
      "also if the host's packages changed since"},
     {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print the whole answer"},
@@ -482,10 +483,10 @@ static int tournament(struct client *c, const struct fork_options *o, const json
             return -1;
     size_t best = best_of(runners, count);
     /* Without a winner nothing is thrown away. */
-    if (o->keep && best < count && destroy_others(c, runners, count, best, err) < 0)
+    if (o->keep_best && best < count && destroy_others(c, runners, count, best, err) < 0)
         return -1;
     print_tournament(runners, count, best, o->json);
-    if (o->keep && best == count)
+    if (o->keep_best && best == count)
         return err_set(err, ERR_UNKNOWN, "no fork has a score: all are kept");
     return 0;
 }
@@ -496,9 +497,9 @@ static int check_fork(const struct fork_options *o, const struct words *w, struc
     if (o->count > FORKS_MAX)
         return err_set(err, ERR_LIMIT, "at most %d forks at once", FORKS_MAX);
     if (o->score && !o->run)
-        return err_set(err, ERR_INVALID, "--score needs --run");
-    if (o->keep && (!o->score || strcmp(o->keep, "best") != 0))
-        return err_set(err, ERR_INVALID, "--keep is `best`, and needs --score");
+        return err_set(err, ERR_INVALID, "--score requires --run");
+    if (o->keep_best && !o->score)
+        return err_set(err, ERR_INVALID, "--keep-best requires --score");
     return 0;
 }
 

@@ -30,7 +30,7 @@ struct new_command {
 #define AT(member) offsetof(struct new_command, member)
 
 const struct option_row new_rows[] = {
-    NEW_OPTIONS(struct new_command, made, 'm', "steps"),
+    NEW_OPTIONS(struct new_command, made),
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole machine"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},

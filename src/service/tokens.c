@@ -100,7 +100,7 @@ static int tokens_make(struct flushing *f, const struct token_request *r, struct
     snprintf(row->owner, sizeof(row->owner), "%s", name);
     snprintf(row->note, sizeof(row->note), "%s", r->note ? r->note : "");
     row->quota = (struct quota){r->machines.value, r->cpus.value, r->mem.value, r->disk.value,
-                                r->lifetime.value};
+                                r->max_ttl.value};
     row->created_ms = now_ms();
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;

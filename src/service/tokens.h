@@ -12,7 +12,7 @@ struct token_request {
     const char *owner; /* NULL: the caller; another one needs admin */
     const char *note;
     struct texts scopes; /* read, run, admin; none given: read and run */
-    struct given machines, cpus, mem, disk, lifetime;
+    struct given machines, cpus, mem, disk, max_ttl;
 };
 
 /* secret: shown this once. */

@@ -72,5 +72,5 @@ struct token_view {
     const char *secret; /* only in the answer that made it */
     char scopes[32];
     uint64_t created_ms, used_ms, revoked_ms;
-    uint64_t machines, cpus, mem, disk, lifetime_ms; /* 0: no limit */
+    uint64_t machines, cpus, mem, disk, max_ttl_ms; /* 0: no limit */
 };

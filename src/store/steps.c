@@ -81,7 +81,7 @@ int store_step_find(struct store *s, const char *machine, const char *text, stru
     if (got == 1)
         return query_read(&q, &step_table, ret, err);
     err_set(err, ERR_NOT_FOUND, "machine '%s' has no step '%.60s'", machine, text);
-    return err_remedy(err, "see its steps with: carrel log %s", machine);
+    return err_remedy(err, "see its steps with: carrel steps %s", machine);
 }
 
 static int read_all(struct query *q, struct step_list *ret, struct err *err) {

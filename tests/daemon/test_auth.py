@@ -195,7 +195,7 @@ def test_quota_of_cpus(tcp):
 
 
 def test_quota_of_lifetime(tcp):
-    client = tcp(owner="q4", lifetime="1h")
+    client = tcp(owner="q4", max_ttl="1h")
     limit(client.machine, "lifetime", "3600 s")
     limit(client.machine, "lifetime", ttl="2h")
     m = client.machine(ttl="30m")

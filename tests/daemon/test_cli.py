@@ -103,12 +103,12 @@ def test_snap_log_rewind(carrel, machine):
     assert carrel("exec", "tour", "--", "sh", "-c", "echo one >f").returncode == 0
     assert carrel("snap", "tour", "good").stdout == b"2\n"
     assert carrel("exec", "tour", "--", "sh", "-c", "rm f; echo two >g").returncode == 0
-    log = carrel("log", "tour").stdout.decode()
+    log = carrel("steps", "tour").stdout.decode()
     assert "good" in log and "echo one >f" in log and len(log.splitlines()) == 4
     done = carrel("rewind", "tour", "good")
     assert done.returncode == 0 and b"rewind" in done.stdout, done
     assert carrel("exec", "tour", "--", "sh", "-c", "cat f; ls").stdout == b"one\nf\n"
-    steps = json.loads(carrel("log", "--json", "tour", "-n", "2").stdout)["steps"]
+    steps = json.loads(carrel("steps", "--json", "tour", "-n", "2").stdout)["steps"]
     assert len(steps) == 2 and steps[0]["number"] > steps[1]["number"]
     assert b"nonesuch" in carrel("rewind", "tour", "nonesuch").stderr
 
@@ -119,13 +119,13 @@ def test_fork_and_tournament(carrel, machine):
     assert len(forks) == 2 and all(carrel("exec", f, "--", "cat", "f").stdout == b"5\n" for f in forks)
     assert carrel("rm", *forks).returncode == 0
     done = carrel("fork", "tour", "-n", "3", "--at", "1", "--run", "cut -c3-6 /etc/machine-id >score; sleep 0.2",
-                  "--score", "printf '%d\n' 0x$(cat score)", "--keep", "best", "--json")
+                  "--score", "printf '%d\n' 0x$(cat score)", "--keep-best", "--json")
     rows = json.loads(done.stdout)
     best = [r for r in rows if r["best"]]
     assert done.returncode == 0 and len(best) == 1 and best[0]["score"] == max(r["score"] for r in rows), done
     left = {m["id"] for m in json.loads(carrel("ls", "--json").stdout)["machines"]}
     assert left == {machine, best[0]["machine"]}
-    lost = carrel("fork", "tour", "--run", "true", "--score", "false", "--keep", "best")
+    lost = carrel("fork", "tour", "--run", "true", "--score", "false", "--keep-best")
     assert lost.returncode == 125 and b"no fork has a score" in lost.stderr
     assert carrel("rm", *({m["id"] for m in json.loads(carrel("ls", "--json").stdout)["machines"]} - {machine}))\
         .returncode == 0
@@ -142,7 +142,7 @@ def test_bad_words_name_the_thing(carrel):
     for words, word in ((["new", "--mem", "x"], b"x"), (["new", "--name", "-bad"], b"-bad"), (["pause"], b"machine"),
                         (["pause", "nobody"], b"nobody"), (["logs", "nobody"], b"nobody"),
                         (["token", "make"], b"make"), (["new", "--steps", "s"], b"steps"), (["rewind", "nobody"], b"step"),
-                        (["fork", "--keep", "best", "nobody"], b"--keep"), (["snap"], b"machine")):
+                        (["fork", "--keep-best", "nobody"], b"--keep-best requires --score"), (["snap"], b"machine")):
         done = carrel(*words)
         assert done.returncode == 125 and word in done.stderr, done
 

@@ -50,7 +50,7 @@ def hostile():
 
 COMMANDS = {
     "ls": "ls", "ls json": "ls --json", "show": "show M", "show json": "show --json M", "stats": "stats M",
-    "logs": "logs M", "logs json": "logs --json M", "log": "log M", "log json": "log --json M",
+    "logs": "logs M", "logs json": "logs --json M", "steps": "steps M", "steps json": "steps --json M",
     "diff": "diff M FIRST", "diff json": "diff --json M FIRST", "diff stat": "diff --stat M FIRST",
     "audit": "audit", "net": "net M", "pending": "pending",
     "pending json": "pending --json", "grants": "grants M", "expose": "expose M", "image": "image ls",

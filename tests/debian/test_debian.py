@@ -43,7 +43,7 @@ def daemon():
 
 def test_a_package_is_installed_gone_and_installed_again(daemon, tmp_path):
     (tmp_path / "recipe").write_text("base debian:bookworm\npackages tree\nuser nobody\n")
-    done = cli(daemon, "image", "build", tmp_path / "recipe", "-n", "trees", "-q")
+    done = cli(daemon, "image", "build", tmp_path / "recipe", "--name", "trees", "-q")
     assert done.returncode == 0, done
     made = daemon.machine(image="trees")
     assert "tree v" in daemon.exec(made, "tree --version")["stdout"] and daemon.exec(made, "id -un")["stdout"] == "nobody\n"

@@ -55,13 +55,13 @@ def test_what_was_made_is_not_made_again(daemon, recipe):
     again = cli(daemon, "image", "build", recipe, "--json")
     assert "0 steps made, 3 cached" in again.stderr and json.loads(again.stdout)["id"] == first["id"]
     (recipe.parent / "conf").write_text("two\n")
-    changed = cli(daemon, "image", "build", recipe, "--json", "-n", "other")
+    changed = cli(daemon, "image", "build", recipe, "--json", "--name", "other")
     assert "2 steps made, 1 cached" in changed.stderr, changed
     assert daemon.exec(daemon.machine(image="other"), "cat /copied")["stdout"] == "two\n"
 
 
 def test_steps_are_hidden_and_go_when_asked(daemon, recipe):
-    cli(daemon, "image", "build", recipe, "-n", "app")
+    cli(daemon, "image", "build", recipe, "--name", "app")
     assert "build:" not in cli(daemon, "image", "ls").stdout and "build:" in cli(daemon, "image", "ls", "--all").stdout
     assert cli(daemon, "image", "prune").stdout.startswith("3 steps of builds removed")
     assert {i["name"] for i in daemon.get("/v1/images")["images"]} == {"small", "app"}
@@ -69,7 +69,7 @@ def test_steps_are_hidden_and_go_when_asked(daemon, recipe):
 
 def test_a_line_that_fails_says_which_and_leaves_no_machine(daemon, recipe):
     recipe.write_text("base small\nrun echo fine\nrun echo broken >&2; exit 7\n")
-    done = cli(daemon, "image", "build", recipe, "-n", "app")
+    done = cli(daemon, "image", "build", recipe, "--name", "app")
     assert done.returncode == 125 and "line 3 of the recipe ended with 7" in done.stderr and "broken\n" in done.stderr, done
     assert daemon.machines() == [] and "app" not in [i["name"] for i in daemon.get("/v1/images")["images"]]
 
@@ -97,7 +97,7 @@ def test_a_recipe_takes_nothing_from_elsewhere(daemon, recipe, tmp_path_factory,
     os.symlink(host, beside / "real/again")
     os.symlink(host / "secret", beside / "one")
     recipe.write_text(f"base small\nfile {path} /taken\n")
-    done = cli(daemon, "image", "build", recipe, "-n", "app")
+    done = cli(daemon, "image", "build", recipe, "--name", "app")
     assert (beside / path).exists(), "the control: without a check it can be read"
     if path == "inside/secret":  # and a link that stays beside the recipe is followed
         assert done.returncode == 0, done
@@ -166,9 +166,9 @@ def test_a_file_that_changes_during_a_build_spoils_no_step(daemon, recipe, betwe
     recipe.write_text("base small\nfile conf /conf\n")
     conf = recipe.parent / "conf"
     swap = between(b"GET /v1/images/build", lambda: conf.write_text("evil\n"))  # after the file was looked at
-    assert cli(daemon, "image", "build", recipe, "-n", "first", run=swap.run).returncode == 0 and swap.done
+    assert cli(daemon, "image", "build", recipe, "--name", "first", run=swap.run).returncode == 0 and swap.done
     conf.write_text("one\n")
-    again = cli(daemon, "image", "build", recipe, "-n", "again")
+    again = cli(daemon, "image", "build", recipe, "--name", "again")
     assert "0 steps made, 1 cached" in again.stderr, again
     assert daemon.exec(daemon.machine(image="again"), "cat /conf")["stdout"] == "one\n"
 
@@ -189,7 +189,7 @@ def test_a_directory_that_is_swapped_during_a_build_gives_nothing(daemon, recipe
             named.parent.symlink_to(host)
 
     while_asked = between(b"GET /v1/images/small", swap)  # after the recipe was read
-    done = cli(daemon, "image", "build", named, "-n", "app", run=while_asked.run)
+    done = cli(daemon, "image", "build", named, "--name", "app", run=while_asked.run)
     assert done.returncode == 0 and while_asked.done, done
     assert (named.parent / "conf").read_text() == ("of the host\n" if swapped else "one\n")
     assert daemon.exec(daemon.machine(image="app"), "cat /conf")["stdout"] == "one\n"

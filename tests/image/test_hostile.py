@@ -216,7 +216,7 @@ def test_a_layout_takes_nothing_from_elsewhere(daemon, tmp_path, moved):
         path.rename(host)
         path.symlink_to(host)
     env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
-    done = subprocess.run([PROGRAM, "image", "import", str(mine), "-n", "good"], env=env, stdin=subprocess.DEVNULL,
+    done = subprocess.run([PROGRAM, "image", "import", str(mine), "--name", "good"], env=env, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=110)
     if not moved:  # the control
         assert done.returncode == 0, done

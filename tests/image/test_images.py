@@ -266,10 +266,10 @@ def test_the_command_line_does_all_of_it(daemon, rootfs, tmp_path):
     assert sorted(os.listdir(tmp_path / "oci")) == ["blobs", "index.json", "oci-layout"]
     assert cli(daemon, "image", "export", "c", "--tar", tmp_path / "c.tar.zst").returncode == 0
     for i, source in enumerate((tmp_path / "oci", tmp_path / "c.tar.zst")):
-        done = cli(daemon, "image", "import", source, "-n", f"c{i}")
+        done = cli(daemon, "image", "import", source, "--name", f"c{i}")
         assert done.stdout.split()[1].decode() == first["id"], done
     with open(rootfs, "rb") as stream:
-        assert cli(daemon, "image", "import", "-", "-n", "c3", stdin=stream).stdout.split()[1].decode() == first["id"]
+        assert cli(daemon, "image", "import", "-", "--name", "c3", stdin=stream).stdout.split()[1].decode() == first["id"]
     done = cli(daemon, "run", "--image", "c", "--", "ls", "/srv")
     assert (done.returncode, done.stdout) == (0, b"app\n"), done
     m = cli(daemon, "new", "--image", "c").stdout.decode().strip()

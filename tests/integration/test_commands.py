@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -36,6 +37,25 @@ def test_no_command_shows_the_overview_as_an_error(carrel):
 def test_help_of_a_command(carrel, name):
     first, second = carrel(name, "--help"), carrel("help", name)
     assert first.returncode == 0 and first.stdout == second.stdout and first.stdout.startswith(b"usage: carrel " + name.encode())
+
+
+def options_of(carrel):
+    """Each row of an option table: command, letter, name, value."""
+    for line in carrel("help").stdout.decode().splitlines():
+        command = line.split()[0] if line.startswith("  ") else ""
+        for row in carrel(command, "--help").stdout.decode().splitlines() if command not in ("", "cell", "wast") else ():
+            if found := re.match(r"  (?:-(.),|   ) --([a-z-]+)(?: (\S+))? ", row):
+                yield command, *found.groups()
+
+
+def test_an_option_means_the_same_in_every_command(carrel):
+    rows = list(options_of(carrel))
+    assert len(rows) > 100
+    for _, letter, name, value in rows:
+        assert {n for _, le, n, _ in rows if le == letter} == {name} or letter is None, (letter, name)
+        assert {bool(v) for _, _, n, v in rows if n == name} == {bool(value)}, name
+    assert not {"lifetime", "tail", "take-steps"} & {name for _, _, name, _ in rows}
+    assert {value for _, _, name, value in rows if name == "steps"} == {"every|risky|manual"}
 
 
 def test_doctor_table(carrel):
@@ -80,7 +100,7 @@ BAD = [
     (["run", "--disk", "x", "--", "true"], "not a size"), (["run", "--disk", "1K", "--", "true"], "out of range"),
     (["run", "--disk", "9000000T", "--", "true"], "--disk|out of range"), (["run", "--timeout", "soon", "--", "true"], "not a time"),
     (["run", "--timeout", "0", "--", "true"], "--timeout"), (["run", "--timeout", "-5s", "--", "true"], "not a time"),
-    (["run", "--timeout", "9999999999999999d", "--", "true"], "not a time"), (["run", "--lifetime", "x", "--", "true"], "not a time"),
+    (["run", "--timeout", "9999999999999999d", "--", "true"], "not a time"), (["run", "--ttl", "x", "--", "true"], "not a time"),
     (["run", "--env", "=x", "--", "true"], "has no name"), (["run", "--user", "nobody-there", "--", "true"], "no user"),
     (["run", "--dir", "/no/such/directory", "--", "true"], "/no/such/directory"), (["run", "--dir", "/etc/hostname:/w", "--", "true"], "Not a directory"),
     (["exec"], "no machine"), (["exec", "m-aaaaaaaaaaaa"], "no command"), (["exec", "--no-such", "x"], "--no-such"),

@@ -67,9 +67,9 @@ def test_a_command_within_its_time_is_left_alone(carrel):
 
 def test_the_lifetime_ends_the_machine(carrel):
     started = clock()
-    done = carrel.run("--lifetime", "300ms", "--", "sleep", "60")
+    done = carrel.run("--ttl", "300ms", "--", "sleep", "60")
     assert done.returncode == 124 and clock() - started < 5
-    assert done.stderr == b"carrel: ended after 0.300 s: the machine's lifetime (--lifetime)\n"
+    assert done.stderr == b"carrel: ended after 0.300 s: the machine's lifetime (--ttl)\n"
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])

@@ -26,7 +26,7 @@ BY_NAME = "case $(hostname) in *-1) echo bad;; *) echo good;; esac > made; case 
 
 
 def test_the_smallest_of_the_good_ones_stays(carrel, daemon):
-    status, out, err = carrel("--tries", 3, "--check", "grep -q good made", "--name", "t", "--json", "--steps", 20, "Make it.",
+    status, out, err = carrel("--tries", 3, "--check", "grep -q good made", "--name", "t", "--json", "--turns", 20, "Make it.",
                               turns=to_the_end([run(BY_NAME)]))
     assert status == 0, (out, err)
     told = json.loads(out)["report"]
@@ -271,7 +271,7 @@ def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
     repo = tmp_path / "repo"
     for words in (["init", "-q", "-b", "main", repo], ["-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run(["git", *map(str, words)], check=True)
-    status, out, err = carrel("-v", "--repo", f"{repo}:/home/user/r", "--take-steps", "manual", "--meta", "a=b", "--idle", "1h", "Look.",
+    status, out, err = carrel("-v", "--repo", f"{repo}:/home/user/r", "--steps", "manual", "--meta", "a=b", "--idle", "1h", "Look.",
                               turns=to_the_end([run("git -C r log --format=%s")]))
     assert status == 0 and "| one" in out, (out, err)
     m = daemon.machines()[0]

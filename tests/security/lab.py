@@ -72,7 +72,7 @@ class Lab:
 
     def keep(self, *options):
         """A machine in which nothing has run yet. Tests talk to its guest themselves, and steps would not wait for them."""
-        done = self("new", "--steps", "manual", *("--ttl" if word == "--lifetime" else word for word in options))
+        done = self("new", "--steps", "manual", *options)
         assert done.returncode == 0, done
         return Machine(self, done.stdout.decode().strip())
 

@@ -111,7 +111,7 @@ def test_a_box_of_churning_processes_can_be_removed(box):
 def test_the_lifetime_ends_a_box_that_fights_it(lab):
     """Everything inside is busy, pid 1 gets every signal, and nobody is connected."""
     counts["attacks tried"] += 1
-    machine = lab.keep("--lifetime", f"{2 * PATIENCE}s").install()
+    machine = lab.keep("--ttl", f"{2 * PATIENCE}s").install()
     fight = "while :; do for n in 14 18 19 20 1 15; do kill -$n 1; done; done"
     for _ in range(3):
         machine.popen("sh", "-c", fight, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).kill()

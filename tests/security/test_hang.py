@@ -72,7 +72,7 @@ def test_a_run_ends_by_its_timeout_without_the_guest(lab):
 @pytest.mark.parametrize("spawner", ["the same", "the next"])
 def test_a_lifetime_is_kept_without_the_guest(make_lab, spawner):
     lab = make_lab()
-    machine = lab.keep("--lifetime", f"{2 * PATIENCE}s")
+    machine = lab.keep("--ttl", f"{2 * PATIENCE}s")
     counts["attacks tried"] += 1
     os.kill(guest_pid(machine), signal.SIGSTOP)
     if spawner == "the next":

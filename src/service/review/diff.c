@@ -167,7 +167,7 @@ static int find_start(struct diffing *d, struct end *e, struct err *err) {
         return 0;
     if (find_step(d, e, "1", err) == 0)
         return 0;
-    return err_remedy(err, "name a later step: carrel log %s", d->live->row.id);
+    return err_remedy(err, "name a later step: carrel steps %s", d->live->row.id);
 }
 
 static int find_end(struct diffing *d, struct end *e, struct err *err) {

@@ -85,7 +85,7 @@ static void rewind_late(void *arg, const struct err *why) {
     if (!done)
         return;
     err_set(&err, ERR_UNKNOWN, "the rewind waits to be written down: %s", why->text);
-    err_remedy(&err, "make room on the disk that holds CARREL_HOME, then look at carrel log");
+    err_remedy(&err, "make room on the disk that holds CARREL_HOME, then look at carrel steps");
     done(r->arg, NULL, &err);
 }
 
