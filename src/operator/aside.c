@@ -187,7 +187,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
         return;
     }
     if (err || !whole) {
-        put_item(s, NULL, err ? err_code_name(err->code) : "it is longer than 256 KiB");
+        put_item(s, NULL, err ? err_code_name(err->code) : "the text is longer than 256 KiB");
         next_item(s);
         return;
     }
@@ -240,7 +240,7 @@ static void next_item(struct aside *s) {
     } else if (item[0] == '/') {
         read_file(s, item);
     } else {
-        put_item(s, NULL, "there is no such handle, and it is no absolute path");
+        put_item(s, NULL, "not a known handle and not an absolute path");
         next_item(s);
     }
 }

@@ -154,8 +154,7 @@ int run_event_write(const struct run_event *e, struct buf *to, struct err *err) 
     if (!j.failed && buf_add(to, "\n", 1))
         return 0;
     to->len = before;
-    return err_set(err, ERR_LIMIT, "a line of a transcript is longer than %d MiB",
-                   RUN_LINE_MAX >> 20);
+    return err_set(err, ERR_LIMIT, "transcript line longer than %d MiB", RUN_LINE_MAX >> 20);
 }
 
 /* ---- reading ---- */
@@ -181,7 +180,7 @@ static int get_member(const json_t *line, const struct member *m, struct arena *
     else if (m->kind == MEMBER_FLAG && json_is_boolean(value))
         *(bool *)p = json_is_true(value);
     else
-        return err_set(err, ERR_INVALID, "'%s' of a transcript's line is of the wrong type",
+        return err_set(err, ERR_INVALID, "transcript line: member '%s' has the wrong type",
                        m->name);
     return 0;
 }
@@ -203,7 +202,7 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
     bool is_call = kind == MODEL_CALL, is_opaque = kind == MODEL_OPAQUE;
     if ((kind != MODEL_TEXT && !is_call && !is_opaque) || !json_is_string(text) ||
         (is_call && (!json_is_string(id) || !json_is_string(name))))
-        return err_set(err, ERR_INVALID, "a part of an answer is none that an answer has");
+        return err_set(err, ERR_INVALID, "transcript line: unknown kind of answer part");
     ret->kind = (enum model_part_kind)kind;
     ret->text = text_in(a, text);
     ret->n = json_string_length(text);
@@ -215,7 +214,7 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
     if (is_opaque) {
         ret->codec = model_codec_named(json_is_string(format) ? json_string_value(format) : "");
         if (!ret->codec)
-            return err_set(err, ERR_INVALID, "a part of an answer is of an unknown format");
+            return err_set(err, ERR_INVALID, "transcript line: unknown format of an answer part");
     }
     return 0;
 }
@@ -226,7 +225,7 @@ static int get_answer(const json_t *line, struct arena *a, struct run_event *e, 
     const json_t *parts = json_object_get(line, "parts");
     if (purpose < 0 || stop < MODEL_STOP_DONE || stop > MODEL_STOP_PAUSED ||
         !json_is_array(parts) || json_array_size(parts) > MODEL_PARTS_MAX)
-        return err_set(err, ERR_INVALID, "an answer in a transcript is not whole");
+        return err_set(err, ERR_INVALID, "transcript line: incomplete answer");
     e->purpose = (enum run_purpose)purpose;
     e->stop = (enum model_stop)stop;
     e->count = json_array_size(parts);
@@ -242,7 +241,7 @@ static int get_report(const json_t *line, struct arena *a, struct run_event *e, 
     const json_t *report = json_object_get(line, "report");
     char *text DEFER_FREE = report ? json_dumps(report, JSON_COMPACT) : NULL;
     if (report && !json_is_object(report))
-        return err_set(err, ERR_INVALID, "a report in a transcript is no object");
+        return err_set(err, ERR_INVALID, "transcript line: the report is not a JSON object");
     e->report = text ? arena_copy(a, text, strlen(text)) : NULL;
     return 0;
 }
@@ -269,7 +268,7 @@ static int event_check(const struct run_event *e, struct err *err) {
         whole = e->status && e->report;
     if (whole)
         return 0;
-    return err_set(err, ERR_INVALID, "a line '%s' of a transcript lacks a member",
+    return err_set(err, ERR_INVALID, "transcript line '%s': a required member is missing",
                    kind_names[e->kind]);
 }
 
@@ -280,14 +279,14 @@ int run_event_read(const char *line, size_t n, struct arena *a, struct run_event
         n > RUN_LINE_MAX ? NULL
                          : json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (n > RUN_LINE_MAX)
-        return err_set(err, ERR_LIMIT, "a line of a transcript is too long");
+        return err_set(err, ERR_LIMIT, "transcript line too long");
     if (!json)
-        return err_set(err, ERR_INVALID, "a line of a transcript is not JSON: %s", why.text);
+        return err_set(err, ERR_INVALID, "transcript line is not valid JSON: %s", why.text);
     struct run_event e = {.time_ms = json_integer_value(json_object_get(json, "time"))};
     int kind = event_named(json_object_get(json, "event"), kind_names, KINDS);
     int note = event_named(json_object_get(json, "note"), note_names, RUN_NOTE_COUNT);
     if (kind < 0 || (kind == RUN_NOTE && note < 0) || e.time_ms < 0)
-        return err_set(err, ERR_INVALID, "a line of a transcript is of no known kind");
+        return err_set(err, ERR_INVALID, "transcript line: unknown kind");
     e.kind = (enum run_kind)kind;
     e.note = kind == RUN_NOTE ? (enum run_note)note : RUN_NOTE_PLAIN;
     for (size_t i = 0; i < MEMBERS; i++)

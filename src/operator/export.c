@@ -200,7 +200,7 @@ static int read_events(struct exporting *x, const char *bytes, size_t n, struct 
     }
     return x->count && x->events[0].kind == RUN_START
                ? 0
-               : err_set(err, ERR_INVALID, "a transcript begins with its start");
+               : err_set(err, ERR_INVALID, "the first transcript line is not 'start'");
 }
 
 int run_export(const char *bytes, size_t n, struct buf *to, struct err *err) {

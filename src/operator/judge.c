@@ -73,7 +73,7 @@ static void command_changed(void *arg) {
         j->next(j);
         return;
     }
-    err_set(&err, ERR_UNKNOWN, "a command in the machine of its check failed");
+    err_set(&err, ERR_UNKNOWN, "a command in the check's machine failed");
     judging_end(j, &err);
 }
 
@@ -180,7 +180,7 @@ static void dir_packing(void *arg, const uint8_t *bytes, uint32_t n) {
     /* Processes of the try may still run: it can be tainted after its check was forked from it. */
     int r = service_taint_flow(j->service, &j->who, TAINT_CHECK, j->from, j->to, &err);
     if (r == 0 && !buf_add(&j->bytes, bytes, n))
-        r = err_set(&err, ERR_LIMIT, "more was packed than was asked for");
+        r = err_set(&err, ERR_LIMIT, "the archive of the work directory is larger than requested");
     if (r < 0)
         tool_stop(j->out, &err);
     else

@@ -130,7 +130,7 @@ int operator_export(struct runs *o, const struct caller *who, const char *id, st
             return -1;
         more = piece.len;
         if (more && !buf_add(&lines, piece.data, piece.len))
-            return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
+            return err_set(err, ERR_LIMIT, "transcript longer than %d MiB",
                            TRANSCRIPT_BYTES_MAX >> 20);
     }
     return run_export(lines.data ? lines.data : "", lines.len, to, err);

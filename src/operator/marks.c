@@ -23,7 +23,7 @@ static void marked(void *arg, const struct act_result *result) {
     if (result->err)
         e.text = result->err->text;
     else if (!there)
-        e.text = reason ? reason : "it cannot be returned to";
+        e.text = reason ? reason : "the checkpoint cannot be restored";
     else
         e.step = json_string_value(json_object_get(out, "step"));
     struct run_record what = marks_record_of(l);

@@ -56,7 +56,7 @@ const struct run_mode *mode_find(const char *name, struct err *err) {
     for (size_t i = 0; i < MODES; i++)
         if (strcmp(modes[i].name, name ? name : modes[0].name) == 0)
             return &modes[i];
-    err_set(err, ERR_INVALID, "there is no mode '%.40s'", name);
+    err_set(err, ERR_INVALID, "unknown mode '%.40s'", name);
     err_remedy(err, "use free, plan-then-execute, action-selector, map or handles");
     return NULL;
 }
@@ -121,7 +121,7 @@ int mode_freeze(const struct run *r, const char *arguments, const struct run_too
     uint8_t hash[SHA256_BYTES];
     struct sha256 h;
     if (r->frozen)
-        return err_set(err, ERR_DENIED, "the calls are fixed already, and stay so");
+        return err_set(err, ERR_DENIED, "the plan is already fixed and cannot change");
     if (check_calls(arguments, true, may, err) < 0)
         return -1;
     sha256_init(&h);

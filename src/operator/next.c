@@ -130,7 +130,7 @@ static bool end_accepted(struct looking *l) {
     if (r->stop_status)
         return next_end(l, r->stop_status, r->stop_reason);
     return next_end(l, unchecked ? "partial" : claimed,
-                    unchecked ? "the model ran no check although it was asked to" : NULL);
+                    unchecked ? "the model was asked to run a check and did not" : NULL);
 }
 
 /* ---- finish ---- */
@@ -294,7 +294,7 @@ static bool do_call(struct looking *l, size_t i) {
     const struct run_call *c = &t->calls[i];
     bool finish = strcmp(c->part->name, "finish") == 0;
     if (l->run->accepted)
-        return tell_result(l, i, true, NULL, "Nothing was done: the work was finished before.");
+        return tell_result(l, i, true, NULL, "Nothing was done: the run had already finished.");
     if (c->part->bad)
         return tell_result(l, i, true, NULL, c->part->bad);
     if (finish)
@@ -425,7 +425,7 @@ static bool look_answer(struct looking *l) {
     if (r->count == 1 || t->purpose == RUN_HAND_OVER)
         return false;
     if (t->stop == MODEL_STOP_REFUSED)
-        return next_end(l, "refused", "the model refuses to answer");
+        return next_end(l, "refused", "the model refused to answer");
     if (r->malformed >= MALFORMED_MAX)
         return next_end(l, "format_error", "the model's calls cannot be read");
     if (t->call_count || t->stop == MODEL_STOP_PAUSED || has_note(t, RUN_NOTE_NUDGE))
@@ -451,7 +451,7 @@ static bool look_context(struct looking *l) {
     uint64_t tokens = run_context_tokens(r), window = r->start.window;
     size_t before = tokens * 10 > window * 6 ? run_prune_at(r) : 0;
     if (r->full >= FULL_MAX)
-        return next_end(l, "failed", "the task does not fit into the model's window");
+        return next_end(l, "failed", "the task does not fit in the model's context window");
     if (before)
         return next_tell(l, &(struct run_event){.kind = RUN_PRUNE, .before = before});
     if (tokens * 10 > window * 8 && r->count - 1 > r->hand_over + 1)

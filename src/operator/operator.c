@@ -78,7 +78,7 @@ static int check_id(const char *id, struct err *err) {
     if (id_valid(id, strlen(id), 'r'))
         return 0;
     err_set(err, ERR_NOT_FOUND, "there is no run '%.40s'", id);
-    return err_remedy(err, "a run's id begins with r-: carrel do --ls lists them");
+    return err_remedy(err, "run ids start with r-; list them with carrel do --ls");
 }
 
 /* One that is under way; *ret NULL and 0: it is not. */
@@ -117,23 +117,24 @@ static int resume_event(const struct run *r, const char *comment, struct arena *
     bool ended = r->phase == RUN_ENDED;
     *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_now_ms()};
     if (!ended && comment) {
-        err_set(err, ERR_BUSY, "run '%s' has not ended: there is nothing to return", r->start.run);
-        return err_remedy(err, "resume it first, and wait for its report");
+        err_set(err, ERR_BUSY, "run '%s' has not ended, so it cannot be returned", r->start.run);
+        return err_remedy(err, "resume it and wait for its report");
     }
     if (!ended)
         return 0;
     if (r->cancelling) {
-        err_set(err, ERR_GONE, "run '%s' was cancelled, and its machines are gone", r->start.run);
-        return err_remedy(err, "start another one");
+        err_set(err, ERR_GONE, "run '%s' was cancelled and its machines were deleted",
+                r->start.run);
+        return err_remedy(err, "start a new run");
     }
     if (!comment) {
         err_set(err, ERR_GONE, "run '%s' has ended: %s", r->start.run, r->status);
-        return err_remedy(err, "return it with a comment, or start another one on its machine %s",
+        return err_remedy(err, "return it with a comment, or start a new run on its machine %s",
                           r->start.machine);
     }
     ret->kind = RUN_RETURN;
     ret->text =
-        arena_printf(a, "Your work was looked at and returned, with this comment:\n%s", comment);
+        arena_printf(a, "Your work was reviewed and returned with this comment:\n%s", comment);
     return 0;
 }
 
@@ -175,7 +176,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
         return;
     }
     if (l && comment) {
-        err_set(&err, ERR_BUSY, "run '%s' is under way: there is nothing to return yet", id);
+        err_set(&err, ERR_BUSY, "run '%s' is still running, so it cannot be returned yet", id);
         done(arg, NULL, &err);
         return;
     }
@@ -198,7 +199,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
 
 static int end_by_will(struct run *r, struct transcript *t, struct err *err) {
     struct arena a DEFER(arena_done) = {0};
-    struct run_event e = run_end_event(r, "cancelled", "by its owner", &a);
+    struct run_event e = run_end_event(r, "cancelled", "cancelled by its owner", &a);
     e.time_ms = wall_now_ms();
     return transcript_add(t, &e, err) < 0 || run_take(r, &e, err) < 0 ? -1 : 0;
 }
@@ -335,7 +336,7 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id, c
         live_answer(&l->run, l, done, arg);
         return;
     }
-    err_set(&err, ERR_INVALID, "run '%s' waits for no answer", id);
+    err_set(&err, ERR_INVALID, "run '%s' is not waiting for an answer", id);
     done(arg, NULL, &err);
 }
 
@@ -361,21 +362,21 @@ static struct live_run *find_waiting(struct runs *o, const struct caller *who, c
     struct live_run *l = NULL;
     char id[ID_SIZE], waits[WORD_ITEM_SIZE];
     if (!word_run(item, id)) {
-        err_set(err, ERR_NOT_FOUND, "'%.60s' is no call of a run", item);
+        err_set(err, ERR_NOT_FOUND, "'%.60s' is not a call of a run", item);
         return NULL;
     }
     if (runs_find_live(o, who, SCOPE_RUN, id, &l, err) < 0 ||
         authorise(who, RIGHT_APPROVE_CALL, err) < 0)
         return NULL;
     if (!l || !l->run.wants_word) {
-        err_set(err, ERR_NOT_FOUND, "run '%s' waits for no approval", id);
+        err_set(err, ERR_NOT_FOUND, "run '%s' is not waiting for an approval", id);
         return NULL;
     }
     word_item(&l->run, l->run.word_index, waits);
     if (strcmp(item, waits) == 0)
         return l;
-    err_set(err, ERR_NOT_FOUND, "'%.60s' is not the call that run '%s' waits with", item, id);
-    err_remedy(err, "see `carrel pending`, and name the item that it shows");
+    err_set(err, ERR_NOT_FOUND, "run '%s' is not waiting for a decision about '%.60s'", id, item);
+    err_remedy(err, "list the waiting items with `carrel pending`");
     return NULL;
 }
 

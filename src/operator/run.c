@@ -27,7 +27,8 @@ uint64_t run_active_ms(const struct run *r, int64_t now_ms) {
 }
 
 static int run_refuse(const struct run_event *e, struct err *err) {
-    return err_set(err, ERR_INVALID, "a line '%s' cannot be here", run_kind_name(e->kind));
+    return err_set(err, ERR_INVALID, "transcript line '%s' is out of order",
+                   run_kind_name(e->kind));
 }
 
 static const char *run_keep(struct run *r, const char *text) {

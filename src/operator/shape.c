@@ -19,7 +19,7 @@ static int known_members(const json_t *shape, const char *const *names, struct e
         while (names[i] && strcmp(names[i], name) != 0)
             i++;
         if (!names[i])
-            return err_set(err, ERR_INVALID, "a schema has no '%.40s' here", name);
+            return err_set(err, ERR_INVALID, "unexpected schema keyword '%.40s'", name);
     }
     return 0;
 }
@@ -27,12 +27,12 @@ static int known_members(const json_t *shape, const char *const *names, struct e
 static int check_choices(const json_t *choices, struct err *err) {
     size_t n = json_array_size(choices);
     if (!n || n > SHAPE_CHOICES_MAX)
-        return err_set(err, ERR_INVALID, "'enum' must be a list of 1 to %d texts",
+        return err_set(err, ERR_INVALID, "'enum' must be a list of 1 to %d strings",
                        SHAPE_CHOICES_MAX);
     for (size_t i = 0; i < n; i++) {
         size_t len = json_string_length(json_array_get(choices, i));
         if (!len || len > SHAPE_TEXT_MAX)
-            return err_set(err, ERR_INVALID, "'enum' holds something else than texts of 1 to %d",
+            return err_set(err, ERR_INVALID, "'enum' values must be strings of 1 to %d",
                            SHAPE_TEXT_MAX);
     }
     return 0;
@@ -48,9 +48,10 @@ static int check_text(const json_t *shape, struct err *err) {
         return check_choices(choices, err);
     if (max >= 1 && max <= SHAPE_TEXT_MAX)
         return 0;
-    err_set(err, ERR_INVALID, "a text needs an 'enum', or a 'maxLength' of 1 to %d",
+    err_set(err, ERR_INVALID, "a string needs an 'enum', or a 'maxLength' of 1 to %d",
             SHAPE_TEXT_MAX);
-    return err_remedy(err, "without an enum it may hold letters, digits, spaces and _.,:/@+-");
+    return err_remedy(err,
+                      "a string without an enum may contain letters, digits, spaces and _.,:/@+-");
 }
 
 static int check_number(const json_t *shape, struct err *err) {
@@ -77,16 +78,18 @@ static int fits_text(const json_t *shape, const json_t *value, struct err *err) 
     const json_t *choices = json_object_get(shape, "enum"), *choice;
     size_t i, n = json_string_length(value);
     if (!text)
-        return err_set(err, ERR_INVALID, "is no text");
+        return err_set(err, ERR_INVALID, "is not a string");
     json_array_foreach(choices, i, choice) {
         if (json_equal(choice, value))
             return 0;
     }
     if (choices)
-        return err_set(err, ERR_INVALID, "is none of the choices");
+        return err_set(err, ERR_INVALID, "is not one of the enum values");
     if (n > (size_t)json_integer_value(json_object_get(shape, "maxLength")))
         return err_set(err, ERR_INVALID, "is too long");
-    return strspn(text, text_marks) == n ? 0 : err_set(err, ERR_INVALID, "holds other characters");
+    return strspn(text, text_marks) == n
+               ? 0
+               : err_set(err, ERR_INVALID, "contains characters that are not allowed");
 }
 
 static int fits_number(const json_t *shape, const json_t *value, struct err *err) {
@@ -94,7 +97,7 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
     bool whole = strcmp(json_string_value(json_object_get(shape, "type")), "integer") == 0;
     double n = json_number_value(value);
     if (!json_is_number(value) || (whole && !json_is_integer(value)))
-        return err_set(err, ERR_INVALID, "is no %s", whole ? "whole number" : "number");
+        return err_set(err, ERR_INVALID, "is not a %s", whole ? "whole number" : "number");
     if (!(n >= json_number_value(min) && n <= json_number_value(max)))
         return err_set(err, ERR_INVALID, "is out of range");
     return 0;
@@ -102,7 +105,7 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
 
 static int fits_flag(const json_t *shape, const json_t *value, struct err *err) {
     (void)shape;
-    return json_is_boolean(value) ? 0 : err_set(err, ERR_INVALID, "is neither true nor false");
+    return json_is_boolean(value) ? 0 : err_set(err, ERR_INVALID, "is not true or false");
 }
 
 static const struct {
@@ -161,7 +164,7 @@ int shape_record_check(const json_t *shape, struct err *err) {
                        SHAPE_MEMBERS_MAX);
     json_object_foreach(members, name, member) {
         if (!is_name(name))
-            return err_set(err, ERR_INVALID, "'%.60s' is no name of a member", name);
+            return err_set(err, ERR_INVALID, "'%.60s' is not a valid property name", name);
         if (shape_check(member, err) < 0)
             return err_wrap(err, "'%s'", name);
     }
@@ -172,7 +175,8 @@ int shape_record_fits(const json_t *shape, const json_t *value, struct err *err)
     json_t *members = json_object_get(shape, "properties"), *member;
     const char *name;
     if (!json_is_object(value) || json_object_size(value) != json_object_size(members))
-        return err_set(err, ERR_INVALID, "it is no object of these members and no others");
+        return err_set(err, ERR_INVALID,
+                       "the value must be an object with exactly the schema's properties");
     json_object_foreach(members, name, member) {
         const json_t *given = json_object_get(value, name);
         if (!given)

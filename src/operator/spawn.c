@@ -136,7 +136,7 @@ static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
         tool_consumed(s->tool, n);
         return;
     }
-    err_set(&err, ERR_LIMIT, "it is more than %d MiB", BRING_MAX >> 20);
+    err_set(&err, ERR_LIMIT, "the directory to bring is larger than %d MiB", BRING_MAX >> 20);
     tool_stop(s->tool, &err);
 }
 
@@ -204,7 +204,7 @@ static void ended(void *arg, const struct run_view *view, const struct err *err)
     struct err why;
     if (!err && strcmp(view->state, "ended") != 0) {
         err_set(&why, ERR_UNKNOWN, "the sub-agent was interrupted: %s",
-                view->reason ? view->reason : "nobody knows why");
+                view->reason ? view->reason : "unknown reason");
         err = &why;
     }
     if (err) {

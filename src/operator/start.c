@@ -187,8 +187,8 @@ static void add_machine(struct looking *k, const char *id) {
     for (size_t i = 0; i < k->count; i++)
         if (strcmp(k->ids[i], id) == 0 && !k->failed) {
             k->failed = true;
-            err_set(&k->err, ERR_INVALID, "'machines' name '%s' twice", id);
-            err_remedy(&k->err, "name another machine for each try");
+            err_set(&k->err, ERR_INVALID, "'machines' lists '%s' twice", id);
+            err_remedy(&k->err, "list a different machine for each try");
         }
     snprintf(k->ids[k->count++], ID_SIZE, "%s", id);
 }
@@ -253,21 +253,22 @@ static int check_tries(const struct operator_request *r, struct err *err) {
     for (size_t i = 0; i + 1 < r->check_files.count; i += 2) {
         bytes += strlen(r->check_files.v[i + 1]);
         if (r->check_files.v[i][0] != '/')
-            return err_set(err, ERR_INVALID, "'%.80s' of 'check_files' is no absolute path",
+            return err_set(err, ERR_INVALID, "'check_files': '%.80s' is not an absolute path",
                            r->check_files.v[i]);
     }
     if (bytes > CHECK_FILES_MAX)
-        return err_set(err, ERR_LIMIT, "'check_files' hold more than %d KiB",
+        return err_set(err, ERR_LIMIT, "'check_files' are larger than %d KiB in total",
                        CHECK_FILES_MAX >> 10);
     if (r->machines.count && (r->machine || r->machines.count != r->tries.value))
-        return err_set(err, ERR_INVALID, "'machines' are one for each try, instead of 'machine'");
+        return err_set(err, ERR_INVALID,
+                       "'machines' must list one machine per try and excludes 'machine'");
     return 0;
 }
 
 static int check_task(const struct operator_request *r, struct err *err) {
     size_t n = r->task ? strlen(r->task) : 0;
     if (!n)
-        return err_set(err, ERR_INVALID, "there is no task");
+        return err_set(err, ERR_INVALID, "the task is empty");
     return n <= RUN_TASK_MAX
                ? 0
                : err_set(err, ERR_INVALID, "the task is longer than %d KiB", RUN_TASK_MAX >> 10);
@@ -277,7 +278,7 @@ static int check_money(const struct live_run *l, const struct operator_request *
                        struct err *err) {
     if (!r->money.is || (l->row && l->row->priced))
         return 0;
-    err_set(err, ERR_INVALID, "nobody knows what '%s' costs, so money cannot be a limit",
+    err_set(err, ERR_INVALID, "model '%s' has no price, so a money budget is not possible",
             l->provider.model);
     return err_remedy(err, "add its price to carrel.conf: model = NAME in=... out=...");
 }

@@ -91,17 +91,18 @@ static int check_words(const json_t *arguments, struct err *err) {
     json_array_foreach(words, i, word) {
         const json_t *hole = hole_of(word);
         if (!hole && !json_is_string(word))
-            return err_set(err, ERR_INVALID, "'argv' holds something that is no text and no hole");
+            return err_set(err, ERR_INVALID, "'argv' elements must be strings or holes");
         if (!hole)
             continue;
         if (i == 0)
-            return err_set(err, ERR_INVALID, "word 0 of 'argv' is a program: it cannot be a hole");
+            return err_set(err, ERR_INVALID,
+                           "the first element of 'argv' is the program and cannot be a hole");
         if (shape_check(hole, err) < 0)
-            return err_wrap(err, "hole in word %zu of 'argv'", i);
+            return err_wrap(err, "hole in element %zu of 'argv'", i);
         if (shape_is_closed(hole) || only_reads(arguments))
             continue;
         err_set(err, ERR_INVALID,
-                "word %zu of 'argv' needs an 'enum': this program may run or write what it says",
+                "element %zu of 'argv' needs an 'enum': this program may run or write its value",
                 i);
         return err_remedy(err, "free text is for programs that only read, such as grep");
     }
@@ -122,7 +123,7 @@ static int check_hole(const char *tool, const json_t *arguments, const char *nam
     if (kind == HOLE_NONE) {
         err_set(err, ERR_INVALID, "'%.40s' cannot be a hole", name);
         return err_remedy(err, strcmp(tool, "exec") == 0
-                                   ? "use argv, with holes for its later words"
+                                   ? "use argv, with holes in its later elements"
                                    : "write its value into the call");
     }
     if (shape_check(hole, err) < 0)
@@ -222,11 +223,11 @@ static int match_value(const char *name, const json_t *wanted, const json_t *giv
     if (!hole)
         return json_equal(wanted, given)
                    ? 0
-                   : err_set(err, ERR_INVALID, "'%.40s' is not what was fixed", name);
+                   : err_set(err, ERR_INVALID, "'%.40s' differs from the fixed call", name);
     if (shape_fits(hole, given, err) < 0)
-        return err_wrap(err, "what fills '%.40s'", name);
+        return err_wrap(err, "value for '%.40s'", name);
     if (text && text[0] == '-' && !json_object_get(hole, "enum"))
-        return err_set(err, ERR_INVALID, "what fills '%.40s' looks like an option", name);
+        return err_set(err, ERR_INVALID, "value for '%.40s' looks like an option", name);
     return 0;
 }
 
@@ -243,7 +244,8 @@ static int match_words(const json_t *wanted, const json_t *given, struct err *er
     size_t i, n = json_array_size(wanted);
     const json_t *word;
     if (!json_is_array(given) || json_array_size(given) != n)
-        return err_set(err, ERR_INVALID, "'argv' has not the %zu words that were fixed", n);
+        return err_set(err, ERR_INVALID,
+                       "'argv' does not have %zu elements, as the fixed call does", n);
     json_array_foreach(wanted, i, word) {
         const json_t *shape = hole_of(word), *text = json_array_get(given, i);
         json_t *number = NULL;
@@ -263,10 +265,10 @@ int template_match(const json_t *call, const char *tool, const json_t *arguments
     if (strcmp(json_string_value(json_object_get(call, "tool")), tool) != 0)
         return err_set(err, ERR_INVALID, "the tool is not '%.60s'", tool);
     if (!json_is_object(arguments))
-        return err_set(err, ERR_INVALID, "the arguments are no object");
+        return err_set(err, ERR_INVALID, "the arguments are not a JSON object");
     json_object_foreach((json_t *)arguments, name, value) {
         if (!json_object_get(fixed, name))
-            return err_set(err, ERR_INVALID, "'%.40s' was not fixed", name);
+            return err_set(err, ERR_INVALID, "'%.40s' is not in the fixed call", name);
     }
     json_object_foreach(fixed, name, value) {
         const json_t *given = json_object_get(arguments, name);

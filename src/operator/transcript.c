@@ -29,7 +29,7 @@ int transcript_new(const char *dir, const char *id, struct transcript *ret, stru
     int fd DEFER_CLOSE =
         open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return err_sys(err, "make '%s'", path);
+        return err_sys(err, "create '%s'", path);
     if (sync_dir(dir, err) < 0)
         return -1;
     *ret = (struct transcript){.fd = TAKE_FD(fd)};
@@ -73,13 +73,13 @@ int transcript_open(const char *dir, const char *id, struct transcript *ret, str
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "open '%s'", path);
     if (st.st_size > TRANSCRIPT_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the transcript of '%s' is too long", id);
+        return err_set(err, ERR_LIMIT, "transcript of run '%s': too long", id);
     if (take_file(fd, (size_t)st.st_size, run, &used, err) < 0)
-        return err_wrap(err, "the transcript of '%s'", id);
+        return err_wrap(err, "transcript of run '%s'", id);
     if (!run->lines)
-        return err_set(err, ERR_NOT_FOUND, "the run '%s' never began", id);
+        return err_set(err, ERR_NOT_FOUND, "run '%s' has an empty transcript", id);
     if (used < (size_t)st.st_size && ftruncate(fd, (off_t)used) < 0)
-        return err_sys(err, "cut off a torn line of '%s'", path);
+        return err_sys(err, "truncate the partial last line of '%s'", path);
     *ret = (struct transcript){.fd = TAKE_FD(fd), .size = used};
     return 0;
 }
@@ -89,12 +89,11 @@ int transcript_add(struct transcript *t, const struct run_event *e, struct err *
     if (run_event_write(e, &line, err) < 0)
         return -1;
     if (t->size + line.len > TRANSCRIPT_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
-                       TRANSCRIPT_BYTES_MAX >> 20);
+        return err_set(err, ERR_LIMIT, "transcript longer than %d MiB", TRANSCRIPT_BYTES_MAX >> 20);
     int status = write_all(t->fd, line.data, line.len);
     if (status < 0) { /* a half line is none */
         if (ftruncate(t->fd, (off_t)t->size) < 0)
-            err_sys(err, "cut off a torn line");
+            err_sys(err, "truncate a partial transcript line");
         return err_num(err, status, "write the transcript");
     }
     t->size += line.len;
@@ -115,7 +114,7 @@ int transcript_read(int fd, uint64_t from, size_t max, struct buf *to, struct er
         if (n == 0)
             break;
         if (!buf_add(to, piece, (size_t)n))
-            return err_set(err, ERR_LIMIT, "a line of a transcript is too long");
+            return err_set(err, ERR_LIMIT, "transcript line too long");
         const char *last = memrchr(to->data, '\n', to->len);
         whole = last ? (size_t)(last + 1 - to->data) : 0;
     }

@@ -119,7 +119,7 @@ static void made(void *arg, const struct machine_view *view, const struct err *e
         return;
     struct run_event e = {.kind = RUN_TRY, .machine = view ? view->id : NULL};
     if (err)
-        stop(t, "make a machine", err);
+        stop(t, "create a machine", err);
     else
         tries_add(t, &e);
 }
@@ -243,7 +243,7 @@ static int await(struct trying *t, size_t i) {
             return 0;
     }
     err_set(&err, ERR_UNKNOWN, "%s", o.reason);
-    stop(t, "it was interrupted", &err);
+    stop(t, "interrupted", &err);
     return -1;
 }
 
@@ -302,7 +302,7 @@ static void check_begun(void *arg, struct exec *x, const struct err *err) {
         return;
     }
     if (err) {
-        judge_failed(t, "the check cannot be run", err);
+        judge_failed(t, "run the check", err);
         return;
     }
     t->exec = x;
@@ -320,7 +320,7 @@ static void file_there(void *arg, const struct err *err) {
         return;
     t->file++;
     if (err)
-        judge_failed(t, "put a file of its check there", err);
+        judge_failed(t, "copy a check file to the check's machine", err);
     else
         put_files(t);
 }
@@ -361,7 +361,7 @@ static void work_applied(void *arg, const struct err *err) {
     if (is_unwanted(t))
         return;
     if (err)
-        judge_failed(t, "put its work where it is checked", err);
+        judge_failed(t, "copy the try's work to the check's machine", err);
     else
         put_files(t);
 }
@@ -372,7 +372,7 @@ static void check_forked(void *arg, const struct err *err) {
         return;
     t->forked = !err;
     if (err) {
-        judge_failed(t, "make the machine of its check", err);
+        judge_failed(t, "create the check's machine", err);
         return;
     }
     key_of(t, "judge");
@@ -396,7 +396,7 @@ static void frozen(void *arg, const struct changeset_view *view, const struct er
     if (is_unwanted(t))
         return;
     if (err) {
-        judge_failed(t, "freeze what it made", err);
+        judge_failed(t, "freeze the try's machine", err);
         return;
     }
     snprintf(t->changeset, sizeof(t->changeset), "%s", view->id);
@@ -453,7 +453,7 @@ static void nothing_runs(void *arg, const struct err *err) {
         return;
     t->busy = !err;
     if (err)
-        judge_failed(t, "end what it left running", err);
+        judge_failed(t, "end the try's processes", err);
     else
         service_grant_list(t->service, &t->live->who, t->place, grants_known, t);
 }
@@ -598,7 +598,7 @@ static void one_dropped(void *arg, const struct machine_view *view, const struct
         return;
     t->dropped++;
     if (err && err->code != ERR_NOT_FOUND && err->code != ERR_GONE)
-        stop(t, "its machine stays", err);
+        stop(t, "delete its machine", err);
     else
         live_again(t->live);
 }
@@ -616,7 +616,7 @@ static void go_on_cancelling(struct trying *t) {
         service_destroy(t->service, &l->who, t->drops[t->dropped], one_dropped, t);
         return;
     }
-    struct run_event e = run_end_event(&l->run, "cancelled", "by its owner", &a);
+    struct run_event e = run_end_event(&l->run, "cancelled", "cancelled by its owner", &a);
     if (live_add(l, &e) == 0)
         live_tell_end(l);
     live_again(l);

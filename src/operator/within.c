@@ -81,8 +81,8 @@ int live_child(struct live_run *parent, const struct machine_view *view, const c
     e.own_machine = true;
     e.budget = budget;
     e.card = arena_printf(&a,
-                          "%s\nYou are a sub-agent: the task is a part of a larger one, and "
-                          "your report goes to who gave it to you.",
+                          "%s\nYou are a sub-agent: your task is part of a larger one, and your "
+                          "report goes to the agent that gave it to you.",
                           live_card(&a, view));
     return within_start(inner_new(parent, INNER_CHILD), &e, "run.spawn", ret_run, err);
 }

@@ -55,7 +55,7 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
     texts = [r["text"] for r in results(t)]
     assert "first fix your calls" in texts[0] and json.loads(texts[1])["status"] == "frozen"
     assert HOSTILE in texts[2] and "not the next call that was fixed" in texts[3]
-    assert "looks like an option" in texts[4] and "other characters" in texts[5]
+    assert "looks like an option" in texts[4] and "characters that are not allowed" in texts[5]
     assert json.loads(texts[6])["stdout"].startswith("1:") and "all calls that were fixed have been made" in texts[7]
     assert view["status"] == "done" and not is_owned(daemon, view)
     frozen = daemon.request("GET", "/v1/audit", raw=True, verb="run.freeze").decode()
@@ -65,7 +65,7 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
 @pytest.mark.parametrize("calls,words", [
     ([], "1 to 100 calls"),
     ([call("exec", cmd=WORD)], "'cmd' cannot be a hole"),
-    ([call("exec", argv=[WORD, "x"])], "is a program"),
+    ([call("exec", argv=[WORD, "x"])], "is the program"),
     ([call("exec", argv=["sh", "-c", WORD])], "needs an 'enum'"),
     ([call("exec", argv=["sh"], stdin=WORD)], "'stdin' needs an 'enum'"),
     ([call("write", path="/x", content=WORD), run("sh /x")], "call 2 may run that file"),
@@ -176,7 +176,7 @@ def test_a_word_is_about_the_call_that_was_shown_and_no_later_one(runs, daemon, 
                 daemon.post(f"/v1/pending/{late}", {"decision": decision})
             assert e.value.code == "not_found", late
     late = subprocess.run([PROGRAM, "approve", shown["id"]], env=daemon.env, capture_output=True, text=True, timeout=60)
-    assert late.returncode and "is not the call that run" in late.stderr and "carrel pending" in late.stderr
+    assert late.returncode and "is not waiting for a decision about" in late.stderr and "carrel pending" in late.stderr
     assert not is_owned(daemon, {"machine": trap}) and runs.show(r)["question"]["approval"]["id"] == hostile["id"]
     daemon.post(f"/v1/pending/{hostile['id']}", {"decision": "deny"})
     again = waits(runs, daemon, r, "owned", before=hostile["id"])
@@ -243,7 +243,7 @@ def test_only_what_is_on_the_menu_and_nothing_comes_back(runs, daemon, trap):
 
 
 @pytest.mark.parametrize("mode,menu,words", [
-    ("action-selector", None, "takes a menu"), ("free", MENU, "takes no menu"), ("wild", None, "no mode 'wild'"),
+    ("action-selector", None, "takes a menu"), ("free", MENU, "takes no menu"), ("wild", None, "unknown mode 'wild'"),
     ("action-selector", "{}", "the menu"), ("action-selector", '{"calls":[{"tool":"fork","arguments":{}}]}', "no tool 'fork'")])
 def test_a_mode_that_cannot_be(runs, mode, menu, words):
     with pytest.raises(Refused, match=words):
@@ -281,7 +281,7 @@ def test_an_answer_that_does_not_fit_is_left_out_unseen(runs, daemon, trap):
                          {"step": 4, "calls": [finish("partial")]}], machine=trap, mode="handles")
     answers = [r["text"] for r in results(t)]
     assert json.loads(answers[1]) == {"records": [{"item": "$h1.0", "error": "the answer does not fit the schema"}], "fitting": 0}
-    assert "no such handle" in answers[2] and "maxLength" in answers[3]
+    assert "not a known handle" in answers[2] and "maxLength" in answers[3]
     assert HOSTILE not in answers[1] and not is_owned(daemon, view)
 
 
@@ -354,7 +354,7 @@ def test_items_are_read_apart_into_records(runs, daemon, trap):
                          {"step": 2, "after": "$h2.0", "calls": [finish("partial")]}], machine=trap, mode="map")
     out = json.loads(results(t)[0]["text"])
     assert out["fitting"] == 1 and [r.get("record", r.get("error")) for r in out["records"]] == [
-        "the answer does not fit the schema", {"price": 40}, "not_found", "there is no such handle, and it is no absolute path"]
+        "the answer does not fit the schema", {"price": 40}, "not_found", "not a known handle and not an absolute path"]
     assert view["status"] == "partial" and not is_owned(daemon, view)
 
 

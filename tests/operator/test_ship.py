@@ -480,7 +480,7 @@ def test_work_is_returned_with_a_comment(carrel, daemon, machine, project):
     events = runs.transcript(view["id"])
     assert [e["event"] for e in events].count("end") == 2
     assert [e["text"] for e in events if e["event"] == "return"] == [
-        "Your work was looked at and returned, with this comment:\nPlease call it better."]
+        "Your work was reviewed and returned with this comment:\nPlease call it better."]
     other = daemon.machine(name="idle")
     assert "no run has worked" in carrel("ship", "idle", "--return", "x").stderr and other
 
@@ -489,4 +489,4 @@ def test_only_what_has_ended_can_be_returned(carrel, daemon, machine):
     runs = Runs(daemon)
     r = runs.start(turns([call("ask", question="?")], [finish("partial")]), machine=machine)["id"]
     runs.wait(r, "waiting")
-    assert "under way" in carrel("ship", "work", "--return", "x").stderr
+    assert "still running" in carrel("ship", "work", "--return", "x").stderr

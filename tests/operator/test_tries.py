@@ -197,7 +197,7 @@ def test_tries_are_cancelled_together_and_their_machines_are_gone(runs, daemon, 
     daemon.post(f"/v1/runs/{whole}/cancel")
     all_cancelled(daemon, runs, whole, source)
     assert [e["event"] for e in runs.transcript(whole)][-2:] == ["cancel", "end"]
-    with pytest.raises(Refused, match="its machines are gone"):
+    with pytest.raises(Refused, match="its machines were deleted"):
         daemon.post(f"/v1/runs/{whole}/resume", {"comment": "Again."})
 
 
@@ -235,13 +235,13 @@ def test_one_that_nobody_drives_is_cancelled_too(daemon):
 
 def test_a_try_whose_model_is_gone_interrupts_the_whole(runs, daemon):
     whole = runs.start(turns([run("true")]), tries=2)["id"]  # the script has no second turn
-    assert ": it was interrupted: the rehearsal has no turn" in runs.wait(whole, "interrupted")["reason"]
+    assert ": interrupted: the rehearsal has no turn" in runs.wait(whole, "interrupted")["reason"]
 
 
 @pytest.mark.parametrize("body,words", [({"check": "true"}, "needs 'tries'"), ({"machines": ["m-aaaaaaaaaaaa"]}, "needs 'tries'"),
                                         ({"tries": 9}, "tries"), ({"tries": 2, "check_files": {"/a": "b"}}, "needs 'check'"),
-                                        ({"tries": 2, "check": "true", "check_files": {"a": "b"}}, "no absolute path"),
-                                        ({"tries": 2, "check": "true", "check_files": {"/a": "b" * ((1 << 20) + 1)}}, "more than 1024 KiB"), ({"tries": 2, "machines": ["a"]}, "one for each try"),
+                                        ({"tries": 2, "check": "true", "check_files": {"a": "b"}}, "not an absolute path"),
+                                        ({"tries": 2, "check": "true", "check_files": {"/a": "b" * ((1 << 20) + 1)}}, "larger than 1024 KiB"), ({"tries": 2, "machines": ["a"]}, "one machine per try"),
                                         ({"tries": 1, "machines": ["m-aaaaaaaaaaaa"]}, "m-aaaaaaaaaaaa")])
 def test_requests_that_make_no_sense(runs, daemon, body, words):
     with pytest.raises(Refused) as e:
@@ -252,7 +252,7 @@ def test_requests_that_make_no_sense(runs, daemon, body, words):
 def test_one_machine_is_not_two_tries(runs, daemon):
     """The loser's is removed: that would be the winner's. Its name and its id are the same machine; two, the control, are two."""
     m, other = daemon.machine(name="twice"), daemon.machine()
-    with pytest.raises(Refused, match=f"name '{m}' twice"):
+    with pytest.raises(Refused, match=f"lists '{m}' twice"):
         runs.start(turns([finish("partial")]), tries=2, machines=[m, "twice"])
     assert {x["id"] for x in daemon.machines()} == {m, other}
     view = runs.wait(runs.start(turns([finish("partial")]), tries=2, machines=[m, other])["id"], "ended")

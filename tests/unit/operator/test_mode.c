@@ -127,16 +127,16 @@ static void a_call_matches_or_says_what_differs(void **state) {
     } rows[] = {
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\"}", NULL},
         {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "out of range"},
-        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "no whole number"},
+        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "is not a whole number"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"-a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"seq\",\"-7\",\"a\"],\"cwd\":\"/\"}", "option"},
-        {"exec", "{\"argv\":[\"rm\",\"7\",\"a\"],\"cwd\":\"/\"}", "not what was fixed"},
-        {"exec", "{\"argv\":[\"seq\",\"7\"],\"cwd\":\"/\"}", "3 words"},
+        {"exec", "{\"argv\":[\"rm\",\"7\",\"a\"],\"cwd\":\"/\"}", "differs from the fixed call"},
+        {"exec", "{\"argv\":[\"seq\",\"7\"],\"cwd\":\"/\"}", "3 elements"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"]}", "'cwd' is missing"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\",\"user\":\"root\"}",
-         "'user' was not fixed"},
+         "'user' is not in the fixed call"},
         {"write", "{}", "the tool is not"},
-        {"exec", "[]", "no object"},
+        {"exec", "[]", "not a JSON object"},
     };
     json_t *call DEFER(free_json) = parse(call_text);
     (void)state;
