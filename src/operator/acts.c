@@ -1,4 +1,4 @@
-/* The calls of a run: each is written down, flushed, and then made. */
+/* The tool calls of a run: each is written to the transcript and flushed before it is made. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static struct run_call *call_of(const struct acting *x) {
 
 /* ---- what came of it ---- */
 
-/* Beginning and end of what is too long. */
+/* Keeps the beginning and the end of a text that is too long. */
 static const char *clipped(const char *text, struct buf *to) {
     size_t n = strlen(text), half = RUN_RESULT_MAX / 2 - 64;
     if (n <= RUN_RESULT_MAX)
@@ -124,7 +124,7 @@ static void sure(void *arg, struct act *a, const char *sha256, act_go_fn *go) {
     struct run_event e = {.kind = RUN_SURE, .index = x->index, .hash = sha256};
     x->act = a;
     x->go = go;
-    if (live_add(x->live, &e) == 0) /* otherwise the run stops, and lets go of the call */
+    if (live_add(x->live, &e) == 0) /* otherwise the run stops and drops the call */
         live_flush(x->live, sure_flushed);
 }
 
@@ -157,14 +157,14 @@ static void show_transcript(struct acting *x, const json_t *arguments) {
 
 /* ---- making it ---- */
 
-/* Input that was typed cannot be told from input that was not. */
+/* Whether input or a signal reached a session cannot be found out later, so it is not repeated. */
 static bool cannot_be_repeated(const struct acting *x, const json_t *arguments) {
     return x->again && strcmp(x->tool->name, "session") == 0 &&
            (json_object_get(arguments, "type") || json_object_get(arguments, "eof") ||
             json_object_get(arguments, "signal"));
 }
 
-/* A checkpoint has a name that finds it again. */
+/* The name of a checkpoint lets a resumed run find it again. */
 static void name_checkpoint(struct acting *x, json_t *arguments) {
     char name[64];
     const struct run *r = &x->live->run;
@@ -262,13 +262,15 @@ void acts_start(struct live_run *l, const struct run_intent *in) {
     live_flush(l, acts_flushed);
 }
 
-/* A write that waits for its line to be flushed has to hear of it. */
+/* A write that waits for its RUN_SURE line must be told that it is cancelled. */
 static void acts_let_go(struct acting *x, bool leaving) {
     act_go_fn *go = TAKE(x->go);
     struct act *act = x->act;
     if (!act)
         return;
-    if (leaving && !own_tool_find(x->tool->name)) /* those use what the run has */
+    if (leaving &&
+        !own_tool_find(
+            x->tool->name)) /* own tools use the live run, so they cannot continue without it */
         act_abandon(act);
     else
         act_cancel(act);

@@ -1,6 +1,6 @@
 /*
- * Texts that are read apart: each by a model call without tools, which sees that text and the
- * question and nothing else, and whose answer reaches the run only as a record of a bounded schema.
+ * inspect and map: each text is read by a separate model call without tools, which sees only that
+ * text and the question. Its answer reaches the run only as a record of a bounded schema.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ enum { ANSWER_TOKENS = 1024, RECORDS_MAX = 1 << 20 };
 
 struct aside {
     struct act *act;
-    struct live_run *live; /* NULL: it was let go, and waits for a file that is being read */
+    struct live_run *live; /* NULL: the run was closed; the pending file read frees this */
     const char *const *items;
     size_t count, at;
     const char *question;
@@ -83,7 +83,7 @@ static void put_item(struct aside *s, const char *record, const char *error) {
     s->arena = (struct arena){0};
 }
 
-/* The answer is one JSON object and nothing else, but for a fence around it. */
+/* The answer must be one JSON object; a Markdown code fence around it is allowed. */
 static json_t *record_in(const struct model_answer *answer) {
     for (size_t i = 0; i < answer->count; i++) {
         const struct model_part *p = &answer->parts[i];
@@ -98,7 +98,7 @@ static json_t *record_in(const struct model_answer *answer) {
     return NULL;
 }
 
-/* What does not fit is not quoted: that would be a way in. */
+/* Never quote an answer that does not fit: that would let hostile text into the run. */
 static void take_answer(struct aside *s, const struct model_answer *answer) {
     struct err err;
     json_t *record = record_in(answer);
@@ -123,7 +123,7 @@ static void answered(void *arg, struct model_answer *answer, enum model_failure 
     struct err why;
     s->call = NULL;
     aside_note(s, answer ? NULL : err->text);
-    if (!answer) { /* a provider may quote the text: its own words are for the journal alone */
+    if (!answer) { /* an error of the provider may quote the text, so it goes to the journal only */
         model_failure_err(failure, NULL, &why);
         aside_fail(s, &why);
         return;

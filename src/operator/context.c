@@ -1,4 +1,4 @@
-/* What the model is shown of a run. */
+/* Builds the request for the model from the state of a run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static uint64_t turn_bytes(const struct run *r, size_t turn) {
     return n;
 }
 
-/* Thousandths of a token that a byte costs, by the last request; between an eighth and one. */
+/* Thousandths of a token per byte, from the last request; between 1/8 and 1 token. */
 static uint64_t token_milli(const struct run *r) {
     uint64_t milli = r->last_bytes ? r->last_in * 1000 / r->last_bytes : 250;
     return milli < 125 ? 125 : milli > 1000 ? 1000 : milli;
@@ -123,7 +123,8 @@ static struct model_part result_part(struct rendering *w, size_t turn, size_t in
     return p;
 }
 
-/* One line that says how much is left: behind the results, so that nothing before it changes. */
+/* The line about the remaining budget comes after the results, so that the provider's cache of
+ * everything before it stays valid. */
 static const char *meter(struct rendering *w, size_t turn) {
     const struct run *r = w->run;
     const struct run_budget *b = &r->start.budget;
@@ -140,7 +141,7 @@ static const char *meter(struct rendering *w, size_t turn) {
     return arena_printf(w->arena, "[turn %zu%s%s%s]", turn, steps, tokens, wall);
 }
 
-/* Results in the order of the calls, then what we have to say. */
+/* Results in the order of the calls, then the notes. */
 static void add_results(struct rendering *w, size_t turn, const char *more) {
     const struct run_turn *t = &w->run->turns[turn];
     struct model_part *parts =
@@ -166,7 +167,7 @@ static const char *hand_over_text(struct rendering *w) {
     return "(There is none: the window was full.)";
 }
 
-/* The turn of a hand-over is not shown itself: what was told then is told here. */
+/* The hand-over turn itself is not shown, so its notes are added here. */
 static void add_first(struct rendering *w) {
     const struct run *r = w->run;
     const struct run_turn *t = &r->turns[0];

@@ -1,4 +1,4 @@
-/* Does what a run wants to do next. */
+/* Drives a run: executes the intents of run_next() until the run ends or waits. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ int live_add(struct live_run *l, struct run_event *e) {
 /* ---- flushing ---- */
 
 struct flushing {
-    struct live_run *live; /* NULL: it was let go */
+    struct live_run *live; /* NULL: the run was closed */
     struct service *service;
     int fd;
     void (*fn)(struct live_run *l);
@@ -217,7 +217,7 @@ void live_tell_end(struct live_run *l) {
         service_run_tell(l->runs->service, &l->who, r->start.machine, "run.end", text.data);
 }
 
-/* What was fixed can be proved later: its hash is in the journal before its first call. */
+/* The hash of the fixed calls is in the journal before the first of them, as evidence. */
 static int note_frozen(struct live_run *l, const struct run_event *e) {
     const struct run_record what = {"run.freeze", l->run.start.machine, e->text};
     uint64_t intent;
@@ -240,7 +240,7 @@ static void do_tell(struct live_run *l, struct run_intent *in) {
     live_again(l);
 }
 
-/* A run whose transcript cannot be written does nothing more. */
+/* If the transcript cannot be written, the run must not act any more. */
 static void drive_give_up(struct live_run *l) {
     struct run_event e = {.kind = RUN_STOPPED, .text = l->broke.text, .time_ms = wall_now_ms()};
     struct err err;

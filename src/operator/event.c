@@ -246,7 +246,7 @@ static int get_report(const json_t *line, struct arena *a, struct run_event *e, 
     return 0;
 }
 
-/* What each kind cannot be without. */
+/* The required members of each kind. */
 static int event_check(const struct run_event *e, struct err *err) {
     bool whole = true;
     if (e->kind == RUN_START)

@@ -1,9 +1,9 @@
 /*
- * One line of a run's transcript, as a struct and back. Pure.
+ * Reads and writes one line of a run's transcript. Pure.
  *
- * A transcript is a file of JSON lines. It is all that a run is: its state is the lines taken in
- * order (operator/run.h), so a run that was cut off anywhere goes on from what was written. A line
- * without its newline was never written.
+ * A transcript is a file of JSON lines. The state of a run is the result of applying all lines in
+ * order (operator/run.h), so a run that was cut off continues from its last complete line. A line
+ * without a newline does not count.
  */
 #pragma once
 
@@ -20,50 +20,50 @@
 enum {
     RUN_LINE_MAX = 24 << 20,
     RUN_TASK_MAX = 256 << 10,
-    RUN_RESULT_MAX = 96 << 10, /* of text, in the transcript and before the model */
+    RUN_RESULT_MAX = 96 << 10, /* bytes of text, in the transcript and in requests */
     RUN_TRIES_MAX = 8,
 };
 
 enum run_kind {
-    RUN_START = 1, /* what the run is */
-    RUN_RESUME,    /* somebody took it up again */
-    RUN_ANSWER,    /* the model's turn, whole */
+    RUN_START = 1, /* the run's settings */
+    RUN_RESUME,    /* a driver resumed the run */
+    RUN_ANSWER,    /* a complete answer of the model */
     RUN_CALL,      /* intent: this call is about to be made */
-    RUN_SURE,      /* and this is the hash of the file that it is about to write */
-    RUN_RESULT,    /* what came of a call */
-    RUN_POINT,     /* intent (no step yet) and result (with one): a checkpoint of ours */
-    RUN_BACK,      /* intent and result: a rewind of ours */
-    RUN_NOTE,      /* told to the model with the results of this turn */
-    RUN_PRUNE,     /* results of turns before this one are shown as one line from now on */
-    RUN_STOPPED,   /* interrupted, and why: it can be resumed */
-    RUN_END,       /* the report */
-    RUN_ASIDE,     /* a call of a model that is no turn: what it cost */
-    RUN_HELD,      /* somebody has to say something first, and what: JSON */
-    RUN_FREED,     /* it goes on */
-    RUN_RETURN,    /* it had ended, and its owner wants more: the next message */
-    RUN_TRY,       /* of several tries one: its machine; then its run, too */
-    RUN_JUDGED,    /* what came of it, and what it cost */
-    RUN_WORD,      /* its owner's, about a call that is not in the plan: good, or not */
-    RUN_CANCEL,    /* of several tries: it is to end, once their machines are gone */
+    RUN_SURE,      /* hash of the file that the call is about to write */
+    RUN_RESULT,    /* the result of a call */
+    RUN_POINT, /* intent (without step) and result (with step) of a checkpoint that the run makes */
+    RUN_BACK,  /* intent and result of a rewind that the run makes */
+    RUN_NOTE,  /* a text for the model, sent with the results of this turn */
+    RUN_PRUNE, /* results of earlier turns are shown as one line from now on */
+    RUN_STOPPED, /* interrupted, with the reason; the run can be resumed */
+    RUN_END,     /* the report */
+    RUN_ASIDE,   /* cost of a model call that is not a turn */
+    RUN_HELD,    /* the run waits for the user; JSON says for what */
+    RUN_FREED,   /* the run continues after RUN_HELD */
+    RUN_RETURN,  /* the owner returned an ended run with a comment */
+    RUN_TRY,     /* machine of a try; written again with its run */
+    RUN_JUDGED,  /* verdict and cost of a try */
+    RUN_WORD,    /* the owner approved or denied a call that is not in the plan */
+    RUN_CANCEL,  /* cancelled: the run ends once the machines of its tries are deleted */
 };
 
-/* What a turn of the model is for. */
+/* The purpose of a turn of the model. */
 enum run_purpose { RUN_WORK, RUN_REPORT, RUN_HAND_OVER };
 
-/* Why something is told. */
+/* The reason for a note. */
 enum run_note {
     RUN_NOTE_PLAIN,
-    RUN_NOTE_WARN_STEPS, /* four fifths of a budget are spent */
+    RUN_NOTE_WARN_STEPS, /* 80 % of a budget are spent */
     RUN_NOTE_WARN_TOKENS,
     RUN_NOTE_WARN_MONEY,
     RUN_NOTE_WARN_WALL,
-    RUN_NOTE_BUDGET, /* all of one: only the report is left */
+    RUN_NOTE_BUDGET, /* a budget is spent: only the report may follow */
     RUN_NOTE_SPENT,  /* the ledger refuses a call */
     RUN_NOTE_FULL,   /* the model's window is full */
     RUN_NOTE_STUCK,
-    RUN_NOTE_NUDGE,  /* an answer without a call */
-    RUN_NOTE_FORMAT, /* calls that cannot be read, again */
-    RUN_NOTE_CHECK,  /* evidence is wanted before the end */
+    RUN_NOTE_NUDGE,  /* the answer had no call */
+    RUN_NOTE_FORMAT, /* the calls could not be parsed, repeatedly */
+    RUN_NOTE_CHECK,  /* the model must run a check before it finishes */
     RUN_NOTE_COUNT,
 };
 
@@ -77,15 +77,15 @@ struct run_event {
     int64_t time_ms;
     /* start */
     const char *run, *owner, *machine, *task, *model, *script, *card, *mode, *menu;
-    const char *parent; /* "RUN.TURN.CALL" that spawned it; NULL: nobody */
+    const char *parent; /* "RUN.TURN.CALL" that spawned this run; NULL: none */
     struct run_budget budget;
-    uint64_t window, prompt_bytes; /* of the tools and our own words */
-    bool own_machine;              /* it was made for this run */
-    uint64_t tries;                /* so many runs, of which the best counts; 0: it is one itself */
-    const char *check;             /* of tries: what must exit with 0 */
-    const char *check_files;       /* and files that it needs: a JSON object of paths and texts */
-    bool guard;                    /* of tries: their machines */
-    bool asks;                     /* its owner may approve a call that is not in the plan */
+    uint64_t window, prompt_bytes; /* prompt_bytes: size of the tools and fixed prompts */
+    bool own_machine;              /* the machine was created for this run */
+    uint64_t tries;                /* number of tries, of which the best is kept; 0: a plain run */
+    const char *check;             /* command that must exit with 0 for a try to be good */
+    const char *check_files;       /* files for the check: a JSON object of paths and texts */
+    bool guard;                    /* the machines of the tries are guarded */
+    bool asks;                     /* the owner may approve calls that are not in the plan */
     /* answer */
     enum run_purpose purpose;
     enum model_stop stop;
@@ -96,12 +96,12 @@ struct run_event {
     size_t count;
     /* call, sure, result: the index among the calls of the turn */
     uint64_t index;
-    const char *tool, *arguments; /* for readers; the answer has them too */
+    const char *tool, *arguments; /* copied from the answer, for human readers */
     const char *hash;
-    const char *text; /* also of a note, and why it stopped */
+    const char *text; /* also the text of a note, and the reason of RUN_STOPPED */
     const char *image, *media;
     bool failed;
-    uint64_t bytes; /* of the whole result, when it was cut */
+    uint64_t bytes; /* size of the full result, if it was truncated */
     /* point, back */
     const char *name, *step;
     /* note */
@@ -110,13 +110,13 @@ struct run_event {
     uint64_t before;
     /* judged, word */
     bool good;
-    uint64_t changes; /* how much it changed: of good ones the least wins */
+    uint64_t changes; /* size of the changes: the good try with the fewest wins */
     const char *changeset;
     /* end */
     const char *status, *report; /* report: a JSON object */
 };
 
-/* Appends the line, newline included. */
+/* Appends the line with its newline. */
 int run_event_write(const struct run_event *e, struct buf *to, struct err *err);
 /* One line, with or without its newline. Texts live in the arena. */
 int run_event_read(const char *line, size_t n, struct arena *a, struct run_event *ret,

@@ -62,7 +62,7 @@ static void put_message(struct exporting *x, const struct run_event *e) {
     jot_bytes(&x->json, "message", text.data ? text.data : "", text.len);
 }
 
-/* Arguments that are no object cannot stand as one. */
+/* The format wants an object, so other arguments are exported as text. */
 static void put_arguments(struct jot *j, const struct model_part *p) {
     struct arena a DEFER(arena_done) = {0};
     if (!p->bad && !model_arguments_fault(&a, p->text, p->n)) {
@@ -101,7 +101,7 @@ static const char *call_id(const struct run_event *answer, uint64_t index) {
     return "";
 }
 
-/* Those that came before the next turn. */
+/* Notes that came before the next turn. */
 static void put_results(struct exporting *x, size_t at) {
     struct jot *j = &x->json;
     bool any = false;

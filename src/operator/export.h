@@ -1,12 +1,12 @@
 /*
- * A transcript as an agent trajectory (ATIF v1.4), which other people's tools read: one step for
- * the task, for each turn of the model with its calls and what came of them, and for each note of
- * ours. Pure.
+ * Converts a transcript to an agent trajectory (ATIF v1.4), a format that other tools read. The
+ * trajectory has one step for the task, one for each turn of the model with its calls and results,
+ * and one for each note. Pure.
  */
 #pragma once
 
 #include "base/buf.h"
 #include "base/err.h"
 
-/* bytes: whole lines, as they are on the disk. */
+/* bytes: complete transcript lines, as stored. */
 int run_export(const char *bytes, size_t n, struct buf *to, struct err *err);

@@ -1,6 +1,7 @@
 /*
- * A run that waits for somebody: what it asked, or a request of its machine that the gate holds
- * until its owner approves. That is written down, shown, and costs none of its time.
+ * A run that waits for its owner: for an answer to a question, or for the approval of a request
+ * that the gate holds. The wait is in the transcript, is shown, and is not charged to the time
+ * budget.
  */
 #include <string.h>
 
@@ -22,7 +23,7 @@ void hold_end(struct live_run *l) {
         (void)live_add(l, &e);
 }
 
-/* Only calls can be held; what was asked is not ours to end. */
+/* l->gated: the gate holds a request. A question (l->run.held without gated) ends elsewhere. */
 static void hold_look(void *arg) {
     struct live_run *l = arg;
     struct buf what DEFER(buf_done) = BUF(HELD_MAX);

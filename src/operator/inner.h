@@ -1,4 +1,4 @@
-/* What the files that drive runs know of each other. */
+/* Private declarations of src/operator: the live run and the functions that drive it. */
 #pragma once
 
 #include "base/map.h"
@@ -16,26 +16,26 @@ struct runs {
     struct loop *loop;
     struct service *service;
     struct model_access access; /* ledger, prices, connections */
-    struct map live;            /* those under way: id -> struct live_run */
+    struct map live;            /* runs in progress: id -> struct live_run */
     struct event_watch watch;
     char dir[PLACE_SIZE + 8];
 };
 
-/* A call under way. */
+/* A tool call in progress. */
 struct acting {
     struct live_run *live;
     size_t index;
     const struct tool *tool;
-    struct act *act;    /* NULL while it starts */
-    bool active, again; /* again: it may have been made before */
+    struct act *act;    /* NULL while the call starts */
+    bool active, again; /* again: the call may have been made before a restart */
     int64_t since_ms;
     const char *expected;
     char key[48];
     uint64_t intent;
-    struct act *asked; /* a question waits */
+    struct act *asked; /* the act that asked a question and waits for the answer */
     act_answer_fn *answer;
     char *question; /* JSON */
-    act_go_fn *go;  /* once its line is on the disk */
+    act_go_fn *go;  /* called once the line of the call is on disk */
 };
 
 struct flushing;
@@ -51,116 +51,116 @@ struct live_run {
     struct rehearsal *rehearsal;
     const struct conf_model *row;
     const struct run_mode *mode;
-    const char *menu; /* the run's, or the request's before there is one */
+    const char *menu; /* of the run, or of the request before the run exists */
     struct run_prompt prompt;
     struct arena prompt_arena;
     const char *tool_names;
     char account[ACCOUNT_ID_SIZE];
-    /* Under way. */
+    /* Work in progress. */
     struct loop_call step;
     struct model_call *model;
     uint64_t model_intent, model_bytes, model_max;
     enum run_purpose purpose;
     struct flushing *flushing;
     struct acting acting[MODEL_CALLS_MAX];
-    size_t first, count; /* of the calls that are started when the flush is over */
+    size_t first, count; /* calls to start after the flush */
     size_t active;
-    struct act *mark; /* a checkpoint or rewind of ours */
+    struct act *mark; /* a checkpoint or rewind that the run makes itself */
     bool marking, is_back;
     uint64_t mark_intent;
     struct loop_timer *wall, *hold;
-    bool leaving;           /* it is let go, not ended */
-    bool is_child, borrows; /* borrows: provider and rehearsal are its parent's */
-    bool gated;             /* the gate holds a request of its machine */
+    bool leaving;           /* the driver stops, but the run does not end: it can be resumed */
+    bool is_child, borrows; /* borrows: provider and rehearsal belong to the parent */
+    bool gated;             /* the gate holds a request of the run's machine */
     struct run_follower *followers;
-    struct trying *trying; /* of several tries: what is under way */
-    bool is_try;           /* one of several: nobody sits before it */
+    struct trying *trying; /* state of a run with several tries (tries.c) */
+    bool is_try;           /* one of several tries: no user can answer its questions */
     bool cancelled, broken;
     struct err broke;
 };
 
 int64_t wall_now_ms(void);
 
-/* Writes a line, and takes it. -1: it cannot be written, and the run stops. */
+/* Appends a line to the transcript and applies it to l->run. On -1 the run stops. */
 int live_add(struct live_run *l, struct run_event *e);
-/* Looks for what is next, soon. */
+/* Schedules live_go_on() on the loop. */
 void live_again(struct live_run *l);
-/* Everything written is on the disk: then fn(l). A run that was let go meanwhile hears nothing. */
+/* Calls fn(l) once all written lines are on disk; never, if the run is closed before. */
 void live_flush(struct live_run *l, void (*fn)(struct live_run *l));
-/* What waits for a flush waits no more. */
+/* Cancels a pending live_flush(). */
 void live_unflush(struct live_run *l);
-/* The run ends, or is let go; it is gone afterwards. */
+/* Closes and frees a live run, whether it ended or can be resumed. */
 void live_close(struct live_run *l);
-/* Time that is limited ends what is under way. */
+/* Starts the timer of the wall-clock budget, which ends the calls in progress. */
 void live_wall(struct live_run *l);
 
 /* ---- drive.c ---- */
 void live_go_on(void *arg);
-/* Of a model call that is made now. */
+/* The options for a model call made now. */
 struct model_call_options live_call_options(const struct live_run *l);
-/* A tool that this run offers, one of its own or of all; NULL: it does not. */
+/* A tool that this run offers; NULL if it does not offer that one. */
 const struct tool *live_tool(const struct live_run *l, const char *name);
 /* ---- acts.c ---- */
 void acts_start(struct live_run *l, const struct run_intent *in);
-/* What is under way is ended, and told to be. */
+/* Ends all calls in progress; `why` becomes their result. */
 void acts_cut(struct live_run *l, const char *why);
-/* The run is let go: commands go on, and nobody hears of them. */
+/* Detaches from the calls in progress; their commands continue. */
 void acts_leave(struct live_run *l);
-/* ---- operator.c: who may, and which one ---- */
+/* ---- operator.c: permissions and lookup ---- */
 int runs_allowed(const struct caller *who, enum token_scope scope, struct err *err);
-/* One that is under way; *ret NULL and 0: it is not. */
+/* Finds a live run; returns 0 with *ret NULL if the run is not live. */
 int runs_find_live(struct runs *o, const struct caller *who, enum token_scope scope, const char *id,
                    struct live_run **ret, struct err *err);
-/* From the disk; `not_found`, also for somebody else's. */
+/* Reads a run from disk; `not_found` also for a run of another owner. */
 int runs_load(struct runs *o, const struct caller *who, const char *id, struct run *run,
               struct transcript *t, struct err *err);
-/* Runs that it started and nobody drives any more end. */
+/* Ends the runs that run `id` started and that no driver works on. */
 void runs_end_within(struct runs *o, const struct caller *who, const char *id);
-/* l NULL: it is not under way. */
+/* l NULL: the run is not live. */
 void live_answer(const struct run *r, const struct live_run *l, operator_fn *done, void *arg);
 /* ---- live.c ---- */
-/* Whoever starts it, a run uses machines and does nothing else. */
+/* The run gets the scopes read and run only, whatever scopes `who` has. */
 struct live_run *live_run_new(struct runs *o, const struct caller *who);
 void live_run_free(struct live_run *l);
-/* One that nobody hears of again: what is under way goes on, or is let go. */
+/* Drops a live run without telling anybody; commands in progress continue. */
 void live_forget(struct live_run *l);
-/* Its tools, in its mode. */
+/* Sets up the tools that the run's mode offers. */
 void live_equip(struct live_run *l, const char *machine);
-/* From what its lines say; who only lets others work needs no tools. */
+/* Sets up tools and prompt from the transcript; a run of several tries needs no tools. */
 void live_prepare(struct live_run *l);
 void live_go(struct live_run *l);
 uint64_t live_prompt_bytes(const struct live_run *l);
-/* In the journal, and told to who watches. */
+/* Writes a journal record and notifies watchers. */
 int live_note(struct live_run *l, const char *verb, struct err *err);
-/* What a model is told of its machine; and of what it may do there, in this mode. */
+/* The description of the machine for the model; live_card_for() adds the rules of the mode. */
 const char *live_card(struct arena *a, const struct machine_view *view);
 const char *live_card_for(struct arena *a, const struct machine_view *view,
                           const struct run_mode *m, const char *menu);
-/* A machine for a run that named none, as everybody's; key: the same one each time. */
+/* Creates a machine for a run that named none. The same key gives the same machine. */
 void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg);
 /* ---- start.c ---- */
 int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
                     const char *script, const struct texts *given, struct err *err);
 /* ---- within.c: runs within a run ---- */
 enum inner_kind { INNER_CHILD, INNER_TRY };
-/* A run on this machine, with its parent's provider and account; *ret_run: its id. */
+/* Starts a sub-agent on this machine with its parent's provider and account. */
 int live_child(struct live_run *parent, const struct machine_view *view, const char *task,
                const char *key, struct run_budget budget, char ret_run[ID_SIZE], struct err *err);
-/* One of several tries, found again by its key; *ret_run: its id. */
+/* Starts one of several tries. A resumed parent finds it by its key. */
 int live_try(struct live_run *parent, const struct machine_view *view, const char *key,
              char ret_run[ID_SIZE], struct err *err);
-/* One from before, if it has not ended. */
+/* Resumes an inner run from before a restart, if it has not ended. */
 int live_inner_again(struct live_run *parent, enum inner_kind kind, const char *run,
                      struct err *err);
 void live_inner_leave(struct runs *o, const char *run);
 /* ---- drive.c ---- */
-/* It has ended: told to who watches, and in the journal. */
+/* Writes the end of the run to the journal and notifies watchers. */
 void live_tell_end(struct live_run *l);
 /* ---- tries.c ---- */
 void tries_go_on(struct live_run *l);
-/* The run is let go; its tries with it. */
+/* Detaches from the run and from its tries. */
 void tries_leave(struct live_run *l);
-/* ---- look.c: all that can be read ---- */
+/* ---- look.c: reading transcripts ---- */
 void runs_each(struct runs *o, void (*fn)(void *arg, const struct run *r), void *arg);
 /* ---- hold.c ---- */
 void hold_start(struct live_run *l);
@@ -174,14 +174,16 @@ void mark_start(struct live_run *l, const struct run_intent *in);
 
 /* ---- judge.c ---- */
 
-/* The work of a try in a machine that it never touched. lent: its directory, or NULL. */
+/* Copies the work of a try from machine `from` to machine `to`, which the try never touched. lent:
+ * the directory lent to it, or NULL. */
 struct judge_request {
     const char *from, *to, *lent;
-    const char *key; /* of its commands */
+    const char *key; /* prefix of the keys of its commands */
 };
 typedef void judge_fn(void *arg, const struct err *err);
 void judge_apply(struct service *s, const struct caller *who, const struct judge_request *r,
                  judge_fn *done, void *arg);
-/* Every process of a try ends: one could show its check other files than are frozen, or stay. */
+/* Ends every process of a try. A process left running could change the frozen files before the
+ * check reads them. */
 void judge_end_all(struct service *s, const struct caller *who, const char *machine, judge_fn *done,
                    void *arg);

@@ -1,9 +1,9 @@
 /*
- * What a try made, put into a machine that the try never touched: its work directories, and nothing
- * else of it. So a check there runs with the programs of the starting step.
+ * Copies the work of a try into a machine that the try never touched: its work directories and
+ * nothing else. So the check there runs with the programs of the starting step.
  *
- * The files are unpacked into a staging directory and moved into place by one command. Commands
- * have keys: whoever takes this up again moves nothing twice, however often files are packed again.
+ * Files are unpacked into a staging directory and moved into place by one command. Commands have
+ * keys, so a resumed run moves nothing twice, even if it packs files again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ enum {
     JUDGE_DIRS = 2,
     JUDGE_STOPS = 15,
     JUDGE_KEY_SIZE = 80,
-    JUDGE_WINDOW = 16 << 20, /* more than a tool may send before it is told to go on */
+    JUDGE_WINDOW = 16 << 20, /* larger than the window of a tool */
 };
 
 #define STAGING "/.carrel-judge"
@@ -30,8 +30,8 @@ struct judging {
     struct service *service;
     struct caller who;
     char from[ID_SIZE], to[ID_SIZE], key[JUDGE_KEY_SIZE];
-    char dirs[JUDGE_DIRS][4096], uid[16]; /* of who works there */
-    bool lent; /* dirs[0] was lent to it: names that begin with a dot are work there, too */
+    char dirs[JUDGE_DIRS][4096], uid[16]; /* uid of the user who works there */
+    bool lent; /* dirs[0] is a lent directory, in which dot files are work as well */
     size_t at;
     /* One command at a time. */
     struct exec *exec;
@@ -44,7 +44,7 @@ struct judging {
     struct tool_run *out, *in;
     struct buf bytes;
     size_t fed;
-    bool packed; /* all of it is in `bytes` or beyond */
+    bool packed; /* the whole archive was read into `bytes` */
     judge_fn *done;
     void *arg;
 };
@@ -114,8 +114,8 @@ static const char prepare[] =
     "umask 077; mkdir -p \"$1/0\" \"$1/1\" && chown \"$5:$5\" \"$1\" \"$1/0\" \"$1/1\"";
 
 /*
- * From the staging directory, $1, to the work directories, $2 and $3. In a home directory names
- * that begin with a dot are settings of programs, which the check runs: those of the try stay out.
+ * Moves from the staging directory $1 to the work directories $2 and $3. Dot files in a home
+ * directory are settings of programs that the check runs, so those of the try are left out.
  */
 static const char move_into_place[] =
     "uid=$5\n"
@@ -134,7 +134,7 @@ static void dirs_moved(struct judging *j) {
     judging_end(j, NULL);
 }
 
-/* Both tools are over, or were never begun. */
+/* Called when both tools have ended or were never started. */
 static void dir_over(struct judging *j, const struct err *err) {
     buf_done(&j->bytes);
     if (err) {
@@ -160,7 +160,7 @@ static void dir_unpacked(void *arg, int status, const char *answer, const char *
     dir_over(j, err);
 }
 
-/* What was fed is consumed on the other side: at most one window of it is here. */
+/* The other side consumed its input, so at most one window is buffered here. */
 static void dir_feed(void *arg) {
     struct judging *j = arg;
     size_t n = tool_feed(j->in, j->bytes.data + j->fed, j->bytes.len - j->fed, j->packed);
@@ -177,7 +177,8 @@ static void dir_feed(void *arg) {
 static void dir_packing(void *arg, const uint8_t *bytes, uint32_t n) {
     struct judging *j = arg;
     struct err err;
-    /* Processes of the try may still run: it can be tainted after its check was forked from it. */
+    /* Processes of the try may still run, so the try can become tainted after its check was forked.
+     */
     int r = service_taint_flow(j->service, &j->who, TAINT_CHECK, j->from, j->to, &err);
     if (r == 0 && !buf_add(&j->bytes, bytes, n))
         r = err_set(&err, ERR_LIMIT, "the archive of the work directory is larger than requested");
@@ -187,7 +188,7 @@ static void dir_packing(void *arg, const uint8_t *bytes, uint32_t n) {
         dir_feed(j);
 }
 
-/* A directory that is not there holds nothing: an archive that ends at once. */
+/* A missing directory is packed as an empty archive. */
 static bool is_absent(const struct judging *j, const struct err *why) {
     return why->code == ERR_NOT_FOUND && !j->bytes.len;
 }
@@ -204,7 +205,7 @@ static void dir_packed(void *arg, int status, const char *answer, const char *sa
         err = &why;
     }
     if (err && !(is_absent(j, err) && buf_add(&j->bytes, no_files, sizeof(no_files)))) {
-        tool_stop(j->in, err); /* which ends it all with this error */
+        tool_stop(j->in, err); /* stops both tools; `done` gets this error */
         return;
     }
     j->packed = true;
@@ -262,7 +263,7 @@ void judge_apply(struct service *s, const struct caller *who, const struct judge
     command_run(j, "stage", prepare, dir_copy);
 }
 
-/* ---- what a try left running ---- */
+/* ---- processes of a try ---- */
 
 struct ending {
     struct service *service;
@@ -279,7 +280,7 @@ static void up_again(void *arg, const struct machine_view *view, const struct er
     e->done(e->arg, err);
 }
 
-/* A tree that is large, or a host that is busy, takes longer than one stop waits. */
+/* Retried: a large process tree or a busy host takes longer than one stop waits. */
 static void all_ended(void *arg, const struct machine_view *view, const struct err *err) {
     struct ending *e = arg;
     if (err && err->code == ERR_BUSY && ++e->tries < JUDGE_STOPS)

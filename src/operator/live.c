@@ -1,4 +1,4 @@
-/* A run that is under way: what it has, and what it writes down when it begins and ends. */
+/* A live run: its resources, and the journal records of its start and end. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ void live_close(struct live_run *l) {
 static void time_is_up(void *arg) {
     struct live_run *l = arg;
     if (run_active_ms(&l->run, wall_now_ms()) < l->run.start.budget.wall_ms) {
-        live_wall(l); /* it waited for somebody meanwhile */
+        live_wall(l); /* waiting time is not charged: restart the timer */
         return;
     }
     acts_cut(l, "The budget of time was spent while this ran: it was ended.");
@@ -79,7 +79,7 @@ static const char *schema_text(struct arena *a, const struct schema *schema) {
     return arena_copy(a, text.data, text.len);
 }
 
-/* The tools as the model sees them: the same in every request of a run. */
+/* The tool descriptions for the model. They are the same in every request of a run. */
 static void live_prompt(struct live_run *l) {
     struct arena *a = &l->prompt_arena;
     size_t all = tool_count + own_tool_count, n = 0;

@@ -1,4 +1,4 @@
-/* Runs as others look at them: all of them, and one as it grows. */
+/* Reading runs: list all of them, and follow the transcript of one. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ struct listing {
 static void list_one(void *arg, const struct run_view *view, const struct err *err) {
     struct listing *l = arg;
     if (err)
-        return; /* somebody else's, or not whole */
+        return; /* belongs to another owner, or is incomplete */
     l->row(l->arg, view);
     l->left--;
 }

@@ -1,4 +1,4 @@
-/* Checkpoints and rewinds that the run itself makes: by the same tools that the model has. */
+/* Checkpoints and rewinds that the run makes itself, with the same tools as the model. */
 #include <string.h>
 
 #include "base/defer.h"

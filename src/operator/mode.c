@@ -69,7 +69,7 @@ const struct run_mode *mode_of(const struct run *r) {
 
 /* ---- calls ---- */
 
-/* Those that say something to the owner and touch nothing. */
+/* Tools that only talk to the owner and change nothing. */
 static bool is_talk(const char *tool) {
     return strcmp(tool, "finish") == 0 || strcmp(tool, "plan") == 0 || strcmp(tool, "ask") == 0;
 }
@@ -176,7 +176,7 @@ const char *mode_refuses(const struct run *r, const struct run_call *c, struct a
 
 /* ---- results ---- */
 
-/* Tools whose answer holds what a machine, or the world, says. */
+/* Tools whose result can contain text from a machine or from the network. */
 static bool tells_content(const char *tool) {
     for (size_t i = 0; i < tool_count; i++)
         if (strcmp(tools[i].name, tool) == 0)
@@ -184,7 +184,7 @@ static bool tells_content(const char *tool) {
     return false;
 }
 
-/* Wrong arguments are the model's own words; nothing was read yet. */
+/* An error about arguments quotes only the model's own text, so it may be shown. */
 static bool is_own_fault(const struct run_event *e) {
     static const char words[] = "invalid: arguments of '";
     return e->failed && strncmp(e->text, words, sizeof(words) - 1) == 0;
@@ -198,7 +198,7 @@ bool mode_hides(const struct run *r, const struct run_call *c) {
            (tells_content(c->part->name) && !is_own_fault(c->result));
 }
 
-/* Members that the platform makes itself: numbers, states and ids. */
+/* Members that Carrel itself produces: numbers, states and ids. */
 static void copy_facts(json_t *to, const json_t *from) {
     static const char *const texts[] = {"status", "session", "machine", "outcome"};
     const char *name;
@@ -233,7 +233,7 @@ static const char *handle_text(const struct run_call *c, size_t turn, size_t ind
 
 /* ---- records of texts that were read apart ---- */
 
-/* A member of a record whose schema has no enum is free text: a sentence fits into it. */
+/* A string property without an enum is free text, and an instruction fits into it. */
 static bool is_free_text(const struct run_call *c, const char *member) {
     json_t *arguments DEFER(mode_free_json) = json_loads(c->part->text, 0, NULL);
     const json_t *members = json_object_get(json_object_get(arguments, "schema"), "properties");
@@ -259,14 +259,14 @@ static void hide_texts(const struct run_call *c, json_t *record, const char *bas
     }
 }
 
-/* Records with a handle, $h3.0.1.name, in the place of each free text. */
+/* The records, with each free text replaced by a handle such as $h3.0.1.name. */
 static const char *records_text(const struct run_call *c, size_t turn, size_t index,
                                 struct arena *a) {
     json_t *out DEFER(mode_free_json) = json_loads(c->result->text, 0, NULL), *row;
     char base[32];
     size_t i;
     snprintf(base, sizeof(base), "$h%zu.%zu", turn, index);
-    if (!out) /* it was cut */
+    if (!out) /* the result was truncated */
         return "The records are too long to be shown. Ask for fewer items at once.";
     json_array_foreach(json_object_get(out, "records"), i, row) {
         hide_texts(c, json_object_get(row, "record"), base, i);
@@ -275,7 +275,7 @@ static const char *records_text(const struct run_call *c, size_t turn, size_t in
     return text ? arena_copy(a, text, strlen(text)) : "{}";
 }
 
-/* rest: ".1.name" */
+/* rest: the part of the handle behind the call, ".1.name" */
 static const char *record_member(const struct run_call *c, const char *rest, struct arena *a) {
     json_t *out DEFER(mode_free_json) = json_loads(c->result->text, 0, NULL);
     size_t row;
@@ -301,7 +301,7 @@ const char *mode_shown(const struct run *r, size_t turn, size_t index, struct ar
 
 /* ---- handles ---- */
 
-/* read shows each line behind its number and a tab. */
+/* The tool `read` prefixes each line with its number and a tab. */
 static const char *without_numbers(const char *text, struct arena *a) {
     char *copy = arena_copy(a, text, strlen(text)), *to = copy;
     for (const char *at = text; *at;) {

@@ -1,12 +1,13 @@
 /*
- * How much a run lets its model do, and see, whatever it says: one row a mode, asked at three
- * places of the loop (which tools it has, whether a call is made, what is shown of a result). Pure.
+ * Modes of a run: which calls the model may make and what it sees of their results, whatever the
+ * model says. One table row per mode, consulted in three places of the run: the list of tools, the
+ * check of a call, and the display of a result. Pure.
  *
- *   free               calls as it likes
- *   plan-then-execute  it fixes its calls before it has read anything; only those are made, in
- * order action-selector    calls of a menu that the owner wrote; their results are not shown to it
- *   map                results are handles; items are read one by one, apart, into bounded records
- *   handles            results are handles; questions about them are answered apart, bounded
+ *   free               any call, full results
+ *   plan-then-execute  the model fixes its calls before it reads anything; only those run, in order
+ *   action-selector    calls from a menu that the owner wrote; the model sees no results
+ *   map                results are handles; items are read one by one into bounded records
+ *   handles            results are handles; the model asks questions about them, bounded answers
  */
 #pragma once
 
@@ -21,32 +22,32 @@ struct run_mode {
     const char *name;
     enum mode_calls calls;
     enum mode_results results;
-    bool verifies;      /* a `done` needs a check that was run after it was first said */
-    const char *own[3]; /* tools that only a run has: the names, then NULL */
-    const char *card;   /* what the model is told of it */
+    bool verifies; /* `finish` with status done needs a check that ran after the first finish */
+    const char *own[3]; /* names of tools that only a run has, NULL-terminated */
+    const char *card;   /* description of the mode for the model */
 };
 
-/* NULL: the first one, `free`. `invalid` names them all. */
+/* name NULL: `free`. The remedy of `invalid` lists all modes. */
 const struct run_mode *mode_find(const char *name, struct err *err);
-/* Of a run whose start was taken. */
+/* The mode of a run whose start line was applied. */
 const struct run_mode *mode_of(const struct run *r);
 
 enum { MODE_MENU_MAX = 256 << 10 };
-/* A menu, {"calls":[...]}, as operator/template.h; is it one, and are its tools there? */
+/* Checks a menu, {"calls":[...]} (operator/template.h), and that its tools exist. */
 int mode_menu_check(const char *menu, const struct run_tools *may, struct err *err);
 
-/* Is the model offered this one? own: it is one that only a run has. */
+/* Whether the model is offered this tool. own: a tool that only a run has. */
 bool mode_offers(const struct run_mode *m, const char *menu, const char *tool, bool own);
-/* Why a call of the newest turn is not made, in the arena; NULL: it is. */
+/* The reason to refuse a call of the newest turn, in the arena; NULL: make the call. */
 const char *mode_refuses(const struct run *r, const struct run_call *c, struct arena *a);
-/* The calls that a model wants to fix: *ret_hash is that of the list, or why not. */
+/* Checks the calls that the model wants to fix; *ret_hash is the hash of the list. */
 int mode_freeze(const struct run *r, const char *arguments, const struct run_tools *may,
                 char ret_hash[65], struct err *err);
 
-/* What the model sees of a result: its text, or what stands for it in the arena. */
+/* The text that the model sees for a result: the text itself, or a handle in the arena. */
 const char *mode_shown(const struct run *r, size_t turn, size_t index, struct arena *a);
 bool mode_hides(const struct run *r, const struct run_call *c);
-/* What a handle stands for, in the arena; NULL: there is no such handle. */
+/* The text behind a handle, in the arena; NULL: unknown handle. */
 const char *mode_content(const struct run *r, const char *handle, struct arena *a);
-/* Handles in arguments that may be any text become what they stand for. */
+/* Replaces handles by their text, in arguments that may hold any text. */
 void mode_fill(const struct run *r, const char *tool, json_t *arguments);

@@ -1,4 +1,4 @@
-/* What a run does next. */
+/* Computes the next action of a run (run_next()). */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -19,18 +19,18 @@ enum {
     WORK_TOKENS = 8192,
     REPORT_TOKENS = 2048,
     HAND_OVER_TOKENS = 4096,
-    SILENT_MAX = 3,    /* answers in a row without a call */
-    MALFORMED_MAX = 3, /* answers in a row with nothing but calls that cannot be read */
+    SILENT_MAX = 3,    /* consecutive answers without a call */
+    MALFORMED_MAX = 3, /* consecutive answers in which no call can be parsed */
     CHECKS_MAX = 3,
     REFUSALS_MAX = 2,
     FULL_MAX = 3,
     POINT_EVERY = 20, /* turns */
     RISKY_WORDS = 256,
     REPORT_MAX = 512 << 10,
-    WORD_MAX = 16 << 10, /* bytes of a call that its owner can be asked about */
+    WORD_MAX = 16 << 10, /* largest call, in bytes, that is shown to the owner for approval */
 };
 
-/* What is known while the next thing is looked for. */
+/* The inputs of run_next(), and its result. */
 struct looking {
     const struct run *run;
     const struct run_tools *tools;
@@ -84,7 +84,7 @@ static void put_spent(struct jot *j, const struct run *r) {
     jot_u64(j, "rewinds", r->backs);
 }
 
-/* Members of the model's own report, as it gave them. */
+/* Members of the report, as the model gave them. */
 static void put_claimed(struct jot *j, const char *arguments) {
     static const char *const names[] = {"summary", "evidence", "outputs", "open_issues"};
     json_t *in DEFER(next_free_json) = arguments ? json_loads(arguments, 0, NULL) : NULL;
@@ -175,7 +175,7 @@ static bool freeze_called(struct looking *l, size_t index, const struct run_call
 
 /* ---- calls ---- */
 
-/* Words of a call that is worth a way back. */
+/* Words in a command that make it risky enough for a checkpoint. */
 static bool call_is_risky(const struct run_call *c) {
     json_t *in DEFER(next_free_json) = json_loads(c->part->text, 0, NULL);
     const char *cmd = json_string_value(json_object_get(in, "cmd"));
@@ -213,8 +213,8 @@ static const struct tool *tool_of(const struct looking *l, const struct run_call
 }
 
 /*
- * A point is taken before the first call that may change something, and before a risky one unless
- * nothing has changed since the last point.
+ * A checkpoint is made before the first call that may change files, and before a risky call if
+ * files may have changed since the last checkpoint.
  */
 static bool wants_point(const struct looking *l, const struct run_call *c) {
     const struct run *r = l->run;
@@ -236,7 +236,7 @@ static bool no_tool(struct looking *l, size_t index, const struct run_call *c) {
     return tell_result(l, index, true, NULL, text);
 }
 
-/* The whole call as its owner judges it: all of it visible, with its length and hash. */
+/* The whole call as shown to the owner, with all characters visible, its length and its hash. */
 static bool put_whole_call(struct jot *j, const struct model_part *call) {
     struct buf shown DEFER(buf_done) = BUF(16 * WORD_MAX);
     char hash[WORD_HASH_SIZE];
@@ -257,7 +257,7 @@ static bool refuse_unseen(struct looking *l, size_t i) {
                                     WORD_MAX >> 10));
 }
 
-/* Not in the plan: its owner may say that it is made all the same. */
+/* A call that is not in the plan: ask the owner, if the run allows that. */
 static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c, const char *why) {
     struct buf text DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&text);
@@ -288,7 +288,7 @@ static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c,
     return true;
 }
 
-/* A call that needs nobody but us, or that is made. */
+/* Answers a call that needs no tool, or returns the intent to make it. */
 static bool do_call(struct looking *l, size_t i) {
     const struct run_turn *t = l->turn;
     const struct run_call *c = &t->calls[i];
@@ -410,7 +410,7 @@ static bool look_stuck(struct looking *l) {
                                   advice[level]));
 }
 
-/* ---- answers that are no work ---- */
+/* ---- answers without usable calls ---- */
 
 static bool has_note(const struct run_turn *t, enum run_note note) {
     for (size_t i = 0; i < t->note_count; i++)

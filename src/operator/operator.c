@@ -25,7 +25,7 @@ static const char *state_of(const struct run *r, const struct live_run *l) {
     return r->held ? "waiting" : "running";
 }
 
-/* Of several tries the best one's, once that is known. */
+/* For several tries: the machine of the best one, once known. */
 static const char *machine_of(const struct run *r) {
     return r->start.tries && r->phase == RUN_ENDED && r->tries[0].judged && !r->cancelling
                ? r->tries[run_best_try(r)].machine
@@ -81,7 +81,7 @@ static int check_id(const char *id, struct err *err) {
     return err_remedy(err, "run ids start with r-; list them with carrel do --ls");
 }
 
-/* One that is under way; *ret NULL and 0: it is not. */
+/* Returns 0 with *ret NULL if the run is not live. */
 int runs_find_live(struct runs *o, const struct caller *who, enum token_scope scope, const char *id,
                    struct live_run **ret, struct err *err) {
     if (runs_allowed(who, scope, err) < 0 || check_id(id, err) < 0)
@@ -111,7 +111,7 @@ void operator_show(struct runs *o, const struct caller *who, const char *id, ope
 
 /* ---- resuming ---- */
 
-/* An ended run goes on only with something to do. */
+/* An ended run continues only if the owner returned it with a comment. */
 static int resume_event(const struct run *r, const char *comment, struct arena *a,
                         struct run_event *ret, struct err *err) {
     bool ended = r->phase == RUN_ENDED;
@@ -138,12 +138,12 @@ static int resume_event(const struct run *r, const char *comment, struct arena *
     return 0;
 }
 
-/* By the words that its parent gave it. */
+/* A sub-agent or try is recognised by its `parent` member. */
 static bool is_try(const char *parent) {
     return parent && strstr(parent, ".try.");
 }
 
-/* to_end: who only has to end needs no model. */
+/* to_end: the run is loaded only to be ended, so it needs no model. */
 static int take_up(struct live_run *l, const struct caller *who, const struct texts *keys,
                    const char *id, const char *comment, bool to_end, struct err *err) {
     struct runs *o = l->runs;
@@ -180,7 +180,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
         done(arg, NULL, &err);
         return;
     }
-    if (l) { /* it is under way already, which is what was wanted */
+    if (l) { /* already live: nothing to do */
         live_answer(&l->run, l, done, arg);
         return;
     }
@@ -210,7 +210,7 @@ static void nothing(void *arg, const struct run_view *view, const struct err *er
     (void)err;
 }
 
-/* Of several tries the machines go first: then it has ended (tries.c). */
+/* With several tries, tries.c deletes the machines first and then ends the run. */
 static int cancel_tries(struct live_run *l, struct err *err) {
     struct run_event e = {.kind = RUN_CANCEL};
     if (l->run.cancelling)
@@ -240,7 +240,7 @@ static void cancel_live(struct live_run *l, operator_fn *done, void *arg) {
         live_close(l);
 }
 
-/* One that nobody drives, taken up only to be ended. */
+/* Loads a run that is not live, only to end it. */
 static int cancel_idle_tries(struct runs *o, const struct caller *who, const char *id,
                              struct live_run **ret, struct err *err) {
     static const struct texts no_keys;
@@ -283,7 +283,7 @@ void runs_end_within(struct runs *o, const struct caller *who, const char *id) {
         operator_cancel(o, who, f.runs[i], nothing, NULL);
 }
 
-/* One that nobody drives: what it had let others do ends, too. */
+/* Cancels a run that is not live, and the runs that it started. */
 static int cancel_idle(struct runs *o, const struct caller *who, struct run *r,
                        struct transcript *t, struct err *err) {
     struct run_machines made = {.count = 0};
@@ -340,7 +340,7 @@ void operator_answer(struct runs *o, const struct caller *who, const char *id, c
     done(arg, NULL, &err);
 }
 
-/* ---- what is not in the plan ---- */
+/* ---- approval of calls that are not in the plan ---- */
 
 static int note_word(struct live_run *l, const struct caller *who, const struct run_event *e,
                      struct err *err) {
@@ -356,7 +356,7 @@ static int note_word(struct live_run *l, const struct caller *who, const struct 
     return 0;
 }
 
-/* The run that waits for a word about just this call. */
+/* The live run that waits for a decision about exactly this call. */
 static struct live_run *find_waiting(struct runs *o, const struct caller *who, const char *item,
                                      struct err *err) {
     struct live_run *l = NULL;
@@ -429,7 +429,8 @@ void operator_free(struct runs *o) {
         return;
     struct live_run *l;
     holds_unwatch(o);
-    for (size_t at; at = 0, (l = map_next(&o->live, &at));) { /* children go with their parents */
+    /* Closing a parent also closes its children, so start over each time. */
+    for (size_t at; at = 0, (l = map_next(&o->live, &at));) {
         map_take(&o->live, l->run.start.run);
         live_forget(l);
         live_run_free(l);

@@ -4,7 +4,7 @@
 
 #define AT(type, member) offsetof(struct type, member)
 
-/* ---- freeze: answered by the run's core, which alone knows what is fixed ---- */
+/* ---- freeze: answered by next.c, because the fixed calls are part of struct run ---- */
 
 struct freeze_input {
     const json_t *calls;

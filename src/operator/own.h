@@ -1,8 +1,6 @@
 /*
- * Tools that only a run has, because they need its model or its transcript: freeze, inspect, map,
- * spawn.
- *
- * Rows of the same kind as src/tools; which of them a run offers is its mode's affair.
+ * Tools that exist only in a run, because they need its model or its transcript: freeze, inspect,
+ * map, spawn. The rows have the format of src/tools; the mode of the run decides which it offers.
  */
 #pragma once
 
@@ -13,7 +11,7 @@ enum { ASIDE_ITEMS_MAX = 64, ASIDE_TEXT_MAX = 256 << 10, ASIDE_QUESTION_MAX = 40
 extern const struct tool own_tools[];
 extern const size_t own_tool_count;
 
-const struct tool *own_tool_find(const char *name); /* NULL: there is none */
+const struct tool *own_tool_find(const char *name); /* NULL: unknown */
 
 struct inspect_input {
     const char *machine; /* never given */
@@ -44,8 +42,8 @@ struct records_output {
     uint64_t fitting;
 };
 
-/* ---- aside.c: the act is one of a run, whose call (operator/inner.h) is its events' arg ---- */
+/* ---- aside.c: the act belongs to a run; the arg of its events is a struct acting ---- */
 void tool_inspect(struct act *a);
 void tool_map(struct act *a);
-/* ---- spawn.c, likewise ---- */
+/* ---- spawn.c: as in aside.c ---- */
 void tool_spawn(struct act *a);

@@ -1,4 +1,4 @@
-/* What the model is told by us: fixed texts, so that the beginning of every request is the same. */
+/* Fixed prompts. They do not change within a run, so providers can cache the start of requests. */
 #pragma once
 
 extern const char prompt_system[];

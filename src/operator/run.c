@@ -42,7 +42,7 @@ static struct run_turn *add_turn(struct run *r) {
     return t;
 }
 
-/* ---- one function a kind ---- */
+/* ---- one function per kind of line ---- */
 
 static int take_start(struct run *r, const struct run_event *e, struct err *err) {
     if (r->lines || strlen(e->task) > RUN_TASK_MAX)
@@ -67,7 +67,7 @@ static int take_start(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
-/* Whatever was under way is not any more. */
+/* The driver has changed: calls in progress have an unknown outcome. */
 static int take_resume(struct run *r, const struct run_event *e, struct err *err) {
     struct run_turn *t = turn_now(r);
     (void)e;
@@ -124,7 +124,7 @@ static void pay(struct run *r, const struct run_event *e) {
     r->last_bytes = e->request_bytes;
 }
 
-/* Of a hand-over only the text counts: from here on it stands for what was before. */
+/* The text of a hand-over replaces all earlier turns in the context. */
 static void hand_over(struct run *r, uint64_t keep_tokens) {
     uint64_t bytes = 0;
     size_t i = r->count - 1;
@@ -187,7 +187,7 @@ static bool is_named(const struct run_call *c, const char *name) {
     return strcmp(c->part->name, name) == 0;
 }
 
-/* Calls that are no part of what was fixed. */
+/* Calls that do not count as fixed calls. */
 static bool is_talk(const struct run_call *c) {
     return is_named(c, "plan") || is_named(c, "ask");
 }
@@ -213,7 +213,7 @@ static int take_sure(struct run *r, const struct run_event *e, struct err *err) 
     return 0;
 }
 
-/* The result without what differs each time; *failed also if a command exited with a failure. */
+/* The result without members that differ on each call. Sets *failed if the command failed. */
 static char *stable_text(const char *text, bool *failed) {
     static const char *const names[] = {"session", "log",    "wall_ms",   "cpu_ms",
                                         "step",    "number", "max_rss_kb"};
@@ -237,7 +237,7 @@ static void run_watch(struct run *r, const struct run_call *c, const struct run_
         stuck_add(&r->stuck, c->part->name, c->part->text, text, strlen(text), failed);
 }
 
-/* Tools that only look leave nothing that a way back would be for. */
+/* Read-only tools change no files, so they need no checkpoint. */
 static bool may_change(const char *tool) {
     for (size_t i = 0; i < tool_count; i++)
         if (strcmp(tools[i].name, tool) == 0)
@@ -245,7 +245,7 @@ static bool may_change(const char *tool) {
     return false;
 }
 
-/* What a result means for the run. */
+/* Updates the state of the run for the result of a call. */
 static void judge(struct run *r, const struct run_call *c, const struct run_event *e) {
     bool finish = is_named(c, "finish");
     if (finish && e->status && strcmp(e->status, "accepted") == 0)
@@ -305,7 +305,7 @@ static int take_freed(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
-/* A line without a hash is of an older daemon. */
+/* A line without a hash was written by an older daemon. */
 static bool is_about(const struct run_event *e, const struct run_call *c) {
     char hash[WORD_HASH_SIZE];
     word_hash(c->part, hash);
@@ -341,7 +341,7 @@ static int take_point(struct run *r, const struct run_event *e, struct err *err)
     if (take_mark(r, &r->point, e, err) < 0)
         return -1;
     r->points += r->point.open;
-    if (!r->point.open) { /* one that failed is not tried again at once */
+    if (!r->point.open) { /* a failed checkpoint is not retried at once */
         r->changes = 0;
         r->point_turn = r->count;
     }
@@ -408,7 +408,7 @@ static int take_end(struct run *r, const struct run_event *e, struct err *err) {
     return 0;
 }
 
-/* It goes on where it was, knowing what it did; what it may spend stays what it was. */
+/* The run continues with its whole history and the same budget. */
 static int take_return(struct run *r, const struct run_event *e, struct err *err) {
     const struct run_event note = {.kind = RUN_NOTE, .note = RUN_NOTE_PLAIN, .text = e->text};
     struct run_turn *t = turn_now(r);
@@ -429,7 +429,7 @@ static struct run_try *try_of(struct run *r, const struct run_event *e) {
     return e->index < r->start.tries ? &r->tries[e->index] : NULL;
 }
 
-/* Its machine first, then its run; neither ever changes. */
+/* The first line of a try sets its machine, the second its run; neither changes later. */
 static int take_try(struct run *r, const struct run_event *e, struct err *err) {
     struct run_try *x = try_of(r, e);
     bool first = x && !x->machine && !e->run,
@@ -486,8 +486,7 @@ static take_fn *const takers[] = {
     [RUN_WORD] = run_take_word, [RUN_CANCEL] = take_cancel,
 };
 
-/* Time between lines counts, but not while it waits for somebody, or before it was taken up again.
- */
+/* Time between lines is charged, except while the run waits or is interrupted. */
 static void count_time(struct run *r, const struct run_event *e, bool was_held) {
     if (e->kind != RUN_RESUME && e->kind != RUN_RETURN && !was_held && r->phase == RUN_RUNNING &&
         e->time_ms > r->last_ms)

@@ -1,10 +1,9 @@
 /*
- * Bounded schemas: what may be said where nobody may be told what to do. Pure.
+ * Bounded schemas: a small subset of JSON Schema for values that may come from hostile text. Pure.
  *
- * A few words of JSON Schema whose values are small and of known form: a choice of an enum, a short
- * text of letters, digits and a few marks, a number within bounds, true or false; and an object of
- * those. What a hostile text can say through such a value is what its shape lets through and
- * nothing else.
+ * A value is an enum choice, a short string of letters, digits and a few punctuation characters, a
+ * number with bounds, or a boolean; a record is an object of such values. Hostile text can pass
+ * only what the schema lets through.
  */
 #pragma once
 
@@ -20,13 +19,13 @@ enum {
     SHAPE_NAME_MAX = 40,
 };
 
-/* That of one value: string with enum or maxLength, integer or number with minimum and maximum,
- * boolean. */
+/* Checks the schema of one value: string with enum or maxLength, integer or number with minimum and
+ * maximum, or boolean. */
 int shape_check(const json_t *shape, struct err *err);
 int shape_fits(const json_t *shape, const json_t *value, struct err *err);
-/* Of one that was checked: its values are not free text. */
+/* For a checked schema: true if its values cannot be free text. */
 bool shape_is_closed(const json_t *shape);
 
-/* An object of them, all of which must be there and nothing else. */
+/* A record: an object in which every property is required and no other is allowed. */
 int shape_record_check(const json_t *shape, struct err *err);
 int shape_record_fits(const json_t *shape, const json_t *value, struct err *err);

@@ -1,10 +1,9 @@
 /*
- * Sub-agents: a part of the task goes to a run of its own, on a fork of the machine, and what it
- * spends is its parent's. The call waits for its report; what it made in one directory may be
- * brought back.
+ * Sub-agents: a run for a part of the task, on a fork of the machine, charged to its parent. The
+ * call waits for the report; one directory may be copied back.
  *
- * A child lives within its parent: it uses the parent's account and provider, ends with it, and has
- * no children. It is found again by the call that made it.
+ * A child uses the account and the provider of its parent, ends with it, and has no children. A
+ * resumed parent finds it by the call that started it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +22,7 @@ enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, STEPS_DEFAULT = 50 };
 
 struct spawning {
     struct act *act;
-    struct live_run *parent; /* NULL: it was let go */
+    struct live_run *parent; /* NULL: the parent was closed */
     struct runs *runs;
     struct caller who;
     const struct spawn_input *in;
@@ -35,7 +34,7 @@ struct spawning {
     struct tool_run *tool;
     struct buf bytes;
     size_t fed;
-    bool busy; /* something that cannot be cancelled is under way */
+    bool busy; /* an operation that cannot be cancelled is in progress */
 };
 
 static void spawning_free(struct spawning *s) {
@@ -51,13 +50,13 @@ static void spawn_gone(void *arg, const struct machine_view *view, const struct 
     (void)err;
 }
 
-/* Its fork is of no use any more. */
+/* Deletes the fork, which is no longer needed. */
 static void drop_machine(struct spawning *s) {
     if (s->machine[0])
         service_destroy(s->runs->service, &s->who, s->machine, spawn_gone, NULL);
 }
 
-/* Whatever is told or brought from its machine carries what that one has read. */
+/* A report or a file from a tainted fork taints the parent's machine. */
 static int join(struct spawning *s, enum taint_flow flow, struct err *err) {
     if (!s->machine[0])
         return 0;
@@ -103,13 +102,13 @@ static void done(struct spawning *s, const char *brought) {
         .brought = brought,
     };
     drop_machine(s);
-    act_done(a, &out); /* which frees nothing of ours */
+    act_done(a, &out); /* does not free s */
     for (size_t i = 0; i < 3; i++)
         free(texts[i]);
     spawning_free(s);
 }
 
-/* ---- what it made ---- */
+/* ---- copying a directory back ---- */
 
 static void unpacked(void *arg, int status, const char *answer, const char *said,
                      const struct err *err) {
@@ -187,7 +186,7 @@ static uint64_t number_in(const json_t *object, const char *name) {
     return n > 0 ? (uint64_t)n : 0;
 }
 
-/* What it cost is its parent's to bear. */
+/* The cost of the child is charged to the parent. */
 static void charge(struct spawning *s) {
     struct run_event e = {.kind = RUN_ASIDE,
                           .usage = {.in = number_in(s->report, "input_tokens"),
@@ -222,7 +221,7 @@ static void ended(void *arg, const struct run_view *view, const struct err *err)
 
 static void spawn_changed(void *arg) {
     struct spawning *s = arg;
-    if (!s->follower.at && s->parent) /* it is under way no more */
+    if (!s->follower.at && s->parent) /* the child is no longer live */
         operator_show(s->runs, &s->who, s->run, ended, s);
 }
 
@@ -317,7 +316,7 @@ static void child_over(void *arg, const struct run_view *view, const struct err 
     (void)err;
 }
 
-/* A parent that is let go lets go of its child, which is then found again. */
+/* Closing the parent closes the child too; resuming the parent finds it again. */
 static void cancelled(struct act *a) {
     struct spawning *s = a->user;
     bool leaving = s->parent->leaving;
@@ -328,7 +327,7 @@ static void cancelled(struct act *a) {
     else if (s->run[0])
         operator_cancel(s->runs, &s->who, s->run, child_over, NULL);
     if (leaving && s->run[0])
-        s->machine[0] = '\0'; /* it stays */
+        s->machine[0] = '\0'; /* keep the fork */
     if (s->tool)
         tool_cancel(TAKE(s->tool));
     if (!s->busy)

@@ -1,4 +1,4 @@
-/* How a run is started: its model, its mode, its machine or its tries. */
+/* Starts a run: chooses its model, mode, machine or tries. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { CHECK_FILES_MAX = 1 << 20 };
 
 struct keys {
     const struct texts *given;
-    bool own; /* the daemon's environment is the caller's own */
+    bool own; /* the caller owns the daemon, so keys may come from its environment */
 };
 
 static const char *key_of(void *arg, const char *name) {
@@ -27,7 +27,7 @@ static const char *key_of(void *arg, const char *name) {
     return k->own ? model_env_process(NULL, name) : NULL;
 }
 
-/* Whoever says where a provider is makes this host connect to it, whatever it is. */
+/* A provider URL makes this host connect to any server, so setting one needs RIGHT_RUN_URL. */
 static int check_keys(const struct caller *who, const struct texts *given, struct err *err) {
     for (size_t i = 0; i + 1 < given->count; i += 2)
         if (model_env_is_url(given->v[i]) && authorise(who, RIGHT_RUN_URL, err) < 0)
@@ -126,7 +126,7 @@ static const char *start_copy(struct arena *a, const char *text) {
     return text ? arena_copy(a, text, strlen(text)) : NULL;
 }
 
-/* The machines that were named, as if they had been made. */
+/* Writes RUN_TRY lines for the named machines, as for created ones. */
 static int note_machines(struct live_run *l, const struct texts *machines, struct err *err) {
     for (size_t i = 0; i < machines->count; i++) {
         struct run_event e = {
@@ -174,7 +174,7 @@ static void with_source(void *arg, const struct machine_view *view, const struct
         tries_go(s, view->id, &none);
 }
 
-/* Each is there, and somebody's who may use it. */
+/* Checks that each machine exists and that the caller may use it. */
 struct looking {
     struct err err;
     bool failed;
@@ -182,7 +182,7 @@ struct looking {
     size_t count;
 };
 
-/* All but the best one's are removed: one that is two tries would be removed with the loser. */
+/* All machines but the best are deleted, so one machine must not stand for two tries. */
 static void add_machine(struct looking *k, const char *id) {
     for (size_t i = 0; i < k->count; i++)
         if (strcmp(k->ids[i], id) == 0 && !k->failed) {
@@ -217,7 +217,7 @@ static void with_machines(struct starting *s, const struct texts *named) {
         tries_go(s, "", &machines);
 }
 
-/* As the transcript has them. */
+/* The check files as JSON, as the transcript stores them. */
 static const char *files_text(struct arena *a, const struct texts *files) {
     struct buf text DEFER(buf_done) = BUF(RUN_LINE_MAX);
     struct jot j = JOT(&text);
@@ -283,7 +283,8 @@ static int check_money(const struct live_run *l, const struct operator_request *
     return err_remedy(err, "add its price to carrel.conf: model = NAME in=... out=...");
 }
 
-/* Before there is a machine: what a client that is bound to one may have. */
+/* The machine does not exist yet, so find tools in the whole table. A run is bound to one machine
+ * and gets no TOOL_ALONE tools. */
 static const struct tool *find_any(void *arg, const char *name) {
     (void)arg;
     for (size_t i = 0; i < tool_count; i++)

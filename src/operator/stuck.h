@@ -1,8 +1,8 @@
 /*
- * Does it get anywhere? Told from the calls and their results alone, without a model. Pure.
+ * Detects a run that makes no progress, from its calls and results only. Pure.
  *
- * A pattern counts only within what happened since the last time one was found, so each finding is
- * a new one and the run can answer with more than it did before.
+ * A pattern counts only calls since the last report (stuck_told()), so each detection is new and
+ * the run can react more strongly each time.
  */
 #pragma once
 
@@ -14,7 +14,7 @@ enum stuck_limits {
     STUCK_SAME = 3,      /* the same call with the same result, in a row */
     STUCK_FAILING = 3,   /* the same call failing, in a row */
     STUCK_ALTERNATE = 6, /* A, B, A, B, A, B */
-    STUCK_NOTHING = 15,  /* calls in a row that each had come to the same before */
+    STUCK_NOTHING = 15,  /* consecutive calls whose result was seen before */
     STUCK_KEPT = 512,
 };
 
@@ -28,19 +28,19 @@ enum stuck_pattern {
 
 struct stuck_row {
     uint64_t call, result;
-    bool failed, old; /* old: this very pair was there before */
+    bool failed, old; /* old: the same call had the same result before */
 };
 
 struct stuck {
-    struct stuck_row rows[STUCK_KEPT]; /* the newest, round and round */
-    size_t count;                      /* of all */
-    size_t since;                      /* rows before this one were told of */
+    struct stuck_row rows[STUCK_KEPT]; /* ring buffer of the newest rows */
+    size_t count;                      /* rows ever added */
+    size_t since;                      /* rows before this one were reported */
 };
 
 void stuck_add(struct stuck *s, const char *tool, const char *arguments, const char *result,
                size_t n, bool failed);
 enum stuck_pattern stuck_look(const struct stuck *s);
-/* It was told of: from now on only what comes counts. */
+/* Marks the pattern as reported: only later rows count from now on. */
 void stuck_told(struct stuck *s);
 
 /* A sentence for the model. */

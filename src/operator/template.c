@@ -11,7 +11,7 @@ static const json_t *hole_of(const json_t *value) {
     return json_is_object(value) && json_object_size(value) == 1 ? hole : NULL;
 }
 
-/* Anywhere below: there holes have no meaning. */
+/* Looks for a hole at any depth, where holes are not allowed. */
 static bool has_hole(const json_t *value) {
     const char *name;
     json_t *item;
@@ -72,7 +72,7 @@ static const char *const readers[] = {"basename", "cat", "cmp",   "comm", "cut",
                                       "md5sum",   "nl",  "pgrep", "seq",  "sha256sum", "stat",
                                       "tail",     "tr",  "wc"};
 
-/* A program that is named with a path, or found by another PATH, may be any file. */
+/* With a path in its name, or with another PATH, the program could be any file. */
 static bool only_reads(const json_t *arguments) {
     const char *name = json_string_value(json_array_get(json_object_get(arguments, "argv"), 0));
     if (json_object_get(arguments, "cmd") || json_object_get(arguments, "env"))
@@ -109,7 +109,7 @@ static int check_words(const json_t *arguments, struct err *err) {
     return 0;
 }
 
-/* Input is a program to a shell or an interpreter, and data to those that only read. */
+/* A shell or interpreter runs its input; a read-only program treats it as data. */
 static int check_stdin(const json_t *arguments, struct err *err) {
     if (only_reads(arguments))
         return 0;
@@ -171,7 +171,7 @@ static bool writes_open(const json_t *call) {
     return strcmp(tool, "write") == 0 && hole && !shape_is_closed(hole);
 }
 
-/* A program finds files by many ways (make, hooks, imports), so only readers cannot run one. */
+/* Programs find files in many ways (make, hooks, imports), so only read-only programs are safe. */
 static bool may_run_files(const json_t *call) {
     static const char *const runners[] = {"exec", "install", "session", "program", "spawn"};
     const char *tool = json_string_value(json_object_get(call, "tool"));
@@ -215,7 +215,7 @@ int templates_check(const json_t *list, bool in_order, bool (*is_tool)(void *arg
 
 /* ---- what matches ---- */
 
-/* word: as it stands in `argv`, or NULL. */
+/* word: the element of `argv`, or NULL for another argument. */
 static int match_value(const char *name, const json_t *wanted, const json_t *given,
                        const json_t *word, struct err *err) {
     const json_t *hole = hole_of(wanted);
@@ -231,7 +231,7 @@ static int match_value(const char *name, const json_t *wanted, const json_t *giv
     return 0;
 }
 
-/* Written out without end, within its bounds, a number has room for any text. */
+/* A number with unlimited digits could carry text, so its length is limited. */
 static json_t *number_in_word(const json_t *word) {
     const char *text = json_string_value(word);
     size_t n = json_string_length(word);
@@ -239,7 +239,7 @@ static json_t *number_in_word(const json_t *word) {
     return plain ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
 }
 
-/* Numbers that stand in a word are written out: a word is a text. */
+/* `argv` elements are strings, so a number is compared in its written form. */
 static int match_words(const json_t *wanted, const json_t *given, struct err *err) {
     size_t i, n = json_array_size(wanted);
     const json_t *word;

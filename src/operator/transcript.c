@@ -17,7 +17,7 @@ static void transcript_path_of(const char *dir, const char *id, char ret[PATH_SI
     snprintf(ret, PATH_SIZE, "%s/%s.jsonl", dir, id);
 }
 
-/* The new name is on the disk with the first flush. */
+/* Syncs the directory, so that the new file name survives a power failure. */
 static int sync_dir(const char *dir, struct err *err) {
     int fd DEFER_CLOSE = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 || fsync(fd) < 0 ? err_sys(err, "flush '%s'", dir) : 0;
@@ -91,7 +91,7 @@ int transcript_add(struct transcript *t, const struct run_event *e, struct err *
     if (t->size + line.len > TRANSCRIPT_BYTES_MAX)
         return err_set(err, ERR_LIMIT, "transcript longer than %d MiB", TRANSCRIPT_BYTES_MAX >> 20);
     int status = write_all(t->fd, line.data, line.len);
-    if (status < 0) { /* a half line is none */
+    if (status < 0) { /* a partial line must not stay */
         if (ftruncate(t->fd, (off_t)t->size) < 0)
             err_sys(err, "truncate a partial transcript line");
         return err_num(err, status, "write the transcript");

@@ -1,4 +1,4 @@
-/* A run's transcript on the disk: lines are added at its end, whole or not at all. */
+/* The transcript file of a run. Lines are only appended; a partial last line is truncated. */
 #pragma once
 
 #include "operator/run.h"
@@ -12,14 +12,14 @@ struct transcript {
 
 /* dir/ID.jsonl */
 int transcript_new(const char *dir, const char *id, struct transcript *ret, struct err *err);
-/* Takes all of its lines; a last one without an end is cut off. `not_found`: there is none. */
+/* Applies all lines to *run and truncates a partial last line. `not_found`: no such run. */
 int transcript_open(const char *dir, const char *id, struct transcript *ret, struct run *run,
                     struct err *err);
 void transcript_close(struct transcript *t);
 
-/* Survives kill -9; for a power cut see transcript_sync(). */
+/* The line survives kill -9; transcript_sync() makes it survive a power failure. */
 int transcript_add(struct transcript *t, const struct run_event *e, struct err *err);
-/* From any thread. */
+/* May be called from any thread. */
 int transcript_sync(int fd, struct err *err);
-/* Whole lines from an offset on, at most about max bytes, at least one. */
+/* Reads complete lines from an offset: at least one, at most about max bytes. */
 int transcript_read(int fd, uint64_t from, size_t max, struct buf *to, struct err *err);

@@ -1,10 +1,10 @@
 /*
- * Several tries at one task: a run that asks no model itself. Each try is a run of its own, on a
- * fork of the machine or on one made for it; when all have ended each is judged, the best one's
- * machine stays, and the others go.
+ * Several tries at one task: a run that calls no model itself. Each try is a run on a fork of the
+ * machine or on a new machine. When all have ended each is judged; the machine of the best try
+ * stays and the others are deleted.
  *
- * All that is known is in its lines: who takes it up again finds machines and checks by their keys,
- * and runs by the words of their parent, so nothing is made twice.
+ * The transcript holds the whole state. A resumed run finds machines and checks by their keys, and
+ * runs by their `parent` member, so nothing is created twice.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,22 +24,22 @@
 enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64, DROPS_MAX = RUN_MACHINES_MAX + RUN_TRIES_MAX };
 
 struct trying {
-    struct live_run *live; /* NULL: it was let go; then the answer that is awaited frees this */
+    struct live_run *live; /* NULL: the run was closed; the pending callback frees this */
     struct service *service;
-    bool busy; /* an answer is awaited */
-    size_t at; /* the try that it is about */
+    bool busy; /* a callback is pending */
+    size_t at; /* index of the try in progress */
     struct run_follower followers[RUN_TRIES_MAX];
-    bool taken[RUN_TRIES_MAX]; /* its run was taken up again */
-    /* Of the one that is judged. */
-    char place[ID_SIZE]; /* the machine in which its check runs */
+    bool taken[RUN_TRIES_MAX]; /* the run of this try was resumed */
+    /* The try that is being judged. */
+    char place[ID_SIZE]; /* the machine in which the check runs */
     bool lent, forked;
-    size_t file; /* of its check: the next that is put there */
+    size_t file; /* index of the next check file to copy */
     struct exec *exec;
     struct exec_follower follower;
     struct run_event judged;
     char changeset[ID_SIZE], why[256], key[KEY_SIZE], path[4096];
     struct exec_request check;
-    /* Of one that is cancelled: what has to go, and how much of it went. */
+    /* A cancelled run: machines to delete, and how many are deleted. */
     char drops[DROPS_MAX][ID_SIZE];
     size_t drop_count, dropped;
     bool listed;
@@ -59,7 +59,7 @@ static void trying_free(struct trying *t) {
     free(t);
 }
 
-/* An answer has come. True: it was let go. */
+/* Called first in each callback. True: the run was closed. */
 static bool is_left(struct trying *t) {
     t->busy = false;
     if (t->live)
@@ -68,7 +68,7 @@ static bool is_left(struct trying *t) {
     return true;
 }
 
-/* True: nobody wants it any more; if it was cancelled, that goes on. */
+/* True: the run was closed or cancelled; a cancellation continues. */
 static bool is_unwanted(struct trying *t) {
     if (is_left(t))
         return true;
@@ -81,7 +81,7 @@ static const struct run_try *try_of(const struct trying *t) {
     return &t->live->run.tries[t->at];
 }
 
-/* What cannot be done now may be possible later: it is interrupted. */
+/* The failure may be temporary, so the run is interrupted and can be resumed. */
 static void stop(struct trying *t, const char *what, const struct err *err) {
     struct live_run *l = t->live;
     char text[512];
@@ -172,7 +172,7 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
     struct err why;
     if (is_unwanted(t))
         return;
-    if (t->live->run.resumed) /* it may have been begun */
+    if (t->live->run.resumed) /* the previous driver may have started it */
         runs_each(t->live->runs, tries_look_at, &f);
     if (!err && !f.run[0] && live_try(t->live, view, t->key, f.run, &why) < 0)
         err = &why;
@@ -221,7 +221,7 @@ static void outcome_of(const struct trying *t, size_t i, struct outcome *ret) {
     operator_show(l->runs, &l->who, l->run.tries[i].run, outcome_known, ret);
 }
 
-/* 1: it has ended. 0: it goes on. -1: it stopped, and so does this. */
+/* 1: the try has ended. 0: it is running. -1: it was interrupted, and so is this run. */
 static int await(struct trying *t, size_t i) {
     struct outcome o DEFER(outcome_done) = {.report = NULL};
     struct run_follower *f = &t->followers[i];
@@ -236,7 +236,7 @@ static int await(struct trying *t, size_t i) {
     outcome_of(t, i, &o);
     if (strcmp(o.state, "ended") == 0)
         return 1;
-    if (!t->taken[i]) { /* from before, or its model could not be reached: once more */
+    if (!t->taken[i]) { /* interrupted before, or its model was unreachable: resume it once */
         t->taken[i] = true;
         if (live_inner_again(l, INNER_TRY, l->run.tries[i].run, &err) == 0 &&
             operator_follow(l->runs, l->run.tries[i].run, f))
@@ -265,7 +265,7 @@ static uint64_t number_in(const json_t *object, const char *name) {
     return n > 0 ? (uint64_t)n : 0;
 }
 
-/* The fork of a check goes when its verdict is written: who takes this up again runs it there. */
+/* The fork is deleted only after the verdict is written: a resumed run reuses it. */
 static void judge_over(struct trying *t) {
     leave_check(t);
     t->judged.kind = RUN_JUDGED;
@@ -311,7 +311,7 @@ static void check_begun(void *arg, struct exec *x, const struct err *err) {
     check_changed(t);
 }
 
-/* What it needs comes from its owner's side, over whatever a try has put there. */
+/* Check files come from the owner and overwrite files of the try. */
 static void put_files(struct trying *t);
 
 static void file_there(void *arg, const struct err *err) {
@@ -381,7 +381,7 @@ static void check_forked(void *arg, const struct err *err) {
     judge_apply(t->service, &t->live->who, &r, work_applied, t);
 }
 
-/* Not where the try was at work: there it may have changed the programs that the check runs. */
+/* The check does not run in the try's machine, where the try may have changed programs. */
 static void begin_check(struct trying *t) {
     if (!t->live->run.start.check) {
         judge_over(t);
@@ -458,7 +458,7 @@ static void nothing_runs(void *arg, const struct err *err) {
         service_grant_list(t->service, &t->live->who, t->place, grants_known, t);
 }
 
-/* Without a check one is good that says so. What it spent is the whole's. */
+/* Without a check, a try is good if it reports `done`. Its cost is charged to the whole run. */
 static void judge(struct trying *t) {
     struct outcome o DEFER(outcome_done) = {.report = NULL};
     struct live_run *l = t->live;
@@ -505,7 +505,7 @@ static void put_try(struct jot *j, struct trying *t, size_t i) {
     jot_end(j, '}');
 }
 
-/* The others go only when what they were judged to be is on the disk. */
+/* The other machines are deleted only after the verdicts are on disk. */
 static void tries_finish(struct live_run *l) {
     struct trying *t = l->trying;
     struct arena a DEFER(arena_done) = {0};
@@ -520,7 +520,8 @@ static void tries_finish(struct live_run *l) {
     for (size_t i = 0; i < r->start.tries; i++) {
         if (i != best)
             tries_drop(t, r->tries[i].machine);
-        if (r->tries[i].place) /* it is gone, unless somebody was killed just then */
+        if (r->tries[i]
+                .place) /* normally deleted already; not if the daemon was killed just then */
             tries_drop(t, r->tries[i].place);
     }
     jot_object(&j, NULL);
@@ -552,7 +553,7 @@ static void over(void *arg, const struct run_view *view, const struct err *err) 
     (void)err;
 }
 
-/* The runs end at once, with what they do. */
+/* Ends the runs of the tries and their calls in progress. */
 static void end_runs(struct trying *t) {
     struct live_run *l = t->live;
     for (size_t i = 0; i < l->run.start.tries; i++) {
@@ -560,7 +561,7 @@ static void end_runs(struct trying *t) {
         if (l->run.tries[i].run)
             operator_cancel(l->runs, &l->who, l->run.tries[i].run, over, NULL);
     }
-    if (l->run.resumed) /* one may have been begun that nobody wrote down */
+    if (l->run.resumed) /* the previous driver may have started a run without writing a line */
         runs_end_within(l->runs, &l->who, l->run.start.run);
 }
 
@@ -571,7 +572,7 @@ static void add_drop(struct trying *t, const char *machine) {
     snprintf(t->drops[t->drop_count++], ID_SIZE, "%s", machine);
 }
 
-/* Those that the tries have, and whatever was made for them: also what no line knows of yet. */
+/* Machines of the tries, including those created before their line was written. */
 static void list_drops(struct live_run *l) {
     struct trying *t = l->trying;
     struct run_machines made = {.count = 0};
@@ -603,7 +604,7 @@ static void one_dropped(void *arg, const struct machine_view *view, const struct
         live_again(t->live);
 }
 
-/* One after the other, once it is on the disk that they are to go; then it has ended. */
+/* Deletes the machines one by one, after RUN_CANCEL is on disk; then the run ends. */
 static void go_on_cancelling(struct trying *t) {
     struct live_run *l = t->live;
     struct arena a DEFER(arena_done) = {0};
@@ -624,7 +625,7 @@ static void go_on_cancelling(struct trying *t) {
 
 /* ---- what is next ---- */
 
-/* The first one of which that cannot be said; all of them: their number. */
+/* The first try for which has() is false, or the number of tries. */
 static size_t first_without(const struct run *r, bool (*has)(const struct run_try *x)) {
     size_t i = 0;
     while (i < r->start.tries && has(&r->tries[i]))

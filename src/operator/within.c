@@ -1,6 +1,6 @@
 /*
- * Runs within a run: a sub-agent, which spends what is its parent's, and one of several tries,
- * which has its part of the budget. Both have the parent's provider, and end with it.
+ * Runs within a run: a sub-agent, which spends its parent's budget, and one of several tries, which
+ * has its own share. Both use the parent's provider and end with it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static struct live_run *inner_new(struct live_run *parent, enum inner_kind kind)
     return l;
 }
 
-/* One of several tries has an account of its own. */
+/* Each try has its own account. */
 static int open_account(struct live_run *l, const struct run_event *start, struct err *err) {
     const struct cost limit = {start->budget.tokens, start->budget.micro};
     return !l->is_try ? 0
@@ -35,7 +35,7 @@ static int open_account(struct live_run *l, const struct run_event *start, struc
 
 /* ---- a new one ---- */
 
-/* What both have of their parent. */
+/* Fields that both kinds take from the parent. */
 static struct run_event start_of(const struct live_run *parent, const struct machine_view *view,
                                  const char *key, const char *run) {
     return (struct run_event){.kind = RUN_START,

@@ -1,8 +1,8 @@
 /*
- * What an owner's word is about: one call of one turn of one run, and nothing else.
+ * Names the one call that an owner approves or denies, as item "RUN.TURN.CALL.HASH".
  *
- * Its item is "RUN.TURN.CALL.HASH". Who decides names what was shown, so a word that comes late,
- * when the run waits for another call already, is of no use.
+ * A decision names the item that was shown. A late decision, made when the run already waits for
+ * another call, does not match and is refused.
  */
 #pragma once
 
@@ -12,9 +12,9 @@
 
 enum { WORD_HASH_SIZE = 65, WORD_ITEM_SIZE = ID_SIZE + 64 };
 
-/* Of the arguments, as the model wrote them. */
+/* The hash of the arguments, as the model wrote them. */
 void word_hash(const struct model_part *call, char ret[WORD_HASH_SIZE]);
-/* Of a call of the newest turn. */
+/* The item of a call of the newest turn. */
 void word_item(const struct run *r, uint64_t index, char ret[WORD_ITEM_SIZE]);
-/* The run that an item is about. False: it is no item of a run. */
+/* The run that an item names. False: not an item of a run. */
 bool word_run(const char *item, char ret[ID_SIZE]);
