@@ -14,6 +14,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/logs.h"
+#include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"

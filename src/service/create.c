@@ -10,6 +10,7 @@
 #include "service/fields.h"
 #include "service/grants/kinds.h"
 #include "service/images/store.h"
+#include "service/net/live.h"
 #include "service/review/baselines.h"
 #include "service/rights.h"
 #include "service/state.h"

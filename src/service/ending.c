@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/images/store.h"
+#include "service/net/live.h"
 #include "service/review/baselines.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"

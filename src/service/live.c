@@ -6,6 +6,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/images/store.h"
+#include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
@@ -101,6 +102,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->service = s;
     l->refs = 1;
     l->row = *row;
+    l->net = live_net_new();
     live_set_lifetime(l, left_by_row(row));
     row->metadata = row->env = row->warnings = NULL;
     load_env(l);
@@ -126,7 +128,7 @@ void live_unref(struct live *l) {
     machine_row_done(&l->row);
     json_decref(l->env_json);
     free(l->env.v);
-    free(l->net_env.v);
+    live_net_free(l->net);
     ending_free(l->ending);
     steps_free(l);
     free(l->cwd);

@@ -11,6 +11,7 @@
 #include "service/grants/databases.h"
 #include "service/grants/kinds.h"
 #include "service/images/store.h"
+#include "service/net/live.h"
 #include "service/review/diff.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"

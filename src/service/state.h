@@ -15,7 +15,6 @@
 #include "service/host.h"
 #include "service/idle.h"
 #include "service/images/images.h"
-#include "service/net/flood.h"
 #include "service/rights.h"
 #include "service/service.h"
 #include "store/execs.h"
@@ -25,11 +24,11 @@
 struct exec;
 struct exec_defaults;
 struct live_image;
+struct live_net;
 struct ending;
 struct trimming;
 struct models;
 struct databases;
-struct exposures;
 struct event_watch;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
@@ -117,25 +116,16 @@ struct live {
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
+    struct live_net *net;
     struct {
         bool unsaved; /* its policy says so, but not yet the store, or not for all sharers */
         bool untold;  /* nor the journal */
         bool joining; /* on its way to those who share with it, some of whom lead back */
     } taint;          /* service/taint.h */
-    bool cutting;
-    struct loop_call cut;             /* of its connections, if that cannot be stored */
-    struct exposures *exposures;      /* ports that are shown outside; NULL: none */
     struct http_server *model_server; /* NULL: it never asked a model */
-    enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
-    bool opening;                                        /* its doors were asked for */
-    uint64_t doors_ms;                                   /* when to ask again; 0: not */
-    struct flood refusals, entries;                      /* by the gate; through exposed ports */
-    struct flood packets;                                /* records of what the kernel refused */
-    uint64_t refused_ms;  /* when to read again what the kernel refused */
     bool releasing;       /* it is idle, and looked at whether it holds anything of its own */
     bool granting;        /* something is handed over or taken back */
     int64_t grant_due_ms; /* when the first of its grants ends; 0: none does */
-    struct texts net_env; /* of its network, as they were asked for last */
     struct texts env;     /* of the row, as pairs; points into env_json */
     void *env_json;
 };
@@ -337,53 +327,6 @@ void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
 /* The daemon leaves: lets go of every command, which goes on. */
 void execs_release(struct live *l);
 
-/* ---- net.c ---- */
-
-/* NULL: it cannot be, for the reason in *err. */
-struct gate *net_gate_new(struct service *s, struct err *err);
-/* Rules of a request, added to what the machine has. */
-int net_add_rules(const struct service *s, const char *owner, const char *image,
-                  const struct rows *rules, struct policy *policy, struct err *err);
-int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
-/* A fork may reach what its source may; parent NULL: nothing. */
-void net_inherit(struct live *l, const struct live *parent);
-int net_keep(struct live *l, struct err *err); /* writes the policy down */
-/* Something that strangers wrote is in it: kept, noted and told, if it is the first. */
-void net_restore(struct live *l); /* what an earlier daemon wrote down */
-/* A machine of our making, with its doors; one that was adopted, which has none yet. */
-void net_attach_made(struct live *l);
-void net_attach_adopted(struct live *l);
-void net_look(struct live *l, uint64_t now_ms); /* from time to time */
-/* A line of the journal about an entry, or a refusal (with a reason); too many are counted. */
-void net_note(struct live *l, const char *verb, const char *why, const char *detail);
-void net_detach(struct live *l);
-void net_ended(struct live *l); /* nothing lives in it any more: its last words */
-
-/* ---- expose.c ---- */
-
-struct ingress *expose_new(struct service *s);
-void expose_restore(struct live *l);
-void expose_detach(struct live *l);
-
-/* ---- net/tell.c ---- */
-
-/* Writes its limits and policy where the machine can read them; then done (may be NULL), whatever
- * came of it. */
-void net_tell(struct live *l, service_done_fn *done, void *arg);
-
-/* ---- trust.c ---- */
-
-void net_restore_trust(struct live *l);
-/* A fork trusts who its source trusts: its files may know that one. */
-void net_inherit_trust(struct live *l, const struct live *parent);
-/* Its files are others now: what they must hold for that is written anew, if it was there. */
-void net_trust_again(struct live *l, service_done_fn *done, void *arg);
-/* Makes the machine trust its network's authority, if it does not; then done, whatever came of it.
- */
-void net_trust(struct live *l, service_done_fn *done, void *arg);
-/* Variables of its commands: where it trusts, and placeholders; names and values in turn. */
-const struct texts *net_env(struct live *l);
-
 /* ---- models.c ---- */
 
 struct models *models_new(struct service *s, struct err *err);
@@ -395,14 +338,6 @@ int models_inherit(struct live *l, const struct live *from, struct err *err);
 void models_detach(struct live *l); /* what it asks of models ends */
 /* What it spent and has left, as an object; false: it never asked a model. */
 bool models_put(const struct live *l, struct jot *j);
-
-/* ---- secrets.c ---- */
-
-/* What the gate knows of its grants: as they are written down. */
-void secrets_restore(struct live *l);
-/* For the gate; NULL: there is none (any more). */
-struct secret *secrets_value(struct service *s, const char *machine, const char *name);
-void secrets_used(struct live *l, const char *name);
 
 /* ---- service.c ---- */
 

@@ -8,6 +8,7 @@
 #include "base/image_id.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "service/net/live.h"
 #include "service/steps/inner.h"
 #include "service/taint.h"
 #include "store/networks.h"

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "service/grants/kinds.h"
 #include "service/images/store.h"
+#include "service/net/live.h"
 #include "service/steps/inner.h"
 #include "store/networks.h"
 #include "store/taints.h"

@@ -4,6 +4,7 @@
 
 #include "service/change.h"
 #include "service/fields.h"
+#include "service/net/live.h"
 #include "service/rights.h"
 
 static int apply_update(struct live *l, const struct caller *who, const struct update_request *r,

@@ -5,6 +5,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/kinds.h"
+#include "service/net/live.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "store/saved.h"

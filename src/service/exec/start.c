@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "service/exec/plan.h"
 #include "service/exec/state.h"
+#include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/risky.h"

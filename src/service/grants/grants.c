@@ -12,6 +12,7 @@
 #include "grant/dirs.h"
 #include "service/grants/databases.h"
 #include "service/grants/kinds.h"
+#include "service/net/live.h"
 #include "service/review/changeset_files.h"
 #include "service/rights.h"
 #include "service/taint.h"

@@ -16,6 +16,7 @@
 #include "grant/dsn.h"
 #include "service/grants/databases.h"
 #include "service/grants/kinds.h"
+#include "service/net/live.h"
 #include "store/secrets.h"
 
 enum { PASSWORD_BYTES = 24, URL_SIZE = 512, SERVER_SIZE = DSN_HOST_SIZE + 8 };

@@ -6,8 +6,8 @@
 
 #include "base/defer.h"
 #include "gate/path.h"
+#include "service/net/inner.h"
 #include "service/rights.h"
-#include "service/state.h"
 
 enum { LIST_MAX_BYTES = 4 << 20, RULE_TEXT_MAX = 2048, ANSWER_MAX = 8192 };
 

@@ -9,8 +9,8 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "service/net/inner.h"
 #include "service/rights.h"
-#include "service/state.h"
 #include "store/networks.h"
 
 enum { EXPOSED_MAX = 16, TOKEN_CHARS = 52, TEXT_MAX = 8192 };
@@ -45,9 +45,9 @@ static void make_token(char ret[TOKEN_CHARS + 1]) {
 }
 
 static struct exposure *expose_find(struct live *l, uint16_t port) {
-    for (size_t i = 0; l->exposures && i < l->exposures->count; i++)
-        if (l->exposures->list[i].port == port)
-            return &l->exposures->list[i];
+    for (size_t i = 0; l->net->exposures && i < l->net->exposures->count; i++)
+        if (l->net->exposures->list[i].port == port)
+            return &l->net->exposures->list[i];
     return NULL;
 }
 
@@ -137,9 +137,9 @@ struct ingress *expose_new(struct service *s) {
 /* ---- what is open ---- */
 
 static struct exposures *exposures_of(struct live *l) {
-    if (!l->exposures && !(l->exposures = calloc(1, sizeof(*l->exposures))))
+    if (!l->net->exposures && !(l->net->exposures = calloc(1, sizeof(*l->net->exposures))))
         abort();
-    return l->exposures;
+    return l->net->exposures;
 }
 
 static void restore(void *arg, uint64_t port, const uint8_t *hash) {
@@ -156,14 +156,14 @@ void expose_restore(struct live *l) {
     struct service *s = l->service;
     struct err err;
     if (store_exposures(s->store, l->row.id, restore, l, &err) < 0 ||
-        (l->exposures && ingress_listen(s->ingress, s->conf->ingress, &err) < 0))
+        (l->net->exposures && ingress_listen(s->ingress, s->conf->ingress, &err) < 0))
         log_line(LOG_ERROR, "service", "show ports of a machine: %s id=%s", err.text, l->row.id);
 }
 
 void expose_detach(struct live *l) {
-    if (l->exposures)
+    if (l->net->exposures)
         ingress_close(l->service->ingress, l->row.id, 0);
-    free(TAKE(l->exposures));
+    free(TAKE(l->net->exposures));
 }
 
 /* ---- verbs ---- */
@@ -182,10 +182,10 @@ static void expose_list(struct live *l, service_net_fn *done, void *arg) {
     jot_object(&j, NULL);
     jot_string(&j, "machine", l->row.id);
     jot_array(&j, "exposures");
-    for (size_t i = 0; l->exposures && i < l->exposures->count; i++) {
+    for (size_t i = 0; l->net->exposures && i < l->net->exposures->count; i++) {
         jot_object(&j, NULL);
-        jot_u64(&j, "port", l->exposures->list[i].port);
-        put_url(&j, l, l->exposures->list[i].port, NULL);
+        jot_u64(&j, "port", l->net->exposures->list[i].port);
+        put_url(&j, l, l->net->exposures->list[i].port, NULL);
         jot_end(&j, '}');
     }
     jot_end(&j, ']');
@@ -219,7 +219,7 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
     struct service *s = l->service;
     struct exposure *e = expose_find(l, port);
     uint8_t hash[SHA256_BYTES];
-    if (!e && l->exposures && l->exposures->count == EXPOSED_MAX)
+    if (!e && l->net->exposures && l->net->exposures->count == EXPOSED_MAX)
         return err_set(err, ERR_LIMIT, "machine '%s' shows %d ports already", l->row.id,
                        EXPOSED_MAX);
     if (ingress_listen(s->ingress, s->conf->ingress, err) < 0)
@@ -296,7 +296,7 @@ static int close_door(struct live *l, uint16_t port, struct err *err) {
         return err_set(err, ERR_NOT_FOUND, "machine '%s' does not show port %u", l->row.id, port);
     if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
         return -1;
-    *e = l->exposures->list[--l->exposures->count];
+    *e = l->net->exposures->list[--l->net->exposures->count];
     policy_show(gate_policy(l->gate), port, false); /* kept with the next change: it is closed */
     ingress_close(l->service->ingress, l->row.id, port);
     return 0;

@@ -13,8 +13,8 @@
 #include "service/grants/kinds.h"
 #include "service/images/store.h"
 #include "service/models.h"
+#include "service/net/inner.h"
 #include "service/rights.h"
-#include "service/state.h"
 #include "service/taint.h"
 #include "store/networks.h"
 
@@ -28,6 +28,18 @@ enum {
 
 /* Who enters through an exposed port has shown a token, so this is only about bursts. */
 static const struct flood_limit entry_limit = {.window_ms = 1000, .most = 50};
+
+struct live_net *live_net_new(void) {
+    struct live_net *n = calloc(1, sizeof(*n));
+    if (!n)
+        abort();
+    return n;
+}
+
+void live_net_free(struct live_net *n) {
+    free(n->env.v);
+    free(n);
+}
 
 /* ---- what is written down ---- */
 
@@ -100,9 +112,9 @@ static void tell_counted(struct live *l, const char *verb, uint64_t counted) {
 static void floods_look(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = refusal_limit(l);
     uint64_t counted;
-    if (flood_turn(&l->refusals, &limit, now_ms, &counted))
+    if (flood_turn(&l->net->refusals, &limit, now_ms, &counted))
         tell_counted(l, "net.deny", counted);
-    if (flood_turn(&l->entries, &entry_limit, now_ms, &counted))
+    if (flood_turn(&l->net->entries, &entry_limit, now_ms, &counted))
         tell_counted(l, "expose.enter", counted);
 }
 
@@ -110,12 +122,12 @@ static void floods_look(struct live *l, uint64_t now_ms) {
 static bool admit_refusal(struct live *l) {
     const struct flood_limit limit = refusal_limit(l);
     floods_look(l, loop_now_ms(l->service->loop));
-    return flood_admit(&l->refusals, &limit);
+    return flood_admit(&l->net->refusals, &limit);
 }
 
 static bool admit_entry(struct live *l) {
     floods_look(l, loop_now_ms(l->service->loop));
-    return flood_admit(&l->entries, &entry_limit);
+    return flood_admit(&l->net->entries, &entry_limit);
 }
 
 void net_note(struct live *l, const char *verb, const char *why, const char *detail) {
@@ -133,7 +145,7 @@ static void cut_unsaved(void *arg) {
         gate_silence(l->gate);
         no_doors(l, err.text);
     }
-    l->cutting = false;
+    l->net->cutting = false;
     live_unref(l);
 }
 
@@ -142,13 +154,13 @@ static bool net_taint(struct live *l, const struct gate_crossing *c) {
     struct err err;
     if (taint_crossed(l, c->rule, c->host, &err) == 0)
         return true;
-    if (l->cutting)
+    if (l->net->cutting)
         return false;
     log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
-    l->cutting = true;
+    l->net->cutting = true;
     live_ref(l);
-    l->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
-    loop_defer(l->service->loop, &l->cut); /* connections are in use while they are told of */
+    l->net->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
+    loop_defer(l->service->loop, &l->net->cut); /* connections are in use while they are told of */
     return false;
 }
 
@@ -178,7 +190,7 @@ static void refused(void *arg, const char *machine, const struct gate_refusal *r
     char detail[128];
     if (!l)
         return;
-    l->packets.admitted++;
+    l->net->packets.admitted++;
     snprintf(detail, sizeof(detail),
              "{\"protocol\":\"%s\",\"packets\":%" PRIu64 ",\"total\":%" PRIu64 "}", r->protocol,
              r->packets, r->total);
@@ -366,7 +378,7 @@ int net_keep(struct live *l, struct err *err) {
 
 static void no_doors(struct live *l, const char *why) {
     log_line(LOG_WARN, "service", "a machine has no gate: %s id=%s", why, l->row.id);
-    l->doors_ms = loop_now_ms(l->service->loop) + DOORS_MS;
+    l->net->doors_ms = loop_now_ms(l->service->loop) + DOORS_MS;
 }
 
 void net_attach_made(struct live *l) {
@@ -384,8 +396,8 @@ void net_attach_made(struct live *l) {
 static void doors_came(void *arg, const int *doors, const struct err *failed) {
     struct live *l = arg;
     struct err err;
-    l->opening = false;
-    l->refused_ms = 0; /* there is something to read now */
+    l->net->opening = false;
+    l->net->refused_ms = 0; /* there is something to read now */
     if (failed)
         no_doors(l, failed->text);
     else if (gate_listen(l->gate, doors, &err) < 0)
@@ -396,8 +408,8 @@ static void doors_came(void *arg, const int *doors, const struct err *failed) {
 }
 
 void net_attach_adopted(struct live *l) {
-    l->opening = true;
-    l->doors_ms = 0;
+    l->net->opening = true;
+    l->net->doors_ms = 0;
     live_ref(l);
     l->service->driver->listen(l->machine, doors_came, l);
 }
@@ -409,11 +421,12 @@ void net_attach_adopted(struct live *l) {
 static void count_refused(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = refusal_limit(l);
     uint64_t unused;
-    if (now_ms < l->refused_ms || (!l->running && l->idle.active_ms + REFUSED_MS < l->refused_ms))
+    if (now_ms < l->net->refused_ms ||
+        (!l->running && l->idle.active_ms + REFUSED_MS < l->net->refused_ms))
         return;
-    l->refused_ms = now_ms + REFUSED_MS;
-    flood_turn(&l->packets, &limit, now_ms, &unused);
-    if (l->packets.admitted < limit.most)
+    l->net->refused_ms = now_ms + REFUSED_MS;
+    flood_turn(&l->net->packets, &limit, now_ms, &unused);
+    if (l->net->packets.admitted < limit.most)
         gate_count_refused(l->gate);
 }
 
@@ -421,22 +434,22 @@ void net_look(struct live *l, uint64_t now_ms) {
     gate_look(l->gate);
     count_refused(l, now_ms);
     floods_look(l, now_ms);
-    if (l->doors_ms && now_ms >= l->doors_ms && l->machine && !l->opening &&
+    if (l->net->doors_ms && now_ms >= l->net->doors_ms && l->machine && !l->net->opening &&
         l->row.state != MACHINE_ENDING)
         net_attach_adopted(l);
 }
 
 void net_ended(struct live *l) {
     gate_count_refused(l->gate);
-    tell_counted(l, "net.deny", flood_take(&l->refusals));
-    tell_counted(l, "expose.enter", flood_take(&l->entries));
+    tell_counted(l, "net.deny", flood_take(&l->net->refusals));
+    tell_counted(l, "expose.enter", flood_take(&l->net->entries));
 }
 
 void net_detach(struct live *l) {
     gate_silence(l->gate);
     models_detach(l);
     expose_detach(l);
-    l->doors_ms = 0;
+    l->net->doors_ms = 0;
 }
 
 /* ---- rules ---- */

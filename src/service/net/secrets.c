@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "service/grants/databases.h"
 #include "service/grants/kinds.h"
+#include "service/net/inner.h"
 #include "service/rights.h"
 #include "store/databases.h"
 #include "store/secrets.h"

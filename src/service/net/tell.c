@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "service/grants/kinds.h"
 #include "service/models.h"
+#include "service/net/inner.h"
 
 enum { TEXT_MAX = PLAN_TEXT_SIZE - 1, RULES_MAX_BYTES = TEXT_MAX - 4096, GRANTS_MAX_BYTES = 4096 };
 

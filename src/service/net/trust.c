@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "gate/java_store.h"
+#include "service/net/inner.h"
 #include "service/steps/barrier.h"
 #include "store/networks.h"
 
@@ -53,18 +54,18 @@ static void add_pair(struct texts *t, const char *name, const char *value) {
 
 const struct texts *net_env(struct live *l) {
     const struct secret_grants *grants = gate_grants(l->gate);
-    const struct texts *trust = l->trust == TRUST_THERE ? &trust_env : &no_env;
+    const struct texts *trust = l->net->trust == TRUST_THERE ? &trust_env : &no_env;
     if (!grants->count)
         return trust;
-    free(l->net_env.v);
-    l->net_env = (struct texts){.v = calloc(trust->count + 2 * grants->count, sizeof(char *))};
-    if (!l->net_env.v)
+    free(l->net->env.v);
+    l->net->env = (struct texts){.v = calloc(trust->count + 2 * grants->count, sizeof(char *))};
+    if (!l->net->env.v)
         abort();
     for (size_t i = 0; i + 1 < trust->count; i += 2)
-        add_pair(&l->net_env, trust->v[i], trust->v[i + 1]);
+        add_pair(&l->net->env, trust->v[i], trust->v[i + 1]);
     for (size_t i = 0; i < grants->count; i++)
-        add_pair(&l->net_env, grants->list[i].name, grants->list[i].placeholder);
-    return &l->net_env;
+        add_pair(&l->net->env, grants->list[i].name, grants->list[i].placeholder);
+    return &l->net->env;
 }
 
 /* ---- the authority itself ---- */
@@ -121,7 +122,7 @@ void net_restore_trust(struct live *l) {
     if (!a)
         return;
     gate_set_authority(l->gate, a);
-    l->trust = TRUST_THERE;
+    l->net->trust = TRUST_THERE;
 }
 
 /* ---- handing it over ---- */
@@ -139,7 +140,7 @@ static void handing_step(struct handing *h) {
     struct live *l = h->live;
     if (--h->waiting)
         return;
-    l->trust = h->failed ? TRUST_NONE : TRUST_THERE;
+    l->net->trust = h->failed ? TRUST_NONE : TRUST_THERE;
     h->done(h->arg, NULL); /* without it the network works, but for what is inside TLS */
     live_unref(l);
     free(h);
@@ -239,7 +240,7 @@ static void hand_over_now(void *arg) {
 
 static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg) {
     struct err err;
-    if (l->trust != TRUST_NONE || !l->machine || !l->machine->guest) {
+    if (l->net->trust != TRUST_NONE || !l->machine || !l->machine->guest) {
         done(arg, NULL);
         return;
     }
@@ -252,7 +253,7 @@ static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg
     if (!h)
         abort();
     *h = (struct handing){.live = l, .waiting = 1, .in_step = in_step, .done = done, .arg = arg};
-    l->trust = TRUST_GOING;
+    l->net->trust = TRUST_GOING;
     live_ref(l);
     hand_over_now(h);
 }
@@ -262,10 +263,10 @@ void net_trust(struct live *l, service_done_fn *done, void *arg) {
 }
 
 void net_trust_again(struct live *l, service_done_fn *done, void *arg) {
-    if (l->trust != TRUST_THERE) {
+    if (l->net->trust != TRUST_THERE) {
         done(arg, NULL);
         return;
     }
-    l->trust = TRUST_NONE;
+    l->net->trust = TRUST_NONE;
     trust(l, true, done, arg);
 }

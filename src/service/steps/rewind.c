@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"

@@ -1,0 +1,71 @@
+/*
+ * The network of a live machine, for the rest of src/service: called when a machine is made, found
+ * again, forked, looked after and ended. Only net/ knows what is inside struct live_net.
+ */
+#pragma once
+
+#include "gate/gate.h"
+#include "service/service.h"
+
+struct ingress;
+struct live;
+struct live_net;
+struct secret;
+
+struct live_net *live_net_new(void);
+void live_net_free(struct live_net *n);
+
+/* ---- net.c ---- */
+
+/* NULL: the gate cannot be made, for the reason in *err. */
+struct gate *net_gate_new(struct service *s, struct err *err);
+/* Adds the rules of a request to those of a machine. */
+int net_add_rules(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err);
+int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
+/* A fork gets the policy of its source; parent NULL: it may reach nothing. */
+void net_inherit(struct live *l, const struct live *parent);
+int net_keep(struct live *l, struct err *err); /* writes the policy to the store */
+void net_restore(struct live *l);              /* reads it again after a restart of the daemon */
+/* A machine that this daemon made has its doors; an adopted one gets them later. */
+void net_attach_made(struct live *l);
+void net_attach_adopted(struct live *l);
+void net_look(struct live *l, uint64_t now_ms); /* on every tick */
+/* Writes a journal record of an entry, or of a refusal (with a reason). Too many are counted. */
+void net_note(struct live *l, const char *verb, const char *why, const char *detail);
+void net_detach(struct live *l);
+void net_ended(struct live *l); /* no process is left: writes the counts that are not written */
+
+/* ---- expose.c ---- */
+
+struct ingress *expose_new(struct service *s);
+void expose_restore(struct live *l);
+void expose_detach(struct live *l);
+
+/* ---- tell.c ---- */
+
+/*
+ * Writes the machine's limits and policy to a file inside it. Calls `done` (may be NULL) also if
+ * that failed.
+ */
+void net_tell(struct live *l, service_done_fn *done, void *arg);
+
+/* ---- trust.c ---- */
+
+void net_restore_trust(struct live *l);
+/* A fork trusts the authority that its source trusts: files of the source may name it. */
+void net_inherit_trust(struct live *l, const struct live *parent);
+/* The root of the machine was replaced: writes the authority into it, if the old root had it. */
+void net_trust_again(struct live *l, service_done_fn *done, void *arg);
+/* Makes the machine trust its network's authority. Calls `done` also if that failed. */
+void net_trust(struct live *l, service_done_fn *done, void *arg);
+/* Variables of its commands (trust, placeholders of secrets), as names and values in turn. */
+const struct texts *net_env(struct live *l);
+
+/* ---- secrets.c ---- */
+
+/* Tells the gate which secrets the store says are granted to this machine. */
+void secrets_restore(struct live *l);
+/* For the gate; NULL: there is none (any more). */
+struct secret *secrets_value(struct service *s, const char *machine, const char *name);
+void secrets_used(struct live *l, const char *name);
