@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "grant/dirs.h"
 #include "service/fields.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/images/store.h"
 #include "service/net/live.h"
 #include "service/review/baselines.h"
@@ -508,13 +508,6 @@ static void keep_files(struct grant_plan *p) {
         }
 }
 
-static bool wants_delivery(const struct grant_plan *p) {
-    for (size_t i = 0; i < p->count; i++)
-        if (grant_kind_find(p->rows[i].kind, NULL)->delivered)
-            return true;
-    return false;
-}
-
 /* Its files and processes may hold what its source was granted: that stays good. */
 static int hand_grants(struct creation *c, const struct machine_request *r, struct err *err) {
     struct live *l = c->live;
@@ -522,7 +515,7 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
         r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
     if (from && grants_inherit(l, from, &c->plan, &c->granted, err) < 0)
         return -1;
-    c->delivers = wants_delivery(&c->plan);
+    c->delivers = grant_plan_delivers(&c->plan);
     c->granted |= c->plan.count > 0;
     return grants_write(l, &c->who, &c->plan, err);
 }

@@ -7,9 +7,11 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/grants/live.h"
 #include "service/images/store.h"
 #include "service/net/live.h"
 #include "service/review/baselines.h"
+#include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 
@@ -145,7 +147,7 @@ static void end_written(void *arg, const struct err *failed) {
         exec_row_note(s, &e->unheard.rows[i]);
     note_end(l, NULL);
     if (map_take(&s->machines, l->row.id)) {
-        s->copies_unswept = true;
+        grants_machine_ended(s);
         image_release(s, l->row.image);
         durable_ended(l);
         live_unref(l);
@@ -167,7 +169,7 @@ static void end_late(void *arg, const struct err *why) {
 /* What it was doing ends by itself, each with an error, for its box answers no more. */
 static bool is_at_rest(const struct live *l) {
     return !l->steps.taking && !l->steps.held && !l->steps.still && !l->steps.merging &&
-           !l->steps.pruning && !l->durable.saving && !l->granting;
+           !l->steps.pruning && !l->durable.saving && !grants_are_busy(l);
 }
 
 static int become_durable(struct live *l, struct err *err) {

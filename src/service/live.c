@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/grants/live.h"
 #include "service/images/store.h"
 #include "service/net/live.h"
 #include "service/state.h"
@@ -103,6 +104,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->refs = 1;
     l->row = *row;
     l->net = live_net_new();
+    l->grants = live_grants_new();
     live_set_lifetime(l, left_by_row(row));
     row->metadata = row->env = row->warnings = NULL;
     load_env(l);
@@ -129,6 +131,7 @@ void live_unref(struct live *l) {
     json_decref(l->env_json);
     free(l->env.v);
     live_net_free(l->net);
+    live_grants_free(l->grants);
     ending_free(l->ending);
     steps_free(l);
     free(l->cwd);

@@ -8,7 +8,8 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
+#include "service/state.h"
 
 static bool is_private(const char *kind) {
     static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres"};

@@ -8,11 +8,11 @@
 #include "base/log.h"
 #include "service/exec/logs.h"
 #include "service/exec/state.h"
-#include "service/grants/databases.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/images/store.h"
 #include "service/net/live.h"
 #include "service/review/diff.h"
+#include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "service/strays.h"
@@ -189,8 +189,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready_arg = arg};
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
-    s->databases = databases_new(s);
-    s->copies_unswept = true;
+    s->grants = service_grants_new(s);
     s->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
     s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
@@ -217,7 +216,7 @@ void service_free(struct service *s) {
     commits_free(s->commits);
     seals_release(s);
     models_free(s->models, s->loop);
-    databases_free(s->databases);
+    service_grants_stop(s->grants);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
@@ -235,7 +234,6 @@ void service_free(struct service *s) {
     outlog_fd_close(&s->spare_log);
     if (s->host)
         s->driver->close(s->host);
-    sqlite_fetch_release(s); /* those that waited, and no answer of a machine */
-    sqlite_look(s);          /* machines may have gone since the last tick */
+    service_grants_free(s);
     free(s);
 }

@@ -23,13 +23,14 @@
 
 struct exec;
 struct exec_defaults;
+struct live_grants;
 struct live_image;
 struct live_net;
 struct ending;
 struct trimming;
 struct models;
-struct databases;
 struct event_watch;
+struct service_grants;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
 struct reach {
@@ -117,16 +118,15 @@ struct live {
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
     struct live_net *net;
+    struct live_grants *grants;
     struct {
         bool unsaved; /* its policy says so, but not yet the store, or not for all sharers */
         bool untold;  /* nor the journal */
         bool joining; /* on its way to those who share with it, some of whom lead back */
     } taint;          /* service/taint.h */
     struct http_server *model_server; /* NULL: it never asked a model */
-    bool releasing;       /* it is idle, and looked at whether it holds anything of its own */
-    bool granting;        /* something is handed over or taken back */
-    int64_t grant_due_ms; /* when the first of its grants ends; 0: none does */
-    struct texts env;     /* of the row, as pairs; points into env_json */
+    bool releasing;   /* it is idle, and looked at whether it holds anything of its own */
+    struct texts env; /* of the row, as pairs; points into env_json */
     void *env_json;
 };
 
@@ -136,10 +136,6 @@ struct disk_hold {
     const struct caller *who;
     uint64_t bytes; /* 0: there is no quota */
 };
-
-/* What became of grants since the daemon started. */
-enum grant_fate { GRANT_ADDED, GRANT_REVOKED, GRANT_EXPIRED, GRANT_FATES };
-enum { GRANT_KINDS_MAX = 12 };
 
 struct service {
     struct loop *loop;
@@ -151,7 +147,7 @@ struct service {
     struct machine_host *host;
     struct gate *gate;
     struct models *models;
-    struct databases *databases;
+    struct service_grants *grants;
     struct ingress *ingress;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
@@ -173,7 +169,6 @@ struct service {
     uint64_t hits[HIT_COUNT];     /* enum limit_hit */
     struct image_stats images;    /* what was done; the rest is counted when somebody asks */
     uint64_t fallbacks[FELL_COUNT];
-    uint64_t fates[GRANT_KINDS_MAX][GRANT_FATES];
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
@@ -182,11 +177,8 @@ struct service {
     size_t comparing;  /* workers that compare, or are about to */
     size_t adopting;   /* machines that did not answer yet */
     struct map strays; /* id -> struct stray: boxes that are left alone */
-    struct id_list wanted;         /* machines that have not ended, until they are adopted */
-    struct comparing *comparisons; /* of databases, with what was handed over */
-    struct sqlite_fetch *fetches;  /* of databases, out of machines */
-    bool copies_unswept; /* a copy of a database may lie there that nobody needs any more */
-    bool saved_unswept;  /* something may lie in the store that nobody needs any more */
+    struct id_list wanted; /* machines that have not ended, until they are adopted */
+    bool saved_unswept;    /* something may lie in the store that nobody needs any more */
     uint64_t sweep_again_ms;
     bool listed;  /* what the host has is known, and what nobody wants removed */
     bool listing; /* that is being asked */
@@ -338,6 +330,14 @@ int models_inherit(struct live *l, const struct live *from, struct err *err);
 void models_detach(struct live *l); /* what it asks of models ends */
 /* What it spent and has left, as an object; false: it never asked a model. */
 bool models_put(const struct live *l, struct jot *j);
+
+/* ---- risks.c ---- */
+
+enum { RISKS_SIZE = 640 };
+/* True: the machine has private data, texts of strangers and a way out at once. */
+bool risks_find(struct live *l, char ret[RISKS_SIZE]);
+/* The same; a new risk is written to the machine's row and the journal, and is told as an event. */
+bool risks_note(struct live *l, char ret[RISKS_SIZE]);
 
 /* ---- service.c ---- */
 

@@ -8,9 +8,10 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/images/store.h"
 #include "service/net/live.h"
+#include "service/state.h"
 #include "service/steps/inner.h"
 #include "store/networks.h"
 #include "store/taints.h"

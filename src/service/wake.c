@@ -4,8 +4,9 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/net/live.h"
+#include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "store/saved.h"

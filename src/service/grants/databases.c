@@ -373,7 +373,7 @@ void databases_make(struct service *s, const struct database_order *o, databases
         j->done = done;
         j->arg = arg;
         snprintf(j->password, sizeof(j->password), "%s", o->password);
-        job_add(s->databases, j);
+        job_add(s->grants->databases, j);
         return;
     }
     err_set(&err, ERR_GONE, "database of grant '%s' is not known any more", o->id);
@@ -395,7 +395,7 @@ static bool is_busy(const struct databases *d, const char *id, uint64_t now_ms) 
 }
 
 void databases_look(struct service *s, uint64_t now_ms) {
-    struct databases *d = s->databases;
+    struct databases *d = s->grants->databases;
     struct database_list list DEFER(database_list_done) = {0};
     struct err err;
     if (now_ms < d->look_ms)
@@ -442,7 +442,7 @@ size_t databases_put_left(struct service *s, const char *machine, struct jot *j)
         log_line(LOG_ERROR, "service", "databases to be dropped: %s", err.text);
     for (size_t i = 0; i < list.count; i++)
         if (strcmp(list.rows[i].machine, machine) == 0 && list.rows[i].why && list.rows[i].why[0]) {
-            put_left(s->databases, &list.rows[i], j);
+            put_left(s->grants->databases, &list.rows[i], j);
             count++;
         }
     return count;
@@ -466,7 +466,7 @@ int databases_forget(struct service *s, const struct caller *who, const char *ma
     const struct database_row *row = find_left(&list, machine, id);
     if (!row)
         return err_set(err, ERR_NOT_FOUND, "machine '%s' left no database '%.20s'", machine, id);
-    if (!row->why || !row->why[0] || is_working_on(s->databases, id))
+    if (!row->why || !row->why[0] || is_working_on(s->grants->databases, id))
         return err_set(err, ERR_BUSY, "database '%s' is being dropped", row->name);
     snprintf(detail, sizeof(detail), "{\"grant\":\"%s\",\"database\":\"%s\"}", row->id, row->name);
     const struct journal_record what = {
@@ -476,13 +476,13 @@ int databases_forget(struct service *s, const struct caller *who, const char *ma
     int r = databases_remove_row(s, row, err);
     note_result(s, who, &what, intent, r < 0 ? err : NULL);
     if (r == 0)
-        free(map_take(&s->databases->failures, id));
+        free(map_take(&s->grants->databases->failures, id));
     return r;
 }
 
 void databases_again(struct service *s) {
     struct failure *f;
-    for (size_t at = 0; (f = map_next(&s->databases->failures, &at));) {
+    for (size_t at = 0; (f = map_next(&s->grants->databases->failures, &at));) {
         f->tries = 0;
         f->again_ms = 0;
         f->given_up = false;

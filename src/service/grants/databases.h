@@ -1,5 +1,5 @@
 /*
- * Throw-away databases on servers of owners. Only for src/service.
+ * Throw-away databases on servers of owners. Only for src/service/grants.
  *
  * One is written down before it is made and forgotten only once it is dropped; whatever has neither
  * grant nor machine any more is dropped; that is tried again, but not for ever. The work is done by
@@ -7,8 +7,7 @@
  */
 #pragma once
 
-#include "service/state.h"
-#include "store/databases.h"
+#include "service/grants/inner.h"
 
 struct databases *databases_new(struct service *s);
 void databases_free(struct databases *d);
@@ -40,8 +39,3 @@ size_t databases_put_left(struct service *s, const char *machine, struct jot *j)
 /* Leaves one of them to its server: it is not tried any more. `busy`: it was not tried yet. */
 int databases_forget(struct service *s, const struct caller *who, const char *machine,
                      const char *id, struct err *err);
-/* A secret has another value: what was given up may succeed now. */
-void databases_again(struct service *s);
-
-/* From the tick. */
-void databases_look(struct service *s, uint64_t now_ms);

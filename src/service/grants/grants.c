@@ -11,13 +11,51 @@
 #include "base/log.h"
 #include "grant/dirs.h"
 #include "service/grants/databases.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 #include "service/net/live.h"
 #include "service/review/changeset_files.h"
 #include "service/rights.h"
 #include "service/taint.h"
 
 enum { LIST_MAX_BYTES = 4 << 20, RETRY_MS = 1000 };
+
+struct service_grants *service_grants_new(struct service *s) {
+    struct service_grants *g = calloc(1, sizeof(*g));
+    if (!g)
+        abort();
+    g->databases = databases_new(s);
+    g->copies_unswept = true;
+    return g;
+}
+
+void service_grants_stop(struct service_grants *g) {
+    databases_free(g->databases);
+}
+
+void service_grants_free(struct service *s) {
+    sqlite_fetch_release(s); /* those that waited, and no answer of a machine */
+    sqlite_look(s);          /* machines may have gone since the last tick */
+    free(s->grants);
+}
+
+struct live_grants *live_grants_new(void) {
+    struct live_grants *g = calloc(1, sizeof(*g));
+    if (!g)
+        abort();
+    return g;
+}
+
+void live_grants_free(struct live_grants *g) {
+    free(g);
+}
+
+bool grants_are_busy(const struct live *l) {
+    return l->grants->granting;
+}
+
+void grants_machine_ended(struct service *s) {
+    s->grants->copies_unswept = true;
+}
 
 /* One row each. */
 static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file,    &grant_env,
@@ -29,7 +67,7 @@ _Static_assert(sizeof(kinds) / sizeof(*kinds) <= GRANT_KINDS_MAX, "each kind is 
 static void grants_count(struct service *s, const char *kind, enum grant_fate fate) {
     for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i]->name, kind) == 0)
-            s->fates[i][fate]++;
+            s->grants->fates[i][fate]++;
 }
 
 const struct grant_kind *grant_kind_find(const char *name, struct err *err) {
@@ -81,6 +119,13 @@ int grant_read(struct service *s, const char *owner, const struct grant_request 
 }
 
 /* ---- a plan for a machine in the making ---- */
+
+bool grant_plan_delivers(const struct grant_plan *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (grant_kind_find(p->rows[i].kind, NULL)->delivered)
+            return true;
+    return false;
+}
 
 void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ours) {
     size_t n = p->count + 1;
@@ -193,7 +238,7 @@ void grants_restore(struct live *l) {
     struct err err;
     secrets_restore(l);
     postgres_restore(l);
-    if (store_grant_due(l->service->store, l->row.id, &l->grant_due_ms, &err) < 0)
+    if (store_grant_due(l->service->store, l->row.id, &l->grants->due_ms, &err) < 0)
         log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
 }
 
@@ -318,7 +363,7 @@ static void granting_end(struct granting *g) {
     const struct journal_record what = {.verb = g->verb, .machine = l->row.id, .detail = detail};
     const struct err *err = g->failed ? &g->err : NULL;
     char risk[RISKS_SIZE];
-    l->granting = false;
+    l->grants->granting = false;
     note_result(l->service, &g->who, &what, g->intent, err);
     if (!err)
         grants_count(l->service, g->row.kind, g->fate);
@@ -385,7 +430,7 @@ static void over_written(void *arg, const struct err *failed) {
         g->err = *failed;
     }
     grants_restore(l);
-    l->service->copies_unswept = true;
+    l->service->grants->copies_unswept = true;
     if (g->failed)
         granting_end(g);
     else
@@ -406,7 +451,7 @@ static void effective(void *arg, const struct err *failed) {
         return;
     }
     grants_restore(l);
-    l->service->copies_unswept = true;
+    l->service->grants->copies_unswept = true;
     if (failed)
         granting_end(g);
     else
@@ -429,7 +474,7 @@ static struct granting *granting_new(struct live *l, const struct caller *who, e
                            .done = done,
                            .arg = arg};
     live_ref(l);
-    l->granting = true;
+    l->grants->granting = true;
     return g;
 }
 
@@ -445,7 +490,7 @@ static struct live *grants_find(struct service *s, const struct caller *who, con
                                 struct err *err) {
     struct live *l =
         authorise(who, RIGHT_GRANT, err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, err);
-    if (!l || (!l->granting && !l->changing && l->machine))
+    if (!l || (!l->grants->granting && !l->changing && l->machine))
         return l;
     live_state_error(l, err);
     err_remedy(err, "another verb on it is under way: try again");
@@ -570,10 +615,10 @@ void grants_look(struct live *l, int64_t wall_ms) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN};
     struct err err;
-    if (!l->grant_due_ms || wall_ms < l->grant_due_ms || l->granting || l->changing ||
+    if (!l->grants->due_ms || wall_ms < l->grants->due_ms || l->grants->granting || l->changing ||
         !l->machine || l->row.state == MACHINE_PAUSED)
         return;
-    l->grant_due_ms = wall_ms + RETRY_MS;
+    l->grants->due_ms = wall_ms + RETRY_MS;
     if (store_grant_list(l->service->store, l->row.id, NULL, &list, &err) < 0)
         return;
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
@@ -622,7 +667,7 @@ void service_each_grant_kind(struct service *s, service_grant_counts_fn *fn, voi
     if (store_grant_count(s->store, put_live, live, &err) < 0)
         log_line(LOG_ERROR, "service", "count grants: %s", err.text);
     for (size_t i = 0; i < KINDS; i++) {
-        const uint64_t *fates = s->fates[i];
+        const uint64_t *fates = s->grants->fates[i];
         const struct grant_counts c = {.kind = kinds[i]->name,
                                        .live = live[i],
                                        .added = fates[GRANT_ADDED],

@@ -10,7 +10,7 @@
 #include "grant/dirs.h"
 #include "service/exec/plan.h"
 #include "service/files.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 #include "service/steps/barrier.h"
 
 struct copying {

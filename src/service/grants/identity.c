@@ -14,7 +14,7 @@
 #include "base/defer.h"
 #include "grant/ssh_key.h"
 #include "service/exec/plan.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 #include "store/secrets.h"
 
 enum { NAME_MAX_BYTES = 40, HEX = 2 * SSH_SEED + 1 };

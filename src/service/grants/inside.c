@@ -6,7 +6,7 @@
 
 #include "base/defer.h"
 #include "service/exec/exec.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 
 enum { TIMEOUT_MS = 300000, SAID_MAX = 200 };
 

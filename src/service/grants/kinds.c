@@ -1,5 +1,5 @@
 /* The kinds of grants that need no other part: directories, files, variables. */
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 #include "gate/secrets.h"
 #include "grant/dsn.h"
 #include "service/grants/databases.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 #include "service/net/live.h"
 #include "store/secrets.h"
 

@@ -19,7 +19,7 @@
 #include "base/textdiff.h"
 #include "grant/dsn.h"
 #include "io/child.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 
 enum { TEXT_MAX = 1 << 20, SAID_MAX = 1024, LIMIT_MS = 110000, INPUT_MAX = 8192 };
 

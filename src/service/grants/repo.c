@@ -10,7 +10,7 @@
 
 #include "base/defer.h"
 #include "grant/dirs.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 
 static const char script[] =
     "set -e; PATH=${PATH:-/usr/bin:/bin}\n"

@@ -21,7 +21,7 @@
 #include "io/child.h"
 #include "service/files.h"
 #include "service/grants/grants.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 #include "service/review/baselines.h"
 #include "service/strays.h"
 
@@ -137,9 +137,9 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
 void sqlite_look(struct service *s) {
     char path[PATH_SIZE];
     struct dirent *entry;
-    if (!s->copies_unswept || !strays_may_sweep(s))
+    if (!s->grants->copies_unswept || !strays_may_sweep(s))
         return;
-    s->copies_unswept = false;
+    s->grants->copies_unswept = false;
     sqlite_path_of(s, "", path);
     DIR *dir = opendir(path);
     while (dir && (entry = readdir(dir))) {
@@ -346,7 +346,7 @@ void grant_row_copy(const struct grant_row *from, struct grant_row *to) {
 static int has_room(const struct service *s, const struct caller *who, const char *machine,
                     struct err *err) {
     int of_owner = 0, of_machine = 0;
-    for (const struct comparing *c = s->comparisons; c; c = c->next) {
+    for (const struct comparing *c = s->grants->comparisons; c; c = c->next) {
         of_owner += strcmp(c->owner, who->owner) == 0;
         of_machine += strcmp(c->row.machine, machine) == 0;
     }
@@ -365,14 +365,15 @@ static struct comparing *comparing_new(struct service *s, const char *owner,
     struct comparing *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    *c = (struct comparing){.service = s, .next = s->comparisons, .link = &s->comparisons};
+    *c = (struct comparing){
+        .service = s, .next = s->grants->comparisons, .link = &s->grants->comparisons};
     snprintf(c->owner, sizeof(c->owner), "%s", owner);
     grant_row_copy(row, &c->row);
     for (int i = 0; i < FILES; i++)
         c->fds[i] = -1;
     if (c->next)
         c->next->link = &c->next;
-    s->comparisons = c;
+    s->grants->comparisons = c;
     return c;
 }
 

@@ -12,7 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "service/files.h"
-#include "service/grants/kinds.h"
+#include "service/grants/inner.h"
 
 enum {
     SETTLE_MS = 20, /* what was written later may bear the same time: clocks of files tick slowly */
@@ -75,7 +75,7 @@ void sqlite_fetch_release(struct service *s) {
     struct sqlite_fetch *f;
     struct err err;
     err_set(&err, ERR_GONE, "the daemon is leaving");
-    while ((f = s->fetches)) {
+    while ((f = s->grants->fetches)) {
         f->asked = false;
         if (f->over)
             fetch_free(f);
@@ -224,8 +224,8 @@ void sqlite_fetch(struct service *s, const struct caller *who, const struct gran
     if (!f)
         abort();
     *f = (struct sqlite_fetch){.service = s,
-                               .next = s->fetches,
-                               .link = &s->fetches,
+                               .next = s->grants->fetches,
+                               .link = &s->grants->fetches,
                                .who = *who,
                                .fds = {fds[0], fds[1]},
                                .until_ms = loop_now_ms(s->loop) + PATIENCE_MS,
@@ -235,7 +235,7 @@ void sqlite_fetch(struct service *s, const struct caller *who, const struct gran
     snprintf(f->place, sizeof(f->place), "%s", row->place);
     if (f->next)
         f->next->link = &f->next;
-    s->fetches = f;
+    s->grants->fetches = f;
     f->timer = loop_timer_new(s->loop, sqlite_fetch_begin, f);
     f->limit = loop_timer_new(s->loop, too_late, f);
     loop_timer_start(f->limit, LIMIT_MS, 0);

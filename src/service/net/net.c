@@ -10,7 +10,7 @@
 #include "base/image_id.h"
 #include "base/log.h"
 #include "gate/preset.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/images/store.h"
 #include "service/models.h"
 #include "service/net/inner.h"

@@ -7,8 +7,8 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/grants/databases.h"
 #include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/net/inner.h"
 #include "service/rights.h"
 #include "store/databases.h"

@@ -5,7 +5,7 @@
 #include "base/jot.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/models.h"
 #include "service/net/inner.h"
 

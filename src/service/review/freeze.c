@@ -16,9 +16,10 @@
 #include "base/fdio.h"
 #include "base/tar.h"
 #include "service/exec/tool_run.h"
-#include "service/grants/kinds.h"
+#include "service/grants/live.h"
 #include "service/review/baselines.h"
 #include "service/review/changeset_files.h"
+#include "service/state.h"
 #include "service/taint.h"
 
 /* Of a directory: at its largest some 2 MiB each second. */

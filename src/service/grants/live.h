@@ -1,0 +1,87 @@
+/*
+ * Grants, for the rest of src/service: handed over when a machine is made or forked, taken back
+ * when they expire, looked after on every tick. Only grants/ knows what is inside struct
+ * service_grants and struct live_grants.
+ */
+#pragma once
+
+#include "service/net/net.h"
+#include "service/service.h"
+#include "store/grants.h"
+
+struct live;
+struct live_grants;
+struct service_grants;
+
+struct service_grants *service_grants_new(struct service *s);
+/* Ends the work on databases. Before the machines go. */
+void service_grants_stop(struct service_grants *g);
+/* After the machines are gone: drops copies that no grant needs. */
+void service_grants_free(struct service *s);
+struct live_grants *live_grants_new(void);
+void live_grants_free(struct live_grants *g);
+
+/* Rows that are not written yet: what a machine is handed when it is made. */
+struct grant_plan {
+    struct grant_row *rows;
+    int *fds; /* of what is copied; -1. */
+    bool *ours;
+    size_t count;
+};
+void grant_plan_done(struct grant_plan *p);
+
+/* Takes the row's texts; fd may be -1; ours: it is closed with the plan. */
+void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ours);
+/* Checks a request, opens its file and adds it to a plan. */
+int grant_plan_read(struct service *s, const struct caller *who, const struct grant_request *r,
+                    int fd, struct grant_plan *p, struct err *err);
+/* True: grants_deliver() has work for some row of the plan. */
+bool grant_plan_delivers(const struct grant_plan *p);
+bool grant_wants_file(const struct grant_request *r);
+
+/* Writes the rows of a new machine to the store and the journal. */
+int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err);
+/* Copies grants of the source to its fork; new ones go into the plan. *any: the fork has some. */
+int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, bool *any,
+                   struct err *err);
+/* Brings the files of a plan into a running machine, one after the other. Takes the plan over. */
+void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg);
+void grants_restore(struct live *l);
+/* On every tick: takes expired grants back. */
+void grants_look(struct live *l, int64_t wall_ms);
+/* A grant is being handed over or taken back. */
+bool grants_are_busy(const struct live *l);
+/* A machine has ended: the next sqlite_look() looks for copies of its databases. */
+void grants_machine_ended(struct service *s);
+
+/*
+ * Grants that did not outlive the host's restart: mounts of a box that was made anew. The first is
+ * called inside the transaction that writes the new box, the second once that is committed.
+ */
+int grants_write_woken(struct live *l, struct grant_list *ret, struct err *err);
+void grants_note_woken(struct live *l, const struct grant_list *gone);
+
+/* ---- sqlite.c ---- */
+
+/* On every tick: removes copies whose grant is over, if there may be any. */
+void sqlite_look(struct service *s);
+/* The copy that was handed over, as a descriptor; it stays as long as the grant. */
+int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err);
+/*
+ * Answers as service_grant_diff(). If `frozen` is a descriptor, also writes the machine's database
+ * to it as one image: sound, or the call fails. The descriptor stays the caller's.
+ */
+void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
+                   int frozen, service_net_fn *done, void *arg);
+
+/* ---- postgres_look.c ---- */
+
+/* What changed in the database since it was handed over. Never fails: the answer says why not. */
+void postgres_tell(struct live *l, const struct grant_row *row, service_net_fn *done, void *arg);
+
+/* ---- databases.c ---- */
+
+/* A secret has another value: databases that were given up may be reached now. */
+void databases_again(struct service *s);
+/* On every tick. */
+void databases_look(struct service *s, uint64_t now_ms);
