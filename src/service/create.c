@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "grant/dirs.h"
 #include "service/fields.h"
 #include "service/grants/live.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/net/live.h"
 #include "service/review/baselines.h"
 #include "service/rights.h"

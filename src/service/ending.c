@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/net/live.h"
 #include "service/review/baselines.h"
 #include "service/state.h"

@@ -6,7 +6,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
@@ -74,7 +74,7 @@ static void load_image(struct live *l) {
 }
 
 const struct exec_defaults *live_defaults(const struct live *l) {
-    return l->image ? &l->image->defaults : NULL;
+    return l->image ? live_image_defaults(l->image) : NULL;
 }
 
 void live_set_lifetime(struct live *l, uint64_t left_ms) {
@@ -169,7 +169,7 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
 void live_view(const struct live *l, struct machine_view *ret) {
     machine_row_view(&l->row, ret);
     if (l->image)
-        ret->image = l->image->name;
+        ret->image = live_image_name(l->image);
     ret->commands = l->running;
     ret->disk_bytes = l->disk_bytes;
     ret->step_count = l->steps.count;

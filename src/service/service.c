@@ -9,9 +9,10 @@
 #include "service/exec/logs.h"
 #include "service/exec/state.h"
 #include "service/grants/live.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/net/live.h"
 #include "service/review/diff.h"
+#include "service/review/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
@@ -190,6 +191,8 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
     s->grants = service_grants_new(s);
+    s->images = service_images_new();
+    s->review = service_review_new();
     s->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
     s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
@@ -235,5 +238,7 @@ void service_free(struct service *s) {
     if (s->host)
         s->driver->close(s->host);
     service_grants_free(s);
+    service_images_free(s->images);
+    service_review_free(s->review);
     free(s);
 }

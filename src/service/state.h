@@ -14,7 +14,6 @@
 #include "service/commit.h"
 #include "service/host.h"
 #include "service/idle.h"
-#include "service/images/images.h"
 #include "service/rights.h"
 #include "service/service.h"
 #include "store/execs.h"
@@ -31,6 +30,8 @@ struct trimming;
 struct models;
 struct event_watch;
 struct service_grants;
+struct service_images;
+struct service_review;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
 struct reach {
@@ -148,6 +149,8 @@ struct service {
     struct gate *gate;
     struct models *models;
     struct service_grants *grants;
+    struct service_images *images;
+    struct service_review *review;
     struct ingress *ingress;
     struct map machines; /* id -> struct live */
     struct map execs;    /* id -> struct exec, of living machines */
@@ -167,14 +170,12 @@ struct service {
     uid_t last_uid;
     struct loop_call events_call; /* tells the watchers, once what they read is committed */
     uint64_t hits[HIT_COUNT];     /* enum limit_hit */
-    struct image_stats images;    /* what was done; the rest is counted when somebody asks */
     uint64_t fallbacks[FELL_COUNT];
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
     size_t programs;   /* running */
     size_t saving;     /* machines whose layers are on their way to the store: the disk is one */
-    size_t comparing;  /* workers that compare, or are about to */
     size_t adopting;   /* machines that did not answer yet */
     struct map strays; /* id -> struct stray: boxes that are left alone */
     struct id_list wanted; /* machines that have not ended, until they are adopted */
@@ -185,12 +186,8 @@ struct service {
     unsigned list_tries;
     uint64_t list_again_ms;
     struct disk_hold *holds;
-    struct seal_want *seal_wants;  /* images that are to become files */
-    struct sealing *sealing;       /* one that does */
     bool store_full, store_scarce; /* as it was told last; room.c */
     bool unsigned_told;            /* the journal could not be signed, and that was logged */
-    bool seals_off;                /* this kernel cannot mount such files */
-    uint64_t images_again_ms;      /* when to try again to remove some; 0: never */
 };
 
 /* ---- write.c: what is written down about a verb ---- */

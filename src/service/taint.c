@@ -1,5 +1,6 @@
 #include "service/taint.h"
 
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/inner.h"

@@ -13,7 +13,7 @@
 #include "service/grants/databases.h"
 #include "service/grants/inner.h"
 #include "service/net/live.h"
-#include "service/review/changeset_files.h"
+#include "service/review/live.h"
 #include "service/rights.h"
 #include "service/taint.h"
 

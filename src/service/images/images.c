@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "service/images/store.h"
+#include "service/images/inner.h"
 #include "service/rights.h"
 
 int service_image_list(struct service *s, const struct caller *who, bool all_owners,
@@ -33,7 +33,7 @@ int service_image_show(struct service *s, const struct caller *who, const char *
     if (allow(who, SCOPE_READ, err) < 0 || image_find(s, who, ref, &row, err) < 0)
         return -1;
     image_view_of(s, &row, &config, &view);
-    s->images.steps_cached += image_is_step(ref);
+    s->images->stats.steps_cached += image_is_step(ref);
     done(arg, &view, NULL);
     return 0;
 }
@@ -47,7 +47,7 @@ const char *image_work_name(enum image_work work) {
 void service_image_stats(struct service *s, struct image_stats *ret) {
     struct image_totals totals;
     struct err err;
-    *ret = s->images;
+    *ret = s->images->stats;
     if (store_image_totals(s->store, &totals, &err) < 0)
         return;
     ret->names = totals.names;

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/tar.h"
 #include "service/image_disk.h"
+#include "service/images/inner.h"
 #include "service/images/share.h"
-#include "service/images/store.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
@@ -94,7 +94,7 @@ static void job_free(struct image_job *j) {
 }
 
 static void job_count(struct image_job *j, const struct err *err) {
-    struct image_stats *n = &j->service->images;
+    struct image_stats *n = &j->service->images->stats;
     (err ? n->failed : n->made)[j->work]++;
     n->steps_made += !err && image_is_step(j->row.name);
 }

@@ -18,7 +18,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "gate/preset.h"
-#include "service/images/store.h"
+#include "service/images/inner.h"
 
 enum { LINE_BYTES = 64 << 10 };
 
@@ -68,7 +68,7 @@ static void seal_end(struct sealing *t) {
     struct service *s = t->service;
     if (t->dir >= 0 && !t->is_file)
         unlinkat(t->dir, file_aside, 0);
-    s->sealing = NULL;
+    s->images->sealing = NULL;
     sealing_free(t);
     next(s);
 }
@@ -194,7 +194,7 @@ static void begun(void *arg, const struct err *err) {
         return;
     close_fd(&t->report[1]);
     if (err && err->code == ERR_UNSUPPORTED) {
-        t->service->seals_off = true;
+        t->service->images->seals_off = true;
         seal_end(t);
     } else if (err) {
         seal_fail(t, err->text);
@@ -259,11 +259,11 @@ static void prepared(void *arg) {
 /* ---- one after the other ---- */
 
 static void next(struct service *s) {
-    struct seal_want *want DEFER_FREE = s->sealing ? NULL : s->seal_wants;
+    struct seal_want *want DEFER_FREE = s->images->sealing ? NULL : s->images->seal_wants;
     if (!want)
         return;
-    s->seal_wants = want->next;
-    struct sealing *t = s->seals_off ? NULL : calloc(1, sizeof(*t));
+    s->images->seal_wants = want->next;
+    struct sealing *t = s->images->seals_off ? NULL : calloc(1, sizeof(*t));
     if (!t) {
         next(s);
         return;
@@ -273,13 +273,13 @@ static void next(struct service *s) {
     snprintf(t->id, sizeof(t->id), "%s", want->id);
     snprintf(t->path, sizeof(t->path), "%s/images/%s", s->place->home, t->id);
     t->waits = true;
-    s->sealing = t;
+    s->images->sealing = t;
     loop_work(s->loop, seal_prepare, prepared, t);
 }
 
 void seal_want(struct service *s, const char *name, const char *id) {
-    struct seal_want **last = &s->seal_wants;
-    if (s->seals_off || image_is_step(name))
+    struct seal_want **last = &s->images->seal_wants;
+    if (s->images->seals_off || image_is_step(name))
         return;
     for (; *last; last = &(*last)->next)
         if (strcmp((*last)->id, id) == 0)
@@ -291,12 +291,12 @@ void seal_want(struct service *s, const char *name, const char *id) {
 }
 
 void seals_release(struct service *s) {
-    for (struct seal_want *w; (w = s->seal_wants); free(w))
-        s->seal_wants = w->next;
-    if (!s->sealing)
+    for (struct seal_want *w; (w = s->images->seal_wants); free(w))
+        s->images->seal_wants = w->next;
+    if (!s->images->sealing)
         return;
-    s->sealing->service = NULL;
-    if (!s->sealing->waits)
-        sealing_free(s->sealing);
-    s->sealing = NULL;
+    s->images->sealing->service = NULL;
+    if (!s->images->sealing->waits)
+        sealing_free(s->images->sealing);
+    s->images->sealing = NULL;
 }

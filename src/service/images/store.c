@@ -1,4 +1,4 @@
-#include "service/images/store.h"
+#include "service/images/inner.h"
 #include "service/strays.h"
 
 #include <dirent.h>
@@ -124,6 +124,25 @@ struct live_image *live_image_load(struct service *s, const char *id, struct err
     return i;
 }
 
+struct service_images *service_images_new(void) {
+    struct service_images *i = calloc(1, sizeof(*i));
+    if (!i)
+        abort();
+    return i;
+}
+
+void service_images_free(struct service_images *i) {
+    free(i);
+}
+
+const char *live_image_name(const struct live_image *i) {
+    return i->name;
+}
+
+const struct exec_defaults *live_image_defaults(const struct live_image *i) {
+    return &i->defaults;
+}
+
 void live_image_free(struct live_image *i) {
     if (!i)
         return;
@@ -134,7 +153,7 @@ void live_image_free(struct live_image *i) {
 /* ---- trees ---- */
 
 void images_again(struct service *s) {
-    s->images_again_ms = loop_now_ms(s->loop) + AGAIN_MS;
+    s->images->again_ms = loop_now_ms(s->loop) + AGAIN_MS;
 }
 
 /* A box that is ending may still hold it. */
@@ -218,13 +237,13 @@ static void release_all(struct service *s, bool staging) {
 void images_sweep(struct service *s) {
     release_all(s, true);
     want_seals(s);
-    s->images_again_ms = 1; /* the others, when every box is known */
+    s->images->again_ms = 1; /* the others, when every box is known */
 }
 
 void images_look(struct service *s, uint64_t now) {
-    if (!s->images_again_ms || now < s->images_again_ms || !strays_may_sweep(s))
+    if (!s->images->again_ms || now < s->images->again_ms || !strays_may_sweep(s))
         return;
-    s->images_again_ms = 0;
+    s->images->again_ms = 0;
     release_all(s, false);
 }
 

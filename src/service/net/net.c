@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "gate/preset.h"
 #include "service/grants/live.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/models.h"
 #include "service/net/inner.h"
 #include "service/rights.h"

@@ -1,12 +1,12 @@
 /*
  * The files of a change set, below $CARREL_HOME/changesets: the archive, what the owner's side was,
  * what became of a database, and last its words, so that one that has them is whole. Only for
- * src/service.
+ * src/service/review.
  */
 #pragma once
 
 #include "service/review/changesets.h"
-#include "service/state.h"
+#include "service/review/inner.h"
 
 enum { CHANGESET_PATH = PLACE_SIZE + 64, CHANGESET_HEX = 2 * SHA256_BYTES + 1 };
 
@@ -25,6 +25,3 @@ int changeset_write(const struct service *s, const char *id, const char *ending,
 int changeset_write_words(const struct service *s, const struct changeset_view *v, struct err *err);
 /* It is not to be: whatever there is of it goes. */
 void changeset_remove(const struct service *s, const char *id);
-
-/* The owner took this grant back: what was frozen of it does not go home by itself any more. */
-int changesets_revoke(const struct service *s, const char *grant, struct err *err);

@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "machine/compare.h"
+#include "service/review/inner.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
@@ -40,10 +41,32 @@ static void diffing_free(struct diffing *d) {
     free(d);
 }
 
+struct service_review *service_review_new(void) {
+    struct service_review *r = calloc(1, sizeof(*r));
+    if (!r)
+        abort();
+    return r;
+}
+
+void service_review_free(struct service_review *r) {
+    free(r);
+}
+
+bool comparison_begin(struct service *s) {
+    if (s->review->comparing >= COMPARISONS_MAX)
+        return false;
+    s->review->comparing++;
+    return true;
+}
+
+void comparison_end(struct service *s) {
+    s->review->comparing--;
+}
+
 static void diff_finish(struct diffing *d, const struct err *err) {
     struct change_list list DEFER(change_list_done) = {0};
     struct err broken;
-    d->live->service->comparing--;
+    comparison_end(d->live->service);
     if (!err && !change_list_take(&d->records, &list)) {
         err_set(&broken, ERR_INTERNAL, "the worker that compares gave no whole answer");
         err = &broken;
@@ -221,12 +244,14 @@ static void put_path(char *ret, const char *path) {
 }
 
 static int admit(struct service *s, const struct diff_request *r, struct err *err) {
-    if (s->comparing >= DIFF_AT_ONCE) {
-        err_set(err, ERR_BUSY, "%d comparisons run already", DIFF_AT_ONCE);
+    if (!comparison_begin(s)) {
+        err_set(err, ERR_BUSY, "%d comparisons run already", COMPARISONS_MAX);
         return err_remedy(err, "try again when one has ended");
     }
-    if (r->path && strlen(r->path) >= COMPARE_UNDER_SIZE)
+    if (r->path && strlen(r->path) >= COMPARE_UNDER_SIZE) {
+        comparison_end(s);
         return err_set(err, ERR_LIMIT, "the path is longer than %d bytes", COMPARE_UNDER_SIZE);
+    }
     return 0;
 }
 
@@ -258,6 +283,5 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
     snprintf(d->from.wanted, sizeof(d->from.wanted), "%s", r->from ? r->from : "start");
     snprintf(d->to.wanted, sizeof(d->to.wanted), "%s", r->to ? r->to : "now");
     live_ref(l);
-    s->comparing++;
     diff_begin(d);
 }

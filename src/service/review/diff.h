@@ -18,7 +18,7 @@ struct diff_request {
     bool brief;       /* no differences of texts */
 };
 
-enum { DIFF_CONTEXT = 3, DIFF_CONTEXT_MAX = 100, DIFF_AT_ONCE = 2 };
+enum { DIFF_CONTEXT = 3, DIFF_CONTEXT_MAX = 100 };
 
 /* The end of a difference. */
 struct diff_end {

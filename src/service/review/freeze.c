@@ -19,7 +19,6 @@
 #include "service/grants/live.h"
 #include "service/review/baselines.h"
 #include "service/review/changeset_files.h"
-#include "service/state.h"
 #include "service/taint.h"
 
 /* Of a directory: at its largest some 2 MiB each second. */

@@ -8,7 +8,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "machine/compare.h"
-#include "service/images/store.h"
+#include "service/images/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 

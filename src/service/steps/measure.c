@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "machine/compare.h"
 #include "service/review/diff.h"
+#include "service/review/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 #include "service/steps/steps.h"
@@ -38,7 +39,7 @@ static void measuring_free(struct measuring *m) {
 static void measure_finish(struct measuring *m, const struct err *err) {
     loop_fn *go = m->go;
     void *arg = m->arg;
-    m->live->service->comparing--;
+    comparison_end(m->live->service);
     if (err)
         log_line(LOG_WARN, "service", "count what steps changed: %s id=%s", err->text,
                  m->live->row.id);
@@ -147,7 +148,7 @@ void service_measured(struct service *s, const struct caller *who, const char *m
                       void *arg) {
     struct err err;
     struct live *l = live_find(s, who, machine, LIVE_ANY, &err);
-    if (!l || s->comparing >= DIFF_AT_ONCE) {
+    if (!l || !comparison_begin(s)) {
         service_settled(s, who, machine, go, arg);
         return;
     }
@@ -162,6 +163,5 @@ void service_measured(struct service *s, const struct caller *who, const char *m
                             .go = go,
                             .arg = arg};
     live_ref(l);
-    s->comparing++;
     measure_begin(m);
 }

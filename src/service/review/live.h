@@ -1,0 +1,18 @@
+/*
+ * Review, for the rest of src/service. Only review/ knows what is inside struct service_review.
+ */
+#pragma once
+
+#include "service/service.h"
+
+struct service_review;
+
+struct service_review *service_review_new(void);
+void service_review_free(struct service_review *r);
+
+/* False: as many workers compare as may run at once. After true, call comparison_end(). */
+bool comparison_begin(struct service *s);
+void comparison_end(struct service *s);
+
+/* The owner revoked this grant: its change sets are marked as revoked. */
+int changesets_revoke(const struct service *s, const char *grant, struct err *err);
