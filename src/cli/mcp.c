@@ -24,8 +24,8 @@
 enum { MESSAGE_MAX = 16 << 20, BLOCK = 64 << 10, ANSWERS_MAX = 4 << 20 };
 
 struct mcp_options {
-    const char *machine, *listen;
-    bool fixture, help;
+    const char *machine;
+    bool help;
 };
 
 #define AT(member) offsetof(struct mcp_options, member)
@@ -33,9 +33,6 @@ struct mcp_options {
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
      "use this machine, and no other (default: one of its own for this directory)"},
-    {0, "fixture", NULL, OPTION_FLAG, AT(fixture),
-     "serve what the conformance suite expects, and no machine"},
-    {0, "listen", "ADDRESS:PORT", OPTION_TEXT, AT(listen), "with --fixture: where"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -240,18 +237,6 @@ static int run_bridge(const struct mcp_options *o, struct err *err) {
     return r;
 }
 
-static int run_fixture(const struct mcp_options *o) {
-    char program[PLACE_SIZE + 32];
-    struct place place;
-    struct err err;
-    if (place_find(&place, &err) < 0)
-        return cli_fail(&err);
-    snprintf(program, sizeof(program), "%s/carrel-mcp-fixture", place.libexec);
-    execl(program, "carrel-mcp-fixture", o->listen ? o->listen : "127.0.0.1:0", (char *)NULL);
-    err_sys(&err, "run '%s'", program);
-    return cli_fail(&err);
-}
-
 int cmd_mcp(int argc, char **argv) {
     struct mcp_options o = {0};
     struct err err;
@@ -264,14 +249,10 @@ int cmd_mcp(int argc, char **argv) {
         return 0;
     }
     const char *word = argv[1 + next];
-    if (word || (o.listen && !o.fixture)) {
-        err_set(&err, ERR_INVALID,
-                word ? "one word too many: '%s'" : "--listen goes with --fixture only%s",
-                word ? word : "");
+    if (word) {
+        err_set(&err, ERR_INVALID, "one word too many: '%s'", word);
         err_remedy(&err, "over HTTP the daemon itself serves MCP, at /mcp: see `carrel serve`");
         return cli_fail(&err);
     }
-    if (o.fixture)
-        return run_fixture(&o);
     return run_bridge(&o, &err) < 0 ? cli_fail(&err) : 0;
 }

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 import npm
-from carrel import PROGRAM
+from carrel import BUILD
 from mcp_client import Door
 
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
@@ -25,7 +25,7 @@ def run_suite(name, url, *options):
 
 @pytest.fixture
 def fixture_url():
-    process = subprocess.Popen([PROGRAM, "mcp", "--fixture", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([BUILD / "libexec/carrel-mcp-fixture", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
     yield process.stdout.readline().strip()
     process.terminate()
     assert process.wait(20) == 0
