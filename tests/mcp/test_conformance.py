@@ -25,7 +25,7 @@ def run_suite(name, url, *options):
 
 @pytest.fixture
 def fixture_url():
-    process = subprocess.Popen([BUILD / "libexec/carrel-mcp-fixture", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([BUILD / "tests/mcp/carrel-mcp-fixture", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
     yield process.stdout.readline().strip()
     process.terminate()
     assert process.wait(20) == 0
