@@ -1,5 +1,7 @@
 """The scripts that decide between green and red: a failure must not get past them."""
-import json, pathlib, shutil, subprocess
+import json, os, pathlib, shutil, signal, subprocess
+
+import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
@@ -164,3 +166,41 @@ def test_symbols_refuse_a_name_that_two_files_define(tmp_path):
 
 def test_symbols_refuse_a_decision_by_the_text_of_an_error(tmp_path):
     assert symbols(tmp_path, {"src/a/x.c": 'static int f(void) {\n    return !strstr(err->text, "busy");\n}\n'}) == 1
+
+
+def having(text):
+    """Processes with this text in their environment."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if text in (process / "environ").read_bytes():
+                found.append(process.name)
+        except OSError:
+            pass  # it has ended, or belongs to somebody else
+    return found
+
+
+def busy(tmp_path, *command):
+    """scripts/test-busy with one busy loop, and the text that all its processes carry."""
+    mark = f"BUSY_TEST={tmp_path}"
+    process = subprocess.Popen(
+        [TOP / "scripts/test-busy", *command], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True,
+        env={**os.environ, "LOOPS": "1", "TMPDIR": str(tmp_path), "BUSY_TEST": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    return process, mark.encode()
+
+
+def test_busy_passes_input_output_and_status_on(tmp_path):
+    process, mark = busy(tmp_path, "sh", "-c", "cat; exit 7")
+    assert process.communicate("words", timeout=120)[0] == "words"
+    assert (process.returncode, having(mark), list(tmp_path.iterdir())) == (7, [], [])
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_busy_ends_all_its_processes_on_a_signal(tmp_path, number, status):
+    process, mark = busy(tmp_path, "sh", "-c", "sleep 1000 & echo started; wait")
+    assert process.stdout.readline() == "started\n"
+    assert len(having(mark)) >= 4  # the script, its loop, the command and its child
+    process.send_signal(number)
+    process.communicate(timeout=120)
+    assert (process.returncode, having(mark), list(tmp_path.iterdir())) == (status, [], [])
