@@ -12,12 +12,8 @@
 #include "operator/operator.h"
 #include "operator/word.h"
 
-static void approvals_free_json(json_t **json) {
-    json_decref(*json);
-}
-
 static void add_run(void *arg, const void *held) {
-    json_t *what DEFER(approvals_free_json) = json_loads(held, 0, NULL);
+    json_t *what DEFER(json_decrefp) = json_loads(held, 0, NULL);
     json_t *item = json_object_get(what, "approval");
     if (item)
         json_array_append(arg, item);
@@ -25,7 +21,7 @@ static void add_run(void *arg, const void *held) {
 
 static void answer_list(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
-    json_t *all DEFER(approvals_free_json) = err ? NULL : json_loads(json, 0, NULL);
+    json_t *all DEFER(json_decrefp) = err ? NULL : json_loads(json, 0, NULL);
     if (err) {
         call_error(c, err);
         return;

@@ -69,7 +69,7 @@ static void print_item(const json_t *p) {
 
 int cmd_pending(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
-    json_t *list DEFER(json_free) = NULL, *p;
+    json_t *list DEFER(json_decrefp) = NULL, *p;
     const struct client_request r = {.method = "GET", .target = "/v1/pending"};
     struct err err;
     bool as_json = false;
@@ -120,7 +120,7 @@ static int decide(struct client *c, const char *id, const char *decision,
     if (o->for_ms)
         jot_raw(&j, "ttl", seconds);
     jot_end(&j, '}');
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     if (client_target(target, err, "/v1/pending/%s", id) < 0 ||
         client_call(c, &r, &answer, err) < 0)
         return -1;

@@ -138,7 +138,7 @@ static void offer_machine(const struct typed *t, const json_t *m, const char *ta
 
 static void offer_machines(const struct typed *t, const char *tail) {
     struct client c DEFER(client_close) = {0};
-    json_t *rows DEFER(json_free) = json_array();
+    json_t *rows DEFER(json_decrefp) = json_array();
     struct err err;
     size_t i;
     json_t *m;

@@ -95,7 +95,7 @@ static int target_of(const struct copy *c, const struct end *e, const char *form
 
 static int look_inside(struct copy *c, struct end *e, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
-    json_t *entry DEFER(json_free) = NULL;
+    json_t *entry DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "GET", .target = target};
     if (target_of(c, e, "/v1/machines/%s/files/stat?path=%s&follow=1", target, err) < 0)
         return -1;

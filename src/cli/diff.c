@@ -246,7 +246,7 @@ int cmd_diff(int argc, char **argv) {
     struct diff_options o = {.context = 3};
     struct words w = {.count = 0};
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     struct err err;
     if (parse(argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);

@@ -110,7 +110,7 @@ static void print_indented(const char *text) {
 }
 
 static void print_output(const json_t *event) {
-    json_t *out DEFER(json_free) = json_loads(client_text(event, "text"), 0, NULL);
+    json_t *out DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
     static const char *const names[] = {"stdout", "stderr", "content", "diff", "body", "answer"};
     bool any = false;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -123,7 +123,7 @@ static void print_output(const json_t *event) {
 }
 
 static void print_outcome(const json_t *event, long long took_ms) {
-    json_t *out DEFER(json_free) = json_loads(client_text(event, "text"), 0, NULL);
+    json_t *out DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
     const json_t *exit = json_object_get(out, "exit_code");
     bool failed = json_is_true(json_object_get(event, "failed"));
     const char *status = client_text(out, "status");
@@ -158,7 +158,7 @@ static void show_answer(struct doing *d, const json_t *event) {
 static void show_result(struct doing *d, const json_t *event) {
     long long index = client_number(event, "index");
     const json_t *call = index >= 0 && index < 256 ? d->calls[index] : NULL;
-    json_t *arguments DEFER(json_free) = json_loads(client_text(call, "text"), 0, NULL);
+    json_t *arguments DEFER(json_decrefp) = json_loads(client_text(call, "text"), 0, NULL);
     printf("%4zu  ", d->turn);
     table_cell(client_text(call, "name"), 10);
     print_subject(arguments);
@@ -184,7 +184,7 @@ static void show_mark(const json_t *event, const char *what) {
 
 /* What somebody has to approve; what was asked is shown when it is answered. */
 static void show_held(const json_t *event) {
-    json_t *what DEFER(json_free) = json_loads(client_text(event, "text"), 0, NULL);
+    json_t *what DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
     const json_t *item = json_object_get(what, "approval");
     if (!item)
         return;
@@ -266,7 +266,7 @@ static int send_answer(struct doing *d, const char *answer, struct err *err) {
 }
 
 static int ask_person(struct doing *d, const json_t *event, struct err *err) {
-    json_t *arguments DEFER(json_free) = json_loads(client_text(event, "arguments"), 0, NULL);
+    json_t *arguments DEFER(json_decrefp) = json_loads(client_text(event, "arguments"), 0, NULL);
     char answer[4096];
     if (!isatty(STDIN_FILENO) || d->options->json)
         return send_answer(d, NULL, err);
@@ -284,7 +284,7 @@ static int ask_person(struct doing *d, const json_t *event, struct err *err) {
 /* ---- following ---- */
 
 static int show_line(struct doing *d, const char *line, size_t n, struct err *err) {
-    json_t *event DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    json_t *event DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     const char *kind = client_text(event, "event");
     bool quiet = d->options->json;
     if (strcmp(kind, "call") == 0) {
@@ -392,7 +392,7 @@ static int do_follow(struct doing *d, struct err *err) {
 static int show_state(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
-    json_t *view DEFER(json_free) = NULL;
+    json_t *view DEFER(json_decrefp) = NULL;
     if (client_target(target, err, "/v1/runs/%s", d->run) < 0 ||
         client_call(&d->client, &r, &view, err) < 0)
         return -1;

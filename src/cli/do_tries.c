@@ -19,7 +19,7 @@ static void do_tries_drop(struct client *c, const char *machine) {
 
 static int make_one(const struct do_options *o, struct client *c, size_t i, char ret[64],
                     struct err *err) {
-    json_t *machine DEFER(json_free) = NULL;
+    json_t *machine DEFER(json_decrefp) = NULL;
     struct new_options made = o->made;
     char name[128];
     snprintf(name, sizeof(name), "%s-%zu", made.name ? made.name : "", i + 1);

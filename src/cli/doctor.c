@@ -310,7 +310,7 @@ static void look_room(const struct host *h, struct finding *f) {
 /* Boxes that the running daemon does not touch, because its database does not vouch for them. */
 static void look_strays(const struct host *h, struct finding *f) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "GET", .target = "/v1/store/boxes"};
     struct err err;
     (void)h;

@@ -48,7 +48,7 @@ static void print_answer(const json_t *answer, bool as_json) {
 
 int cmd_expose(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     struct err err;
     char *words[4] = {NULL};
     int count = 0;

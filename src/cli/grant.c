@@ -194,7 +194,7 @@ static int words_of(int argc, char **argv, struct grant_options *o, char *words[
 
 static int grant_run(const struct grant_options *o, size_t verb, char **words, struct err *err) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
         verbs[verb].run(&c, o, words, &answer, err) < 0)
         return -1;

@@ -118,7 +118,7 @@ static void put_token(struct jot *j, const struct token_options *o) {
 static int token_new(struct client *c, const struct token_options *o, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(65536);
     struct jot j = JOT(&body);
-    json_t *token DEFER(json_free) = NULL;
+    json_t *token DEFER(json_decrefp) = NULL;
     put_token(&j, o);
     const struct client_request r = {.method = "POST", .target = "/v1/tokens", .body = &body};
     if (client_call(c, &r, &token, err) < 0)
@@ -131,7 +131,7 @@ static int token_new(struct client *c, const struct token_options *o, struct err
 }
 
 static int token_list(struct client *c, bool json, struct err *err) {
-    json_t *list DEFER(json_free) = NULL;
+    json_t *list DEFER(json_decrefp) = NULL;
     size_t i;
     json_t *t;
     const struct client_request r = {.method = "GET", .target = "/v1/tokens"};
@@ -256,7 +256,7 @@ static int find_record(struct client *c, long long seq, json_t **ret, struct err
         http_client_collect(c->http, &text, err) < 0)
         return -1;
     for (const char *at = text.data, *end; at && !*ret && (end = strchr(at, '\n')); at = end + 1) {
-        json_t *record DEFER(json_free) = json_loadb(at, (size_t)(end - at), 0, NULL);
+        json_t *record DEFER(json_decrefp) = json_loadb(at, (size_t)(end - at), 0, NULL);
         if (client_number(record, "seq") == seq)
             *ret = json_incref(record);
     }
@@ -265,8 +265,8 @@ static int find_record(struct client *c, long long seq, json_t **ret, struct err
 
 /* 0: the receipt is what the journal says. */
 static int verify_receipt(struct client *c, const char *path, struct err *err) {
-    json_t *receipt DEFER(json_free) = json_load_file(path, 0, NULL),
-                    *record DEFER(json_free) = NULL;
+    json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL),
+                    *record DEFER(json_decrefp) = NULL;
     if (!json_is_array(json_object_get(receipt, "files")))
         return err_set(err, ERR_INVALID, "'%s' is no receipt", path);
     if (find_record(c, client_number(receipt, "journal_record"), &record, err) < 0)
@@ -289,7 +289,7 @@ static int verify_receipts(struct client *c, char **paths, struct err *err) {
 
 static int verify(struct client *c, const struct audit_options *o, struct err *err) {
     char target[CLIENT_TARGET_SIZE] = "/v1/audit/verify";
-    json_t *report DEFER(json_free) = NULL;
+    json_t *report DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "GET", .target = target};
     if (client_query(target, "head", o->head, err) < 0 || client_call(c, &r, &report, err) < 0)
         return -1;
@@ -309,7 +309,7 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
 
 /* One line a record: time, kind, who, verb, what. */
 static void print_record(const char *line, size_t n) {
-    json_t *r DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    json_t *r DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     long long ms = client_number(r, "time");
     char when[32];
     time_t seconds = (time_t)(ms / 1000);

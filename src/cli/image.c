@@ -68,7 +68,7 @@ static void print_image(const json_t *image) {
 
 static int image_list(struct client *c, const struct image_options *o, const struct words *w,
                       struct err *err) {
-    json_t *answer DEFER(json_free) = NULL, *image;
+    json_t *answer DEFER(json_decrefp) = NULL, *image;
     const struct client_request r = {.method = "GET", .target = "/v1/images"};
     size_t i;
     (void)w;
@@ -100,7 +100,7 @@ int image_show(struct client *c, const char *name, json_t **ret, struct err *err
 
 static int image_cmd_show(struct client *c, const struct image_options *o, const struct words *w,
                           struct err *err) {
-    json_t *image DEFER(json_free) = NULL, *value;
+    json_t *image DEFER(json_decrefp) = NULL, *value;
     const char *name;
     if (about(c, "GET", w->v[0], &image, err) < 0)
         return -1;
@@ -122,7 +122,7 @@ static int image_cmd_show(struct client *c, const struct image_options *o, const
 static int remove_all(struct client *c, const struct image_options *o, const struct words *w,
                       struct err *err) {
     for (size_t i = 0; i < w->count; i++) {
-        json_t *image DEFER(json_free) = NULL;
+        json_t *image DEFER(json_decrefp) = NULL;
         if (about(c, "DELETE", w->v[i], &image, err) < 0)
             return -1;
         long long machines = client_number(image, "machines");
@@ -138,7 +138,7 @@ static int remove_all(struct client *c, const struct image_options *o, const str
 
 static int prune(struct client *c, const struct image_options *o, const struct words *w,
                  struct err *err) {
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "POST", .target = "/v1/images/prune"};
     char size[16];
     (void)w;
@@ -230,7 +230,7 @@ static int print_made(const struct image_options *o, const json_t *image) {
 
 static int import(struct client *c, const struct image_options *o, const struct words *w,
                   struct err *err) {
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     const char *path = w->v[0];
     bool stream = strcmp(path, "-") == 0;
     struct stat st = {0};
@@ -251,7 +251,7 @@ static int import(struct client *c, const struct image_options *o, const struct 
 
 static int build(struct client *c, const struct image_options *o, const struct words *w,
                  struct err *err) {
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     const struct build_options options = {
         .name = o->name, .quiet = o->quiet, .no_cache = o->no_cache};
     return image_build(c, w->v[0], &options, &image, err) < 0 ? -1 : print_made(o, image);
@@ -262,7 +262,7 @@ static int tag(struct client *c, const struct image_options *o, const struct wor
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&body);
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
     jot_string(&j, "name", w->v[1]);

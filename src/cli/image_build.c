@@ -129,7 +129,7 @@ static void put_env(const struct build *b, struct jot *j) {
 static int open_machine(struct build *b, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(256 << 10);
     struct jot j = JOT(&body);
-    json_t *m DEFER(json_free) = NULL;
+    json_t *m DEFER(json_decrefp) = NULL;
     if (b->machine[0])
         return 0;
     jot_object(&j, NULL);
@@ -165,7 +165,7 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&body);
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     jot_object(&j, NULL);
     jot_string(&j, "command", line);
     jot_string(&j, "user", "root");
@@ -365,7 +365,7 @@ static void become_mmdebstrap(const char *suite, const struct sources *s, int ou
 /* A Debian of that suite, from the mirrors that this host itself uses. */
 static int make_debian(struct build *b, const char *name, const char *suite, struct err *err) {
     struct sources s DEFER(sources_done) = {.count = 0};
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     const char *tmp = getenv("TMPDIR");
     int status = -1;
     find_sources(&s, suite);
@@ -396,7 +396,7 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
 }
 
 static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     const char *name = l->words[0];
     if (strcmp(name, "host") == 0) {
         snprintf(b->image, sizeof(b->image), "host");
@@ -471,7 +471,7 @@ static int do_step(struct build *b, const struct recipe_line *l, struct err *err
 
 static int make_step(struct build *b, const struct recipe_line *l, struct err *err) {
     char name[80];
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     key_name(b, name);
     if (!b->o->no_cache && is_there(b, name, &image)) {
         image_build_say(b, l, "cached");
@@ -516,7 +516,7 @@ static int make_all(struct build *b, struct err *err) {
         if (note_rest(b, 1, err) < 0 || open_machine(b, err) < 0)
             return -1;
         char name[80];
-        json_t *image DEFER(json_free) = NULL;
+        json_t *image DEFER(json_decrefp) = NULL;
         key_name(b, name);
         if (image_build_keep(b, name, &image, err) < 0)
             return -1;

@@ -99,7 +99,7 @@ int cmd_exec(int argc, char **argv) {
 static int list_pages(struct client *c, json_t *rows, long long *left_alone, struct err *err) {
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
     do {
-        json_t *page DEFER(json_free) = NULL;
+        json_t *page DEFER(json_decrefp) = NULL;
         const struct client_request r = {.method = "GET", .target = target};
         snprintf(target, sizeof(target), "/v1/machines");
         if (client_query(target, "limit", "500", err) < 0 ||
@@ -149,7 +149,7 @@ static void print_machine(const json_t *m) {
 
 int cmd_ls(int argc, char **argv) {
     struct err err = {0};
-    json_t *list DEFER(json_free) = NULL;
+    json_t *list DEFER(json_decrefp) = NULL;
     bool as_json = false;
     int status;
     size_t i;

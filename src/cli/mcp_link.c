@@ -40,7 +40,7 @@ static const char *method_of(const json_t *message) {
 }
 
 void link_said(struct mcp_link *l, const char *line, size_t n) {
-    json_t *message DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    json_t *message DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     json_t *id = json_object_get(message, "id");
     const char *method = method_of(message);
     bool first = strcmp(method, "initialize") == 0;
@@ -58,7 +58,7 @@ void link_said(struct mcp_link *l, const char *line, size_t n) {
 }
 
 bool link_heard(struct mcp_link *l, const char *line, size_t n) {
-    json_t *message DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    json_t *message DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     const json_t *id = json_object_get(message, "id");
     if (!id || *method_of(message))
         return true;
@@ -74,7 +74,7 @@ bool link_heard(struct mcp_link *l, const char *line, size_t n) {
 }
 
 static bool put_failure(struct buf *to, json_t *id) {
-    json_t *message DEFER(json_free) =
+    json_t *message DEFER(json_decrefp) =
         json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", INTERNAL,
                   "message",
                   "the daemon went away while this call was under way: look at what it did before "

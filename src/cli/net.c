@@ -257,7 +257,7 @@ static void print_help(void) {
 int cmd_net(int argc, char **argv) {
     struct net_options o = {0};
     struct client c DEFER(client_close) = {0};
-    json_t *network DEFER(json_free) = NULL;
+    json_t *network DEFER(json_decrefp) = NULL;
     struct err err;
     int next = 0;
     const char *machine = argc > 1 ? argv[1] : "--help";

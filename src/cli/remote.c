@@ -168,7 +168,7 @@ static int open_screen(struct session *s, struct err *err) {
 static int come_back(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE];
-    json_t *x DEFER(json_free) = NULL;
+    json_t *x DEFER(json_decrefp) = NULL;
     const struct client_request q = {.method = "GET", .target = target};
     if (client_target(target, err, "/v1/machines/%s/execs/%s", r->machine, r->exec) < 0 ||
         client_call(r->client, &q, &x, err) < 0)
@@ -281,7 +281,7 @@ static int await_start(struct session *s, struct err *err) {
 static bool never_began(struct session *s) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE];
-    json_t *x DEFER(json_free) = NULL;
+    json_t *x DEFER(json_decrefp) = NULL;
     struct err err;
     const struct client_request q = {.method = "GET", .target = target};
     return client_target(target, &err, "/v1/machines/%s/execs/%s", r->id, r->exec) == 0 &&
@@ -381,7 +381,7 @@ static bool take_gap(struct remote *r, const json_t *event) {
 }
 
 static int take_event(struct session *s, const char *line, size_t n, struct err *err) {
-    json_t *event DEFER(json_free) = json_loadb(line, n, 0, NULL);
+    json_t *event DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     const char *type = client_text(event, "type");
     const json_t *x = json_object_get(event, "exec");
     if (strcmp(type, "start") == 0)

@@ -149,7 +149,7 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
 static int find_facts(struct run *r, struct plan_facts *ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request q = {.method = "GET", .target = target};
-    json_t *stats DEFER(json_free) = NULL;
+    json_t *stats DEFER(json_decrefp) = NULL;
     if (client_target(target, err, "/v1/machines/%s/stats", r->remote.id) < 0 ||
         remote_call(&r->remote, &q, &stats, err) < 0)
         return -1;

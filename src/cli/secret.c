@@ -116,7 +116,7 @@ static void print_help(void) {
 
 int cmd_secret(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     struct err err;
     char *words[4] = {NULL};
     int count = 0;

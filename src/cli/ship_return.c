@@ -11,7 +11,7 @@
 static int find_run(struct ship *s, const char *word, char ret[64], struct err *err) {
     char machine[256];
     const struct client_request r = {.method = "GET", .target = "/v1/runs?limit=200"};
-    json_t *answer DEFER(json_free) = NULL, *view DEFER(json_free) = NULL, *run;
+    json_t *answer DEFER(json_decrefp) = NULL, *view DEFER(json_decrefp) = NULL, *run;
     char target[CLIENT_TARGET_SIZE];
     const struct client_request show = {.method = "GET", .target = target};
     size_t i;

@@ -60,7 +60,7 @@ static int post(struct client *c, const char *machine, const char *format, const
 /* The command's words, or a remark. */
 static void print_what(const json_t *step) {
     const char *what = client_text(step, "what");
-    json_t *argv DEFER(json_free) = *what == '[' ? json_loads(what, 0, NULL) : NULL;
+    json_t *argv DEFER(json_decrefp) = *what == '[' ? json_loads(what, 0, NULL) : NULL;
     size_t i;
     json_t *word;
     if (!json_is_array(argv)) {
@@ -144,7 +144,7 @@ static int snap_image(struct client *c, const struct plain_options *o, const str
                       struct err *err) {
     struct buf body DEFER(buf_done) = BUF(4096);
     struct jot j = JOT(&body);
-    json_t *image DEFER(json_free) = NULL;
+    json_t *image DEFER(json_decrefp) = NULL;
     jot_object(&j, NULL);
     jot_string(&j, "name", o->image);
     if (w->count > 1)
@@ -167,7 +167,7 @@ int cmd_snap(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct buf body DEFER(buf_done) = BUF(4096);
     struct jot j = JOT(&body);
-    json_t *step DEFER(json_free) = NULL;
+    json_t *step DEFER(json_decrefp) = NULL;
     struct err err;
     if (parse(snap_rows, argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
@@ -197,7 +197,7 @@ int cmd_hibernate(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct buf body DEFER(buf_done) = BUF(4096);
     struct jot j = JOT(&body);
-    json_t *machine DEFER(json_free) = NULL;
+    json_t *machine DEFER(json_decrefp) = NULL;
     struct err err;
     if (parse(hibernate_rows, argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
@@ -223,7 +223,7 @@ int cmd_rewind(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct buf body DEFER(buf_done) = BUF(4096);
     struct jot j = JOT(&body);
-    json_t *step DEFER(json_free) = NULL, *machine DEFER(json_free) = NULL;
+    json_t *step DEFER(json_decrefp) = NULL, *machine DEFER(json_decrefp) = NULL;
     struct err err;
     if (parse(rewind_rows, argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);
@@ -274,7 +274,7 @@ int cmd_steps(int argc, char **argv) {
     struct steps_options o = {.count = 100};
     struct words w = {.count = 0};
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     char target[CLIENT_TARGET_SIZE], count[24];
     const struct client_request r = {.method = "GET", .target = target};
     struct err err;
@@ -379,7 +379,7 @@ static int steps_wait_for(struct client *c, struct runner *r, struct err *err) {
     if (client_target(target, err, "/v1/machines/%s/execs/%s", r->id, r->exec) < 0)
         return -1;
     for (;;) {
-        json_t *exec DEFER(json_free) = NULL;
+        json_t *exec DEFER(json_decrefp) = NULL;
         if (steps_follow(c, r, err) < 0 || client_call_again(c, &look, &exec, err) < 0)
             return -1;
         r->status = client_number(exec, "status");
@@ -407,7 +407,7 @@ static bool last_number(const char *text, double *ret) {
 }
 
 static int score(struct client *c, const char *command, struct runner *r, struct err *err) {
-    json_t *result DEFER(json_free) = NULL;
+    json_t *result DEFER(json_decrefp) = NULL;
     if (steps_start(c, r->id, command, false, &result, err) < 0)
         return -1;
     r->scored = client_number(json_object_get(result, "exec"), "status") == 0 &&
@@ -436,7 +436,7 @@ static int destroy_others(struct client *c, const struct runner *runners, size_t
 }
 
 static void print_tournament(const struct runner *runners, size_t count, size_t best, bool json) {
-    json_t *list DEFER(json_free) = json_array();
+    json_t *list DEFER(json_decrefp) = json_array();
     if (!json)
         puts("MACHINE         STATUS  SCORE");
     for (size_t i = 0; i < count; i++) {
@@ -469,7 +469,7 @@ static int tournament(struct client *c, const struct fork_options *o, const json
     if (!runners)
         return err_set(err, ERR_LIMIT, "out of memory");
     for (size_t i = 0; i < count; i++) {
-        json_t *exec DEFER(json_free) = NULL;
+        json_t *exec DEFER(json_decrefp) = NULL;
         runners[i].id = client_text(json_array_get(machines, i), "id");
         if (steps_start(c, runners[i].id, o->run, true, &exec, err) < 0)
             return -1;
@@ -526,7 +526,7 @@ int cmd_fork(int argc, char **argv) {
     struct fork_options o = {.count = 1};
     struct words w = {.count = 0};
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     struct err err;
     if (parse(fork_rows, argc, argv, &o, &w, &err) < 0)
         return cli_fail(&err);

@@ -57,7 +57,7 @@ static void print_report(const json_t *answer) {
 
 static int store_cmd_check(const struct store_options *o, struct err *err) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "GET", .target = "/v1/store/check"};
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 || client_call(&c, &r, &answer, err) < 0)
         return -1;
@@ -70,7 +70,7 @@ static int store_cmd_check(const struct store_options *o, struct err *err) {
 
 static int boxes(const struct store_options *o, const char *none, struct err *err) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "GET", .target = "/v1/store/boxes"};
     size_t i;
     const json_t *b;
@@ -92,7 +92,7 @@ static int boxes(const struct store_options *o, const char *none, struct err *er
 
 static int adopt(const struct store_options *o, const char *id, struct err *err) {
     struct client c DEFER(client_close) = {0};
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target};
     if (client_target(target, err, "/v1/store/boxes/%s/adopt", id) < 0 ||

@@ -7,10 +7,6 @@
 
 #include "cli/safe.h"
 
-void json_free(json_t **json) {
-    json_decref(*json);
-}
-
 void print_json(const json_t *value) {
     char *text = json_dumps(value, JSON_COMPACT);
     safe_json_line(text ? text : "");

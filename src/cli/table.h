@@ -3,7 +3,6 @@
 
 #include <jansson.h>
 
-void json_free(json_t **json); /* for DEFER */
 void print_json(const json_t *value);
 
 /* One cell, made safe to show, then blanks up to `width` and two more. */

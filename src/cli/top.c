@@ -103,7 +103,7 @@ static int top_look_at(struct top *t, const json_t *machine, json_t *next, json_
                        struct err *err) {
     static const char *const known[] = {"id", "name", "state", "created", NULL};
     static const char *const disk[] = {"disk_bytes", NULL};
-    json_t *stats DEFER(json_free) = NULL;
+    json_t *stats DEFER(json_decrefp) = NULL;
     copy_members(row, machine, known);
     const char *state = client_text(row, "state");
     if (strcmp(state, "running") != 0 && strcmp(state, "paused") != 0)
@@ -119,7 +119,7 @@ static int top_look_at(struct top *t, const json_t *machine, json_t *next, json_
 }
 
 static int top_refresh(struct top *t, struct err *err) {
-    json_t *machines DEFER(json_free) = json_array(), *next DEFER(json_free) = json_object();
+    json_t *machines DEFER(json_decrefp) = json_array(), *next DEFER(json_decrefp) = json_object();
     size_t i;
     json_t *m;
     if (!t->client.http && client_open(&t->client, CLIENT_IF_MACHINES, NULL, err) < 0) {
@@ -152,7 +152,7 @@ int top_look(struct top *t, struct err *err) {
 
 int top_commands(struct top *t, size_t from, size_t count, struct err *err) {
     for (size_t i = from; i < t->count && i < from + count; i++) {
-        json_t *list DEFER(json_free) = NULL, *row = t->rows[i];
+        json_t *list DEFER(json_decrefp) = NULL, *row = t->rows[i];
         if (json_object_get(row, "command"))
             continue;
         if (!t->client.http)

@@ -107,7 +107,7 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
 }
 
 static int verbs_make(const struct new_command *o, struct client *c, struct err *err) {
-    json_t *machine DEFER(json_free) = NULL;
+    json_t *machine DEFER(json_decrefp) = NULL;
     if (new_make(&o->made, c, &machine, err) < 0)
         return -1;
     if (o->json)
@@ -169,7 +169,7 @@ static int one_machine(int argc, char **argv, const char **ret_machine, bool *js
 static int change_state(int argc, char **argv, const char *format) {
     struct client c DEFER(client_close) = {0};
     struct err err;
-    json_t *machine DEFER(json_free) = NULL;
+    json_t *machine DEFER(json_decrefp) = NULL;
     const char *name;
     bool json = false;
     int status;
@@ -219,7 +219,7 @@ static void print_members(const json_t *object, int indent) {
 static int verbs_show(int argc, char **argv, const char *format) {
     struct client c DEFER(client_close) = {0};
     struct err err;
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     const char *name;
     bool json = false;
     int status;
@@ -242,7 +242,7 @@ int cmd_show(int argc, char **argv) {
 int cmd_stats(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct err err;
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     bool json = false, named = false;
     int status;
     for (int i = 1; i < argc; i++)
@@ -343,7 +343,7 @@ int cmd_logs(int argc, char **argv) {
     struct logs_options o = {0};
     struct client c DEFER(client_close) = {0};
     struct err err;
-    json_t *list DEFER(json_free) = NULL;
+    json_t *list DEFER(json_decrefp) = NULL;
     int next;
     if (options_parse(logs_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
         return cli_fail(&err);

@@ -46,7 +46,7 @@ static void print_table(const struct top *t) {
 
 static void print_object(const struct top *t) {
     json_t *rows = json_array();
-    json_t *object DEFER(json_free) = json_pack("{s:o}", "machines", rows);
+    json_t *object DEFER(json_decrefp) = json_pack("{s:o}", "machines", rows);
     for (size_t i = 0; i < t->count; i++)
         json_array_append(rows, t->rows[i]);
     print_json(object);

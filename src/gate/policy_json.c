@@ -129,10 +129,6 @@ static int read_rule(const json_t *from, struct policy_rule *r, struct err *err)
     return 0;
 }
 
-static void json_freep(json_t **j) {
-    json_decref(*j);
-}
-
 /* Absent in what was written before there was such a thing. However it reads, what was tainted
    stays so: a text that was cut within a character comes back longer than it was. */
 static void read_taint(const json_t *root, struct policy *p) {
@@ -149,7 +145,7 @@ static void read_taint(const json_t *root, struct policy *p) {
 }
 
 int policy_read(const char *json, struct policy *ret, struct err *err) {
-    json_t *root DEFER(json_freep) = json_loads(json, 0, NULL);
+    json_t *root DEFER(json_decrefp) = json_loads(json, 0, NULL);
     const json_t *rules = json_object_get(root, "rules");
     struct policy p = {.rules = NULL};
     if (!json_is_array(rules))

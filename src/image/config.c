@@ -18,10 +18,6 @@ const char *image_arch(void) {
     return ARCH;
 }
 
-static void json_free(json_t **j) {
-    json_decref(*j);
-}
-
 static void texts_done(struct config_texts *t) {
     while (t->count)
         free(t->v[--t->count]);
@@ -168,7 +164,7 @@ static json_t *config_load(const char *json, size_t len, struct err *err) {
 
 int image_config_read_oci(const char *json, size_t len, struct image_config *ret, struct err *err) {
     static const struct names names = {"User", "WorkingDir", "Env", "Entrypoint", "Cmd"};
-    json_t *root DEFER(json_free) = config_load(json, len, err);
+    json_t *root DEFER(json_decrefp) = config_load(json, len, err);
     *ret = (struct image_config){0};
     if (!root)
         return -1;
@@ -184,7 +180,7 @@ int image_config_read_oci(const char *json, size_t len, struct image_config *ret
 
 int image_config_read(const char *json, size_t len, struct image_config *ret, struct err *err) {
     static const struct names names = {"user", "workdir", "env", "entrypoint", "command"};
-    json_t *root DEFER(json_free) = config_load(json, len, err);
+    json_t *root DEFER(json_decrefp) = config_load(json, len, err);
     *ret = (struct image_config){0};
     if (!root)
         return -1;

@@ -6,10 +6,6 @@
 
 #include "base/defer.h"
 
-static void json_free(json_t **j) {
-    json_decref(*j);
-}
-
 static json_t *oci_load(const char *json, size_t len, const char *what, struct err *err) {
     json_error_t why;
     if (len > OCI_JSON_MAX) {
@@ -70,7 +66,7 @@ static int oci_fits(const json_t *d, const char *arch) {
 
 int oci_index_read(const char *json, size_t len, const char *arch, struct oci_blob *ret,
                    struct err *err) {
-    json_t *root DEFER(json_free) = oci_load(json, len, "index", err);
+    json_t *root DEFER(json_decrefp) = oci_load(json, len, "index", err);
     const json_t *list = json_object_get(root, "manifests"), *best = NULL;
     size_t i, silent = 0;
     json_t *d;
@@ -102,7 +98,7 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
 }
 
 int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, struct err *err) {
-    json_t *root DEFER(json_free) = oci_load(json, len, "manifest", err);
+    json_t *root DEFER(json_decrefp) = oci_load(json, len, "manifest", err);
     const json_t *layers = json_object_get(root, "layers");
     size_t i;
     json_t *d;
@@ -136,7 +132,7 @@ static int oci_take_name(const json_t *value, char ret[OCI_NAME_SIZE], struct er
 
 int docker_manifest_read(const char *json, size_t len, struct docker_manifest *ret,
                          struct err *err) {
-    json_t *root DEFER(json_free) = oci_load(json, len, "archive's manifest", err);
+    json_t *root DEFER(json_decrefp) = oci_load(json, len, "archive's manifest", err);
     ret->count = 0;
     if (!root)
         return -1;
@@ -159,7 +155,7 @@ int docker_manifest_read(const char *json, size_t len, struct docker_manifest *r
 
 int oci_diff_ids_read(const char *json, size_t len, char ret[OCI_LAYERS_MAX][OCI_DIGEST_SIZE],
                       size_t *ret_count, struct err *err) {
-    json_t *root DEFER(json_free) = oci_load(json, len, "image's configuration", err);
+    json_t *root DEFER(json_decrefp) = oci_load(json, len, "image's configuration", err);
     const json_t *list = json_object_get(json_object_get(root, "rootfs"), "diff_ids");
     size_t i;
     json_t *value;

@@ -238,7 +238,7 @@ static int hear_assistant(struct hearing *h, const json_t *message, struct err *
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!chat_gather(json_object_get(message, "content"), &text))
         return err_set(err, ERR_LIMIT, "the content is too large");
-    json_t *whole DEFER(json_freep) = json_stringn(text.data ? text.data : "", text.len);
+    json_t *whole DEFER(json_decrefp) = json_stringn(text.data ? text.data : "", text.len);
     if (whole && hear_text(h, MODEL_ASSISTANT, whole, err) < 0)
         return -1;
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
@@ -274,7 +274,7 @@ static int hear_instruction(struct hearing *h, const json_t *message, struct err
         hear_system(h, text.data ? text.data : "");
         return 0;
     }
-    json_t *whole DEFER(json_freep) = json_stringn(text.data ? text.data : "", text.len);
+    json_t *whole DEFER(json_decrefp) = json_stringn(text.data ? text.data : "", text.len);
     return hear_text(h, MODEL_SYSTEM, whole, err);
 }
 

@@ -153,7 +153,7 @@ int model_get_request(const struct model_codec *codec, const char *bytes, size_t
     struct hearing h = {.heard = &heard};
     if (n > MODEL_REQUEST_MAX)
         return err_set(err, ERR_LIMIT, "the request has more than %d bytes", MODEL_REQUEST_MAX);
-    json_t *root DEFER(json_freep) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
+    json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
     if (!root)
         return err_set(err, ERR_INVALID, "the request is not JSON: %s", why.text);
     const char *model = json_member(root, "model");
@@ -175,7 +175,7 @@ int model_get_answer(const struct model_codec *codec, const char *bytes, size_t 
     enum model_failure *failure = ret_failure ? ret_failure : &own;
     struct model_answer answer DEFER(model_answer_done) = {.id = "", .model = ""};
     struct maker m = {.answer = &answer};
-    json_t *root DEFER(json_freep) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
+    json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
     *failure = MODEL_FAIL_GARBAGE;
     if (!json_is_object(root))
         return model_failure_err(MODEL_FAIL_GARBAGE, root ? "it is no object" : why.text, err);

@@ -133,7 +133,7 @@ enum model_failure model_failure_of(int status, const char *type, const char *co
 }
 
 enum model_failure model_failure_read(int status, const char *body, size_t n, struct err *err) {
-    json_t *root DEFER(json_freep) = n ? json_loadb(body, n, 0, NULL) : NULL;
+    json_t *root DEFER(json_decrefp) = n ? json_loadb(body, n, 0, NULL) : NULL;
     const json_t *e = json_object_get(root, "error");
     const char *detail = json_member(e, "message");
     const char *code = json_member(e, "code");

@@ -438,7 +438,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     struct err err = {0};
     uint64_t max_tokens = 0;
     json_error_t why;
-    json_t *root DEFER(json_freep) = json_loadb(body, n, JSON_ALLOW_NUL, &why);
+    json_t *root DEFER(json_decrefp) = json_loadb(body, n, JSON_ALLOW_NUL, &why);
     if (!json_is_object(root))
         err_set(&err, ERR_INVALID, "the request is not a JSON object");
     if (err.code || rewrite(f, root, &max_tokens, &err) < 0) {

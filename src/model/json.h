@@ -7,10 +7,6 @@
 
 #include "base/arena.h"
 
-static inline void json_freep(json_t **j) {
-    json_decref(*j);
-}
-
 /* The member as a C string; NULL: absent, no string, or with a zero byte in it. */
 const char *json_member(const json_t *object, const char *name);
 /* The same, never NULL. */

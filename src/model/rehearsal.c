@@ -195,7 +195,7 @@ int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct 
     json_error_t why;
     if (n > REHEARSAL_BYTES_MAX)
         return err_set(err, ERR_LIMIT, "the script has more than %d bytes", REHEARSAL_BYTES_MAX);
-    json_t *root DEFER(json_freep) = json_loadb(bytes, n, 0, &why);
+    json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, 0, &why);
     if (!root)
         return err_set(err, ERR_INVALID, "the script is not JSON: line %d: %s", why.line, why.text);
     if (check_names(root, names, err) < 0)

@@ -28,7 +28,7 @@ uint64_t model_usage_total(const struct model_usage *u) {
 
 const char *model_arguments_fault(struct arena *a, const char *text, size_t n) {
     json_error_t why;
-    json_t *root DEFER(json_freep) = json_loadb(text, n, JSON_ALLOW_NUL, &why);
+    json_t *root DEFER(json_decrefp) = json_loadb(text, n, JSON_ALLOW_NUL, &why);
     if (!root)
         return arena_printf(a, "the arguments are not JSON: %s at byte %d", why.text, why.position);
     if (!json_is_object(root))

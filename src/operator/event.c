@@ -159,10 +159,6 @@ int run_event_write(const struct run_event *e, struct buf *to, struct err *err) 
 
 /* ---- reading ---- */
 
-static void event_free_json(json_t **json) {
-    json_decref(*json);
-}
-
 static const char *text_in(struct arena *a, const json_t *value) {
     return arena_copy(a, json_string_value(value), json_string_length(value));
 }
@@ -275,7 +271,7 @@ static int event_check(const struct run_event *e, struct err *err) {
 int run_event_read(const char *line, size_t n, struct arena *a, struct run_event *ret,
                    struct err *err) {
     json_error_t why;
-    json_t *json DEFER(event_free_json) =
+    json_t *json DEFER(json_decrefp) =
         n > RUN_LINE_MAX ? NULL
                          : json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (n > RUN_LINE_MAX)

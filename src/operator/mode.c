@@ -11,10 +11,6 @@
 
 enum { HANDLE_SIZE = 64 + SHAPE_NAME_MAX };
 
-static void mode_free_json(json_t **json) {
-    json_decref(*json);
-}
-
 static const struct run_mode modes[] = {
     {"free", MODE_CALLS_ANY, MODE_RESULTS_WHOLE, true, {"map", "spawn"}, ""},
     {"plan-then-execute",
@@ -75,12 +71,12 @@ static bool is_talk(const char *tool) {
 }
 
 static json_t *calls_in(const char *text) {
-    json_t *json DEFER(mode_free_json) = json_loads(text ? text : "", 0, NULL);
+    json_t *json DEFER(json_decrefp) = json_loads(text ? text : "", 0, NULL);
     return json_incref(json_object_get(json, "calls"));
 }
 
 static bool menu_has(const char *menu, const char *tool) {
-    json_t *calls DEFER(mode_free_json) = calls_in(menu), *call;
+    json_t *calls DEFER(json_decrefp) = calls_in(menu), *call;
     size_t i;
     json_array_foreach(calls, i, call) {
         const char *name = json_string_value(json_object_get(call, "tool"));
@@ -106,7 +102,7 @@ static bool can_be_fixed(void *arg, const char *name) {
 
 static int check_calls(const char *text, bool in_order, const struct run_tools *may,
                        struct err *err) {
-    json_t *calls DEFER(mode_free_json) = calls_in(text);
+    json_t *calls DEFER(json_decrefp) = calls_in(text);
     return templates_check(calls, in_order, can_be_fixed, (void *)may, err);
 }
 
@@ -133,8 +129,8 @@ int mode_freeze(const struct run *r, const char *arguments, const struct run_too
 }
 
 static const char *refuses_fixed(const struct run *r, const struct run_call *c, struct arena *a) {
-    json_t *calls DEFER(mode_free_json) = calls_in(r->frozen);
-    json_t *arguments DEFER(mode_free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *calls DEFER(json_decrefp) = calls_in(r->frozen);
+    json_t *arguments DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     const json_t *next = json_array_get(calls, r->node);
     struct err err;
     if (!r->frozen)
@@ -151,8 +147,8 @@ static const char *refuses_fixed(const struct run *r, const struct run_call *c, 
 }
 
 static const char *refuses_menu(const struct run *r, const struct run_call *c, struct arena *a) {
-    json_t *calls DEFER(mode_free_json) = calls_in(r->start.menu), *call;
-    json_t *arguments DEFER(mode_free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *calls DEFER(json_decrefp) = calls_in(r->start.menu), *call;
+    json_t *arguments DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     struct err err = {0};
     size_t i;
     json_array_foreach(calls, i, call) {
@@ -215,8 +211,8 @@ static void copy_facts(json_t *to, const json_t *from) {
 static const char *handle_text(const struct run_call *c, size_t turn, size_t index,
                                struct arena *a) {
     const struct run_event *e = c->result;
-    json_t *out DEFER(mode_free_json) = json_object();
-    json_t *in DEFER(mode_free_json) = e->failed ? NULL : json_loads(e->text, 0, NULL);
+    json_t *out DEFER(json_decrefp) = json_object();
+    json_t *in DEFER(json_decrefp) = e->failed ? NULL : json_loads(e->text, 0, NULL);
     char handle[32];
     snprintf(handle, sizeof(handle), "$h%zu.%zu", turn, index);
     copy_facts(out, in);
@@ -235,7 +231,7 @@ static const char *handle_text(const struct run_call *c, size_t turn, size_t ind
 
 /* A string property without an enum is free text, and an instruction fits into it. */
 static bool is_free_text(const struct run_call *c, const char *member) {
-    json_t *arguments DEFER(mode_free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *arguments DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     const json_t *members = json_object_get(json_object_get(arguments, "schema"), "properties");
     const json_t *shape = json_object_get(members, member);
     return !shape || !shape_is_closed(shape);
@@ -262,7 +258,7 @@ static void hide_texts(const struct run_call *c, json_t *record, const char *bas
 /* The records, with each free text replaced by a handle such as $h3.0.1.name. */
 static const char *records_text(const struct run_call *c, size_t turn, size_t index,
                                 struct arena *a) {
-    json_t *out DEFER(mode_free_json) = json_loads(c->result->text, 0, NULL), *row;
+    json_t *out DEFER(json_decrefp) = json_loads(c->result->text, 0, NULL), *row;
     char base[32];
     size_t i;
     snprintf(base, sizeof(base), "$h%zu.%zu", turn, index);
@@ -277,7 +273,7 @@ static const char *records_text(const struct run_call *c, size_t turn, size_t in
 
 /* rest: the part of the handle behind the call, ".1.name" */
 static const char *record_member(const struct run_call *c, const char *rest, struct arena *a) {
-    json_t *out DEFER(mode_free_json) = json_loads(c->result->text, 0, NULL);
+    json_t *out DEFER(json_decrefp) = json_loads(c->result->text, 0, NULL);
     size_t row;
     int end = 0;
     if (sscanf(rest, ".%5zu.%n", &row, &end) != 1 || !end || !is_free_text(c, rest + end))
@@ -318,7 +314,7 @@ static const char *without_numbers(const char *text, struct arena *a) {
 
 static const char *content_of(const struct run_call *c, struct arena *a) {
     static const char *const names[] = {"stdout", "content", "body", "output", "diff"};
-    json_t *in DEFER(mode_free_json) = json_loads(c->result->text, 0, NULL);
+    json_t *in DEFER(json_decrefp) = json_loads(c->result->text, 0, NULL);
     for (size_t i = 0; !c->result->failed && i < sizeof(names) / sizeof(*names); i++) {
         const json_t *value = json_object_get(in, names[i]);
         if (!json_is_string(value))

@@ -40,10 +40,6 @@ struct looking {
     struct run_intent *ret;
 };
 
-static void next_free_json(json_t **json) {
-    json_decref(*json);
-}
-
 static bool next_tell(struct looking *l, const struct run_event *e) {
     l->ret->what = RUN_DO_TELL;
     l->ret->event = *e;
@@ -87,7 +83,7 @@ static void put_spent(struct jot *j, const struct run *r) {
 /* Members of the report, as the model gave them. */
 static void put_claimed(struct jot *j, const char *arguments) {
     static const char *const names[] = {"summary", "evidence", "outputs", "open_issues"};
-    json_t *in DEFER(next_free_json) = arguments ? json_loads(arguments, 0, NULL) : NULL;
+    json_t *in DEFER(json_decrefp) = arguments ? json_loads(arguments, 0, NULL) : NULL;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         char *text DEFER_FREE = NULL;
         const json_t *value = json_object_get(in, names[i]);
@@ -123,7 +119,7 @@ static bool next_end(struct looking *l, const char *status, const char *reason) 
 
 static bool end_accepted(struct looking *l) {
     const struct run *r = l->run;
-    json_t *in DEFER(next_free_json) = json_loads(r->accepted, 0, NULL);
+    json_t *in DEFER(json_decrefp) = json_loads(r->accepted, 0, NULL);
     const char *status = json_string_value(json_object_get(in, "status"));
     const char *claimed = status ? arena_copy(l->arena, status, strlen(status)) : "partial";
     bool unchecked = r->checks >= CHECKS_MAX && !r->acted && strcmp(claimed, "done") == 0;
@@ -146,7 +142,7 @@ static bool finish_said(struct looking *l, size_t index, bool done) {
 static bool finish_called(struct looking *l, size_t index, const struct run_call *c) {
     struct finish_input in = {0};
     struct err err;
-    json_t *json DEFER(next_free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *json DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     int status = schema_read(&finish_input_schema, json, &in, &err);
     if (status == 0)
         status = finish_check(&in, &err);
@@ -177,7 +173,7 @@ static bool freeze_called(struct looking *l, size_t index, const struct run_call
 
 /* Words in a command that make it risky enough for a checkpoint. */
 static bool call_is_risky(const struct run_call *c) {
-    json_t *in DEFER(next_free_json) = json_loads(c->part->text, 0, NULL);
+    json_t *in DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     const char *cmd = json_string_value(json_object_get(in, "cmd"));
     const json_t *argv = json_object_get(in, "argv");
     const char *words[RISKY_WORDS + 1] = {0};

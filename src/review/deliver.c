@@ -18,10 +18,6 @@ enum { LIST_MAX = 64 << 20, NAME_SIZE = 96 };
 #define FIRST_RECEIPT "receipt.json"
 #define DONE_ENDING ".done"
 
-static void deliver_free_json(json_t **json) {
-    json_decref(*json);
-}
-
 static const char *text_in(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
@@ -432,7 +428,7 @@ static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     for (struct dirent *e; (e = readdir(d));) {
         if (!is_receipt(e->d_name))
             continue;
-        json_t *receipt DEFER(deliver_free_json) = read_receipt(stage, e->d_name);
+        json_t *receipt DEFER(json_decrefp) = read_receipt(stage, e->d_name);
         if (!json_is_array(json_object_get(receipt, "files")))
             return err_set(err, ERR_INVALID, "'%s' is no receipt", e->d_name);
         if (fn(stage, e->d_name, receipt, arg, err) < 0)

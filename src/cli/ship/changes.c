@@ -264,7 +264,7 @@ static const char *type_of(const struct change *c) {
 static int changes_look(const struct apply *a, size_t grant, struct changes *all, struct change *c,
                         struct err *err) {
     char path[PLAN_PATH_SIZE * 3];
-    json_t *entry DEFER(json_free) = NULL;
+    json_t *entry DEFER(json_decrefp) = NULL;
     if (c->kind == 'D')
         return 0;
     if (guest_path(a, grant, c->path, path, sizeof(path)) < 0)

@@ -258,7 +258,7 @@ static int64_t seconds_of(const char *text) {
 static void find_steps(struct ship *s) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
-    json_t *answer DEFER(json_free) = NULL, *step;
+    json_t *answer DEFER(json_decrefp) = NULL, *step;
     struct err err;
     size_t k;
     if (client_target(target, &err, "/v1/machines/%s/steps?limit=500",
@@ -282,7 +282,7 @@ int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record,
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(3 * DELIVER_NOW_MAX);
     struct jot j = JOT(&body);
-    json_t *answer DEFER(json_free) = NULL;
+    json_t *answer DEFER(json_decrefp) = NULL;
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
     jot_string(&j, "action", w->action);

@@ -74,7 +74,7 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
     const char *const pack[] = {"/bin/sh", "-c", pack_script, place, dir, NULL};
     const char *const clear[] = {"rm", "-rf", dir, NULL};
-    json_t *done DEFER(json_free) = NULL, *cleared DEFER(json_free) = NULL;
+    json_t *done DEFER(json_decrefp) = NULL, *cleared DEFER(json_decrefp) = NULL;
     if (run_inside(s, machine, pack, &done, err) < 0)
         return -1;
     if (client_number(json_object_get(done, "exec"), "status") != 0)
@@ -357,7 +357,7 @@ static void before_first(const struct ship *s, const char *id, char ret[COMMIT_S
     struct err none;
     if (receipt_path(s, id, false, path, &none) < 0)
         return;
-    json_t *receipt DEFER(json_free) = json_load_file(path, 0, NULL);
+    json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     if (receipt)
         snprintf(ret, COMMIT_SIZE, "%s", client_text(receipt, "before"));
 }
@@ -408,7 +408,7 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     struct err none;
     if (!id_valid(id, strlen(id), 'c') || receipt_path(s, id, false, path, &none) < 0)
         return 1;
-    json_t *receipt DEFER(json_free) = json_load_file(path, 0, NULL);
+    json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     const json_t *file = json_array_get(json_object_get(receipt, "files"), 0);
     const char *ref = client_text(file, "path"), *hash = client_text(receipt, "files_sha256"),
                *before = client_text(receipt, "before");

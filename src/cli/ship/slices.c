@@ -54,7 +54,7 @@ static void slices_take(struct slices *s, const char *kind, const char *mode, co
 }
 
 int slices_of(struct client *c, const char *machine, struct slices *ret, struct err *err) {
-    json_t *answer DEFER(json_free) = NULL, *grant;
+    json_t *answer DEFER(json_decrefp) = NULL, *grant;
     size_t i;
     if (slices_ask(c, "/v1/machines/%s/grants", machine, &answer, err) < 0)
         return -1;
@@ -67,7 +67,7 @@ int slices_of(struct client *c, const char *machine, struct slices *ret, struct 
 }
 
 static int of_changeset(struct client *c, const char *id, struct slices *ret, struct err *err) {
-    json_t *set DEFER(json_free) = NULL;
+    json_t *set DEFER(json_decrefp) = NULL;
     if (slices_ask(c, "/v1/changesets/%s", id, &set, err) < 0)
         return -1;
     const char *home = client_text(set, "home");

@@ -25,10 +25,6 @@ enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
 #define PART ".part"
 #define REVOKED ".revoked"
 
-static void changesets_free_json(json_t **json) {
-    json_decref(*json);
-}
-
 /* ---- files ---- */
 
 void changeset_path(const struct service *s, const char *id, const char *ending,
@@ -160,7 +156,7 @@ static int changesets_read_words(const struct service *s, const struct caller *w
     if (!id_valid(id, strlen(id), 'c'))
         return err_set(err, ERR_NOT_FOUND, "there is no change set '%.40s'", id);
     changeset_path(s, id, WORDS, path);
-    json_t *words DEFER(changesets_free_json) = json_load_file(path, 0, NULL);
+    json_t *words DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     const char *owner = json_string_value(json_object_get(words, "owner"));
     if (!owner || !may_see(who, owner))
         return err_set(err, ERR_NOT_FOUND, "there is no change set '%s'", id);
@@ -205,7 +201,7 @@ static int open_part(struct service *s, const struct caller *who, const char *id
 
 static void tell_part(struct service *s, const struct caller *who, const char *id,
                       const char *ending, service_archive_fn *done, void *arg) {
-    json_t *words DEFER(changesets_free_json) = NULL;
+    json_t *words DEFER(json_decrefp) = NULL;
     struct err err;
     int fd = open_part(s, who, id, ending, &words, &err);
     const struct changeset_view view = view_of(s, id, words);
@@ -224,7 +220,7 @@ void service_changeset_base(struct service *s, const struct caller *who, const c
 
 void service_changeset_database(struct service *s, const struct caller *who, const char *id,
                                 service_net_fn *done, void *arg) {
-    json_t *words DEFER(changesets_free_json) = NULL;
+    json_t *words DEFER(json_decrefp) = NULL;
     struct buf text DEFER(buf_done) = BUF(DATABASE_MAX + 1);
     char piece[65536];
     struct err err;
@@ -311,7 +307,7 @@ static int note_ship(struct shipping *f, const struct ship_request *r, const jso
 
 void service_ship(struct service *s, const struct caller *who, const char *id,
                   const struct ship_request *r, service_ship_fn *done, void *arg) {
-    json_t *words DEFER(changesets_free_json) = NULL;
+    json_t *words DEFER(json_decrefp) = NULL;
     struct shipping *f = calloc(1, sizeof(*f));
     struct err err;
     if (!f)

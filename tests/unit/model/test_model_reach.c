@@ -23,7 +23,7 @@ static bool reaches(const struct row *row) {
     snprintf(text, sizeof(text), "%s", row->request);
     for (char *c = text; *c; c++)
         *c = *c == '\'' ? '"' : *c;
-    json_t *root DEFER(json_freep) = json_loads(text, JSON_ALLOW_NUL, NULL);
+    json_t *root DEFER(json_decrefp) = json_loads(text, JSON_ALLOW_NUL, NULL);
     if (!root)
         fail_msg("not JSON: %s", text);
     if (!json_object_get(root, "model"))

@@ -9,10 +9,6 @@
 #include "operator/template.h"
 #include "operator/word.h"
 
-static void free_json(json_t **json) {
-    json_decref(*json);
-}
-
 static json_t *parse(const char *text) {
     json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
     assert_non_null(json);
@@ -48,7 +44,7 @@ static void shapes_are_bounded(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        json_t *shape DEFER(free_json) = parse(rows[i].shape);
+        json_t *shape DEFER(json_decrefp) = parse(rows[i].shape);
         struct err err;
         assert_int_equal(shape_check(shape, &err), rows[i].good ? 0 : -1);
     }
@@ -78,8 +74,8 @@ static void values_fit_or_do_not(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        json_t *shape DEFER(free_json) = parse(rows[i].shape);
-        json_t *value DEFER(free_json) = parse(rows[i].value);
+        json_t *shape DEFER(json_decrefp) = parse(rows[i].shape);
+        json_t *value DEFER(json_decrefp) = parse(rows[i].value);
         struct err err;
         if ((shape_fits(shape, value, &err) == 0) != rows[i].fits)
             fail_msg("%s with %s", rows[i].shape, rows[i].value);
@@ -99,17 +95,17 @@ static void a_record_has_all_its_members_and_no_other(void **state) {
                 {"{\"n\":1,\"ok\":true,\"x\":1}", false},
                 {"{\"n\":\"1\",\"ok\":true}", false},
                 {"[]", false}};
-    json_t *shape DEFER(free_json) = parse(shape_text);
+    json_t *shape DEFER(json_decrefp) = parse(shape_text);
     struct err err;
     (void)state;
     assert_int_equal(shape_record_check(shape, &err), 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        json_t *value DEFER(free_json) = parse(rows[i].value);
+        json_t *value DEFER(json_decrefp) = parse(rows[i].value);
         assert_int_equal(shape_record_fits(shape, value, &err), rows[i].fits ? 0 : -1);
     }
-    json_t *empty DEFER(free_json) = parse("{\"type\":\"object\",\"properties\":{}}");
+    json_t *empty DEFER(json_decrefp) = parse("{\"type\":\"object\",\"properties\":{}}");
     assert_int_equal(shape_record_check(empty, &err), -1);
-    json_t *nested DEFER(free_json) =
+    json_t *nested DEFER(json_decrefp) =
         parse("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\"}}}");
     assert_int_equal(shape_record_check(nested, &err), -1);
 }
@@ -138,10 +134,10 @@ static void a_call_matches_or_says_what_differs(void **state) {
         {"write", "{}", "the tool is not"},
         {"exec", "[]", "not a JSON object"},
     };
-    json_t *call DEFER(free_json) = parse(call_text);
+    json_t *call DEFER(json_decrefp) = parse(call_text);
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        json_t *arguments DEFER(free_json) = parse(rows[i].arguments);
+        json_t *arguments DEFER(json_decrefp) = parse(rows[i].arguments);
         struct err err = {0};
         int status = template_match(call, rows[i].tool, arguments, &err);
         assert_int_equal(status, rows[i].words ? -1 : 0);
@@ -170,14 +166,14 @@ static void a_number_is_a_short_word(void **state) {
         {"0.5", "\\ttrue", false},
         {"0.5", "yes", false},
     };
-    json_t *call DEFER(free_json) = parse(call_text);
+    json_t *call DEFER(json_decrefp) = parse(call_text);
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         char text[160];
         struct err err;
         snprintf(text, sizeof(text), "{\"argv\":[\"sleep\",\"%s\",\"%s\"]}", rows[i].number,
                  rows[i].flag);
-        json_t *arguments DEFER(free_json) = parse(text);
+        json_t *arguments DEFER(json_decrefp) = parse(text);
         assert_int_equal(template_match(call, "exec", arguments, &err), rows[i].fits ? 0 : -1);
     }
 }
@@ -279,7 +275,7 @@ static void a_hole_is_where_the_table_says(void **state) {
         char text[1000];
         struct err err;
         snprintf(text, sizeof(text), "[%s]", rows[i].calls);
-        json_t *calls DEFER(free_json) = parse(text);
+        json_t *calls DEFER(json_decrefp) = parse(text);
         for (int in_order = 0; in_order < 2; in_order++) {
             bool good = in_order ? rows[i].in_plan : rows[i].in_menu;
             if ((templates_check(calls, in_order, any_tool, NULL, &err) == 0) != good)
