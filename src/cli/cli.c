@@ -4,10 +4,14 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/defer.h"
 #include "cli/safe.h"
+#include "cli/text/habits.h"
+#include "cli/text/nearest.h"
 #include "io/place.h"
 
 static int cmd_help(int argc, char **argv);
@@ -21,76 +25,88 @@ static const struct option_row json_rows[] = {
 #define help_rows (json_rows + 1)
 
 const struct command commands[] = {
-    {"run", "[OPTIONS] [--] COMMAND [ARG...]",
-     "run a command in a fresh box, thrown away afterwards", cmd_run, run_rows},
-    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a kept machine", cmd_exec,
-     exec_rows},
-    {"sh", "[OPTIONS] MACHINE [EXEC]", "a shell in a machine, or back to one", cmd_sh, sh_rows},
-    {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files in and out: MACHINE:PATH on one side",
-     cmd_cp, cp_rows},
-    {"new", "[OPTIONS]", "make a machine that stays, and print its id", cmd_new, new_rows},
-    {"show", "[--json] MACHINE", "show one machine", cmd_show, json_rows},
-    {"ls", "[--json]", "list the machines that are there", cmd_ls, json_rows},
-    {"rm", "MACHINE...", "end machines and remove all that is left of them", cmd_rm, help_rows},
-    {"pause", "[--json] MACHINE", "freeze every process of a machine; memory is kept", cmd_pause,
-     json_rows},
-    {"hibernate", "[--json] [--files-only] MACHINE",
-     "write its processes to the store, where that can be", cmd_hibernate, hibernate_rows},
-    {"resume", "[--json] MACHINE", "let it go on after pause or stop", cmd_resume, json_rows},
-    {"stop", "[--json] MACHINE", "end every process of a machine; files are kept", cmd_stop,
-     json_rows},
-    {"stats", "[--json] [MACHINE]", "what a machine uses, or what the daemon does", cmd_stats,
-     json_rows},
-    {"top", "[OPTIONS]", "watch what machines use: cpu, memory, disk, last command", cmd_top,
-     top_rows},
+    {"run", "[OPTIONS] [--] COMMAND [ARG...]", "run a command in a new machine, then delete it",
+     cmd_run, run_rows, "Run commands"},
+    {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a machine", cmd_exec,
+     exec_rows, NULL},
+    {"sh", "[OPTIONS] MACHINE [EXEC]", "open a shell in a machine, or return to one", cmd_sh,
+     sh_rows, NULL},
+    {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files; one of the two is MACHINE:PATH", cmd_cp,
+     cp_rows, NULL},
     {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print one's output",
-     cmd_logs, logs_rows},
-    {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
-     "what a machine may reach, changed while it runs", cmd_net, net_rows},
-    {"expose", "[--json] MACHINE [PORT]", "show a port inside a machine outside, with a token",
-     cmd_expose, json_rows},
-    {"grants", "[--json] MACHINE", "what a machine was handed", cmd_grants, json_rows},
-    {"grant", "ls|add|revoke MACHINE [OPTIONS] [GRANT]",
-     "hand a machine more, or take something back", cmd_grant, grant_rows},
-    {"secret", "set|ls|rm [--json] [NAME...]", "values that machines use and never see", cmd_secret,
-     json_rows},
-    {"snap", "[OPTIONS] MACHINE [NAME]", "keep what a machine is now, under a name", cmd_snap,
-     snap_rows},
-    {"steps", "[OPTIONS] MACHINE", "list the steps (snapshots) of a machine", cmd_steps,
-     steps_rows},
-    {"diff", "[OPTIONS] MACHINE [FROM [TO]]",
-     "what changed in its files between two steps, or since one", cmd_diff, diff_rows},
-    {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; what was there is kept as one",
-     cmd_rewind, rewind_rows},
-    {"fork", "[OPTIONS] MACHINE", "make machines from a step of this one", cmd_fork, fork_rows},
-    {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task on a machine", cmd_do,
-     do_rows},
-    {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",
-     "review what a machine hands out, then let it out", cmd_ship, ship_rows},
-    {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
-     "what machines can start from: import, build, export, remove", cmd_image, image_rows},
-    {"store", "check|init|boxes|adopt [OPTIONS] [ID]",
-     "verify snapshot layers, set the disk format, adopt unknown boxes", cmd_store, store_rows},
-    {"pending", "[--json]", "requests of machines that wait for an approval", cmd_pending,
-     json_rows},
-    {"approve", "[OPTIONS] ITEM...", "let requests that wait go on", cmd_approve, approve_rows},
-    {"deny", "ITEM...", "refuse requests that wait", cmd_deny, help_rows},
-    {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows},
-    {"token", "new|ls|rm [OPTIONS]", "tokens for clients over TCP", cmd_token, token_rows},
-    {"audit", "[verify [RECEIPT...]] [OPTIONS]", "show the journal, or prove that it is whole",
-     cmd_audit, audit_rows},
-    {"mcp", "[OPTIONS]", "serve a machine to an agent: MCP on standard input and output", cmd_mcp,
-     mcp_rows},
-    {"cell", "run|check|fuel|replay FILE ...", "WebAssembly programs with exact fuel", cmd_cell,
+     cmd_logs, logs_rows, NULL},
+
+    {"new", "[OPTIONS]", "create a machine and print its id", cmd_new, new_rows, "Machines"},
+    {"ls", "[--json]", "list machines", cmd_ls, json_rows, NULL},
+    {"show", "[--json] MACHINE", "show one machine", cmd_show, json_rows, NULL},
+    {"rm", "MACHINE...", "delete machines and everything in them", cmd_rm, help_rows, NULL},
+    {"pause", "[--json] MACHINE", "freeze a machine's processes and keep its memory", cmd_pause,
+     json_rows, NULL},
+    {"hibernate", "[--json] [--files-only] MACHINE",
+     "save a machine's processes to disk, if the host supports it", cmd_hibernate, hibernate_rows,
      NULL},
-    {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast, NULL},
-    {"doctor", "[--json]", "what this host offers, and how to mend what is missing", cmd_doctor,
-     json_rows},
-    {"completion", "bash|zsh", "print what a shell needs to complete our words", cmd_completion,
-     help_rows},
-    {"version", "", "print the version", cmd_version, help_rows},
-    {"help", "[VERB]", "this overview, or one command's options", cmd_help, help_rows},
-    {NULL, NULL, NULL, NULL, NULL},
+    {"stop", "[--json] MACHINE", "end a machine's processes and keep its files", cmd_stop,
+     json_rows, NULL},
+    {"resume", "[--json] MACHINE", "start a machine again after pause, hibernate or stop",
+     cmd_resume, json_rows, NULL},
+    {"stats", "[--json] [MACHINE]", "show what a machine, or the daemon, uses", cmd_stats,
+     json_rows, NULL},
+    {"top", "[OPTIONS]", "watch the cpu, memory and disk use of all machines", cmd_top, top_rows,
+     NULL},
+
+    {"snap", "[OPTIONS] MACHINE [NAME]", "take a step (a snapshot) now, with a name", cmd_snap,
+     snap_rows, "Steps (snapshots)"},
+    {"steps", "[OPTIONS] MACHINE", "list a machine's steps", cmd_steps, steps_rows, NULL},
+    {"diff", "[OPTIONS] MACHINE [FROM [TO]]", "show which files changed between two steps",
+     cmd_diff, diff_rows, NULL},
+    {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; the present state becomes a step too",
+     cmd_rewind, rewind_rows, NULL},
+    {"fork", "[OPTIONS] MACHINE", "create machines from a step of this one", cmd_fork, fork_rows,
+     NULL},
+
+    {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task in a machine", cmd_do, do_rows,
+     "Agents"},
+    {"mcp", "[OPTIONS]", "serve a machine to an agent over MCP on stdin and stdout", cmd_mcp,
+     mcp_rows, NULL},
+    {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",
+     "review a machine's changes and copy them to this host", cmd_ship, ship_rows, NULL},
+    {"pending", "[--json]", "list requests that wait for an approval", cmd_pending, json_rows,
+     NULL},
+    {"approve", "[OPTIONS] ITEM...", "approve pending requests", cmd_approve, approve_rows, NULL},
+    {"deny", "ITEM...", "refuse pending requests", cmd_deny, help_rows, NULL},
+
+    {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
+     "show or change what a machine may connect to", cmd_net, net_rows, "Network and grants"},
+    {"expose", "[--json] MACHINE [PORT]", "make a machine's port reachable, with a token",
+     cmd_expose, json_rows, NULL},
+    {"grants", "[--json] MACHINE", "list the directories, sockets and devices of a machine",
+     cmd_grants, json_rows, NULL},
+    {"grant", "ls|add|revoke MACHINE [OPTIONS] [GRANT]", "add or revoke a machine's grants",
+     cmd_grant, grant_rows, NULL},
+    {"secret", "set|ls|rm [--json] [NAME...]", "manage secrets, which machines use but never see",
+     cmd_secret, json_rows, NULL},
+
+    {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
+     "import, build, export and delete images", cmd_image, image_rows, "Images and storage"},
+    {"store", "check|init|boxes|adopt [OPTIONS] [ID]",
+     "verify snapshot layers, set the disk format, adopt unknown boxes", cmd_store, store_rows,
+     NULL},
+
+    {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
+    {"doctor", "[--json]", "check what this host supports, and how to fix it", cmd_doctor,
+     json_rows, NULL},
+    {"token", "new|ls|rm [OPTIONS]", "manage tokens for clients over TCP", cmd_token, token_rows,
+     NULL},
+    {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
+     audit_rows, NULL},
+
+    {"cell", "run|check|fuel|replay FILE ...", "run WebAssembly programs with exact fuel", cmd_cell,
+     NULL, "Other"},
+    {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast, NULL, NULL},
+    {"completion", "bash|zsh", "print a shell completion script", cmd_completion, help_rows, NULL},
+    {"version", "", "print the version", cmd_version, help_rows, NULL},
+    {"help", "[VERB]", "list commands, or show one command's options", cmd_help, help_rows, NULL},
+    {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
 const struct command *cli_find(const char *name) {
@@ -116,10 +132,12 @@ void cli_usage(const char *name) {
 }
 
 static void overview(FILE *to) {
-    fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n\n",
-          to);
-    for (const struct command *c = commands; c->name; c++)
+    fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n", to);
+    for (const struct command *c = commands; c->name; c++) {
+        if (c->group)
+            fprintf(to, "\n%s:\n", c->group);
         fprintf(to, "  %-10s %s\n", c->name, c->summary);
+    }
     fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);
 }
 
@@ -130,15 +148,19 @@ int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
         bool option = argv[i][0] == '-';
         if (option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
             cli_usage(argv[0]);
+            options_print(json ? json_rows : help_rows);
             *ret_status = 0;
             return -1;
         }
         if (json && strcmp(argv[i], "--json") == 0) {
             *json = true;
         } else if (option || ++given > words) {
-            err_set(&err, ERR_INVALID, option ? "unknown option '%s'" : "one word too many: '%s'",
-                    argv[i]);
-            err_remedy(&err, "see `carrel %s --help`", argv[0]);
+            if (option) {
+                options_unknown(json ? json_rows : help_rows, argv[i], &err);
+            } else {
+                err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[i]);
+                err_remedy(&err, "see carrel %s --help", argv[0]);
+            }
             *ret_status = cli_fail(&err);
             return -1;
         }
@@ -148,9 +170,38 @@ int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
 
 static int unknown(const char *name) {
     struct err err;
+    struct nearest near = NEAREST(name);
+    const char *answer = habit_answer(name);
+    for (const struct command *c = commands; c->name; c++)
+        nearest_try(&near, c->name);
     err_set(&err, ERR_INVALID, "unknown command '%s'", name);
-    err_remedy(&err, "see `carrel help`");
+    if (answer)
+        err_remedy(&err, "use %s", answer);
+    else if (near.best)
+        err_remedy(&err, "did you mean 'carrel %s'?", near.best);
+    else
+        err_remedy(&err, "see carrel help");
     return cli_fail(&err);
+}
+
+int cli_unknown_subcommand(const char *command, const char *word, struct err *err) {
+    const struct command *c = cli_find(command);
+    char choices[128], *rest = choices;
+    assert(c);
+    struct nearest near = NEAREST(word);
+    const char *from = strchr(c->usage, '|');
+    while (from && from > c->usage && from[-1] != ' ' && from[-1] != '[')
+        from--;
+    snprintf(choices, sizeof(choices), "%s", from ? from : "");
+    choices[strcspn(choices, " ]")] = '\0';
+    for (const char *one; (one = strsep(&rest, "|"));)
+        nearest_try(&near, one);
+    if (*word)
+        err_set(err, ERR_INVALID, "unknown subcommand '%s'", word);
+    else
+        err_set(err, ERR_INVALID, "carrel %s requires a subcommand", command);
+    return near.best ? err_remedy(err, "did you mean '%s'?", near.best)
+                     : err_remedy(err, "see carrel %s --help", command);
 }
 
 static int cmd_help(int argc, char **argv) {
@@ -214,6 +265,22 @@ static bool fill_closed_streams(void) {
     return true;
 }
 
+/* A command by the name that another tool gives it. */
+static int run_habit(int argc, char **argv) {
+    bool json;
+    const char *name = habit_command(argv[0], &json);
+    char **words DEFER_FREE = calloc((size_t)argc + 2, sizeof(*words));
+    if (!name || !words)
+        return unknown(argv[0]);
+    int count = 0;
+    words[count++] = (char *)name;
+    if (json)
+        words[count++] = (char *)"--json";
+    for (int i = 1; i < argc; i++)
+        words[count++] = argv[i];
+    return cli_find(name)->run(count, words);
+}
+
 int cli_main(int argc, char **argv) {
     if (!fill_closed_streams())
         return CLI_FAILED;
@@ -226,5 +293,5 @@ int cli_main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0)
         return cmd_version(1, argv);
     const struct command *c = cli_find(argv[1]);
-    return c ? c->run(argc - 1, argv + 1) : unknown(argv[1]);
+    return c ? c->run(argc - 1, argv + 1) : run_habit(argc - 1, argv + 1);
 }

@@ -19,6 +19,7 @@ struct command {
     const char *summary; /* one line for the overview */
     int (*run)(int argc, char **argv);
     const struct option_row *options; /* NULL: another program's */
+    const char *group; /* heading above it in the overview; NULL: that of the row before */
 };
 
 /* All of them, ended by a row without a name. */
@@ -38,6 +39,9 @@ void cli_usage(const char *name);
  * noted (NULL: there is none). 0 go on; otherwise it is settled and *ret_status is what to return.
  */
 int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
+
+/* Sets the error for a word that the usage line of the command does not list; returns -1. */
+int cli_unknown_subcommand(const char *command, const char *word, struct err *err);
 
 int cmd_run(int argc, char **argv);
 int cmd_exec(int argc, char **argv);

@@ -50,7 +50,7 @@ static int parse(int argc, char **argv, struct diff_options *o, struct words *re
         if (at >= argc)
             break;
         if (ret->count == WORDS_MAX)
-            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         ret->v[ret->count++] = argv[at++];
     }
     if (ret->count || o->help)

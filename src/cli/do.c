@@ -537,7 +537,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
         if (at >= argc)
             break;
         if (count == 2)
-            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         words[count++] = argv[at];
     }
     bool other = o->resume || o->cancel || o->export || o->ls || o->help;

@@ -186,7 +186,7 @@ static int words_of(int argc, char **argv, struct grant_options *o, char *words[
         if (at >= argc)
             break;
         if (count == WORDS)
-            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         words[count++] = argv[at];
     }
     return count;
@@ -221,9 +221,14 @@ int cmd_grant(int argc, char **argv) {
     size_t v = 0;
     while (v < VERBS && (!count || strcmp(verbs[v].name, words[0]) != 0))
         v++;
-    if (v == VERBS || verbs[v].words != count - 1) {
-        err_set(&err, ERR_INVALID, "that is not ls, add or revoke with its words");
-        err_remedy(&err, "see `carrel grant --help`");
+    if (v == VERBS) {
+        cli_unknown_subcommand("grant", count ? words[0] : "", &err);
+        return cli_fail(&err);
+    }
+    if (verbs[v].words != count - 1) {
+        err_set(&err, ERR_INVALID, "carrel grant %s takes %d argument%s", words[0], verbs[v].words,
+                verbs[v].words == 1 ? "" : "s");
+        err_remedy(&err, "see carrel grant --help");
         return cli_fail(&err);
     }
     return grant_run(&o, v, words + 1, &err) < 0 ? cli_fail(&err) : 0;

@@ -179,8 +179,7 @@ int cmd_token(int argc, char **argv) {
     }
     bool known = strcmp(verb, "new") == 0 || strcmp(verb, "ls") == 0 || strcmp(verb, "rm") == 0;
     if (!known) {
-        err_set(&err, ERR_INVALID, "'%s' is not new, ls or rm", verb);
-        err_remedy(&err, "see `carrel token --help`");
+        cli_unknown_subcommand("token", verb, &err);
         return cli_fail(&err);
     }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0)

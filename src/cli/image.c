@@ -381,7 +381,7 @@ static int image_read_words(int argc, char **argv, struct image_options *o, stru
         if ((at += next) >= argc)
             break;
         if (w->count == WORDS_MAX)
-            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         w->v[w->count++] = argv[at++];
     }
     return 0;
@@ -391,7 +391,7 @@ static int run_verb(size_t i, const struct image_options *o, const struct words 
                     struct err *err) {
     struct client c DEFER(client_close) = {0};
     if (w->count > verbs[i].most)
-        return err_set(err, ERR_INVALID, "one word too many: '%s'", w->v[verbs[i].most]);
+        return err_set(err, ERR_INVALID, "unexpected argument '%s'", w->v[verbs[i].most]);
     if (w->count < verbs[i].least) {
         err_set(err, ERR_INVALID, "no %s named", verbs[i].what);
         return err_remedy(err, "see `carrel image --help`");
@@ -414,7 +414,6 @@ int cmd_image(int argc, char **argv) {
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
         if (strcmp(verbs[i].name, verb) == 0)
             return run_verb(i, &o, &w, &err) < 0 ? cli_fail(&err) : 0;
-    err_set(&err, ERR_INVALID, "'%s' is nothing that can be done with images", verb);
-    err_remedy(&err, "see `carrel image --help`");
+    cli_unknown_subcommand("image", verb, &err);
     return cli_fail(&err);
 }

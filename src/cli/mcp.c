@@ -250,7 +250,7 @@ int cmd_mcp(int argc, char **argv) {
     }
     const char *word = argv[1 + next];
     if (word) {
-        err_set(&err, ERR_INVALID, "one word too many: '%s'", word);
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", word);
         err_remedy(&err, "over HTTP the daemon itself serves MCP, at /mcp: see `carrel serve`");
         return cli_fail(&err);
     }

@@ -229,10 +229,8 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
     bool removing = strcmp(verb, "rm") == 0;
     if (strcmp(verb, "show") == 0)
         return net_show(c, machine, ret, err);
-    if (!is_action(verb) && !removing) {
-        err_set(err, ERR_INVALID, "'%s' is not allow, deny, ask, rm or show", verb);
-        return err_remedy(err, "see `carrel net --help`");
-    }
+    if (!is_action(verb) && !removing)
+        return cli_unknown_subcommand("net", verb, err);
     if (!words[0])
         return err_set(err, ERR_INVALID, removing ? "no rule named" : "no target named");
     for (; *words; words++)

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "cli/text/habits.h"
+#include "cli/text/nearest.h"
 
 static const struct option_row *options_by_name(const struct option_row *rows, const char *name,
                                                 size_t len) {
@@ -54,13 +56,21 @@ static int store(const struct option_row *row, const char *value, void *into, st
         break;
     }
     if (r == 0 && *(uint64_t *)at == 0)
-        r = err_set(err, ERR_INVALID, "'%s' is no limit at all", value);
+        r = err_set(err, ERR_INVALID, "must be greater than 0; leave it out for no limit");
     return r < 0 ? err_wrap(err, "option --%s", row->name) : 0;
 }
 
-static int unknown(const char *word, struct err *err) {
+int options_unknown(const struct option_row *rows, const char *word, struct err *err) {
+    const char *ours = habit_option(word);
+    struct nearest near = {.word = word + 2, .len = strcspn(word + 2, "=")};
     err_set(err, ERR_INVALID, "unknown option '%s'", word);
-    return err_remedy(err, "see --help for the options, and put '--' before the command");
+    if (ours)
+        return err_remedy(err, "use %s", ours);
+    for (const struct option_row *r = rows; word[1] == '-' && r->name; r++)
+        nearest_try(&near, r->name);
+    if (word[1] == '-' && near.best)
+        return err_remedy(err, "did you mean '--%s'?", near.best);
+    return err_remedy(err, "see --help for the options, and put '--' before a command to run");
 }
 
 /* "--name=value", "--name value" or "--flag". */
@@ -70,7 +80,7 @@ static int parse_long(const struct option_row *rows, int argc, char **argv, int 
     const struct option_row *row =
         options_by_name(rows, name, eq ? (size_t)(eq - name) : strlen(name));
     if (!row)
-        return unknown(argv[*at], err);
+        return options_unknown(rows, argv[*at], err);
     if (!row->value && eq)
         return err_set(err, ERR_INVALID, "option --%s takes no value", row->name);
     const char *value = eq ? eq + 1 : NULL;
@@ -89,7 +99,7 @@ static int parse_short(const struct option_row *rows, int argc, char **argv, int
     for (const char *p = argv[*at] + 1; *p; p++) {
         const struct option_row *row = by_letter(rows, *p);
         if (!row)
-            return unknown(argv[*at], err);
+            return options_unknown(rows, argv[*at], err);
         const char *value = NULL;
         if (row->value) {
             if (p[1])

@@ -47,4 +47,6 @@ const struct option_row *options_awaiting(const struct option_row *rows, const c
 const struct option_row *options_given(const struct option_row *rows, const char *word);
 /* Was it given? A list: at least once. */
 bool option_is_given(const struct option_row *row, const void *into);
+/* Sets the error for an option that is not in the table, with a suggestion; returns -1. */
+int options_unknown(const struct option_row *rows, const char *word, struct err *err);
 void options_print(const struct option_row *rows);

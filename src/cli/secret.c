@@ -134,9 +134,14 @@ int cmd_secret(int argc, char **argv) {
     size_t v = 0;
     while (v < VERBS && (!count || strcmp(verbs[v].name, words[0]) != 0))
         v++;
-    if (v == VERBS || verbs[v].words != count - 1) {
-        err_set(&err, ERR_INVALID, "that is not set, ls or rm with its words");
-        err_remedy(&err, "see `carrel secret --help`");
+    if (v == VERBS) {
+        cli_unknown_subcommand("secret", count ? words[0] : "", &err);
+        return cli_fail(&err);
+    }
+    if (verbs[v].words != count - 1) {
+        err_set(&err, ERR_INVALID, "carrel secret %s takes %d argument%s", words[0], verbs[v].words,
+                verbs[v].words == 1 ? "" : "s");
+        err_remedy(&err, "see carrel secret --help");
         return cli_fail(&err);
     }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||

@@ -72,7 +72,7 @@ int cmd_sh(int argc, char **argv) {
     }
     const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
     if (exec && argv[3 + next])
-        err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[3 + next]);
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[3 + next]);
     else if (shell_run(s, machine, exec, &err) == 0 && !s->setup.session.detached)
         return command_report(&s->setup, &s->o, &(struct command_end){.id = s->remote.id});
     else if (s->setup.session.detached) {

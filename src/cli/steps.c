@@ -31,7 +31,7 @@ static int parse(const struct option_row *rows, int argc, char **argv, void *int
         if (at >= argc)
             break;
         if (ret->count == WORDS_MAX)
-            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         ret->v[ret->count++] = argv[at++];
     }
     return 0;
@@ -40,7 +40,7 @@ static int parse(const struct option_row *rows, int argc, char **argv, void *int
 static int need(const struct words *w, size_t least, size_t most, const char *what,
                 struct err *err) {
     if (w->count > most)
-        return err_set(err, ERR_INVALID, "one word too many: '%s'", w->v[most]);
+        return err_set(err, ERR_INVALID, "unexpected argument '%s'", w->v[most]);
     if (w->count >= least)
         return 0;
     err_set(err, ERR_INVALID, "no %s named", w->count ? what : "machine");

@@ -147,8 +147,7 @@ int cmd_store(int argc, char **argv) {
     const struct store_verb *verb = skip == 2 ? verb_named(argv[1]) : NULL;
     const char *word = next < argc - skip ? argv[skip + next] : NULL;
     if (!verb) {
-        err_set(&err, ERR_INVALID, skip == 1 ? "no verb named" : "unknown verb '%s'", argv[1]);
-        err_remedy(&err, "carrel store check, init, boxes, or adopt ID");
+        cli_unknown_subcommand("store", skip == 1 ? "" : argv[1], &err);
         return cli_fail(&err);
     }
     if (verb->takes_id && !word) {

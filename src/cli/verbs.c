@@ -130,7 +130,7 @@ int cmd_new(int argc, char **argv) {
         return 0;
     }
     if (argv[1 + next])
-        err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[1 + next]);
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
     else if (client_open(&c, CLIENT_START, verbs_announce, &err) == 0 &&
              verbs_make(&o, &c, &err) == 0)
         return 0;

@@ -94,7 +94,7 @@ int cmd_top(int argc, char **argv) {
         return 0;
     }
     if (argv[1 + next]) {
-        err_set(&err, ERR_INVALID, "one word too many: '%s'", argv[1 + next]);
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
         return cli_fail(&err);
     }
     bool live = !o.once && !o.json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);

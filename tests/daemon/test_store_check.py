@@ -35,8 +35,8 @@ def test_a_store_that_is_whole(daemon):
     told = cli(daemon, "check")
     assert told.returncode == 0 and "2 machines" in told.stdout and ": whole\n" in told.stdout
     assert json.loads(cli(daemon, "check", "--json").stdout)["whole"]
-    assert cli(daemon, "mend").returncode != 0 and "unknown verb 'mend'" in cli(daemon, "mend").stderr
-    assert "no verb named" in cli(daemon).stderr
+    assert cli(daemon, "mend").returncode != 0 and "unknown subcommand 'mend'" in cli(daemon, "mend").stderr
+    assert "carrel store requires a subcommand" in cli(daemon).stderr
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace to hold up a system call")

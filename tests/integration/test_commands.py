@@ -26,6 +26,15 @@ def test_overview(carrel):
         assert done.returncode == 0 and done.stderr == b""
         for name in ("run", "exec", "ls", "rm", "doctor", "version"):
             assert f"\n  {name} " in done.stdout.decode()
+        groups = re.findall(r"^(\S.*):$", done.stdout.decode(), re.M)
+        assert groups == ["Run commands", "Machines", "Steps (snapshots)", "Agents", "Network and grants", "Images and storage", "This host",
+                          "Other"]
+
+
+def test_words_of_docker_are_understood(carrel):
+    assert carrel("ps", "--json").stdout == carrel("ls", "--json").stdout
+    done = carrel("inspect", "no-such")
+    assert (done.returncode, done.stderr) == (125, carrel("show", "--json", "no-such").stderr) and done.stderr
 
 
 def test_no_command_shows_the_overview_as_an_error(carrel):
@@ -107,7 +116,16 @@ BAD = [
     (["no-such-command"], "no-such-command"), (["ls", "--no-such"], "--no-such"), (["doctor", "--no-such"], "--no-such"),
     (["rm"], "no machine"), (["rm", "--no-such"], "--no-such"), (["run", "--user", "a\nb", "--", "true"], "\\x0a"),
     (["run", *(["-e", "A=1"] * 65), "--", "true"], "more than 64"), (["run", "-e", "A=" + "x" * 5000, "--", "true"], "too long"),
-    (["version", "extra"], "extra"), (["help", "no-such"], "no-such"),
+    (["version", "extra"], "unexpected argument 'extra'"), (["help", "no-such"], "no-such"),
+    (["stpes"], "unknown command 'stpes': did you mean 'carrel steps'?"), (["images"], "unknown command 'images': use carrel image ls"),
+    (["log", "x"], "unknown command 'log': use carrel steps MACHINE, or carrel logs MACHINE"),
+    (["run", "--memroy", "1G", "--", "true"], "unknown option '--memroy': did you mean '--mem'?"),
+    (["run", "--volume=/a:/b", "--", "true"], "unknown option '--volume=/a:/b': use --dir HOST:GUEST"),
+    (["ls", "--jsno"], "unknown option '--jsno': did you mean '--json'?"),
+    (["image", "imprt"], "unknown subcommand 'imprt': did you mean 'import'?"), (["image"], "carrel image requires a subcommand"),
+    (["token", "lst"], "unknown subcommand 'lst': did you mean 'ls'?"), (["secret", "get", "x"], "did you mean 'set'?"),
+    (["grant", "revok"], "did you mean 'revoke'?"), (["secret", "set"], "carrel secret set takes 1 argument: see carrel secret --help"),
+    (["store", "prune"], "unknown subcommand 'prune': see carrel store --help"),
 ]
 
 

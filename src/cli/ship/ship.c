@@ -480,7 +480,7 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
         if (at >= argc)
             break;
         if (count == 2)
-            return err_set(err, ERR_INVALID, "one word too many: '%s'", argv[at]);
+            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         words[count++] = argv[at];
     }
     if (count || o->help)
