@@ -99,10 +99,10 @@ struct approve_options {
 #define AT(member) offsetof(struct approve_options, member)
 
 const struct option_row approve_rows[] = {
-    {0, "once", NULL, OPTION_FLAG, AT(once), "exactly this request (the default)"},
-    {0, "always", NULL, OPTION_FLAG, AT(always), "and add the rule that `carrel pending` shows"},
-    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "the same, for so long"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, "once", NULL, OPTION_FLAG, AT(once), "allow exactly this request (the default)"},
+    {0, "always", NULL, OPTION_FLAG, AT(always), "also add the rule that carrel pending shows"},
+    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "also add that rule, for this time"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -19,7 +19,7 @@ static int cmd_help(int argc, char **argv);
 /* Of commands that read their words with cli_words(). */
 static const struct option_row json_rows[] = {
     {0, "json", NULL, OPTION_FLAG, 0, "print JSON"},
-    {'h', "help", NULL, OPTION_FLAG, 0, "show this"},
+    {'h', "help", NULL, OPTION_FLAG, 0, "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 #define help_rows (json_rows + 1)

@@ -31,15 +31,17 @@ enum { BLOCK = 256 << 10, COMPLAINTS_MAX = 64 << 10 };
 
 struct copy_options {
     const char *user;
-    bool quiet, help;
+    bool recursive, quiet, help;
 };
 
 #define AT(member) offsetof(struct copy_options, member)
 
 const struct option_row cp_rows[] = {
-    {'u', "user", "NAME", OPTION_TEXT, AT(user), "act inside as user (default), root or a number"},
+    {'u', "user", "NAME", OPTION_TEXT, AT(user), "act as user, root or a uid (default: user)"},
+    {'r', "recursive", NULL, OPTION_FLAG, AT(recursive),
+     "accepted; directories are always copied whole"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

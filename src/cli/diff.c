@@ -26,11 +26,12 @@ struct diff_options {
 
 #define AT(member) offsetof(struct diff_options, member)
 const struct option_row diff_rows[] = {
-    {0, "stat", NULL, OPTION_FLAG, AT(stat), "a line a file, without what changed in it"},
-    {'U', "context", "N", OPTION_NUMBER, AT(context), "lines around a change (default 3)"},
-    {0, "path", "PATH", OPTION_TEXT, AT(path), "only this one and what is below it"},
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per file"},
+    {'U', "context", "N", OPTION_NUMBER, AT(context),
+     "lines of context around a change (default: 3)"},
+    {0, "path", "PATH", OPTION_TEXT, AT(path), "only this path and everything below it"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 #undef AT

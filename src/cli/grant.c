@@ -22,9 +22,9 @@ struct grant_options {
 
 const struct option_row grant_rows[] = {
     HANDED_OPTIONS(struct grant_options, handed),
-    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "a variable of its commands from now on"},
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole answer"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "set a variable for its commands from now on"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -16,41 +16,40 @@ struct handed_options {
 };
 
 /* Rows of an option table; `member` is the struct handed_options in `type`. */
-#define HANDED_OPTIONS(type, member)                                                       \
-    {0,                                                                                    \
-     "file",                                                                               \
-     "HOST[:/GUEST]",                                                                      \
-     OPTION_LIST,                                                                          \
-     offsetof(type, member.files),                                                         \
-     "a copy of a file (default: at the same path)"},                                      \
-        {0,                                                                                \
-         "repo",                                                                           \
-         "PATH[@REF][:/GUEST]",                                                            \
-         OPTION_LIST,                                                                      \
-         offsetof(type, member.repos),                                                     \
-         "a clone of a repository, without remotes; `carrel ship` brings its work back"},  \
-        {0,                                                                                \
-         "db",                                                                             \
-         "sqlite:FILE[:/GUEST]|postgres:NAME",                                             \
-         OPTION_LIST,                                                                      \
-         offsetof(type, member.dbs),                                                       \
-         "a private copy of a database; `carrel diff` shows what became of it; or one of " \
-         "its own on the server that the secret NAME holds the address of"},               \
-        {0,                                                                                \
-         "identity",                                                                       \
-         "NAME[<MAIL>]",                                                                   \
-         OPTION_LIST,                                                                      \
-         offsetof(type, member.identities),                                                \
-         "an account of its own: git author, and an SSH key made for it"},                 \
-        {0,                                                                                \
-         "secret",                                                                         \
-         "NAME@HOST[:header|basic|query]",                                                 \
-         OPTION_LIST,                                                                      \
-         offsetof(type, member.secrets),                                                   \
-         "a placeholder in the variable NAME, replaced on its way to HOST"},               \
-    {                                                                                      \
-        0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),          \
-            "take back all that is handed over here after this time"                       \
+#define HANDED_OPTIONS(type, member)                                                            \
+    {0,                                                                                         \
+     "file",                                                                                    \
+     "HOST[:/GUEST]",                                                                           \
+     OPTION_LIST,                                                                               \
+     offsetof(type, member.files),                                                              \
+     "copy a file into the machine (default: to the same path)"},                               \
+        {0,                                                                                     \
+         "repo",                                                                                \
+         "PATH[@REF][:/GUEST]",                                                                 \
+         OPTION_LIST,                                                                           \
+         offsetof(type, member.repos),                                                          \
+         "clone a repository, without remotes; carrel ship brings commits back"},               \
+        {0,                                                                                     \
+         "db",                                                                                  \
+         "sqlite:FILE[:/GUEST]|postgres:NAME",                                                  \
+         OPTION_LIST,                                                                           \
+         offsetof(type, member.dbs),                                                            \
+         "copy a SQLite file, or create a database on the server whose URL is in secret NAME"}, \
+        {0,                                                                                     \
+         "identity",                                                                            \
+         "NAME[<MAIL>]",                                                                        \
+         OPTION_LIST,                                                                           \
+         offsetof(type, member.identities),                                                     \
+         "set its git author and create an SSH key for it"},                                    \
+        {0,                                                                                     \
+         "secret",                                                                              \
+         "NAME@HOST[:header|basic|query]",                                                      \
+         OPTION_LIST,                                                                           \
+         offsetof(type, member.secrets),                                                        \
+         "set variable NAME to a placeholder, replaced on the way to HOST"},                    \
+    {                                                                                           \
+        0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),               \
+            "revoke these grants after this time"                                               \
     }
 
 enum { HANDED_MAX = 16 };

@@ -21,10 +21,10 @@ struct serve_options {
 
 const struct option_row serve_rows[] = {
     {0, "listen", "ADDRESS:PORT", OPTION_TEXT, offsetof(struct serve_options, listen),
-     "also on TCP, for bearer tokens"},
+     "also accept clients with tokens over TCP"},
     {0, "conf", "FILE", OPTION_TEXT, offsetof(struct serve_options, conf),
-     "instead of carrel.conf in its usual place"},
-    {'h', "help", NULL, OPTION_FLAG, offsetof(struct serve_options, help), "show this"},
+     "read this file instead of carrel.conf"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct serve_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
@@ -71,16 +71,17 @@ struct token_options {
 #define AT(member) offsetof(struct token_options, member)
 
 const struct option_row token_rows[] = {
-    {0, "scope", "read|run|admin", OPTION_LIST, AT(scopes), "what it may do (default: read, run)"},
-    {0, "note", "TEXT", OPTION_TEXT, AT(note), "what it is for"},
-    {0, "owner", "NAME", OPTION_TEXT, AT(owner), "whose machines it makes (administrators)"},
-    {0, "machines", "N", OPTION_NUMBER, AT(machines), "quota of machines"},
-    {0, "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota of cpus in all"},
-    {0, "mem", "SIZE", OPTION_SIZE, AT(mem), "quota of memory in all"},
-    {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota of disk in all"},
-    {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms), "longest --ttl of a machine"},
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole answer"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, "scope", "read|run|admin", OPTION_LIST, AT(scopes),
+     "scope of the token (default: read and run)"},
+    {0, "note", "TEXT", OPTION_TEXT, AT(note), "note to recognise the token by"},
+    {0, "owner", "NAME", OPTION_TEXT, AT(owner), "owner of its machines (administrators only)"},
+    {0, "machines", "N", OPTION_NUMBER, AT(machines), "quota: number of machines"},
+    {0, "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota: cpus of all machines"},
+    {0, "mem", "SIZE", OPTION_SIZE, AT(mem), "quota: memory of all machines"},
+    {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota: disk of all machines"},
+    {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms), "quota: longest --ttl of a machine"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
@@ -200,16 +201,18 @@ struct audit_options {
 
 const struct option_row audit_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, offsetof(struct audit_options, machine),
-     "only about it"},
+     "only records about this machine"},
     {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
-     "only this; `machine` means machine.create and so on"},
-    {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner), "only theirs"},
+     "only this verb; `machine` matches machine.create and so on"},
+    {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner),
+     "only records of this owner"},
     {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
      "print only the last N"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
-     "verify: the journal must still contain this"},
-    {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json), "records as they are"},
-    {'h', "help", NULL, OPTION_FLAG, offsetof(struct audit_options, help), "show this"},
+     "verify: require this record in the journal"},
+    {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json),
+     "print the records as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct audit_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -29,14 +29,14 @@ struct image_options {
 
 const struct option_row image_rows[] = {
     {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build: name of the image"},
-    {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: as an OCI layout in a new directory"},
+    {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: write an OCI layout to a new directory"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
-     "export: its files as FILE.tar or FILE.tar.zst; - is standard output"},
-    {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache), "build: make every step again"},
-    {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: with the steps of builds"},
+     "export: write FILE.tar or FILE.tar.zst; - is standard output"},
+    {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache), "build: repeat every instruction"},
+    {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

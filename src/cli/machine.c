@@ -9,6 +9,7 @@
 #include "base/jot.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "cli/text/env_file.h"
 
 static int env_set(struct command_setup *c, const char *name, size_t len, const char *value,
                    struct err *err) {
@@ -33,8 +34,12 @@ static int env_from_option(struct command_setup *c, const char *text, struct err
         return err_set(err, ERR_INVALID, "--env '%s' has no name", text);
     const char *value = eq ? eq + 1 : getenv(text);
     if (!value)
-        return err_set(err, ERR_INVALID, "--env %s: it is not set here", text);
+        return err_set(err, ERR_INVALID, "--env %s: the variable is not set", text);
     return env_set(c, text, len, value, err);
+}
+
+static int env_from_line(void *setup, const char *line, struct err *err) {
+    return env_from_option(setup, line, err);
 }
 
 /* Before a machine is made for it: what the daemon would refuse afterwards. */
@@ -63,6 +68,9 @@ int command_prepare(struct command_setup *c, const struct command_options *o, ch
     if (check_user(o->user, err) < 0 ||
         env_set(c, "TERM", 4, s->terminal && term ? term : "dumb", err) < 0)
         return -1;
+    for (size_t i = 0; i < o->env_files.count; i++)
+        if (env_file_read(o->env_files.items[i], env_from_line, c, err) < 0)
+            return -1;
     for (size_t i = 0; i < o->env.count; i++)
         if (env_from_option(c, o->env.items[i], err) < 0)
             return -1;

@@ -14,50 +14,56 @@
 
 /* Options of both; a command's own struct starts with this. */
 struct command_options {
-    struct option_list env;
+    struct option_list env, env_files;
     const char *cwd;
     const char *user;
     uint64_t timeout_ms;
-    bool terminal, no_terminal;
+    bool terminal, no_terminal, interactive;
     bool json, quiet, verbose, help;
 };
 
-#define COMMAND_OPTIONS(type, member)                                                              \
-    {'e',                                                                                          \
-     "env",                                                                                        \
-     "NAME[=VALUE]",                                                                               \
-     OPTION_LIST,                                                                                  \
-     offsetof(type, member.env),                                                                   \
-     "set a variable, or pass one on"},                                                            \
-        {0, "cwd", "DIR", OPTION_TEXT, offsetof(type, member.cwd), "working directory inside"},    \
-        {'u',                                                                                      \
-         "user",                                                                                   \
-         "NAME",                                                                                   \
-         OPTION_TEXT,                                                                              \
-         offsetof(type, member.user),                                                              \
-         "user, root, or a number (default: user)"},                                               \
-        {0,                                                                                        \
-         "timeout",                                                                                \
-         "TIME",                                                                                   \
-         OPTION_DURATION,                                                                          \
-         offsetof(type, member.timeout_ms),                                                        \
-         "end it after this time (30s, 5m); exit status 124"},                                     \
-        {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), "give it a terminal"},    \
-        {'T',                                                                                      \
-         "no-tty",                                                                                 \
-         NULL,                                                                                     \
-         OPTION_FLAG,                                                                              \
-         offsetof(type, member.no_terminal),                                                       \
-         "give it none, even if we have one"},                                                     \
-        {0,                                                                                        \
-         "json",                                                                                   \
-         NULL,                                                                                     \
-         OPTION_FLAG,                                                                              \
-         offsetof(type, member.json),                                                              \
-         "print one JSON object: output, exit status, usage"},                                     \
-        {'q', "quiet", NULL, OPTION_FLAG, offsetof(type, member.quiet), "say nothing of our own"}, \
-        {'v', "verbose", NULL, OPTION_FLAG, offsetof(type, member.verbose), "say more"}, {         \
-        'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this"                   \
+#define ENV_HELP "set a variable, or pass on the caller's"
+#define ENV_FILE_HELP "read variables from a file, one per line"
+#define CWD_HELP "working directory in the machine"
+#define USER_HELP "run as user, root or a uid (default: user)"
+#define TTY_HELP "give the command a terminal"
+#define NO_TTY_HELP "give the command no terminal, even if stdin is one"
+#define INTERACTIVE_HELP "accepted for -it; standard input is always connected"
+
+#define COMMAND_OPTIONS(type, member)                                                               \
+    {'e', "env", "NAME[=VALUE]", OPTION_LIST, offsetof(type, member.env), ENV_HELP},                \
+        {0, "env-file", "FILE", OPTION_LIST, offsetof(type, member.env_files), ENV_FILE_HELP},      \
+        {'w', "cwd", "DIR", OPTION_TEXT, offsetof(type, member.cwd), CWD_HELP},                     \
+        {'u', "user", "NAME", OPTION_TEXT, offsetof(type, member.user), USER_HELP},                 \
+        {0,                                                                                         \
+         "timeout",                                                                                 \
+         "TIME",                                                                                    \
+         OPTION_DURATION,                                                                           \
+         offsetof(type, member.timeout_ms),                                                         \
+         "end the command after this time (30s, 5m), with status 124"},                             \
+        {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), TTY_HELP},                 \
+        {'i',                                                                                       \
+         "interactive",                                                                             \
+         NULL,                                                                                      \
+         OPTION_FLAG,                                                                               \
+         offsetof(type, member.interactive),                                                        \
+         INTERACTIVE_HELP},                                                                         \
+        {'T', "no-tty", NULL, OPTION_FLAG, offsetof(type, member.no_terminal), NO_TTY_HELP},        \
+        {0,                                                                                         \
+         "json",                                                                                    \
+         NULL,                                                                                      \
+         OPTION_FLAG,                                                                               \
+         offsetof(type, member.json),                                                               \
+         "print one JSON object: output, exit status, usage"},                                      \
+        {'q',                                                                                       \
+         "quiet",                                                                                   \
+         NULL,                                                                                      \
+         OPTION_FLAG,                                                                               \
+         offsetof(type, member.quiet),                                                              \
+         "suppress Carrel's own messages"},                                                         \
+        {'v', "verbose", NULL, OPTION_FLAG, offsetof(type, member.verbose), "print more messages"}, \
+    {                                                                                               \
+        'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this help"               \
     }
 
 /* The daemon that has the machine; where none runs there is no machine either. */

@@ -32,8 +32,8 @@ struct mcp_options {
 
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
-     "use this machine, and no other (default: one of its own for this directory)"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+     "serve this machine only (default: a machine for this directory)"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -5,9 +5,9 @@
 #include "base/jot.h"
 #include "cli/options.h"
 
-#define NET_OPTION_HELP "let it reach this: HOST, tcp://HOST:PORT ... (see `carrel net --help`)"
+#define NET_OPTION_HELP "allow connections to HOST, tcp://HOST:PORT ... (see carrel net --help)"
 
-#define MODELS_OPTION_HELP "let it ask models at http://models.carrel, within these limits"
+#define MODELS_OPTION_HELP "allow models at http://models.carrel, within these limits"
 
 /* The member "net" of a machine's request; nothing for an empty list or `none`. */
 int net_put(struct jot *j, const struct option_list *list, struct err *err);

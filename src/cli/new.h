@@ -21,62 +21,62 @@ struct new_options {
  * Rows of an option table, for all commands that make a machine; `member` is the struct new_options
  * in `type`.
  */
-#define NEW_OPTIONS(type, member)                                                                \
-    {0, "name", "NAME", OPTION_TEXT, offsetof(type, member.name), "name of the machine"},        \
-        {0,                                                                                      \
-         "kind",                                                                                 \
-         "box",                                                                                  \
-         OPTION_TEXT,                                                                            \
-         offsetof(type, member.kind),                                                            \
-         "kind of machine (default: box)"},                                                      \
-        {0,                                                                                      \
-         "image",                                                                                \
-         "IMAGE",                                                                                \
-         OPTION_TEXT,                                                                            \
-         offsetof(type, member.image),                                                           \
-         "what it starts from (default: host)"},                                                 \
-        SPEC_OPTIONS(type, member.spec),                                                         \
-        {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},  \
-        {0,                                                                                      \
-         "idle",                                                                                 \
-         "TIME",                                                                                 \
-         OPTION_DURATION,                                                                        \
-         offsetof(type, member.idle_ms),                                                         \
-         "patience with a machine nobody uses"},                                                 \
-        {0,                                                                                      \
-         "idle-action",                                                                          \
-         "pause|stop|destroy|release",                                                           \
-         OPTION_TEXT,                                                                            \
-         offsetof(type, member.idle_action),                                                     \
-         "what happens then (default: destroy)"},                                                \
-        {0,                                                                                      \
-         "net",                                                                                  \
-         "[allow:|deny:|ask:]TARGET[,local]",                                                    \
-         OPTION_LIST,                                                                            \
-         offsetof(type, member.net),                                                             \
-         NET_OPTION_HELP},                                                                       \
-        HANDED_OPTIONS(type, member.handed),                                                     \
-        {0,                                                                                      \
-         "models",                                                                               \
-         "any|tokens=N[,money=X]",                                                               \
-         OPTION_TEXT,                                                                            \
-         offsetof(type, member.models),                                                          \
-         MODELS_OPTION_HELP},                                                                    \
-        {'e',                                                                                    \
-         "env",                                                                                  \
-         "NAME=VALUE",                                                                           \
-         OPTION_LIST,                                                                            \
-         offsetof(type, member.env),                                                             \
-         "a variable of every command in it"},                                                   \
-        {0,                                                                                      \
-         "meta",                                                                                 \
-         "NAME=VALUE",                                                                           \
-         OPTION_LIST,                                                                            \
-         offsetof(type, member.meta),                                                            \
-         "metadata to find it by"},                                                              \
-    {                                                                                            \
-        0, "steps", "every|risky|manual", OPTION_TEXT, offsetof(type, member.steps),             \
-            "take a step after every change, before risky commands, or by hand (default: every)" \
+#define NEW_OPTIONS(type, member)                                                                  \
+    {0, "name", "NAME", OPTION_TEXT, offsetof(type, member.name), "name of the machine"},          \
+        {0,                                                                                        \
+         "kind",                                                                                   \
+         "box",                                                                                    \
+         OPTION_TEXT,                                                                              \
+         offsetof(type, member.kind),                                                              \
+         "kind of machine (default: box)"},                                                        \
+        {0,                                                                                        \
+         "image",                                                                                  \
+         "IMAGE",                                                                                  \
+         OPTION_TEXT,                                                                              \
+         offsetof(type, member.image),                                                             \
+         "image to start from (default: host)"},                                                   \
+        SPEC_OPTIONS(type, member.spec),                                                           \
+        {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},    \
+        {0,                                                                                        \
+         "idle",                                                                                   \
+         "TIME",                                                                                   \
+         OPTION_DURATION,                                                                          \
+         offsetof(type, member.idle_ms),                                                           \
+         "act when unused for this long, such as 30m"},                                            \
+        {0,                                                                                        \
+         "idle-action",                                                                            \
+         "pause|stop|destroy|release",                                                             \
+         OPTION_TEXT,                                                                              \
+         offsetof(type, member.idle_action),                                                       \
+         "action when idle (default: destroy)"},                                                   \
+        {0,                                                                                        \
+         "net",                                                                                    \
+         "[allow:|deny:|ask:]TARGET[,local]",                                                      \
+         OPTION_LIST,                                                                              \
+         offsetof(type, member.net),                                                               \
+         NET_OPTION_HELP},                                                                         \
+        HANDED_OPTIONS(type, member.handed),                                                       \
+        {0,                                                                                        \
+         "models",                                                                                 \
+         "any|tokens=N[,money=X]",                                                                 \
+         OPTION_TEXT,                                                                              \
+         offsetof(type, member.models),                                                            \
+         MODELS_OPTION_HELP},                                                                      \
+        {'e',                                                                                      \
+         "env",                                                                                    \
+         "NAME=VALUE",                                                                             \
+         OPTION_LIST,                                                                              \
+         offsetof(type, member.env),                                                               \
+         "set a variable for all its commands"},                                                   \
+        {0,                                                                                        \
+         "meta",                                                                                   \
+         "NAME=VALUE",                                                                             \
+         OPTION_LIST,                                                                              \
+         offsetof(type, member.meta),                                                              \
+         "attach metadata; ls --meta finds it"},                                                   \
+    {                                                                                              \
+        0, "steps", "every|risky|manual", OPTION_TEXT, offsetof(type, member.steps),               \
+            "take steps after every change, before risky commands, or on request (default: every)" \
     }
 
 /* *ret is the machine as the daemon tells it; its warnings have been said. */

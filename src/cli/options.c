@@ -7,6 +7,8 @@
 #include "cli/text/habits.h"
 #include "cli/text/nearest.h"
 
+enum { LEFT_WIDTH = 36 };
+
 static const struct option_row *options_by_name(const struct option_row *rows, const char *name,
                                                 size_t len) {
     for (const struct option_row *r = rows; r->name; r++)
@@ -179,6 +181,9 @@ void options_print(const struct option_row *rows) {
         snprintf(left, sizeof(left), "%c%c%c --%s%s%s", r->letter ? '-' : ' ',
                  r->letter ? r->letter : ' ', r->letter ? ',' : ' ', r->name, r->value ? " " : "",
                  r->value ? r->value : "");
-        printf("  %-36s %s\n", left, r->help);
+        if (strlen(left) > LEFT_WIDTH)
+            printf("  %s\n  %*s %s\n", left, LEFT_WIDTH, "", r->help);
+        else
+            printf("  %-*s %s\n", LEFT_WIDTH, left, r->help);
     }
 }

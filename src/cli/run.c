@@ -24,16 +24,16 @@ struct run_options {
     struct handed_options handed;
     const char *models;
     const char *image;
-    bool apply, keep;
+    bool apply, keep, rm;
 };
 
 #define AT(member) offsetof(struct run_options, member)
 
 const struct option_row run_rows[] = {
-    {0, "apply", NULL, OPTION_FLAG, AT(apply),
-     "at the end show what changed, ask, and copy it back"},
+    {0, "apply", NULL, OPTION_FLAG, AT(apply), "show the changed files, ask, and copy them back"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
-    {0, "image", "IMAGE", OPTION_TEXT, AT(image), "what it starts from (default: host)"},
+    {0, "rm", NULL, OPTION_FLAG, AT(rm), "delete the machine afterwards (the default)"},
+    {0, "image", "IMAGE", OPTION_TEXT, AT(image), "image to start from (default: host)"},
     SPEC_OPTIONS(struct run_options, spec),
     {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), SPEC_TTL_HELP},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
@@ -63,10 +63,12 @@ static void run_announce(void) {
 static int check_options(const struct run_options *o, struct err *err) {
     if (o->apply && (o->command.json || !o->spec.dirs.count)) {
         err_set(err, ERR_INVALID,
-                o->command.json ? "--apply asks, and --json has nobody to ask"
-                                : "--apply without a --dir has nothing to copy back");
+                o->command.json ? "--apply and --json exclude each other"
+                                : "--apply requires --dir");
         return err_remedy(err, "leave one of them out, or lend a directory: --dir .");
     }
+    if (o->keep && o->rm)
+        return err_set(err, ERR_INVALID, "--keep and --rm exclude each other");
     return 0;
 }
 

@@ -18,12 +18,14 @@ struct shell {
 #define AT(member) offsetof(struct command_options, member)
 
 const struct option_row sh_rows[] = {
-    {'e', "env", "NAME[=VALUE]", OPTION_LIST, AT(env), "set a variable, or pass one on"},
-    {0, "cwd", "DIR", OPTION_TEXT, AT(cwd), "working directory inside"},
-    {'u', "user", "NAME", OPTION_TEXT, AT(user), "user, root, or a number (default: user)"},
-    {'t', "tty", NULL, OPTION_FLAG, AT(terminal), "give it a terminal"},
-    {'T', "no-tty", NULL, OPTION_FLAG, AT(no_terminal), "give it none, even if we have one"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {'e', "env", "NAME[=VALUE]", OPTION_LIST, AT(env), ENV_HELP},
+    {0, "env-file", "FILE", OPTION_LIST, AT(env_files), ENV_FILE_HELP},
+    {'w', "cwd", "DIR", OPTION_TEXT, AT(cwd), CWD_HELP},
+    {'u', "user", "NAME", OPTION_TEXT, AT(user), USER_HELP},
+    {'t', "tty", NULL, OPTION_FLAG, AT(terminal), TTY_HELP},
+    {'i', "interactive", NULL, OPTION_FLAG, AT(interactive), INTERACTIVE_HELP},
+    {'T', "no-tty", NULL, OPTION_FLAG, AT(no_terminal), NO_TTY_HELP},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

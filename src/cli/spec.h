@@ -13,41 +13,36 @@ struct spec {
 #define SPEC_TTL_HELP "end the machine after this time, such as 2h"
 
 /* Rows of an option table; `member` is the struct spec in `type`. */
-#define SPEC_OPTIONS(type, member)                                                              \
-    {'m', "mem", "SIZE", OPTION_SIZE, offsetof(type, member.mem), "memory limit (default 2G)"}, \
-        {'c',                                                                                   \
-         "cpus",                                                                                \
-         "N",                                                                                   \
-         OPTION_MILLI,                                                                          \
-         offsetof(type, member.cpu_milli),                                                      \
-         "cpu limit, such as 0.5 (default: none)"},                                             \
-        {0,                                                                                     \
-         "pids",                                                                                \
-         "N",                                                                                   \
-         OPTION_NUMBER,                                                                         \
-         offsetof(type, member.pids),                                                           \
-         "limit of processes and threads (default 1024)"},                                      \
-        {0,                                                                                     \
-         "disk",                                                                                \
-         "SIZE",                                                                                \
-         OPTION_SIZE,                                                                           \
-         offsetof(type, member.disk),                                                           \
-         "limit of what it can write (default 1G)"},                                            \
-        {'d',                                                                                   \
-         "dir",                                                                                 \
-         "HOST[:GUEST][:ro|cow|rw][:untrusted]",                                                \
-         OPTION_LIST,                                                                           \
-         offsetof(type, member.dirs),                                                           \
-         "lend a directory (default cow: it works on a copy)"},                                 \
-        {0,                                                                                     \
-         "guard",                                                                               \
-         NULL,                                                                                  \
-         OPTION_FLAG,                                                                           \
-         offsetof(type, member.guard),                                                          \
-         "once it has read from a source that is not trusted, close what it may reach"},        \
-    {                                                                                           \
-        0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                  \
-            "allow --dir ...:rw"                                                                \
+#define SPEC_OPTIONS(type, member)                                                                 \
+    {'m', "mem", "SIZE", OPTION_SIZE, offsetof(type, member.mem), "memory limit (default: 2G)"},   \
+        {'c',                                                                                      \
+         "cpus",                                                                                   \
+         "N",                                                                                      \
+         OPTION_MILLI,                                                                             \
+         offsetof(type, member.cpu_milli),                                                         \
+         "cpu limit, such as 0.5 (default: unlimited)"},                                           \
+        {0,                                                                                        \
+         "pids",                                                                                   \
+         "N",                                                                                      \
+         OPTION_NUMBER,                                                                            \
+         offsetof(type, member.pids),                                                              \
+         "limit of processes and threads (default: 1024)"},                                        \
+        {0, "disk", "SIZE", OPTION_SIZE, offsetof(type, member.disk), "disk limit (default: 1G)"}, \
+        {'d',                                                                                      \
+         "dir",                                                                                    \
+         "HOST[:GUEST][:ro|cow|rw][:untrusted]",                                                   \
+         OPTION_LIST,                                                                              \
+         offsetof(type, member.dirs),                                                              \
+         "lend a directory: read-only, as a copy or writable (default: cow, a copy)"},             \
+        {0,                                                                                        \
+         "guard",                                                                                  \
+         NULL,                                                                                     \
+         OPTION_FLAG,                                                                              \
+         offsetof(type, member.guard),                                                             \
+         "cut its network once it has read untrusted data"},                                       \
+    {                                                                                              \
+        0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                     \
+            "allow --dir HOST:rw: changes reach the host without review"                           \
     }
 
 /* Members of an object that is open already; a limit out of range is refused here, before anything

@@ -113,23 +113,23 @@ struct plain_options {
 #define AT(type, member) offsetof(struct type, member)
 const struct option_row snap_rows[] = {
     {0, "image", "IMAGE", OPTION_TEXT, AT(plain_options, image),
-     "make an image of it, from which machines can start"},
-    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
-    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
+     "create an image from the machine"},
+    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 const struct option_row hibernate_rows[] = {
-    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole machine"},
+    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {0, "files-only", NULL, OPTION_FLAG, AT(plain_options, files_only),
-     "take a step and stop it: memory is lost"},
-    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
+     "take a step and stop the machine, without its memory"},
+    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 const struct option_row rewind_rows[] = {
-    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print the whole step"},
+    {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {0, "drifted", NULL, OPTION_FLAG, AT(plain_options, drifted),
-     "also if the host's packages changed since"},
-    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this"},
+     "proceed even if the host's packages have changed"},
+    {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
@@ -265,8 +265,8 @@ struct steps_options {
 const struct option_row steps_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(steps_options, count),
      "print only the last N (default 100)"},
-    {0, "json", NULL, OPTION_FLAG, AT(steps_options, json), "print them as JSON"},
-    {'h', "help", NULL, OPTION_FLAG, AT(steps_options, help), "show this"},
+    {0, "json", NULL, OPTION_FLAG, AT(steps_options, json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(steps_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
@@ -308,16 +308,18 @@ struct fork_options {
 
 const struct option_row fork_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "make N machines (default 1)"},
-    {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at), "from that step (default: as it is now)"},
-    {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run), "run a shell line in each, at once"},
+    {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at),
+     "step to start from (default: the present state)"},
+    {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run),
+     "run a shell command in all of them at once"},
     {0, "score", "COMMAND", OPTION_TEXT, AT(fork_options, score),
-     "then this: the last number it prints is the score"},
+     "then run this; the last number it prints is the score"},
     {0, "keep-best", NULL, OPTION_FLAG, AT(fork_options, keep_best),
      "delete all but the fork with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
-     "also if the host's packages changed since"},
-    {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print the whole answer"},
-    {'h', "help", NULL, OPTION_FLAG, AT(fork_options, help), "show this"},
+     "proceed even if the host's packages have changed"},
+    {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(fork_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -21,11 +21,10 @@ struct store_options {
 #define AT(member) offsetof(struct store_options, member)
 const struct option_row store_rows[] = {
     {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
-     "init: new machines have a btrfs of this size in a file, so that a step costs nothing while "
-     "commands run"},
-    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: new machines have disks as usual"},
-    {0, "json", NULL, OPTION_FLAG, AT(init.json), "print it as JSON"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+     "init: give new machines a btrfs disk of this size, for instant steps"},
+    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: give new machines plain disks"},
+    {0, "json", NULL, OPTION_FLAG, AT(init.json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 #undef AT

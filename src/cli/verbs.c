@@ -31,8 +31,8 @@ struct new_command {
 
 const struct option_row new_rows[] = {
     NEW_OPTIONS(struct new_command, made),
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print the whole machine"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
@@ -268,12 +268,12 @@ struct logs_options {
 
 const struct option_row logs_rows[] = {
     {'f', "follow", NULL, OPTION_FLAG, offsetof(struct logs_options, follow),
-     "stay until the command ends"},
+     "wait for more output until the command ends"},
     {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),
-     "its standard error instead"},
+     "print standard error instead of standard output"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct logs_options, json),
-     "the list of commands as JSON"},
-    {'h', "help", NULL, OPTION_FLAG, offsetof(struct logs_options, help), "show this"},
+     "print the list of commands as JSON"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct logs_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -20,10 +20,10 @@ struct top_options {
 
 const struct option_row top_rows[] = {
     {'s', "sort", "cpu|mem|disk|age|name", OPTION_TEXT, AT(sort),
-     "what comes first (default: cpu)"},
-    {'1', "once", NULL, OPTION_FLAG, AT(once), "print the table once, as it is without a terminal"},
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print it once, as one JSON object"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+     "sort by this column (default: cpu)"},
+    {'1', "once", NULL, OPTION_FLAG, AT(once), "print the table once and exit"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print one JSON object and exit"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 

@@ -53,8 +53,8 @@ def options_of(carrel):
     for line in carrel("help").stdout.decode().splitlines():
         command = line.split()[0] if line.startswith("  ") else ""
         for row in carrel(command, "--help").stdout.decode().splitlines() if command not in ("", "cell", "wast") else ():
-            if found := re.match(r"  (?:-(.),|   ) --([a-z-]+)(?: (\S+))? ", row):
-                yield command, *found.groups()
+            if found := re.match(r"  (?:-(.),|   ) --([a-z-]+)(?: (\S+))?( |$)", row):
+                yield command, *found.groups()[:3]
 
 
 def test_an_option_means_the_same_in_every_command(carrel):

@@ -50,7 +50,7 @@ def test_a_file_in_and_out(carrel, machine, box, tmp_path):
 
 def test_into_a_directory_under_its_own_name(carrel, machine, box, tmp_path):
     (tmp_path / "name").write_text("x")
-    ok(carrel("cp", tmp_path / "name", f"{machine}:"))
+    ok(carrel("cp", "-r", tmp_path / "name", f"{machine}:"))
     ok(carrel("cp", tmp_path / "name", f"{machine}:/tmp/"))
     assert box("cat name /tmp/name") == b"xx"
     (tmp_path / "d").mkdir()

@@ -32,7 +32,28 @@ def test_env_keeps_odd_bytes(carrel):
 
 def test_env_of_a_variable_that_is_not_set(carrel):
     done = carrel.run("--env", "NOT_SET_HERE", "--", "true")
-    assert (done.returncode, done.stderr) == (125, b"carrel: --env NOT_SET_HERE: it is not set here\n")
+    assert (done.returncode, done.stderr) == (125, b"carrel: --env NOT_SET_HERE: the variable is not set\n")
+
+
+def test_env_file(carrel, tmp_path):
+    (tmp_path / "env").write_text("# a comment\n\nA=1\nB=x=y z\r\n  TOKEN\nC=file\n")
+    found = environment(carrel, "-e", "C=option", "--env-file", tmp_path / "env", env={"TOKEN": "from outside"})
+    assert (found["A"], found["B"], found["TOKEN"], found["C"]) == ("1", "x=y z", "from outside", "option")
+
+
+def test_env_file_that_is_not_usable(carrel, tmp_path):
+    (tmp_path / "env").write_text("A=1\n=2\n")
+    done = carrel.run("--env-file", tmp_path / "env", "--", "true")
+    assert (done.returncode, done.stderr.decode()) == (125, f"carrel: --env-file {tmp_path}/env: line 2: --env '=2' has no name\n")
+    done = carrel.run("--env-file", tmp_path / "none", "--", "true")
+    assert (done.returncode, done.stderr.decode()) == (125, f"carrel: --env-file {tmp_path}/none: No such file or directory\n")
+
+
+def test_options_of_docker_run(carrel):
+    done = carrel.run("--rm", "-i", "-w", "/tmp", "-e", "A=1", "--", "sh", "-c", "pwd; echo $A; cat", stdin=b"in")
+    assert (done.returncode, done.stdout) == (0, b"/tmp\n1\nin"), done
+    done = carrel.run("--rm", "--keep", "--", "true")
+    assert (done.returncode, done.stderr) == (125, b"carrel: --keep and --rm exclude each other\n")
 
 
 def test_many_variables(carrel):

@@ -28,21 +28,21 @@
 
 #define AT(member) offsetof(struct ship_options, member)
 const struct option_row ship_rows[] = {
-    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "let it out; without this it is only shown"},
+    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "ship; without this the changes are only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
-     "only this one and what is below it (again for more)"},
+     "only this path and everything below it (repeatable)"},
     {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
-     "of this text only these hunks, counted from 1 (again for more)"},
+     "only these hunks of a file, counted from 1 (repeatable)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
-     "let nothing out: the run that made it goes on with this as its next message"},
+     "ship nothing; send the run this comment and let it continue"},
     {0, "mirror", NULL, OPTION_FLAG, AT(mirror),
-     "also remove what the machine has not, though it was not lent from there"},
+     "also delete files that the machine does not have"},
     {0, "patch", "FILE", OPTION_TEXT, AT(patch),
-     "of a repository: write its commits into this file, and make no branch"},
-    {0, "undo", NULL, OPTION_FLAG, AT(undo), "take back what was shipped as this change set"},
-    {0, "stat", NULL, OPTION_FLAG, AT(stat), "a line a file, without what changed in it"},
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print it as JSON"},
-    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this"},
+     "write a repository's commits to this file, without a branch"},
+    {0, "undo", NULL, OPTION_FLAG, AT(undo), "undo the shipping of this change set"},
+    {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per file"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
