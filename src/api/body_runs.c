@@ -74,7 +74,9 @@ static const struct field run_start_request[] = {
     {"machine", FIELD_TEXT, AT(struct operator_request, machine),
      "id or name (default: one is made, with nothing lent to it)", .max = 120},
     {"model", FIELD_TEXT, AT(struct operator_request, model),
-     "PROVIDER/MODEL (default: as configured)", .max = 200},
+     "PROVIDER/MODEL (default: as configured); for a provider of carrel.conf tokens need the scope "
+     "admin",
+     .max = 200},
     {"script", FIELD_TEXT, AT(struct operator_request, script),
      "what the provider `rehearsal` plays", .max = 4 << 20},
     {"mode", FIELD_TEXT, AT(struct operator_request, mode),

@@ -13,6 +13,7 @@ static const struct {
     {"openai-responses", "responses", "https://api.openai.com/v1", "OPENAI_BASE_URL",
      "OPENAI_API_KEY"},
 };
+#define REHEARSAL "rehearsal"
 enum { KNOWN = sizeof(known) / sizeof(*known) };
 
 void model_provider_done(struct model_provider *p) {
@@ -130,12 +131,24 @@ static int provider_fill(const struct conf_provider *from, const char *model, mo
     return 0;
 }
 
+static const char *wanted_or_default(const struct conf *conf, const char *wanted) {
+    return (!wanted || !wanted[0]) && conf ? conf->model : wanted;
+}
+
+bool model_is_configured(const struct conf *conf, const char *wanted) {
+    struct conf_provider named = {0}, found;
+    char model[128];
+    struct err none;
+    wanted = wanted_or_default(conf, wanted);
+    return wanted && provider_split(wanted, &named, model, &none) == 0 &&
+           strcmp(named.name, REHEARSAL) != 0 && from_conf(conf, named.name, &found);
+}
+
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err) {
     struct conf_provider from = {0};
     char model[128], name[32];
-    if ((!wanted || !wanted[0]) && conf)
-        wanted = conf->model;
+    wanted = wanted_or_default(conf, wanted);
     if (!wanted || !wanted[0]) {
         err_set(err, ERR_INVALID, "no model is named");
         return err_remedy(err, "name one with --model PROVIDER/MODEL, or set 'default' in "
@@ -143,8 +156,8 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
     }
     if (provider_split(wanted, &from, model, err) < 0)
         return -1;
-    if (strcmp(from.name, "rehearsal") == 0) {
-        *ret = (struct model_provider){.name = "rehearsal"};
+    if (strcmp(from.name, REHEARSAL) == 0) {
+        *ret = (struct model_provider){.name = REHEARSAL};
         snprintf(ret->model, sizeof(ret->model), "%s", model);
         return 0;
     }

@@ -40,6 +40,9 @@ typedef const char *model_env_fn(void *arg, const char *name);
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err);
 
+/* Whether a model, wanted as above, is one of a provider of carrel.conf. */
+bool model_is_configured(const struct conf *conf, const char *wanted);
+
 /* Whether a name is one that says where a provider is. */
 bool model_env_is_url(const char *name);
 

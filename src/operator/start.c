@@ -16,7 +16,7 @@ enum { CHECK_FILES_MAX = 1 << 20 };
 
 struct keys {
     const struct texts *given;
-    bool own; /* the caller owns the daemon, so keys may come from its environment */
+    const struct model_access *own; /* NULL: the caller does not own the daemon's keys */
 };
 
 static const char *key_of(void *arg, const char *name) {
@@ -24,11 +24,17 @@ static const char *key_of(void *arg, const char *name) {
     for (size_t i = 0; i + 1 < k->given->count; i += 2)
         if (strcmp(k->given->v[i], name) == 0)
             return k->given->v[i + 1];
-    return k->own ? model_env_process(NULL, name) : NULL;
+    return k->own ? k->own->env(k->own->env_arg, name) : NULL;
 }
 
-/* A provider URL makes this host connect to any server, so setting one needs RIGHT_RUN_URL. */
-static int check_keys(const struct caller *who, const struct texts *given, struct err *err) {
+/*
+ * A provider of carrel.conf belongs to the owner, also if it needs no key: RIGHT_RUN_MODEL. A
+ * provider URL makes this host connect to any server: RIGHT_RUN_URL.
+ */
+static int check_provider(const struct runs *o, const struct caller *who, const char *wanted,
+                          const struct texts *given, struct err *err) {
+    if (model_is_configured(o->access.conf, wanted) && authorise(who, RIGHT_RUN_MODEL, err) < 0)
+        return -1;
     for (size_t i = 0; i + 1 < given->count; i += 2)
         if (model_env_is_url(given->v[i]) && authorise(who, RIGHT_RUN_URL, err) < 0)
             return err_wrap(err, "%s", given->v[i]);
@@ -38,8 +44,8 @@ static int check_keys(const struct caller *who, const struct texts *given, struc
 int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
                     const char *script, const struct texts *given, struct err *err) {
     struct runs *o = l->runs;
-    struct keys keys = {given, who->local && who->uid == geteuid()};
-    if (check_keys(who, given, err) < 0 ||
+    struct keys keys = {given, who->local && who->uid == geteuid() ? &o->access : NULL};
+    if (check_provider(o, who, wanted, given, err) < 0 ||
         model_provider_find(o->access.conf, wanted, key_of, &keys, &l->provider, err) < 0)
         return -1;
     l->row = model_row(o->access.conf->known, o->access.conf->known_count, l->provider.model);

@@ -1,5 +1,6 @@
 #include "service/rights.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@ const struct right_row right_rows[RIGHT_COUNT] = {
     [RIGHT_MACHINE_GRANTS] = {"MachineRequest.grants", SCOPE_RUN, ROLE_OWNER,
                               "hand over files, databases, repositories or identities"},
     [RIGHT_UPDATE_MODELS] = {"UpdateRequest.models", SCOPE_RUN, ROLE_OWNER, "spend more on models"},
+    [RIGHT_RUN_MODEL] = {"RunStart.model", SCOPE_RUN, ROLE_OWNER,
+                         "use a model provider of carrel.conf"},
     [RIGHT_RUN_URL] = {"RunStart.keys", SCOPE_RUN, ROLE_OWNER,
                        "let this host ask another server than the provider's own"},
     [RIGHT_NET_RULE] = {"NetRule", SCOPE_RUN, ROLE_OWNER, "change what a machine may reach"},
@@ -38,10 +41,19 @@ const struct right_row right_rows[RIGHT_COUNT] = {
 static const char *const scope_names[] = {
     [SCOPE_READ] = "read", [SCOPE_RUN] = "run", [SCOPE_ADMIN] = "admin"};
 
+/* As errors call a caller: a user has no token, and a run or an MCP client is neither. */
+static const char *caller_name(const struct caller *who, char ret[STORE_NAME_SIZE + 8]) {
+    snprintf(ret, STORE_NAME_SIZE + 8, "user '%s'", who->owner);
+    return who->token[0] ? "this token" : who->local ? ret : "this caller";
+}
+
 int allow(const struct caller *who, enum token_scope scope, struct err *err) {
+    char name[STORE_NAME_SIZE + 8];
     if (who->scopes & scope)
         return 0;
-    err_set(err, ERR_DENIED, "this token lacks the scope '%s'", scope_names[scope]);
+    err_set(err, ERR_DENIED, "%s lacks the scope '%s'", caller_name(who, name), scope_names[scope]);
+    if (!who->token[0])
+        return err_remedy(err, "ask the user that runs the daemon");
     return err_remedy(err, "ask the owner for one that has it: carrel token new --scope %s",
                       scope_names[scope]);
 }
@@ -49,12 +61,13 @@ int allow(const struct caller *who, enum token_scope scope, struct err *err) {
 int authorise(const struct caller *who, enum right right, struct err *err) {
     const struct right_row *row = &right_rows[right];
     bool admin = who->scopes & SCOPE_ADMIN;
+    char name[STORE_NAME_SIZE + 8];
     if (allow(who, row->scope, err) < 0)
         return -1;
     if (row->role == ROLE_ANYBODY || admin || (row->role == ROLE_OWNER && who->local))
         return 0;
     err_set(err, ERR_DENIED, "%s lacks the scope 'admin', which is needed to %s",
-            who->token[0] ? "this token" : "this caller", row->grants);
+            caller_name(who, name), row->grants);
     return err_remedy(err,
                       row->role == ROLE_OWNER
                           ? "use the command line on this host, or a token with that scope"

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from daemon import Refused
-from test_auth import BOB, as_user, needs_root, refused, server, shared, tcp  # noqa: F401
+from daemon import Daemon, Refused
+from test_auth import ALICE, BOB, as_user, needs_root, refused, shared, tcp  # noqa: F401
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src"
 ROWS = re.findall(r'\{"([^"]+)",\s*SCOPE_(\w+),\s*ROLE_(\w+),', (SOURCE / "service/rights.c").read_text())
@@ -27,6 +27,7 @@ TRY = {
     "MachineRequest.secrets": ("POST", "/v1/machines", {"secrets": [{"name": "NONE", "host": "example.test"}]}),
     "MachineRequest.grants": ("POST", "/v1/machines", {"grants": [{"kind": "file", "what": "/nowhere", "at": "/home/user/x"}]}),
     "UpdateRequest.models": ("PATCH", "/v1/machines/{m}", {"models": {"tokens": 5}}),
+    "RunStart.model": ("POST", "/v1/runs", {"task": "x", "model": "free/x", "machine": NOBODY}),
     "RunStart.keys": ("POST", "/v1/runs", {"task": "x", "model": "openai/x", "keys": {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "no:url"}}),
     "NetRule": ("POST", f"/v1/machines/{NOBODY}/net/rules", RULE),
     "GrantRequest": ("POST", f"/v1/machines/{NOBODY}/grants", {"kind": "env", "what": "A", "value": "1"}),
@@ -44,9 +45,17 @@ GRANT_NOTHING = {
     "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
                        "expires", "unreviewed", "guard", "key"},
     "UpdateRequest": {"name", "limits", "ttl", "idle", "idle_action", "steps", "metadata"},
-    "RunStart": {"task", "machine", "model", "script", "mode", "menu", "guard", "steps", "tokens", "money_micro", "wall",
+    "RunStart": {"task", "machine", "script", "mode", "menu", "guard", "steps", "tokens", "money_micro", "wall",
                  "ask_deviations", "tries", "check", "check_files", "machines"},
 }
+
+
+@pytest.fixture(scope="module")
+def server():
+    """With a provider that wants no key and has no server."""
+    d = Daemon("--listen", "127.0.0.1:0", conf="[models]\nprovider = free format=chat url=http://127.0.0.1:9/v1\n")
+    yield d
+    d.stop()
 
 
 def answer(client, case, **names):
@@ -132,6 +141,38 @@ def test_a_token_does_not_make_this_host_ask_any_server(server, tcp, inner):
     assert asked == ["/inner/chat/completions"], "the control"
     assert "OPENAI_BASE_URL" in refused(403, "denied", plain.post, f"/v1/runs/{r}/resume", {"keys": keys})["message"]
     assert len(asked) == 1
+
+
+def test_a_token_runs_on_no_provider_of_the_owner(fresh, inner):
+    """Neither on one that wants no key, nor as a default, nor with a key of its own; the owner on this host does: the control."""
+    url, asked = inner
+    d = fresh("--listen", "127.0.0.1:0", conf=f"[models]\ndefault = free/x\nprovider = free format=chat url={url}\n"
+              f"provider = paid format=chat url={url} key_env=PAID_KEY\nprovider = sealed format=chat url={url} key_secret=SEALED_KEY\n")
+    d.put("/v1/secrets/SEALED_KEY", {"value": "0123456789"})
+    plain = d.tcp()
+
+    def says_whose(call, path, body):
+        message = refused(403, "denied", call, path, body)["message"]
+        assert "'admin'" in message and "carrel.conf" in message, message
+
+    for start in ({}, {"model": "free/x"}, {"model": "paid/x", "keys": {"PAID_KEY": "mine"}}, {"model": "sealed/x"}):
+        says_whose(plain.post, "/v1/runs", {"task": "x", **start})
+    assert not asked
+    for model in ({}, {"model": "sealed/x"}):
+        r = d.post("/v1/runs", {"task": "x", **model})["id"]
+        d.until(lambda: d.get(f"/v1/runs/{r}")["state"] == "interrupted", 60)
+        assert asked == ["/inner/chat/completions"], "the control"
+        says_whose(plain.post, f"/v1/runs/{r}/resume", {})
+        asked.clear()
+
+
+@needs_root
+def test_a_user_without_a_token_is_not_told_of_one(shared):
+    owner = as_user(ALICE, lambda: shared.get("/v1/machines/" + shared.machine()))["owner"]
+    for path in ("/v1/machines?all=1", "/v1/store/boxes"):
+        error = refused(403, "denied", as_user, ALICE, lambda: shared.get(path))
+        assert error["message"].startswith(f"user '{owner}' lacks the scope 'admin'"), error
+        assert "token" not in error["message"] and "token new" not in error["remedy"], error
 
 
 @needs_root
