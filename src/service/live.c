@@ -31,37 +31,59 @@ static void load_env(struct live *l) {
     l->env_json = env;
 }
 
-int live_set_env(struct live *l, const char *name, const char *value, struct err *err) {
+char *live_env_copy(const struct live *l) {
+    char *copy = l->row.env ? strdup(l->row.env) : NULL;
+    if (l->row.env && !copy)
+        abort();
+    return copy;
+}
+
+void live_put_env(struct live *l, char *text) {
+    free(l->row.env);
+    l->row.env = text;
+    json_decref(l->env_json);
+    free(l->env.v);
+    l->env_json = NULL;
+    l->env = (struct texts){0};
+    load_env(l);
+}
+
+static char *change_env(const struct live *l, const struct env_change *changes, size_t n,
+                        struct err *err) {
     json_t *env = l->env_json ? json_deep_copy(l->env_json) : json_object();
+    char *text = NULL;
+    size_t i = 0;
     if (!env)
         abort();
-    if (!value)
-        json_object_del(env, name);
-    else if (json_object_set_new(env, name, json_string(value)) < 0)
-        err_set(err, ERR_INVALID, "the value of '%.60s' is not UTF-8", name);
-    bool fits = !value || json_object_get(env, name);
-    char *text = fits ? json_dumps(env, JSON_COMPACT) : NULL;
+    for (; i < n; i++)
+        if (!changes[i].value)
+            json_object_del(env, changes[i].name);
+        else if (json_object_set_new(env, changes[i].name, json_string(changes[i].value)) < 0)
+            break;
+    if (i < n)
+        err_set(err, ERR_INVALID, "the value of '%.60s' is not UTF-8", changes[i].name);
+    else if (!(text = json_dumps(env, JSON_COMPACT)))
+        abort();
     json_decref(env);
+    return text;
+}
+
+int live_set_env(struct live *l, const struct env_change *changes, size_t n, struct err *err) {
+    char *before = l->row.env, *text = change_env(l, changes, n, err);
     if (!text)
         return -1;
     if (strlen(text) > STORE_JSON_MAX) {
         free(text);
         return err_set(err, ERR_LIMIT, "its variables have more than %d bytes", STORE_JSON_MAX);
     }
-    char *before = l->row.env;
     l->row.env = text;
-    if (store_machine_update(l->service->store, &l->row, err) < 0) {
-        l->row.env = before;
+    int r = store_machine_update(l->service->store, &l->row, err);
+    l->row.env = before;
+    if (r == 0)
+        live_put_env(l, text);
+    else
         free(text);
-        return -1;
-    }
-    free(before);
-    json_decref(l->env_json);
-    free(l->env.v);
-    l->env_json = NULL;
-    l->env = (struct texts){0};
-    load_env(l);
-    return 0;
+    return r;
 }
 
 static void load_image(struct live *l) {

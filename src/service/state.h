@@ -249,8 +249,14 @@ enum live_need { LIVE_ANY, LIVE_RUNNING, LIVE_UP /* running or paused */ };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
 
-/* A variable of its commands; NULL: it goes. */
-int live_set_env(struct live *l, const char *name, const char *value, struct err *err);
+/* Variables of its commands, in one write of its row; a value of NULL: it goes. */
+struct env_change {
+    const char *name, *value;
+};
+int live_set_env(struct live *l, const struct env_change *changes, size_t n, struct err *err);
+/* For a write that is rolled back: what they were, and as they were. */
+char *live_env_copy(const struct live *l);
+void live_put_env(struct live *l, char *text); /* takes it */
 
 struct live *live_by_id(struct service *s, const struct caller *who, const char *id);
 /* Also one that has ended: `gone` says more than `not_found`. */

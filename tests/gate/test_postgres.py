@@ -1,5 +1,6 @@
 """Throw-away databases on an owner's server: a copy of a template for one machine, and nothing of it left at the end."""
 import contextlib
+import errno
 import http.client
 import json
 import os
@@ -16,6 +17,7 @@ import postgres
 import tally
 from carrel import PROGRAM
 from daemon import Refused
+from faulty import Faulty
 from test_synced import Recorded
 
 pytestmark = pytest.mark.skipif(not postgres.BIN, reason="there is no PostgreSQL server here (Debian: postgresql)")
@@ -506,3 +508,66 @@ def test_bad_words(gated, words, why):
     assert done.returncode and (why in done.stderr or why == "that is not words"), done
     assert "hidden" not in done.stderr
     assert gated.machines() == []
+
+
+# ---- a daemon that leaves in the middle ----
+
+def own(d, box):
+    return [g for g in d.grants(box, "postgres") if g["mode"] == "own"]
+
+
+def held_by(d, box):
+    """What it has of a database: the grant, that it was given, its variables, the rule."""
+    grants = own(d, box)
+    return [bool(grants), bool(grants) and "address" in grants[0]["detail"], "PGHOST=" in d.exec(box, "env")["stdout"],
+            any(".db.carrel" in r["target"] for r in d.get(f"/v1/machines/{box}/net").get("rules", []))]
+
+
+def ask(call, *args, **fields):
+    with contextlib.suppress(OSError, http.client.HTTPException, Refused):
+        call(*args, **fields)
+
+
+@pytest.fixture
+def faulty():
+    d = Faulty()
+    yield d
+    d.stop()
+
+
+def test_a_database_is_given_and_taken_whole(faulty, server):
+    """The disk fails at some write of a grant or its end: the next daemon has all of the grant, or nothing of it."""
+    d, box = faulty, faulty.machine()
+    for skip in range(0, 24, 2):
+        for ends in (False, True):
+            given, url = own(d, box), f"/v1/machines/{box}/grants"
+            if bool(given) != ends:
+                continue
+            d.fail(errno.EIO, skip=skip)
+            if ends:
+                ask(d.delete, f"{url}/{given[0]['id']}")
+            else:
+                ask(d.post, url, {"kind": "postgres", "what": "x", "value": server.dsn})
+            d.heal()
+            d.kill()
+            d.start()
+            d.until(lambda: held_by(d, box) in ([True] * 4, [False] * 4), 60)
+    d.delete(f"/v1/machines/{box}")
+    assert gone(d, server, 40)
+
+
+def test_a_database_that_was_never_made_is_taken_back(faulty):
+    """The daemon is killed while the server has not answered yet: nobody was told that the machine has it."""
+    d, box = faulty, faulty.machine()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asked = {"kind": "postgres", "what": "x", "value": f"postgres://a:b@127.0.0.1:{silent.getsockname()[1]}/x"}
+        t = threading.Thread(target=ask, args=(d.post, f"/v1/machines/{box}/grants", asked))
+        t.start()
+        silent.settimeout(60)
+        heard, _ = silent.accept()
+        assert held_by(d, box) == [True, False, True, False]
+        d.kill()
+        t.join()
+        d.start()
+        d.until(lambda: held_by(d, box) == [False] * 4, 60)
+        heard.close()

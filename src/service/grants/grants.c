@@ -176,17 +176,27 @@ static int grants_settle(struct live *l, struct grant_row *row, struct err *err)
     return store_grant_put(l->service->store, row, err);
 }
 
+/* All rows and what goes with them, or nothing. */
+static int grants_settle_all(struct live *l, struct grant_row *rows, size_t count,
+                             struct err *err) {
+    struct store *store = l->service->store;
+    char *env DEFER_FREE = live_env_copy(l);
+    int r = 0;
+    if (store_begin(store, err) < 0)
+        return -1;
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = grants_settle(l, &rows[i], err);
+    if (r == 0 && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    live_put_env(l, TAKE(env));
+    return -1;
+}
+
 int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err) {
     if (!p->count)
         return 0;
-    if (store_begin(l->service->store, err) < 0)
-        return -1;
-    for (size_t i = 0; i < p->count; i++)
-        if (grants_settle(l, &p->rows[i], err) < 0) {
-            store_rollback(l->service->store);
-            return -1;
-        }
-    if (store_commit(l->service->store, err) < 0)
+    if (grants_settle_all(l, p->rows, p->count, err) < 0)
         return -1;
     for (size_t i = 0; i < p->count; i++)
         grants_note(l, who, "grant.add", &p->rows[i]);
@@ -350,6 +360,7 @@ struct granting {
     bool ends;
     struct grant_row row;
     uint64_t intent;
+    char *env; /* its variables without those of the grant */
     bool failed;
     struct err err;
     service_net_fn *done; /* NULL: nobody waits */
@@ -380,6 +391,7 @@ static void granting_end(struct granting *g) {
         grants_answer(l, g->done, g->arg);
     grant_row_done(&g->row);
     live_unref(l);
+    free(g->env);
     free(g);
 }
 
@@ -417,9 +429,18 @@ static void granting_late(void *arg, const struct err *why) {
         done(g->arg, NULL, &err);
 }
 
+/* Its commands keep its variables until that is committed. */
 static int write_over(void *arg, struct err *err) {
-    const struct granting *g = arg;
-    return store_grant_remove(g->live->service->store, g->row.id, err);
+    struct granting *g = arg;
+    struct live *l = g->live;
+    char *before = live_env_copy(l);
+    int r = g->kind->unsettle ? g->kind->unsettle(l, &g->row, err) : 0;
+    if (r == 0)
+        r = store_grant_remove(l->service->store, g->row.id, err);
+    free(g->env);
+    g->env = live_env_copy(l);
+    live_put_env(l, before);
+    return r;
 }
 
 static void over_written(void *arg, const struct err *failed) {
@@ -429,6 +450,8 @@ static void over_written(void *arg, const struct err *failed) {
         g->failed = true;
         g->err = *failed;
     }
+    if (!failed)
+        live_put_env(l, TAKE(g->env));
     grants_restore(l);
     l->service->grants->copies_unswept = true;
     if (g->failed)
@@ -559,7 +582,7 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     /* Before grants_settle(), which writes the row: that one alone lets a command see what it
      * grants. */
     if (granting_begin(g, &err) < 0 || taint_grant(l, r, plan.fds[0], &err) < 0 ||
-        grants_settle(l, &g->row, &err) < 0) {
+        grants_settle_all(l, &g->row, 1, &err) < 0) {
         granting_fail(g, &err);
         return;
     }
@@ -611,27 +634,41 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
 
 /* ---- the end of a grant ---- */
 
+static bool grants_is_half(const struct grant_row *row) {
+    const struct grant_kind *kind = grant_kind_find(row->kind, NULL);
+    return kind && kind->is_half && kind->is_half(row);
+}
+
+static void grants_end(struct live *l, struct grant_row *row, enum grant_fate fate) {
+    struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN};
+    snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
+    snprintf(who.client, sizeof(who.client), "%s",
+             fate == GRANT_EXPIRED ? "expiry" : "restart of the daemon");
+    struct granting *g = granting_new(l, &who, fate, NULL, NULL);
+    g->row = *row;
+    *row = (struct grant_row){0};
+    grants_take_back(g);
+}
+
 void grants_look(struct live *l, int64_t wall_ms) {
     struct grant_list list DEFER(grant_list_done) = {0};
-    struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN};
     struct err err;
-    if (!l->grants->due_ms || wall_ms < l->grants->due_ms || l->grants->granting || l->changing ||
-        !l->machine || l->row.state == MACHINE_PAUSED)
+    bool is_due = l->grants->half || (l->grants->due_ms && wall_ms >= l->grants->due_ms);
+    if (!is_due || l->grants->granting || l->changing || !l->machine ||
+        l->row.state == MACHINE_PAUSED)
         return;
-    l->grants->due_ms = wall_ms + RETRY_MS;
+    l->grants->due_ms = l->grants->due_ms ? wall_ms + RETRY_MS : 0;
     if (store_grant_list(l->service->store, l->row.id, NULL, &list, &err) < 0)
         return;
-    snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
-    snprintf(who.client, sizeof(who.client), "expiry");
     for (size_t i = 0; i < list.count; i++) {
-        if (!list.rows[i].expires_ms || list.rows[i].expires_ms > wall_ms)
+        const struct grant_row *row = &list.rows[i];
+        bool expired = row->expires_ms && row->expires_ms <= wall_ms;
+        if (!expired && !grants_is_half(row))
             continue;
-        struct granting *g = granting_new(l, &who, GRANT_EXPIRED, NULL, NULL);
-        g->row = list.rows[i];
-        list.rows[i] = (struct grant_row){0};
-        grants_take_back(g);
+        grants_end(l, &list.rows[i], expired ? GRANT_EXPIRED : GRANT_REVOKED);
         return; /* the next one comes with the next look */
     }
+    l->grants->half = false;
 }
 
 int grants_write_woken(struct live *l, struct grant_list *ret, struct err *err) {

@@ -21,6 +21,7 @@ enum { NAME_MAX_BYTES = 40, HEX = 2 * SSH_SEED + 1 };
 
 static const char *const variables[] = {"GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL",
                                         "GIT_COMMITTER_EMAIL"};
+enum { VARIABLES = sizeof(variables) / sizeof(*variables) };
 
 static bool name_ok(const char *name) {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
@@ -90,6 +91,15 @@ static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], str
                : err_set(err, ERR_INVALID, "the key of identity '%s' is none", name);
 }
 
+/* NULL: they go. */
+static int identity_set_variables(struct live *l, const char *name, const char *mail,
+                                  struct err *err) {
+    struct env_change changes[VARIABLES];
+    for (size_t i = 0; i < VARIABLES; i++)
+        changes[i] = (struct env_change){variables[i], i < 2 ? name : mail};
+    return live_set_env(l, changes, VARIABLES, err);
+}
+
 /* The public half is for the owner to see. */
 static int identity_settle(struct live *l, struct grant_row *row, struct err *err) {
     uint8_t seed[SSH_SEED];
@@ -98,9 +108,7 @@ static int identity_settle(struct live *l, struct grant_row *row, struct err *er
     if (r == 0)
         r = ssh_key_public(seed, row->place, &public, err);
     explicit_bzero(seed, sizeof(seed));
-    for (size_t i = 0; r == 0 && i < 4; i++)
-        r = live_set_env(l, variables[i], i < 2 ? row->what : row->place, err);
-    if (r < 0)
+    if (r < 0 || identity_set_variables(l, row->what, row->place, err) < 0)
         return -1;
     json_t *detail = json_pack("{s:s}", "public_key", public.data);
     row->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
@@ -138,15 +146,14 @@ static void identity_give(struct live *l, const struct grant_row *row, int fd,
 static void identity_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                           void *arg) {
     char path[PLAN_PATH_SIZE];
-    struct err err;
     (void)row;
     key_path(l, path);
-    for (size_t i = 0; i < 4; i++)
-        if (live_set_env(l, variables[i], NULL, &err) < 0) {
-            done(arg, &err);
-            return;
-        }
     handover_remove(l, path, done, arg);
+}
+
+static int identity_unsettle(struct live *l, const struct grant_row *row, struct err *err) {
+    (void)row;
+    return identity_set_variables(l, NULL, NULL, err);
 }
 
 const struct grant_kind grant_identity = {.name = "identity",
@@ -155,4 +162,5 @@ const struct grant_kind grant_identity = {.name = "identity",
                                           .read = identity_read,
                                           .settle = identity_settle,
                                           .give = identity_give,
-                                          .take = identity_take};
+                                          .take = identity_take,
+                                          .unsettle = identity_unsettle};

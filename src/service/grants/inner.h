@@ -31,6 +31,7 @@ struct service_grants {
 struct live_grants {
     bool granting;  /* a grant is being handed over or taken back */
     int64_t due_ms; /* when the first of its grants ends; 0: none does */
+    bool half;      /* an earlier daemon may have left before one of them was given */
 };
 
 /* grants/kinds.c: the words of whatever becomes a file. */

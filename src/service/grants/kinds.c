@@ -152,7 +152,8 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
 static int env_settle(struct live *l, struct grant_row *row, struct err *err) {
     char *value DEFER_FREE = row->place;
     row->place = NULL;
-    return value ? live_set_env(l, row->what, value, err) : 0;
+    const struct env_change set = {row->what, value};
+    return value ? live_set_env(l, &set, 1, err) : 0;
 }
 
 static void env_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
@@ -163,8 +164,12 @@ static void env_give(struct live *l, const struct grant_row *row, int fd, servic
 
 static void env_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                      void *arg) {
-    struct err err;
-    done(arg, live_set_env(l, row->what, NULL, &err) < 0 ? &err : NULL);
+    (void)l, (void)row;
+    done(arg, NULL); /* it goes with its row */
+}
+
+static int env_unsettle(struct live *l, const struct grant_row *row, struct err *err) {
+    return live_set_env(l, &(struct env_change){row->what, NULL}, 1, err);
 }
 
 const struct grant_kind grant_env = {.name = "env",
@@ -172,4 +177,5 @@ const struct grant_kind grant_env = {.name = "env",
                                      .read = env_read,
                                      .settle = env_settle,
                                      .give = env_give,
-                                     .take = env_take};
+                                     .take = env_take,
+                                     .unsettle = env_unsettle};

@@ -20,6 +20,11 @@ struct grant_kind {
     void (*give)(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                  void *arg);
     void (*take)(struct live *l, const struct grant_row *row, service_done_fn *done, void *arg);
+    /* Takes back what settle() and give() wrote beside the row, in the transaction that removes
+     * it; comes again when that fails. NULL: nothing. */
+    int (*unsettle)(struct live *l, const struct grant_row *row, struct err *err);
+    /* A row whose give() did not end: the daemon left before. NULL: the row does not tell. */
+    bool (*is_half)(const struct grant_row *row);
     /* A fork has it under another id, and what is kept under the first. NULL: nothing is. */
     int (*follow)(struct live *l, const char *of, const char *id, const char *place,
                   struct err *err);

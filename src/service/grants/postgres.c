@@ -88,8 +88,8 @@ static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
     return 0;
 }
 
-static int set_variables(struct live *l, const struct grant_row *row, const struct dsn *d,
-                         const char *password, struct err *err) {
+static int postgres_set_variables(struct live *l, const struct grant_row *row, const struct dsn *d,
+                                  const char *password, struct err *err) {
     char name[DATABASE_NAME_SIZE], url[URL_SIZE];
     postgres_name(row->id, name);
     snprintf(url, sizeof(url), "postgres://%s:%s@%s:%s/%s?sslmode=disable", name, password,
@@ -97,10 +97,10 @@ static int set_variables(struct live *l, const struct grant_row *row, const stru
     /* TLS with the server is the gate's (gate/pg.h), which is reached without leaving the host. */
     const char *const values[VARIABLES] = {row->place, d->port,   name, password,
                                            name,       "disable", url};
+    struct env_change changes[VARIABLES];
     for (size_t i = 0; i < VARIABLES; i++)
-        if (live_set_env(l, variables[i], values[i], err) < 0)
-            return -1;
-    return 0;
+        changes[i] = (struct env_change){variables[i], values[i]};
+    return live_set_env(l, changes, VARIABLES, err);
 }
 
 static int only_one(struct live *l, const struct grant_row *row, struct err *err) {
@@ -133,9 +133,9 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
     char password[2 * PASSWORD_BYTES + 1], name[DATABASE_NAME_SIZE];
     struct dsn dsn = {.host = ""};
     int r = read_dsn(l->service, l->row.owner, text, &dsn, err);
-    if (r == 0 &&
-        (only_one(l, row, err) < 0 || make_password(password, err) < 0 ||
-         write_down(l, row, &dsn, text, err) < 0 || set_variables(l, row, &dsn, password, err) < 0))
+    if (r == 0 && (only_one(l, row, err) < 0 || make_password(password, err) < 0 ||
+                   write_down(l, row, &dsn, text, err) < 0 ||
+                   postgres_set_variables(l, row, &dsn, password, err) < 0))
         r = -1;
     postgres_name(row->id, name);
     if (r == 0 && asprintf(&row->detail,
@@ -204,20 +204,35 @@ static json_t *read_answer(const char *said, const char *detail) {
     return json;
 }
 
+static const char *address_of(const json_t *detail) {
+    return json_string_value(json_object_get(detail, "address"));
+}
+
+/* The rule and the address in one: a daemon that finds either finds both. */
+static int keep_way(struct live *l, const struct grant_row *row, struct err *err) {
+    struct store *store = l->service->store;
+    if (store_begin(store, err) < 0)
+        return -1;
+    if (net_keep(l, err) == 0 && store_grant_put(store, row, err) == 0 &&
+        store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    return -1;
+}
+
 static int open_way(struct live *l, const char *id, const char *said, struct err *err) {
     struct grant_row row DEFER(grant_row_done) = {0};
     if (store_grant_get(l->service->store, l->row.id, id, &row, err) < 0)
         return -1;
     json_t *json = read_answer(said, row.detail);
-    const char *address = json_string_value(json_object_get(json, "address"));
+    const char *address = address_of(json);
     free(row.detail);
     row.detail = json ? json_dumps(json, JSON_COMPACT) : NULL;
     int r = -1;
     if (!address || !row.detail)
         err_set(err, ERR_INTERNAL, "the address of the server is not known");
     else if (gate_set_name(l->service->gate, row.place, address, err) == 0 &&
-             add_rule(l, row.place, port_of(json), err) == 0 && net_keep(l, err) == 0 &&
-             store_grant_put(l->service->store, &row, err) == 0)
+             add_rule(l, row.place, port_of(json), err) == 0 && keep_way(l, &row, err) == 0)
         r = 0;
     if (r == 0)
         set_database(l, row.place, json);
@@ -233,7 +248,8 @@ void postgres_restore(struct live *l) {
         log_line(LOG_ERROR, "service", "databases of a machine: %s id=%s", err.text, l->row.id);
     for (size_t i = 0; i < list.count; i++) {
         json_t *json = json_loads(list.rows[i].detail, 0, NULL);
-        const char *address = json_string_value(json_object_get(json, "address"));
+        const char *address = address_of(json);
+        l->grants->half |= !address;
         if (address && gate_set_name(l->service->gate, list.rows[i].place, address, &err) < 0)
             log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
         set_database(l, list.rows[i].place, json);
@@ -241,14 +257,26 @@ void postgres_restore(struct live *l) {
     }
 }
 
-static int close_way(struct live *l, struct err *err) {
+static bool postgres_is_half(const struct grant_row *row) {
+    json_t *json = json_loads(row->detail, 0, NULL);
+    bool half = !address_of(json);
+    json_decref(json);
+    return half;
+}
+
+/* At once; what is stored of it goes with its row. */
+static void close_way(struct live *l) {
     gate_set_database(l->gate, NULL);
     remove_rules(l);
-    int r = net_keep(l, err);
-    for (size_t i = 0; r == 0 && i < VARIABLES; i++)
-        r = live_set_env(l, variables[i], NULL, err);
     gate_changed(l->gate);
-    return r;
+}
+
+static int postgres_unsettle(struct live *l, const struct grant_row *row, struct err *err) {
+    struct env_change changes[VARIABLES];
+    (void)row;
+    for (size_t i = 0; i < VARIABLES; i++)
+        changes[i] = (struct env_change){variables[i], NULL};
+    return net_keep(l, err) < 0 ? -1 : live_set_env(l, changes, VARIABLES, err);
 }
 
 /* ---- given and taken ---- */
@@ -304,9 +332,7 @@ static void made(void *arg, const char *said, const struct err *failed) {
         postgres_look(l, g->id, looked, g);
         return;
     }
-    struct err late;
-    if (close_way(l, &late) < 0) /* its variables lead nowhere */
-        log_line(LOG_ERROR, "service", "%s id=%s", late.text, l->row.id);
+    close_way(l);
     giving_end(g, failed);
 }
 
@@ -334,10 +360,9 @@ static void postgres_give(struct live *l, const struct grant_row *row, int fd,
 /* The way there is closed now; it is dropped as soon as it has no grant any more. */
 static void postgres_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                           void *arg) {
-    struct err err;
-    int r = close_way(l, &err);
+    close_way(l);
     gate_unset_name(l->service->gate, row->place);
-    done(arg, r < 0 ? &err : NULL);
+    done(arg, NULL);
 }
 
 int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *err) {
@@ -357,7 +382,8 @@ static int postgres_renew(struct live *l, const struct grant_row *of, struct gra
         return -1;
     fill_row(&dsn, text.data, row);
     dsn_wipe(&dsn);
-    return close_way(l, err);
+    close_way(l);
+    return postgres_unsettle(l, of, err);
 }
 
 const struct grant_kind grant_postgres = {.name = "postgres",
@@ -366,4 +392,6 @@ const struct grant_kind grant_postgres = {.name = "postgres",
                                           .settle = postgres_settle,
                                           .give = postgres_give,
                                           .take = postgres_take,
+                                          .unsettle = postgres_unsettle,
+                                          .is_half = postgres_is_half,
                                           .renew = postgres_renew};
