@@ -51,7 +51,11 @@ bool commit_is_late(const struct commit_lane *lane) {
     return lane->first && !lane->first->late_ms;
 }
 
-int commit_full(struct err *err) {
+int commit_why_late(const struct commit_lane *lane, struct err *err) {
+    if (lane->locked) {
+        err_set(err, ERR_BUSY, "another program has locked carrel.db");
+        return err_remedy(err, "end that program, then try again");
+    }
     err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");
     return err_remedy(err, "make room there: carrel rm and carrel image prune help");
 }
@@ -116,6 +120,7 @@ static void lane_retry(struct commits *q, struct commit_lane *lane) {
     while (lane->first) {
         int r = commit_try(q, &lane->first->commit, &err);
         if (r == 1) {
+            lane->locked = err.code == ERR_BUSY;
             commit_log(q, &err);
             tell_late(q, lane, &err);
             return;
@@ -172,8 +177,10 @@ void commit_run(struct commits *q, struct commit_lane *lane, const struct commit
         c->done(c->arg, r < 0 ? &err : NULL);
         return;
     }
-    if (!lane->first)
+    if (!lane->first) {
+        lane->locked = err.code == ERR_BUSY;
         commit_log(q, &err);
+    }
     if (!q->lanes)
         loop_timer_start(q->timer, COMMIT_RETRY_MS, COMMIT_RETRY_MS);
     lane_add(q, lane, c);
@@ -182,6 +189,6 @@ void commit_run(struct commits *q, struct commit_lane *lane, const struct commit
 int commit_once(struct commits *q, const struct commit_lane *lane, const struct commit *c,
                 struct err *err) {
     if (lane->busy)
-        return commit_full(err);
+        return commit_why_late(lane, err);
     return commit_try(q, c, err) == 0 ? 0 : -1;
 }

@@ -28,6 +28,7 @@ struct commit_lane {
     loop_fn *released;         /* in place of `emptied`, when the daemon leaves */
     void *arg;
     bool busy;
+    bool locked; /* the last attempt met a lock of another program, not a full disk */
     struct pending_commit *first, **last;
     struct commit_lane *next, **at; /* among those that are busy */
 };
@@ -58,5 +59,5 @@ int commit_once(struct commits *q, const struct commit_lane *lane, const struct 
 /* Something that was done waits to be written down; and has done so for COMMIT_LATE_MS. */
 bool commit_waits(const struct commit_lane *lane);
 bool commit_is_late(const struct commit_lane *lane);
-/* What the second is told as, to whom would change something now. */
-int commit_full(struct err *err);
+/* Why it does, for whoever would change something now. */
+int commit_why_late(const struct commit_lane *lane, struct err *err);

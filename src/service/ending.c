@@ -292,8 +292,11 @@ void live_end(struct live *l, const char *reason, service_done_fn *done, void *a
     }
     if (done)
         wait_for_end(l->ending, done, arg);
-    if (done && commit_is_late(&l->lane))
-        end_late(l, &(struct err){.text = "the disk is full"});
+    if (done && commit_is_late(&l->lane)) {
+        struct err why;
+        commit_why_late(&l->lane, &why);
+        end_late(l, &why);
+    }
     if (!l->ending->asked)
         ask_end(l);
 }

@@ -138,6 +138,7 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     if (open_database(s, path, err) < 0 || store_identity_open(s, err) < 0 ||
         open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0)
         return err_wrap(err, "open the store in '%s'", o->home);
+    flusher_keep_waits_short(s->flusher, s->db);
     ballast_init(&s->ballast, s->home_fd);
     if (fsync(s->home_fd) < 0)
         return err_sys(err, "sync '%s'", o->home);

@@ -26,6 +26,9 @@ enum {
     QUIET_PAGES = 512, /* 1 MiB: worth copying when nobody writes */
     BUSY_PAGES = 4096, /* 8 MiB: worth copying while somebody does */
     RESTART_PAGES = 32768, /* 64 MiB, the log's bound: writers wait while it is copied whole */
+    OWN_LOCK_MS = 10 * 1000,
+    OTHERS_LOCK_MS = 1000,
+    LOCKED_OUT_MS = 5,
 };
 
 struct flusher {
@@ -38,9 +41,14 @@ struct flusher {
 
     atomic_bool dirty;
     atomic_bool failed;
+    atomic_bool writes; /* the thread has the lock of the database, or waits for it */
     atomic_uint wal_pages;
     atomic_ullong flushes;
     atomic_ullong checkpoints;
+
+    /* Of the loop's thread. */
+    uint64_t waits_since_ms;
+    bool locked_out; /* the last wait was in vain */
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -97,8 +105,10 @@ static void write_mark(struct flusher *f) {
     journal_synced(f->journal, &head);
     journal_head_text(&head, text);
     sqlite3_bind_text(f->mark, 1, text, -1, SQLITE_STATIC);
+    atomic_store(&f->writes, true);
     (void)sqlite3_step(f->mark);
     sqlite3_reset(f->mark);
+    atomic_store(&f->writes, false);
 }
 
 /* Failing is no harm: the log stays longer, and the next round tries again. */
@@ -111,7 +121,10 @@ static void checkpoint(struct flusher *f) {
     if (pages < f->copied_pages + enough)
         return;
     int mode = pages < RESTART_PAGES ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_RESTART;
-    if (sqlite3_wal_checkpoint_v2(f->db, NULL, mode, &in_log, &copied) != SQLITE_OK)
+    atomic_store(&f->writes, mode == SQLITE_CHECKPOINT_RESTART);
+    int rc = sqlite3_wal_checkpoint_v2(f->db, NULL, mode, &in_log, &copied);
+    atomic_store(&f->writes, false);
+    if (rc != SQLITE_OK)
         return;
     f->copied_pages = pages;
     if (in_log != copied)
@@ -126,6 +139,35 @@ static int on_commit(void *arg, sqlite3 *db, const char *name, int pages) {
     atomic_store(&f->wal_pages, (uint32_t)pages);
     atomic_store(&f->dirty, true);
     return SQLITE_OK;
+}
+
+/* ---- Waiting for the lock ---- */
+
+static uint64_t clock_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* The loop answers nobody meanwhile: another program is waited for once, and then hardly at all. */
+static int wait_for_lock(void *arg, int tries) {
+    struct flusher *f = arg;
+    uint64_t now = clock_ms();
+    if (tries == 0)
+        f->waits_since_ms = now;
+    uint64_t most = atomic_load(&f->writes) ? OWN_LOCK_MS
+                    : f->locked_out         ? LOCKED_OUT_MS
+                                            : OTHERS_LOCK_MS;
+    if (now - f->waits_since_ms >= most) {
+        f->locked_out = true;
+        return 0;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 100 * 1000l}, NULL);
+    return 1;
+}
+
+void flusher_keep_waits_short(struct flusher *f, sqlite3 *db) {
+    sqlite3_busy_handler(db, wait_for_lock, f);
 }
 
 /* ---- The thread ---- */
@@ -158,8 +200,10 @@ static void *flusher_run(void *arg) {
 }
 
 void flusher_touch(struct flusher *f, uint32_t wal_pages) {
-    if (wal_pages)
+    if (wal_pages) {
         atomic_store_explicit(&f->wal_pages, wal_pages, memory_order_relaxed);
+        f->locked_out = false;
+    }
     if (atomic_load_explicit(&f->dirty, memory_order_relaxed) || atomic_exchange(&f->dirty, true))
         return;
     pthread_mutex_lock(&f->lock);

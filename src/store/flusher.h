@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <sqlite3.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,6 +22,9 @@ void flusher_stop(struct flusher *f);
 
 /* The loop wrote something; the log has so many pages now (0: unchanged). Cheap. */
 void flusher_touch(struct flusher *f, uint32_t wal_pages);
+
+/* For the loop's connection: the lock of another program is not waited for as long as our own. */
+void flusher_keep_waits_short(struct flusher *f, sqlite3 *db);
 
 /* A write or a sync failed in a way that leaves it unknown what the disk holds. Any thread. */
 void flusher_fail(struct flusher *f, const struct err *why);

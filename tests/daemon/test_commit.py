@@ -103,6 +103,28 @@ def test_a_machine_whose_exit_is_not_written_takes_no_commands_and_can_be_read(d
     d.until(lambda: answered(b.sh, "echo more") == "more\n")
 
 
+def test_a_lock_of_another_program_is_not_told_as_a_full_disk(d):
+    b = Box(d)
+    x = waits_for_a_word(d, b.id)
+    with contextlib.closing(sqlite3.connect(d.home / "carrel.db", timeout=30, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        say(d, b.id, x)
+        d.until(lambda: unwritten(d))
+        d.until(lambda: refusal(b.sh, "echo more").code == "busy")
+        error = refusal(b.sh, "echo more").error
+        assert "locked carrel.db" in error["message"] and "full" not in str(error), error
+        assert d.get(b.url)["state"] == "running" and d.machines(), "reads go on"
+        db.execute("ROLLBACK")
+    assert d.wait(b.id, x)["status"] == 7
+    d.until(lambda: answered(b.sh, "echo more") == "more\n")
+
+
+def refusal(call, *args):
+    with pytest.raises(Refused) as e:
+        call(*args)
+    return e.value
+
+
 def changing(d, b):
     """Requests that change a file; one passes through another part of the daemon than the other."""
     return [Call(d.put, b.url + "/files", b"new", path="/home/user/g"),

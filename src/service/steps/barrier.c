@@ -52,7 +52,7 @@ int barrier_check(const struct live *l, struct err *err) {
                 l->reach.why);
         return err_remedy(err, "it is asked for again; destroy it if you can do without it");
     }
-    return commit_is_late(&l->lane) ? commit_full(err) : 0;
+    return commit_is_late(&l->lane) ? commit_why_late(&l->lane, err) : 0;
 }
 
 int barrier_enter(struct live *l, loop_fn *go, void *arg, struct err *err) {

@@ -28,7 +28,7 @@ static void step_late(void *arg, const struct err *why) {
     c->row.kind = STEP_KEPT;
     c->row.name[0] = '\0';
     step_taken_fn *done = TAKE(c->done);
-    commit_full(&err);
+    commit_why_late(&c->live->lane, &err);
     if (done)
         done(c->arg, NULL, &err);
 }

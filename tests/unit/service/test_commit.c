@@ -1,6 +1,7 @@
 /* Commit, then acknowledge: over a real store, whose disk is full or fails when a test says so. */
 #include "tests/unit/unit.h"
 
+#include <sqlite3.h>
 #include <stdlib.h>
 
 #include "base/defer.h"
@@ -26,7 +27,7 @@ struct deed {
     struct world *world;
     char letter; /* small: written; large: done; '!' before it: never */
     bool impossible, again;
-    bool late;
+    bool late, locked; /* locked: by another program */
 };
 
 static unsigned broken;
@@ -115,7 +116,7 @@ static void deed_done(void *arg, const struct err *failed) {
 
 static void deed_late(void *arg, const struct err *why) {
     struct deed *d = arg;
-    assert_int_equal(why->code, ERR_LIMIT);
+    assert_int_equal(why->code, d->locked ? ERR_BUSY : ERR_LIMIT);
     assert_false(d->late);
     d->late = true;
     loop_stop(d->world->loop);
@@ -184,12 +185,32 @@ static void who_waits_long_is_told_once_and_it_is_done_later(void **state) {
     assert_false(commit_is_late(&w->lane));
     loop_run(w->loop); /* deed_late() stops it */
     assert_true(a.late && commit_is_late(&w->lane));
-    assert_int_equal(commit_full(&err), -1);
+    assert_int_equal(commit_why_late(&w->lane, &err), -1);
     assert_int_equal(err.code, ERR_LIMIT);
     faults_set(0, 0, false, false, false);
     run_loop(w);
     assert_string_equal(w->said, "[a]");
     assert_false(commit_is_late(&w->lane));
+}
+
+static void a_lock_of_another_program_is_not_told_as_a_full_disk(void **state) {
+    struct world *w = *state;
+    struct deed a = {w, 'a', .locked = true};
+    struct err err;
+    char path[4096];
+    sqlite3 *other = NULL;
+    snprintf(path, sizeof(path), "%s/carrel.db", w->dir.path);
+    assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    run_in(&w->lane, &a);
+    loop_run(w->loop); /* deed_late() stops it */
+    assert_true(a.late && commit_is_late(&w->lane));
+    assert_int_equal(commit_why_late(&w->lane, &err), -1);
+    assert_int_equal(err.code, ERR_BUSY);
+    assert_non_null(strstr(err.text, "locked"));
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    run_loop(w);
+    assert_string_equal(w->said, "[a]");
 }
 
 static void what_can_never_be_written_does_not_hold_up_the_rest(void **state) {
@@ -281,6 +302,7 @@ UNIT_MAIN(WORLD(with_room_it_is_done_at_once),
           WORLD(on_a_full_disk_nobody_is_told_before_there_is_room),
           WORLD(a_lane_does_not_wait_for_another),
           WORLD(who_waits_long_is_told_once_and_it_is_done_later),
+          WORLD(a_lock_of_another_program_is_not_told_as_a_full_disk),
           WORLD(what_can_never_be_written_does_not_hold_up_the_rest),
           WORLD(one_may_lead_to_the_next), WORLD(an_intent_is_written_now_or_never),
           WORLD(a_disk_that_fails_is_told_at_once_and_takes_no_more),
