@@ -22,7 +22,7 @@
 #include "base/fdio.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
-#include "cli/machine.h"
+#include "cli/exec.h"
 #include "cli/progress.h"
 #include "cli/safe.h"
 #include "cli/table.h"

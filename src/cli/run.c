@@ -8,9 +8,9 @@
 
 #include "base/defer.h"
 #include "cli/cli.h"
+#include "cli/exec.h"
 #include "cli/grants.h"
 #include "cli/handed.h"
-#include "cli/machine.h"
 #include "cli/net.h"
 #include "cli/remote.h"
 #include "cli/ship/changes.h"

@@ -1,4 +1,4 @@
-#include "cli/machine.h"
+#include "cli/exec.h"
 
 #include <errno.h>
 #include <inttypes.h>
