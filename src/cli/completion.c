@@ -15,7 +15,7 @@
 
 #include "base/defer.h"
 #include "cli/cli.h"
-#include "cli/exec.h"
+#include "cli/machine.h"
 #include "cli/table.h"
 
 enum { PATIENCE_MS = 1000, KIND_SIZE = 64 };

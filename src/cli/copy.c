@@ -20,9 +20,10 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/msg.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
-#include "cli/exec.h"
+#include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/safe.h"
 #include "cli/table.h"

@@ -1,14 +1,19 @@
+/* carrel exec, and what it shares with run and sh: environment, request and report of a command. */
 #include "cli/exec.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/defer.h"
 #include "base/jot.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "cli/machine.h"
+#include "cli/remote.h"
 #include "cli/text/env_file.h"
 
 static int env_set(struct command_setup *c, const char *name, size_t len, const char *value,
@@ -169,4 +174,69 @@ int command_report(const struct command_setup *c, const struct command_options *
                 end->id, status, x->user_us, x->system_us, x->wall_us, x->max_rss_kb);
     }
     return status;
+}
+
+/* ---- carrel exec ---- */
+
+struct exec_options {
+    struct command_options command;
+};
+
+const struct option_row exec_rows[] = {
+    COMMAND_OPTIONS(struct exec_options, command),
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+struct exec {
+    struct exec_options o;
+    struct command_setup setup;
+    struct client client;
+    struct remote remote;
+};
+
+static void exec_free(struct exec **slot) {
+    if (!*slot)
+        return;
+    remote_done(&(*slot)->remote);
+    client_close(&(*slot)->client);
+    command_done(&(*slot)->setup);
+    free(*slot);
+}
+
+int cmd_exec(int argc, char **argv) {
+    struct err err = {0};
+    int next;
+    struct exec *x DEFER(exec_free) = calloc(1, sizeof(*x));
+    if (!x)
+        return CLI_FAILED;
+    if (options_parse(exec_rows, argc - 1, argv + 1, &x->o, &next, &err) < 0)
+        return cli_fail(&err);
+    if (x->o.command.help) {
+        cli_usage("exec");
+        options_print(exec_rows);
+        return 0;
+    }
+    const char *id = argv[1 + next];
+    if (cli_machine_check(id, &err) < 0)
+        return cli_fail(&err);
+    char **command = argv + 2 + next;
+    if (command[0] && strcmp(command[0], "--") == 0)
+        command++;
+    if (!command[0]) {
+        err_set(&err, ERR_INVALID, "no command to run");
+        err_remedy(&err, "carrel exec %s -- COMMAND [ARG...]", id);
+        return cli_fail(&err);
+    }
+    x->remote = (struct remote){.client = &x->client, .machine = id};
+    x->setup.session.remote = &x->remote;
+    if (cli_machine_open(&x->client, id, &err) < 0 ||
+        command_prepare(&x->setup, &x->o.command, command, NULL, &err) < 0)
+        return cli_fail(&err);
+    if (session_run(&x->setup.session, &err) < 0) {
+        if (x->remote.id[0])
+            err_wrap(&err, "machine '%s'", x->remote.id);
+        return cli_fail(&err);
+    }
+    struct command_end end = {.id = x->remote.id};
+    return command_report(&x->setup, &x->o.command, &end);
 }

@@ -1,6 +1,6 @@
 /*
- * What `run` and `exec` have in common: the command's user, directory and environment, and what
- * is said about its end.
+ * A command in a machine, as run, exec and sh share it: its options, its request and the report
+ * of its end.
  */
 #pragma once
 
@@ -8,7 +8,6 @@
 
 #include "base/buf.h"
 #include "base/plan.h"
-#include "cli/client.h"
 #include "cli/options.h"
 #include "cli/session.h"
 
@@ -65,12 +64,6 @@ struct command_options {
     {                                                                                               \
         'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this help"               \
     }
-
-/* The daemon that has the machine; where none runs there is no machine either. */
-int cli_machine_open(struct client *c, const char *machine, struct err *err);
-
-/* Adds all pages of the daemon's list to an array, newest first. */
-int machines_list(struct client *c, json_t *rows, struct err *err);
 
 enum { ENV_MAX = 96, CAPTURE_MAX = 8 << 20 };
 

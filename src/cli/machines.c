@@ -1,40 +1,14 @@
-/* carrel exec, ls, rm: machines that are there. */
+/* carrel ls and rm: existing machines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
 #include "cli/cli.h"
-#include "cli/exec.h"
-#include "cli/remote.h"
+#include "cli/machine.h"
 #include "cli/table.h"
 
-struct exec_options {
-    struct command_options command;
-};
-
-const struct option_row exec_rows[] = {
-    COMMAND_OPTIONS(struct exec_options, command),
-    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
-};
-
-struct exec {
-    struct exec_options o;
-    struct command_setup setup;
-    struct client client;
-    struct remote remote;
-};
-
-static void exec_free(struct exec **slot) {
-    if (!*slot)
-        return;
-    remote_done(&(*slot)->remote);
-    client_close(&(*slot)->client);
-    command_done(&(*slot)->setup);
-    free(*slot);
-}
-
-static int check_named(const char *machine, struct err *err) {
+int cli_machine_check(const char *machine, struct err *err) {
     if (machine && *machine && !strchr(machine, '/'))
         return 0;
     if (machine && *machine)
@@ -45,7 +19,7 @@ static int check_named(const char *machine, struct err *err) {
 }
 
 int cli_machine_open(struct client *c, const char *machine, struct err *err) {
-    if (check_named(machine, err) < 0)
+    if (cli_machine_check(machine, err) < 0)
         return -1;
     if (client_open(c, CLIENT_IF_MACHINES, NULL, err) == 0)
         return 0;
@@ -53,44 +27,6 @@ int cli_machine_open(struct client *c, const char *machine, struct err *err) {
         return -1;
     err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", machine);
     return err_remedy(err, "see `carrel ls`");
-}
-
-int cmd_exec(int argc, char **argv) {
-    struct err err = {0};
-    int next;
-    struct exec *x DEFER(exec_free) = calloc(1, sizeof(*x));
-    if (!x)
-        return CLI_FAILED;
-    if (options_parse(exec_rows, argc - 1, argv + 1, &x->o, &next, &err) < 0)
-        return cli_fail(&err);
-    if (x->o.command.help) {
-        cli_usage("exec");
-        options_print(exec_rows);
-        return 0;
-    }
-    const char *id = argv[1 + next];
-    if (check_named(id, &err) < 0)
-        return cli_fail(&err);
-    char **command = argv + 2 + next;
-    if (command[0] && strcmp(command[0], "--") == 0)
-        command++;
-    if (!command[0]) {
-        err_set(&err, ERR_INVALID, "no command to run");
-        err_remedy(&err, "carrel exec %s -- COMMAND [ARG...]", id);
-        return cli_fail(&err);
-    }
-    x->remote = (struct remote){.client = &x->client, .machine = id};
-    x->setup.session.remote = &x->remote;
-    if (cli_machine_open(&x->client, id, &err) < 0 ||
-        command_prepare(&x->setup, &x->o.command, command, NULL, &err) < 0)
-        return cli_fail(&err);
-    if (session_run(&x->setup.session, &err) < 0) {
-        if (x->remote.id[0])
-            err_wrap(&err, "machine '%s'", x->remote.id);
-        return cli_fail(&err);
-    }
-    struct command_end end = {.id = x->remote.id};
-    return command_report(&x->setup, &x->o.command, &end);
 }
 
 /* ---- ls ---- */
@@ -178,7 +114,8 @@ int cmd_ls(int argc, char **argv) {
 static int remove_one(struct client *c, const char *machine, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
-    return check_named(machine, err) < 0 || (!c->http && cli_machine_open(c, machine, err) < 0) ||
+    return cli_machine_check(machine, err) < 0 ||
+                   (!c->http && cli_machine_open(c, machine, err) < 0) ||
                    client_target(target, err, "/v1/machines/%s", machine) < 0
                ? -1
                : client_call(c, &r, NULL, err);
@@ -190,7 +127,7 @@ int cmd_rm(int argc, char **argv) {
     int status = 0;
     if (cli_words(argc, argv, argc, NULL, &status) < 0)
         return status;
-    if (argc < 2 && check_named(NULL, &err) < 0)
+    if (argc < 2 && cli_machine_check(NULL, &err) < 0)
         return cli_fail(&err);
     for (int i = 1; i < argc; i++)
         if (remove_one(&c, argv[i], &err) < 0)

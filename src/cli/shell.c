@@ -6,6 +6,7 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/exec.h"
+#include "cli/machine.h"
 #include "cli/remote.h"
 
 struct shell {

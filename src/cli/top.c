@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/defer.h"
-#include "cli/exec.h"
+#include "cli/machine.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 
