@@ -66,7 +66,7 @@ static void command_changed(void *arg) {
     if (!exec_is_over(j->exec))
         return;
     exec_view(j->exec, &view);
-    bool good = strcmp(view.state, "exited") == 0 && view.status == 0;
+    bool good = view.status == 0;
     exec_unfollow(&j->follower);
     exec_unref(TAKE(j->exec));
     if (good) {

@@ -289,7 +289,7 @@ static void check_changed(void *arg) {
     if (!t->live || !exec_is_over(t->exec))
         return;
     exec_view(t->exec, &view);
-    t->judged.good = strcmp(view.state, "exited") == 0 && view.status == 0;
+    t->judged.good = view.status == 0;
     snprintf(t->why, sizeof(t->why), "the check %s %" PRId64, view.state, view.status);
     judge_over(t);
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/exec_end.h"
 #include "base/id.h"
 
 struct limits_view {
@@ -50,8 +51,9 @@ struct exec_view {
     const char *argv; /* JSON array */
     const char *cwd, *user;
     const char *state;  /* starting running exited failed unknown */
+    enum exec_end end;  /* not in the answer, which has state and reason */
     const char *reason; /* exit, signal, timeout, memory, killed, ...; NULL while it runs */
-    int64_t status;     /* as a shell shows it; meaningful in `exited` and `failed` */
+    int64_t status;     /* exec_end_status(): 0 only if it exited with 0, -1 if it has none */
     uint64_t signal;
     uint64_t started_ms, ended_ms;
     uint64_t stdout_bytes, stderr_bytes;

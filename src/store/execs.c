@@ -1,5 +1,7 @@
 #include "store/execs.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "store/store.h"
@@ -21,6 +23,17 @@ int exec_state_parse(const char *name, enum exec_state *ret, struct err *err) {
 
 void exec_row_done(struct exec_row *row) {
     row_done(&exec_table, row);
+}
+
+enum exec_end exec_row_end(const struct exec_row *row) {
+    return exec_end_of(exec_state_name(row->state), row->reason);
+}
+
+void exec_row_set_end(struct exec_row *row, enum exec_end end) {
+    const char *word = exec_end_word(end);
+    assert(word);
+    row->state = EXEC_EXITED;
+    snprintf(row->reason, sizeof(row->reason), "%s", word);
 }
 
 void exec_list_done(struct exec_list *list) {

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/exec_end.h"
 #include "base/sha256.h"
 #include "store/db.h"
 
@@ -40,7 +41,7 @@ struct exec_row {
     enum exec_state state;
     uint32_t exit_code; /* of EXEC_EXITED when signal is 0 */
     uint32_t signal;
-    char reason[STORE_REASON_SIZE]; /* "timeout", "memory", ... or empty */
+    char reason[STORE_REASON_SIZE]; /* exec_end_word(), or a sentence of FAILED and UNKNOWN */
     int64_t created_ms;
     int64_t started_ms;
     int64_t ended_ms;
@@ -78,6 +79,10 @@ struct exec_filter {
 #define EXEC_NUMBERS_END 0x80000000u
 
 void exec_row_done(struct exec_row *row);
+/* How it ended; EXEC_END_NONE: it has not. */
+enum exec_end exec_row_end(const struct exec_row *row);
+/* It ran and ended like this: an end that has a word. */
+void exec_row_set_end(struct exec_row *row, enum exec_end end);
 void exec_list_done(struct exec_list *list);
 
 /* The highest number of a command of this machine; 0: it has had none. */

@@ -33,20 +33,15 @@ static void waiting_free(struct waiting *w) {
 }
 
 static const char *status_of(const struct exec *x, const struct exec_view *view) {
-    static const char *const by_reason[] = {"timeout", "killed", "memory", "signal"};
+    const char *word = view->end == EXEC_END_EXIT ? NULL : exec_end_word(view->end);
     if (!exec_is_over(x))
         return "running";
-    if (strcmp(view->state, "exited") != 0)
-        return view->state; /* failed, unknown */
-    for (size_t i = 0; i < sizeof(by_reason) / sizeof(*by_reason); i++)
-        if (view->reason && strcmp(view->reason, by_reason[i]) == 0)
-            return by_reason[i];
-    return "exited";
+    return word ? word : view->state; /* exited, failed, unknown */
 }
 
 static void exec_describe(const struct exec *x, const struct exec_view *view,
                           struct exec_output *ret, char exit_json[24], char log[80]) {
-    bool ended = exec_is_over(x) && strcmp(view->state, "unknown") != 0;
+    bool ended = exec_is_over(x) && view->end != EXEC_END_UNKNOWN;
     snprintf(exit_json, 24, "%" PRId64, view->status);
     snprintf(log, 80, "carrel://%s/logs/%s", view->machine, view->id);
     *ret = (struct exec_output){

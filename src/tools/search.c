@@ -90,8 +90,8 @@ static void complain(struct act *a, struct exec *x, const struct exec_view *view
 static void ended(struct act *a, struct exec *x, const struct exec_view *view) {
     struct buf found DEFER(buf_done) = BUF(OUTPUT_READ + 256);
     uint64_t at = 0;
-    bool more = view->stdout_bytes > OUTPUT_READ || strcmp(view->state, "exited") != 0 ||
-                (view->reason && strcmp(view->reason, "timeout") == 0);
+    bool more = view->stdout_bytes > OUTPUT_READ || !exec_end_word(view->end) ||
+                view->end == EXEC_END_TIMEOUT;
     if (exec_log(x))
         clip_stream(exec_log(x), 0, &at, 2 * OUTPUT_READ, &found);
     if (!found.len && view->status > 1)

@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/defer.h"
 #include "service/exec/state.h"
@@ -183,13 +182,7 @@ int exec_output_check(const struct exec *x, int stream, uint64_t from, struct er
 }
 
 int64_t exec_shell_status(const struct exec_row *row) {
-    if (row->state == EXEC_FAILED)
-        return row->exit_code;
-    if (row->state != EXEC_EXITED)
-        return -1;
-    if (strcmp(row->reason, "timeout") == 0)
-        return 124;
-    return row->signal ? 128 + (int64_t)row->signal : row->exit_code;
+    return exec_end_status(exec_row_end(row), row->exit_code, row->signal);
 }
 
 void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
@@ -200,6 +193,7 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
         .cwd = row->cwd,
         .user = row->user,
         .state = exec_state_name(row->state),
+        .end = exec_row_end(row),
         .reason = row->reason[0] ? row->reason : NULL,
         .status = exec_shell_status(row),
         .signal = row->signal,

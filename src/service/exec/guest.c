@@ -138,10 +138,17 @@ static void oom_known(void *arg, const struct machine_stats *stats, const struct
     if (stats && !x->told && x->live && stats->oom_kills > x->live->oom_kills) {
         x->live->oom_kills = stats->oom_kills;
         x->service->hits[HIT_MEMORY]++;
-        snprintf(x->outcome.reason, sizeof(x->outcome.reason), "memory");
+        exec_row_set_end(&x->outcome, EXEC_END_MEMORY);
     }
     exec_conclude(x);
     exec_unref(x);
+}
+
+static enum exec_end message_end(const struct msg_exit *m) {
+    return m->flags & MSG_EXIT_TIMED_OUT  ? EXEC_END_TIMEOUT
+           : m->flags & MSG_EXIT_KILLED   ? EXEC_END_KILLED
+           : m->flags & MSG_EXIT_SIGNALED ? EXEC_END_SIGNAL
+                                          : EXEC_END_EXIT;
 }
 
 static void on_exited(void *arg, const struct msg_exit *m) {
@@ -150,7 +157,6 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     bool signaled = m->flags & MSG_EXIT_SIGNALED;
     if (!row)
         return;
-    row->state = EXEC_EXITED;
     row->signal = signaled ? m->status & 127 : 0;
     row->exit_code = signaled ? 0 : m->status & 255;
     row->user_us = m->user_us;
@@ -161,13 +167,10 @@ static void on_exited(void *arg, const struct msg_exit *m) {
         row->started_ms = x->started_ms;
     if (!row->started_ms)
         row->started_ms = now_ms() - (int64_t)(m->wall_us / 1000);
-    snprintf(row->reason, sizeof(row->reason), "%s",
-             m->flags & MSG_EXIT_TIMED_OUT ? "timeout"
-             : m->flags & MSG_EXIT_KILLED  ? "killed"
-             : signaled                    ? "signal"
-                                           : "exit");
-    x->service->hits[HIT_TIME] += (m->flags & MSG_EXIT_TIMED_OUT) != 0;
-    bool killed = row->signal == SIGKILL && strcmp(row->reason, "signal") == 0;
+    enum exec_end end = message_end(m);
+    exec_row_set_end(row, end);
+    x->service->hits[HIT_TIME] += end == EXEC_END_TIMEOUT;
+    bool killed = end == EXEC_END_SIGNAL && row->signal == SIGKILL;
     if (killed || row->exit_code == 128 + SIGKILL) {
         /* Nobody of us killed it, or what its shell waited for: was it the memory? */
         exec_ref(x);

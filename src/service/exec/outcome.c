@@ -3,7 +3,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/defer.h"
 #include "base/log.h"
@@ -82,14 +81,19 @@ void exec_row_conclude(struct live *l, struct exec_row *row) {
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
+/* It ran, and something else than itself ended it. */
+static bool exec_was_ended(const struct exec_row *row) {
+    enum exec_end end = exec_row_end(row);
+    return end != EXEC_END_EXIT && exec_end_word(end);
+}
+
 /* What ran, for the timeline. */
 static void take_step(struct exec *x) {
     struct step_cause cause = {.kind = STEP_EXEC,
                                .exec = x->row.id,
                                .what = x->row.argv,
                                .status = exec_shell_status(&x->row),
-                               .killed = x->row.state == EXEC_EXITED &&
-                                         strcmp(x->row.reason, "exit") != 0};
+                               .killed = exec_was_ended(&x->row)};
     steps_after(x->live, &cause);
 }
 

@@ -56,7 +56,7 @@ static void over(void *arg) {
     char line[SAID_MAX];
     struct err err;
     exec_view(r->exec, &view);
-    if (strcmp(view.state, "exited") == 0 && view.status == 0) {
+    if (view.status == 0) {
         inside_finish(r, NULL);
         return;
     }
