@@ -57,21 +57,17 @@ static int check_user(const char *user, struct err *err) {
     return err_remedy(err, "use user, root or a number up to 65534");
 }
 
-static struct msg_str machine_text_of(const char *s) {
-    return (struct msg_str){s, (uint32_t)strlen(s)};
-}
-
 int command_prepare(struct command_setup *c, const struct command_options *o, char **argv,
                     const char *default_cwd, struct err *err) {
     struct session *s = &c->session;
-    const char *term = getenv("TERM"), *cwd = o->cwd ? o->cwd : default_cwd;
+    const char *term = getenv("TERM");
+    bool terminal = o->terminal || (!o->no_terminal && !o->json && session_wants_terminal());
     c->out = BUF(CAPTURE_MAX);
     c->err = BUF(CAPTURE_MAX);
     if (o->terminal && o->no_terminal)
         return err_set(err, ERR_INVALID, "-t and -T exclude each other");
-    s->terminal = o->terminal || (!o->no_terminal && !o->json && session_wants_terminal());
     if (check_user(o->user, err) < 0 ||
-        env_set(c, "TERM", 4, s->terminal && term ? term : "dumb", err) < 0)
+        env_set(c, "TERM", 4, terminal && term ? term : "dumb", err) < 0)
         return -1;
     for (size_t i = 0; i < o->env_files.count; i++)
         if (env_file_read(o->env_files.items[i], env_from_line, c, err) < 0)
@@ -80,12 +76,12 @@ int command_prepare(struct command_setup *c, const struct command_options *o, ch
         if (env_from_option(c, o->env.items[i], err) < 0)
             return -1;
     /* Whatever is not said is the machine's to choose: its image may have a word in it. */
-    s->user = o->user;
-    if (cwd)
-        s->exec.cwd = machine_text_of(cwd);
-    s->exec.argv = (struct msg_strs){.v = (const char *const *)argv};
-    s->exec.env = (struct msg_strs){.v = c->env};
-    s->exec.timeout_ms = o->timeout_ms;
+    s->request = (struct session_request){.argv = (const char *const *)argv,
+                                          .env = c->env,
+                                          .cwd = o->cwd ? o->cwd : default_cwd,
+                                          .user = o->user,
+                                          .timeout_ms = o->timeout_ms,
+                                          .terminal = terminal};
     if (o->json) {
         s->captured[0] = &c->out;
         s->captured[1] = &c->err;
@@ -98,22 +94,31 @@ void command_done(struct command_setup *c) {
     buf_done(&c->err);
 }
 
+static bool timed_out(const struct session_result *r) {
+    return r->end == EXEC_END_TIMEOUT || r->end == EXEC_END_UNANSWERED;
+}
+
+/* Also true if the limit killed another process of the machine than the command itself. */
+static bool out_of_memory(const struct session_result *r, const struct command_end *end) {
+    return r->end == EXEC_END_MEMORY || (end->facts && end->facts->oom_kills);
+}
+
 /* One sentence about why it ended, or nothing when it simply did. */
 static void reason(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end, char *text, size_t size) {
-    const struct guest_result *r = &c->session.result;
+    const struct session_result *r = &c->session.result;
     uint64_t limit = end->facts ? end->facts->mem_limit_bytes >> 20 : 0;
-    bool oom = c->session.out_of_memory || (end->facts && end->facts->oom_kills);
+    bool oom = out_of_memory(r, end);
     text[0] = '\0';
-    if (c->session.reason[0])
-        snprintf(text, size, "%s", c->session.reason);
+    if (r->reason[0])
+        snprintf(text, size, "%s", r->reason);
     else if (c->session.lost)
         snprintf(text, size, "output was lost: %s", strerror(c->session.lost));
-    else if (r->exit.flags & MSG_EXIT_TIMED_OUT)
+    else if (timed_out(r))
         snprintf(text, size,
                  "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)%s",
                  o->timeout_ms / 1000, o->timeout_ms % 1000,
-                 c->session.unanswered ? "; the machine did not answer" : "");
+                 r->end == EXEC_END_UNANSWERED ? "; the machine did not answer" : "");
     else if (oom && limit)
         snprintf(text, size, "killed: the memory limit of %" PRIu64 " MiB was reached (--mem)",
                  limit);
@@ -127,17 +132,16 @@ static void reason(const struct command_setup *c, const struct command_options *
 
 static void print_json(const struct command_setup *c, const struct command_end *end, int status,
                        const char *why) {
-    const struct msg_exit *x = &c->session.result.exit;
+    const struct session_result *x = &c->session.result;
     struct buf text = BUF(6 * (CAPTURE_MAX + CAPTURE_MAX) + 65536);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
     jot_string(&j, "machine", end->id);
     jot_i64(&j, "exit_status", status);
-    if (x->flags & MSG_EXIT_SIGNALED)
-        jot_u64(&j, "signal", x->status);
-    jot_bool(&j, "timed_out", x->flags & MSG_EXIT_TIMED_OUT);
-    jot_bool(&j, "out_of_memory",
-             c->session.out_of_memory || (end->facts && end->facts->oom_kills));
+    if (x->signal)
+        jot_u64(&j, "signal", x->signal);
+    jot_bool(&j, "timed_out", timed_out(x));
+    jot_bool(&j, "out_of_memory", out_of_memory(x, end));
     if (*why)
         jot_string(&j, "reason", why);
     jot_object(&j, "usage");
@@ -160,14 +164,14 @@ static void print_json(const struct command_setup *c, const struct command_end *
 int command_report(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end) {
     char why[300];
-    int status = c->session.lost ? CLI_FAILED : guest_result_status(&c->session.result);
+    int status = c->session.lost ? CLI_FAILED : c->session.result.status;
     reason(c, o, end, why, sizeof(why));
     if (o->json)
         print_json(c, end, status, why);
     else if (*why && !o->quiet)
         fprintf(stderr, "carrel: %s\n", why);
     if (o->verbose && !o->json) {
-        const struct msg_exit *x = &c->session.result.exit;
+        const struct session_result *x = &c->session.result;
         fprintf(stderr,
                 "carrel: %s: status %d, user %" PRIu64 " us, system %" PRIu64 " us, wall %" PRIu64
                 " us, peak %" PRIu64 " KiB\n",

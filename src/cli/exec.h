@@ -75,7 +75,7 @@ struct command_setup {
     struct buf out, err;
 };
 
-/* Fills session.exec from the options; argv is NULL-terminated and outlives the setup. */
+/* Fills session.request from the options; argv is NULL-terminated and outlives the setup. */
 int command_prepare(struct command_setup *c, const struct command_options *o, char **argv,
                     const char *default_cwd, struct err *err);
 void command_done(struct command_setup *c);

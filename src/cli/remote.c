@@ -50,32 +50,32 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
     char seconds[40];
     jot_object(j, name);
     jot_array(j, "argv");
-    for (const char *const *word = s->exec.argv.v; *word; word++)
+    for (const char *const *word = s->request.argv; *word; word++)
         jot_string(j, NULL, *word);
     jot_end(j, ']');
-    put_env(j, s->exec.env.v);
-    if (s->exec.cwd.s)
-        jot_string(j, "cwd", s->exec.cwd.s);
-    if (s->user)
-        jot_string(j, "user", s->user);
-    if (s->exec.timeout_ms) {
-        snprintf(seconds, sizeof(seconds), "%.3f", (double)s->exec.timeout_ms / 1000);
+    put_env(j, s->request.env);
+    if (s->request.cwd)
+        jot_string(j, "cwd", s->request.cwd);
+    if (s->request.user)
+        jot_string(j, "user", s->request.user);
+    if (s->request.timeout_ms) {
+        snprintf(seconds, sizeof(seconds), "%.3f", (double)s->request.timeout_ms / 1000);
         jot_raw(j, "timeout", seconds);
     }
     if (s->remote->key[0])
         jot_string(j, "key", s->remote->key);
-    if (s->terminal) {
+    if (s->request.terminal) {
         jot_bool(j, "terminal", true);
         jot_object(j, "size");
-        jot_u64(j, "rows", s->exec.rows ? s->exec.rows : 24);
-        jot_u64(j, "cols", s->exec.cols ? s->exec.cols : 80);
+        jot_u64(j, "rows", s->request.rows ? s->request.rows : 24);
+        jot_u64(j, "cols", s->request.cols ? s->request.cols : 80);
         jot_end(j, '}');
     } else if (!s->remote->client->local) {
-        jot_bool(j, "stdin_open", s->exec.stdio[0] == MSG_STDIO_PIPE);
+        jot_bool(j, "stdin_open", s->request.streams[0] == SESSION_STREAM_SENT);
     } else {
         jot_array(j, "stdio");
         for (int n = 0; n < 3; n++)
-            jot_string(j, NULL, s->exec.stdio[n] == MSG_STDIO_FD ? "fd" : "null");
+            jot_string(j, NULL, s->request.streams[n] == SESSION_STREAM_HANDED ? "fd" : "null");
         jot_end(j, ']');
     }
     jot_end(j, '}');
@@ -90,15 +90,15 @@ static int check_text(const char *what, const char *text, struct err *err) {
 }
 
 static int check_texts(const struct session *s, struct err *err) {
-    for (const char *const *word = s->exec.argv.v; *word; word++)
+    for (const char *const *word = s->request.argv; *word; word++)
         if (check_text("the word", *word, err) < 0)
             return -1;
-    for (const char *const *env = s->exec.env.v; *env; env++)
+    for (const char *const *env = s->request.env; *env; env++)
         if (check_text("the variable", *env, err) < 0)
             return -1;
-    if (s->user && check_text("the user", s->user, err) < 0)
+    if (s->request.user && check_text("the user", s->request.user, err) < 0)
         return -1;
-    return s->exec.cwd.s ? check_text("the directory", s->exec.cwd.s, err) : 0;
+    return s->request.cwd ? check_text("the directory", s->request.cwd, err) : 0;
 }
 
 static int compose(const struct session *s, struct buf *body, struct err *err) {
@@ -135,7 +135,7 @@ static int open_stream(struct session *s, const int *fds, size_t count, struct e
     if (compose(s, &body, err) < 0 ||
         (r->machine ? client_target(target, err, "/v1/machines/%s/execs", r->machine)
                     : client_target(target, err, "/v1/run?%s=1", r->keep ? "keep" : "hold")) < 0 ||
-        client_query(target, "output", s->terminal ? "0" : NULL, err) < 0)
+        client_query(target, "output", s->request.terminal ? "0" : NULL, err) < 0)
         return -1;
     const struct client_request request = {.method = "POST",
                                            .target = target,
@@ -277,6 +277,10 @@ static int await_start(struct session *s, struct err *err) {
     return 1;
 }
 
+static enum exec_end answer_end(const json_t *exec) {
+    return exec_end_of(client_text(exec, "state"), client_text(exec, "reason"));
+}
+
 /* Known to have never begun, as its daemon died first. */
 static bool never_began(struct session *s) {
     struct remote *r = s->remote;
@@ -285,15 +289,14 @@ static bool never_began(struct session *s) {
     struct err err;
     const struct client_request q = {.method = "GET", .target = target};
     return client_target(target, &err, "/v1/machines/%s/execs/%s", r->id, r->exec) == 0 &&
-           remote_call(r, &q, &x, &err) == 0 && strcmp(client_text(x, "state"), "failed") == 0;
+           remote_call(r, &q, &x, &err) == 0 && answer_end(x) == EXEC_END_FAILED;
 }
 
 static void new_request(struct session *s) {
     struct remote *r = s->remote;
     snprintf(r->key, sizeof(r->key), "%s", id_new('k').text);
     r->exec[0] = '\0';
-    s->exited = false;
-    s->reason[0] = '\0';
+    s->result = (struct session_result){0};
 }
 
 /*
@@ -334,7 +337,7 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     if (start_command(s, all, r->dir_count + count, err) < 0)
         return -1;
     found(r);
-    if (s->terminal)
+    if (s->request.terminal)
         return open_screen(s, err);
     /* What came with the head is here already, and poll() would not tell. */
     return take_stream(s, err);
@@ -344,21 +347,16 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
 
 static void take_exec(struct session *s, const json_t *x) {
     const json_t *usage = json_object_get(x, "usage");
-    struct msg_exit *e = &s->result.exit;
-    const char *reason = client_text(x, "reason");
-    long long sig = client_number(x, "signal"), status = client_number(x, "status");
-    *e = (struct msg_exit){.status = (uint32_t)(sig ? sig : status),
-                           .flags = sig ? MSG_EXIT_SIGNALED : 0,
-                           .user_us = (uint64_t)client_number(usage, "user_us"),
-                           .system_us = (uint64_t)client_number(usage, "system_us"),
-                           .max_rss_kb = (uint64_t)client_number(usage, "max_rss_kb"),
-                           .wall_us = (uint64_t)client_number(usage, "wall_us")};
-    if (strcmp(reason, "timeout") == 0)
-        e->flags |= MSG_EXIT_TIMED_OUT;
-    s->out_of_memory = strcmp(reason, "memory") == 0;
-    if (strcmp(client_text(x, "state"), "failed") == 0)
-        snprintf(s->reason, sizeof(s->reason), "%s", reason);
-    s->exited = true;
+    struct session_result *r = &s->result;
+    *r = (struct session_result){.end = answer_end(x),
+                                 .status = (int)client_number(x, "status"),
+                                 .signal = (uint32_t)client_number(x, "signal"),
+                                 .user_us = (uint64_t)client_number(usage, "user_us"),
+                                 .system_us = (uint64_t)client_number(usage, "system_us"),
+                                 .max_rss_kb = (uint64_t)client_number(usage, "max_rss_kb"),
+                                 .wall_us = (uint64_t)client_number(usage, "wall_us")};
+    if (r->end == EXEC_END_FAILED)
+        snprintf(r->reason, sizeof(r->reason), "%s", client_text(x, "reason"));
     s->output_open = false;
 }
 
@@ -368,7 +366,7 @@ static void take_start(const struct session *s, const json_t *event) {
     snprintf(r->exec, sizeof(r->exec), "%s", client_text(event, "exec"));
     snprintf(r->id, sizeof(r->id), "%s", client_text(event, "machine"));
     if (*warnings && !r->quiet)
-        fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->terminal ? "\r" : "");
+        fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->request.terminal ? "\r" : "");
 }
 
 /* Bytes that were not kept are behind us too. */
@@ -386,7 +384,7 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
     const json_t *x = json_object_get(event, "exec");
     if (strcmp(type, "start") == 0)
         take_start(s, event);
-    else if (strcmp(type, "exit") == 0 && strcmp(client_text(x, "state"), "unknown") == 0)
+    else if (strcmp(type, "exit") == 0 && answer_end(x) == EXEC_END_UNKNOWN)
         return err_set(err, ERR_UNKNOWN, "how it ended is not known: %s", client_text(x, "reason"));
     else if (strcmp(type, "exit") == 0)
         take_exec(s, x);
@@ -427,7 +425,7 @@ static int take_stream(struct session *s, struct err *err) {
     http_client_set_timeout(http, -1);
     if (more < 0 && err->code == ERR_TIMEOUT)
         return 0;
-    if (!s->exited)
+    if (!session_ended(s))
         return remote_lost(s, err);
     s->remote->over = true;
     return 0;
@@ -446,24 +444,24 @@ static int take_messages(struct session *s, struct err *err) {
             if (take_event(s, e.data, e.n, err) < 0)
                 return -1;
         } else if (e.opcode == WS_CLOSE) {
-            if (!s->exited && goes_on(s))
+            if (!session_ended(s) && goes_on(s))
                 return open_again(s, err);
             s->output_open = false;
             s->remote->over = true;
-            return s->exited ? 0 : err_set(err, ERR_UNKNOWN, "the terminal was closed");
+            return session_ended(s) ? 0 : err_set(err, ERR_UNKNOWN, "the terminal was closed");
         }
     }
     return more < 0 && goes_on(s) ? open_again(s, err) : more;
 }
 
 int remote_take(struct session *s, struct err *err) {
-    return s->terminal ? take_messages(s, err) : take_stream(s, err);
+    return s->request.terminal ? take_messages(s, err) : take_stream(s, err);
 }
 
 int remote_fd(const struct session *s) {
     if (s->remote->over || s->remote->lost)
         return -1;
-    return http_client_fd(s->terminal ? s->remote->screen : s->remote->client->http);
+    return http_client_fd(s->request.terminal ? s->remote->screen : s->remote->client->http);
 }
 
 /* ---- what we say meanwhile ---- */

@@ -43,14 +43,14 @@ struct remote {
 
 void remote_done(struct remote *r);
 
-/* fds: for those of exec.stdio that are MSG_STDIO_FD, in order. */
+/* fds: for those of request.streams that are SESSION_STREAM_HANDED, in order. */
 int remote_start(struct session *s, const int *fds, uint32_t count, struct err *err);
 int remote_fd(const struct session *s); /* readable: remote_take(); -1: nothing comes any more */
 /* Our connection broke: 0 and r->lost when the command goes on without it, else -1. */
 int remote_lost(struct session *s, struct err *err);
 /* While r->lost, every CLIENT_AGAIN_MS: reads on where it was; -1: the daemon did not come back. */
 int remote_return(struct session *s, struct err *err);
-/* Something came: sets exited, result and output_open, writes a terminal's output. */
+/* Something came: sets result and output_open, writes a terminal's output. */
 int remote_take(struct session *s, struct err *err);
 void remote_signal(struct session *s, uint32_t number);
 void remote_resize(struct session *s, uint16_t rows, uint16_t cols);

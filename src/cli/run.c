@@ -133,7 +133,7 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         total += c.count;
         struct apply a = {
             .remote = &r->remote, .grants = &r->grants, .plan = &r->plan, .since = r->started};
-        if (r->setup.session.unanswered)
+        if (r->setup.session.result.end == EXEC_END_UNANSWERED)
             continue; /* what changed is read through the guest */
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
             cli_fail(err);
@@ -167,7 +167,7 @@ static int find_facts(struct run *r, struct plan_facts *ret, struct err *err) {
 static int run_finish(struct run *r, struct err *err) {
     struct plan_facts facts;
     struct command_end end = {.id = r->remote.id, .has_grants = r->grants.count > 0};
-    if (guest_result_status(&r->setup.session.result) != 0 && find_facts(r, &facts, err) == 0)
+    if (r->setup.session.result.status != 0 && find_facts(r, &facts, err) == 0)
         end.facts = &facts;
     if (r->grants.count)
         end.changed_files = settle_changes(r, err);

@@ -82,10 +82,10 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     int ends[2];
     *ret_close = false;
     if (!capture && is_null(n)) {
-        l->s->exec.stdio[n] = MSG_STDIO_NULL;
+        l->s->request.streams[n] = SESSION_STREAM_NULL;
         return 0;
     }
-    l->s->exec.stdio[n] = MSG_STDIO_FD;
+    l->s->request.streams[n] = SESSION_STREAM_HANDED;
     if (!capture && is_pipe(n)) {
         let_reopen(n);
         *ret_fd = n;
@@ -113,8 +113,9 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
 /* Nothing can be handed over: input is read here, output comes with the events. */
 static int start_far(struct loop *l, struct err *err) {
     bool reads = !is_null(STDIN_FILENO);
-    l->s->exec.stdio[0] = reads ? MSG_STDIO_PIPE : MSG_STDIO_NULL;
-    l->s->exec.stdio[1] = l->s->exec.stdio[2] = MSG_STDIO_PIPE;
+    struct session_request *request = &l->s->request;
+    request->streams[0] = reads ? SESSION_STREAM_SENT : SESSION_STREAM_NULL;
+    request->streams[1] = request->streams[2] = SESSION_STREAM_SENT;
     l->input_open = reads;
     return remote_start(l->s, NULL, 0, err);
 }
@@ -140,18 +141,16 @@ static int start_plain(struct loop *l, struct err *err) {
     return r;
 }
 
-static void window_size(struct msg_exec *exec) {
+static void window_size(uint16_t *rows, uint16_t *cols) {
     struct winsize w;
     if (ioctl(STDIN_FILENO, TIOCGWINSZ, &w) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0) {
-        exec->rows = w.ws_row;
-        exec->cols = w.ws_col;
+        *rows = w.ws_row;
+        *cols = w.ws_col;
     }
 }
 
 static int start_terminal(struct loop *l, struct err *err) {
-    struct msg_exec *exec = &l->s->exec;
-    exec->stdio[0] = exec->stdio[1] = exec->stdio[2] = MSG_STDIO_PTY;
-    window_size(exec);
+    window_size(&l->s->request.rows, &l->s->request.cols);
     l->input_open = l->s->output_open = true;
     if (tcgetattr(STDIN_FILENO, &l->saved) == 0) {
         struct termios raw = l->saved;
@@ -183,14 +182,14 @@ static void forward_signal(struct loop *l) {
     if (read(l->signals, &info, sizeof(info)) != sizeof(info))
         return;
     if (info.ssi_signo == SIGWINCH) {
-        struct msg_exec size = {0};
-        window_size(&size);
-        if (l->s->terminal)
-            remote_resize(l->s, size.rows, size.cols);
+        uint16_t rows = 0, cols = 0;
+        window_size(&rows, &cols);
+        if (l->s->request.terminal)
+            remote_resize(l->s, rows, cols);
         return;
     }
     if (l->s->detaches && (info.ssi_signo == SIGHUP || info.ssi_signo == SIGTERM)) {
-        l->s->detached = true;
+        l->s->result.end = EXEC_END_DETACHED;
         return;
     }
     if (l->s->remote->lost) /* nobody is there to pass it on */
@@ -201,11 +200,11 @@ static void forward_signal(struct loop *l) {
 
 static int type_input(struct loop *l, struct err *err) {
     char bytes[FAR_FEED_MAX];
-    ssize_t n = read(STDIN_FILENO, bytes, l->s->terminal ? 4096 : sizeof(bytes));
+    ssize_t n = read(STDIN_FILENO, bytes, l->s->request.terminal ? 4096 : sizeof(bytes));
     size_t given = n > 0 ? (size_t)n : 0;
     l->input_open = n > 0;
-    return l->s->terminal ? remote_type(l->s, bytes, given, err)
-                          : far_feed(l->s, bytes, given, err);
+    return l->s->request.terminal ? remote_type(l->s, bytes, given, err)
+                                  : far_feed(l->s, bytes, given, err);
 }
 
 static int input_taken(struct loop *l, struct err *err) {
@@ -263,12 +262,13 @@ static short pump_events(const struct pump *p, int *ret_fd) {
 static bool draining(const struct loop *l) {
     if (!l->s->ends_machine)
         return false;
-    return l->pumps[1].active || l->pumps[2].active || (l->s->terminal && l->s->output_open);
+    return l->pumps[1].active || l->pumps[2].active ||
+           (l->s->request.terminal && l->s->output_open);
 }
 
 static int turn(struct loop *l, int timeout_ms, struct err *err) {
     const struct remote *r = l->s->remote;
-    bool takes_input = l->input_open && !l->s->exited && !r->feeding;
+    bool takes_input = l->input_open && !session_ended(l->s) && !r->feeding;
     struct pollfd p[7] = {
         {.fd = remote_fd(l->s), .events = POLLIN},
         {.fd = l->signals, .events = POLLIN},
@@ -295,9 +295,9 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
         return -1;
     if (r->lost)
         return remote_return(l->s, err) < 0 ? -1 : 1;
-    if (p[5].revents && !l->s->exited && type_input(l, err) < 0)
+    if (p[5].revents && !session_ended(l->s) && type_input(l, err) < 0)
         return -1;
-    if (p[6].revents && !l->s->exited && input_taken(l, err) < 0)
+    if (p[6].revents && !session_ended(l->s) && input_taken(l, err) < 0)
         return -1;
     return ready;
 }
@@ -310,8 +310,8 @@ static uint64_t now_ms(void) {
 
 /* How long to wait for the guest, -1: without end. */
 static int patience(const struct loop *l) {
-    uint64_t limit = l->s->exec.timeout_ms, spent = now_ms() - l->started_ms;
-    if (!limit || l->s->exited || l->s->remote->lost)
+    uint64_t limit = l->s->request.timeout_ms, spent = now_ms() - l->started_ms;
+    if (!limit || session_ended(l->s) || l->s->remote->lost)
         return -1;
     if (spent >= limit && spent - limit >= ANSWER_MS)
         return 0;
@@ -320,14 +320,14 @@ static int patience(const struct loop *l) {
 }
 
 static int drive(struct loop *l, struct err *err) {
-    while (!l->s->detached && (!l->s->exited || draining(l))) {
+    while (!session_ended(l->s) || draining(l)) {
         int wait = patience(l);
         if (turn(l, wait, err) < 0)
             return -1;
-        if (wait == 0 && !l->s->exited) {
-            l->s->unanswered = true;
-            l->s->result.exit = (struct msg_exit){.flags = MSG_EXIT_TIMED_OUT,
-                                                  .wall_us = (now_ms() - l->started_ms) * 1000};
+        if (wait == 0 && !session_ended(l->s)) {
+            l->s->result = (struct session_result){.end = EXEC_END_UNANSWERED,
+                                                   .status = EXEC_STATUS_TIMEOUT,
+                                                   .wall_us = (now_ms() - l->started_ms) * 1000};
             return 0;
         }
     }
@@ -350,7 +350,7 @@ int session_run(struct session *s, struct err *err) {
     l.signals = open_signals(&old);
     if (l.signals < 0)
         return err_sys(err, "watch signals");
-    int r = s->terminal                ? start_terminal(&l, err)
+    int r = s->request.terminal        ? start_terminal(&l, err)
             : s->remote->client->local ? start_plain(&l, err)
                                        : start_far(&l, err);
     if (r == 0)

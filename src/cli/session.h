@@ -8,34 +8,60 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/buf.h"
-#include "base/msg.h"
-#include "io/guest_link.h"
+#include "base/err.h"
+#include "base/exec_end.h"
 
 struct remote;
 
-struct session {
-    struct remote *remote;   /* the far end */
-    bool exited;             /* result is there */
-    bool output_open;        /* a terminal's output goes on */
-    struct msg_exec exec;    /* argv, env, cwd (or none) and timeout filled by the caller */
-    const char *user;        /* NULL: the machine's own choice */
+/* How one of the command's streams reaches the daemon. */
+enum session_stream {
+    SESSION_STREAM_NULL,   /* not at all: /dev/null */
+    SESSION_STREAM_HANDED, /* a pipe whose descriptor goes with the request */
+    SESSION_STREAM_SENT,   /* its bytes are sent: the daemon is on another host */
+};
+
+/* The command. The caller fills it up to `terminal`, session_run() the rest. */
+struct session_request {
+    const char *const *argv; /* ends with NULL */
+    const char *const *env;  /* NAME=VALUE, ends with NULL */
+    const char *cwd;         /* NULL: the machine's choice */
+    const char *user;        /* NULL: the machine's choice */
+    uint64_t timeout_ms;     /* 0: no limit */
     bool terminal;           /* give the command a terminal */
+    uint16_t rows, cols;     /* of the terminal; 0: not known */
+    enum session_stream streams[3];
+};
+
+/* The end of the command, read once from the daemon's answer. */
+struct session_result {
+    enum exec_end end;
+    int status;       /* as a shell shows it */
+    uint32_t signal;  /* that ended it, or 0 */
+    char reason[200]; /* why it never began, in the daemon's words */
+    uint64_t user_us, system_us, wall_us, max_rss_kb;
+};
+
+struct session {
+    struct remote *remote; /* the far end */
+    struct session_request request;
+    struct session_result result;
+    bool output_open;        /* a terminal's output goes on */
     bool ends_machine;       /* drain to the very end: nothing is left running behind */
     struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
     bool cut[2];             /* what was captured is not all of it */
     int lost;                /* why output could not be passed on; 0: all of it was */
     bool detaches;           /* told to end, we leave and the command goes on */
-    bool detached;           /* that was so */
-    bool unanswered;         /* its time was up and the guest did not say so */
-    bool out_of_memory;      /* it was killed for that */
-    struct guest_result result;
-    char reason[200]; /* in the far end's words; empty: see result */
 };
+
+static inline bool session_ended(const struct session *s) {
+    return s->result.end != EXEC_END_NONE;
+}
 
 /* True when both ends of a dialogue are terminals. */
 bool session_wants_terminal(void);
 
-/* Runs it to its end; -1 when the outcome is not known. */
+/* Runs the command to its end; -1 when the outcome is not known. */
 int session_run(struct session *s, struct err *err);

@@ -51,13 +51,17 @@ static int shell_run(struct shell *s, const char *machine, const char *exec, str
         command_prepare(&s->setup, &s->o, (char **)plain, NULL, err) < 0)
         return -1;
     if (exec) {
-        session->terminal = true;
+        session->request.terminal = true;
         snprintf(s->remote.exec, sizeof(s->remote.exec), "%s", exec);
     }
-    if (session->terminal)
-        session->exec.argv = (struct msg_strs){.v = login};
-    session->detaches = session->terminal;
+    if (session->request.terminal)
+        session->request.argv = login;
+    session->detaches = session->request.terminal;
     return session_run(session, err);
+}
+
+static bool shell_left(const struct shell *s) {
+    return s->setup.session.result.end == EXEC_END_DETACHED;
 }
 
 int cmd_sh(int argc, char **argv) {
@@ -76,9 +80,9 @@ int cmd_sh(int argc, char **argv) {
     const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
     if (exec && argv[3 + next])
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[3 + next]);
-    else if (shell_run(s, machine, exec, &err) == 0 && !s->setup.session.detached)
+    else if (shell_run(s, machine, exec, &err) == 0 && !shell_left(s))
         return command_report(&s->setup, &s->o, &(struct command_end){.id = s->remote.id});
-    else if (s->setup.session.detached) {
+    else if (shell_left(s)) {
         fprintf(stderr, "carrel: the shell goes on: carrel sh %s %s\n", machine, s->remote.exec);
         return 0;
     }
