@@ -27,8 +27,8 @@ build-fuzz/build.ninja: export CC = clang
 build-cross/build.ninja: SETUP_ARGS = --cross-file build-cross-root/cross.ini
 build-cross/build.ninja: | cross-root
 
-# Locks let two makes share a build folder.
-NINJA = flock $(1) ninja --quiet -C $(1)
+# Locks let two makes share a build folder. On a terminal ninja shows one line of progress.
+NINJA = flock $(1) ninja $(if $(MAKE_TERMOUT),,--quiet) -C $(1)
 
 all: setup-build $(BUILD)/build.ninja
 	@$(call NINJA,$(BUILD))
