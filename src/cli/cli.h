@@ -51,6 +51,8 @@ int cmd_ls(int argc, char **argv);
 int cmd_rm(int argc, char **argv);
 int cmd_new(int argc, char **argv);
 int cmd_show(int argc, char **argv);
+int cmd_set(int argc, char **argv);
+int cmd_rename(int argc, char **argv);
 int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
@@ -87,6 +89,7 @@ int cmd_completion(int argc, char **argv);
 
 /* Options of those that have more than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
-    logs_rows[], net_rows[], snap_rows[], steps_rows[], diff_rows[], rewind_rows[],
-    hibernate_rows[], fork_rows[], store_rows[], serve_rows[], token_rows[], audit_rows[],
-    mcp_rows[], approve_rows[], grant_rows[], top_rows[], do_rows[], ship_rows[], image_rows[];
+    logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
+    diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
+    token_rows[], audit_rows[], mcp_rows[], approve_rows[], grant_rows[], top_rows[], do_rows[],
+    ship_rows[], image_rows[];

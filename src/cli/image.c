@@ -34,7 +34,7 @@ const struct option_row image_rows[] = {
      "export: write FILE.tar or FILE.tar.zst; - is standard output"},
     {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache), "build: repeat every instruction"},
     {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress; ls: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -78,9 +78,14 @@ static int image_list(struct client *c, const struct image_options *o, const str
         print_json(json_object_get(answer, "images"));
         return 0;
     }
-    puts("NAME                      ID              SIZE     AGE   MACHINES  ORIGIN");
+    if (!o->quiet)
+        puts("NAME                      ID              SIZE     AGE   MACHINES  ORIGIN");
     json_array_foreach(json_object_get(answer, "images"), i, image) {
-        if (o->all || !is_build_step(image))
+        if (!o->all && is_build_step(image))
+            continue;
+        if (o->quiet)
+            puts(client_text(image, "id"));
+        else
             print_image(image);
     }
     return 0;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "cli/cli.h"
@@ -31,8 +32,29 @@ int cli_machine_open(struct client *c, const char *machine, struct err *err) {
 
 /* ---- ls ---- */
 
+struct ls_options {
+    const char *state, *name, *meta;
+    bool all, quiet, json, help;
+};
+
+#define AT(member) offsetof(struct ls_options, member)
+
+const struct option_row ls_rows[] = {
+    {'a', "all", NULL, OPTION_FLAG, AT(all), "include machines that have ended"},
+    {0, "state", "STATE[,STATE...]", OPTION_TEXT, AT(state),
+     "only running, paused, stopped or ended machines"},
+    {0, "name", "NAME", OPTION_TEXT, AT(name), "only the machine with this name"},
+    {0, "meta", "NAME=VALUE", OPTION_TEXT, AT(meta), "only machines with this metadata"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+#undef AT
+
 /* left_alone: boxes that do not belong to machines of this store; 0 if absent. */
-static int list_pages(struct client *c, json_t *rows, long long *left_alone, struct err *err) {
+static int list_pages(struct client *c, const struct ls_options *o, json_t *rows,
+                      long long *left_alone, struct err *err) {
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
     do {
         json_t *page DEFER(json_decrefp) = NULL;
@@ -40,7 +62,9 @@ static int list_pages(struct client *c, json_t *rows, long long *left_alone, str
         snprintf(target, sizeof(target), "/v1/machines");
         if (client_query(target, "limit", "500", err) < 0 ||
             client_query(target, "cursor", cursor[0] ? cursor : NULL, err) < 0 ||
-            client_call(c, &r, &page, err) < 0)
+            client_query(target, "state", o->all ? "all" : o->state, err) < 0 ||
+            client_query(target, "name", o->name, err) < 0 ||
+            client_query(target, "meta", o->meta, err) < 0 || client_call(c, &r, &page, err) < 0)
             return -1;
         json_array_extend(rows, json_object_get(page, "machines"));
         *left_alone = client_number(page, "left_alone");
@@ -51,18 +75,18 @@ static int list_pages(struct client *c, json_t *rows, long long *left_alone, str
 
 int machines_list(struct client *c, json_t *rows, struct err *err) {
     long long left_alone;
-    return list_pages(c, rows, &left_alone, err);
+    return list_pages(c, &(struct ls_options){.all = false}, rows, &left_alone, err);
 }
 
 /* {"machines":[...]}; where no daemon runs there are none. */
-static int list_machines(json_t **ret, struct err *err) {
+static int list_machines(const struct ls_options *o, json_t **ret, struct err *err) {
     struct client c DEFER(client_close) = {0};
     json_t *rows = json_array();
     long long left_alone = 0;
     *ret = json_pack("{s:o}", "machines", rows);
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    if (list_pages(&c, rows, &left_alone, err) < 0)
+    if (list_pages(&c, o, rows, &left_alone, err) < 0)
         return -1;
     if (left_alone)
         json_object_set_new(*ret, "left_alone", json_integer(left_alone));
@@ -83,29 +107,53 @@ static void print_machine(const json_t *m) {
     puts(drifted ? "drifted" : "");
 }
 
-int cmd_ls(int argc, char **argv) {
-    struct err err = {0};
-    json_t *list DEFER(json_decrefp) = NULL;
-    bool as_json = false;
-    int status;
+static int ls_read(int argc, char **argv, struct ls_options *o, struct err *err) {
+    int next;
+    if (options_parse(ls_rows, argc - 1, argv + 1, o, &next, err) < 0)
+        return -1;
+    if (argv[1 + next])
+        return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
+    if (o->all && o->state)
+        return err_set(err, ERR_INVALID, "--all and --state exclude each other");
+    if (o->meta && !strchr(o->meta, '='))
+        return err_set(err, ERR_INVALID, "--meta %s: write it as NAME=VALUE", o->meta);
+    return 0;
+}
+
+static void ls_print(const json_t *list, bool ids_only) {
     size_t i;
     json_t *m;
-    if (cli_words(argc, argv, 0, &as_json, &status) < 0)
-        return status;
-    if (list_machines(&list, &err) < 0)
-        return cli_fail(&err);
-    if (as_json) {
-        print_json(list);
-        return 0;
-    }
-    puts("MACHINE         NAME          STATE     MEM    AGE");
+    if (!ids_only)
+        puts("MACHINE         NAME          STATE     MEM    AGE");
     json_array_foreach(json_object_get(list, "machines"), i, m) {
-        print_machine(m);
+        if (ids_only)
+            puts(client_text(m, "id"));
+        else
+            print_machine(m);
     }
     long long alone = client_number(list, "left_alone");
-    if (alone)
+    if (alone && !ids_only)
         fprintf(stderr, "carrel: %lld %s left alone; see: carrel store boxes\n", alone,
                 alone == 1 ? "box on this host is" : "boxes on this host are");
+}
+
+int cmd_ls(int argc, char **argv) {
+    struct ls_options o = {.all = false};
+    struct err err = {0};
+    json_t *list DEFER(json_decrefp) = NULL;
+    if (ls_read(argc, argv, &o, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("ls");
+        options_print(ls_rows);
+        return 0;
+    }
+    if (list_machines(&o, &list, &err) < 0)
+        return cli_fail(&err);
+    if (o.json)
+        print_json(list);
+    else
+        ls_print(list, o.quiet);
     return 0;
 }
 
@@ -121,16 +169,67 @@ static int remove_one(struct client *c, const char *machine, struct err *err) {
                : client_call(c, &r, NULL, err);
 }
 
+struct rm_options {
+    bool all, yes, help;
+};
+
+const struct option_row rm_rows[] = {
+    {'a', "all", NULL, OPTION_FLAG, offsetof(struct rm_options, all), "delete all your machines"},
+    {'y', "yes", NULL, OPTION_FLAG, offsetof(struct rm_options, yes),
+     "do not ask (--all asks on a terminal)"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct rm_options, help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static bool is_confirmed(size_t count) {
+    int c, first = 0;
+    if (!isatty(STDIN_FILENO) || !count)
+        return true;
+    fprintf(stderr, "carrel: delete %zu machine%s? [y/N] ", count, count == 1 ? "" : "s");
+    while ((c = getchar()) != EOF && c != '\n')
+        first = first ? first : c;
+    return first == 'y' || first == 'Y';
+}
+
+static int remove_all(struct client *c, const struct rm_options *o, struct err *err) {
+    json_t *list DEFER(json_decrefp) = NULL, *m;
+    int status = 0;
+    size_t i;
+    if (list_machines(&(struct ls_options){.all = false}, &list, err) < 0)
+        return cli_fail(err);
+    const json_t *rows = json_object_get(list, "machines");
+    if (!o->yes && !is_confirmed(json_array_size(rows)))
+        return CLI_FAILED;
+    json_array_foreach(rows, i, m) {
+        if (remove_one(c, client_text(m, "id"), err) < 0 && err->code != ERR_NOT_FOUND)
+            status = cli_fail(err);
+    }
+    return status;
+}
+
 int cmd_rm(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
+    struct rm_options o = {.all = false};
     struct err err = {0};
-    int status = 0;
-    if (cli_words(argc, argv, argc, NULL, &status) < 0)
-        return status;
-    if (argc < 2 && cli_machine_check(NULL, &err) < 0)
+    int status = 0, next;
+    if (options_parse(rm_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
         return cli_fail(&err);
-    for (int i = 1; i < argc; i++)
-        if (remove_one(&c, argv[i], &err) < 0)
+    if (o.help) {
+        cli_usage("rm");
+        options_print(rm_rows);
+        return 0;
+    }
+    char **names = argv + 1 + next;
+    if (o.all && names[0]) {
+        err_set(&err, ERR_INVALID, "--all and '%s' exclude each other", names[0]);
+        return cli_fail(&err);
+    }
+    if (o.all)
+        return remove_all(&c, &o, &err);
+    if (!names[0] && cli_machine_check(NULL, &err) < 0)
+        return cli_fail(&err);
+    for (; *names; names++)
+        if (remove_one(&c, *names, &err) < 0)
             status = cli_fail(&err);
     return status;
 }

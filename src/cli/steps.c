@@ -259,12 +259,13 @@ int cmd_rewind(int argc, char **argv) {
 
 struct steps_options {
     uint64_t count;
-    bool json, help;
+    bool quiet, json, help;
 };
 
 const struct option_row steps_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(steps_options, count),
      "print only the last N (default 100)"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(steps_options, quiet), "print only the numbers of steps"},
     {0, "json", NULL, OPTION_FLAG, AT(steps_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(steps_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -292,9 +293,15 @@ int cmd_steps(int argc, char **argv) {
         return 0;
     }
     const json_t *steps = json_object_get(answer, "steps");
-    puts("STEP   KIND    AGE   STATUS  FILES   SIZE    NAME        WHAT");
-    for (size_t i = json_array_size(steps); i > 0; i--)
-        print_step(json_array_get(steps, i - 1));
+    if (!o.quiet)
+        puts("STEP   KIND    AGE   STATUS  FILES   SIZE    NAME        WHAT");
+    for (size_t i = json_array_size(steps); i > 0; i--) {
+        const json_t *step = json_array_get(steps, i - 1);
+        if (o.quiet)
+            printf("%lld\n", client_number(step, "number"));
+        else
+            print_step(step);
+    }
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* carrel new, show, pause, resume, stop, stats, logs: the daemon's machines. */
+/* carrel new, show, set, rename, pause, resume, stop, stats, logs: the daemon's machines. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "cli/options.h"
 #include "cli/spec.h"
 #include "cli/table.h"
+#include "cli/text/units.h"
 
 static void verbs_announce(void) {
     fputs("carrel: preparing this host for its first machine...\n", stderr);
@@ -196,26 +197,6 @@ int cmd_stop(int argc, char **argv) {
     return change_state(argc, argv, "/v1/machines/%s/stop");
 }
 
-/* "name  value" lines of an object, nested ones indented. */
-static void print_members(const json_t *object, int indent) {
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)object, name, value) {
-        printf("%*s", indent, "");
-        table_cell(name, 16 - indent);
-        if (json_is_object(value)) {
-            putchar('\n');
-            print_members(value, indent + 2);
-        } else if (json_is_string(value)) {
-            table_cell(json_string_value(value), 0);
-            putchar('\n');
-        } else {
-            json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
-            putchar('\n');
-        }
-    }
-}
-
 static int verbs_show(int argc, char **argv, const char *format) {
     struct client c DEFER(client_close) = {0};
     struct err err;
@@ -230,7 +211,7 @@ static int verbs_show(int argc, char **argv, const char *format) {
     if (json)
         print_json(answer);
     else
-        print_members(answer, 0);
+        units_print(answer, 0);
     return 0;
 }
 
@@ -256,14 +237,135 @@ int cmd_stats(int argc, char **argv) {
     if (json)
         print_json(answer);
     else
-        print_members(answer, 0);
+        units_print(answer, 0);
     return 0;
+}
+
+/* ---- set and rename ---- */
+
+struct set_options {
+    struct spec spec;
+    const char *idle_action, *steps;
+    uint64_t idle_ms;
+    struct option_list meta;
+    bool json, help;
+};
+
+#define SET(member) offsetof(struct set_options, member)
+
+const struct option_row set_rows[] = {
+    {'m', "mem", "SIZE", OPTION_SIZE, SET(spec.mem), "memory limit"},
+    {'c', "cpus", "N", OPTION_MILLI, SET(spec.cpu_milli), "cpu limit, such as 0.5"},
+    {0, "pids", "N", OPTION_NUMBER, SET(spec.pids), "limit of processes and threads"},
+    {0, "disk", "SIZE", OPTION_SIZE, SET(spec.disk), "disk limit"},
+    {0, "ttl", "TIME", OPTION_DURATION, SET(spec.ttl_ms), "end the machine this long from now"},
+    {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),
+     "act when unused for this long, such as 30m"},
+    {0, "idle-action", "pause|stop|destroy|release", OPTION_TEXT, SET(idle_action),
+     "action when idle"},
+    {0, "steps", "every|risky|manual", OPTION_TEXT, SET(steps),
+     "take steps after every change, before risky commands, or on request"},
+    {0, "meta", "NAME=VALUE", OPTION_LIST, SET(meta), "replace the metadata (repeatable)"},
+    {0, "json", NULL, OPTION_FLAG, SET(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, SET(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static int patch(const char *machine, const struct buf *body, bool json, struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_decrefp) = NULL;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "PATCH", .target = target, .body = body};
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
+        client_target(target, err, "/v1/machines/%s", machine) < 0 ||
+        client_call(&c, &r, &answer, err) < 0)
+        return -1;
+    if (json)
+        print_json(answer);
+    return 0;
+}
+
+static int set_describe(const struct set_options *o, struct buf *text, struct err *err) {
+    static const struct grants none = {.count = 0};
+    struct jot j = JOT(text);
+    jot_object(&j, NULL);
+    if (spec_put(&j, &o->spec, &none, NULL, err) < 0)
+        return -1;
+    spec_put_duration(&j, "idle", o->idle_ms);
+    if (o->idle_action)
+        jot_string(&j, "idle_action", o->idle_action);
+    if (o->steps)
+        jot_string(&j, "steps", o->steps);
+    if (put_pairs(&j, "metadata", &o->meta, err) < 0)
+        return -1;
+    jot_end(&j, '}');
+    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
+}
+
+static bool is_any_given(const struct set_options *o) {
+    for (const struct option_row *r = set_rows; r->name; r++)
+        if (r->offset != SET(json) && option_is_given(r, o))
+            return true;
+    return false;
+}
+
+int cmd_set(int argc, char **argv) {
+    struct set_options o = {.json = false};
+    struct buf body DEFER(buf_done) = BUF(1 << 20);
+    struct err err = {0};
+    int next, more = 0;
+    if (options_parse(set_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+        return cli_fail(&err);
+    const char *machine = argv[1 + next];
+    /* Options may also follow the name. */
+    if (machine && options_parse(set_rows, argc - 2 - next, argv + 2 + next, &o, &more, &err) < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_usage("set");
+        options_print(set_rows);
+        return 0;
+    }
+    if (!machine) {
+        err_set(&err, ERR_INVALID, "no machine named");
+        err_remedy(&err, "see `carrel ls`");
+    } else if (argv[2 + next + more]) {
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[2 + next + more]);
+    } else if (!is_any_given(&o)) {
+        err_set(&err, ERR_INVALID, "nothing to change");
+        err_remedy(&err, "see carrel set --help");
+    } else if (set_describe(&o, &body, &err) == 0 && patch(machine, &body, o.json, &err) == 0) {
+        return 0;
+    }
+    return cli_fail(&err);
+}
+
+int cmd_rename(int argc, char **argv) {
+    struct buf body DEFER(buf_done) = BUF(65536);
+    struct jot j = JOT(&body);
+    const char *words[2] = {NULL, NULL};
+    struct err err = {0};
+    bool json = false;
+    int status, count = 0;
+    if (cli_words(argc, argv, 2, &json, &status) < 0)
+        return status;
+    for (int i = 1; i < argc; i++)
+        if (argv[i][0] != '-')
+            words[count++] = argv[i];
+    if (count < 2) {
+        err_set(&err, ERR_INVALID, count ? "no new name given" : "no machine named");
+        err_remedy(&err, "carrel rename MACHINE NAME");
+        return cli_fail(&err);
+    }
+    jot_object(&j, NULL);
+    jot_string(&j, "name", words[1]);
+    jot_end(&j, '}');
+    return patch(words[0], &body, json, &err) < 0 ? cli_fail(&err) : 0;
 }
 
 /* ---- logs ---- */
 
 struct logs_options {
-    bool follow, errors, json, help;
+    bool follow, errors, quiet, json, help;
 };
 
 const struct option_row logs_rows[] = {
@@ -271,18 +373,24 @@ const struct option_row logs_rows[] = {
      "wait for more output until the command ends"},
     {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),
      "print standard error instead of standard output"},
+    {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct logs_options, quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct logs_options, json),
      "print the list of commands as JSON"},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct logs_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-static void print_execs(const json_t *list) {
+static void print_execs(const json_t *list, bool ids_only) {
     size_t i;
     json_t *x;
-    puts("EXEC            STATE     STATUS  AGE   COMMAND");
+    if (!ids_only)
+        puts("EXEC            STATE     STATUS  AGE   COMMAND");
     json_array_foreach(list, i, x) {
         char status[24], age[16];
+        if (ids_only) {
+            puts(client_text(x, "id"));
+            continue;
+        }
         snprintf(status, sizeof(status), "%lld", client_number(x, "status"));
         table_age(client_text(x, *client_text(x, "ended") ? "ended" : "started"), age);
         table_cell(client_text(x, "id"), 14);
@@ -367,6 +475,6 @@ int cmd_logs(int argc, char **argv) {
     if (o.json)
         print_json(list);
     else
-        print_execs(json_object_get(list, "execs"));
+        print_execs(json_object_get(list, "execs"), o.quiet);
     return 0;
 }

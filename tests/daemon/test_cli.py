@@ -1,5 +1,6 @@
 """The command line over the daemon: starts it on first use, and speaks for its machines."""
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,63 @@ def test_new_ls_show_rm(carrel, machine):
     assert json.loads(carrel("show", "--json", machine[:8]).stdout)["metadata"] == {"a": "b"}
     assert carrel("rm", "tour").returncode == 0
     assert carrel("show", "tour").returncode == 125
+
+
+def test_ls_filters_and_prints_ids(carrel, machine):
+    other = carrel("new", "--meta", "a=c").stdout.decode().strip()
+    ids = lambda *options: sorted(carrel("ls", "-q", *options).stdout.decode().split())
+    assert ids() == sorted([machine, other])
+    assert ids("--name", "tour") == [machine] and ids("--meta", "a=c") == [other]
+    assert carrel("stop", other).returncode == 0
+    assert ids("--state", "stopped") == [other] and ids("--state", "running,paused") == [machine]
+    assert carrel("rm", other).returncode == 0
+    assert ids() == [machine] and {machine, other} <= set(ids("-a"))
+    assert carrel("ps", "-aq").stdout == carrel("ls", "--all", "--quiet").stdout
+    for words, says in ((["--meta", "a"], b"--meta a: write it as NAME=VALUE"), (["-a", "--state", "ended"], b"--all and --state exclude each other"),
+                        (["--state", "asleep"], b"asleep"), (["x"], b"unexpected argument 'x'")):
+        done = carrel("ls", *words)
+        assert done.returncode == 125 and says in done.stderr, done
+
+
+def test_other_lists_print_ids_only(carrel, machine):
+    carrel("exec", "tour", "--", "touch", "f")
+    rows = json.loads(carrel("logs", "--json", "tour").stdout)["execs"]
+    assert carrel("logs", "-q", "tour").stdout.decode().split() == [row["id"] for row in rows] != []
+    steps = json.loads(carrel("steps", "--json", "tour").stdout)["steps"]
+    assert carrel("steps", "-q", "tour").stdout.decode().split() == [str(s["number"]) for s in reversed(steps)] != []
+
+
+def test_rm_all(carrel):
+    assert carrel("new").returncode == 0 and carrel("new").returncode == 0
+    done = carrel("rm", "--all", "x")
+    assert done.returncode == 125 and b"--all and 'x' exclude each other" in done.stderr
+    assert carrel("ls", "-q").stdout.count(b"\n") == 2
+    assert carrel("rm", "--all").returncode == 0
+    assert carrel("ls", "-q").stdout == b"" and carrel("rm", "--all", "-y").returncode == 0
+
+
+def test_set_and_rename(carrel, machine):
+    done = carrel("set", "tour", "--mem", "512M", "--cpus", "0.5", "--pids", "99", "--ttl", "2h", "--idle", "30m", "--idle-action", "stop",
+                  "--steps", "manual", "--meta", "x=y", "--json")
+    told = json.loads(done.stdout)
+    assert {**told["limits"], "disk": 0} == {"mem": 512 << 20, "cpus": 0.5, "pids": 99, "disk": 0} and told["metadata"] == {"x": "y"}
+    assert (told["idle_ms"], told["idle_action"], told["steps"]) == (1800000, "stop", "manual") and told["expires"]
+    assert (carrel("rename", "tour", "trip").stdout, carrel("ls", "-q", "--name", "trip").stdout.decode().strip()) == (b"", machine)
+    assert carrel("show", "tour").returncode == 125
+    assert json.loads(carrel("rename", "--json", "trip", "tour").stdout)["name"] == "tour"
+    for words, says in ((["set", "tour"], b"nothing to change: see carrel set --help"), (["set"], b"no machine named"), (["rename", "tour"], b"no new name given"),
+                        (["set", "tour", "--mem", "1K"], b"out of range"), (["set", "tour", "x", "--mem", "1G"], b"unexpected argument 'x'")):
+        done = carrel(*words)
+        assert done.returncode == 125 and says in done.stderr, done
+
+
+def test_show_has_units(carrel, machine):
+    carrel("set", "tour", "--idle", "90m")
+    lines = dict(line.split(None, 1) for line in carrel("show", "tour").stdout.decode().splitlines() if len(line.split(None, 1)) == 2)
+    assert lines["mem"] == "256M" and lines["idle"] == "1h 30m" and lines["drifted"] == "no" and lines["cpus"] == "unlimited"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+(\.\d)?[smh]( \d+[sm])? ago\)", lines["created"])
+    assert re.fullmatch(r"[0-9.]+(us|ms|s|m)( \d+s)?", dict(line.split(None, 1) for line in carrel("stats", "tour").stdout.decode().splitlines()
+                                                          if len(line.split(None, 1)) == 2)["cpu"])
 
 
 def test_exec_hands_its_streams_through(carrel, machine):

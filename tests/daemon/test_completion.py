@@ -38,7 +38,7 @@ def offered(carrel, line):
 
 @pytest.mark.parametrize("line,wanted", [
     ("pa", ["pause"]),
-    ("help re", ["resume", "rewind"]),
+    ("help re", ["rename", "resume", "rewind"]),
     ("run --ti", ["--timeout"]),
     ("run --timeout 5s --k", ["--keep"]),
     ("run -qe A=b --k", ["--keep"]),
@@ -70,6 +70,10 @@ def offered(carrel, line):
     ("audit verify --he", ["--head", "--help"]),
     ("mcp --machine wo", ["workbench"]),
     ("new --idle-action ", ["pause", "stop", "destroy", "release"]),
+    ("set --idle-action s", ["stop"]),
+    ("set --mem 1G wo", ["workbench"]),
+    ("rename wo", ["workbench"]),
+    ("rm --al", ["--all"]),
     ("cell r", ["run", "replay"]),
     ("cell run a ", [":files"]),
     ("completion ", ["bash", "zsh"]),

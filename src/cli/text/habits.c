@@ -38,6 +38,7 @@ static const struct habit commands_of_others[] = {
     {"start", "carrel resume MACHINE"},
     {"tag", "carrel image tag IMAGE NAME"},
     {"unpause", "carrel resume MACHINE"},
+    {"update", "carrel set MACHINE"},
     {"volume", "carrel new --dir HOST:GUEST"},
 };
 

@@ -1,0 +1,21 @@
+/* Values of the API as people read them: durations, sizes and times with their units. */
+#pragma once
+
+#include <jansson.h>
+#include <stdint.h>
+
+enum { UNITS_SIZE = 48 };
+
+/* "250ms", "1.5s", "45s", "1h 30m", "2d 4h"; 0 is "0s". */
+void units_duration(uint64_t us, char ret[UNITS_SIZE]);
+
+/*
+ * The value of a member, by the member's name: NAME_ms and NAME_us are durations, NAME_bytes, mem
+ * and disk are sizes. ret_label is the name without its unit. NULL: the value is an object, an
+ * array or a text that is not a time.
+ */
+const char *units_value(const char *name, const json_t *value, char ret[UNITS_SIZE],
+                        char ret_label[UNITS_SIZE]);
+
+/* "name  value" lines of an object; nested ones are indented. */
+void units_print(const json_t *object, int indent);

@@ -1,0 +1,63 @@
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#include "cli/text/units.h"
+
+static void durations_have_two_parts_at_most(void **state) {
+    static const struct {
+        uint64_t us;
+        const char *want;
+    } rows[] = {{0, "0s"},
+                {1, "1us"},
+                {999, "999us"},
+                {250000, "250ms"},
+                {999999, "999ms"},
+                {1000000, "1s"},
+                {1500000, "1.5s"},
+                {9990000, "9.9s"},
+                {45000000, "45s"},
+                {60000000, "1m"},
+                {61000000, "1m 1s"},
+                {5400000000, "1h 30m"},
+                {7200000000, "2h"},
+                {187200000000, "2d 4h"},
+                {315360000000000, "3650d"}};
+    char text[UNITS_SIZE];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        units_duration(rows[i].us, text);
+        assert_string_equal(text, rows[i].want);
+    }
+}
+
+static const char *shown(const char *name, json_t *value, const char *label) {
+    static char text[UNITS_SIZE];
+    char got[UNITS_SIZE];
+    const char *found = units_value(name, value, text, got);
+    assert_string_equal(got, label);
+    json_decref(value);
+    return found;
+}
+
+static void a_name_tells_the_unit(void **state) {
+    (void)state;
+    assert_string_equal(shown("idle_ms", json_integer(1800000), "idle"), "30m");
+    assert_string_equal(shown("idle_ms", json_integer(0), "idle"), "none");
+    assert_string_equal(shown("cpu_us", json_integer(1500000), "cpu"), "1.5s");
+    assert_string_equal(shown("disk_bytes", json_integer(1536), "disk"), "1.5K");
+    assert_string_equal(shown("mem", json_integer(2ll << 30), "mem"), "2G");
+    assert_string_equal(shown("cpus", json_real(0.5), "cpus"), "0.5");
+    assert_string_equal(shown("cpus", json_integer(0), "cpus"), "unlimited");
+    assert_string_equal(shown("pids", json_integer(1024), "pids"), "1024");
+    assert_string_equal(shown("drifted", json_false(), "drifted"), "no");
+    assert_non_null(strstr(shown("expires", json_string("2099-01-02T03:04:05.678Z"), "expires"),
+                           "2099-01-02 03:04:05 UTC (in "));
+    assert_non_null(
+        strstr(shown("created", json_string("2020-01-02T03:04:05Z"), "created"), " ago)"));
+    assert_null(shown("name", json_string("2020-01-02"), "name"));
+    assert_null(shown("limits", json_object(), "limits"));
+}
+
+UNIT_MAIN(cmocka_unit_test(durations_have_two_parts_at_most),
+          cmocka_unit_test(a_name_tells_the_unit))
