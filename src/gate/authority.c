@@ -183,7 +183,7 @@ struct authority *authority_new(const char *name, struct err *err) {
     a->own =
         a->key && a->leaf_key ? make_certificate(name, NULL, NULL, a->key, a->key, DAYS_OWN) : NULL;
     if (!a->own)
-        err_ssl(err, "make an authority");
+        err_ssl(err, "create a certificate authority");
     if (a->own && open_accept(a, err) == 0)
         return a;
     authority_free(a);
@@ -214,7 +214,7 @@ struct authority *authority_read(const char *pem, struct err *err) {
     a->leaf_key = a->key ? PEM_read_bio_PrivateKey(in, NULL, NULL, NULL) : NULL;
     a->own = a->leaf_key ? PEM_read_bio_X509(in, NULL, NULL, NULL) : NULL;
     if (!a->own)
-        err_ssl(err, "read an authority");
+        err_ssl(err, "read a certificate authority");
     if (a->own && open_accept(a, err) == 0)
         return a;
     authority_free(a);
@@ -224,7 +224,8 @@ struct authority *authority_read(const char *pem, struct err *err) {
 static int take_bio(BIO *from, struct buf *out, struct err *err) {
     char *bytes;
     long n = BIO_get_mem_data(from, &bytes);
-    return n > 0 && buf_add(out, bytes, (size_t)n) ? 0 : err_ssl(err, "write an authority");
+    return n > 0 && buf_add(out, bytes, (size_t)n) ? 0
+                                                   : err_ssl(err, "write a certificate authority");
 }
 
 int authority_write(const struct authority *a, struct buf *out, struct err *err) {
@@ -232,7 +233,7 @@ int authority_write(const struct authority *a, struct buf *out, struct err *err)
     if (!to || !PEM_write_bio_PrivateKey(to, a->key, NULL, NULL, 0, NULL, NULL) ||
         !PEM_write_bio_PrivateKey(to, a->leaf_key, NULL, NULL, 0, NULL, NULL) ||
         !PEM_write_bio_X509(to, a->own))
-        return err_ssl(err, "write an authority");
+        return err_ssl(err, "write a certificate authority");
     return take_bio(to, out, err);
 }
 

@@ -216,7 +216,7 @@ static int handshake_failed(struct channel *c, struct err *err) {
     if (verdict != X509_V_OK)
         reason = X509_verify_cert_error_string(verdict);
     drain_tls(c); /* the alert */
-    return err_set(err, ERR_DENIED, "TLS: %s", reason ? reason : "the peer ended it");
+    return err_set(err, ERR_DENIED, "TLS: %s", reason ? reason : "the peer closed the connection");
 }
 
 int channel_handshake(struct channel *c, struct err *err) {
@@ -235,7 +235,7 @@ int channel_handshake(struct channel *c, struct err *err) {
         if (fed == -EAGAIN)
             return 0;
         if (fed <= 0)
-            return err_set(err, ERR_GONE, "TLS: the peer ended it");
+            return err_set(err, ERR_GONE, "TLS: the peer closed the connection");
     }
 }
 

@@ -59,7 +59,7 @@ static void on_timer(void *arg) {
     if (c->ended)
         return;
     if (c->dialled && c->server.fd >= 0)
-        dial_next(c, "it does not answer");
+        dial_next(c, "no answer");
     else
         expire(c);
 }
@@ -224,7 +224,7 @@ bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path) {
     /* Its server may have answered by now: not a byte of that is read any more. */
     if (!conn_tell(c, GATE_ALLOWED, method, path, NULL))
-        conn_end(c, true, "what it brings in could not be written down");
+        conn_end(c, true, "the taint could not be stored");
     return !c->ended;
 }
 
@@ -349,7 +349,8 @@ static void dial_next(struct conn *c, const char *why) {
             return;
     }
     if (!c->tried && kind != ADDRESS_PUBLIC) {
-        err_set(&err, ERR_DENIED, "'%s' leads to a %s address", c->host, address_kind_name(kind));
+        err_set(&err, ERR_DENIED, "'%s' resolves to a %s address", c->host,
+                address_kind_name(kind));
         err_remedy(&err, "the owner can allow it with --local");
     }
     dial_done(c, &err);
@@ -380,7 +381,7 @@ static void on_resolved(void *arg, const struct resolved *found, const struct er
     c->addresses = *found;
     c->address = 0;
     c->tried = false;
-    dial_next(c, "it has no address");
+    dial_next(c, "no address left to try");
 }
 
 bool conn_is_served(const struct conn *c) {
@@ -464,7 +465,7 @@ static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
     const struct pending_wish w = {.method = "", .path = "", .query = "", .hash = "", .fields = ""};
     struct pending *p = pending_for(c, &w, rule->hold_ms);
     if (!p) {
-        conn_explain_refusal(c, "too many wait for an approval already");
+        conn_explain_refusal(c, "too many requests already wait for approval");
     } else if (pending_use(p)) {
         c->approved = true;
         open_tunnel(c, rule);
@@ -491,8 +492,8 @@ void conn_released(struct conn *c, enum pending_state state) {
     else if (state == PENDING_APPROVED && rule)
         open_tunnel(c, rule);
     else
-        conn_explain_refusal(c, state == PENDING_EXPIRED ? "nobody approved it in time"
-                                                         : "it was not approved");
+        conn_explain_refusal(c, state == PENDING_EXPIRED ? "not approved in time"
+                                                         : "the owner denied it");
 }
 
 /* ---- the first bytes ---- */
@@ -516,11 +517,11 @@ static void speaks(struct conn *c, enum policy_protocol protocol) {
 /* The name of a connection is the one its address was given out for; TLS must say the same. */
 static const char *check_hello(const struct conn *c, enum hello_verdict v, const struct hello *h) {
     if (v == HELLO_BAD)
-        return "its TLS hello makes no sense";
+        return "malformed TLS ClientHello";
     if (v == HELLO_UNNAMED)
-        return c->is_address ? NULL : "its TLS hello names no server";
+        return c->is_address ? NULL : "the TLS ClientHello has no server name";
     if (strcmp(h->name, c->host) != 0)
-        return "its TLS hello names another server than the one it connected to";
+        return "the server name in the TLS ClientHello differs from the host it connected to";
     return NULL;
 }
 
@@ -554,7 +555,9 @@ static void act(struct conn *c, const struct policy_answer *a) {
     if (asks && can_terminate(c))
         terminate(c); /* what it requests decides, or is what somebody approves */
     else if (a->want != POLICY_KNOWN)
-        conn_explain_refusal(c, "its requests cannot be seen");
+        conn_explain_refusal(
+            c,
+            "a rule needs to see requests, but the machine does not trust the gate's certificate");
     else if (a->action == POLICY_ALLOW)
         open_tunnel(c, a->rule);
     else if (a->action == POLICY_ASK)
@@ -593,7 +596,7 @@ static void read_first(struct conn *c) {
     if (n <= 0)
         conn_end(c, true, NULL);
     else if (!buf_add(&c->first, bytes, (size_t)n))
-        conn_explain_refusal(c, "too much came before anything could be decided");
+        conn_explain_refusal(c, "too many bytes arrived before the protocol was known");
     else if (c->is_proxy && !c->host[0])
         web_start(c);
     else
@@ -658,7 +661,7 @@ void conn_begin(struct conn *c) {
         channel_listen(&c->client, true);
         conn_timer(c, GATE_FIRST_MS);
     } else if (!find_target(c)) {
-        conn_explain_refusal(c, "that is the gate itself");
+        conn_explain_refusal(c, "the destination is the gate itself");
     } else {
         conn_look(c);
     }

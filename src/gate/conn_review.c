@@ -20,14 +20,14 @@ bool conn_count(struct conn *c, size_t sent, size_t received) {
     g->stats.received += received;
     c->sent_late += c->taints && c->received ? sent : 0;
     if (!conn_may_send(c)) {
-        conn_end(c, true, "it has tainted the machine, and may not send more");
+        conn_end(c, true, "the connection tainted the machine and may not send more");
         return false;
     }
     if (!r)
         return true;
     r->bytes_used += sent + received;
     if (r->bytes_max && r->bytes_used > r->bytes_max) {
-        conn_end(c, true, "the rule's bytes are used up");
+        conn_end(c, true, "the byte limit of the rule is used up");
         return false;
     }
     if (r->rate) {

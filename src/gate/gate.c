@@ -256,7 +256,7 @@ static void turn_away(struct gate_machine *m, int fd) {
     close(fd);
     m->gate->stats.overflows++;
     const struct gate_crossing c = {
-        .outcome = GATE_DENIED, .host = "", .why = "it has too many connections already"};
+        .outcome = GATE_DENIED, .host = "", .why = "the machine has too many open connections"};
     m->gate->hooks->crossed(m->gate->arg, m->id, &c);
 }
 

@@ -160,7 +160,7 @@ static void move_token(struct visit *v, struct http_text token) {
                        (int)token.n, token.s) &&
               (other_host ? buf_add(&to, "/", 1) : ingress_put_target(h, &to));
     if (!ok)
-        ingress_refuse(v, 400, "that address is too long\n");
+        ingress_refuse(v, 400, "the address is too long\n");
     else
         ingress_answer(v, reads ? 302 : 307, "",
                        HTTP_FIELDS({"Location", to.data}, {"Set-Cookie", cookie.data}));
@@ -268,7 +268,7 @@ static void relay(struct visit *v) {
     bool ok = !v->client.broken && !v->server.broken && is_open && read_client(v) && read_server(v);
     if (!ok && is_open && !said && !v->answered && !v->client.broken) {
         channel_close(&v->server);
-        ingress_refuse(v, 502, "what answers at that port of the machine makes no sense\n");
+        ingress_refuse(v, 502, "the server at this port of the machine sent a malformed answer\n");
         return;
     }
     if (!ok || (v->server_ended && !channel_backlog(&v->client))) {
@@ -331,11 +331,11 @@ static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_
 }
 
 static const char *why_not(int status) {
-    return status == 401   ? "this needs the token that `carrel expose` has printed\n"
-           : status == 403 ? "the machine has read from a source that is not trusted, and is "
-                             "guarded: expose the port again to show it all the same\n"
-           : status == 404 ? "no machine shows this port\n"
-                           : "that request holds too many tokens\n";
+    return status == 401   ? "this address needs the token printed by `carrel expose`\n"
+           : status == 403 ? "the machine is guarded and has read data from an untrusted source; "
+                             "to serve the port anyway, expose it again\n"
+           : status == 404 ? "no machine exposes this port\n"
+                           : "the request contains too many tokens\n";
 }
 
 static void ingress_take(struct visit *v) {
@@ -345,8 +345,7 @@ static void ingress_take(struct visit *v) {
     struct ingress_tokens tokens;
     char method[24], path[256];
     if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, &v->door)) {
-        ingress_answer(v, 404,
-                       "this is where machines show their ports: PORT-MACHINE" INGRESS_DOMAIN "\n",
+        ingress_answer(v, 404, "exposed ports of machines are at PORT-MACHINE" INGRESS_DOMAIN "\n",
                        NULL);
         return;
     }
@@ -361,12 +360,12 @@ static void ingress_take(struct visit *v) {
         return;
     }
     if (h->upgrade && !ingress_origin_ok(h)) {
-        ingress_refuse(v, 403, "a page of another origin may not open a websocket here\n");
+        ingress_refuse(v, 403, "a page from another origin may not open a websocket here\n");
         return;
     }
     v->out = BUF(HEAD_OUT_MAX);
     if (!ingress_put_request(h, &v->out)) {
-        ingress_refuse(v, 431, "that request is too long\n");
+        ingress_refuse(v, 431, "the request is too long\n");
         return;
     }
     ingress_mask(&v->out, token);
@@ -505,7 +504,7 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err) {
     setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(sock, 256) < 0) {
         err_sys(err, "listen on '%s'", where);
-        return err_remedy(err, "choose another one: [gate] ingress in carrel.conf");
+        return err_remedy(err, "set another address in carrel.conf: [gate] ingress");
     }
     if (loop_watch_new(g->loop, sock, LOOP_READ, on_accept, g, &g->watch, err) < 0)
         return -1;

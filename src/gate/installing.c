@@ -80,9 +80,9 @@ static void installing_decode(char *path) {
 const char *installing_refuses(const char *preset, const char *method, const char *path) {
     char plain[PATH_ROOM];
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return "this machine has read from a source that is not trusted, and may only install";
+        return "this machine has read data from an untrusted source and may only install packages";
     if (!decode_slashes(preset, path, plain) || !path_is_plain(plain))
-        return "its path could be read in two ways";
+        return "the path is ambiguous";
     installing_decode(plain);
     for (size_t i = 0; i < ROWS; i++)
         if (strcmp(rows[i].preset, preset) == 0 && fnmatch(rows[i].path, plain, 0) == 0) {
@@ -90,6 +90,6 @@ const char *installing_refuses(const char *preset, const char *method, const cha
                 return NULL;
             break;
         }
-    return "this machine has read from a source that is not trusted, and installing does not "
+    return "this machine has read data from an untrusted source, and installing packages does not "
            "need this path";
 }

@@ -36,9 +36,11 @@ static const char *field_refused(struct http_text name, struct policy_care care)
     for (size_t i = 0; i < FIELDS; i++)
         if (is_field(name, fields[i].name)) {
             if (fields[i].paths && care.paths)
-                return "a field of it names another path, and a rule is about paths, or asks";
+                return "a header field names another path, and a rule checks paths or asks for "
+                       "approval";
             if (!fields[i].paths && care.methods)
-                return "a field of it names another method, and a rule is about methods, or asks";
+                return "a header field names another method, and a rule checks methods or asks for "
+                       "approval";
         }
     return NULL;
 }
@@ -242,8 +244,8 @@ const char *override_in_head(const struct http_head *h, struct policy_care care)
             return why;
     }
     if (care.methods && hides_form(h))
-        return "its form is written so that a method in it could not be seen";
+        return "the encoding of the form could hide a method";
     if (care.methods && query_names_method(h->query))
-        return "its query names another method, and a rule is about methods, or asks";
+        return "the query names another method, and a rule checks methods or asks for approval";
     return NULL;
 }

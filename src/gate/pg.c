@@ -69,7 +69,7 @@ static void pg_refuse(struct conn *c, const char *code, const char *why) {
     struct buf out DEFER(buf_done) = BUF(4096);
     conn_tell(c, GATE_DENIED, NULL, NULL, why);
     channel_close(&c->server);
-    if (pg_put_error(code, why, "this comes from the gate of the machine", &out) &&
+    if (pg_put_error(code, why, "reported by the gate of the machine, not by the server", &out) &&
         channel_write(&c->client, out.data, out.len))
         conn_linger(c);
     else
@@ -124,8 +124,8 @@ static bool step_ask(struct conn *c) {
     if (n == 1 && byte == 'N' && d && d->tls == PG_TLS_IF_OFFERED)
         return send_first(c);
     pg_refuse(c, NOT_REACHED,
-              n == 1 && byte == 'N' ? "the server has no TLS, and the owner wants it"
-                                    : "the server does not say whether it has TLS");
+              n == 1 && byte == 'N' ? "the server does not support TLS, which the owner requires"
+                                    : "the server did not answer the request for TLS");
     return false;
 }
 
@@ -143,7 +143,7 @@ static void pg_dialled(struct conn *c, const struct err *err) {
     uint8_t request[PG_REQUEST_BYTES];
     const struct pg_database *d = database_of(c);
     if (err || !d) {
-        pg_refuse(c, NOT_REACHED, err ? err->text : "the database is not granted any more");
+        pg_refuse(c, NOT_REACHED, err ? err->text : "the grant of the database was revoked");
         return;
     }
     if (d->tls == PG_TLS_NEVER) {
@@ -157,7 +157,7 @@ static void pg_dialled(struct conn *c, const struct err *err) {
     if (channel_write(&c->server, request, sizeof(request)))
         pg_event(c);
     else
-        pg_refuse(c, NOT_REACHED, "the server ended the connection");
+        pg_refuse(c, NOT_REACHED, "the server closed the connection");
 }
 
 /* ---- the machine's first packet ---- */
@@ -176,13 +176,14 @@ static const char *check_first(const struct conn *c, enum pg_first what,
     if (!d)
         return "the machine has no such database";
     if (what == PG_CANCEL)
-        return is_own_key(c, &s->key) ? NULL : "it would stop a session that is not the machine's";
+        return is_own_key(c, &s->key)
+                   ? NULL
+                   : "the request would cancel a session that does not belong to the machine";
     if (s->replicates)
-        return "its role does not replicate";
+        return "replication is not allowed";
     if (strcmp(s->user, d->name) != 0)
-        return "it would be another role than the machine's own";
-    return strcmp(s->database, d->name) == 0 ? NULL
-                                             : "it wants another database than the machine's own";
+        return "only the machine's own role may log in";
+    return strcmp(s->database, d->name) == 0 ? NULL : "only the machine's own database may be used";
 }
 
 /* There is none for it here: its bytes do not leave the host before the gate has them. */
@@ -190,7 +191,7 @@ static bool answer_request(struct conn *c, size_t size) {
     struct pg *p = c->pg;
     buf_drop(&p->first, size);
     if (++p->asked > 2) {
-        pg_refuse(c, NOT_UNDERSTOOD, "it asks for TLS again and again");
+        pg_refuse(c, NOT_UNDERSTOOD, "too many requests for TLS");
         return false;
     }
     if (channel_write(&c->client, "N", 1))
@@ -208,7 +209,7 @@ static bool judge_first(struct conn *c) {
     if (what == PG_WANTS_TLS)
         return answer_request(c, s.size);
     const char *wrong =
-        what == PG_BAD ? "its first packet is not PostgreSQL's" : check_first(c, what, &s);
+        what == PG_BAD ? "the first packet is not a PostgreSQL packet" : check_first(c, what, &s);
     struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     if (!wrong && !rule)
         wrong = "the policy has changed";
@@ -296,7 +297,7 @@ static bool step_greeting(struct conn *c) {
     if (r >= 0 && p->state == PG_OPEN && p->greeting.len)
         r = channel_write(&c->client, p->greeting.data, p->greeting.len) ? 1 : -1;
     if (r < 0) {
-        conn_end(c, true, "the server's greeting cannot be read");
+        conn_end(c, true, "the server's first messages are malformed");
         return false;
     }
     return conn_count(c, 0, (size_t)n);
@@ -374,7 +375,7 @@ void pg_expire(struct conn *c) {
         c->pause_ms = 0;
         pg_event(c);
     } else if (c->pg->state == PG_FIRST) {
-        pg_refuse(c, NOT_UNDERSTOOD, "its first packet did not come in time");
+        pg_refuse(c, NOT_UNDERSTOOD, "the first packet did not arrive in time");
     } else {
         pg_refuse(c, NOT_REACHED, "the server does not answer");
     }

@@ -30,7 +30,7 @@ int policy_action_parse(const char *text, enum policy_action *ret, struct err *e
             *ret = (enum policy_action)i;
             return 0;
         }
-    return err_set(err, ERR_INVALID, "'%.40s' is none of allow, deny and ask", text);
+    return err_set(err, ERR_INVALID, "'%.40s' is not allow, deny or ask", text);
 }
 
 const char *policy_protocol_name(enum policy_protocol protocol) {
@@ -80,7 +80,7 @@ static size_t host_length(const char *text) {
 }
 
 static int bad_target(const char *text, const char *why, struct err *err) {
-    err_set(err, ERR_INVALID, "'%.120s' is no target: %s", text, why);
+    err_set(err, ERR_INVALID, "'%.120s' is not a valid target: %s", text, why);
     return err_remedy(err, "[http://|https://|tcp://]HOST[:PORT][/PATH], HOST a name, *.suffix or "
                            "an address");
 }
@@ -91,7 +91,7 @@ static int read_path(const char *text, const char *path, struct policy_rule *r, 
     if (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)
         return bad_target(text, "a path needs http:// or https://", err);
     if (strlen(path) >= sizeof(r->path) || !path_is_plain(path) || strpbrk(path, "?#"))
-        return bad_target(text, "that path cannot be a prefix", err);
+        return bad_target(text, "the path cannot be used as a prefix", err);
     if (strcmp(path, "/") != 0)
         snprintf(r->path, sizeof(r->path), "%s", path);
     return 0;
@@ -108,14 +108,14 @@ int policy_target_read(const char *text, struct policy_rule *ret, struct err *er
     r.protocol = s->protocol;
     r.path[0] = '\0';
     if (read_host(host, n, &r) < 0)
-        return bad_target(text, "that is no host", err);
+        return bad_target(text, "the host is not a valid name or address", err);
     const char *rest = host + n;
     if (*rest == ':') {
         char number[8];
         size_t digits = strcspn(++rest, "/");
         snprintf(number, sizeof(number), "%.*s", (int)(digits < 7 ? digits : 7), rest);
         if (parse_u64(number, 1, 65535, &port, NULL) < 0)
-            return bad_target(text, "a port is 1 to 65535", err);
+            return bad_target(text, "the port must be 1 to 65535", err);
         rest += digits;
     }
     if (r.protocol == PROTOCOL_TCP && !port)
@@ -182,13 +182,13 @@ static bool same_target(const struct policy_rule *a, const struct policy_rule *b
 
 static int check_rule(const struct policy_rule *r, struct err *err) {
     if (r->exact && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP))
-        return err_set(err, ERR_INVALID, "one path alone needs a target with http:// or https://");
+        return err_set(err, ERR_INVALID, "an exact path needs a target with http:// or https://");
     if (r->methods[0] && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)) {
         err_set(err, ERR_INVALID, "methods need a target with http:// or https://");
         return -1;
     }
     if (r->hold_ms > POLICY_HOLD_MAX_MS)
-        return err_set(err, ERR_INVALID, "a request is held for at most %d s",
+        return err_set(err, ERR_INVALID, "a request can be held for at most %d s",
                        POLICY_HOLD_MAX_MS / 1000);
     return 0;
 }
@@ -365,19 +365,18 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
             if (!q->method)
                 return want(POLICY_WANTS_REQUEST, r);
             if ((r->path[0] || r->exact) && !path_is_plain(q->path))
-                return policy_refuse(r, "its path could be read in two ways", false);
+                return policy_refuse(r, "the path is ambiguous", false);
             if (!fits_method(r, q->method) || !fits_path(r, q))
                 continue;
         }
         if (closed_by_taint(p, r))
-            return policy_refuse(r, "this machine has read from a source that is not trusted",
-                                 true);
+            return policy_refuse(r, "this machine has read data from an untrusted source", true);
         const char *why = installs ? installing_refuses(r->preset, q->method, q->path) : NULL;
         if (why)
             return policy_refuse(r, why, true);
         return (struct policy_answer){.action = r->action,
                                       .rule = r,
-                                      .why = r->action == POLICY_DENY ? "a rule says so" : NULL};
+                                      .why = r->action == POLICY_DENY ? "denied by a rule" : NULL};
     }
     return (struct policy_answer){.action = POLICY_DENY, .why = "no rule allows it"};
 }

@@ -81,7 +81,7 @@ void policy_write(const struct policy *p, struct jot *j, const char *name) {
 }
 
 static int policy_json_bad(const char *name, struct err *err) {
-    return err_set(err, ERR_INVALID, "a rule's '%.40s' makes no sense", name);
+    return err_set(err, ERR_INVALID, "a rule has an invalid or unknown '%.40s'", name);
 }
 
 static int read_member(const char *name, const json_t *value, struct policy_rule *r,
@@ -149,7 +149,7 @@ int policy_read(const char *json, struct policy *ret, struct err *err) {
     const json_t *rules = json_object_get(root, "rules");
     struct policy p = {.rules = NULL};
     if (!json_is_array(rules))
-        return err_set(err, ERR_INVALID, "a policy has an array of rules");
+        return err_set(err, ERR_INVALID, "a policy needs an array 'rules'");
     read_taint(root, &p);
     for (size_t i = 0; i < json_array_size(rules); i++) {
         struct policy_rule r = {.id = 0};

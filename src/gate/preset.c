@@ -272,7 +272,7 @@ int preset_read(const char *name, int root, struct preset_targets *ret, struct e
                 visit_source(&(struct visit){root, &sources[i], scan_file, ret});
     if (ret->count)
         return 0;
-    err_set(err, ERR_NOT_FOUND, "nothing in the image says where '%s' gets its packages from",
-            name);
-    return err_remedy(err, "name the hosts as rules, or configure the tool in the image");
+    err_set(err, ERR_NOT_FOUND,
+            "no configuration in the image says where '%s' gets its packages from", name);
+    return err_remedy(err, "allow the hosts with rules, or configure the tool in the image");
 }

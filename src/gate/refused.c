@@ -7,11 +7,9 @@
 static const struct {
     const char *protocol, *why, *counter;
 } kinds[REFUSED_KINDS] = {
-    [REFUSED_UDP] = {"udp", "the kernel refused datagrams: only TCP leaves a machine",
-                     "OutDiscards"},
-    [REFUSED_IPV4] = {"ipv4", "the kernel knows no way there", "OutNoRoutes"},
-    [REFUSED_IPV6] = {"ipv6", "the kernel knows no way there: a machine has no IPv6",
-                      "Ip6OutNoRoutes"},
+    [REFUSED_UDP] = {"udp", "datagrams dropped: machines may only use TCP", "OutDiscards"},
+    [REFUSED_IPV4] = {"ipv4", "no route to this address", "OutNoRoutes"},
+    [REFUSED_IPV6] = {"ipv6", "no route: machines have no IPv6", "Ip6OutNoRoutes"},
 };
 
 const char *refused_protocol(enum refused_kind kind) {

@@ -106,9 +106,9 @@ int resolver_set(struct resolver *r, const char *name, const char *address, stru
     char checked[NAME_SIZE];
     struct resolved result;
     if (!name_read(name, strlen(name), checked))
-        return err_set(err, ERR_INVALID, "'%.60s' is no host name", name);
+        return err_set(err, ERR_INVALID, "'%.60s' is not a host name", name);
     if (resolver_look_up(address, AI_NUMERICHOST, &result) != 0)
-        return err_set(err, ERR_INVALID, "'%.60s' is no address", address);
+        return err_set(err, ERR_INVALID, "'%.60s' is not an address", address);
     struct entry *e = map_get(&r->entries, checked);
     if (!e)
         e = entry_new(r, checked);

@@ -121,17 +121,17 @@ static void stands(struct looking *k, const char *name, enum secret_way way) {
     struct secret_uses *u = k->uses;
     const struct secret_grant *g = way ? fitting(k, name, way) : NULL;
     if (!is_for_host(k, name)) {
-        secrets_refuse(k, name, "may not go to this host");
+        secrets_refuse(k, name, "may not be sent to this host");
     } else if (!g) {
-        secrets_refuse(k, name, "stands where its grant does not allow it");
+        secrets_refuse(k, name, "is at a place that its grant does not allow");
     } else if (!k->is_tls) {
-        secrets_refuse(k, name, "would be replaced outside TLS");
+        secrets_refuse(k, name, "may be used only inside TLS");
     } else {
         for (size_t i = 0; i < u->count; i++)
             if (u->list[i].grant == g)
                 return;
         if (u->count == SECRET_USES_MAX)
-            secrets_refuse(k, name, "is one too many in a request");
+            secrets_refuse(k, name, "exceeds the number of secrets per request");
         else
             u->list[u->count++] = (struct secret_use){.grant = g};
     }

@@ -72,7 +72,7 @@ static void send_request(struct conn *c) {
     struct buf out DEFER(secret_wipe) = BUF(HEAD_OUT_MAX);
     const char *wrong = shield_raise(c);
     if (!wrong && w->wants_upgrade && w->shield && w->shield->masked.count)
-        wrong = "a websocket to a host with secrets could not be looked through";
+        wrong = "websockets to hosts with secrets are not allowed, because they cannot be scanned";
     if (!wrong && w->collected)
         wrong = web_check_body(c);
     if (wrong) {
@@ -227,7 +227,7 @@ static void take_request(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->client.head;
     if (!keep_request(w, h)) {
-        refuse_unread(c, 501, "that method is too long");
+        refuse_unread(c, 501, "the method is too long");
         return;
     }
     c->knows_protocol = true;
@@ -256,7 +256,7 @@ void web_released(struct conn *c, enum pending_state state) {
         web_forward(c, rule);
     } else {
         c->timed_out = state == PENDING_EXPIRED;
-        web_say_no(c, c->timed_out ? "nobody approved it in time" : "it was not approved");
+        web_say_no(c, c->timed_out ? "not approved in time" : "the owner denied it");
     }
     if (!c->ended && c->state == CONN_WEB)
         web_event(c);
@@ -286,7 +286,7 @@ static bool step_request_head(struct conn *c) {
     if (r < 0)
         refuse_unread(c, s->parser.refusal.status, s->parser.refusal.why);
     else if (s->ended && s->n)
-        refuse_unread(c, 400, "it ended before its request was whole");
+        refuse_unread(c, 400, "the connection ended in the middle of the request");
     else if (s->ended)
         conn_end(c, false, NULL);
     else if (s->n && !c->web->is_timed) {
@@ -325,7 +325,7 @@ static bool step_request_body(struct conn *c) {
         return false;
     }
     if (r < 0) {
-        conn_end(c, true, "its request broke off");
+        conn_end(c, true, "the request was cut off");
         return false;
     }
     if (!conn_count(c, moved, 0))
@@ -364,7 +364,7 @@ static void refuse_answer(struct conn *c, const char *wrong) {
 
 /* Who broke off what was under way. */
 static const char *broken_by(const struct conn *c, const char *server) {
-    return c->client.broken ? "the machine broke off" : server;
+    return c->client.broken ? "the machine closed the connection" : server;
 }
 
 /* Of a source that taints, before the request is whole: that it may go on, and not a word more. */
@@ -388,8 +388,8 @@ static void begin_answer(struct conn *c) {
     if (h->status >= 200 && (ends_late || (h->framing == HTTP_CHUNKED && w->old_client)))
         w->keeps_client = false;
     if (h->status == 101 && (!w->wants_upgrade || c->taints)) {
-        refuse_answer(c, c->taints ? "its source is not trusted, and a websocket goes on sending"
-                                   : "it speaks of an upgrade that nobody asked for");
+        refuse_answer(c, c->taints ? "the source is not trusted, so a websocket is not allowed"
+                                   : "the server answered with an upgrade that was not requested");
         return;
     }
     if (h->status < 200 && c->taints) {
@@ -429,7 +429,7 @@ static bool step_answer_head(struct conn *c) {
     if (r < 0)
         refuse_answer(c, w->server.parser.refusal.why);
     else if (w->server.ended || c->server.broken)
-        say_status(c, 502, "the server ended without an answer");
+        say_status(c, 502, "the server closed the connection without an answer");
     return false;
 }
 
@@ -443,7 +443,7 @@ static bool step_answer_body(struct conn *c) {
         r = side_step_body(&w->server, &c->server, &c->client, w->recode, w->shield ? &sieve : NULL,
                            &moved);
     if (r < 0) {
-        conn_end(c, true, broken_by(c, "its answer broke off"));
+        conn_end(c, true, broken_by(c, "the answer was cut off"));
         return false;
     }
     if (!conn_count(c, 0, moved))
@@ -555,9 +555,9 @@ void web_expire(struct conn *c) {
         c->pause_ms = 0;
         web_event(c);
     } else if (w->handshaking) {
-        say_status(c, 502, "the server's TLS does not come to an end");
+        say_status(c, 502, "the TLS handshake with the server timed out");
     } else if (w->request == REQUEST_COLLECT || (w->request == REQUEST_HEAD && w->client.n)) {
-        refuse_unread(c, 408, "the request did not come in time");
+        refuse_unread(c, 408, "the request did not arrive in time");
     } else if (w->request == REQUEST_HEAD) {
         conn_end(c, false, NULL);
     }

@@ -161,11 +161,12 @@ static const char *check_authority(const struct conn *c, struct http_text t) {
     uint16_t port;
     bool is_address;
     if (!read_authority(t, host, &port, &is_address))
-        return "its Host makes no sense";
+        return "malformed Host field";
     if (strcmp(host, c->host) != 0)
-        return "its Host is another than the one it connected to";
-    return port && port != c->port ? "its Host has another port than the one it connected to"
-                                   : NULL;
+        return "the Host field differs from the host it connected to";
+    return port && port != c->port
+               ? "the port in the Host field differs from the port it connected to"
+               : NULL;
 }
 
 /* For the explicit proxy: the request says where. */
@@ -174,10 +175,10 @@ static const char *take_authority(struct conn *c, const struct http_head *h) {
     uint16_t port;
     bool is_address;
     if (h->form != HTTP_ABSOLUTE && h->form != HTTP_AUTHORITY)
-        return "this is a proxy: it wants whole addresses";
+        return "this is a proxy: send the absolute URL";
     if (!read_authority(h->authority, host, &port, &is_address) ||
         (h->form == HTTP_AUTHORITY && !port))
-        return "that is no host";
+        return "the host is not valid";
     if (!port)
         port = 80;
     if (strcmp(host, c->host) != 0 || port != c->port)
@@ -197,9 +198,9 @@ const char *web_check_target(struct conn *c, const struct http_head *h) {
         return c->is_proxy ? NULL : "CONNECT is for the proxy at port 3128";
     if (h->form == HTTP_ABSOLUTE &&
         !http_text_is_like(h->scheme, c->protocol == PROTOCOL_TLS ? "https" : "http"))
-        return "its address has another scheme than its connection";
+        return "the scheme of the URL differs from the connection";
     if (http_field_count(h, "Host") > 1 || (!host.s && h->minor))
-        return "it must say its Host once";
+        return "the request must have exactly one Host field";
     wrong = check_authority(c, h->authority);
     return wrong || !host.s ? wrong : check_authority(c, host);
 }

@@ -55,7 +55,7 @@ static bool is_credential(struct http_text name) {
 /* The fields, a line each, and what of the body came with them. */
 static void keep_first(const struct web *w, struct pending *p) {
     const struct http_head *h = &w->client.head;
-    static const char cut[] = "...\n(there are more fields than are shown)\n";
+    static const char cut[] = "...\n(more fields are not shown)\n";
     struct buf text DEFER(buf_done) = BUF(PENDING_FIRST - 1);
     bool room = true;
     for (size_t i = 0; room && i < h->count; i++)
@@ -111,11 +111,11 @@ bool web_step_collect(struct conn *c) {
         return false;
     r = r < 0 ? -1 : http_body_next(&s->body, s->in + head, s->n - head, &used, &data);
     if (r < 0) {
-        conn_end(c, true, "its request broke off");
+        conn_end(c, true, "the request was cut off");
         return false;
     }
     if (!keep_piece(w, data)) {
-        web_say_no(c, "its body is too large to wait for an approval");
+        web_say_no(c, "the body is too large to wait for an approval");
         return false;
     }
     s->n -= used;
@@ -177,7 +177,7 @@ void web_hold(struct conn *c, struct policy_rule *rule) {
                                       w->body.len, w->body_hash, fields};
     struct pending *p = pending_for(c, &wish, rule->hold_ms);
     if (!p) {
-        web_say_no(c, "too many wait for an approval already");
+        web_say_no(c, "too many requests already wait for approval");
     } else if (pending_use(p)) {
         c->approved = true;
         web_forward(c, rule);

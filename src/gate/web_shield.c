@@ -29,11 +29,11 @@ const char *shield_cannot_see(const struct shield *s, const struct http_head *h)
     if (!s->masked.count || h->framing == HTTP_NO_BODY)
         return NULL;
     if (h->status == 206)
-        return "it is a part that nobody asked for, of a host with secrets";
+        return "a host with secrets sent a partial answer that was not requested";
     for (size_t i = 0; i < h->count; i++)
         if (http_text_is_like(h->fields[i].name, "Content-Encoding") && h->fields[i].value.n &&
             !http_text_is_like(h->fields[i].value, "identity"))
-            return "it is encoded as nobody asked for, by a host with secrets";
+            return "a host with secrets sent an encoding that was not requested";
     return NULL;
 }
 
@@ -60,7 +60,7 @@ static bool know_values(struct conn *c, struct shield *s) {
 static const char *missing_value(struct shield *s) {
     for (size_t i = 0; i < s->uses.count; i++)
         if (!s->uses.list[i].value) {
-            snprintf(s->uses.why, sizeof(s->uses.why), "there is no secret '%s' any more",
+            snprintf(s->uses.why, sizeof(s->uses.why), "secret '%s' no longer exists",
                      s->uses.list[i].grant->name);
             return s->uses.why;
         }
@@ -82,7 +82,7 @@ const char *shield_raise(struct conn *c) {
     if (s->uses.why[0])
         return s->uses.why;
     if (!secrets_placeholders(grants, &s->forbidden) || !know_values(c, s))
-        return "its secrets are too large";
+        return "the secrets of this request are too large";
     return missing_value(s);
 }
 

@@ -109,7 +109,7 @@ def test_fields_that_are_not_shown_are_told_of(gated, servers, box, asks):
     few, many = asks("/few", "-H", "X-One: 1"), asks("/many", *(w for i in range(40) for w in ("-H", f"X-Field-{i}: {'v' * 60}")))
     items = {p["path"]: p for p in waiting(gated, box, 2)}
     assert "X-One: 1\n" in items["/few"]["first"] and "more fields" not in items["/few"]["first"]
-    assert items["/many"]["first"].endswith("...\n(there are more fields than are shown)\n")
+    assert items["/many"]["first"].endswith("...\n(more fields are not shown)\n")
     for p in items.values():
         carrel(gated, "deny", p["id"])
     assert all("error" in output(gated, box, x) for x in (few, many))

@@ -43,7 +43,7 @@ def get(host, port, path="/", name=None, more="", version="1.1", method="GET", b
 """
 
 NO_RULE = "no rule allows it"
-OTHER_HOST = "its Host is another than the one it connected to"
+OTHER_HOST = "the Host field differs from the host it connected to"
 
 
 class Row(typing.NamedTuple):
@@ -65,24 +65,24 @@ ROWS = [
     Row("a private address", "say(get('10.0.0.1', {http}))", " 403 ", "10.0.0.1", HTTP, NO_RULE),
     Row("bytes to an address", "say(dial('8.8.8.8', 53, b'\\x00\\x1d' + b'x' * 29))", "reset", "8.8.8.8", 53, NO_RULE),
     Row("another port of an allowed host", "say(get('ok.test', {tcp}, wait=2))", " 403 ", "ok.test", TCP, NO_RULE, ("tcp://ok.test:{tcp}", "hello")),
-    Row("a decimal address", "say(get('3405803783', {http}, name='3405803783'))", " 403 ", "203.0.113.7", HTTP, "its Host makes no sense"),
-    Row("an octal address", "say(get('0313.0.0161.7', {http}))", " 403 ", "203.0.113.7", HTTP, "its Host makes no sense"),
+    Row("a decimal address", "say(get('3405803783', {http}, name='3405803783'))", " 403 ", "203.0.113.7", HTTP, "malformed Host field"),
+    Row("an octal address", "say(get('0313.0.0161.7', {http}))", " 403 ", "203.0.113.7", HTTP, "malformed Host field"),
     Row("a mapped address", "s = socket.socket(socket.AF_INET6); s.settimeout(5); s.connect(('::ffff:203.0.113.7', {http})); s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); say(s.recv(99))", " 403 ",
         "203.0.113.7", HTTP, OTHER_HOST),
     Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "'private.test' leads to a private address"),
     Row("Host of another", "say(get('ok.test', {http}, name='other.test'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
-    Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "its Host has another port than the one it connected to"),
+    Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "the port in the Host field differs from the port it connected to"),
     Row("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "Host is missing"),
     Row("two Hosts", "say(get('ok.test', {http}, more='Host: other.test\\r\\n'))", " 400 ", "ok.test", HTTP, "Host is given twice"),
     Row("absolute form to another host", "say(get('ok.test', {http}, path='http://other.test/'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
     Row("CONNECT outside of the proxy", "say(dial('ok.test', {http}, b'CONNECT other.test:80 HTTP/1.1\\r\\nHost: other.test:80\\r\\n\\r\\n'))", " 403 ", "ok.test", HTTP, "CONNECT is for the proxy at port 3128"),
     Row("a second request for another host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n').split('HTTP/1.1')[-1])", " 403 ",
         "ok.test", HTTP, OTHER_HOST),
-    Row("TLS named for another", "say(inside('ok.test', {https}, 'other.test'))", " 403 ", "ok.test", TLS, "its TLS hello names another server than the one it connected to"),
-    Row("TLS without a name", "say(inside('ok.test', {https}, None))", " 403 ", "ok.test", TLS, "its TLS hello names no server"),
+    Row("TLS named for another", "say(inside('ok.test', {https}, 'other.test'))", " 403 ", "ok.test", TLS, "the server name in the TLS ClientHello differs from the host it connected to"),
+    Row("TLS without a name", "say(inside('ok.test', {https}, None))", " 403 ", "ok.test", TLS, "the TLS ClientHello has no server name"),
     Row("TLS to a host that no rule names", "say(inside('other.test', {https}, 'other.test'))", " 403 ", "other.test", TLS, NO_RULE, ("https://other.test:{https}", " 200 ")),
     Row("another Host inside TLS", "say(inside('api.test', {https}, 'api.test', 'other.test'))", " 403 ", "api.test", TLS, OTHER_HOST),
-    Row("TLS that makes no sense", "say(dial('ok.test', {https}, b'\\x16\\x03\\x01\\x00\\x05\\x02aaaa'))", "reset", "ok.test", TLS, "its TLS hello makes no sense"),
+    Row("TLS that makes no sense", "say(dial('ok.test', {https}, b'\\x16\\x03\\x01\\x00\\x05\\x02aaaa'))", "reset", "ok.test", TLS, "malformed TLS ClientHello"),
     Row("other bytes where TLS is allowed", "say(dial('ok.test', {https}, b'SSH-2.0-x\\r\\n'))", "reset", "ok.test", TLS, NO_RULE),
     Row("smuggling by two lengths", "say(get('ok.test', {http}, method='POST', more='Content-Length: 4\\r\\nContent-Length: 44\\r\\n', body='aaaa'))", " 400 ", "ok.test", HTTP, "Content-Length is given twice"),
     Row("smuggling by length and chunks",
@@ -92,7 +92,7 @@ ROWS = [
     Row("a bare LF", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\nHost: ok.test\\n\\n'))", " 400 ", "ok.test", HTTP, "a line ends without CR LF"),
     Row("a header flood", "say(get('ok.test', {http}, more='X: y\\r\\n' * 5000))", " 431 ", "ok.test", HTTP, "there are too many fields"),
     Row("the HTTP/2 preface", "say(dial('ok.test', {http}, b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'))", " 505 ", "ok.test", HTTP, "only HTTP/1.0 and HTTP/1.1 are spoken here"),
-    Row("the gate's own port", "say(dial('127.0.0.1', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", "reset", "127.0.0.1", 3129, "that is the gate itself"),
+    Row("the gate's own port", "say(dial('127.0.0.1', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", "reset", "127.0.0.1", 3129, "the destination is the gate itself"),
     Row("another host through the proxy", "say(dial('127.0.0.1', 3128, b'GET http://other.test:{http}/ HTTP/1.1\\r\\nHost: other.test:{http}\\r\\nConnection: close\\r\\n\\r\\n'))", " 403 ", "other.test", HTTP, NO_RULE),
     Row("another host by CONNECT", "say(dial('127.0.0.1', 3128, b'CONNECT other.test:{http} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test:{http}\\r\\n\\r\\n').split('HTTP/1.1')[-1])", " 403 ",
         "other.test", HTTP, NO_RULE),
@@ -180,7 +180,7 @@ print(time.monotonic() - began < 20)
     before = len(gated_session.notes(box, verb="net.deny", count=0))
     assert gated_session.python(box, script, timeout="60s")["stdout"].split() == ["ended", "True"]
     (note,) = gated_session.notes(box, verb="net.deny", count=before + 1)[before:]
-    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("ok.test", servers.http, "the request did not come in time")
+    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("ok.test", servers.http, "the request did not arrive in time")
     attack()
 
 
@@ -207,7 +207,7 @@ print("done")
     assert gated_session.wait(box, x, 110)["status"] == 0
     assert metric(gated_session, "too_many") > before  # some were above its share
     reasons = {n["reason"] for n in gated_session.notes(box, verb="net.deny")}
-    assert "it has too many connections already" in reasons, reasons
+    assert "the machine has too many open connections" in reasons, reasons
     attack(10000, journalled=False)  # the journal says it for the crowd, not for each
     gated_session.until(lambda: "200 OK" in gated_session.python(
         box, PRELUDE + f"say(get('ok.test', {servers.http}))")["stdout"], 30)
@@ -242,12 +242,12 @@ def unshare(): return -ctypes.get_errno() if libc.unshare(0x40000000) else 0
 
 # What is sent and refused is counted by the kernel: what, how the call fails, and the journal's protocol and packets.
 COUNTED = [
-    ("a query to a name server outside", "send(four, ('8.8.8.8', 53))", "EPERM", "udp", "the kernel refused datagrams: only TCP leaves a machine"),
-    ("QUIC", "send(four, ('203.0.113.7', 443), connected=True)", "EPERM", "udp", "the kernel refused datagrams: only TCP leaves a machine"),
-    ("multicast", "send(four, ('224.0.0.251', 5353))", "EPERM", "udp", "the kernel refused datagrams: only TCP leaves a machine"),
-    ("broadcast", "send(four, ('255.255.255.255', 67))", "EPERM", "udp", "the kernel refused datagrams: only TCP leaves a machine"),
-    ("IPv6 by TCP", "lambda: socket.socket(six).connect(('2001:db8::1', 443))", "ENETUNREACH", "ipv6", "the kernel knows no way there: a machine has no IPv6"),
-    ("IPv6 by UDP", "send(six, ('2001:db8::1', 53))", "ENETUNREACH", "ipv6", "the kernel knows no way there: a machine has no IPv6"),
+    ("a query to a name server outside", "send(four, ('8.8.8.8', 53))", "EPERM", "udp", "datagrams dropped: machines may only use TCP"),
+    ("QUIC", "send(four, ('203.0.113.7', 443), connected=True)", "EPERM", "udp", "datagrams dropped: machines may only use TCP"),
+    ("multicast", "send(four, ('224.0.0.251', 5353))", "EPERM", "udp", "datagrams dropped: machines may only use TCP"),
+    ("broadcast", "send(four, ('255.255.255.255', 67))", "EPERM", "udp", "datagrams dropped: machines may only use TCP"),
+    ("IPv6 by TCP", "lambda: socket.socket(six).connect(('2001:db8::1', 443))", "ENETUNREACH", "ipv6", "no route: machines have no IPv6"),
+    ("IPv6 by UDP", "send(six, ('2001:db8::1', 53))", "ENETUNREACH", "ipv6", "no route: machines have no IPv6"),
 ]
 
 # The call itself is refused, for want of a capability or by seccomp: nothing is sent that anybody could count. The kernel's audit log would know,
@@ -349,7 +349,7 @@ LIES = {
     "a folded field": (b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok", "a field is folded over two lines"),
     "a flood of fields": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20000 + b"\r\n", "there are too many fields"),
     "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", "this is not HTTP"),
-    "an upgrade": (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "it speaks of an upgrade that nobody asked for"),
+    "an upgrade": (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "the server answered with an upgrade that was not requested"),
 }
 
 
@@ -402,14 +402,14 @@ class Trick(typing.NamedTuple):
     path: str
     reason: str
     each: bool = True  # it always gets as far as a whole request, or as a refusal
-    ends: tuple = ("the machine broke off",)  # why it is closed, once it was let through
+    ends: tuple = ("the machine closed the connection",)  # why it is closed, once it was let through
 
 
 BIG = "/big/12000000"  # more than every buffer on its way holds
 TRICKS = {
     "never reads": Trick("s.sendall(req * 50); time.sleep(0.1)", "net.allow", BIG, None),
     "urgent data": Trick("s.send(b'!', socket.MSG_OOB); s.sendall(req); time.sleep(0.1)", "net.allow", BIG, None),
-    "half closed": Trick("s.sendall(req[:-2]); s.shutdown(socket.SHUT_WR); s.recv(999)", "net.deny", None, "it ended before its request was whole", ends=()),
+    "half closed": Trick("s.sendall(req[:-2]); s.shutdown(socket.SHUT_WR); s.recv(999)", "net.deny", None, "the connection ended in the middle of the request", ends=()),
     "reset at once": Trick("s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)); s.sendall(req); s.close()", "net.allow", BIG, None, each=False),
     "a window of nothing": Trick("s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1); s.sendall(req * 20); time.sleep(0.1)", "net.allow", BIG, None),
     "byte by byte": Trick("[(s.sendall(req[i:i + 1]), time.sleep(0.001)) for i in range(len(req))]; s.recv(999)", "net.allow", BIG, None),

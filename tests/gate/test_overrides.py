@@ -26,7 +26,7 @@ for row in rows:
 """
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-METHOD, PATH = "a rule is about methods", "a rule is about paths"
+METHOD, PATH = "a rule checks methods", "a rule checks paths"
 ROWS = [
     ({"method": "POST", "target": "/v1/x", "headers": {"X-HTTP-Method-Override": "DELETE"}}, METHOD),
     ({"method": "POST", "target": "/v1/x", "headers": {"X-Method-Override": "DELETE"}}, METHOD),
@@ -36,14 +36,14 @@ ROWS = [
     ({"method": "POST", "target": "/v1/x", "headers": {"Content-Type": "multipart/form-data; boundary=b"},
       "body": '--b\r\nContent-Disposition: form-data; name="_method"\r\n\r\nDELETE\r\n--b--\r\n'}, METHOD),
     ({"method": "POST", "target": "/v1/x", "headers": {"Content-Type": "application/json"}, "body": '{"_method":"DELETE"}'}, METHOD),
-    ({"method": "POST", "target": "/v1/x", "headers": {**FORM, "Content-Encoding": "deflate"}, "body": "x=1"}, "could not be seen"),
+    ({"method": "POST", "target": "/v1/x", "headers": {**FORM, "Content-Encoding": "deflate"}, "body": "x=1"}, "could hide a method"),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Original-URL": "/v2"}}, PATH),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Rewrite-URL": "/v2"}}, PATH),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Forwarded-Prefix": "/v2"}}, PATH),
-    ({"method": "GET", "target": "/v1/..;/v2"}, "could be read in two ways"),
-    ({"method": "GET", "target": "/v1/%c0%ae%c0%ae/v2"}, "could be read in two ways"),
-    ({"method": "GET", "target": "/v1/%2e%2e/v2"}, "could be read in two ways"),
-    ({"method": "GET", "target": "/v1/%252e%252e/v2"}, "could be read in two ways"),
+    ({"method": "GET", "target": "/v1/..;/v2"}, "the path is ambiguous"),
+    ({"method": "GET", "target": "/v1/%c0%ae%c0%ae/v2"}, "the path is ambiguous"),
+    ({"method": "GET", "target": "/v1/%2e%2e/v2"}, "the path is ambiguous"),
+    ({"method": "GET", "target": "/v1/%252e%252e/v2"}, "the path is ambiguous"),
 ]
 
 

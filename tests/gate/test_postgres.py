@@ -200,9 +200,9 @@ def test_what_others_left_where_we_connect_is_not_asked(gated, server, count_att
         server.sql(f"DROP OWNED BY {author} CASCADE; DROP ROLE {author}")
 
 
-OTHER_BASE, OTHER_ROLE = "it wants another database than the machine's own", "it would be another role than the machine's own"
-REPLICATES, NOT_ITS = "its role does not replicate", "it would stop a session that is not the machine's"
-FIRST = "its first packet is not PostgreSQL's"
+OTHER_BASE, OTHER_ROLE = "only the machine's own database may be used", "only the machine's own role may log in"
+REPLICATES, NOT_ITS = "replication is not allowed", "the request would cancel a session that does not belong to the machine"
+FIRST = "the first packet is not a PostgreSQL packet"
 
 
 @pytest.mark.parametrize("name,words,why", [
@@ -223,7 +223,7 @@ def test_no_other_database_and_nobody_else(gated_session, shared, name, words, w
     ("the key of a session of others", "packet(80877102, struct.pack('>II', PID, KEY))", NOT_ITS), ("TLS at once", "b'\\x16\\x03\\x01\\x00\\x05aaaaa'", FIRST),
     ("an old version", "packet(2 << 16, b'u' * 288)", FIRST), ("two databases", "packet(3 << 16, b'user\\0NAME\\0database\\0NAME\\0database\\0shop\\0\\0')", FIRST),
     ("words that go on", "packet(3 << 16, b'user\\0NAME\\0\\0database\\0shop\\0\\0')", FIRST), ("a length without end", "b'\\x00\\xff\\xff\\xff'", FIRST),
-    ("TLS again and again", "tls * 3", "it asks for TLS again and again")])
+    ("TLS again and again", "tls * 3", "too many requests for TLS")])
 def test_first_packets_that_are_refused(gated_session, server, shared, name, packet, why):
     box, grant = shared
     before = len(gated_session.notes(box, verb="net.deny", count=0))
@@ -294,7 +294,7 @@ def test_tls_with_the_server_is_the_gates(gated, server, servers, tmp_path):
             assert "TLS: self" in gated.notes(boxes[mode], verb="net.deny")[-1]["reason"]
         server.speak_tls(None, None)
         gated.until(lambda: psql(gated, boxes["require"], "SELECT 1")["exec"]["status"], 20)
-        assert "the server has no TLS, and the owner wants it" in psql(gated, boxes["require"], "SELECT 1")["stderr"]
+        assert "the server does not support TLS, which the owner requires" in psql(gated, boxes["require"], "SELECT 1")["stderr"]
         assert one(gated, boxes["prefer"], secure) == "f"
     finally:
         server.speak_tls(servers.dir / "cert.pem", servers.dir / "key.pem")

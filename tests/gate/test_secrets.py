@@ -101,7 +101,7 @@ def test_rotation_and_revocation_work_at_once(gated, servers, box, api):
     assert fields(servers.tls)["x-key"] == OTHER
     gated.delete("/v1/secrets/API_KEY")
     servers.forget()
-    refusal(gated, servers, box, run(gated, box, line), f"{api}/x", "GET", "there is no secret 'API_KEY' any more")
+    refusal(gated, servers, box, run(gated, box, line), f"{api}/x", "GET", "secret 'API_KEY' no longer exists")
     assert servers.tls.seen == []
     gated.put("/v1/secrets/API_KEY", {"value": VALUE})
     run(gated, box, line)
@@ -190,8 +190,8 @@ def test_the_value_is_nowhere(gated, servers, box, api):
     assert "API_KEY" in listed and "sk-real" not in listed
 
 
-NOT_HERE, NOT_THERE = [f"the placeholder of secret 'API_KEY' {why}" for why in ("may not go to this host", "stands where its grant does not allow it")]
-IN_CLEAR, IN_BODY = "the placeholder of secret 'API_KEY' would be replaced outside TLS", "its body holds the placeholder of a secret"
+NOT_HERE, NOT_THERE = [f"the placeholder of secret 'API_KEY' {why}" for why in ("may not be sent to this host", "is at a place that its grant does not allow")]
+IN_CLEAR, IN_BODY = "the placeholder of secret 'API_KEY' may be used only inside TLS", "its body holds the placeholder of a secret"
 PLACES = {  # words, URL, the reason
     "another host, in a field": ('-H "X-Key: $API_KEY"', "https://ok.test:{tls}/x", NOT_HERE),
     "another host, in the query": ("", "https://ok.test:{tls}/x?k=$API_KEY", NOT_HERE),

@@ -43,7 +43,7 @@ def test_a_taint_closes_what_was_not_granted_for_it(gated, servers, box):
     assert status(gated, box, "ok.test", servers.http) == "403"
     assert status(gated, box, "inner.test", servers.http) == "200", "granted beforehand"
     said = gated.exec(box, ["curl", "-s", f"http://ok.test:{servers.http}/"])["stdout"]
-    assert "a source that is not trusted" in said
+    assert "an untrusted source" in said
     assert [n["reason"] for n in gated.notes(box, "machine.taint")] == ["it read from other.test"]
 
 

@@ -69,7 +69,7 @@ for host in ("ok.test", "203.0.113.7"):
     assert unsteered.python(box, script)["stdout"].split() == ["ENETUNREACH", "True"] * 2
     unsteered.delete(f"/v1/machines/{box}")
     (note,) = unsteered.notes(box)
-    assert (note["verb"], note["reason"], note["detail"]) == ("net.refused", "the kernel knows no way there", {"protocol": "ipv4", "packets": 2, "total": 2})
+    assert (note["verb"], note["reason"], note["detail"]) == ("net.refused", "no route to this address", {"protocol": "ipv4", "packets": 2, "total": 2})
     attack(2)
 
 

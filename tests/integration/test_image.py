@@ -203,4 +203,4 @@ def test_no_hint_without_a_lookup(carrel):
 def test_a_network_that_is_none_and_one_that_makes_no_sense(carrel):
     assert carrel.run("--net", "none", "--", "true").returncode == 0
     done = carrel.run("--net", "not a host", "--", "true")
-    assert done.returncode == 125 and done.stderr.count(b"\n") == 1 and b"is no target" in done.stderr
+    assert done.returncode == 125 and done.stderr.count(b"\n") == 1 and b"is not a valid target" in done.stderr

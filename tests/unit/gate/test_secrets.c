@@ -160,7 +160,7 @@ static void placeholders_stand_only_where_they_may(void **state) {
         size_t uses;
     } rows[] = {
         {"api.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", NULL, true, 1},
-        {"api.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "outside TLS", false, 0},
+        {"api.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "only inside TLS", false, 0},
         {"two.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "this host", true, 0},
         {"other.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "this host", true, 0},
         {"api.test", "GET /" P " HTTP/1.1\r\nHost: a\r\n\r\n", "does not allow", true, 0},
@@ -221,7 +221,7 @@ static void a_request_holds_eight_secrets_at_most(void **state) {
             assert_string_equal(u.why, "");
         } else {
             assert_int_equal(u.count, 0); /* a refused request uses none of them */
-            assert_non_null(strstr(u.why, "one too many"));
+            assert_non_null(strstr(u.why, "exceeds the number"));
         }
     }
 }
