@@ -1,8 +1,8 @@
 /*
- * Addresses: what kind of place one leads to, and their text.
+ * Classifies addresses, and converts them to and from text.
  *
- * Only `public` is reached without a rule that says otherwise. An IPv6 address that carries an
- * IPv4 address is of the kind of that one, and never public: no server needs to be reached so.
+ * Only `public` addresses may be reached without a rule with --local. An IPv6 address that embeds
+ * an IPv4 address has the kind of that address and is never public.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ enum address_kind {
     ADDRESS_METADATA,   /* where clouds keep the credentials of a host */
     ADDRESS_SHARED,     /* carriers' NAT: 100.64/10 */
     ADDRESS_MAPPED,     /* IPv4 in IPv6: mapped, 6to4, NAT64, Teredo */
-    ADDRESS_RESERVED,   /* everything that is no host: multicast, broadcast, documentation, tests */
+    ADDRESS_RESERVED,   /* not a host: multicast, broadcast, documentation, benchmarking */
 };
 
 const char *address_kind_name(enum address_kind kind);
@@ -33,5 +33,5 @@ enum { ADDRESS_TEXT_SIZE = 46 };
 
 /* Without the port. */
 void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]);
-/* The dotted form with four decimal parts and nothing else; IPv6 as inet_pton() takes it. */
+/* Accepts only dotted IPv4 with four decimal parts, and IPv6 as inet_pton() does. */
 bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]);

@@ -1,9 +1,10 @@
 /*
- * The authority that a machine trusts, and nobody else: it signs the certificates with which the
- * gate looks into TLS where a rule needs that, or has a refusal to say.
+ * The certificate authority of one machine, which only that machine trusts. It signs the
+ * certificates with which the gate terminates TLS, where a rule needs to see requests or a refusal
+ * must be readable.
  *
- * P-256 throughout. One key for all leaves, so that a new name costs one signature; leaves are
- * kept. Its own certificate may sign leaves and nothing else.
+ * P-256 throughout. All leaves share one key, so a new name costs one signature; leaves are cached.
+ * The CA certificate may sign leaves only.
  */
 #pragma once
 
@@ -19,18 +20,18 @@ struct authority *authority_new(const char *name, struct err *err);
 struct authority *authority_read(const char *pem, struct err *err);
 void authority_free(struct authority *a);
 
-/* Keys and certificate: what must be kept, by whoever keeps secrets. */
+/* Writes keys and certificate; the result is secret. */
 int authority_write(const struct authority *a, struct buf *out, struct err *err);
-/* The certificate alone, for those who are to trust it. */
+/* Writes the certificate only, for clients that shall trust it. */
 int authority_certificate(const struct authority *a, struct buf *out, struct err *err);
 
-/* The server's side of a connection for that name, HTTP/1.1 only; NULL: OpenSSL has refused. */
+/* The server side of a connection for that name, HTTP/1.1 only; NULL: OpenSSL failed. */
 SSL *authority_accept(struct authority *a, const char *name);
 
-/* The client's side: the server must prove to be that name, or, for an address, that address. */
+/* The client side: the certificate of the server must match the name or address. */
 SSL_CTX *trust_new(const char *more, struct err *err); /* more: a file of certificates, or empty */
 SSL *trust_connect(SSL_CTX *trust, const char *name, bool is_address);
-/* The same for what is not HTTP, where the owner of the server says what it has to prove: nothing,
- * that somebody who is trusted knows it, or its name too. */
+/* As trust_connect(), for protocols other than HTTP. The owner of the server chooses what is
+ * verified: nothing, the issuer, or the issuer and the name. */
 enum trust_proof { TRUST_ANYBODY, TRUST_CHAIN, TRUST_NAME };
 SSL *trust_connect_any(SSL_CTX *trust, const char *name, bool is_address, enum trust_proof proof);

@@ -1,10 +1,10 @@
 /*
- * One end of a connection on the loop: a socket, with TLS on it or without.
+ * One end of a connection on the loop: a socket, with or without TLS.
  *
- * Reading never blocks and goes on until -EAGAIN; the owner's callback is called when there may be
- * more to read, when what was written has left, or when something broke. What cannot be sent at
- * once is kept: a writer looks at channel_backlog() and stops above its own mark. TLS happens in
- * memory, so that no system call of OpenSSL's is in the way.
+ * Reads never block; read until -EAGAIN. The owner's callback is called when there may be more to
+ * read, when queued bytes were sent, or when the connection broke. Bytes that cannot be sent at
+ * once are queued: a writer checks channel_backlog() and stops above its own limit. TLS runs on
+ * memory BIOs, so OpenSSL makes no system calls.
  */
 #pragma once
 
@@ -24,8 +24,8 @@ struct channel {
     struct loop_watch *watch;
     int fd; /* -1: not open */
     unsigned armed;
-    bool reading;  /* the owner wants to hear of more */
-    bool finished; /* no more will be written: told to the peer once the queue is empty */
+    bool reading;  /* the owner wants callbacks for input */
+    bool finished; /* no more writes: shut down once the queue is empty */
     bool broken;
     SSL *ssl;
     BIO *in, *out; /* of ssl, which owns them */
@@ -39,15 +39,14 @@ struct channel {
 int channel_open(struct channel *c, struct loop *loop, int fd, loop_fn *fn, void *arg,
                  struct err *err);
 void channel_close(struct channel *c);
-/* The peer sees a reset. */
+/* Closes with a reset. */
 void channel_reset(struct channel *c);
-/* Gives the plain socket away; nothing may be queued. */
+/* Returns the socket to the caller; the queue must be empty. */
 int channel_take(struct channel *c);
 
-/* From now on its bytes are TLS's. Takes ssl, in its accept or connect state; early: what was read
- * before. */
+/* Starts TLS. Takes ownership of ssl, in accept or connect state; early: bytes already read. */
 void channel_secure(struct channel *c, SSL *ssl, const void *early, size_t n);
-/* 1: done. 0: not yet. -1: it failed, *err says why. */
+/* 1: done. 0: in progress. -1: failed, see *err. */
 int channel_handshake(struct channel *c, struct err *err);
 
 /* > 0 bytes; 0: the peer has ended; -EAGAIN; another -errno. */
@@ -55,7 +54,7 @@ ssize_t channel_read(struct channel *c, void *to, size_t n);
 /* False: the channel is broken, or more than CHANNEL_QUEUE_MAX is queued. */
 bool channel_write(struct channel *c, const void *bytes, size_t n);
 size_t channel_backlog(const struct channel *c);
-/* Says that no more will come, after what is queued. */
+/* Shuts down the write side after the queue is sent. */
 void channel_finish(struct channel *c);
-/* Whether the callback comes when there is something to read. */
+/* Enables or disables callbacks for input. */
 void channel_listen(struct channel *c, bool reading);

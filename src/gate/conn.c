@@ -1,4 +1,4 @@
-/* One connection: from its first bytes to a decision, and from there to the other side. */
+/* One connection of a machine: reads the first bytes, decides by policy, connects to the server. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void expire(struct conn *c) {
     switch (c->state) {
     case CONN_FIRST:
         c->knows_protocol = true;
-        c->protocol = PROTOCOL_TCP; /* it says nothing before the server does */
+        c->protocol = PROTOCOL_TCP; /* the client waits for the server to speak first */
         conn_look(c);
         break;
     case CONN_REFUSE:
@@ -216,13 +216,13 @@ bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
     bool explain = g->hooks->crossed(g->arg, c->machine->id, &crossing);
     if (outcome == GATE_ALLOWED && !was_closed && policy_is_closed(p)) {
         c->taints = true;
-        gate_changed(c->machine); /* the others lose what they had */
+        gate_changed(c->machine); /* other connections may no longer be allowed */
     }
     return explain;
 }
 
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path) {
-    /* Its server may have answered by now: not a byte of that is read any more. */
+    /* The server may have answered by now, so stop reading from it. */
     if (!conn_tell(c, GATE_ALLOWED, method, path, NULL))
         conn_end(c, true, "the taint could not be stored");
     return !c->ended;
@@ -258,10 +258,10 @@ static bool can_terminate(const struct conn *c) {
            c->machine->gate->trust && !c->is_terminated && c->is_hello;
 }
 
-/* A fatal alert, `access denied`, in the clear: all that TLS can say to who trusts nobody here. */
+/* A fatal TLS alert `access denied`, in the clear: all that a client without our CA can read. */
 static const char tls_denied[] = {21, 3, 3, 0, 2, 2, 49};
 
-/* What it is told in the language it speaks; empty: there is no such thing. */
+/* The refusal in the protocol of the client; empty if the protocol has none. */
 static void say_no(const struct conn *c, const char *why, struct buf *ret) {
     bool knows = c->knows_protocol;
     if (knows && c->protocol == PROTOCOL_HTTP && !refusal_response(c, "", why, ret))
@@ -270,7 +270,7 @@ static void say_no(const struct conn *c, const char *why, struct buf *ret) {
         (void)!buf_add(ret, tls_denied, sizeof(tls_denied));
 }
 
-/* HTTP gets an answer, also inside TLS where the machine trusts us; everything else a reset. */
+/* HTTP gets an answer, also inside TLS if the machine trusts our CA. Others get a reset. */
 static void conn_explain_refusal(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     bool explain = conn_tell(c, GATE_DENIED, NULL, NULL, why);
@@ -291,7 +291,7 @@ static void conn_explain_refusal(struct conn *c, const char *why) {
         conn_end(c, true, NULL);
 }
 
-/* Nothing it could say changes the answer; but what it speaks tells how to say no. */
+/* The decision is final, but the first bytes are read to refuse in the right protocol. */
 static void await_to_refuse(struct conn *c, const char *why) {
     c->state = CONN_REFUSE;
     snprintf(c->refusal, sizeof(c->refusal), "%s", why);
@@ -333,7 +333,7 @@ static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct er
     return 0;
 }
 
-/* Only what this rule may reach; the first that answers. */
+/* Tries the addresses that the rule may reach, until one answers. */
 static void dial_next(struct conn *c, const char *why) {
     struct err err;
     err_set(&err, ERR_UNKNOWN, "connect to '%s': %s", c->host, why);
@@ -381,7 +381,7 @@ static void on_resolved(void *arg, const struct resolved *found, const struct er
     c->addresses = *found;
     c->address = 0;
     c->tried = false;
-    dial_next(c, "no address left to try");
+    dial_next(c, "the name has no address");
 }
 
 bool conn_is_served(const struct conn *c) {
@@ -389,7 +389,7 @@ bool conn_is_served(const struct conn *c) {
     return g->served.name && !c->is_address && strcmp(c->host, g->served.name) == 0;
 }
 
-/* The other side is this process. */
+/* The destination is served by this process (gate_serve()). */
 static void dial_served(struct conn *c) {
     struct gate *g = c->machine->gate;
     int ends[2];
@@ -498,7 +498,7 @@ void conn_released(struct conn *c, enum pending_state state) {
 
 /* ---- the first bytes ---- */
 
-/* 1: it is a method and a blank. 0: more are needed. -1: it is not. */
+/* 1: an HTTP method and a space. 0: more bytes are needed. -1: not HTTP. */
 static int looks_like_http(const char *p, size_t n) {
     for (size_t i = 0; i < n && i <= METHOD_MAX; i++) {
         if (p[i] == ' ')
@@ -514,7 +514,7 @@ static void speaks(struct conn *c, enum policy_protocol protocol) {
     c->protocol = protocol;
 }
 
-/* The name of a connection is the one its address was given out for; TLS must say the same. */
+/* The host name comes from the synthetic address; the TLS server name must be the same. */
 static const char *check_hello(const struct conn *c, enum hello_verdict v, const struct hello *h) {
     if (v == HELLO_BAD)
         return "malformed TLS ClientHello";
@@ -547,17 +547,15 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
     return true;
 }
 
-/* Everything is known that can be before a request. */
+/* Acts on what is known before the first request is read. */
 static void act(struct conn *c, const struct policy_answer *a) {
     bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK ||
                 (a->action == POLICY_ALLOW &&
                  (conn_is_served(c) || secret_grants_for(&c->machine->grants, c->host)));
     if (asks && can_terminate(c))
-        terminate(c); /* what it requests decides, or is what somebody approves */
+        terminate(c); /* decide or ask for each request */
     else if (a->want != POLICY_KNOWN)
-        conn_explain_refusal(
-            c,
-            "a rule needs to see requests, but the machine does not trust the gate's certificate");
+        conn_explain_refusal(c, "a rule depends on the request, which the gate cannot read");
     else if (a->action == POLICY_ALLOW)
         open_tunnel(c, a->rule);
     else if (a->action == POLICY_ASK)
@@ -603,7 +601,7 @@ static void read_first(struct conn *c) {
         conn_look(c);
 }
 
-/* What is thrown away here was sent after everything was said. */
+/* Discards bytes that the client sends after the refusal. */
 static void read_rest(struct conn *c) {
     char bytes[4096];
     ssize_t n;
@@ -633,11 +631,11 @@ static void on_client(void *arg) {
         read_rest(c);
         break;
     default:
-        break; /* nobody listens: only an error comes here, and the next write will see it */
+        break; /* not reading: only an error comes here, and the next write reports it */
     }
 }
 
-/* Where it wants to go: the address that it dialled, and the name that this was given out for. */
+/* The destination: the original address, and the name that got this synthetic address. */
 static bool find_target(struct conn *c) {
     struct sockaddr_in to;
     socklen_t size = sizeof(to);
@@ -667,7 +665,7 @@ void conn_begin(struct conn *c) {
     }
 }
 
-/* CONNECT: what follows is a connection like every other. */
+/* After CONNECT the bytes are handled like those of a steered connection. */
 void conn_restart(struct conn *c) {
     c->is_proxy = false;
     c->knows_protocol = false;

@@ -1,4 +1,4 @@
-/* Connections while they are open: what they may still send, and whether they may stay. */
+/* Open connections: byte and rate limits, and the new decision when the policy changes. */
 #include "gate/inner.h"
 
 enum { PAUSE_LEAST_MS = 20 };
@@ -52,16 +52,17 @@ static bool is_reviewed(const struct conn *c) {
     case CONN_WEB:
         return web_stage(c) != WEB_IDLE;
     default:
-        return false; /* nothing is allowed yet, or nothing any more */
+        return false; /* not allowed yet, or already ended */
     }
 }
 
-/* A taint takes the right to send: who only receives may go on, and so may what tainted. */
+/* A taint removes the right to send. Connections that only receive, and the one that tainted, may
+ * go on. */
 static bool may_finish(const struct conn *c) {
     return c->taints || (c->state == CONN_WEB && web_stage(c) == WEB_RECEIVES);
 }
 
-/* After the policy has changed: what it would not allow now ends. */
+/* Ends a connection that the changed policy no longer allows. */
 void conn_review(struct conn *c) {
     uint64_t rule = c->rule;
     if (c->ended || !is_reviewed(c))

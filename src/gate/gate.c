@@ -1,4 +1,4 @@
-/* Machines and their doors: accepting connections, answering name lookups. */
+/* Machines and their listeners: accepts connections and answers DNS queries. */
 #include "gate/gate.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ struct pending *gate_pending_find(struct gate *g, const char *id) {
     return NULL;
 }
 
-/* What ended by itself since the last look: its connections end, too. */
+/* Ends the connections of rules that have expired since the last look. */
 static bool has_expired(const struct gate_machine *m, int64_t from_ms, int64_t to_ms) {
     for (size_t i = 0; i < m->policy.count; i++)
         if (m->policy.rules[i].expires_ms > from_ms && m->policy.rules[i].expires_ms <= to_ms)
@@ -167,7 +167,7 @@ static void close_doors(struct gate_machine *m) {
 
 /* ---- what the kernel refuses ---- */
 
-/* What we look for stands in the first lines. */
+/* The counters that we need are in the first lines. */
 static void read_counters(int fd, char *to, size_t size) {
     ssize_t n = fd < 0 ? 0 : pread(fd, to, size - 1, 0);
     to[n > 0 ? n : 0] = '\0';
@@ -191,7 +191,7 @@ void gate_count_refused(struct gate_machine *m) {
     }
 }
 
-/* Another network than before counts from nothing; the same one, opened again, goes on. */
+/* The counters of a new network start at 0; those of a reopened network continue. */
 static void take_counters(struct gate_machine *m, const int *fds) {
     struct stat old, new;
     gate_count_refused(m);
@@ -249,7 +249,7 @@ void gate_changed(struct gate_machine *m) {
 
 /* ---- connections ---- */
 
-/* Never left in the queue: there it would hang until it times out. */
+/* Accept and reset it: left in the backlog, the client would hang until a timeout. */
 static void turn_away(struct gate_machine *m, int fd) {
     struct linger now = {.l_onoff = 1};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -260,12 +260,12 @@ static void turn_away(struct gate_machine *m, int fd) {
     m->gate->hooks->crossed(m->gate->arg, m->id, &c);
 }
 
-/* -1 with errno: EAGAIN if there is none, or for lack of something none is taken for a while. */
+/* -1 with errno; EAGAIN also if descriptors ran out and accepting is paused. */
 static int accept_one(const struct door *d) {
     int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM))
         return fd;
-    loop_watch_set(d->watch, 0); /* it would be told again at once */
+    loop_watch_set(d->watch, 0); /* otherwise the loop would report it again at once */
     loop_timer_start(d->machine->again, AGAIN_MS, 0);
     errno = EAGAIN;
     return -1;
@@ -278,7 +278,7 @@ static void accept_some(struct door *d, bool is_proxy) {
         if (fd < 0 && errno == EAGAIN)
             return;
         if (fd < 0)
-            continue; /* it has gone already */
+            continue; /* the client has already gone */
         if (m->conn_count >= GATE_CONNECTIONS)
             turn_away(m, fd);
         else
@@ -288,7 +288,7 @@ static void accept_some(struct door *d, bool is_proxy) {
 
 /* ---- name lookups ---- */
 
-/* A machine may ask for anything, but not make us write without end. */
+/* New names are stored, so their rate is limited. */
 static bool may_name(struct gate_machine *m) {
     uint64_t now = loop_now_ms(m->gate->loop);
     if (now - m->named_ms >= 1000) {
@@ -320,7 +320,7 @@ static void answer_lookups(struct door *d) {
     }
 }
 
-/* By TCP, where somebody wants to. The kernel accepts none before its query is there. */
+/* DNS over TCP. TCP_DEFER_ACCEPT: the query has arrived when the connection is accepted. */
 static void answer_stream(struct door *d) {
     uint8_t in[2 + DNS_MESSAGE_MAX], out[2 + DNS_MESSAGE_MAX];
     int fd DEFER_CLOSE = accept_one(d);

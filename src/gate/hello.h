@@ -1,8 +1,9 @@
 /*
- * The name in a TLS ClientHello (RFC 8446, 6066), however the bytes are cut into records and reads.
+ * Extracts the server name from a TLS ClientHello (RFC 8446, 6066), however it is split into
+ * records and reads.
  *
- * Pure, no allocation. Strict: two names, or a name with odd bytes, is `bad`: it would be an
- * attempt to show one name here and another to the server.
+ * Pure, no allocation. Strict: two names, or a name with invalid bytes, is `bad`, because a server
+ * could read another name than the gate.
  */
 #pragma once
 
@@ -15,7 +16,7 @@
 enum { HELLO_MAX = 16384 }; /* of records and all; hellos with post-quantum keys have 2 KiB */
 
 enum hello_verdict {
-    HELLO_MORE,    /* give it all bytes from the first one again, with more of them */
+    HELLO_MORE,    /* call again with all bytes from the start, once more have arrived */
     HELLO_NAMED,   /* ret->name */
     HELLO_UNNAMED, /* well-formed, without a name */
     HELLO_BAD,

@@ -42,8 +42,8 @@ struct visit {
     char in[HEAD_SIZE];
     struct buf out;        /* the head as it goes in */
     struct http_body body; /* of the request: what comes behind it goes nowhere */
-    bool sent;             /* all of it */
-    bool asks_upgrade;     /* and is not answered: nothing behind the head goes in before */
+    bool sent;             /* the whole body was sent */
+    bool asks_upgrade;     /* an upgrade is requested: bytes after the head wait for the answer */
     bool upgraded;         /* bytes go both ways */
     bool answered;         /* the head of the answer has come */
     struct http_parser back_parser;
@@ -104,7 +104,7 @@ static void free_later(void *arg) {
     visit_free(arg);
 }
 
-/* One that is being dialled for is freed when that has been answered. */
+/* A visit with a pending dial is freed when the dial is answered. */
 static void visit_end(struct visit *v) {
     if (v->ended)
         return;
@@ -150,7 +150,7 @@ static void ingress_refuse(struct visit *v, int status, const char *why) {
     ingress_answer(v, status, why, NULL);
 }
 
-/* A token was in the address: it goes into a cookie of this host, and out of the address. */
+/* Moves a token from the URL into a cookie of this host. */
 static void move_token(struct visit *v, struct http_text token) {
     const struct http_head *h = &v->head;
     struct buf cookie DEFER(buf_done) = BUF(512), to DEFER(buf_done) = BUF(HEAD_OUT_MAX);
@@ -168,7 +168,7 @@ static void move_token(struct visit *v, struct http_text token) {
 
 /* ---- relaying ---- */
 
-/* What is behind the one request of a connection could be another, with its credentials. */
+/* Bytes after the request could be another request with its token, so they are dropped. */
 static bool pass_on(struct visit *v, const char *bytes, size_t n) {
     if (v->upgraded)
         return channel_write(&v->server, bytes, n);
@@ -316,7 +316,7 @@ static void dialled(void *arg, int fd, const struct err *err) {
 
 /* ---- a request ---- */
 
-/* 0, and the one that opens the door; or the status to refuse with. */
+/* 0 with the valid token, or the status of the refusal. */
 static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_text *ret) {
     const struct ingress *g = v->ingress;
     int status = t->all > t->count ? 400 : g->hooks->check(g->arg, &v->door, HTTP_TEXT(""));
@@ -397,7 +397,7 @@ static void ingress_read_head(struct visit *v) {
         ingress_answer(v, v->parser.refusal.status, v->parser.refusal.why, NULL);
 }
 
-/* What is thrown away here came after everything was said. */
+/* Discards bytes that arrive after the refusal. */
 static void read_rest(struct visit *v) {
     char bytes[4096];
     ssize_t n = channel_read(&v->client, bytes, sizeof(bytes));

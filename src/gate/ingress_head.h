@@ -1,7 +1,7 @@
 /*
- * Heads of requests to exposed ports: which credentials stand in them, and the same head without
- * any, as the machine gets it. A request may hold many: a stale cookie, one that the machine set
- * itself, a link that was opened twice. Each is tried, and none is passed on. Pure.
+ * Request heads for exposed ports: finds the tokens in a head, and writes the head for the machine
+ * without them. A request may hold several tokens: a stale cookie, one set by the machine, a link
+ * opened twice. All are tried and none is passed on. Pure.
  */
 #pragma once
 
@@ -17,20 +17,20 @@ enum { INGRESS_TOKENS_MAX = 32 };
 
 struct ingress_tokens {
     struct http_text list[INGRESS_TOKENS_MAX];
-    size_t count, all; /* more than are in the list were there: all > count */
+    size_t count, all; /* all > count: the list was too short */
     bool in_query;
 };
 
 void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret);
 
-/* Path and query without what is ours. False: the buffer is full. */
+/* Path and query without our token. False: the buffer is full. */
 bool ingress_put_target(const struct http_head *h, struct buf *out);
-/* The head without credentials, for a connection that carries no other request. */
+/* Writes the head without tokens, with Connection: close. */
 bool ingress_put_request(const struct http_head *h, struct buf *out);
-/* An answer, after which the connection ends; one that upgrades stays as it is. */
+/* Writes the answer's head with Connection: close; an upgrade is kept. */
 bool ingress_put_answer(const struct http_head *h, struct buf *out);
-/* Wherever else a token stands in a head (a Referer): stars. */
+/* Replaces a token elsewhere in the head (such as Referer) by stars. */
 void ingress_mask(struct buf *head, struct http_text token);
 
-/* A page of another origin may not open a websocket with the cookie of this one. */
+/* A page of another origin must not open a websocket with the cookie of this host. */
 bool ingress_origin_ok(const struct http_head *h);

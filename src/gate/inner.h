@@ -1,4 +1,4 @@
-/* What the files of the gate share. Only for src/gate. */
+/* Private declarations of src/gate: machines, connections and their limits. */
 #pragma once
 
 #include "base/map.h"
@@ -13,16 +13,17 @@
 #include "io/http.h"
 
 enum {
-    GATE_DOORS = 4,           /* sockets that we listen on; then come the counters */
-    GATE_CONNECTIONS = 1024,  /* a machine's; those above are reset */
-    GATE_FIRST_MS = 10000,    /* for the first bytes, or a request's head */
-    GATE_DENIED_MS = 2000,    /* for them, when they only say how to refuse */
+    GATE_DOORS = 4,           /* listening sockets; the counter files follow */
+    GATE_CONNECTIONS = 1024,  /* per machine; further ones are reset */
+    GATE_FIRST_MS = 10000,    /* timeout for the first bytes, or for a request head */
+    GATE_DENIED_MS = 2000,    /* timeout for the first bytes of a refused connection */
     GATE_IDLE_MS = 75000,     /* between two requests */
     GATE_DIAL_MS = 10000,     /* an address */
-    GATE_LINGER_MS = 2000,    /* for the peer to read a refusal */
-    GATE_NEW_NAMES = 200,     /* a second: each is written down */
-    GATE_BACKLOG = 256 << 10, /* queued for one side: the other is not read meanwhile */
-    GATE_TAINT_SENT = 16384, /* by a tunnel that tainted a guarded machine, after it was answered */
+    GATE_LINGER_MS = 2000,    /* time for the peer to read a refusal */
+    GATE_NEW_NAMES = 200,     /* per second, because each is stored */
+    GATE_BACKLOG = 256 << 10, /* bytes queued for one side, above which the other is not read */
+    GATE_TAINT_SENT = 16384,  /* bytes that a tunnel may still send after it tainted a guarded
+                                 machine and was answered */
 };
 
 struct gate {
@@ -38,7 +39,7 @@ struct gate {
         gate_serve_fn *fn;
         void *arg;
     } served;
-    SSL_CTX *trust; /* of servers, where TLS ends here; NULL: it does not */
+    SSL_CTX *trust; /* verifies servers if the gate terminates TLS; NULL: no termination */
 };
 
 struct door {
@@ -56,29 +57,29 @@ struct gate_machine {
     struct door doors[GATE_DOORS];
     bool listening;
     int counters[PLAN_GATE_FDS - GATE_DOORS];
-    uint64_t refused[REFUSED_KINDS]; /* by the kernel, as told last */
-    struct loop_timer *again;        /* accepts again, when descriptors had run out */
-    struct authority *authority;     /* that the machine trusts; NULL: TLS is not looked into */
+    uint64_t refused[REFUSED_KINDS]; /* kernel counters at the last report */
+    struct loop_timer *again;        /* resumes accepting after descriptors ran out */
+    struct authority *authority;     /* CA that the machine trusts; NULL: TLS is not terminated */
     struct secret_grants grants;
     struct pg_database database;
     struct pending *pending;
-    size_t held_bytes; /* of bodies that wait for an approval */
-    int64_t looked_ms; /* for rules that have ended, since 1970 */
+    size_t held_bytes; /* total size of bodies that wait for an approval */
+    int64_t looked_ms; /* last check for expired rules, ms since 1970 */
     struct conn *conns;
     size_t conn_count;
-    uint64_t named_ms; /* since when so many names were new */
+    uint64_t named_ms; /* start of the second in which new names are counted */
     unsigned named;
 };
 
 enum conn_state {
-    CONN_FIRST,  /* waits for the first bytes */
-    CONN_REFUSE, /* the same, only to refuse in the language it speaks */
+    CONN_FIRST,  /* waiting for the first bytes */
+    CONN_REFUSE, /* as CONN_FIRST, to refuse in the right protocol */
     CONN_HELD,   /* a tunnel that waits for an approval */
     CONN_DIAL,   /* waits for the other side */
-    CONN_RELAY,  /* bytes go through, unlooked at */
-    CONN_WEB,    /* requests and answers go through, one by one */
-    CONN_PG,     /* a session with a database, which is looked at until it is open */
-    CONN_LINGER, /* everything is said: waits for the peer to have read it */
+    CONN_RELAY,  /* bytes are relayed without inspection */
+    CONN_WEB,    /* HTTP requests and answers are relayed one by one */
+    CONN_PG,     /* a PostgreSQL session, inspected until it is authenticated */
+    CONN_LINGER, /* refused: waiting for the peer to read the answer */
 };
 
 struct relay;
@@ -90,41 +91,42 @@ struct conn {
     struct conn *next, **at;
     enum conn_state state;
     bool is_proxy; /* came to the explicit proxy */
-    bool ended;    /* to be freed when the stack has unwound */
+    bool ended;    /* freed by the loop after the current callbacks */
     struct loop_call later;
-    struct loop_call more; /* web: there is more to do, but others come first */
-    bool timed_out;        /* nobody approved it in time */
+    struct loop_call more; /* web: continues later, so that other connections get their turn */
+    bool timed_out;        /* the approval timed out */
     struct channel client, server;
     struct loop_timer *timer;
 
-    char host[NAME_SIZE]; /* what it wants; empty: not known yet (proxy) */
-    bool is_address;      /* host is an address that the machine used itself */
+    char host[NAME_SIZE]; /* destination; empty: not known yet (proxy) */
+    bool is_address;      /* the machine used an address instead of a name */
     uint16_t port;
     bool knows_protocol;
     enum policy_protocol protocol;
     uint64_t rule;       /* that allowed it */
-    bool local;          /* that rule's */
-    char sni[NAME_SIZE]; /* as TLS said it */
-    bool is_hello;       /* it was a hello that can be answered */
+    bool local;          /* flag `local` of that rule */
+    char sni[NAME_SIZE]; /* server name from the ClientHello */
+    bool is_hello;       /* a ClientHello that can be answered */
     bool is_terminated;  /* TLS ends here */
-    bool is_told;        /* its refusal is in the journal */
-    char refusal[256];   /* why nothing it could say will be allowed; empty: nothing is decided */
+    bool is_told;        /* the refusal is already in the journal */
+    char refusal[256];   /* reason of a final refusal; empty: not decided */
     struct pending *held;
     struct conn *held_next;
 
-    struct buf first; /* bytes that came and went nowhere yet */
+    struct buf first; /* bytes received and not yet passed on */
     struct resolver_call *resolving;
     struct resolved addresses;
     size_t address; /* the next one to dial */
-    bool tried;     /* one of them was */
+    bool tried;     /* at least one address was tried */
     char address_text[48];
     void (*dialled)(struct conn *c, const struct err *err);
     uint64_t sent, received;
-    uint64_t pause_ms; /* a rate: not read again before that */
-    bool is_open;      /* counted as allowed: its end is told */
-    bool approved;     /* somebody let it through */
-    bool taints; /* a guarded machine is tainted because of it: it may finish, and send little */
-    uint64_t sent_late; /* then: by a tunnel, after it was answered */
+    uint64_t pause_ms; /* rate limit: do not read before this time */
+    bool is_open;      /* reported as allowed, so its end is reported too */
+    bool approved;     /* the owner approved it */
+    bool taints; /* this connection tainted a guarded machine: it may finish, but send only a little
+                  */
+    uint64_t sent_late; /* bytes sent by a tainting tunnel after it was answered */
 
     struct relay *relay;
     struct web *web;
@@ -135,28 +137,28 @@ struct conn {
 
 /* A connection that was accepted; takes the descriptor. */
 void conn_new(struct gate_machine *m, int fd, bool is_proxy);
-/* Frees it when the stack has unwound; with why (may be NULL) as the reason. reset: the peer is
- * told by a reset. */
+/* Ends the connection; it is freed later by the loop. why (may be NULL) is the reason; reset: the
+ * peer sees a reset. */
 void conn_end(struct conn *c, bool reset, const char *why);
 void conn_free(struct conn *c);
 void conn_begin(struct conn *c);
-/* After CONNECT: host and port are known, c->first is what came behind it. */
+/* After CONNECT: host and port are set, c->first holds the bytes behind the request. */
 void conn_restart(struct conn *c);
 void conn_review(struct conn *c); /* the policy has changed */
-/* Once nothing is left to say: waits a moment for the peer to read. */
+/* Waits GATE_LINGER_MS for the peer to read the refusal, then ends. */
 void conn_linger(struct conn *c);
 
 void conn_timer(struct conn *c, uint64_t ms); /* 0: none */
-/* Its host is answered in this process, without TLS. */
+/* Whether the host is served by this process (gate_serve()), without TLS. */
 bool conn_is_served(const struct conn *c);
 
-/* About what it wants, as far as that is known; c->rule is the one that decided. */
+/* Asks the policy with what is known so far. */
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path,
                                  const char *query);
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
-/* False: that could not be written down, and it was ended. */
+/* False: the record could not be stored and the connection was ended. */
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path);
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
@@ -167,15 +169,15 @@ void conn_tell_secret(struct conn *c, const char *method, const char *path,
 void conn_dial(struct conn *c, const struct policy_rule *rule,
                void (*fn)(struct conn *c, const struct err *err));
 
-/* Somebody has decided, or nobody in time; WAITS: ask the policy again. */
+/* The owner decided, or the time ran out; PENDING_WAITS: ask the policy again. */
 void conn_released(struct conn *c, enum pending_state state);
 
-/* So many bytes may still go to the server. */
+/* The number of bytes that may still be sent to the server. */
 size_t conn_may_send(const struct conn *c);
-/* Bytes that went one way. False: a budget is used up, and the connection has been ended. */
+/* Counts bytes. False: a limit is used up and the connection was ended. */
 bool conn_count(struct conn *c, size_t sent, size_t received);
 
-/* The answer that the machine reads: the error's JSON, as a whole HTTP response. */
+/* The refusal as a complete HTTP response with a JSON body. */
 bool refusal_response(const struct conn *c, const char *method, const char *why, struct buf *out);
 
 /* ---- relay.c ---- */
@@ -185,27 +187,27 @@ void relay_pool_free(struct relay_pool *p);
 /* Takes over both channels' sockets. */
 void relay_start(struct conn *c);
 void relay_resume(struct conn *c); /* after a pause */
-void relay_reset(struct relay *r); /* its ends will see a reset */
+void relay_reset(struct relay *r); /* both ends see a reset */
 void relay_free(struct relay *r);
 
 /* ---- web.c ---- */
 
-/* Takes what is in c->first as the beginning of the first request. */
+/* c->first holds the beginning of the first request. */
 void web_start(struct conn *c);
-void web_event(struct conn *c); /* either channel has something to say */
+void web_event(struct conn *c); /* one of the channels has an event */
 void web_released(struct conn *c, enum pending_state state);
 void web_expire(struct conn *c); /* its time is up */
 void web_free(struct web *w);
-/* The policy has changed: asked again about what is under way. */
+/* The policy has changed: decide again about the current request. */
 struct policy_answer web_decide_again(struct conn *c);
 enum web_stage { WEB_IDLE, WEB_SENDS, WEB_RECEIVES };
 enum web_stage web_stage(const struct conn *c);
 
 /* ---- pg.c ---- */
 
-/* It wants a server that is known here by one machine's grant only. */
+/* Whether the host is the name of a granted database server. */
 bool pg_is_for(const struct conn *c);
-/* Under the rule that allowed it; what is in c->first is the beginning. */
+/* Starts a session under the rule that allowed it; c->first holds its first bytes. */
 void pg_start(struct conn *c, const struct policy_rule *rule);
 void pg_event(struct conn *c);
 void pg_expire(struct conn *c);

@@ -38,7 +38,7 @@ static const struct {
     {"cargo", "*.crate", false},
     {"cargo", "/[123]/*", false}, /* the sparse index, by the first letters of names */
     {"cargo", "/[!/]?/[!/]?/*", false},
-    /* Its proxy fetches what it is asked for, from whoever the name of a module names. */
+    /* A Go proxy fetches from the host in the module name, so no path is safe. */
     {"go", "*", true},
 };
 enum { ROWS = sizeof(rows) / sizeof(*rows) };

@@ -1,13 +1,13 @@
 /*
- * What installing packages needs of a registry: reading its lists and its packages. That is all
- * that a preset allows once a guarded machine is tainted; publishing, searching and everything
- * about accounts is not. Pure.
+ * Requests that installing packages needs: reading indexes and packages of a registry. A preset
+ * allows only these once a guarded machine is tainted; publishing, search and account requests are
+ * refused. Pure.
  */
 #pragma once
 
 #include <stdbool.h>
 
-/* The preset is one of packages, whose requests have to be seen. */
+/* Whether the preset is for packages, so that its requests must be inspected. */
 bool installing_is(const char *preset);
-/* NULL: it is needed. Else why it is refused. */
+/* NULL: needed for installing. Else the reason of the refusal. */
 const char *installing_refuses(const char *preset, const char *method, const char *path);

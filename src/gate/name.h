@@ -1,7 +1,7 @@
 /*
- * Names of hosts, in the one form that everything behind compares: lower case, no final dot.
+ * Host names in canonical form: lower case, no final dot.
  *
- * A name that a resolver might read as an address ("127.1", "0x7f.1", "1") is none.
+ * A name that a resolver might read as an address ("127.1", "0x7f.1", "1") is not valid.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 enum { NAME_SIZE = 254, LABEL_MAX = 63 }; /* with the NUL */
 
-/* False, and ret empty: that is no host name. */
+/* False, with ret empty: not a host name. */
 bool name_read(const char *text, size_t n, char ret[NAME_SIZE]);
 
 /* "a.example" below "example", at any depth; not "example" itself. */

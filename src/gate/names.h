@@ -1,9 +1,9 @@
 /*
- * The names a machine has asked for, and the synthetic address of each.
+ * The names that a machine has looked up, and the synthetic address of each.
  *
- * Addresses are taken from 198.18.0.0/15 in order, so that programs which keep one for ever keep
- * meaning the same name; when all NAMES_MAX are in use, the oldest name loses its. An address
- * that has no name here was made up by the machine.
+ * Addresses are assigned from 198.18.0.0/15 in order, so an address that a program keeps stays
+ * valid for long. When all NAMES_MAX are in use, the oldest name loses its address. An address
+ * without a name was invented by the machine.
  */
 #pragma once
 
@@ -20,7 +20,8 @@ struct names {
     char **names; /* by number; NULL: not in use */
     size_t next;  /* number of the next new name */
     struct map numbers;
-    void (*added)(void *arg, uint32_t number, const char *name); /* to be kept; may be NULL */
+    void (*added)(void *arg, uint32_t number,
+                  const char *name); /* called for each new name, to store it; may be NULL */
     void *arg;
 };
 
@@ -29,10 +30,10 @@ void names_done(struct names *n);
 bool names_has(const struct names *n, const char *name);
 /* The name's address, in host order; the name is added if it is new. */
 uint32_t names_address(struct names *n, const char *name);
-/* NULL: nobody asked for a name and got this. */
+/* NULL: no name has this address. */
 const char *names_find(const struct names *n, uint32_t address);
 
-/* One that was kept. What does not fit is left out. */
+/* Restores a stored name; ignored if the number does not fit. */
 void names_restore(struct names *n, uint32_t number, const char *name);
-/* The number that comes after those restored: the one after the newest. */
+/* Sets the next number after a restore: the newest plus one. */
 void names_go_on(struct names *n, uint32_t newest);

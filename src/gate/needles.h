@@ -1,9 +1,9 @@
 /*
- * Texts to be found in bytes that come in pieces: found whichever way the pieces are cut, and
- * replaced by as many stars, so that no length changes.
+ * Finds texts in a stream of bytes, however it is split into pieces, and replaces them by stars of
+ * the same length.
  *
- * At each place the longest text, or beginning of one, that stands there counts. What may be the
- * beginning of one is held back until more comes. Pure.
+ * At each position the longest matching text, or prefix of at least `least` bytes, counts. Bytes
+ * that may begin a match are held back until more arrive. Pure.
  */
 #pragma once
 
@@ -17,26 +17,26 @@ enum { NEEDLES_MAX = 2048, NEEDLE_MAX = 65536 };
 struct needle {
     char *s;
     size_t n;
-    size_t least; /* so many of its first bytes count as well; n: only all of them */
+    size_t least; /* a prefix of at least this length also matches; n: only the whole text */
 };
 
 /* Zero, then add. Texts are wiped by needles_done(). */
 struct needles {
     struct needle *list;
     size_t count;
-    bool first[256]; /* a text begins so */
+    bool first[256]; /* some text begins with this byte */
 };
 
-/* A copy. False: it is empty or too long, or there are too many. One that is there is not added. */
+/* Copies the text. False: empty, too long, or too many texts. A duplicate is not added. */
 bool needles_add(struct needles *n, const char *s, size_t len);
-/* The same, and a beginning of it from `least` bytes on is replaced, too. */
+/* As needles_add(), but a prefix of at least `least` bytes matches too. */
 bool needles_add_beginning(struct needles *n, const char *s, size_t len, size_t least);
 void needles_done(struct needles *n);
 
 /*
- * Takes the next piece; what is decided by now goes to `out`, the rest stays in `carry`, which
- * begins empty and must have room for NEEDLE_MAX bytes more than a piece. end: no more will come.
- * Returns how many were found; -1: a buffer is full.
+ * Processes the next piece. Decided bytes go to `out`, the rest stays in `carry`, which starts
+ * empty and needs room for NEEDLE_MAX bytes more than a piece. end: this is the last piece. Returns
+ * the number of matches, or -1 if a buffer is full.
  */
 int needles_feed(const struct needles *n, struct buf *carry, const char *piece, size_t len,
                  bool end, struct buf *out);

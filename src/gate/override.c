@@ -22,7 +22,7 @@ static const struct {
 };
 enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
-/* Servers that pass fields on as variables make no difference between '_' and '-'. */
+/* CGI-like servers treat '_' and '-' in field names as equal. */
 static bool is_field(struct http_text t, const char *name) {
     if (t.n != strlen(name))
         return false;
@@ -83,7 +83,7 @@ static bool take_digit(struct override_name *s, char c) {
 static bool take_encoded(struct override_name *s, char c) {
     if (s->escaped_n && isxdigit((unsigned char)c))
         return take_digit(s, c);
-    if (s->escaped_n) { /* it encoded nothing, and is no part of the name */
+    if (s->escaped_n) { /* an incomplete escape is not part of the name */
         s->escaped_n = 0;
         s->in_value = true;
     }
@@ -171,7 +171,7 @@ static bool holds(struct http_text t, const char *word) {
     return false;
 }
 
-/* Servers are not strict about types: what holds the word may be taken for one. */
+/* Servers are lenient about content types, so any type that contains the word counts. */
 static unsigned forms_of(struct http_text type) {
     static const struct {
         const char *word;

@@ -1,7 +1,7 @@
 /*
- * Ways to ask a server for another method or path than the request line says: frameworks and
- * proxies look at certain fields, and at "_method" in queries and forms. Where a rule is about
- * methods or paths, a request that holds one is refused. Pure.
+ * Detects method and path overrides: header fields, and "_method" in queries and forms, by which
+ * frameworks and proxies change the request line. If a rule checks methods or paths, a request with
+ * an override is refused. Pure.
  */
 #pragma once
 
@@ -11,13 +11,13 @@
 #include "gate/policy.h"
 #include "io/http.h"
 
-/* NULL, or why its head is refused. */
+/* NULL, or the reason to refuse the head. */
 const char *override_in_head(const struct http_head *h, struct policy_care care);
 
-/* Bits: a type that is named twice is looked at in both ways. */
+/* Bits: a body with two content types is scanned as both. */
 enum override_form { FORM_ENCODED = 1, FORM_PARTS = 2, FORM_JSON = 4 };
 
-/* What one way of looking knows. */
+/* The state of one scanner. */
 struct override_name {
     size_t matched;  /* characters of the name that stand here */
     char last;       /* parts: the character before */
@@ -28,12 +28,12 @@ struct override_name {
     bool was_name;  /* JSON: that text is over, and a colon makes it a name */
 };
 
-/* A form's body, looked through as it passes, however it is cut. Zero, then begin. */
+/* Scans a form body piece by piece. Zero it, then call override_begin(). */
 struct override_scan {
     unsigned forms;
     struct override_name encoded, parts, json;
 };
 
 void override_begin(struct override_scan *s, const struct http_head *h, struct policy_care care);
-/* True: it names a method. */
+/* True: the form names a method. */
 bool override_feed(struct override_scan *s, const char *bytes, size_t n);

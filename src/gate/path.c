@@ -61,7 +61,7 @@ static bool is_strict_utf8(unsigned first, const char **at) {
     return c >= least[more] && c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) && !is_lookalike(c);
 }
 
-/* What stands for itself need not be encoded; whoever does it hides something. */
+/* Unreserved characters need no encoding, so an encoded one is suspicious. */
 static bool is_plain_byte(int c, bool encoded) {
     if (c <= ' ' || c == 127)
         return encoded && c == ' ';
@@ -72,7 +72,7 @@ static bool is_parameter(const char *p) {
     return *p == ';' || (*p == '%' && path_hex(p + 1) == ';');
 }
 
-/* Of a segment: many servers drop what is behind a ';' before they look for dots. */
+/* Many servers drop the part of a segment behind ';' before they look for dots. */
 static bool is_plain_segment(const char *p, size_t n) {
     size_t name = 0;
     while (name < n && !is_parameter(p + name))

@@ -1,7 +1,7 @@
 /*
- * Paths as rules compare them. A server may read a path differently from us: it may decode it once
- * more, drop parameters, or accept a wrong encoding. Where that could turn it into another path, it
- * is not plain, and no rule about paths allows it. Pure.
+ * Checks that a path is plain, so that rules can compare it. A server may decode a path once more,
+ * drop parameters, or accept invalid encodings. A path that could be read differently is not plain,
+ * and no rule about paths allows it. Pure.
  */
 #pragma once
 
@@ -13,5 +13,5 @@
  */
 bool path_is_plain(const char *path);
 
-/* The value of two hexadecimal digits; -1: they are none. */
+/* The value of two hexadecimal digits; -1: not hexadecimal. */
 int path_hex(const char *digits);

@@ -11,8 +11,8 @@ static const char *protocol_of(const struct conn *c) {
     return c->knows_protocol ? policy_protocol_name(c->protocol) : "tcp";
 }
 
-/* The same request inside TLS and in plain words is two: who approves sees which, and a rule made
-   of one does not fit the other. */
+/* A request inside TLS and the same one in the clear are different items: the owner sees which, and
+ * a rule for one does not match the other. */
 static bool is_about(const struct pending *p, const struct conn *c, const struct pending_wish *w) {
     return p->state != PENDING_PASSED && p->port == c->port && strcmp(p->host, c->host) == 0 &&
            strcmp(p->protocol, protocol_of(c)) == 0 && strcmp(p->method, w->method) == 0 &&
@@ -102,7 +102,7 @@ static void pending_free(struct pending *p) {
     pending_forget(p);
 }
 
-/* Nothing of it is kept but here: the oldest goes when there are many. */
+/* Passed items exist only in memory; the oldest is dropped when there are many. */
 static void pass(struct pending *p) {
     struct gate_machine *m = p->machine;
     struct pending *oldest = NULL;
@@ -167,7 +167,7 @@ void pending_leave(struct conn *c) {
     c->held_next = NULL;
 }
 
-/* Those whose client has left are of no use to anybody. */
+/* Connections whose client has left are not counted. */
 static void drop_gone(struct pending *p) {
     for (struct conn *c = p->held, *next; c; c = next) {
         char byte;
@@ -181,14 +181,14 @@ const struct conn *pending_next(const struct conn *c) {
     return c->held_next;
 }
 
-/* Each is taken out first: what it does next may change the list. */
+/* Unlink each connection first: its callback may change the list. */
 static void release(struct pending *p, enum pending_state state) {
     struct conn *c = p->held;
     pending_leave(c);
     conn_released(c, state);
 }
 
-/* Nobody finds it any more: whoever has to wait again does so with another item. */
+/* Unlinked first, so that a request that must wait again gets a new item. */
 static void release_all(struct pending *p, enum pending_state state) {
     pending_tell(p, true);
     unlist(p);

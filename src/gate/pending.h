@@ -1,11 +1,11 @@
 /*
- * Requests that wait for somebody's approval.
+ * Requests that wait for an approval.
  *
- * An item is about what is wanted (host, port, protocol; for HTTP method, path, query, the header
- * fields and the bytes of the body), not about a connection: a client's own retry joins it, and one
- * that gave up leaves it open. An approval lets one request through and is remembered for a while,
- * because the client may be between two tries; what went through is, too, for whoever then wants a
- * rule for it. Items end by themselves.
+ * An item describes a request (host, port, protocol; for HTTP also method, path, query, header
+ * fields and body), not a connection: a retry of the client joins it, and it stays when the client
+ * gives up. An approval lets exactly one request through and is remembered for a while, because the
+ * client may be between two tries. A passed item is remembered too, so that the owner can make a
+ * rule of it. Items expire.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ enum pending_state {
     PENDING_APPROVED,
     PENDING_REFUSED,
     PENDING_EXPIRED,
-    PENDING_PASSED, /* one went through: nobody joins it any more */
+    PENDING_PASSED, /* a request passed: no other can join */
 };
 
 /* What is asked for. */
@@ -63,21 +63,21 @@ struct pending {
     struct conn *held;        /* by conn->held_next */
 };
 
-/* The item for what this connection wants, made if there is none; NULL: too many wait. */
+/* Finds or creates the item for this connection; NULL: too many items. */
 struct pending *pending_for(struct conn *c, const struct pending_wish *w, uint64_t hold_ms);
-/* True, once: this request was approved meanwhile. */
+/* True once, if this request was approved meanwhile. */
 bool pending_use(struct pending *p);
 void pending_hold(struct pending *p, struct conn *c);
 void pending_leave(struct conn *c);
-/* What it begins with; of a tunnel: what has come until now, and still waits to be read. */
+/* Sets the first bytes to show; for a tunnel, the bytes received so far. */
 const char *pending_first(struct pending *p);
 const struct conn *pending_next(const struct conn *c); /* of those held by one item */
 /*
- * Decides. APPROVED lets exactly one request go on: one that waits, or the next that comes; all:
- * the policy has changed as well, and every one that waits asks it again. Frees the item, unless
- * it is remembered or others still wait.
+ * Decides an item. APPROVED lets one request pass: a waiting one, or the next that comes. all: the
+ * policy has changed too, so every waiting request asks it again. Frees the item unless it is
+ * remembered or other requests wait.
  */
 void pending_decide(struct pending *p, enum pending_state state, bool all);
-/* From time to time: what has waited too long, and what was remembered long enough. */
+/* Call periodically: expires waiting and remembered items. */
 void pending_look(struct gate_machine *m, uint64_t now_ms);
 void pending_clear(struct gate_machine *m);

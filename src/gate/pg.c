@@ -64,7 +64,7 @@ bool pg_is_for(const struct conn *c) {
     return !c->is_address && name_is_below(c->host, PG_HOSTS_BELOW);
 }
 
-/* In the words of its protocol, so that whoever asked can read it. */
+/* Refuses with a PostgreSQL error, which the client can show. */
 static void pg_refuse(struct conn *c, const char *code, const char *why) {
     struct buf out DEFER(buf_done) = BUF(4096);
     conn_tell(c, GATE_DENIED, NULL, NULL, why);
@@ -186,7 +186,7 @@ static const char *check_first(const struct conn *c, enum pg_first what,
     return strcmp(s->database, d->name) == 0 ? NULL : "only the machine's own database may be used";
 }
 
-/* There is none for it here: its bytes do not leave the host before the gate has them. */
+/* The gate offers no TLS: the client is on this host. */
 static bool answer_request(struct conn *c, size_t size) {
     struct pg *p = c->pg;
     buf_drop(&p->first, size);
@@ -264,7 +264,7 @@ static bool pump(struct conn *c, bool out, bool *ended) {
     return conn_count(c, out ? (size_t)n : 0, out ? 0 : (size_t)n);
 }
 
-/* What is said until the session is ready; without what would bind it to the server's TLS. */
+/* Relays the server's messages until the session is ready, without channel binding. */
 static bool pass_message(struct conn *c, const struct pg_message *m) {
     struct buf ways DEFER(buf_done) = BUF(PG_GREETING_MAX);
     pg_key_read(m, &c->pg->key);

@@ -1,11 +1,11 @@
 /*
- * A machine's own database on a server of its owner's: the way to that one and to no other.
+ * Access to a machine's own database on a PostgreSQL server of its owner, and to no other.
  *
- * A server lets a role into every database that is everybody's. So the gate reads the first packet
- * of each session: it must be the machine's role, in the machine's database. TLS with the server is
- * the gate's: it ends here, where it is known what the server has to prove, and the machine speaks
- * without it to the gate, over loopback. A request to stop what a session does must be about one of
- * the machine's own. From then on bytes go through, unlooked at.
+ * A server lets a role connect to every database with public access. So the gate reads the first
+ * packet of each session, which must name the machine's role and database. The gate does TLS with
+ * the server and verifies it; the machine talks to the gate in the clear, over loopback. A cancel
+ * request must name a session of the same machine. After authentication bytes are relayed without
+ * inspection.
  */
 #pragma once
 
@@ -13,14 +13,14 @@
 
 #define PG_HOSTS_BELOW "db.carrel"
 
-/* As libpq's sslmode; what the server has to prove. */
+/* As libpq's sslmode: what the server's certificate must prove. */
 enum pg_tls { PG_TLS_NEVER, PG_TLS_IF_OFFERED, PG_TLS_ALWAYS, PG_TLS_CHAIN, PG_TLS_NAME };
-/* NULL or unknown: as libpq has it, if it is offered. */
+/* NULL or unknown: libpq's default, `prefer`. */
 enum pg_tls pg_tls_read(const char *sslmode);
 
 struct pg_database {
-    char host[NAME_SIZE];   /* what the machine calls the server: below PG_HOSTS_BELOW */
-    char server[NAME_SIZE]; /* what its owner calls it, and what it has to prove */
+    char host[NAME_SIZE];   /* name of the server for the machine, below PG_HOSTS_BELOW */
+    char server[NAME_SIZE]; /* real name of the server, which its certificate must match */
     char name[64];          /* of the database, and of the role */
     enum pg_tls tls;
 };

@@ -1,9 +1,9 @@
 /*
- * The first packets of a PostgreSQL session (protocol 3), from either side: who wants to be whom in
- * which database, and how the server wants that proved.
+ * Parses the first packets of a PostgreSQL session (protocol 3) from both sides: role, database and
+ * authentication methods.
  *
- * Pure, no allocation but into a given buffer. Strict: a word that stands there twice, or bytes
- * that are left over, could be read by the server otherwise than here, and are `bad`.
+ * Pure; writes only to the given buffer. Strict: a repeated parameter or trailing bytes are `bad`,
+ * because the server could read them differently.
  */
 #pragma once
 
@@ -28,7 +28,7 @@ enum pg_first {
     PG_STARTUP,
 };
 
-/* Who may stop what a session is doing: its process on the server, and a word of its own. */
+/* The cancel key of a session: process id and secret. */
 struct pg_key {
     size_t n; /* of bytes; 0: not known */
     uint8_t bytes[4 + PG_KEY_MAX];
@@ -54,18 +54,18 @@ struct pg_message {
     const uint8_t *body;
     size_t n, size; /* of the body, of all of it */
 };
-/* 1: there is one. 0: more is needed. -1: that is none. */
+/* 1: complete message. 0: more bytes are needed. -1: malformed. */
 int pg_message_read(const uint8_t *bytes, size_t n, struct pg_message *ret);
 
-/* The server offers ways to prove a password by. */
+/* Whether the message offers SASL mechanisms. */
 bool pg_offers_ways(const struct pg_message *m);
-/* The same offer without those that are bound to the server's TLS, which ends at the gate. False:
- * the message is broken, or has no other. */
+/* Writes the offer without mechanisms that bind to the server's TLS, which ends at the gate. False:
+ * malformed, or no mechanism is left. */
 bool pg_put_ways(const struct pg_message *m, struct buf *out);
 
-/* What a session is stopped by, if that is what the message tells. */
+/* Reads the cancel key, if the message is BackendKeyData. */
 bool pg_key_read(const struct pg_message *m, struct pg_key *ret);
 bool pg_key_equal(const struct pg_key *a, const struct pg_key *b);
 
-/* An error of the server's own form; code: of five characters, as SQL has them. */
+/* Writes an ErrorResponse; code is a five-character SQLSTATE. */
 bool pg_put_error(const char *code, const char *text, const char *hint, struct buf *out);

@@ -327,7 +327,7 @@ static bool closed_by_taint(const struct policy *p, const struct policy_rule *r)
     return loses_by_taint(p, r) && !r->preset[0];
 }
 
-/* A preset of packages: what installing does not need is gone. */
+/* A package preset of a tainted machine allows only what installing needs. */
 static bool installs_only(const struct policy *p, const struct policy_rule *r) {
     return loses_by_taint(p, r) && r->preset[0] && installing_is(r->preset);
 }

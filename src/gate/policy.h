@@ -1,13 +1,13 @@
 /*
- * What a machine may reach: rules, and the one function that decides.
+ * The network policy of a machine: rules, and the function that decides.
  *
- * The newest rule that fits decides; where none fits the answer is no. What a connection wants
- * becomes known step by step (where to, what it speaks, what it requests), so the answer may also
- * be that more must be known. Pure, but for the JSON that rules are kept as.
+ * The newest matching rule decides; without a match the answer is deny. The destination, protocol
+ * and request become known step by step, so the answer may also be that more must be known. Pure,
+ * except for the JSON form of rules.
  *
  * A target is written [SCHEME://]HOST[:PORT][/PATH]:
  *   HOST is a name, *.suffix (all names below it), an address, or * (anything);
- *   SCHEME http, https or tcp; without one HTTP and TLS, told apart by the first bytes;
+ *   SCHEME is http, https or tcp; without one HTTP and TLS, detected from the first bytes;
  *   PORT defaults to 80 for HTTP and 443 for TLS; tcp needs one;
  *   PATH, with http and https only, is a prefix of whole segments.
  */
@@ -42,7 +42,7 @@ const char *policy_protocol_name(enum policy_protocol protocol);
 enum policy_host { HOST_EXACT, HOST_BELOW, HOST_ANY };
 
 struct policy_rule {
-    uint64_t id; /* of this machine's, never used again */
+    uint64_t id; /* unique within the machine, never reused */
     enum policy_action action;
     enum policy_protocol protocol;
     enum policy_host host_kind;
@@ -58,10 +58,10 @@ struct policy_rule {
     uint64_t hold_ms;                  /* ASK: how long a request waits; 0: POLICY_HOLD_MS */
     int64_t expires_ms;                /* since 1970; 0: never */
     char preset[POLICY_PRESET_SIZE];   /* that it came from */
-    bool trusted;                      /* what it says is not a stranger's; presets are, too */
-    bool tainted;                      /* it also holds once the machine is tainted */
+    bool trusted;                      /* data from there does not taint; presets are trusted too */
+    bool tainted;                      /* the rule also applies once the machine is tainted */
     uint64_t bytes_used;               /* while the daemon runs */
-    uint64_t busy_ms;                  /* `rate`: until then its bytes have been used already */
+    uint64_t busy_ms;                  /* `rate`: the time until which the allowance is used up */
 };
 
 struct policy {
@@ -69,22 +69,23 @@ struct policy {
     size_t count;
     uint64_t last_id;
     /*
-     * The first source that is not trusted taints a machine, for good. One that is guarded then
-     * reaches only what was granted for that beforehand: what installing needs of presets, rules
-     * that say so, and what its owner approves each time. Its ports are shown no more.
+     * The first untrusted source taints a machine permanently. A guarded machine can then reach
+     * only what was granted for that case: requests of presets that installing needs, rules with
+     * `tainted`, and requests that the owner approves one by one. Its exposed ports are no longer
+     * served.
      */
     bool guarded;
-    char tainted[NAME_SIZE]; /* by whom; empty: it is not */
+    char tainted[NAME_SIZE]; /* the source of the taint; empty: not tainted */
     int64_t tainted_ms;
-    uint16_t shown[POLICY_SHOWN_MAX]; /* ports that its owner exposed though it is tainted */
+    uint16_t shown[POLICY_SHOWN_MAX]; /* ports that the owner exposed after the taint */
     size_t shown_count;
 };
 
-/* Something was reached by this rule: true if that is what tainted it. */
+/* Records that the machine reached a source by this rule; true if that tainted it. */
 bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now_ms);
-/* It is guarded, and tainted. */
+/* The machine is guarded and tainted. */
 bool policy_is_closed(const struct policy *p);
-/* Whether a port that is exposed is served; and what its owner says about that now. */
+/* Whether an exposed port is served; policy_show() records the owner's decision. */
 bool policy_shows(const struct policy *p, uint16_t port);
 void policy_show(struct policy *p, uint16_t port, bool shows);
 
@@ -96,7 +97,7 @@ void policy_target_write(const struct policy_rule *rule, char ret[POLICY_TARGET_
 /* A list of methods, checked and made upper case. */
 int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct err *err);
 
-/* As the newest; an older one with the same target and methods goes. Returns its id in *rule. */
+/* Adds the rule as the newest and removes an older one with the same target and methods. */
 int policy_add(struct policy *p, struct policy_rule *rule, struct err *err);
 struct policy_rule *policy_find(const struct policy *p, uint64_t id); /* NULL: gone */
 /* By id; `not_found`. */
@@ -132,7 +133,7 @@ struct policy_answer {
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);
 
-/* Which parts of requests the rules that fit a host are about, whatever they decide. */
+/* Which parts of requests the matching rules check, whatever they decide. */
 struct policy_care {
     bool methods, paths;
 };

@@ -129,8 +129,8 @@ static int read_rule(const json_t *from, struct policy_rule *r, struct err *err)
     return 0;
 }
 
-/* Absent in what was written before there was such a thing. However it reads, what was tainted
-   stays so: a text that was cut within a character comes back longer than it was. */
+/* Absent in older records. A malformed value still counts as tainted: a text that was cut within a
+ * character comes back longer than it was. */
 static void read_taint(const json_t *root, struct policy *p) {
     const json_t *by = json_object_get(root, "tainted");
     const char *text = json_string_value(by);

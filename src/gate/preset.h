@@ -1,9 +1,9 @@
 /*
- * Presets: the hosts that a package tool needs, read from the tool's own configuration in what a
- * machine is made from, on the host. So a mirror just works, and no registry is known by name here.
+ * Presets: the hosts that a package tool needs, read on the host from the tool's configuration in
+ * the image. So a mirror works, and no registry is built in.
  *
- * Where a tool is not configured, its built-in default is read from the tool's own files, as far as
- * it stands in one. Only files that everybody may read count: no more than the machine itself sees.
+ * If a tool is not configured, its built-in default is read from the tool's own files, where
+ * possible. Only world-readable files count, as the machine itself sees no more.
  */
 #pragma once
 
@@ -23,8 +23,8 @@ struct preset_targets {
 bool preset_exists(const char *name);
 
 /*
- * root: the directory that stands for "/". `not_found`: nothing there says where the tool goes;
- * the remedy says what to do instead.
+ * root: the directory that is "/" of the image. `not_found`: no file there names a host; the remedy
+ * says what to do instead.
  */
 int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err);
 

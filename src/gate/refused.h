@@ -1,7 +1,6 @@
 /*
- * What the kernel refused in a machine's network before the gate could hear of it: datagrams and
- * IPv6. It counts them itself, in /proc/net/snmp and snmp6 of that namespace; there is no more to
- * be known of them than how many there were. Pure.
+ * Packets that the kernel refused in a machine's network before the gate saw them: datagrams and
+ * IPv6. Only the kernel's counters in /proc/net/snmp and snmp6 of that namespace are known. Pure.
  */
 #pragma once
 
@@ -17,5 +16,5 @@ enum refused_kind {
 const char *refused_protocol(enum refused_kind kind);
 const char *refused_why(enum refused_kind kind);
 
-/* From the texts of both files; what one of them does not say is 0. */
+/* Parses both files; a missing counter is 0. */
 void refused_read(const char *snmp, const char *snmp6, uint64_t ret[REFUSED_KINDS]);

@@ -1,9 +1,9 @@
 /*
- * Bytes through, both ways, unlooked at.
+ * Relays bytes both ways without inspection.
  *
- * Small amounts are copied through one buffer that all connections share; after that they are
- * spliced through a pipe from a pool, which a connection holds only while something is in it. So an
- * idle tunnel costs its two sockets and nothing else.
+ * Small amounts are copied through one shared buffer; more is spliced through a pipe from a pool,
+ * which a connection holds only while the pipe is not empty. So an idle tunnel costs its two
+ * sockets only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +88,7 @@ static bool take_pipe(struct way *w) {
     return true;
 }
 
-/* One with something in it must not be given to another. */
+/* A pipe that is not empty must not be reused. */
 static void give_pipe(struct way *w) {
     struct relay_pool *p = pool_of(w->relay);
     if (w->pipe.in < 0)
@@ -166,7 +166,7 @@ static enum moved read_pipe(struct way *w) {
     return outcome(n);
 }
 
-/* What the other side does not take at once is kept, and no more is read meanwhile. */
+/* Bytes that the other side does not accept are kept, and reading stops meanwhile. */
 static enum moved relay_copy(struct way *w) {
     char *buffer = pool_of(w->relay)->buffer;
     size_t most = w->from == CLIENT ? conn_may_send(w->relay->conn) : PIECE;
@@ -204,7 +204,7 @@ static enum moved read_some(struct way *w) {
     return m;
 }
 
-/* As far as it goes, but for a few turns only: others wait too. False: the connection is over. */
+/* Moves bytes for a few turns only, because other connections wait. False: the connection ended. */
 static bool relay_push(struct way *w) {
     enum moved m = SOME;
     for (int turn = 0; turn < TURNS && m == SOME && !w->ended; turn++) {
@@ -285,7 +285,7 @@ void relay_start(struct conn *c) {
     r->ends[SERVER] = (struct end){.relay = r, .fd = channel_take(&c->server)};
     for (unsigned i = 0; i < 2; i++)
         r->ways[i] = (struct way){.relay = r, .from = i, .to = 1 - i, .pipe = {-1, -1}};
-    /* The first bytes were read to decide; they are the server's. */
+    /* The first bytes were read for the decision and must be sent to the server. */
     struct way *w = &r->ways[CLIENT];
     w->left_n = c->first.len;
     w->moved = w->left_n;

@@ -165,7 +165,7 @@ static void start_next(struct resolver *r) {
     }
 }
 
-/* Makes room: whatever nobody waits for and is old enough, and if need be what is not. */
+/* Makes room: drops entries without waiters, first old ones, then any. */
 static void resolver_forget(struct resolver *r, uint64_t now) {
     struct entry *e;
     bool all = r->entries.count >= 2 * KEPT_MAX;

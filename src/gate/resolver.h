@@ -1,8 +1,8 @@
 /*
- * Names to addresses, by the host's own resolver and off the loop.
+ * Resolves names with the host's resolver, in worker threads.
  *
- * A few lookups at a time, so that a slow name server takes no worker from others; answers are
- * kept for a moment. Names of carrel.conf come first.
+ * Only a few lookups run at a time, so a slow name server does not use up the workers. Answers are
+ * cached for a moment. Names of carrel.conf come first.
  */
 #pragma once
 
@@ -22,16 +22,17 @@ struct resolver;
 struct resolver_call;
 
 struct resolver *resolver_new(struct loop *loop);
-/* What was asked is never answered. */
+/* Pending calls are not answered. */
 void resolver_free(struct resolver *r);
 
-/* A name of our own: "a.test" is this address, given as text. */
+/* Adds a fixed name: "a.test" resolves to this address. */
 int resolver_set(struct resolver *r, const char *name, const char *address, struct err *err);
 void resolver_unset(struct resolver *r, const char *name);
 
-/* Answered once, perhaps from within the call; err NULL: ret has at least one. */
+/* Called once, possibly before resolver_ask() returns; without err there is at least one address.
+ */
 typedef void resolver_fn(void *arg, const struct resolved *ret, const struct err *err);
-/* name is a host name or an address. NULL: it was answered already. */
+/* name is a host name or an address. NULL: fn was already called. */
 struct resolver_call *resolver_ask(struct resolver *r, const char *name, resolver_fn *fn,
                                    void *arg);
 void resolver_cancel(struct resolver_call *call); /* NULL is fine */

@@ -8,7 +8,7 @@
 
 enum { FORM_LEAST = 8, LONG = 16, FORM_MAX = 6 * SECRET_MAX + 64 };
 
-/* One that is short would mask what happens to look like it. */
+/* A short form would also mask unrelated text. */
 static bool add_form(struct needles *to, struct buf *form, bool ok, size_t least) {
     size_t n = form->len, beginning = n >= LONG ? n / 2 : n;
     ok = ok && (n < least || needles_add_beginning(to, form->data, n, beginning));

@@ -1,6 +1,6 @@
 /*
- * The shapes in which a server may give a value back: as it is, in base64 and base32 at any place
- * of a longer text, in hexadecimal, and escaped for queries, JSON and HTML. Pure.
+ * The encodings in which a server may echo a secret: plain, base64 and base32 at any offset of a
+ * longer text, hexadecimal, and escaped for URLs, JSON and HTML. Pure.
  */
 #pragma once
 
@@ -9,5 +9,5 @@
 #include "base/buf.h"
 #include "gate/needles.h"
 
-/* Each, and long beginnings of it. False: there is no room. */
+/* Adds each form and its long prefixes. False: no room. */
 bool secret_forms_add(const char *value, size_t n, struct needles *ret);

@@ -1,10 +1,9 @@
 /*
- * Requests and answers, one by one: the gate between two HTTP/1.1 connections.
+ * The HTTP relay between two HTTP/1.1 connections, one request at a time.
  *
- * Nothing is passed on as it came. Heads are parsed by the one strict parser of this project and
- * written anew, bodies are framed anew: what the server reads is what was decided about, and there
- * is no room between two readings to smuggle anything through. One request is under way at a time;
- * the next is not looked at before the answer has ended.
+ * Heads are parsed by the strict parser of io/http.h and written anew, bodies are framed anew. So
+ * the server reads exactly what was decided about, and a request cannot be smuggled between two
+ * parsers. The next request is read only after the answer has ended.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -43,7 +42,7 @@ void web_say_no(struct conn *c, const char *why) {
         conn_end(c, true, NULL);
 }
 
-/* What cannot be read, or a server that cannot: an answer of a few words. */
+/* A short answer for a malformed request or an unreachable server. */
 static void say_status(struct conn *c, int status, const char *why) {
     struct buf out DEFER(buf_done) = BUF(4096);
     if (c->web->answered || !http_put_status_line(&out, status) ||
@@ -58,7 +57,7 @@ static void say_status(struct conn *c, int status, const char *why) {
     conn_linger(c);
 }
 
-/* A request that was never one. */
+/* Refuses a request before its head was parsed. */
 static void refuse_unread(struct conn *c, int status, const char *why) {
     conn_tell(c, GATE_DENIED, NULL, NULL, why);
     say_status(c, status, why);
@@ -108,7 +107,7 @@ static void reach_server(struct conn *c) {
     send_request(c);
 }
 
-/* The server must prove its name before it hears a word. */
+/* The certificate of the server is verified before anything is sent. */
 static bool step_handshake(struct conn *c) {
     struct web *w = c->web;
     struct err err;
@@ -169,7 +168,7 @@ void web_forward(struct conn *c, struct policy_rule *rule) {
     conn_dial(c, rule, web_dialled);
 }
 
-/* What follows is a connection like every other; this half of us is done. */
+/* After CONNECT the connection is handled by conn_restart(); the HTTP state is freed. */
 static void open_proxied(struct conn *c) {
     static const char ok[] = "HTTP/1.1 200 OK\r\n\r\n";
     struct side *s = &c->web->client;
@@ -200,7 +199,7 @@ static bool keep_request(struct web *w, const struct http_head *h) {
     return w->path && w->query;
 }
 
-/* Who is asked sees the first line, and approves what it says. */
+/* The owner approves what the request line says, so overrides are refused. */
 static struct policy_care care_of(const struct conn *c, enum policy_action action) {
     return action == POLICY_ASK ? (struct policy_care){.methods = true, .paths = true}
                                 : conn_cares(c);
@@ -296,7 +295,7 @@ static bool step_request_head(struct conn *c) {
     return false;
 }
 
-/* The server has a part of it, and never gets the rest. */
+/* The server has a part of the request and must not get the rest. */
 static void refuse_body(struct conn *c, const char *why) {
     if (!c->web->answered) {
         web_say_no(c, why);
@@ -309,7 +308,7 @@ static void refuse_body(struct conn *c, const char *why) {
 static bool step_request_body(struct conn *c) {
     struct web *w = c->web;
     size_t moved;
-    if (c->taints && w->heard) { /* what it sends now could be the answer to what it has heard */
+    if (c->taints && w->heard) { /* the client could react to data from the tainting source */
         w->request = REQUEST_CUT;
         return false;
     }
@@ -354,7 +353,7 @@ static void end_exchange(struct conn *c) {
     client_waits(c, GATE_IDLE_MS);
 }
 
-/* A server that lies about where its answer ends, or what it is, is refused like a request. */
+/* Refuses an answer whose framing or type is not trustworthy. */
 static void refuse_answer(struct conn *c, const char *wrong) {
     char why[160];
     snprintf(why, sizeof(why), "the server's answer is refused: %s", wrong);
@@ -362,12 +361,12 @@ static void refuse_answer(struct conn *c, const char *wrong) {
     say_status(c, 502, why);
 }
 
-/* Who broke off what was under way. */
+/* Names the side that ended the exchange. */
 static const char *broken_by(const struct conn *c, const char *server) {
     return c->client.broken ? "the machine closed the connection" : server;
 }
 
-/* Of a source that taints, before the request is whole: that it may go on, and not a word more. */
+/* From a tainting source only a bare 100 Continue is passed before the request is complete. */
 static void pass_interim(struct conn *c) {
     static const char bare[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct side *s = &c->web->server;
@@ -492,7 +491,7 @@ static bool step_client(struct conn *c) {
                                            : false;
 }
 
-/* A server that has nothing to answer may only leave. */
+/* An idle server connection may only close. */
 static bool step_idle(struct conn *c) {
     char byte;
     if (c->server.fd >= 0 && !c->dialled && channel_read(&c->server, &byte, 1) != -EAGAIN)

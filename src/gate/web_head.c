@@ -1,4 +1,4 @@
-/* Heads as they go on: nothing is passed on as it came. */
+/* Writes request and answer heads anew; no head is passed on as it came. */
 #include <string.h>
 
 #include "base/defer.h"
@@ -155,7 +155,7 @@ static bool read_authority(struct http_text t, char host[NAME_SIZE], uint16_t *r
     return *ret_address || name_read(t.s, n, host);
 }
 
-/* For a connection that was steered here: every name in the request is that of the connection. */
+/* For a steered connection: every host name in the request must match the connection. */
 static const char *check_authority(const struct conn *c, struct http_text t) {
     char host[NAME_SIZE];
     uint16_t port;

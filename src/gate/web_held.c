@@ -1,6 +1,6 @@
 /*
- * Requests that wait for an approval. Whoever approves one approves its body as well: so that is
- * read first and kept, and what goes on is what was approved.
+ * Requests that wait for an approval. An approval includes the body, so the body is read and kept
+ * first, and exactly that body is sent.
  */
 #include <string.h>
 #include <strings.h>
@@ -28,7 +28,7 @@ static void put_hash(struct sha256 *h, char ret[PENDING_HASH_SIZE]) {
         snprintf(ret + 2 * i, 3, "%02x", hash[i]);
 }
 
-/* All of them, as they came: whichever were left out could carry what nobody was shown. */
+/* Hashes all fields: a field left out could carry data that the owner was not shown. */
 static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE]) {
     struct sha256 h;
     sha256_init(&h);
@@ -43,7 +43,7 @@ static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE
 
 /* ---- what is shown ---- */
 
-/* Fields whose values are nobody's to read, not even the owner's. */
+/* Fields whose values are not shown, because they hold credentials. */
 static bool is_credential(struct http_text name) {
     static const char *const names[] = {"authorization", "cookie", "proxy-authorization"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -65,7 +65,7 @@ static void keep_first(const struct web *w, struct pending *p) {
                     ? buf_add(&text, "...", 3)
                     : buf_add(&text, h->fields[i].value.s, h->fields[i].value.n)) &&
                buf_add(&text, "\n", 1);
-    /* What is not shown is told of. */
+    /* Say that fields were left out. */
     int most = (int)(sizeof(p->first) - (room ? 1 : sizeof(cut)));
     snprintf(p->first, sizeof(p->first), "%.*s%s", most, text.data ? text.data : "",
              room ? "" : cut);
@@ -100,7 +100,7 @@ static void end_collecting(struct web *w) {
     w->collected = true;
 }
 
-/* The head stays where it is: its texts point there. */
+/* The head must stay in place, because the parsed strings point into it. */
 bool web_step_collect(struct conn *c) {
     struct web *w = c->web;
     struct side *s = &w->client;
@@ -127,7 +127,7 @@ bool web_step_collect(struct conn *c) {
     return true;
 }
 
-/* What is kept is whole, so it is looked at from its beginning each time. */
+/* The kept body is complete, so it is scanned from its start each time. */
 static const char *check_form(const struct web *w) {
     struct override_scan form = w->form;
     return w->body.len && override_feed(&form, w->body.data, w->body.len) ? WEB_FORM_OVERRIDES

@@ -1,4 +1,4 @@
-/* Secrets of a request: values in place of placeholders, and neither where it may not be. */
+/* Secrets of a request: fills in values, refuses misplaced placeholders, masks echoed values. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ const char *shield_cannot_see(const struct shield *s, const struct http_head *h)
     return NULL;
 }
 
-/* Values of everything that was granted for this host: a server may give them back later, too. */
+/* Masks all secrets granted for this host: a server may echo one from an earlier request. */
 static bool know_values(struct conn *c, struct shield *s) {
     struct gate *g = c->machine->gate;
     const struct secret_grants *all = &c->machine->grants;
