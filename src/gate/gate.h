@@ -122,9 +122,8 @@ void gate_set_database(struct gate_machine *m, const struct pg_database *d);
 
 const char *gate_machine_id(const struct gate_machine *m);
 
-/* Items that wait for an approval. */
-struct pending *
-gate_pending(struct gate_machine *m); /* linked list; includes items that already passed */
+/* Items that wait for an approval, as a linked list; includes items that already passed. */
+struct pending *gate_pending(struct gate_machine *m);
 bool gate_waits(const struct gate_machine *m);
 struct pending *gate_pending_find(struct gate *g, const char *id);
 /* Restores an item that `pended` stored, without a waiting connection; a retry joins it. Copies the

@@ -20,8 +20,8 @@ struct names {
     char **names; /* by number; NULL: not in use */
     size_t next;  /* number of the next new name */
     struct map numbers;
-    void (*added)(void *arg, uint32_t number,
-                  const char *name); /* called for each new name, to store it; may be NULL */
+    /* Called for each new name, to store it; may be NULL. */
+    void (*added)(void *arg, uint32_t number, const char *name);
     void *arg;
 };
 

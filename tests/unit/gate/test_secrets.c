@@ -160,7 +160,8 @@ static void placeholders_stand_only_where_they_may(void **state) {
         size_t uses;
     } rows[] = {
         {"api.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", NULL, true, 1},
-        {"api.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "only inside TLS", false, 0},
+        {"api.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "only inside TLS", false,
+         0},
         {"two.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "this host", true, 0},
         {"other.test", "GET / HTTP/1.1\r\nHost: a\r\nX-Key: " P "\r\n\r\n", "this host", true, 0},
         {"api.test", "GET /" P " HTTP/1.1\r\nHost: a\r\n\r\n", "does not allow", true, 0},
