@@ -255,7 +255,7 @@ static int hear_block(struct hearing *h, enum model_role role, const json_t *blo
         return p ? hear_image(h, p, media, data) : err_set(err, ERR_LIMIT, "too many parts");
     }
     return json_is_object(block) ? hear_opaque(h, role, &model_anthropic, block, err)
-                                 : err_set(err, ERR_INVALID, "a block of content is no object");
+                                 : err_set(err, ERR_INVALID, "a content block is not an object");
 }
 
 static int hear_message(struct hearing *h, const json_t *message, struct err *err) {
@@ -270,7 +270,7 @@ static int hear_message(struct hearing *h, const json_t *message, struct err *er
     if (json_is_string(content))
         return hear_text(h, (enum model_role)role, content, err);
     if (!json_is_array(content))
-        return err_set(err, ERR_INVALID, "the content is neither a text nor a list");
+        return err_set(err, ERR_INVALID, "the content is not a string or a list");
     json_array_foreach(content, i, block) {
         if (hear_block(h, (enum model_role)role, block, err) < 0)
             return -1;
@@ -413,10 +413,10 @@ static int on_block_start(struct model_stream *s, const json_t *root, struct err
     json_t *block = json_object_get(root, "content_block");
     uint64_t index = json_count(root, "index");
     if (!json_is_object(block) || stream_find(s, index))
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a block begins twice, or is none", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "invalid or repeated content_block_start", err);
     struct block *b = stream_block(s, index);
     if (!b)
-        return stream_fail(s, MODEL_FAIL_LARGE, "it has too many blocks", err);
+        return stream_fail(s, MODEL_FAIL_LARGE, "too many content blocks", err);
     b->start = json_deep_copy(block);
     if (json_member_is(block, "type", "tool_use"))
         stream_saw(s, MODEL_SEEN_CALL, json_object_get(block, "name"));
@@ -449,7 +449,7 @@ static int on_delta(struct model_stream *s, const json_t *root, struct err *err)
     const json_t *delta = json_object_get(root, "delta");
     struct block *b = stream_find(s, json_count(root, "index"));
     if (!b || b->closed)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a piece belongs to no open block", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "a delta belongs to no open block", err);
     for (size_t i = 0; i < sizeof(deltas) / sizeof(*deltas); i++) {
         const json_t *text = json_object_get(delta, deltas[i].member);
         if (!json_member_is(delta, "type", deltas[i].type) || !json_is_string(text))
@@ -467,7 +467,7 @@ static int on_delta(struct model_stream *s, const json_t *root, struct err *err)
 static int on_block_stop(struct model_stream *s, const json_t *root, struct err *err) {
     struct block *b = stream_find(s, json_count(root, "index"));
     if (!b)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a block ends that never began", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "a block ends that did not start", err);
     b->closed = true;
     return 0;
 }
@@ -484,7 +484,7 @@ static int on_message_delta(struct model_stream *s, const json_t *root, struct e
 static int on_stop(struct model_stream *s, const json_t *root, struct err *err) {
     (void)root;
     if (!s->stop)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "it ends without a stop_reason", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "the stream ends without a stop_reason", err);
     s->ended = true;
     return 0;
 }

@@ -196,7 +196,7 @@ static int hear_user_part(struct hearing *h, const json_t *part, struct err *err
     if (json_member_is(part, "type", "text"))
         return hear_text(h, MODEL_USER, json_object_get(part, "text"), err);
     if (!json_is_object(part))
-        return err_set(err, ERR_INVALID, "a part of the content is no object");
+        return err_set(err, ERR_INVALID, "a content part is not an object");
     if (!json_member_is(part, "type", "image_url") ||
         !data_url(&h->heard->arena, url, &media, &data))
         return hear_opaque(h, MODEL_USER, &model_chat, part, err);
@@ -210,7 +210,7 @@ static int hear_user(struct hearing *h, const json_t *message, struct err *err) 
     if (json_is_string(content))
         return hear_text(h, MODEL_USER, content, err);
     if (!json_is_array(content))
-        return err_set(err, ERR_INVALID, "the content is neither a text nor a list");
+        return err_set(err, ERR_INVALID, "the content is not a string or a list");
     json_array_foreach(content, i, part) {
         if (hear_user_part(h, part, err) < 0)
             return -1;
@@ -385,7 +385,7 @@ static int on_call(struct model_stream *s, const json_t *call, struct err *err) 
     const json_t *arguments = json_object_get(f, "arguments");
     struct block *b = call_block(s, call);
     if (!b)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a piece belongs to no call", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "a delta belongs to no tool call", err);
     if (!b->name && json_member(f, "name"))
         stream_saw(s, MODEL_SEEN_CALL, json_object_get(f, "name"));
     chat_keep(&b->id, json_member(call, "id"));
@@ -444,7 +444,7 @@ static int on_record(struct model_stream *s, const char *name, const json_t *roo
 
 static int chat_on_end(struct model_stream *s, struct err *err) {
     if (!s->stop)
-        return stream_fail(s, MODEL_FAIL_CUT, "it ends without a finish_reason", err);
+        return stream_fail(s, MODEL_FAIL_CUT, "the stream ends without a finish_reason", err);
     make_text(&s->maker, s->text.data, s->text.len);
     for (size_t i = 0; i < s->count; i++) {
         struct block *b = &s->blocks[i];

@@ -272,7 +272,7 @@ static void rehearse(struct model_call *c) {
         c->failure = kinds[fault];
     }
     if (c->failure != MODEL_FAIL_NONE && turn)
-        model_failure_err(c->failure, "as the rehearsal wants it", &c->err);
+        model_failure_err(c->failure, "a fault of the rehearsal script", &c->err);
     if (c->failure == MODEL_FAIL_NONE)
         rehearsal_answer(turn, &c->ask, c->options.provider->model, &c->answer);
     c->status = -1; /* the timer is a rehearsal's end, not a new attempt */
@@ -355,7 +355,7 @@ static int encode(struct model_call *c, const struct model_request *request, str
         return model_put_request(p->codec, &r, &p->wire, &c->body, err);
     }
     if (!c->options.rehearsal)
-        return err_set(err, ERR_INVALID, "the rehearsal has no script");
+        return err_set(err, ERR_INVALID, "the provider 'rehearsal' needs a script");
     c->ask = rehearsal_read(&r);
     c->ask.step = c->options.step;
     if (!buf_add(&c->body, c->ask.last ? c->ask.last : "", c->ask.n))

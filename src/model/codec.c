@@ -87,13 +87,13 @@ bool record_end(struct record *r, const char *name, struct buf *to) {
 
 static int check_request(const struct model_request *r, struct err *err) {
     if (!r->model || !r->model[0]) {
-        err_set(err, ERR_INVALID, "no model is named");
-        return err_remedy(err, "name one with --model, or set 'model' in carrel.conf");
+        err_set(err, ERR_INVALID, "the model is missing");
+        return err_remedy(err, "set it with --model, or set 'model' in carrel.conf");
     }
     if (r->max_tokens == 0)
-        return err_set(err, ERR_INVALID, "the answer may have no tokens");
+        return err_set(err, ERR_INVALID, "the token limit of the answer is 0");
     if (r->message_count == 0)
-        return err_set(err, ERR_INVALID, "there is nothing to answer");
+        return err_set(err, ERR_INVALID, "the request has no messages");
     return 0;
 }
 
@@ -158,7 +158,7 @@ int model_get_request(const struct model_codec *codec, const char *bytes, size_t
         return err_set(err, ERR_INVALID, "the request is not JSON: %s", why.text);
     const char *model = json_member(root, "model");
     if (!model || !model[0])
-        return err_set(err, ERR_INVALID, "the request names no model");
+        return err_set(err, ERR_INVALID, "the request has no 'model'");
     heard.request.model = arena_copy(&heard.arena, model, strlen(model));
     heard.request.stream = json_is_true(json_object_get(root, "stream"));
     if (codec->get_request(root, &h, err) < 0 || hear_end(&h, err) < 0)
@@ -178,7 +178,7 @@ int model_get_answer(const struct model_codec *codec, const char *bytes, size_t 
     json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
     *failure = MODEL_FAIL_GARBAGE;
     if (!json_is_object(root))
-        return model_failure_err(MODEL_FAIL_GARBAGE, root ? "it is no object" : why.text, err);
+        return model_failure_err(MODEL_FAIL_GARBAGE, root ? "not a JSON object" : why.text, err);
     if (json_is_object(json_object_get(root, "error"))) {
         *failure = model_failure_read(0, bytes, n, err);
         return -1;

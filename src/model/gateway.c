@@ -114,7 +114,7 @@ void gateway_free(struct gateway *g) {
         struct forward *f = g->forwards;
         struct http_exchange *x = f->x;
         gateway_let_go(f);
-        gateway_tell(f, 0, NULL, "the daemon leaves");
+        gateway_tell(f, 0, NULL, "the daemon is stopping");
         forward_free(f);
         http_drop(x);
     }
@@ -298,7 +298,8 @@ static void on_gone(struct http_exchange *x) {
     if (!f)
         return;
     bool never_sent = !f->fetch;
-    gateway_tell(f, 0, never_sent ? &(struct model_usage){0} : NULL, "the client has gone");
+    gateway_tell(f, 0, never_sent ? &(struct model_usage){0} : NULL,
+                 "the client closed the connection");
     if (never_sent)
         paid_nothing(&f->paid);
     gateway_let_go(f);
@@ -344,7 +345,7 @@ static int find_provider(struct forward *f, const char *model, struct err *err) 
     const struct gateway_config *c = &f->gateway->config;
     char name[192];
     if (!model || !model[0])
-        return err_set(err, ERR_INVALID, "the request names no model");
+        return err_set(err, ERR_INVALID, "the request has no 'model'");
     full_name(c->conf, f->codec, model, name, sizeof(name));
     if (model_provider_find(c->conf, name, c->env, c->env_arg, &f->provider, err) < 0)
         return -1;
@@ -377,9 +378,7 @@ static uint64_t limit_tokens(struct forward *f, json_t *root) {
 /* More than one answer to a request would cost more than one. */
 static int check_count(const json_t *root, struct err *err) {
     const json_t *n = json_object_get(root, "n");
-    return n && json_integer_value(n) != 1
-               ? err_set(err, ERR_INVALID, "'n' must be 1: one answer for a request")
-               : 0;
+    return n && json_integer_value(n) != 1 ? err_set(err, ERR_INVALID, "'n' must be 1") : 0;
 }
 
 static void want_usage(struct forward *f, json_t *root) {
@@ -495,7 +494,7 @@ static void on_gone_early(struct http_exchange *x) {
 void gateway_request(struct gateway *g, struct http_exchange *x, const char *account) {
     static const struct model_codec *const codecs[] = {&model_anthropic, &model_chat,
                                                        &model_responses};
-    static const char none[] = "{\"error\":{\"message\":\"there is no such path: use /v1/messages, "
+    static const char none[] = "{\"error\":{\"message\":\"unknown path: use /v1/messages, "
                                "/v1/chat/completions or /v1/responses\",\"type\":"
                                "\"invalid_request_error\",\"param\":null,\"code\":null}}";
     bool post = http_text_is(x->head->method, "POST");

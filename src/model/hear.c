@@ -82,7 +82,7 @@ int hear_call(struct hearing *h, const char *id, const char *name, const char *a
               struct err *err) {
     struct arena *a = &h->heard->arena;
     if (!id || !name || !name[0] || strlen(name) > MODEL_NAME_MAX)
-        return err_set(err, ERR_INVALID, "a tool call lacks its id or has no usable name");
+        return err_set(err, ERR_INVALID, "a tool call has no id or no valid name");
     struct model_part *p = hear(h, MODEL_ASSISTANT, MODEL_CALL);
     if (!p)
         return too_much(err);
@@ -116,7 +116,8 @@ int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, st
     const char *name = json_member(tool, "name"), *about = json_member_or(tool, "description", "");
     const json_t *schema = json_object_get(tool, schema_name);
     if (!name || !name[0] || strlen(name) > MODEL_NAME_MAX)
-        return err_set(err, ERR_INVALID, "a tool has no name of 1 to %d bytes", MODEL_NAME_MAX);
+        return err_set(err, ERR_INVALID, "the name of a tool must be 1 to %d bytes long",
+                       MODEL_NAME_MAX);
     if (h->tool_count == MODEL_TOOLS_MAX)
         return err_set(err, ERR_LIMIT, "there are more than %d tools", MODEL_TOOLS_MAX);
     h->tools = arena_grow(a, h->tools, h->tool_count, sizeof(*h->tools));

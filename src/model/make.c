@@ -46,7 +46,7 @@ static const char *unique_id(struct maker *m, const char *id) {
 
 static const char *name_fault(const char *name) {
     if (!name || !name[0])
-        return "the call names no tool";
+        return "the call has no tool name";
     return strlen(name) > MODEL_NAME_MAX ? "the name of the tool is too long" : NULL;
 }
 

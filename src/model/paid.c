@@ -28,7 +28,7 @@ static void flush_done(void *arg) {
         return;
     }
     paid_nothing(w.paid);
-    err_wrap(&w.err, "write down what the call may cost");
+    err_wrap(&w.err, "reserve the cost of the call");
     w.fn(w.arg, &w.err);
 }
 

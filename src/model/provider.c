@@ -40,7 +40,7 @@ static int provider_split(const char *wanted, struct conf_provider *ret, char mo
     size_t n = slash ? (size_t)(slash - wanted) : 0;
     if (!slash || n == 0 || n >= sizeof(ret->name) || !slash[1] || strlen(slash + 1) >= 128) {
         err_set(err, ERR_INVALID, "'%.100s' is not PROVIDER/MODEL", wanted);
-        return err_remedy(err, "name the model as in --model anthropic/NAME");
+        return err_remedy(err, "write it as in --model anthropic/NAME");
     }
     memcpy(ret->name, wanted, n);
     ret->name[n] = '\0';
@@ -91,7 +91,7 @@ static int unknown(const struct conf *conf, const char *name, struct err *err) {
         (void)!buf_addf(&all, " %s", known[i].name);
     for (size_t i = 0; conf && i < conf->provider_count; i++)
         (void)!buf_addf(&all, " %s", conf->providers[i].name);
-    err_set(err, ERR_NOT_FOUND, "there is no model provider '%s'", name);
+    err_set(err, ERR_NOT_FOUND, "unknown model provider '%s'", name);
     return err_remedy(err, "use one of:%s rehearsal", all.data ? all.data : "");
 }
 
@@ -150,8 +150,8 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
     char model[128], name[32];
     wanted = wanted_or_default(conf, wanted);
     if (!wanted || !wanted[0]) {
-        err_set(err, ERR_INVALID, "no model is named");
-        return err_remedy(err, "name one with --model PROVIDER/MODEL, or set 'default' in "
+        err_set(err, ERR_INVALID, "the model is missing");
+        return err_remedy(err, "set it with --model PROVIDER/MODEL, or set 'default' in "
                                "carrel.conf");
     }
     if (provider_split(wanted, &from, model, err) < 0)

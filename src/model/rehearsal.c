@@ -46,13 +46,13 @@ static int check_names(const json_t *object, const char *const *names, struct er
     const char *name;
     json_t *value;
     if (!json_is_object(object))
-        return err_set(err, ERR_INVALID, "it is no object");
+        return err_set(err, ERR_INVALID, "not a JSON object");
     json_object_foreach((json_t *)object, name, value) {
         size_t i = 0;
         while (names[i] && strcmp(name, names[i]) != 0)
             i++;
         if (!names[i])
-            return err_set(err, ERR_INVALID, "there is no member '%.40s'", name);
+            return err_set(err, ERR_INVALID, "unknown member '%.40s'", name);
     }
     return 0;
 }
@@ -67,7 +67,7 @@ static int read_fault(const json_t *fault, struct rehearsal_turn *t, struct err 
         if (json_member_is(fault, "kind", faults[i].name))
             t->fault = faults[i].fault;
     if (t->fault == REHEARSAL_FINE) {
-        err_set(err, ERR_INVALID, "fault: there is no such kind");
+        err_set(err, ERR_INVALID, "fault: unknown kind");
         return err_remedy(err, "use one of: status garbage cut reset error slow");
     }
     t->times = json_object_get(fault, "times") ? json_count(fault, "times") : 1;
@@ -75,7 +75,7 @@ static int read_fault(const json_t *fault, struct rehearsal_turn *t, struct err 
     t->retry_after_ms = json_count(fault, "retry_after_ms");
     t->wait_ms = json_count(fault, "ms");
     if (t->fault == REHEARSAL_STATUS && t->status < 400)
-        return err_set(err, ERR_INVALID, "fault: the status is not an error's (400 to 599)");
+        return err_set(err, ERR_INVALID, "fault: 'status' must be 400 to 599");
     return 0;
 }
 
@@ -97,9 +97,9 @@ static int read_call(struct rehearsal *r, const json_t *call, struct rehearsal_t
     if (!tool || !tool[0] || strlen(tool) > MODEL_NAME_MAX)
         return err_set(err, ERR_INVALID, "'tool' is not the name of a tool");
     if (arguments && !json_is_object(arguments))
-        return err_set(err, ERR_INVALID, "'arguments' are no object");
+        return err_set(err, ERR_INVALID, "'arguments' is not an object");
     if (t->calls == MODEL_CALLS_MAX)
-        return err_set(err, ERR_LIMIT, "there are more than %d", MODEL_CALLS_MAX);
+        return err_set(err, ERR_LIMIT, "more than %d calls", MODEL_CALLS_MAX);
     struct model_part *p = add_part(r, t);
     p->kind = MODEL_CALL;
     p->name = arena_copy(&r->arena, tool, strlen(tool));
@@ -134,7 +134,7 @@ static int read_stop(const json_t *turn, struct rehearsal_turn *t, struct err *e
             t->stop = (enum model_stop)s;
             return 0;
         }
-    return stop ? err_set(err, ERR_INVALID, "there is no stop '%.40s'", stop) : 0;
+    return stop ? err_set(err, ERR_INVALID, "unknown stop '%.40s'", stop) : 0;
 }
 
 static int read_match(struct rehearsal *r, const json_t *turn, struct rehearsal_turn *t,
@@ -142,9 +142,9 @@ static int read_match(struct rehearsal *r, const json_t *turn, struct rehearsal_
     const json_t *step = json_object_get(turn, "step"), *failed = json_object_get(turn, "failed");
     const char *after = json_member(turn, "after");
     if (step && (!json_is_integer(step) || json_integer_value(step) < 0))
-        return err_set(err, ERR_INVALID, "'step' is not a number from 0 on");
+        return err_set(err, ERR_INVALID, "'step' is not a non-negative integer");
     if (failed && !json_is_boolean(failed))
-        return err_set(err, ERR_INVALID, "'failed' is neither true nor false");
+        return err_set(err, ERR_INVALID, "'failed' is not true or false");
     t->step = step ? json_integer_value(step) : -1;
     t->failed = failed ? json_is_true(failed) : -1;
     t->after = after ? arena_copy(&r->arena, after, strlen(after)) : NULL;
@@ -245,7 +245,7 @@ const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
         if (rehearsal_fits(&r->turns[i], ask))
             return &r->turns[i];
     int shown = ask->n < 60 ? (int)ask->n : 60;
-    err_set(err, ERR_NOT_FOUND, "the rehearsal has no turn for step %llu after '%.*s'",
+    err_set(err, ERR_NOT_FOUND, "the rehearsal script has no turn for step %llu after '%.*s'",
             (unsigned long long)ask->step, shown, ask->last ? ask->last : "");
     err_remedy(err, "add a turn for this step and result to the script");
     return NULL;

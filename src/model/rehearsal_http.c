@@ -68,7 +68,7 @@ static void refuse_status(struct play *p, const struct rehearsal_turn *t) {
     enum model_failure failure = model_failure_of(t->status, NULL, NULL);
     const struct http_pair said[] = {
         JSON_TYPE, {"retry-after-ms", ms}, {"retry-after", seconds}, {NULL, NULL}};
-    rehearsal_http_refuse(p, failure, t->status, "as the rehearsal wants it",
+    rehearsal_http_refuse(p, failure, t->status, "a fault of the rehearsal script",
                           t->retry_after_ms ? said : NULL);
 }
 
@@ -112,10 +112,9 @@ static void answer_partly(struct play *p, const struct buf *body, bool with_erro
     struct http_exchange *x = p->x;
     size_t half = middle(body);
     http_write(x, body->data, half);
-    if (with_error && model_put_failure(p->codec, MODEL_FAIL_BUSY,
-                                        "overloaded, as the rehearsal "
-                                        "wants it",
-                                        true, &error) == 0)
+    if (with_error &&
+        model_put_failure(p->codec, MODEL_FAIL_BUSY, "overloaded: a fault of the rehearsal script",
+                          true, &error) == 0)
         http_write(x, error.data, error.len);
     play_free(p);
     http_end(x);
@@ -212,7 +211,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     x->on_gone = NULL;
     p->server->count++;
     if (!has_key(x, p->server->key)) {
-        rehearsal_http_refuse(p, MODEL_FAIL_KEY, 401, "the key is not the rehearsal's", NULL);
+        rehearsal_http_refuse(p, MODEL_FAIL_KEY, 401, "wrong API key", NULL);
         return;
     }
     if (model_get_request(p->codec, body, n, &heard, &err) < 0) {
@@ -246,7 +245,7 @@ static void on_gone_early(struct http_exchange *x) {
 
 void rehearsal_http_request(struct http_exchange *x, void *arg) {
     const struct model_codec *codec = codec_for(x->head);
-    static const char none[] = "{\"error\":{\"message\":\"there is no such path\",\"type\":"
+    static const char none[] = "{\"error\":{\"message\":\"unknown path\",\"type\":"
                                "\"invalid_request_error\",\"param\":null,\"code\":null}}";
     if (!codec) {
         http_reply(x, 404, HTTP_FIELDS(JSON_TYPE), none, strlen(none));

@@ -176,7 +176,7 @@ static int hear_content(struct hearing *h, enum model_role role, const json_t *c
     if (json_is_string(content))
         return hear_text(h, role, content, err);
     if (!json_is_array(content))
-        return err_set(err, ERR_INVALID, "the content is neither a text nor a list");
+        return err_set(err, ERR_INVALID, "the content is not a string or a list");
     json_array_foreach(content, i, part) {
         if (hear_content_part(h, role, part, err) < 0)
             return -1;
@@ -239,7 +239,7 @@ static int hear_output(struct hearing *h, const json_t *item, struct err *err) {
 static int hear_item(struct hearing *h, const json_t *item, struct err *err) {
     const json_t *arguments = json_object_get(item, "arguments");
     if (!json_is_object(item))
-        return err_set(err, ERR_INVALID, "it is no object");
+        return err_set(err, ERR_INVALID, "not a JSON object");
     if (!json_member(item, "type") || json_member_is(item, "type", "message"))
         return hear_message(h, item, err);
     if (json_member_is(item, "type", "function_call_output"))
@@ -314,7 +314,7 @@ static int get_answer(const json_t *root, struct maker *m, struct err *err) {
     bool ended =
         json_member_is(root, "status", "completed") || json_member_is(root, "status", "incomplete");
     if (!json_is_array(output) || !ended)
-        return model_failure_err(MODEL_FAIL_GARBAGE, "no output, or it is not complete", err);
+        return model_failure_err(MODEL_FAIL_GARBAGE, "missing or incomplete output", err);
     openai_name_answer(m->answer, root);
     m->answer->stop = stop_of(root);
     openai_get_usage(m->answer, json_object_get(root, "usage"), &usage_names);
@@ -339,7 +339,7 @@ static int on_item_done(struct model_stream *s, const json_t *root, struct err *
     if (!b)
         return stream_fail(s, MODEL_FAIL_LARGE, "it has too many items", err);
     if (!json_is_object(item) || b->start)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "an item ends twice, or is none", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "invalid or repeated output item", err);
     struct arena scratch DEFER(arena_done) = {0};
     size_t n;
     (void)json_text(&scratch, item, &n);

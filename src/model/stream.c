@@ -112,7 +112,8 @@ static int take_record(struct model_stream *s, struct err *err) {
     json_error_t why;
     json_t *root DEFER(json_decrefp) = json_loadb(data->data, data->len, JSON_ALLOW_NUL, &why);
     if (!json_is_object(root))
-        return stream_fail(s, MODEL_FAIL_GARBAGE, root ? "a record is no object" : why.text, err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE,
+                           root ? "a stream record is not an object" : why.text, err);
     return s->codec->on_record(s, s->sse.name, root, err);
 }
 

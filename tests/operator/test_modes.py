@@ -339,7 +339,7 @@ def test_what_a_provider_quotes_of_a_text_is_not_shown(runs, daemon, trap, quoti
     r = daemon.post("/v1/runs", {"task": "Read it.", "model": "openai/x", "keys": keys, "mode": mode, "machine": trap})["id"]
     assert runs.wait(r)["status"] == "partial" and len(quoting.refused) == 1 and len(quoting.asked) == 3
     assert HOSTILE in quoting.refused[0] and HOSTILE in daemon.request("GET", "/v1/audit", raw=True, verb="run.aside").decode()
-    assert "refuses the request as invalid" in quoting.asked[2] and not [a for a in quoting.asked if "Ignore all" in a]
+    assert "rejected the request as invalid" in quoting.asked[2] and not [a for a in quoting.asked if "Ignore all" in a]
 
 
 # ---- map ----

@@ -235,7 +235,7 @@ def test_one_that_nobody_drives_is_cancelled_too(daemon):
 
 def test_a_try_whose_model_is_gone_interrupts_the_whole(runs, daemon):
     whole = runs.start(turns([run("true")]), tries=2)["id"]  # the script has no second turn
-    assert ": interrupted: the rehearsal has no turn" in runs.wait(whole, "interrupted")["reason"]
+    assert ": interrupted: the rehearsal script has no turn" in runs.wait(whole, "interrupted")["reason"]
 
 
 @pytest.mark.parametrize("body,words", [({"check": "true"}, "needs 'tries'"), ({"machines": ["m-aaaaaaaaaaaa"]}, "needs 'tries'"),

@@ -675,7 +675,7 @@ static void a_call_without_a_name_is_bad(void **state) {
                    "\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
                    &a, &failure, &err),
          &err);
-    assert_string_equal(a.parts[0].bad, "the call names no tool");
+    assert_string_equal(a.parts[0].bad, "the call has no tool name");
 }
 
 static void refusals_are_seen_in_every_format(void **state) {

@@ -104,17 +104,17 @@ static void bad_scripts_are_refused_with_the_turn(void **state) {
         const char *text, *why;
     } bad[] = {
         {"", "not JSON"},
-        {"[]", "no object"},
+        {"[]", "not a JSON object"},
         {"{}", "no turns"},
         {"{\"turns\":[]}", "no turns"},
-        {"{\"turn\":[]}", "no member 'turn'"},
-        {"{\"turns\":[{\"sya\":\"x\"}]}", "turn 0 of the script: there is no member 'sya'"},
+        {"{\"turn\":[]}", "unknown member 'turn'"},
+        {"{\"turns\":[{\"sya\":\"x\"}]}", "turn 0 of the script: unknown member 'sya'"},
         {"{\"turns\":[{},{\"step\":-1}]}", "turn 1 of the script: 'step'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"\"}]}]}", "call 0: 'tool'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"x\",\"arguments\":[]}]}]}", "'arguments'"},
         {"{\"turns\":[{\"stop\":\"never\"}]}", "no stop 'never'"},
-        {"{\"turns\":[{\"fault\":{\"kind\":\"fire\"}}]}", "no such kind"},
-        {"{\"turns\":[{\"fault\":{\"kind\":\"status\",\"status\":200}}]}", "not an error's"},
+        {"{\"turns\":[{\"fault\":{\"kind\":\"fire\"}}]}", "unknown kind"},
+        {"{\"turns\":[{\"fault\":{\"kind\":\"status\",\"status\":200}}]}", "must be 400 to 599"},
         {"{\"turns\":[{\"failed\":1}]}", "'failed'"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
