@@ -62,7 +62,7 @@ static bool can_be_marked(const struct model_part *p) {
     return p->kind != MODEL_OPAQUE;
 }
 
-/* The server refuses texts of no bytes. */
+/* The server rejects empty texts. */
 bool anthropic_is_sent(const struct model_part *p) {
     if (p->kind == MODEL_OPAQUE)
         return p->codec == &model_anthropic;
@@ -92,7 +92,7 @@ static const char *const role_names[] = {
     [MODEL_SYSTEM] = "system",
 };
 
-/* Results of tools come first in a message: the server wants it so. */
+/* The server requires tool results to come first in a message. */
 static size_t in_order(const struct model_message *m, const struct model_part **ret) {
     size_t n = 0;
     for (int results = 1; results >= 0; results--)
@@ -119,8 +119,8 @@ static void put_message(struct jot *j, const struct model_message *m, bool marke
 }
 
 /*
- * The two newest messages of the user are marked: the older mark is where the last request's cache
- * ended, the newer one where the next request will look.
+ * The two newest user messages get a cache mark: the older is where the cache of the last request
+ * ended, the newer is where the next request will look.
  */
 static void put_messages(struct jot *j, const struct model_request *r) {
     size_t users = 0, seen = 0;
@@ -178,7 +178,7 @@ static void put_choice(struct jot *j, const struct model_request *r) {
     jot_end(j, '}');
 }
 
-/* What changes from one request to the next stands behind the messages. */
+/* Members that change between requests come after the messages, for the provider's cache. */
 static void put_request(const struct model_request *r, const struct model_wire *wire,
                         struct jot *j) {
     (void)wire;
@@ -327,7 +327,7 @@ static const struct {
 };
 enum { STOP_COUNT = sizeof(stops) / sizeof(*stops) };
 
-/* One that nobody knows yet is an end like any other. */
+/* An unknown stop reason counts as a normal end. */
 static enum model_stop stop_named(const char *name) {
     for (size_t i = 0; i < STOP_COUNT; i++)
         if (strcmp(name, stops[i].name) == 0)
@@ -347,7 +347,7 @@ static void set_count(uint64_t *to, const json_t *usage, const char *name) {
         *to = json_count(usage, name);
 }
 
-/* Counts are totals so far: what comes later replaces, and what is not said again stays. */
+/* Counts are cumulative: a later value replaces an earlier one, an absent one keeps it. */
 static void get_usage(struct model_answer *a, const json_t *usage) {
     uint64_t written = a->usage.cache_write + a->usage.cache_write_long;
     if (!json_is_object(usage))
@@ -508,7 +508,7 @@ static const struct {
     {"error", on_error},
 };
 
-/* Events that nobody knows yet, and pings, are passed over. */
+/* Unknown events and pings are ignored. */
 static int on_record(struct model_stream *s, const char *name, const json_t *root,
                      struct err *err) {
     const char *type = json_member_or(root, "type", name);
@@ -518,7 +518,7 @@ static int on_record(struct model_stream *s, const char *name, const json_t *roo
     return 0;
 }
 
-/* Text that came in pieces goes behind what the block began with. */
+/* Deltas are appended to the text of the opening block. */
 static void complete(json_t *block, const char *member, const struct buf *more) {
     const json_t *first = json_object_get(block, member);
     struct buf whole DEFER(buf_done) = BUF(2 * (size_t)MODEL_ANSWER_MAX);

@@ -11,7 +11,7 @@ static const struct openai_usage_names usage_names = {
 
 /* ---- Writing a request ---- */
 
-/* as_it_is: we are the server, and the client is to see what the model said. */
+/* as_it_is: we are the server, so the client gets the model's arguments unchanged. */
 static void chat_put_call(struct jot *j, const struct model_part *p, bool as_it_is) {
     jot_object(j, NULL);
     jot_string(j, "id", p->id);
@@ -98,7 +98,7 @@ static void put_user_part(struct jot *j, const struct model_part *p) {
     } else if (p->kind == MODEL_OPAQUE && p->codec == &model_chat) {
         jot_raw(j, NULL, p->text);
     }
-    /* Results hold texts only: their images are the user's here. */
+    /* In this format results hold text only, so images go into a user message. */
     for (size_t i = 0; i < p->image_count; i++)
         put_image(j, &p->images[i]);
 }
@@ -265,7 +265,7 @@ static int hear_tool_message(struct hearing *h, const json_t *message, struct er
     return 0;
 }
 
-/* Instructions before the conversation are the system's; later ones stay where they are. */
+/* System messages before the conversation form the system prompt; later ones stay in place. */
 static int hear_instruction(struct hearing *h, const json_t *message, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!chat_gather(json_object_get(message, "content"), &text))
@@ -364,7 +364,8 @@ static int get_answer(const json_t *root, struct maker *m, struct err *err) {
 
 /* ---- Reading a stream ---- */
 
-/* Some servers leave the index out: then an id begins a call, and its absence goes on with one. */
+/* Some servers omit the index: then an id starts a new call, and a delta without id continues it.
+ */
 static struct block *call_block(struct model_stream *s, const json_t *call) {
     const json_t *index = json_object_get(call, "index");
     const char *id = json_member(call, "id");

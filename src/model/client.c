@@ -16,7 +16,7 @@ struct model_call {
     struct model_call_events events;
     void *arg;
     char account[ACCOUNT_ID_SIZE];
-    struct buf body; /* the request as it is sent, by every attempt */
+    struct buf body; /* the request, the same for every attempt */
     char url[CONF_TEXT_SIZE + 32];
     bool stream;
     struct cost worst;
@@ -39,7 +39,7 @@ struct model_call {
     struct loop_timer *timer;
     struct model_answer answer;
     bool telling;   /* a callback is running */
-    bool cancelled; /* by it: the call goes when it has returned */
+    bool cancelled; /* cancelled by the callback: freed after it returns */
 };
 
 static void attempt_start(void *arg);
@@ -67,12 +67,12 @@ static void call_free(struct model_call *c) {
     free(c);
 }
 
-/* Callbacks may cancel the call: it is freed only when they have returned. */
+/* A callback may cancel the call, which is then freed after the callback returns. */
 static void client_tell(struct model_call *c) {
     c->telling = true;
 }
 
-/* False: the callback has cancelled the call, which is gone. */
+/* False: the callback cancelled the call, and it is freed. */
 static bool client_told(struct model_call *c) {
     c->telling = false;
     if (!c->cancelled)
@@ -186,7 +186,7 @@ static const enum model_failure failures[] = {
     [FETCH_LARGE] = MODEL_FAIL_LARGE,
 };
 
-/* The fetch is gone. A refusal costs nothing; what was cut off costs what was held. */
+/* A refusal costs nothing; an answer that was cut off costs the held amount. */
 static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     struct model_call *c = arg;
     c->fetch = NULL;
@@ -405,7 +405,7 @@ int model_call_start(struct loop *loop, struct fetcher *fetcher,
     return 0;
 }
 
-/* What was certainly never sent costs nothing. */
+/* An attempt that was never sent costs nothing. */
 void model_call_cancel(struct model_call *c) {
     bool under_way = c->fetch != NULL;
     if (c->fetch)

@@ -28,7 +28,7 @@ void jot_text(struct jot *j, const char *name, const struct model_part *p) {
     jot_bytes(j, name, p->text, p->n);
 }
 
-/* A model must see its own bad call again, but no server accepts arguments that are not JSON. */
+/* The model must see its bad call again, but servers accept only JSON arguments. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text) {
     struct buf own DEFER(buf_done) = BUF(8 * (size_t)MODEL_ANSWER_MAX);
     struct jot inner = JOT(&own);

@@ -121,7 +121,8 @@ static enum model_failure by_status(int status) {
     return MODEL_FAIL_NONE;
 }
 
-/* A code says more than a type; "invalid request" says less than any status but 400. */
+/* A code is more specific than a type; "invalid request" is less specific than any status but 400.
+ */
 enum model_failure model_failure_of(int status, const char *type, const char *code) {
     enum model_failure said = by_word(code), from_status = by_status(status);
     if (said == MODEL_FAIL_NONE)
@@ -145,7 +146,7 @@ enum model_failure model_failure_read(int status, const char *body, size_t n, st
     return f;
 }
 
-/* What others wrote is one line of printable text here. */
+/* Reduces foreign text to one printable line. */
 static void clean(char *to, size_t size, const char *from) {
     size_t n = 0;
     for (; from[n] && n + 1 < size; n++)

@@ -1,6 +1,6 @@
 /*
- * What can go wrong with a model call, as one table: what the reader is told, whether trying again
- * can help, and the words that each format has for it.
+ * The failures of a model call, as one table: message and remedy for the user, whether a retry can
+ * help, and the error names of each format.
  */
 #pragma once
 
@@ -13,20 +13,20 @@
 enum model_failure {
     MODEL_FAIL_NONE,
     MODEL_FAIL_INVALID,   /* the provider does not understand the request */
-    MODEL_FAIL_KEY,       /* it does not know the key */
-    MODEL_FAIL_DENIED,    /* it knows the key, and says no */
-    MODEL_FAIL_NOT_FOUND, /* no such model, no such path */
+    MODEL_FAIL_KEY,       /* unknown API key */
+    MODEL_FAIL_DENIED,    /* the key has no permission */
+    MODEL_FAIL_NOT_FOUND, /* unknown model or path */
     MODEL_FAIL_CONTEXT,   /* the conversation is too long */
     MODEL_FAIL_SPENT,     /* the account has no money left */
-    MODEL_FAIL_BUDGET,    /* our own ledger refuses */
+    MODEL_FAIL_BUDGET,    /* our own budget is spent */
     MODEL_FAIL_RATE,
     MODEL_FAIL_SERVER,
     MODEL_FAIL_BUSY,
-    MODEL_FAIL_GARBAGE, /* what came is not what the format says */
+    MODEL_FAIL_GARBAGE, /* the answer does not match the format */
     MODEL_FAIL_CUT,     /* the answer ended in the middle */
-    MODEL_FAIL_LARGE,   /* the answer is larger than anybody wants */
+    MODEL_FAIL_LARGE,   /* the answer exceeds MODEL_ANSWER_MAX */
     MODEL_FAIL_CONNECT,
-    MODEL_FAIL_TRUST, /* its certificate is not good */
+    MODEL_FAIL_TRUST, /* the TLS certificate is not trusted */
     MODEL_FAIL_TIMEOUT,
     MODEL_FAIL_CANCELLED,
     MODEL_FAIL_SCRIPT, /* the rehearsal has no turn for this */
@@ -37,7 +37,7 @@ struct model_failure_row {
     const char *name;
     enum err_code code;
     bool retry;
-    int status;              /* when we are the server */
+    int status;              /* HTTP status if we are the server */
     const char *anthropic;   /* error.type */
     const char *openai_type; /* error.type */
     const char *openai_code; /* error.code; NULL: null */
@@ -45,11 +45,11 @@ struct model_failure_row {
 };
 const struct model_failure_row *model_failure_row(enum model_failure failure);
 
-/* By the provider's own words where they say more than the HTTP status; NULL: none were given. */
+/* Uses the provider's error names where they are more specific than the status; NULL: none. */
 enum model_failure model_failure_of(int status, const char *type, const char *code);
 
-/* Of an answer with an error status: what its body says, if it says anything. */
+/* Classifies an answer with an error status by its body, if possible. */
 enum model_failure model_failure_read(int status, const char *body, size_t n, struct err *err);
 
-/* Fills *err; `detail` (may be NULL) is what the other side wrote, shown in part. Returns -1. */
+/* Sets *err and returns -1; `detail` (may be NULL) is the provider's text, shown in part. */
 int model_failure_err(enum model_failure failure, const char *detail, struct err *err);

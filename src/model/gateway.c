@@ -101,7 +101,7 @@ static void gateway_tell(struct forward *f, int status, const struct model_usage
     f->told = true;
 }
 
-/* The exchange stays with its server, which tells nobody any more. */
+/* The server keeps the exchange; it makes no more callbacks. */
 static void gateway_let_go(struct forward *f) {
     f->x->user = NULL;
     f->x->on_gone = NULL;
@@ -176,7 +176,7 @@ static void on_head(void *arg, const struct fetch *fetch, int status) {
     http_begin(f->x, 200, HTTP_FIELDS({"Content-Type", "text/event-stream"}), -1);
 }
 
-/* Bytes go through as they are; what they say of usage is read on the way. */
+/* Bytes are passed on unchanged; the usage is parsed on the way. */
 static bool on_bytes(void *arg, const char *bytes, size_t n) {
     struct forward *f = arg;
     if (!f->begun)
@@ -186,7 +186,7 @@ static bool on_bytes(void *arg, const char *bytes, size_t n) {
     return true;
 }
 
-/* Only a stream that came to its proper end has told everything. */
+/* Only a complete stream has reported its whole usage. */
 static bool read_usage(struct forward *f, struct model_usage *ret) {
     struct model_answer answer DEFER(model_answer_done) = {0};
     bool ok = f->reader ? model_stream_end(f->reader, &answer, NULL) == 0
@@ -240,7 +240,7 @@ static void gateway_on_end(void *arg, enum fetch_end end, const char *why) {
         if (end == FETCH_DONE)
             http_end(x);
         else
-            http_drop(x); /* a cut stream must look cut */
+            http_drop(x); /* the client must see that the stream was cut */
         return;
     }
     if (end == FETCH_DONE && f->status >= 200) {
@@ -292,7 +292,7 @@ static void on_held(void *arg, const struct err *failed) {
     gateway_refuse(f, MODEL_FAIL_INVALID, &err);
 }
 
-/* The machine has gone: nobody reads the rest, and what was held is spent. */
+/* The client has gone: end the request and charge the held amount. */
 static void on_gone(struct http_exchange *x) {
     struct forward *f = x->user;
     if (!f)
@@ -326,7 +326,7 @@ static bool is_provider(const struct conf *conf, const char *name, size_t n) {
     return false;
 }
 
-/* Names of models may hold slashes of their own. */
+/* Model names may contain slashes. */
 static void full_name(const struct conf *conf, const struct model_codec *codec, const char *model,
                       char *ret, size_t size) {
     const char *slash = strchr(model, '/');
@@ -375,7 +375,7 @@ static uint64_t limit_tokens(struct forward *f, json_t *root) {
     return wanted;
 }
 
-/* More than one answer to a request would cost more than one. */
+/* Several answers would cost more than the reserved worst case. */
 static int check_count(const json_t *root, struct err *err) {
     const json_t *n = json_object_get(root, "n");
     return n && json_integer_value(n) != 1 ? err_set(err, ERR_INVALID, "'n' must be 1") : 0;
@@ -392,7 +392,7 @@ static void want_usage(struct forward *f, json_t *root) {
     json_object_set_new(options, "include_usage", json_true());
 }
 
-/* The provider is trusted, but not whom it asks. */
+/* The provider is trusted, but the servers that it contacts are not. */
 static int check_reach(const struct forward *f, const json_t *root, struct err *err) {
     const struct gateway_config *c = &f->gateway->config;
     char what[MODEL_REACH_SIZE];
@@ -484,7 +484,7 @@ static void list_models(struct gateway *g, struct http_exchange *x) {
     http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), body.data, body.len);
 }
 
-/* While the body is collected the exchange is the server's: this only frees. */
+/* While the body is collected the server owns the exchange, so only free our state. */
 static void on_gone_early(struct http_exchange *x) {
     if (x->user)
         forward_free(x->user);

@@ -1,14 +1,13 @@
 /*
- * Models for those inside a machine: an endpoint for each of the three formats that forwards to the
- * providers of the owner, with the owner's keys, within the machine's budget.
+ * The model gateway for programs inside a machine: endpoints for all three formats that forward to
+ * the owner's providers, with the owner's keys, within the machine's budget.
  *
- * A request goes out in the format it came in, with three things changed: the model's name as the
- * provider knows it, a limit of tokens if there was none, and for Chat streams the wish for usage.
- * Keys that a client sends are thrown away. Answers pass through as they come. There are no retries
- * here: the client has its own.
+ * A request is forwarded in its own format with three changes: the provider's name of the model, a
+ * token limit if there was none, and for Chat streams the request for usage. Keys from the client
+ * are dropped. Answers pass through unchanged. The gateway does not retry; the client does.
  *
- * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the first provider of carrel.conf that
- * speaks the format, else to the known one.
+ * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the first provider of carrel.conf with that
+ * format, else to the built-in one.
  */
 #pragma once
 
@@ -20,17 +19,17 @@
 
 struct gateway;
 
-/* What became of a request. Texts live during the call. */
+/* The outcome of a request. Strings are valid during the call only. */
 struct gateway_call {
     const char *account, *provider, *model; /* the last two empty: not known */
-    int status;                             /* what the client was told; 0: it has gone */
-    struct model_usage usage;               /* zero unless it is known */
-    struct cost cost;                       /* that was charged */
-    bool is_exact;                          /* not: its usage is not known, the worst is charged */
-    const char *why;                        /* it was refused here, or broke off; else NULL */
+    int status;               /* HTTP status sent to the client; 0: the client had gone */
+    struct model_usage usage; /* zero if unknown */
+    struct cost cost;         /* the amount charged */
+    bool is_exact;            /* false: usage unknown, the worst case was charged */
+    const char *why;          /* reason of a refusal or an early end; else NULL */
 };
 
-/* All of it stays the caller's, and outlives the gateway. */
+/* All members belong to the caller and must outlive the gateway. */
 struct gateway_config {
     struct loop *loop;
     struct fetcher *fetcher;
@@ -38,25 +37,26 @@ struct gateway_config {
     const struct conf *conf;
     model_env_fn *env;
     void *env_arg;
-    /* May be NULL. Once for every request that named a model endpoint. */
+    /* May be NULL. Called once per request to a model endpoint. */
     void (*told)(void *arg, const struct gateway_call *call);
     void *told_arg;
     /*
-     * May be NULL. Before a request is sent that makes the provider do more than answer
-     * (model/reach.h; what: by which word of it). -1: it is refused, for this reason.
+     * May be NULL. Called before a request that makes the provider do more than answer
+     * (model/reach.h); what: the part of the request that does. -1: refuse the request with this
+     * error.
      */
     int (*reaches)(void *arg, const char *account, const char *what, struct err *err);
     void *reaches_arg;
 };
 
-enum { GATEWAY_MAX_TOKENS = 8192 }; /* where neither the request nor carrel.conf says */
+enum { GATEWAY_MAX_TOKENS = 8192 }; /* default if neither the request nor carrel.conf sets one */
 
 struct gateway *gateway_new(const struct gateway_config *config);
-/* Cuts off what is under way; its holds are charged. Not from inside a callback. */
+/* Ends the requests in progress and charges their holds. Do not call inside a callback. */
 void gateway_free(struct gateway *g);
 
 /*
- * Answers the exchange, as an on_request() would: POST to a path that ends in /v1/messages,
- * /chat/completions or /responses, and GET of .../models. What it costs is charged to the account.
+ * Answers the exchange, like on_request(): POST to a path that ends in /v1/messages,
+ * /chat/completions or /responses, and GET .../models. The cost is charged to the account.
  */
 void gateway_request(struct gateway *g, struct http_exchange *x, const char *account);

@@ -1,4 +1,4 @@
-/* A request that is read, whatever the format. */
+/* Builds a parsed request; common to all formats. */
 #include <string.h>
 
 #include "model/inner.h"

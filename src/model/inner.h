@@ -1,4 +1,4 @@
-/* What the codecs share: the table's shape, and makers of answers and of requests that are read. */
+/* Private to the codecs: the codec table, and builders for answers and for parsed requests. */
 #pragma once
 
 #include <jansson.h>
@@ -9,24 +9,25 @@
 #include "model/codec.h"
 #include "model/json.h"
 
-/* ---- An answer in the making ---- */
+/* ---- Building an answer ---- */
 
 struct maker {
     struct model_answer *answer;
     struct model_part *parts;
     size_t count, calls, bytes;
     bool refused;
-    bool failed; /* more parts, calls or bytes than an answer may have */
+    bool failed; /* too many parts, calls or bytes */
 };
 
 void make_text(struct maker *m, const char *text, size_t n);
-/* Arguments of no bytes are {}; `bad` may be NULL. Ids are made unique, and made up if missing. */
+/* Empty arguments become {}; `bad` may be NULL. Duplicate or missing ids are replaced. */
 void make_call(struct maker *m, const char *id, const char *name, const char *arguments, size_t n,
                const char *bad);
 void make_opaque(struct maker *m, const struct model_codec *codec, const json_t *value);
 /* A string of JSON, as text. */
 void make_json_text(struct maker *m, const json_t *string);
-/* Settles what depends on the whole: calls win over "done", and a cut answer's last call is bad. */
+/* Finishes the answer: with calls the stop reason is MODEL_STOP_CALLS, and the last call of a cut
+ * answer is bad. */
 int make_end(struct maker *m, enum model_stop stop, struct err *err);
 
 /* ---- A stream ---- */
@@ -34,7 +35,7 @@ int make_end(struct maker *m, enum model_stop stop, struct err *err);
 /* One block, call or item of the answer, by the number that the stream gives it. */
 struct block {
     uint64_t index;
-    json_t *start; /* what opened it; of Responses the finished item */
+    json_t *start; /* the opening object; for Responses the finished item */
     struct buf text, input, signature;
     char *id, *name;
     bool closed;
@@ -59,15 +60,15 @@ struct model_stream {
 
 void stream_saw(struct model_stream *s, enum model_seen_kind kind, const json_t *string);
 void stream_name(struct model_stream *s, const json_t *object); /* takes id and model */
-/* NULL: there are too many. */
+/* NULL: too many blocks. */
 struct block *stream_block(struct model_stream *s, uint64_t index);
 struct block *stream_find(struct model_stream *s, uint64_t index);
-/* Counts against the cap of an answer. */
+/* Counts the bytes against MODEL_ANSWER_MAX. */
 bool stream_append(struct model_stream *s, struct buf *to, const json_t *string);
 int stream_fail(struct model_stream *s, enum model_failure failure, const char *detail,
                 struct err *err);
 
-/* ---- A request in the making ---- */
+/* ---- Building a parsed request ---- */
 
 struct hearing {
     struct model_heard *heard;
@@ -80,18 +81,18 @@ struct hearing {
     const char *system;
 };
 
-/* Messages of one role in a row are one. NULL: there is too much of it. */
+/* Adds a part; consecutive messages of one role are merged. NULL: too many. */
 struct model_part *hear(struct hearing *h, enum model_role role, enum model_part_kind kind);
 int hear_text(struct hearing *h, enum model_role role, const json_t *string, struct err *err);
 int hear_opaque(struct hearing *h, enum model_role role, const struct model_codec *codec,
                 const json_t *value, struct err *err);
 int hear_image(struct hearing *h, struct model_part *p, const char *media, const char *data);
-/* The same, as one more of a result's. */
+/* Adds an image to a result. */
 int hear_result_image(struct hearing *h, struct model_part *result, const char *media,
                       const char *data);
 int hear_call(struct hearing *h, const char *id, const char *name, const char *arguments, size_t n,
               struct err *err);
-/* Takes the words off that jot_outcome() puts before the text of a call that failed. */
+/* Removes the prefix that jot_outcome() adds to the text of a failed call. */
 void hear_outcome(struct hearing *h, struct model_part *result, const char *text, size_t n);
 void hear_system(struct hearing *h, const char *text); /* adds to what there is */
 int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, struct err *err);
@@ -103,12 +104,12 @@ bool data_url(struct arena *a, const char *url, const char **ret_media, const ch
 /* ---- Writing ---- */
 
 void jot_text(struct jot *j, const char *name, const struct model_part *p);
-/* What is said of a call's arguments when they are sent back: always a JSON object. */
+/* The arguments of a call when sent back: always a JSON object. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text);
-/* The text of a result where the format has no mark for failure. */
+/* The text of a result, with a prefix for failures, for formats without a failure flag. */
 #define OUTCOME_FAILED "The call failed.\n"
 void jot_outcome(struct jot *j, const char *name, const struct model_part *result);
-/* The nearest place at or before `at` that is not in the middle of a character. */
+/* The last character boundary at or before `at`. */
 size_t piece_end(const char *text, size_t n, size_t at);
 /* One record of a stream: fill the object between these two. */
 struct record {
@@ -133,5 +134,5 @@ struct model_codec {
     const char *failure_event; /* name of the record; NULL: none */
     int (*on_record)(struct model_stream *s, const char *name, const json_t *root, struct err *err);
     int (*on_end)(struct model_stream *s, struct err *err); /* makes the parts */
-    const char *last_word; /* data that is no JSON and ends the stream; NULL: none */
+    const char *last_word; /* non-JSON data that ends the stream; NULL: none */
 };

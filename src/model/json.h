@@ -1,4 +1,4 @@
-/* Reading JSON that somebody else wrote: a member is there with the right type, or it is not. */
+/* Reads untrusted JSON: a member of the wrong type counts as absent. */
 #pragma once
 
 #include <jansson.h>
@@ -7,12 +7,12 @@
 
 #include "base/arena.h"
 
-/* The member as a C string; NULL: absent, no string, or with a zero byte in it. */
+/* The member as a C string; NULL: absent, not a string, or with a NUL inside. */
 const char *json_member(const json_t *object, const char *name);
-/* The same, never NULL. */
+/* As json_member(), with a default instead of NULL. */
 const char *json_member_or(const json_t *object, const char *name, const char *otherwise);
 bool json_member_is(const json_t *object, const char *name, const char *value);
-/* A number of things: 0 when absent, negative or no integer; never above 2^40. */
+/* A count: 0 if absent, negative or not an integer; at most 2^40. */
 uint64_t json_count(const json_t *object, const char *name);
 
 /* A compact text of the value, in the arena. */

@@ -1,4 +1,4 @@
-/* An answer in the making, whatever the format. */
+/* Builds an answer; common to all formats. */
 #include <string.h>
 
 #include "model/inner.h"
@@ -74,7 +74,7 @@ void make_opaque(struct maker *m, const struct model_codec *codec, const json_t 
         p->codec = codec;
 }
 
-/* What was cut off may look whole: a call whose arguments had not begun reads as {}. */
+/* A cut call can look complete: one without arguments yet reads as {}. */
 static void doubt_last_call(struct maker *m) {
     struct model_part *last = m->count ? &m->parts[m->count - 1] : NULL;
     if (last && last->kind == MODEL_CALL && !last->bad)

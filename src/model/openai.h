@@ -1,9 +1,10 @@
-/* What the two formats of OpenAI share. */
+/* Functions for both OpenAI formats, Chat Completions and Responses. */
 #pragma once
 
 #include "model/inner.h"
 
-/* input counts include what was cached; ours exclude each other. `names` of the members differ. */
+/* OpenAI counts cached tokens as input too; struct model_usage does not. `names` are the member
+ * names of the format. */
 struct openai_usage_names {
     const char *in, *out, *in_details, *out_details;
 };

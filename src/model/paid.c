@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-/* The job outlives who asked for it, if that one goes. */
+/* The flush job may outlive the struct paid that started it. */
 struct paid_wait {
     struct store *store;
     struct paid *paid; /* NULL: gone */
@@ -49,7 +49,7 @@ int paid_hold(struct paid *p, const struct cost *worst, paid_fn *fn, void *arg, 
     return 0;
 }
 
-/* A ledger that cannot be written keeps the hold, which is the safe side. */
+/* If the ledger cannot be written, the hold stays, which is the safe side. */
 void paid_settle(struct paid *p, const struct model_usage *usage) {
     if (p->wait)
         p->wait->paid = NULL;

@@ -1,6 +1,6 @@
 /*
- * One attempt that is paid for: its worst case is held and on the disk before it is made, and it is
- * settled once, with what it cost, with what was held, or with nothing.
+ * Payment of one attempt: its worst case is reserved (held), and the hold is on disk before the
+ * attempt is made. It is settled once: with the real cost, with the held amount, or with nothing.
  */
 #pragma once
 
@@ -11,24 +11,24 @@
 
 struct paid_wait;
 
-/* Zero, then set the first five; a member of what pays. */
+/* Zero it, then set the first five members. Embedded in the struct that pays. */
 struct paid {
     struct loop *loop;
-    struct store *store;          /* NULL: nobody counts, and nothing is held */
-    const char *account, *model;  /* stay the owner's */
+    struct store *store;          /* NULL: no accounting, nothing is held */
+    const char *account, *model;  /* owned by the caller */
     const struct conf_model *row; /* price; NULL: not known */
     char hold[ID_SIZE];           /* empty: nothing is held */
     struct paid_wait *wait;
 };
 
 /*
- * -1: the budget does not allow it, and nothing is held. Else fn(arg, err) comes later, from the
- * loop: err = NULL when the hold is on the disk; if not, nothing is held.
+ * -1: over budget, nothing is held. Else the loop calls fn(arg, err) later: err NULL once the hold
+ * is on disk; otherwise nothing is held.
  */
 typedef void paid_fn(void *arg, const struct err *err);
 int paid_hold(struct paid *p, const struct cost *worst, paid_fn *fn, void *arg, struct err *err);
 
-/* usage = NULL: nobody knows, so what was held is spent. Nothing held: nothing happens. */
+/* usage NULL: unknown, so the held amount is charged. Does nothing without a hold. */
 void paid_settle(struct paid *p, const struct model_usage *usage);
-/* It was certainly never served. Also takes back an fn that has not come yet. */
+/* Releases the hold of an attempt that was certainly not served. Cancels a pending fn. */
 void paid_nothing(struct paid *p);

@@ -1,6 +1,6 @@
 /*
- * Where a model is served: format, base URL and key. From carrel.conf, from the environment, or
- * given with a run; the name of a model is never built in.
+ * Providers of models: format, base URL and key, from carrel.conf, from the environment, or given
+ * with a run. Model names are never built in.
  *
  * A model is asked for as PROVIDER/MODEL. Providers that are known without configuration:
  *
@@ -28,14 +28,13 @@ struct model_provider {
 };
 void model_provider_done(struct model_provider *p);
 
-/* Names to values, as getenv(); a run has those of its own. Secrets are asked for with this lead.
- */
+/* Looks up a variable, like getenv(); a run has its own. Secrets have this prefix. */
 #define MODEL_ENV_SECRET "secret:"
 typedef const char *model_env_fn(void *arg, const char *name);
 
 /*
- * wanted = NULL or "": the default of carrel.conf. `invalid` when no model is named, `not_found`
- * for a provider that nobody knows, `denied` when its key is missing.
+ * wanted NULL or "": the default of carrel.conf. Errors: `invalid` without a model, `not_found` for
+ * an unknown provider, `denied` if its key is missing.
  */
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err);
@@ -43,7 +42,7 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
 /* Whether a model, wanted as above, is one of a provider of carrel.conf. */
 bool model_is_configured(const struct conf *conf, const char *wanted);
 
-/* Whether a name is one that says where a provider is. */
+/* Whether a variable sets the base URL of a provider. */
 bool model_env_is_url(const char *name);
 
 /* The environment of this process. */

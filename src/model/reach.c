@@ -178,7 +178,7 @@ static const struct shape responses_content =
           {"input_file", MEMBERS({"file_data", &bytes}, {"filename", &data})},
           {"input_audio", MEMBERS({"input_audio", &openai_audio})});
 
-/* One without a type must be a message: an id alone would be something that the provider keeps. */
+/* An item without a type must be a message: an id alone would refer to stored data. */
 static const struct shape responses_input = SHAPE(
     TEXT_OR_FORMS, {NULL, MEMBERS({"role", &data}, {"content", &responses_content})},
     {"message", MEMBERS({"role", &data}, {"content", &responses_content}, {"id", &data},
@@ -272,7 +272,7 @@ static bool looks_schema(const json_t *value, char *ret) {
     return false;
 }
 
-/* A list of names never ends: what these say is at least not overlooked. */
+/* The list of such model names is never complete; known patterns are caught here. */
 static bool looks_model(const json_t *value, char *ret) {
     static const char *const marks[] = {"search", "research", "online", "sonar", "compound"};
     const char *name = reach_text_of(value);

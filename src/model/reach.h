@@ -1,10 +1,10 @@
 /*
- * What a request makes its provider do besides answering: fetch an address, search, run code, call
- * another server, or read what is kept there. A machine could send data out by that, or hear a
- * stranger.
+ * Detects requests that make the provider do more than answer: fetch a URL, search, run code, call
+ * another server, or read stored data. A machine could leak data that way, or receive untrusted
+ * data.
  *
- * Each format has a table of the members, blocks and tools that cause nothing of the kind. What is
- * not in it counts as reaching out: a provider may learn new words before we do.
+ * Each format has an allow-list of members, blocks and tools. Anything else counts as reaching out,
+ * because a provider may add features that we do not know.
  */
 #pragma once
 
@@ -14,6 +14,6 @@
 
 enum { MODEL_REACH_SIZE = 120 };
 
-/* True: it may, and ret says by what ("tools[0].type web_search_20250305"). */
+/* True: the request reaches out, and ret says where ("tools[0].type web_search_20250305"). */
 bool model_reaches_out(const struct model_codec *codec, const json_t *request,
                        char ret[MODEL_REACH_SIZE]);

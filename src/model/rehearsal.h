@@ -1,10 +1,10 @@
 /*
- * A model that plays a written list of turns, so that everything around a model can be tested and
- * shown without a key. It is called `rehearsal` wherever it shows.
+ * A scripted model, so that everything around a model can be tested and shown without an API key.
+ * It is called `rehearsal` everywhere.
  *
- * A turn is chosen by the step of the run and by the last result, never by how many requests there
- * were: repeated requests get the same turn. The first turn of the list that fits is played.
- * A turn may have a fault that is played so many times before it.
+ * A turn is chosen by the step of the run and by the last result, never by the number of requests,
+ * so a repeated request gets the same turn. The first matching turn is played. A turn may have a
+ * fault that is played a number of times before it.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 enum rehearsal_fault {
     REHEARSAL_FINE,
     REHEARSAL_STATUS,  /* an HTTP status instead of an answer */
-    REHEARSAL_GARBAGE, /* an answer that is none */
+    REHEARSAL_GARBAGE, /* an invalid answer */
     REHEARSAL_CUT,     /* half of the answer, then the end */
     REHEARSAL_RESET,   /* the connection ends before the answer begins */
     REHEARSAL_ERROR,   /* half of the answer, then an error in the stream */
@@ -30,7 +30,7 @@ struct rehearsal_turn {
     struct model_usage usage;
     bool has_usage;
     enum rehearsal_fault fault;
-    uint64_t times; /* that the fault comes first */
+    uint64_t times; /* how often the fault is played before the turn */
     int status;
     uint64_t retry_after_ms; /* 0: not said */
     uint64_t wait_ms;        /* of REHEARSAL_SLOW */
@@ -39,28 +39,27 @@ struct rehearsal_turn {
 struct rehearsal;
 enum { REHEARSAL_BYTES_MAX = 4 << 20, REHEARSAL_TURNS_MAX = 10000 };
 
-/* Of a whole script (docs/models.md); `invalid` names the turn. */
+/* Parses a script (docs/models.md); the error names the turn. */
 int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct err *err);
 void rehearsal_free(struct rehearsal *r);
 void rehearsal_freep(struct rehearsal **r);
 
-/* What a request is about. */
+/* The part of a request by which a turn is chosen. */
 struct rehearsal_ask {
     uint64_t step;
     const char *last; /* the newest result, or what the user said last */
     size_t n;
     bool failed;
 };
-/* The step is the number of turns that the model has had in this conversation. */
+/* Sets the step to the number of turns of the model in this conversation. */
 struct rehearsal_ask rehearsal_read(const struct model_request *request);
 
-/* NULL with `not_found`: the script has no turn for this. */
+/* NULL with `not_found`: no turn matches. */
 const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
                                             const struct rehearsal_ask *ask, struct err *err);
-/* The fault that is due now, counted: REHEARSAL_FINE once it has come often enough. */
+/* The fault to play now, which is counted; REHEARSAL_FINE once it was played often enough. */
 enum rehearsal_fault rehearsal_fault(struct rehearsal *r, const struct rehearsal_turn *turn);
 
-/* Points into the turn and `model`; ids of calls are made of the step, so that they never repeat.
- */
+/* The answer points into the turn and `model`. Call ids contain the step, so they are unique. */
 void rehearsal_answer(const struct rehearsal_turn *turn, const struct rehearsal_ask *ask,
                       const char *model, struct model_answer *ret);

@@ -236,7 +236,7 @@ static const struct model_codec *codec_for(const struct http_head *head) {
     return NULL;
 }
 
-/* The exchange is the server's while the body is collected: this only frees. */
+/* While the body is collected the server owns the exchange, so only free our state. */
 static void on_gone_early(struct http_exchange *x) {
     if (x->user)
         play_free(x->user);

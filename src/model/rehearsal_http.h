@@ -1,9 +1,9 @@
 /*
- * A rehearsal as an HTTP server that speaks all three formats: real sockets and real codecs, for
- * tests of clients, ours and others'.
+ * A rehearsal as an HTTP server for all three formats, with real sockets and codecs, to test
+ * clients.
  *
- * POST to a path that ends in /v1/messages, /chat/completions or /responses. The step is that of
- * the field "Carrel-Step" if it is there, else the number of turns the model has had.
+ * POST to a path that ends in /v1/messages, /chat/completions or /responses. The step is the field
+ * "Carrel-Step" if present, else the number of turns of the model.
  */
 #pragma once
 
@@ -13,14 +13,14 @@
 
 struct rehearsal_http;
 
-/* key: what clients must send, as bearer or x-api-key; NULL: anything. Both stay the caller's. */
+/* key: required from clients as bearer or x-api-key; NULL: none. The caller owns both arguments. */
 struct rehearsal_http *rehearsal_http_new(struct loop *loop, struct rehearsal *script,
                                           const struct secret *key);
-/* Not while a server still calls it. */
+/* Call only after the server has stopped. */
 void rehearsal_http_free(struct rehearsal_http *r);
 
-/* For struct http_server_config: on_request = rehearsal_http_request, arg = what new() gave. */
+/* For struct http_server_config: on_request, with the result of rehearsal_http_new() as arg. */
 void rehearsal_http_request(struct http_exchange *x, void *arg);
 
-/* Requests that were answered, faults too. */
+/* Number of answered requests, including faults. */
 uint64_t rehearsal_http_count(const struct rehearsal_http *r);

@@ -1,4 +1,4 @@
-/* OpenAI Responses, used without state on the server: every request carries the conversation. */
+/* OpenAI Responses without server state: every request carries the whole conversation. */
 #include <string.h>
 #include <time.h>
 
@@ -90,7 +90,7 @@ static void put_user(struct jot *j, const struct model_message *m) {
     item_end(j);
 }
 
-/* In order: reasoning stands before the call that came of it. */
+/* Keeps the order: reasoning must come before the call that it led to. */
 static void put_assistant(struct jot *j, const struct model_message *m) {
     for (size_t i = 0; i < m->count; i++) {
         const struct model_part *p = &m->parts[i];
@@ -332,7 +332,7 @@ static int on_item_added(struct model_stream *s, const json_t *root, struct err 
     return 0;
 }
 
-/* The finished item says everything again, so pieces are for display only. */
+/* The finished item repeats everything, so deltas are for display only. */
 static int on_item_done(struct model_stream *s, const json_t *root, struct err *err) {
     const json_t *item = json_object_get(root, "item");
     struct block *b = stream_block(s, json_count(root, "output_index"));

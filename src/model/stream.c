@@ -1,4 +1,4 @@
-/* Answers that come as streams: what the three formats have in common. */
+/* Streamed answers: the part that all three formats share. */
 #include <string.h>
 
 #include "base/defer.h"

@@ -1,10 +1,9 @@
 /*
- * One form of a conversation with a model, whoever serves it: messages made of parts, the tools on
- * offer, and the answer with its usage and the reason why it stopped.
+ * A conversation with a model, independent of the provider: messages made of parts, tools, and the
+ * answer with its usage and stop reason.
  *
- * Plain values whose texts are borrowed: a request points to its maker's memory, an answer and a
- * request that was read own theirs in an arena. Codecs (model/codec.h) turn these into what goes
- * over the wire and back.
+ * Plain values with borrowed strings: a request points to its maker's memory; an answer and a
+ * parsed request own theirs in an arena. Codecs (model/codec.h) convert these to and from the wire.
  */
 #pragma once
 
@@ -32,7 +31,7 @@ enum model_part_kind {
     MODEL_IMAGE,  /* text is base64 */
     MODEL_CALL,   /* text is a JSON object, the arguments */
     MODEL_RESULT, /* text, and perhaps images */
-    MODEL_OPAQUE, /* text is JSON that only its own codec understands: sent back as it came */
+    MODEL_OPAQUE, /* text is JSON of one codec, sent back unchanged */
 };
 
 struct model_part {
@@ -42,7 +41,7 @@ struct model_part {
     const char *id;                  /* of a call, and of the call a result answers */
     const char *name;                /* of the called tool */
     const char *media;               /* of an image: "image/png" */
-    const char *bad;                 /* of a call: why it must not be carried out; else NULL */
+    const char *bad;                 /* of a call: why it must not be made; else NULL */
     bool failed;                     /* of a result */
     const struct model_codec *codec; /* of an opaque part */
     const struct model_part *images; /* of a result */
@@ -80,7 +79,7 @@ struct model_request {
     bool stream;
 };
 
-/* A request that was read, with the memory it lives in. */
+/* A parsed request with its memory. */
 struct model_heard {
     struct model_request request;
     struct arena arena;
@@ -91,13 +90,13 @@ enum model_stop {
     MODEL_STOP_DONE = 1,
     MODEL_STOP_CALLS,        /* tools are to be called */
     MODEL_STOP_LENGTH,       /* max_tokens was reached: the last part may be cut */
-    MODEL_STOP_REFUSED,      /* the model, or its provider, will not */
+    MODEL_STOP_REFUSED,      /* the model or its provider refused */
     MODEL_STOP_CONTEXT_FULL, /* the conversation is longer than the model's window */
-    MODEL_STOP_PAUSED,       /* send the same conversation again to go on */
+    MODEL_STOP_PAUSED,       /* send the same conversation again to continue */
 };
 const char *model_stop_name(enum model_stop stop);
 
-/* Tokens; the kinds of input exclude each other, whatever the provider counts together. */
+/* Token counts. The kinds of input are disjoint, whatever the provider reports. */
 struct model_usage {
     uint64_t in; /* neither read from nor written to a cache */
     uint64_t cache_read;
@@ -113,7 +112,7 @@ struct model_answer {
     enum model_stop stop;
     const struct model_part *parts;
     size_t count;
-    size_t calls; /* of the parts, bad ones too */
+    size_t calls; /* number of call parts, including bad ones */
     struct model_usage usage;
     bool has_usage;
     struct arena arena;
@@ -121,7 +120,7 @@ struct model_answer {
 void model_answer_done(struct model_answer *a);
 
 /*
- * Why text cannot be the arguments of a call, or NULL: it is one JSON object. The sentence is made
- * in the arena, and meant for the model that wrote the text.
+ * NULL if text is one JSON object and can be the arguments of a call; else the reason, in the
+ * arena, written for the model.
  */
 const char *model_arguments_fault(struct arena *a, const char *text, size_t n);

@@ -112,7 +112,7 @@ static void bad_scripts_are_refused_with_the_turn(void **state) {
         {"{\"turns\":[{},{\"step\":-1}]}", "turn 1 of the script: 'step'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"\"}]}]}", "call 0: 'tool'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"x\",\"arguments\":[]}]}]}", "'arguments'"},
-        {"{\"turns\":[{\"stop\":\"never\"}]}", "no stop 'never'"},
+        {"{\"turns\":[{\"stop\":\"never\"}]}", "unknown stop 'never'"},
         {"{\"turns\":[{\"fault\":{\"kind\":\"fire\"}}]}", "unknown kind"},
         {"{\"turns\":[{\"fault\":{\"kind\":\"status\",\"status\":200}}]}", "must be 400 to 599"},
         {"{\"turns\":[{\"failed\":1}]}", "'failed'"},
