@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "mcp/http_inner.h"
 
-/* A body on its way. */
+/* A request body that is being received. */
 struct posting {
     struct mcp_http *http;
     char owner[MCP_OWNER_SIZE];
@@ -88,7 +88,7 @@ static struct session *session_open(struct mcp_http *h, const char *owner, const
                                     const char *id, struct err *err) {
     if (h->session_count == MCP_SESSIONS_MAX || sessions_of(h, owner) == MCP_SESSIONS_EACH) {
         err_set(err, ERR_LIMIT, "too many MCP sessions are open");
-        err_remedy(err, "end one with DELETE, or wait until an idle one has ended");
+        err_remedy(err, "end one with DELETE, or wait until an idle one expires");
         return NULL;
     }
     void *backend_arg = h->config.open(h->config.arg, who, id, err);
@@ -134,7 +134,7 @@ static void http_refuse(struct http_exchange *x, int status, const json_t *messa
     mcp_http_reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
 }
 
-/* The session a request names; NULL: it was refused. */
+/* The session that the request names; NULL: the request was refused. */
 static struct session *http_named(struct mcp_http *h, struct http_exchange *x, const char *owner,
                                   const void *who, const json_t *message) {
     struct http_text id = http_field_only(x->head, "Mcp-Session-Id");
@@ -153,8 +153,7 @@ static struct session *http_named(struct mcp_http *h, struct http_exchange *x, c
         }
     }
     if (!s)
-        http_refuse(x, 404, message, MCP_NO_SESSION,
-                    "there is no such session: initialize a new one", NULL);
+        http_refuse(x, 404, message, MCP_NO_SESSION, "unknown session: initialize a new one", NULL);
     return s;
 }
 
@@ -162,8 +161,7 @@ static bool version_served(struct http_exchange *x, const json_t *message) {
     struct http_text version = http_field_only(x->head, "MCP-Protocol-Version");
     if (!version.s || mcp_version_known(version.s, version.n))
         return true;
-    http_refuse(x, 400, message, MCP_INVALID, "this protocol version is not served",
-                mcp_versions_json());
+    http_refuse(x, 400, message, MCP_INVALID, "unsupported protocol version", mcp_versions_json());
     return false;
 }
 
@@ -186,7 +184,7 @@ static struct session *session_for(struct posting *p, struct http_exchange *x,
     return s;
 }
 
-/* The oldest stream that is only kept makes room. */
+/* Drops the oldest ended stream to make room. */
 static bool room_for_stream(struct session *s) {
     struct stream *oldest = NULL;
     if (s->stream_count < MCP_STREAMS_MAX)
@@ -261,7 +259,7 @@ static void post(struct mcp_http *h, struct http_exchange *x, const char *owner,
     if (!http_list_has(x->head, "Accept", "application/json") ||
         !http_list_has(x->head, "Accept", "text/event-stream")) {
         http_refuse(x, 406, NULL, MCP_INVALID,
-                    "Accept must name application/json and text/event-stream", NULL);
+                    "Accept must include application/json and text/event-stream", NULL);
         return;
     }
     if (!is_type(http_field_only(x->head, "Content-Type"), "application/json")) {
@@ -310,7 +308,7 @@ static struct stream *stream_find(struct session *s, uint32_t number) {
 static void attach(struct stream *t, struct http_exchange *x, bool again, uint32_t after) {
     struct http_exchange *old = mcp_http_unlisten(t);
     if (old)
-        http_end(old); /* it came back before we noticed that it had gone */
+        http_end(old); /* the client reconnected before we noticed that it had gone */
     http_hold(x);
     mcp_http_listen_with(t, x);
     const struct http_pair fields[] = {{"Content-Type", "text/event-stream"},
@@ -333,22 +331,21 @@ static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, 
     struct http_text last = http_field_only(x->head, "Last-Event-ID");
     uint32_t number = 0, event = 0;
     if (!http_list_has(x->head, "Accept", "text/event-stream")) {
-        http_refuse(x, 406, NULL, MCP_INVALID, "Accept must name text/event-stream", NULL);
+        http_refuse(x, 406, NULL, MCP_INVALID, "Accept must include text/event-stream", NULL);
         return;
     }
     struct session *s = version_served(x, NULL) ? http_named(h, x, owner, who, NULL) : NULL;
     if (!s)
         return;
     if (last.s && read_event_id(last, &number, &event) < 0) {
-        http_refuse(x, 400, NULL, MCP_INVALID, "Last-Event-ID is not one that this server gave",
-                    NULL);
+        http_refuse(x, 400, NULL, MCP_INVALID, "Last-Event-ID was not issued by this server", NULL);
         return;
     }
     struct stream *t = stream_find(s, number);
     if (!t)
-        http_refuse(x, 404, NULL, MCP_INVALID, "that stream is not kept any more", NULL);
+        http_refuse(x, 404, NULL, MCP_INVALID, "the stream has expired", NULL);
     else if (!last.s && t->x)
-        http_refuse(x, 409, NULL, MCP_INVALID, "this session has its stream already", NULL);
+        http_refuse(x, 409, NULL, MCP_INVALID, "this session already has an open stream", NULL);
     else
         attach(t, x, last.s != NULL, event);
 }
@@ -434,7 +431,7 @@ void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *own
 
 /* ---- life ---- */
 
-/* Comments keep streams from looking dead, and find those that are. */
+/* SSE comments keep idle streams alive and detect closed connections. */
 static void tick_session(struct session *s) {
     struct mcp_http *h = s->http;
     uint64_t kept_ms = h->config.kept_ms ? h->config.kept_ms : KEPT_MS;

@@ -1,4 +1,4 @@
-/* What the HTTP side of MCP shares: sessions and their streams. Only for src/mcp/http*.c. */
+/* Sessions and their streams over HTTP. Private to src/mcp/http*.c. */
 #pragma once
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ enum {
     SESSION_ID_SIZE = 2 * ID_SIZE,
 };
 
-/* An event that was sent or waits for somebody to come back for it. */
+/* An event that was sent, or waits for the client to resume. */
 struct kept {
     struct kept *next;
     uint32_t number;
@@ -26,19 +26,19 @@ struct kept {
     char text[];
 };
 
-/* What one POST or the standalone GET is answered with. */
+/* The answer to one POST, or to the standalone GET. */
 struct stream {
     struct session *session;
     struct stream *next, **at;
     uint32_t number;
-    struct http_exchange *x; /* NULL: nobody listens */
+    struct http_exchange *x; /* NULL: no client connected */
     struct kept *kept, **kept_end;
     size_t kept_bytes, kept_count;
-    uint32_t events; /* numbers given out */
-    bool begun;      /* it is a stream of events, else still undecided */
+    uint32_t events; /* number of the last event */
+    bool begun;      /* true: an event stream; false: not decided yet */
     bool over;
-    bool wrong; /* the message makes no sense: status 400 */
-    bool lost;  /* its client left before it became a stream: nobody can come back */
+    bool wrong; /* malformed message: status 400 */
+    bool lost;  /* the client left before the stream began, so it cannot resume */
     bool initialize;
     uint64_t over_ms;
     struct loop_timer *patience;
@@ -52,7 +52,7 @@ struct session {
     struct mcp_session *core;
     void *backend_arg;
     struct stream *streams;
-    struct stream *standalone; /* number 0, there from the start */
+    struct stream *standalone; /* stream number 0, exists from the start */
     size_t stream_count;
     uint32_t stream_numbers;
     uint64_t used_ms;

@@ -1,4 +1,4 @@
-/* Streams of events: a client may leave one and take it up again after the last event it saw. */
+/* Event streams: a client may disconnect and resume after the last event that it saw. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ void mcp_http_listen_with(struct stream *t, struct http_exchange *x) {
     t->session->http->busy++;
 }
 
-/* Lets go of the exchange, which the caller ends. */
+/* Detaches the exchange; the caller ends it. */
 struct http_exchange *mcp_http_unlisten(struct stream *t) {
     struct http_exchange *x = TAKE(t->x);
     if (x) {
@@ -88,7 +88,7 @@ void mcp_http_write_event(struct stream *t, const struct kept *k) {
         http_write(t->x, out.data, out.len);
 }
 
-/* One more event: to whoever listens, and kept. n = 0: the empty one that starts a stream. */
+/* Sends an event and keeps it for a resume. n = 0: the empty event that starts a stream. */
 void mcp_http_add_event(struct stream *t, const char *json, size_t n) {
     struct kept *k = malloc(sizeof(*k) + n + 1);
     if (!k)
@@ -142,14 +142,14 @@ void mcp_http_reply_json(struct http_exchange *x, int status, const char *sessio
     http_reply(x, status, fields, json, n);
 }
 
-/* Before it became a stream: the answer is all there is. */
+/* The answer came before the stream began, so it is a plain JSON response. */
 static void answer_whole(struct stream *t, const char *json, size_t n) {
     struct http_exchange *x = mcp_http_unlisten(t);
     if (x && n)
         mcp_http_reply_json(x, t->wrong ? 400 : 200, t->initialize ? t->session->id : NULL, json,
                             n);
     else if (x)
-        http_reply(x, 202, NULL, NULL, 0); /* it was cancelled */
+        http_reply(x, 202, NULL, NULL, 0); /* the request was cancelled */
     mcp_http_stream_free(t);
 }
 
@@ -168,7 +168,8 @@ void mcp_http_stream_send(struct stream *t, const char *json, size_t n, bool las
         end_stream(t);
 }
 
-/* The client went away: what was asked goes on, and can be fetched if it knows of the stream. */
+/* The client disconnected: the request continues, and a client that knows the stream can resume it.
+ */
 static void listener_gone(struct http_exchange *x) {
     struct stream *t = x->user;
     mcp_http_unlisten(t);

@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "mcp/mcp_inner.h"
 
-/* A question of ours that the client has not answered. */
+/* A request from us that the client has not answered. */
 struct mcp_ask {
     struct mcp_ask *next;
     uint64_t number;
@@ -81,7 +81,7 @@ enum mcp_receipt mcp_refuse_message(struct mcp_session *s, const json_t *message
     return MCP_ASKED;
 }
 
-/* ---- requests under way ---- */
+/* ---- requests in progress ---- */
 
 static void request_unlink(struct mcp_request *r) {
     if (!r->at)
@@ -109,7 +109,7 @@ static void request_free(struct mcp_request *r) {
     free(r);
 }
 
-/* Nobody hears of it any more. It stays until its backend has answered. */
+/* Detaches the request from its session. It is freed when its backend answers. */
 static void request_cancel(struct mcp_request *r) {
     struct mcp_session *s = r->session;
     request_unlink(r);
@@ -143,7 +143,7 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
         j.failed = true;
     jot_end(&j, '}');
     if (j.failed)
-        mcp_refuse(r, MCP_INTERNAL, "the answer is larger than a message may be", NULL);
+        mcp_refuse(r, MCP_INTERNAL, "the answer is larger than the message limit", NULL);
     else
         mcp_finish(r, &j);
 }
@@ -248,7 +248,7 @@ void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_
     mcp_send_text(r->session, r->stream, &j, false);
 }
 
-/* An answer of the client. What we did not ask, or no longer wait for, is ignored. */
+/* Handles an answer of the client; an answer to no pending request is ignored. */
 static void take_reply(struct mcp_session *s, const json_t *message) {
     const char *id = mcp_member(message, "id");
     uint64_t number;
@@ -274,7 +274,7 @@ bool mcp_same_id(const json_t *a, const json_t *b) {
     return a && b && json_equal(a, b);
 }
 
-/* The one notification that means something to us. */
+/* The only notification that we act on: notifications/cancelled. */
 static void take_cancelled(struct mcp_session *s, const json_t *params) {
     const json_t *id = json_object_get(params, "requestId");
     for (struct mcp_request *r = s->requests; r; r = r->next)
@@ -296,7 +296,7 @@ static enum mcp_receipt mcp_take_message(struct mcp_session *s, json_t *message,
         bool answer = json_object_get(message, "result") || json_object_get(message, "error");
         if (!answer || !json_object_get(message, "id"))
             return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                      "a message needs a method, or a result");
+                                      "a message needs a method or a result");
         take_reply(s, message);
         return MCP_TAKEN;
     }
@@ -327,7 +327,7 @@ json_t *mcp_parse(const char *bytes, size_t n, char **ret_error) {
         snprintf(text, sizeof(text), "not JSON: line %d column %d: %s", why.line, why.column,
                  why.text);
     else
-        snprintf(text, sizeof(text), "a message is one object: batches are not served");
+        snprintf(text, sizeof(text), "a message must be one object; batches are not supported");
     *ret_error = mcp_error_text(NULL, message ? MCP_INVALID : MCP_PARSE, text, NULL);
     json_decref(message);
     return NULL;

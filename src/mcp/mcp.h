@@ -1,13 +1,12 @@
 /*
- * The Model Context Protocol, server side: messages in, messages out, and nothing else.
+ * The server side of the Model Context Protocol. Pure: no descriptor, no clock, no thread.
  *
- * Pure: no descriptor, no clock, no thread. A session is fed parsed messages by a transport
- * (http.h, line.h), asks a backend for what is served, and gives its own messages to the
- * transport's send(). Protocol 2025-06-18 and 2025-11-25; who knows only older ones is served as
- * 2025-06-18.
+ * A transport (http.h) feeds a session with parsed messages. The session asks a backend for what is
+ * served and gives its own messages to the transport's send(). Protocols 2025-06-18 and 2025-11-25;
+ * clients of older versions get 2025-06-18.
  *
- * A request that the backend got is answered once, now or later, with mcp_answer() or mcp_refuse(),
- * also after it was cancelled or its session is gone: then the answer goes nowhere.
+ * The backend answers each request exactly once, now or later, with mcp_answer() or mcp_refuse(),
+ * even after a cancel or the end of the session; the answer is then dropped.
  */
 #pragma once
 
@@ -24,7 +23,7 @@
 #define MCP_VERSION_OLDEST "2025-06-18"
 
 enum {
-    MCP_REQUESTS_MAX = 64, /* under way in one session */
+    MCP_REQUESTS_MAX = 64, /* in progress per session */
     MCP_SUBSCRIPTIONS_MAX = 256,
     MCP_URI_MAX = 4096,
     MCP_MESSAGE_MAX = 16 << 20, /* one message, either way */
@@ -63,19 +62,19 @@ enum mcp_level {
     MCP_EMERGENCY,
 };
 
-/* What a client said that it can be asked for. */
+/* Capabilities that the client announced. */
 enum mcp_ability { MCP_CAN_ELICIT = 1, MCP_CAN_SAMPLE = 2 };
 
 struct mcp_session;
 struct mcp_ask;
 
 struct mcp_request {
-    struct mcp_session *session; /* NULL: it was cancelled, or its session is gone */
+    struct mcp_session *session; /* NULL: cancelled, or the session ended */
     enum mcp_verb verb;
-    const json_t *params; /* an object, valid until it is answered */
-    void *user;           /* the backend's */
-    void *stream;         /* the transport's */
-    /* The rest is the session's. */
+    const json_t *params; /* an object, valid until the request is answered */
+    void *user;           /* for the backend */
+    void *stream;         /* for the transport */
+    /* Private to the session. */
     json_t *message;
     struct mcp_request *next, **at;
     struct mcp_ask *asks;
@@ -86,49 +85,48 @@ struct mcp_backend {
     /* Entries [from, from + max) of a list, each as one object; true: there are more. */
     bool (*list)(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j);
     void (*handle)(void *arg, struct mcp_request *r);
-    /* Nobody waits for it any more: end what it began, then answer it as usual. */
+    /* The request was cancelled: stop its work, then answer it as usual. */
     void (*cancel)(void *arg, struct mcp_request *r);
-    /* on: from now on mcp_updated() is of interest for it. */
+    /* on: the client wants mcp_updated() for this uri. */
     int (*subscribe)(void *arg, const char *uri, bool on, struct err *err);
 };
 
 /*
- * Where a session's messages go: one JSON text without line ends. stream: of the request that it
- * belongs to, or NULL. last: nothing more comes for that stream; n = 0 if not even this.
+ * Sends a message of the session: one JSON text without newlines. stream: of the request that it
+ * belongs to, or NULL. last: no more messages follow on that stream; n may then be 0.
  */
 struct mcp_wire {
     void *arg;
     void (*send)(void *arg, void *stream, const char *json, size_t n, bool last);
-    /* May be NULL. Before a send: the message that came with this stream makes no sense. */
+    /* May be NULL. Called before send() if the message of this stream was malformed. */
     void (*wrong)(void *arg, void *stream);
 };
 
-/* backend_arg is given to every function of the backend. */
+/* backend_arg is passed to every function of the backend. */
 struct mcp_session *mcp_session_new(const struct mcp_backend *backend, void *backend_arg,
                                     const struct mcp_wire *wire);
-/* It was initialized before our start: what its client can do is not known any more. */
+/* The session was initialized before a restart, so the client's capabilities are unknown. */
 void mcp_session_revive(struct mcp_session *s);
-/* Everything under way is cancelled; no more is sent. */
+/* Cancels all requests; sends nothing more. */
 void mcp_session_free(struct mcp_session *s);
 
 /*
- * Bytes as one message. NULL: they are none, and *ret_error is the answer to that (a JSON text, to
- * be freed).
+ * Parses bytes as one message. NULL: malformed; *ret_error is the JSON answer, to be freed.
  */
 json_t *mcp_parse(const char *bytes, size_t n, char **ret_error);
 bool mcp_is_initialize(const json_t *message);
 
-/* Takes the message's reference. What becomes of the stream that came with it: */
+/* Takes the reference of the message. Returns what to do with its stream: */
 enum mcp_receipt {
-    MCP_TAKEN, /* nothing: it was a notification or an answer */
-    MCP_ASKED, /* it was answered, or will be */
+    MCP_TAKEN, /* no answer follows: a notification or an answer */
+    MCP_ASKED, /* an answer was sent or will follow */
 };
 enum mcp_receipt mcp_take(struct mcp_session *s, json_t *message, void *stream);
 
-/* An error as a message of its own, with the id of `message` (NULL: none). To be freed. */
+/* An error message with the id of `message` (NULL: none). To be freed. */
 char *mcp_error_text(const json_t *message, int code, const char *text, const char *data_json);
 
-/* "2025-06-18" and the like in an HTTP head: can a session be served so? */
+/* Whether a protocol version from an HTTP header is supported. */
 bool mcp_version_known(const char *version, size_t n);
 /* {"supported":["2025-11-25",...]} */
 const char *mcp_versions_json(void);
@@ -140,11 +138,11 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n);
 /* data: JSON text or NULL. */
 void mcp_refuse(struct mcp_request *r, int code, const char *message, const char *data);
 
-/* Only if the client asked for it. progress must grow; total 0: not known. */
+/* Sent only if the client asked for progress, which must grow. total 0: unknown. */
 bool mcp_wants_progress(const struct mcp_request *r);
 void mcp_progress(struct mcp_request *r, double progress, double total, const char *message);
 
-/* r NULL: it belongs to no request. data: JSON text. */
+/* r NULL: not part of a request. data: JSON text. */
 void mcp_log(struct mcp_session *s, struct mcp_request *r, enum mcp_level level, const char *logger,
              const char *data);
 void mcp_updated(struct mcp_session *s, const char *uri);
@@ -152,13 +150,13 @@ void mcp_updated(struct mcp_session *s, const char *uri);
 void mcp_subscriptions(struct mcp_session *s, void (*fn)(void *arg, const char *uri), void *arg);
 
 /*
- * Asks the client something on behalf of a request. fn comes once with the result, or with NULL if
- * the client refused; never if the request is answered or cancelled before.
+ * Sends a request to the client on behalf of a request. fn is called once with the result, or with
+ * NULL if the client refused; never after the request was answered or cancelled.
  */
 typedef void mcp_reply_fn(void *arg, const json_t *result);
 void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_reply_fn *fn,
              void *arg);
 unsigned mcp_abilities(const struct mcp_session *s); /* enum mcp_ability */
 
-/* Who it is, as the client itself says; "" before that. */
+/* The client's name as it reported; "" before initialize. */
 const char *mcp_client_name(const struct mcp_session *s);

@@ -1,4 +1,4 @@
-/* What the files of a session share. Only for src/mcp/mcp.c and methods.c. */
+/* The inside of a session. Private to src/mcp/mcp.c and methods.c. */
 #pragma once
 
 #include <inttypes.h>

@@ -34,7 +34,7 @@ static enum mcp_receipt do_ping(struct mcp_session *s, const json_t *message, co
     return MCP_ASKED;
 }
 
-/* The client's if we know it; older ones get our oldest, all others our newest. */
+/* The client's version if supported; an older one gets our oldest, others our newest. */
 static const char *agree(const char *wanted) {
     for (size_t i = 0; i < VERSIONS; i++)
         if (strcmp(versions[i], wanted) == 0)
@@ -62,10 +62,10 @@ static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *messa
     const char *name = mcp_member(json_object_get(params, "clientInfo"), "name");
     if (s->greeted)
         return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                  "this session was initialized already");
+                                  "this session is already initialized");
     if (!wanted)
         return mcp_refuse_message(s, message, stream, MCP_PARAMS,
-                                  "params.protocolVersion must be a text");
+                                  "params.protocolVersion must be a string");
     s->abilities = (json_is_object(json_object_get(can, "elicitation")) ? MCP_CAN_ELICIT : 0) |
                    (json_is_object(json_object_get(can, "sampling")) ? MCP_CAN_SAMPLE : 0);
     snprintf(s->client, sizeof(s->client), "%s", name ? name : "");
@@ -100,7 +100,7 @@ static enum mcp_receipt do_level(struct mcp_session *s, const json_t *message, c
         "emergency");
 }
 
-/* A cursor is where the next page begins; it is ours to read only. */
+/* A cursor is the index of the next page; it is opaque to clients. */
 static int read_cursor(const json_t *params, size_t *ret) {
     const json_t *cursor = json_object_get(params, "cursor");
     const char *text = json_string_value(cursor);
@@ -123,7 +123,7 @@ static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, co
     size_t from;
     if (read_cursor(params, &from) < 0)
         return mcp_refuse_message(s, message, stream, MCP_PARAMS,
-                                  "params.cursor is not one that this server gave");
+                                  "params.cursor was not issued by this server");
     jot_object(&j, NULL);
     jot_array(&j, names[what]);
     bool more = s->backend->list(s->backend_arg, what, from, MCP_PAGE, &j);
@@ -192,7 +192,7 @@ static enum mcp_receipt change_subscription(struct mcp_session *s, const json_t 
     struct subscription **at = subscribed(s, uri);
     if (on && !*at && s->subscription_count == MCP_SUBSCRIPTIONS_MAX)
         return mcp_refuse_message(s, message, stream, MCP_BUSY,
-                                  "this session has 256 subscriptions already");
+                                  "this session already has 256 subscriptions");
     if (on && !*at) {
         if (s->backend->subscribe(s->backend_arg, uri, true, &err) < 0)
             return mcp_refuse_message(s, message, stream,
@@ -224,7 +224,7 @@ static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, co
     if (s->request_count == MCP_REQUESTS_MAX)
         return mcp_refuse_message(
             s, message, stream, MCP_BUSY,
-            "64 requests of this session are under way: wait for one of them");
+            "64 requests of this session are in progress; wait for one to end");
     struct mcp_request *r = calloc(1, sizeof(*r));
     if (!r)
         abort();
@@ -278,7 +278,7 @@ static enum mcp_receipt do_complete(struct mcp_session *s, const json_t *message
         !mcp_member(argument, "value"))
         return mcp_refuse_message(
             s, message, stream, MCP_PARAMS,
-            "params.ref and params.argument (with name and value) are needed");
+            "params.ref and params.argument (with name and value) are required");
     return pass_on(s, message, params, stream, MCP_COMPLETE);
 }
 
@@ -308,18 +308,19 @@ enum mcp_receipt mcp_take_request(struct mcp_session *s, const json_t *message, 
     char text[160];
     if (!mcp_id_of(message))
         return mcp_refuse_message(s, NULL, stream, MCP_INVALID,
-                                  "an id is a text or a whole number");
+                                  "id must be a string or an integer");
     for (struct mcp_request *r = s->requests; r; r = r->next)
         if (mcp_same_id(mcp_id_of(r->message), mcp_id_of(message)))
             return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                      "a request with this id is still under way");
+                                      "a request with this id is still in progress");
     for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
         if (strcmp(methods[i].name, method) != 0)
             continue;
         if (!methods[i].first && !s->greeted)
-            return mcp_refuse_message(s, message, stream, MCP_INVALID, "initialize comes first");
+            return mcp_refuse_message(s, message, stream, MCP_INVALID,
+                                      "the session must be initialized first");
         return methods[i].answer(s, message, params, stream);
     }
-    snprintf(text, sizeof(text), "there is no method '%.100s'", method);
+    snprintf(text, sizeof(text), "unknown method '%.100s'", method);
     return mcp_refuse_message(s, message, stream, MCP_NO_METHOD, text);
 }

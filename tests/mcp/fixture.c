@@ -1,6 +1,6 @@
 /*
- * carrel-mcp-fixture: the tools, resources and prompts that the official conformance suite looks
- * for, on our own protocol and transport. It has no machine, no daemon and no authority.
+ * carrel-mcp-fixture: serves the tools, resources and prompts that the official conformance suite
+ * expects, with our protocol and transport. It has no machine, no daemon and no permissions.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ static struct loop *loop;
 
 /* ---- tools ---- */
 
-/* A call that says something now and then: n steps, 50 ms apart. */
+/* A call that reports progress: n steps, 50 ms apart. */
 struct slow {
     struct mcp_request *request;
     struct loop_timer *timer;
