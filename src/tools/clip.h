@@ -1,7 +1,7 @@
 /*
- * Output as a model reads it: the beginning and the end of what is new, and how much is missing.
+ * Shortens output for a model: the beginning and the end of new output, and how much was left out.
  *
- * Pure but for reading the log. Cuts fall between characters.
+ * Pure, except for reading the log. Cuts fall between characters.
  */
 #pragma once
 
@@ -11,14 +11,14 @@
 #include "base/outlog.h"
 
 /*
- * Appends the bytes [*from, what there is) of a stream, at most about max: half from the front,
- * half from the back, a line in between says what was left out. Moves *from to the end. Returns how
- * many bytes were left out.
+ * Appends the bytes of a stream from *from to its end, at most about max: half from the front, half
+ * from the back, with a line in between that says how much is missing. Moves *from to the end.
+ * Returns the number of bytes left out.
  */
 uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint64_t max,
                      struct buf *out);
 
-/* The last line with something in it, at most size - 1 bytes of it. */
+/* The last line that is not blank, at most size - 1 bytes of it. */
 void clip_last_line(const struct outlog *log, char *ret, size_t size);
 
 /* How many of n bytes may stay so that no character is cut at the end, or at the beginning. */

@@ -1,4 +1,4 @@
-/* What changed in the files of a machine: between two steps, or since it was made. */
+/* The tool diff: file changes of a machine between two steps, or since its creation. */
 #include "service/review/diff.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { ROWS_MAX = 500, ROWS_TEXT_MAX = 4 << 20 };
 
-/* The rows of the answer, and how many bytes of differences may still be shown in them. */
+/* The rows of the answer, and the bytes left for their text differences. */
 struct listing {
     struct jot json;
     uint64_t room, left_out;
@@ -76,7 +76,7 @@ static void compared(void *arg, const struct diff_view *view, const struct err *
     if (l.json.failed) {
         struct err full;
         err_set(&full, ERR_LIMIT, "the differences are larger than %d MiB", ROWS_TEXT_MAX >> 20);
-        err_remedy(&full, "ask for a path, or for less with max_output");
+        err_remedy(&full, "limit it with 'path' or 'max_output'");
         act_fail(a, &full);
         return;
     }
@@ -103,7 +103,7 @@ static void diff_now(void *arg) {
     service_diff(act_service(a), act_who(a), a->machine, &r, compared, a);
 }
 
-/* The step of the command before may still be on its way. */
+/* Wait until the step of the previous command is taken. */
 void tool_diff(struct act *a) {
     service_settled(act_service(a), act_who(a), a->machine, diff_now, a);
 }

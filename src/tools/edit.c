@@ -107,7 +107,7 @@ static size_t put_hunk(struct buf *diff, const struct buf *before, const struct 
     return end;
 }
 
-/* ---- what comes nearest ---- */
+/* ---- the nearest match ---- */
 
 static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r';
@@ -121,7 +121,7 @@ static struct line trimmed(struct line l) {
     return l;
 }
 
-/* Which pairs of neighbouring bytes a line has; by hash, so now and then one too many. */
+/* The set of adjacent byte pairs of a line, hashed, so false positives are possible. */
 struct pairs {
     bool has[1 << 13];
     size_t n;
@@ -137,7 +137,7 @@ static void pairs_of(struct line l, struct pairs *ret) {
         ret->has[pair_slot(l.s + i)] = true;
 }
 
-/* How alike a line is to the wanted one, 0 to 1000: the pairs it shares. */
+/* Similarity of two lines, 0 to 1000, by the byte pairs that they share. */
 static unsigned likeness(const struct pairs *wanted, struct line l) {
     size_t n = l.n < SCORE_BYTES ? l.n : SCORE_BYTES, shared = 0;
     if (n < 2 || wanted->n < 2)
@@ -161,7 +161,7 @@ static void keep_best(struct candidate best[NEAREST], struct candidate c) {
         }
 }
 
-/* The longest line of the wanted text: it says most. */
+/* The longest line of `old`, as the most specific one. */
 static struct line telling_line(const char *old_text) {
     size_t at = 0, len = strlen(old_text);
     struct line line = {old_text, 0}, longest = line;
@@ -227,11 +227,11 @@ static int edit_check(const struct buf *text, const struct edit_step *e, size_t 
     if (!found) {
         show_nearest(text, e->old_text, hint);
         err_set(err, ERR_NOT_FOUND, "edit %zu: 'old' does not occur in the file", number);
-        return err_remedy(err, "it must match byte for byte, with its indentation: read the file");
+        return err_remedy(
+            err, "it must match byte for byte, including indentation; read the file again");
     }
     show_all(text, e->old_text, hint);
-    err_set(err, ERR_EXISTS, "edit %zu: 'old' occurs %zu times and not %zu", number, found,
-            e->count);
+    err_set(err, ERR_EXISTS, "edit %zu: 'old' occurs %zu times, not %zu", number, found, e->count);
     return err_remedy(err, "add lines around it until it is unique, or set 'count' to %zu", found);
 }
 
@@ -245,7 +245,7 @@ static bool replace(const struct buf *before, const struct edit_step *e, struct 
     return buf_add(after, at, before->len - (size_t)(at - before->data));
 }
 
-/* What lies on lines that a hunk has shown already is not shown again. */
+/* Replacements on lines of an earlier hunk are not shown again. */
 static void put_hunks(struct buf *diff, const struct buf *before, const struct buf *after,
                       const struct edit_step *e) {
     struct place p = {.old_n = strlen(e->old_text), .new_n = strlen(e->new_text)};

@@ -1,8 +1,8 @@
 /*
- * Exact replacements in a text: pure.
+ * Exact text replacements. Pure.
  *
- * An edit's old text must occur exactly as often as the caller says (once, unless told otherwise);
- * when it does not, the message shows where it occurs, or which lines come nearest.
+ * The old text must occur exactly `count` times (default once). If it does not, the error shows
+ * where it occurs, or which lines are nearest.
  */
 #pragma once
 
@@ -15,8 +15,8 @@ struct edit_step {
 };
 
 /*
- * Replaces text->data. diff: unified hunks of what was done, appended. On a miss -1, text is as it
- * was, *err says what went wrong and `hint` (appended) shows the places in question.
+ * Replaces text->data and appends unified hunks to diff. On -1 the text is unchanged, *err gives
+ * the reason, and `hint` gets the places in question.
  */
 int edit_apply(struct buf *text, const struct edit_step *steps, size_t count, struct buf *diff,
                struct buf *hint, struct err *err);

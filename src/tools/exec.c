@@ -13,14 +13,14 @@
 
 enum { TICK_MS = 1000, QUIET_MS = 250 };
 
-/* A command that somebody waits for, up to a point. */
+/* A command that a call waits for, at most until yield_ms. */
 struct waiting {
     struct act *act;
     struct exec *exec;
     struct exec_follower follower;
     struct loop_timer *yield, *tick, *quiet;
     uint64_t began_ms, max;
-    bool until_quiet; /* what it says next is enough */
+    bool until_quiet; /* return after the next output */
 };
 
 static void waiting_free(struct waiting *w) {
@@ -59,7 +59,7 @@ static void exec_describe(const struct exec *x, const struct exec_view *view,
     };
 }
 
-/* The command's state and what was not shown yet. */
+/* The state of the command and its output since the last call. */
 static void exec_report(struct act *a, struct exec *x, uint64_t at[2], unsigned streams,
                         uint64_t max) {
     struct buf text DEFER(buf_done) = BUF(max + 256), errors DEFER(buf_done) = BUF(max + 256);
@@ -110,7 +110,7 @@ static void report(void *arg) {
     char line[200] = "";
     if (!w->act->events.progress)
         return; /* it was cancelled */
-    /* Who hears of it is tainted first; if that cannot be stored, only the time is told. */
+    /* Output taints the client. If the taint cannot be stored, report only the time. */
     if (log && toolbox_saw(w->act->box, w->act->machine, &err) == 0)
         clip_last_line(log, line, sizeof(line));
     w->act->events.progress(w->act->events.arg,
@@ -119,10 +119,10 @@ static void report(void *arg) {
 
 static void ignore(void *arg, const struct err *err) {
     (void)arg;
-    (void)err; /* it has ended meanwhile: that is what was wanted */
+    (void)err; /* an error means that the command has already ended */
 }
 
-/* A cancelled call leaves nothing running. */
+/* A cancelled call kills its command. */
 static void kill_it(struct act *a) {
     struct waiting *w = a->user;
     exec_kill(w->exec, act_who(a), ignore, NULL);
@@ -161,7 +161,7 @@ static uint64_t given_or(struct given g, uint64_t otherwise) {
     return g.is ? g.value : otherwise;
 }
 
-/* A command on its way to the machine, with all that must live until it is there. */
+/* A command that is being started, with the memory that must live until then. */
 struct sending {
     struct act *act;
     uint64_t yield_ms, max;
@@ -201,7 +201,7 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
         exec_finish(w);
 }
 
-/* Variables that keep programs from waiting for somebody, before those of the call. */
+/* Variables that keep programs from prompting; those of the call override them. */
 static struct texts quiet_env(const struct exec_input *in) {
     static const char *const pairs[] = {"CI",        "1",   "NO_COLOR",         "1",
                                         "GIT_PAGER", "cat", "PIP_PROGRESS_BAR", "off"};
@@ -221,8 +221,8 @@ static struct texts quiet_env(const struct exec_input *in) {
 
 static int exec_check(const struct exec_input *in, struct err *err) {
     if ((in->cmd != NULL) == (in->argv.count > 0)) {
-        err_set(err, ERR_INVALID, "give 'cmd' or 'argv', and not both");
-        return err_remedy(err, "cmd is a line for the shell, argv a list of words");
+        err_set(err, ERR_INVALID, "give either 'cmd' or 'argv'");
+        return err_remedy(err, "'cmd' is a shell command line, 'argv' a list of arguments");
     }
     if (in->stdin_text && (in->tty || in->interactive))
         return err_set(err, ERR_INVALID,
@@ -264,7 +264,7 @@ void tool_exec(struct act *a) {
 
 /* ---- install ---- */
 
-/* How each manager is asked: nothing is confirmed, nothing of the owner's is touched. */
+/* Command lines of the package managers: no prompts, and no change to user settings. */
 static const struct {
     const char *name, *user, *script;
 } managers[] = {
@@ -277,13 +277,13 @@ static const struct {
 enum { MANAGERS = sizeof(managers) / sizeof(*managers) };
 const char *const install_managers[] = {"apt", "npm", "pip", NULL};
 
-/* A name, with a version perhaps, or the path of a local package; never an option or an address. */
+/* Accepts a name with an optional version, or a path; never an option or a URL. */
 static int check_packages(const struct texts *packages, struct err *err) {
     for (size_t i = 0; i < packages->count; i++) {
         const char *p = packages->v[i];
         bool path = p[0] == '/' || strncmp(p, "./", 2) == 0;
         if (!*p || p[0] == '-' || strlen(p) > 300 || (!path && strstr(p, "://"))) {
-            err_set(err, ERR_INVALID, "'%.80s' is no package", p);
+            err_set(err, ERR_INVALID, "'%.80s' is not a package name or path", p);
             return err_remedy(err, "give names, such as jq or left-pad@1.3.0, or paths of local "
                                    "packages");
         }
@@ -338,7 +338,8 @@ static int type_text(struct act *a, struct exec *x, struct err *err) {
     }
     if ((size_t)taken == n)
         return 0;
-    err_set(err, ERR_BUSY, "the command does not read: only %zd of %zu bytes were typed", taken, n);
+    err_set(err, ERR_BUSY, "the command does not read its input: only %zd of %zu bytes were typed",
+            taken, n);
     return err_remedy(err, "type the rest later, from that byte on");
 }
 
@@ -356,11 +357,11 @@ static int send_signal(struct act *a, struct exec *x, struct err *err) {
         i++; /* the schema has let no other pass */
     if (numbers[i] != SIGKILL)
         return exec_signal(x, act_who(a), numbers[i], false, err);
-    exec_kill(x, act_who(a), ignore, NULL); /* everything it started, too */
+    exec_kill(x, act_who(a), ignore, NULL); /* kills all processes of the command */
     return 0;
 }
 
-/* Output from a place of the caller's choice: nothing is waited for. */
+/* Output from a given offset; does not wait. */
 static void tell_from(struct act *a, struct exec *x) {
     const struct session_input *in = a->request;
     int stream = in->stream && strcmp(in->stream, "stderr") == 0;

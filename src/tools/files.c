@@ -54,11 +54,11 @@ struct reading {
     struct act *act;
     struct buf text; /* numbered lines, or an image's bytes */
     struct sha256 hash;
-    uint64_t line, from, last; /* the present one, and those that are wanted */
+    uint64_t line, from, last; /* the current line, and the requested range */
     uint64_t size, shown;
     const char *media;
     bool binary, full;
-    size_t in_line; /* bytes of the present line that were taken */
+    size_t in_line; /* bytes of the current line that were kept */
 };
 
 static const char *media_of(const uint8_t *p, size_t n) {
@@ -69,7 +69,7 @@ static const char *media_of(const uint8_t *p, size_t n) {
     return NULL;
 }
 
-/* A part of a line: long ones are cut. */
+/* Adds a part of a line; long lines are cut. */
 static bool take_part(struct reading *r, const char *s, size_t n) {
     if (!r->in_line && !buf_addf(&r->text, "%6" PRIu64 "\t", r->line))
         return false;
@@ -100,7 +100,7 @@ static bool take_lines(struct reading *r, const char *s, size_t n) {
     return n == 0;
 }
 
-/* Who reads what, as the call says; -1: it cannot be. */
+/* Builds the read request from the arguments. */
 static int pull_file(struct act *a, const char *path, const char *user, void *arg,
                      pull_piece_fn *piece, pull_ended_fn *ended, struct err *err) {
     struct pull_from from = {.service = act_service(a),
@@ -198,13 +198,13 @@ void tool_read(struct act *a) {
 
 /* ---- write ---- */
 
-/* Bytes on their way into a file. */
+/* A write in progress. */
 struct putting {
     struct act *act;
     struct tool_run *tool;
     const char *path, *user;
     char condition[HEX_SIZE], mode[8];
-    char *dir; /* above it */
+    char *dir; /* parent directory */
     struct buf bytes, diff;
     size_t at;
     uint64_t replaced;
@@ -247,7 +247,7 @@ static void put_ended(void *arg, int status, const char *answer, const char *sai
     if (failed) {
         put_failed(p, failed);
     } else if (status == MSG_TOOL_UNMET) {
-        err_set(&err, ERR_EXISTS, "'%.150s' is not as you expect: it is %.64s", p->path,
+        err_set(&err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
                 strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
         err_remedy(&err, "read it again, then use the sha256 it has now");
         put_failed(p, &err);
@@ -285,7 +285,7 @@ static void put_go(struct act *a) {
         put_failed(p, &err);
 }
 
-/* Whoever must know what is about to be there is told first. */
+/* Calls events.sure with the hash before the file is written. */
 static void put_start(struct putting *p) {
     struct act *a = p->act;
     char hash[HEX_SIZE];
@@ -306,7 +306,7 @@ static void parents_made(void *arg, const struct frame *frame, const struct err 
         put_start(arg);
 }
 
-/* What is missing above the file is made first. */
+/* Creates missing parent directories first. */
 static void make_parents(struct putting *p, uint32_t uid) {
     const char *slash = strrchr(p->path, '/');
     size_t n = slash == p->path ? 1 : (size_t)(slash - p->path);
@@ -326,21 +326,21 @@ static int check_condition(const char *text, struct err *err) {
     if (!text || strcmp(text, "absent") == 0 ||
         (strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64))
         return 0;
-    err_set(err, ERR_INVALID, "'if_hash' is neither a SHA-256 in lower-case hex nor absent");
-    return err_remedy(err, "read tells the sha256 of a file that it shows whole");
+    err_set(err, ERR_INVALID, "'if_hash' must be a SHA-256 in lower-case hex, or absent");
+    return err_remedy(err, "the tool read returns the sha256 of a file that it shows completely");
 }
 
 static int check_mode(const char *mode, struct err *err) {
     size_t n = mode ? strlen(mode) : 0;
     if (!mode || (n >= 3 && n <= 4 && strspn(mode, "01234567") == n))
         return 0;
-    return err_set(err, ERR_INVALID, "'mode' is octal, such as 644 or 755, not '%.20s'", mode);
+    return err_set(err, ERR_INVALID, "'mode' must be octal, such as 644 or 755, not '%.20s'", mode);
 }
 
 static int files_fill(struct putting *p, const struct write_input *in, struct err *err) {
     size_t n;
     if (!in->content == !in->content_base64) {
-        err_set(err, ERR_INVALID, "give 'content' or 'content_base64', and not both");
+        err_set(err, ERR_INVALID, "give either 'content' or 'content_base64'");
         return -1;
     }
     if (in->content)
@@ -395,7 +395,7 @@ static void looked(void *arg, const struct err *err, bool whole) {
         otherwise(p);
 }
 
-/* What it would write is there: nothing is left to do. Otherwise it is done now. */
+/* If the file already has the intended hash, the write was done before the crash. */
 static void put_unless_there(struct putting *p, uint32_t uid, loop_fn *otherwise) {
     struct act *a = p->act;
     if (!a->events.again || !a->events.expected) {
@@ -448,7 +448,7 @@ static bool edit_piece(void *arg, const uint8_t *bytes, size_t n) {
     return buf_add(&p->bytes, bytes, n);
 }
 
-/* The error, and the places in the file that it is about. */
+/* Fails with the error and the places in the file that it concerns. */
 static void edit_missed(struct putting *p, const struct err *err, const struct buf *hint) {
     struct act *a = p->act;
     putting_free(p);
@@ -466,7 +466,7 @@ static int edit_text(struct putting *p, struct buf *hint, struct err *err) {
     }
     hash_of(p->bytes.data, p->bytes.len, p->condition);
     if (in->if_hash && strcmp(in->if_hash, p->condition) != 0) {
-        err_set(err, ERR_EXISTS, "'%.150s' is not as you expect: it has sha256 %.64s", p->path,
+        err_set(err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
                 p->condition);
         return err_remedy(err, "read it again");
     }
@@ -492,7 +492,7 @@ static void edit_read(void *arg, const struct err *err, bool whole) {
     if (edit_text(p, &hint, &why) < 0)
         edit_missed(p, &why, &hint);
     else
-        put_start(p); /* only if it is still the file that was read */
+        put_start(p); /* writes only if the file is still the one that was read */
 }
 
 static void edit_now(void *arg) {

@@ -35,7 +35,7 @@ static struct given scaled(struct given g, uint64_t by) {
     return (struct given){g.value * by, g.is};
 }
 
-/* Image and limits, within what the token may have, and no grant of any kind. */
+/* Only image and limits can be chosen, within the token's quota; never a grant. */
 void tool_machine_create(struct act *a) {
     const struct machine_create_input *in = a->request;
     const char *meta[] = {"mcp", a->box->key};

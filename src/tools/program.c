@@ -7,7 +7,7 @@
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
-/* What an invalid program is told: one line for each place. */
+/* The errors of an invalid program, one line each. */
 static void put_diagnostics(const json_t *answer, struct buf *out) {
     size_t i;
     json_t *d;
@@ -26,7 +26,7 @@ static void refused(struct act *a, const json_t *answer) {
     const char *message = json_string_value(json_object_get(e, "message"));
     struct buf detail DEFER(buf_done) = BUF(16 << 10);
     struct err err;
-    err_set(&err, ERR_INVALID, "%s", message ? message : "the engine refused the program");
+    err_set(&err, ERR_INVALID, "%s", message ? message : "the program is not valid");
     put_diagnostics(answer, &detail);
     act_fail_with(a, &err, detail.data);
 }
@@ -42,7 +42,7 @@ static void ran(void *arg, const struct program_result *result, const struct err
     json_t *answer = result ? json_loads(result->json, 0, NULL) : NULL;
     const char *outcome = json_string_value(json_object_get(answer, "outcome"));
     if (result && !answer)
-        err = (err_set(&why, ERR_INTERNAL, "the engine answered nonsense"), &why);
+        err = (err_set(&why, ERR_INTERNAL, "the cell sent a malformed answer"), &why);
     if (err) {
         act_fail(a, err);
     } else if (!outcome) {

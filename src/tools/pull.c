@@ -40,7 +40,7 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
     struct msg_read_data m = {0};
     struct err why;
     if (!err && msg_get_read_data(frame, &m) < 0)
-        err = (err_set(&why, ERR_INTERNAL, "the machine answered nonsense"), &why);
+        err = (err_set(&why, ERR_INTERNAL, "the machine sent a malformed answer"), &why);
     else if (!err && p->begun && file_replaced(&p->seen, &m))
         err = (err_set(&why, ERR_BUSY, "'%.200s' was replaced while it was read", p->from.path),
                &why);

@@ -1,9 +1,9 @@
-/* A file of a machine, read piece by piece through the service. */
+/* Reads a file of a machine in pieces through the service. */
 #pragma once
 
 #include "service/service.h"
 
-/* Everything stays the caller's, and alive until `ended`. */
+/* All members belong to the caller and must live until `ended`. */
 struct pull_from {
     struct service *service;
     const struct caller *who;
@@ -12,9 +12,9 @@ struct pull_from {
     const bool *stop; /* may be NULL: true ends it early */
 };
 
-/* False: that is enough. */
+/* Return false to stop reading. */
 typedef bool pull_piece_fn(void *arg, const uint8_t *bytes, size_t n);
-/* The last word, once: whole says that the file was read to its end. */
+/* Called once at the end; whole: the file was read completely. */
 typedef void pull_ended_fn(void *arg, const struct err *err, bool whole);
 
 void pull(const struct pull_from *from, pull_piece_fn *piece, pull_ended_fn *ended, void *arg);

@@ -1,4 +1,4 @@
-/* What the tools are asked for and what they tell, as plain structs: see tables.c. */
+/* Inputs and outputs of the tools as plain structs; tables.c describes their fields. */
 #pragma once
 
 #include "base/err.h"
@@ -188,7 +188,7 @@ struct finish_input {
     struct texts evidence, outputs, open_issues;
 };
 
-/* A report says what proves it, or what is left. */
+/* `done` needs evidence, any other status needs open issues. */
 int finish_check(const struct finish_input *in, struct err *err);
 
 struct finish_output {

@@ -8,7 +8,7 @@
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
-/* grep and find of the machine, as commands of their own: what they read is its business alone. */
+/* The tool search: runs grep or find inside the machine, never on the host. */
 enum { SEARCH_MS = 30000, TEXT_SHOWN = 300, OUTPUT_READ = 4 << 20 };
 
 static bool search_by_name(const struct search_input *in) {
@@ -73,7 +73,7 @@ static void search_answer(struct act *a, const struct buf *found, bool more) {
                                         .more = more || m.count == m.max});
 }
 
-/* What grep or find complained of is the model's to read when nothing was found. */
+/* Errors of grep or find are reported only if nothing was found. */
 static void complain(struct act *a, struct exec *x, const struct exec_view *view) {
     struct buf said DEFER(buf_done) = BUF(2000);
     uint64_t at = 0;

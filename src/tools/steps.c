@@ -1,4 +1,4 @@
-/* checkpoint, rewind, fork: an agent's way back, and side. */
+/* The tools checkpoint, rewind and fork. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void snapped(void *arg, const struct step_view *view, const struct err *e
     answer_step(arg, view, err);
 }
 
-/* Names are unique: one that is there was made by who asked before. */
+/* Step names are unique, so an existing one was made by the same call before a crash. */
 static void checkpoint_now(void *arg) {
     struct act *a = arg;
     const struct checkpoint_input *in = a->request;
@@ -69,7 +69,7 @@ struct looking {
     char step[ID_SIZE];
 };
 
-/* Newest first: a rewind since then is the one that was asked for. */
+/* Newest first: a rewind after that time is the one that this call made. */
 static void steps_look_at(void *arg, const void *of) {
     const struct step_view *view = of;
     struct looking *l = arg;

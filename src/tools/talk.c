@@ -1,4 +1,4 @@
-/* plan, ask, finish: what an agent tells and asks the one it works for. */
+/* The tools plan, ask and finish: communication between the agent and its user. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void answered(struct act *a, const char *action, const char *answer) {
         act_done(a, &(struct ask_output){.action = action, .answer = answer});
         return;
     }
-    err_set(&err, ERR_UNSUPPORTED, "nobody can be asked");
+    err_set(&err, ERR_UNSUPPORTED, "there is no user to ask");
     err_remedy(&err, "decide yourself, or finish with the status blocked and say what is missing");
     act_fail(a, &err);
 }
@@ -77,12 +77,12 @@ static void put_texts(struct jot *j, const char *name, const struct texts *texts
 
 int finish_check(const struct finish_input *in, struct err *err) {
     if (strcmp(in->status, "done") == 0 && !in->evidence.count) {
-        err_set(err, ERR_INVALID, "'evidence' is empty, and the status is done");
-        return err_remedy(err, "run the check that proves it and say what it printed");
+        err_set(err, ERR_INVALID, "status done needs 'evidence'");
+        return err_remedy(err, "run a check that proves the result and quote its output");
     }
     if (strcmp(in->status, "done") != 0 && !in->open_issues.count) {
-        err_set(err, ERR_INVALID, "'open_issues' is empty, and the status is %s", in->status);
-        return err_remedy(err, "say what is left, and what it would take");
+        err_set(err, ERR_INVALID, "status %s needs 'open_issues'", in->status);
+        return err_remedy(err, "say what is left to do and what it needs");
     }
     return 0;
 }

@@ -1,10 +1,10 @@
 /*
- * The tools that an agent is given: one table, of which MCP and the operator are faces.
+ * The table of tools for agents, used by MCP and by the operator.
  *
- * A row says what a model reads (name, description, schemas, hints) and what happens. Every handler
+ * A row holds what a model reads (name, description, schemas, hints) and the handler. Every handler
  * goes through src/service with the caller's rights, never blocks, and answers in bounded size and
- * time: a command that takes longer than its caller wants to wait goes on as a session. No tool
- * makes or changes a grant, policy, secret, token, budget or exposure, approves or ships.
+ * time: a long command continues as a session. No tool creates or changes a grant, policy, secret,
+ * token, budget or exposure, and none approves or ships.
  */
 #pragma once
 
@@ -24,16 +24,16 @@ enum tool_hint {
     TOOL_OPEN_WORLD = 8,  /* may reach beyond the machine */
     TOOL_MACHINE = 16,    /* acts on a machine: its request starts with `const char *machine` */
     TOOL_ALONE = 32,      /* manages machines: not for a client that is bound to one */
-    TOOL_CONTENT = 64,    /* answers with what a machine, or the world, says */
+    TOOL_CONTENT = 64,    /* the result can contain text from a machine or the network */
 };
 
-/* What to do about a call whose outcome is not known after a crash. */
+/* How to recover a call whose outcome is unknown after a crash. */
 enum tool_recovery {
     TOOL_REPEAT,  /* call it again */
-    TOOL_BY_KEY,  /* ask for the command with the intent's key */
+    TOOL_BY_KEY,  /* find the command by the key of the intent */
     TOOL_BY_HASH, /* compare the file with the hash of the intended result */
-    TOOL_BY_STEP, /* look for the step, or for what came of it */
-    TOOL_KEPT,    /* the question or record stays and is found again */
+    TOOL_BY_STEP, /* look for the step, or for its effect */
+    TOOL_KEPT,    /* the question or record is stored and found again */
 };
 
 struct act;
@@ -51,7 +51,7 @@ struct tool {
 extern const struct tool tools[];
 extern const size_t tool_count;
 
-/* ---- whose tools they are ---- */
+/* ---- a client's toolbox ---- */
 
 enum { TOOLBOX_KEY_SIZE = 64, TOOLBOX_SESSIONS = 64 };
 
@@ -59,38 +59,39 @@ struct toolbox_options {
     struct loop *loop;
     struct service *service;
     struct caller who;
-    const char *key;     /* its own machine is found again by this */
-    const char *machine; /* bound to this one; NULL: its own, made on first use */
-    const char *talk;    /* names the conversation over restarts; NULL: it ends with the toolbox */
-    void (*made)(void *arg, const char *machine); /* may be NULL: its machine was made */
+    const char *key;     /* finds the client's own machine again */
+    const char *machine; /* bound to this machine; NULL: its own, created on first use */
+    const char *talk; /* names the conversation across restarts; NULL: it ends with the toolbox */
+    void (*made)(void *arg,
+                 const char *machine); /* called when its machine was created; may be NULL */
     void *arg;
 };
 
-/* Whoever holds one lets go with toolbox_unref(); calls under way hold it too. */
+/* Reference counted; calls in progress hold a reference too. */
 struct toolbox *toolbox_new(const struct toolbox_options *options);
 void toolbox_ref(struct toolbox *b);
 void toolbox_unref(struct toolbox *b);
-/* No more `made`. */
+/* Stops callbacks of `made`. */
 void toolbox_leave(struct toolbox *b);
 const char *toolbox_machine(const struct toolbox *b); /* "" while there is none */
 const char *toolbox_key(const struct toolbox *b);
 
-/* Something of a machine is about to be told: whoever hears it may use it elsewhere. -1: that it
- * was told could not be written down, so it may not be. */
+/* Call before text of a machine is shown, because the client may use it elsewhere. -1: the taint
+ * could not be stored, so the text must not be shown. */
 int toolbox_saw(struct toolbox *b, const char *machine, struct err *err);
-/* Machines are its own if it made them, or is bound to them. */
+/* A machine belongs to the client if the client created it or is bound to it. */
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view);
 
-/* The rows it has: some need what this host or this client lacks. NULL: there is none. */
+/* The tools of this client; some need features of the host. NULL: not available. */
 const struct tool *tool_find(const struct toolbox *b, const char *name);
 bool tool_is_there(const struct toolbox *b, const struct tool *t);
 
 /* ---- one call ---- */
 
-/* What came of it; all dead after the call of `done`. */
+/* The result; valid during the call of `done`. */
 struct act_result {
-    const struct err *err;     /* NULL: it was done */
-    const char *detail;        /* with err, may be NULL: lines that it is about */
+    const struct err *err;     /* NULL: success */
+    const char *detail;        /* with err: lines that the error concerns; may be NULL */
     const char *json;          /* of the tool's output schema; NULL with err */
     const char *image, *media; /* base64 and its type, beside the JSON; mostly NULL */
     const char *machine;       /* that it acted on, or "" */
@@ -101,7 +102,7 @@ struct act_question {
     struct texts options;
 };
 
-/* action: accept, decline or cancel; NULL: it could not be asked. */
+/* action: accept, decline or cancel; NULL: the user could not be asked. */
 typedef void act_answer_fn(struct act *a, const char *action, const char *answer);
 
 typedef void act_go_fn(struct act *a);
@@ -110,31 +111,30 @@ struct act_events {
     void *arg;
     const char *key; /* may be NULL: a command with this key runs at most once; copied */
     /*
-     * The call may have been made before, at this time or later: by somebody who died before they
-     * were told. What is found of it is not done again; `expected` is the hash that they gave to
-     * `sure`, or NULL.
+     * The call may have been made before, at this time or later, by a driver that crashed. An
+     * effect that is found is not repeated; `expected` is the hash passed to `sure`, or NULL.
      */
     bool again;
     int64_t since_ms;
     const char *expected;
     void (*done)(void *arg, const struct act_result *result);
-    /* May be NULL: about once a second, how long it has taken and what it said last. */
+    /* Progress, about once a second: elapsed time and last output. May be NULL. */
     void (*progress)(void *arg, double seconds, const char *message);
-    /* May be NULL: a file is about to get content with this hash. Say go() once that is noted. */
+    /* A file is about to get content with this hash; call go() once that is stored. May be NULL. */
     void (*sure)(void *arg, struct act *a, const char *sha256, act_go_fn *go);
-    /* May be NULL: nobody can be asked. */
+    /* Asks the user. NULL: there is no user to ask. */
     void (*ask)(void *arg, struct act *a, const struct act_question *q, act_answer_fn *fn);
 };
 
 /*
- * arguments: an object or NULL; kept. `done` comes once, perhaps from within the call; wrong
- * arguments are an error there too, in words that a model can act on.
+ * arguments: an object or NULL; a reference is kept. `done` is called once, possibly before this
+ * returns. Wrong arguments are reported there too, in words for the model.
  */
 struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments,
                       const struct act_events *events);
-/* Ends what it began; `done` does not come any more. */
+/* Stops the work of the call; `done` is not called. */
 void act_cancel(struct act *a);
-/* `done` does not come any more, and what it began goes on: we leave. */
+/* Detaches from the call: `done` is not called and its work continues. */
 void act_abandon(struct act *a);
 
 /* ---- for handlers: each call ends with one of the first two, cancelled or not ---- */
@@ -146,11 +146,11 @@ struct act {
     struct act_events events;
     char machine[ID_SIZE]; /* of TOOL_MACHINE */
     void *user;
-    void (*cancel)(struct act *a); /* NULL: it ends by itself soon */
+    void (*cancel)(struct act *a); /* NULL: the call ends soon without it */
     json_t *arguments;
-    struct act *next; /* while its machine is made */
+    struct act *next; /* list of acts that wait for the machine */
     bool cancelled, started;
-    bool inside; /* act_start() */
+    bool inside; /* act_start() is running */
     bool over;
 };
 

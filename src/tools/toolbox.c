@@ -7,11 +7,11 @@
 #include "base/defer.h"
 #include "base/sha256.h"
 
-/* Metadata of machines that a client made, and of the one it gets when it names none. */
+/* Metadata keys: machines that a client created, and its default machine. */
 #define META_KEY "mcp"
 #define META_HOME "mcp_home"
 
-/* A machine nobody uses is stopped; its files stay for a week from its making on. */
+/* An idle machine is stopped; it is deleted one week after its creation. */
 enum { OWN_TTL_MS = 7 * 24 * 3600 * 1000 };
 
 struct toolbox *toolbox_new(const struct toolbox_options *o) {
@@ -25,7 +25,7 @@ struct toolbox *toolbox_new(const struct toolbox_options *o) {
                           .bound = o->machine != NULL,
                           .made = o->made,
                           .arg = o->arg};
-    /* Whoever speaks for an agent never does more than use machines. */
+    /* A toolbox acts with the scopes read and run only, whatever its caller has. */
     b->who.scopes &= SCOPE_READ | SCOPE_RUN;
     b->who.local = false;
     snprintf(b->key, sizeof(b->key), "%s", o->key ? o->key : "");
@@ -87,8 +87,8 @@ int toolbox_saw(struct toolbox *b, const char *machine, struct err *err) {
         b->saw_unsaved = b->saw[0] && b->talk[0];
     }
     if (b->saw_unsaved && service_taint_heard(b->service, &b->who, b->talk, b->saw, err) < 0) {
-        err_wrap(err, "what was done is not shown");
-        return err_remedy(err, "look again later");
+        err_wrap(err, "the result cannot be shown");
+        return err_remedy(err, "try again later");
     }
     b->saw_unsaved = false;
     return 0;
@@ -139,7 +139,7 @@ static void own_made(void *arg, const struct machine_view *view, const struct er
     toolbox_ref(b);
     if (err) {
         struct err named = *err;
-        err_wrap(&named, "make a machine for you");
+        err_wrap(&named, "create your machine");
         act_fail(a, &named);
     } else {
         snprintf(b->machine, sizeof(b->machine), "%s", view->id);
@@ -169,7 +169,7 @@ static void make_own(struct toolbox *b, struct act *a) {
     service_create(b->service, &b->who, &r, no_hash, NULL, 0, own_made, a);
 }
 
-/* A fork has the words of its source, and is not where the client lives. */
+/* A fork copies the metadata of its source, so it must not count as the default machine. */
 static void note_first(void *arg, const void *of) {
     struct toolbox *b = arg;
     const struct machine_view *view = of;
@@ -179,7 +179,7 @@ static void note_first(void *arg, const void *of) {
     json_decref(meta);
 }
 
-/* One of before: the client came back, or we did. */
+/* Finds the machine again after a reconnect or a restart of the daemon. */
 static void look_for_own(struct toolbox *b) {
     const struct list_request r = {
         .meta_key = META_HOME, .meta_value = b->key, .limit = STORE_PAGE_MAX};
@@ -231,8 +231,8 @@ static void named_shown(void *arg, const struct machine_view *view, const struct
         act_fail(a, err);
     } else if (!toolbox_owns(a->box, view)) {
         err_set(&why, ERR_NOT_FOUND, "there is no machine '%s' of yours", view->id);
-        err_remedy(&why, a->box->bound ? "leave out 'machine': there is one for you only"
-                                       : "machine_list shows those you have");
+        err_remedy(&why, a->box->bound ? "leave out 'machine': you have only one"
+                                       : "list your machines with machine_list");
         act_fail(a, &why);
     } else {
         use(a, view);

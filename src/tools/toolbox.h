@@ -1,11 +1,11 @@
-/* The inside of a toolbox. Only for src/tools. */
+/* The inside of a toolbox. Private to src/tools. */
 #pragma once
 
 #include "service/taint.h"
 #include "tools/requests.h"
 #include "tools/tool.h"
 
-/* How far a command's output was shown. */
+/* The output offsets up to which a command was shown. */
 struct shown {
     char exec[ID_SIZE];
     uint64_t at[2];
@@ -19,25 +19,25 @@ struct toolbox {
     char key[TOOLBOX_KEY_SIZE];
     char machine[ID_SIZE];
     bool bound;
-    bool making;         /* its machine is being made or woken */
-    struct act *waiting; /* for that */
+    bool making;         /* its machine is being created or resumed */
+    struct act *waiting; /* acts that wait for the machine */
     void (*made)(void *arg, const char *machine);
     void *arg;
     struct shown shown[TOOLBOX_SESSIONS];
     size_t shown_next;
     char *plan; /* JSON array, or NULL */
     char talk[TOOLBOX_KEY_SIZE];
-    char saw[TAINT_SOURCE_SIZE]; /* the first source that is not trusted of what it was told */
-    bool saw_unsaved;            /* the store does not know it yet */
+    char saw[TAINT_SOURCE_SIZE]; /* first untrusted source that the client has seen */
+    bool saw_unsaved;            /* `saw` is not stored yet */
 };
 
 enum { TOOLBOX_IDLE_MS = 30 * 60 * 1000 };
 struct given toolbox_ttl(const struct toolbox *b);
 
-/* What was shown of a command; made if it is new. */
+/* The shown offsets of a command; created if new. */
 struct shown *toolbox_shown(struct toolbox *b, const char *exec);
 
-/* Calls a->tool->start(a) once a->machine is there and runs, or fails. */
+/* Calls a->tool->start(a) once a->machine is running, or fails the act. */
 void toolbox_bring(struct toolbox *b, struct act *a, const char *ref);
 
 void act_free(struct act *a);

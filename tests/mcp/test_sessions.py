@@ -45,7 +45,7 @@ def test_bound_to_one_machine(open_client, daemon, kind, option):
     assert c.call("exec", cmd="true")["machine"] == mine
     assert c.call("exec", cmd="true", machine="mine")["machine"] == mine
     other = daemon.machine()
-    with pytest.raises(ToolFailed, match="there is one for you only"):
+    with pytest.raises(ToolFailed, match="you have only one"):
         c.call("exec", cmd="true", machine=other)
     with pytest.raises(RpcError):
         c.call("machine_create")

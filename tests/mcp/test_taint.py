@@ -122,7 +122,7 @@ def test_what_cannot_be_written_down_is_not_told(tmp_path):
         uri = f"carrel://{made[c]}/files/home/user/text"
         taint(d, made[c])
         with d.failing():
-            with pytest.raises(ToolFailed, match="what was done is not shown"):
+            with pytest.raises(ToolFailed, match="the result cannot be shown"):
                 c.call("read", seconds=WAIT, path="/home/user/text")
             with pytest.raises(RpcError, match="is tainted"):
                 c.ask("resources/read", {"uri": uri}, WAIT)

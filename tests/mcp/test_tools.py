@@ -171,7 +171,7 @@ def test_read_of_an_image(client):
 def test_write_only_over_what_was_seen(client):
     path = "/home/user/w"
     first = client.call("write", path=path, content="one", if_hash="absent")
-    with pytest.raises(ToolFailed, match="not as you expect"):
+    with pytest.raises(ToolFailed, match="has changed: its sha256 is now"):
         client.call("write", path=path, content="two", if_hash="absent")
     client.call("write", path=path, content="two", if_hash=first["sha256"], mode="755")
     with pytest.raises(ToolFailed, match="read it again"):
@@ -391,7 +391,7 @@ def test_fetch(client):
     with pytest.raises(ToolFailed, match="only the owner can allow"):
         client.call("fetch", url="https://example.com/")
     for wrong in ("file:///etc/passwd", "-o/tmp/x", "gopher://x", ""):
-        with pytest.raises(ToolFailed, match="no http or https address"):
+        with pytest.raises(ToolFailed, match="is not an http or https URL"):
             client.call("fetch", url=wrong)
 
 
@@ -520,8 +520,8 @@ def test_prompts_and_completion(client):
 
 
 @pytest.mark.parametrize("name,arguments,words", [
-    ("exec", {}, "give 'cmd' or 'argv'"),
-    ("exec", {"cmd": "x", "argv": ["y"]}, "and not both"),
+    ("exec", {}, "give either 'cmd' or 'argv'"),
+    ("exec", {"cmd": "x", "argv": ["y"]}, "give either 'cmd' or 'argv'"),
     ("exec", {"cmd": 7}, "field 'cmd' must be a text"),
     ("exec", {"cmd": "x", "foo": 1}, "field 'foo' is not known here\nknown are: machine cmd argv"),
     ("exec", {"cmd": "x", "yield_ms": 1e9}, "field 'yield_ms' is out of range: it must be between 0 and 50000"),
@@ -533,7 +533,7 @@ def test_prompts_and_completion(client):
     ("read", {"path": "x"}, "start it with /"),
     ("read", {"path": "/nowhere"}, "/nowhere"),
     ("read", {"path": "/etc"}, "/etc"),
-    ("write", {"path": "/tmp/x"}, "give 'content' or 'content_base64'"),
+    ("write", {"path": "/tmp/x"}, "give either 'content' or 'content_base64'"),
     ("write", {"path": "/tmp/x", "content_base64": "!"}, "not base64"),
     ("write", {"path": "/tmp/x", "content": "", "mode": "rwx"}, "octal"),
     ("write", {"path": "/tmp/x", "content": "", "if_hash": "abc"}, "SHA-256"),

@@ -79,7 +79,7 @@ static void too_many_are_counted_and_shown(void **state) {
     struct bench b DEFER(bench_done);
     (void)state;
     assert_int_equal(EDIT(&b, "x = 1\ny = 1\n", {"= 1", "= 2", 1}), -1);
-    assert_non_null(strstr(b.err.text, "occurs 2 times and not 1"));
+    assert_non_null(strstr(b.err.text, "occurs 2 times, not 1"));
     assert_non_null(strstr(b.err.remedy, "count"));
     assert_string_equal(b.hint.data, "     1\tx = 1\n     2\ty = 1\n");
 }
