@@ -56,7 +56,7 @@ static int check_parent(struct store *s, const struct account_row *row, struct e
         return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", row->parent);
     if (depth < ACCOUNT_DEPTH_MAX)
         return 0;
-    return err_set(err, ERR_LIMIT, "account '%s' would be the child of %d others", row->id,
+    return err_set(err, ERR_LIMIT, "account '%s' would be nested more than %d levels deep", row->id,
                    ACCOUNT_DEPTH_MAX);
 }
 
@@ -109,10 +109,10 @@ static bool is_short(uint64_t limit, uint64_t used, uint64_t more) {
 static int too_little(const struct account_row *a, const char *what, uint64_t limit, uint64_t used,
                       uint64_t more, struct err *err) {
     err_set(err, ERR_LIMIT,
-            "the budget of '%s' is used up: the call may take %" PRIu64 " %s, and %" PRIu64
+            "the budget of '%s' is too small: the call may take %" PRIu64 " %s, and %" PRIu64
             " of %" PRIu64 " are left",
             a->id, more, what, used < limit ? limit - used : 0, limit);
-    return err_remedy(err, "ask for fewer tokens, or let the owner raise the budget");
+    return err_remedy(err, "ask for fewer tokens, or raise the budget");
 }
 
 static int check_account(const struct account_row *a, const struct hold *h, struct err *err) {
@@ -130,7 +130,7 @@ static int check_account(const struct account_row *a, const struct hold *h, stru
     if (is_short(a->limit_micro, micro, h->worst.micro))
         return too_little(a, "millionths", a->limit_micro, micro, h->worst.micro, err);
     if (tokens + h->worst.tokens > STORE_NUMBER_MAX || micro + h->worst.micro > STORE_NUMBER_MAX)
-        return err_set(err, ERR_LIMIT, "account '%s' cannot count any further", a->id);
+        return err_set(err, ERR_LIMIT, "account '%s': counter overflow", a->id);
     return 0;
 }
 
@@ -176,7 +176,7 @@ static int make_row(const struct hold *h, struct hold_row *ret, struct err *err)
         .created_ms = h->now_ms, .tokens = h->worst.tokens, .micro = h->worst.micro};
     memcpy(ret->id, id.text, sizeof(ret->id));
     if (h->worst.tokens > STORE_NUMBER_MAX || h->worst.micro > STORE_NUMBER_MAX)
-        return err_set(err, ERR_LIMIT, "no call costs that much");
+        return err_set(err, ERR_LIMIT, "the cost of the call is out of range");
     if (strlen(h->account) >= sizeof(ret->account) || strlen(h->model) >= sizeof(ret->model))
         return err_set(err, ERR_LIMIT, "the name of the account or the model is too long");
     memcpy(ret->account, h->account, strlen(h->account));

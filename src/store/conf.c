@@ -47,92 +47,91 @@ struct key {
 
 static const struct key keys[] = {
     {"daemon", "listen", CONF_ADDRESS, AT(listen), "", 0, 0,
-     "address and port for TCP clients; without it there is only the unix socket"},
+     "address and port for TCP clients; default: none, only the unix socket"},
     {"daemon", "home", CONF_PATH, AT(home), "", 0, 0,
-     "folder of database, journal and images; without it `CARREL_HOME` or its default"},
+     "directory of database, journal and images; default: `CARREL_HOME` or its default"},
     {"daemon", "run", CONF_PATH, AT(run), "", 0, 0,
-     "folder of sockets; without it `CARREL_RUN` or its default"},
+     "directory of sockets; default: `CARREL_RUN` or its default"},
     {"daemon", "roots", CONF_PATHS, AT(roots), "", 0, 0,
-     "folders below which TCP clients may name paths of this host, as PATH or OWNER:PATH; PATH "
-     "alone "
-     "belongs to the user that runs the daemon; one a line, up to 32"},
+     "directories below which TCP clients may use paths of this host, as PATH or OWNER:PATH; PATH "
+     "alone is for the user that runs the daemon; one per line, up to 32"},
     {"daemon", "max_machines", CONF_COUNT, AT(max_machines), "1000", 1, 100000,
-     "machines of all owners together"},
+     "maximum number of machines of all owners"},
     {"daemon", "execs_per_machine", CONF_COUNT, AT(execs_per_machine), "128", 1, 900,
-     "commands that may run in one machine at once: their output is in the host's memory"},
+     "maximum number of commands that run in one machine at once; their output is in the host's "
+     "memory"},
     {"daemon", "execs_per_owner", CONF_COUNT, AT(execs_per_owner), "1024", 1, 100000,
-     "commands that may run in all machines of one owner at once"},
+     "maximum number of commands that run in all machines of one owner at once"},
     {"daemon", "ended_keep", CONF_TIME, AT(ended_keep_ms), "7d", 1000, 3650 * DAY_MS,
-     "how long a machine that ended stays known, with its commands and their output"},
+     "how long an ended machine is kept in the list, with its commands and their output"},
     {"defaults", "mem", CONF_SIZE, AT(mem_bytes), "0", 4 * MIB, 16 * TIB,
-     "memory of a new machine; 0: what its kind has"},
+     "memory of a new machine; 0: the default of its kind"},
     {"defaults", "cpus", CONF_CPUS, AT(cpu_milli), "0", 10, 4096000,
-     "processors of a new machine; 0: no limit"},
+     "CPUs of a new machine; 0: no limit"},
     {"defaults", "pids", CONF_COUNT, AT(pids), "0", 4, 1 << 22,
-     "processes of a new machine; 0: what its kind has"},
+     "maximum number of processes of a new machine; 0: the default of its kind"},
     {"defaults", "disk", CONF_SIZE, AT(disk_bytes), "0", MIB, 64 * TIB,
-     "disk of a new machine; 0: what its kind has"},
+     "disk of a new machine; 0: the default of its kind"},
     {"defaults", "ttl", CONF_TIME, AT(ttl_ms), "0", 1000, 3650 * DAY_MS,
-     "total lifetime of a new machine; 0: none"},
+     "total lifetime of a new machine; 0: no limit"},
     {"defaults", "idle", CONF_TIME, AT(idle_ms), "0", 1000, 3650 * DAY_MS,
      "time without work after which a machine is idle; 0: never"},
     {"defaults", "idle_action", CONF_ACTION, AT(idle_action), "pause", 0, 0,
-     "what happens to an idle machine: pause, stop, destroy, or release (destroy if nothing in it "
-     "changed, else stop)"},
+     "action on an idle machine: pause, stop, destroy, or release (destroy if it has no changes, "
+     "else stop)"},
     {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
-     "when a step is taken of a new machine: every, risky or manual"},
+     "when steps of a new machine are taken: every, risky or manual"},
     {"steps", "keep", CONF_COUNT, AT(steps_keep), "1000", 1, 100000,
-     "steps of a machine that are kept; beyond that the oldest without a name go"},
+     "number of steps to keep per machine; the oldest steps without a name are deleted first"},
     {"steps", "keep_age", CONF_TIME, AT(steps_keep_ms), "0", 1000, 3650 * DAY_MS,
-     "steps without a name that are older go; 0: none"},
+     "delete steps without a name that are older than this; 0: never"},
     {"steps", "keep_bytes", CONF_SIZE, AT(steps_keep_bytes), "0", MIB, 64 * TIB,
-     "disk that a machine takes with its history, beyond which the oldest quarter of its steps "
-     "goes; 0: 80 % of its disk limit"},
+     "disk space of a machine with its history, above which the oldest quarter of its steps is "
+     "deleted; 0: 80 % of its disk limit"},
     {"steps", "durable_after", CONF_TIME, AT(durable_after_ms), "1s", 1000, DAY_MS,
-     "how long after a step its layers are copied to the store, so that it survives the host; 0: "
-     "never"},
+     "delay after a step until its layers are copied to the store, so that it survives a restart "
+     "of the host; 0: never"},
     {"output", "log_bytes", CONF_SIZE, AT(log_bytes), "64M", 64 * KIB, 2 * GIB,
-     "output kept of one command; beyond it head and tail are kept"},
+     "output to keep per command; of longer output the beginning and the end are kept"},
     {"output", "keep_bytes", CONF_SIZE, AT(output_keep_bytes), "1G", MIB, 64 * TIB,
-     "disk that kept output of one machine takes, beyond which that of its oldest commands goes; "
-     "0: no limit"},
+     "disk space for kept output per machine, above which the output of its oldest commands is "
+     "deleted; 0: no limit"},
     {"output", "owner_bytes", CONF_SIZE, AT(output_owner_bytes), "8G", MIB, 64 * TIB,
-     "the same for all machines of one owner; 0: no limit"},
+     "disk space for kept output of all machines of one owner; 0: no limit"},
     {"output", "keep_age", CONF_TIME, AT(output_keep_ms), "0", 1000, 3650 * DAY_MS,
-     "output of commands that last wrote so long ago goes; 0: none"},
+     "delete output of commands whose last output is older than this; 0: never"},
     {"journal", "segment_bytes", CONF_SIZE, AT(journal_segment_bytes), "4M", 64 * KIB, GIB,
-     "size of one file of the journal; the last one is read whole at each start"},
+     "size of one journal file; the last file is read completely at each start"},
     {"journal", "keep", CONF_TIME, AT(journal_keep_ms), "0", 1000, 36500 * DAY_MS,
-     "files of the journal that ended so long ago are removed; 0: none"},
+     "delete journal files that ended before this time; 0: never"},
     {"journal", "keep_bytes", CONF_SIZE, AT(journal_keep_bytes), "1G", MIB, 64 * TIB,
-     "size of the whole journal, beyond which its oldest files are removed; 0: none"},
+     "size of the whole journal, above which its oldest files are deleted; 0: no limit"},
     {"journal", "refusals", CONF_COUNT, AT(journal_refusals), "10", 1, 100000,
-     "requests of one machine to its network that are refused with an explanation and a record "
-     "each minute; further ones are reset and counted"},
+     "refused network requests per machine and minute that get an explanation and a journal "
+     "record; further ones are reset and counted"},
     {"boxes", "uid_base", CONF_COUNT, AT(uid_base), "0", 65536, 0xf0000000,
-     "first of the user ids that boxes get; 0: chosen by the spawner"},
+     "first user id for boxes; 0: chosen by the spawner"},
     {"gate", "hosts", CONF_PATH, AT(gate_hosts), "", 0, 0,
-     "file in the form of /etc/hosts with names that machines reach at those addresses, whatever "
-     "the "
-     "host's resolver says; read when the daemon starts"},
+     "file in the format of /etc/hosts that overrides the host's resolver for machines; read when "
+     "the daemon starts"},
     {"gate", "ca", CONF_PATH, AT(gate_ca), "", 0, 0,
-     "file of certificates that servers are trusted by, besides the system's, where the gate "
-     "itself "
-     "speaks TLS to them"},
+     "file of CA certificates, in addition to the system's, for TLS connections of the gate to "
+     "servers"},
     {"gate", "ingress", CONF_ADDRESS, AT(ingress), "127.0.0.1:7071", 0, 0,
-     "where ports of machines are shown, once one is: `carrel expose`"},
+     "address on which exposed ports of machines are served (`carrel expose`)"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,
-     "the model for who names none, as PROVIDER/MODEL; see docs/models.md for all four"},
+     "default model, as PROVIDER/MODEL; see docs/models.md for this section"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,
-     "proxy for calls to model providers, as http://HOST:PORT; without it none is used"},
+     "proxy for calls to model providers, as http://HOST:PORT; default: none"},
     {"models", "owner_tokens", CONF_COUNT, AT(owner_tokens), "0", 1, 1ull << 50,
-     "tokens that all machines and runs of one owner may spend together; 0: no limit"},
+     "token budget of all machines and runs of one owner together; 0: no limit"},
     {"models", "owner_money", CONF_MONEY, AT(owner_micro), "0", 1, 1ull << 50,
-     "the same in money, in the unit of the prices; 0: no limit"},
+     "money budget of all machines and runs of one owner together, in the currency of the prices; "
+     "0: no limit"},
     {"models", "provider", CONF_PROVIDER, AT(providers), "", 0, 0,
-     "NAME format=F url=URL and words like key_env=VARIABLE; one a line, up to 16"},
+     "NAME format=F url=URL and options such as key_env=VARIABLE; one per line, up to 16"},
     {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
-     "NAME in=PRICE out=PRICE window=TOKENS, prices for a million tokens; one a line, up to 64"},
+     "NAME in=PRICE out=PRICE window=TOKENS, prices per million tokens; one per line, up to 64"},
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
 _Static_assert(KEY_COUNT <= 64, "struct parse has a bit for each key");
@@ -141,7 +140,7 @@ _Static_assert(KEY_COUNT <= 64, "struct parse has a bit for each key");
 
 static int set_text(char *to, const char *value, struct err *err) {
     if (strlen(value) >= CONF_TEXT_SIZE)
-        return err_set(err, ERR_LIMIT, "it is longer than %d bytes", CONF_TEXT_SIZE - 1);
+        return err_set(err, ERR_LIMIT, "the value is longer than %d bytes", CONF_TEXT_SIZE - 1);
     memcpy(to, value, strlen(value) + 1);
     return 0;
 }
@@ -167,7 +166,7 @@ static int set_path(char *to, const char *value, struct err *err) {
 
 static int add_root(struct conf *c, const char *value, struct err *err) {
     if (c->root_count == CONF_ROOTS_MAX)
-        return err_set(err, ERR_LIMIT, "there are more than %d roots", CONF_ROOTS_MAX);
+        return err_set(err, ERR_LIMIT, "more than %d roots", CONF_ROOTS_MAX);
     const char *colon = value[0] == '/' ? NULL : strstr(value, ":/");
     int owner = colon ? (int)(colon - value) : 0; /* a line is shorter than the text */
     if (set_path(c->roots[c->root_count], colon ? colon + 1 : value, err) < 0)
@@ -179,7 +178,7 @@ static int add_root(struct conf *c, const char *value, struct err *err) {
 
 static int add_provider(struct conf *c, const char *value, struct err *err) {
     if (c->provider_count == CONF_PROVIDERS_MAX)
-        return err_set(err, ERR_LIMIT, "there are more than %d providers", CONF_PROVIDERS_MAX);
+        return err_set(err, ERR_LIMIT, "more than %d providers", CONF_PROVIDERS_MAX);
     struct conf_provider *p = &c->providers[c->provider_count];
     if (conf_provider_parse(value, p, err) < 0)
         return -1;
@@ -192,7 +191,7 @@ static int add_provider(struct conf *c, const char *value, struct err *err) {
 
 static int add_model(struct conf *c, const char *value, struct err *err) {
     if (c->known_count == CONF_MODELS_MAX)
-        return err_set(err, ERR_LIMIT, "there are more than %d models", CONF_MODELS_MAX);
+        return err_set(err, ERR_LIMIT, "more than %d models", CONF_MODELS_MAX);
     struct conf_model *m = &c->known[c->known_count];
     if (conf_model_parse(value, m, err) < 0)
         return -1;
@@ -323,7 +322,7 @@ static const struct key *find_key(const char *section, const char *name, struct 
         if (strcmp(section, keys[i].section) == 0 && strcmp(name, keys[i].name) == 0)
             return &keys[i];
     const struct key *k = nearest(section, name);
-    err_set(err, ERR_INVALID, "there is no key '%.40s' in section [%.40s]", name, section);
+    err_set(err, ERR_INVALID, "unknown key '%.40s' in section [%.40s]", name, section);
     err_remedy(err, "the nearest is '%s' in [%s]; docs/conf.md lists all", k->name, k->section);
     return NULL;
 }
@@ -388,16 +387,15 @@ static int handle(void *arg, const char *section, const char *name, const char *
 static int check_bytes(const char *text, size_t len, struct err *err) {
     size_t line = 1, start = 0;
     if (len > CONF_FILE_MAX)
-        return err_set(err, ERR_LIMIT, "it has more than %d bytes", CONF_FILE_MAX);
+        return err_set(err, ERR_LIMIT, "the file is larger than %d bytes", CONF_FILE_MAX);
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\0')
-            return err_set(err, ERR_INVALID, "line %zu: it holds a zero byte", line);
+            return err_set(err, ERR_INVALID, "line %zu contains a NUL byte", line);
         if (text[i] == '\n') {
             line++;
             start = i + 1;
         } else if (i - start >= CONF_LINE_MAX) {
-            return err_set(err, ERR_LIMIT, "line %zu: it has more than %d bytes", line,
-                           CONF_LINE_MAX);
+            return err_set(err, ERR_LIMIT, "line %zu is longer than %d bytes", line, CONF_LINE_MAX);
         }
     }
     return 0;
@@ -413,7 +411,7 @@ int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err) 
     if (p.failed)
         return -1;
     if (line != 0) {
-        err_set(err, ERR_INVALID, "line %d: it is neither [section] nor key = value", line);
+        err_set(err, ERR_INVALID, "line %d is not [section] or key = value", line);
         return err_remedy(err, "comments start with # or ;");
     }
     *ret = p.conf;

@@ -54,8 +54,7 @@ static int check_url(const char *value, struct err *err) {
     if (strncmp(value, "https://", 8) != 0 && strncmp(value, "http://", 7) != 0)
         return err_set(err, ERR_INVALID, "'%s' does not start with https:// or http://", value);
     if (strchr(value, '@') || strchr(value, '?') || strchr(value, '#') || value[n - 1] == '/')
-        return err_set(err, ERR_INVALID, "'%s' is not a plain base URL without a slash at its end",
-                       value);
+        return err_set(err, ERR_INVALID, "'%s' is not a base URL without a trailing slash", value);
     return 0;
 }
 
@@ -85,7 +84,7 @@ static int set_number(const struct word *w, const char *value, void *to, struct 
                               : parse_u64(value, 1, most, &n, err) < 0)
         return -1;
     if (n > dearest)
-        return err_set(err, ERR_INVALID, "no model costs %s", value);
+        return err_set(err, ERR_INVALID, "the price %s is out of range", value);
     memcpy(to, &n, sizeof(n));
     return 0;
 }
@@ -97,12 +96,13 @@ static int set_word(const struct word *w, const char *value, char *row, struct e
         *(bool *)to = strcmp(value, "yes") == 0;
         return *(bool *)to || strcmp(value, "no") == 0
                    ? 0
-                   : err_set(err, ERR_INVALID, "'%s' is neither yes nor no", value);
+                   : err_set(err, ERR_INVALID, "'%s' is not yes or no", value);
     }
     if (w->type == WORD_PRICE || w->type == WORD_COUNT)
         return set_number(w, value, to, err);
     if (n == 0 || n >= w->size)
-        return err_set(err, ERR_INVALID, "it is empty or longer than %zu bytes", w->size - 1);
+        return err_set(err, ERR_INVALID, "the value is empty or longer than %zu bytes",
+                       w->size - 1);
     if (check_text(w, value, err) < 0)
         return -1;
     memcpy(to, value, n + 1);
@@ -129,7 +129,7 @@ static int set_words(char *rest, const struct word *words, size_t count, void *r
         while (i < count && (strlen(words[i].name) != n || memcmp(words[i].name, text, n) != 0))
             i++;
         if (i == count || !equals)
-            return err_set(err, ERR_INVALID, "'%.40s' is not a word of this line", text);
+            return err_set(err, ERR_INVALID, "unknown option '%.40s'", text);
         if (*seen & 1u << i)
             return err_set(err, ERR_INVALID, "'%s' is given twice", words[i].name);
         *seen |= 1u << i;
@@ -142,7 +142,8 @@ static int set_words(char *rest, const struct word *words, size_t count, void *r
 static int set_name(char *to, size_t size, const char *name, const char *also, struct err *err) {
     size_t n = name ? strlen(name) : 0;
     if (n == 0 || n >= size)
-        return err_set(err, ERR_INVALID, "a name of 1 to %zu bytes stands first", size - 1);
+        return err_set(err, ERR_INVALID, "the line must start with a name of 1 to %zu bytes",
+                       size - 1);
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)name[i]) && !strchr(also, name[i]))
             return err_set(err, ERR_INVALID, "'%s' is not a name", name);
@@ -154,7 +155,7 @@ static int set_name(char *to, size_t size, const char *name, const char *also, s
 enum { LINE_SIZE = 256 };
 static int copy_line(char to[LINE_SIZE], const char *text, struct err *err) {
     if (strlen(text) >= LINE_SIZE)
-        return err_set(err, ERR_LIMIT, "it is longer than %d bytes", LINE_SIZE - 1);
+        return err_set(err, ERR_LIMIT, "the line is longer than %d bytes", LINE_SIZE - 1);
     memcpy(to, text, strlen(text) + 1);
     return 0;
 }
@@ -168,7 +169,7 @@ int conf_provider_parse(const char *text, struct conf_provider *ret, struct err 
         set_words(rest, provider_words, PROVIDER_WORDS, &p, &seen, err) < 0)
         return -1;
     if (!p.format[0] || !p.url[0]) {
-        err_set(err, ERR_INVALID, "provider '%s' lacks its format or url", p.name);
+        err_set(err, ERR_INVALID, "provider '%s' needs format= and url=", p.name);
         return err_remedy(err, "write NAME format=chat url=https://...");
     }
     *ret = p;
@@ -195,7 +196,8 @@ int conf_model_parse(const char *text, struct conf_model *ret, struct err *err) 
         return -1;
     const char *star = strchr(m.name, '*');
     if (star && star[1])
-        return err_set(err, ERR_INVALID, "'%s': a star can only be the last of a name", m.name);
+        return err_set(err, ERR_INVALID, "'%s': a star is allowed only at the end of a name",
+                       m.name);
     if ((seen & 31u) && (seen & 3u) != 3u)
         return err_set(err, ERR_INVALID, "model '%s' needs both in= and out=, or no price", m.name);
     m.priced = seen & 3u;

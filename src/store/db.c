@@ -68,7 +68,7 @@ static int check_pages(sqlite3 *db, struct err *err) {
 static int check_database(sqlite3 *db, const char *path, struct err *err) {
     struct stat st;
     if (stat(path, &st) < 0)
-        return err_sys(err, "look at '%s'", path);
+        return err_sys(err, "stat '%s'", path);
     if (st.st_size <= QUICK_CHECK_BYTES && check_pages(db, err) < 0)
         return -1;
     return schema_check(db, schema_steps, schema_version, err);
@@ -129,7 +129,7 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     s->lock_fd = s->home_fd = -1;
     s->broken = o->broken;
     if (mkdir(o->home, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", o->home);
+        return err_sys(err, "create '%s'", o->home);
     s->home_fd = open(o->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->home_fd < 0)
         return err_sys(err, "open '%s'", o->home);
@@ -247,8 +247,8 @@ int store_forget(struct store *s, uint64_t first, struct err *err) {
 
 static int say_full(struct err *err) {
     err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");
-    return err_remedy(err, "make room on it, or destroy machines and images: carrel rm, "
-                           "carrel image prune");
+    return err_remedy(
+        err, "free disk space, or delete machines and images: carrel rm, carrel image prune");
 }
 
 bool store_dig(struct store *s) {

@@ -145,7 +145,7 @@ int store_exec_started(struct store *s, const char *id, int64_t started_ms, stru
     query_i64(&q, 2, started_ms);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no exec '%.80s' to start", id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "no starting command '%.80s'", id);
 }
 
 int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err) {
@@ -154,7 +154,7 @@ int store_exec_finish(struct store *s, const struct exec_row *row, struct err *e
     if (query_start(&q, s, STMT_EXEC_FINISH, err) < 0 ||
         query_bind(&q, &exec_table, row, err) < 0 || query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no running exec '%.80s'", row->id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "no running command '%.80s'", row->id);
 }
 
 int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,

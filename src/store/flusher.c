@@ -76,8 +76,8 @@ int flusher_check(struct flusher *f, struct err *err) {
     pthread_mutex_unlock(&f->lock);
     if (err)
         *err = why;
-    err_wrap(err, "writes are refused since the disk failed");
-    return err_remedy(err, "see to the disk that holds CARREL_HOME, then restart the daemon");
+    err_wrap(err, "writes are refused because the disk failed");
+    return err_remedy(err, "check the disk of CARREL_HOME, then restart the daemon");
 }
 
 int flusher_flush(struct flusher *f, struct err *err) {

@@ -34,12 +34,12 @@ int store_image_find(struct store *s, const char *owner, const char *text, struc
         return -1;
     if (found.count == 0) {
         err_set(err, ERR_NOT_FOUND, "there is no image '%.60s'", text);
-        return err_remedy(err, "see `carrel image ls`");
+        return err_remedy(err, "list images with `carrel image ls`");
     }
     bool by_name = strcmp(found.rows[0].name, text) == 0;
     for (size_t i = 1; i < found.count && !by_name; i++)
         if (strcmp(found.rows[i].id, found.rows[0].id) != 0)
-            return err_set(err, ERR_INVALID, "several images begin with '%.60s'", text);
+            return err_set(err, ERR_INVALID, "'%.60s' matches several images", text);
     *ret = found.rows[0];
     return 0;
 }

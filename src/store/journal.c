@@ -68,7 +68,7 @@ int journal_head_parse(const char *text, struct journal_head *ret, struct err *e
             return 0;
         }
     }
-    err_set(err, ERR_INVALID, "'%.80s' is not a head of a journal", text);
+    err_set(err, ERR_INVALID, "'%.80s' is not a journal head", text);
     return err_remedy(err, "copy it from the system log: NUMBER:64 hex digits");
 }
 
@@ -250,7 +250,7 @@ static int usable(struct journal *j, struct err *err) {
         return 0;
     j->error = -EIO;
     err_set(err, ERR_INTERNAL, "the journal cannot be written since an earlier failure");
-    return err_remedy(err, "make room on its disk and restart the daemon");
+    return err_remedy(err, "free space on its disk and restart the daemon");
 }
 
 /* One record of the journal's own. */
@@ -480,7 +480,7 @@ static void journal_closep(struct journal **j) {
 
 static int open_dir(const char *dir, struct err *err) {
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", dir);
+        return err_sys(err, "create '%s'", dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_sys(err, "open '%s'", dir) : fd;
 }
@@ -491,7 +491,7 @@ static int journal_refuse(const struct lines *l, uint64_t segment, struct err *e
     err_wrap(err, "journal %s line %llu is broken", name, (unsigned long long)l->number);
     err->code = ERR_INVALID;
     return err_remedy(err,
-                      "run 'carrel audit verify'; to start a new journal, move the folder away");
+                      "run 'carrel audit verify'; to start a new journal, move its directory away");
 }
 
 /* Does this record contradict the head that was known before? */
@@ -500,8 +500,7 @@ static int check_expected(const struct journal *j, const struct chain *c, struct
     if (!e || e->seq != c->at.seq || memcmp(e->hash, c->at.hash, sizeof(e->hash)) == 0)
         return 0;
     return err_set(err, ERR_GONE,
-                   "record %llu is not the one that was written: the journal was "
-                   "rolled back",
+                   "record %llu differs from the one that was written: the journal was rolled back",
                    (unsigned long long)e->seq);
 }
 
@@ -518,7 +517,7 @@ static int walk(struct journal *j, struct chain *c, struct lines *l, struct jour
             return 1;
         case LINES_LONG:
             l->number++;
-            err_set(err, ERR_INVALID, "it is longer than any record");
+            err_set(err, ERR_INVALID, "the line is longer than the record limit");
             return journal_refuse(l, c->segment, err);
         case LINES_FAILED:
             return err_sys(err, "read the journal");
@@ -564,7 +563,7 @@ static int check_not_cut(const struct journal *j, struct err *err) {
         return 0;
     err_set(err, ERR_GONE, "the journal ends at record %llu, but record %llu was written",
             (unsigned long long)j->at.seq, (unsigned long long)e->seq);
-    return err_remedy(err, "put the journal back; to start a new one, move the folder away");
+    return err_remedy(err, "restore the journal; to start a new one, move its directory away");
 }
 
 static int journal_note(struct journal *j, const char *verb, const char *reason, uint64_t bytes,
@@ -592,11 +591,11 @@ static int begin_new(struct journal *j, struct err *err) {
     return journal_note(j, JOURNAL_LOST, text, 0, err);
 }
 
-/* The header of segment n never got there: the chain stands at the end of the one before. */
+/* The header of the last segment was not written: the chain continues from the segment before. */
 static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struct err *err) {
     uint64_t size, torn_before;
     if (j->segment == j->first)
-        return err_set(err, ERR_INVALID, "journal segment %llu is empty, and so is what was before",
+        return err_set(err, ERR_INVALID, "journal segment %llu is empty and is the first one",
                        (unsigned long long)j->segment);
     *c = (struct chain){0};
     journal_key_public(j->key, c->pubkey);

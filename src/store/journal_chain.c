@@ -161,7 +161,7 @@ static int check_prev(const struct chain *c, const struct journal_record *r, str
     uint8_t prev[SHA256_BYTES];
     if (strlen(r->prev) != 2 * SHA256_BYTES || !journal_unhex(r->prev, SHA256_BYTES, prev) ||
         memcmp(prev, c->at.hash, SHA256_BYTES) != 0)
-        return err_set(err, ERR_INVALID, "it names another hash before it");
+        return err_set(err, ERR_INVALID, "its previous hash does not match");
     return 0;
 }
 
@@ -177,7 +177,7 @@ static int check_segment(const struct chain *c, const struct journal_record *r, 
         return err_set(err, ERR_INVALID, "it is the header of segment %llu",
                        (unsigned long long)r->segment);
     if (strcmp(r->journal, c->journal) != 0)
-        return err_set(err, ERR_INVALID, "it is from another journal");
+        return err_set(err, ERR_INVALID, "it belongs to another journal");
     if (c->last && c->last != JOURNAL_HEAD)
         return err_set(err, ERR_INVALID, "the segment before it does not end with a signed head");
     return check_prev(c, r, err);
@@ -205,8 +205,8 @@ int chain_step(struct chain *c, const char *line, size_t len, bool first, struct
         return -1;
     const struct journal_record *r = &slot->record;
     if (r->seq != c->at.seq + 1)
-        return err_set(err, ERR_INVALID, "its number is %llu, not %llu", (unsigned long long)r->seq,
-                       (unsigned long long)c->at.seq + 1);
+        return err_set(err, ERR_INVALID, "its sequence number is %llu, not %llu",
+                       (unsigned long long)r->seq, (unsigned long long)c->at.seq + 1);
     if (check_segment(c, r, first, err) < 0 || check_head(c, r, err) < 0)
         return -1;
     c->at.seq = r->seq;

@@ -79,7 +79,7 @@ static int save(int dir, const char *name, const struct buf *text, mode_t mode, 
     int fd DEFER_CLOSE =
         openat(dir, temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0)
-        return err_sys(err, "make the journal's '%s'", name);
+        return err_sys(err, "create the journal's '%s'", name);
     int status = write_all(fd, text->data, text->len);
     if (status < 0)
         return err_num(err, status, "write the journal's '%s'", name);
@@ -100,14 +100,14 @@ static int save_public(int dir, const struct journal_key *key, struct err *err) 
     if ((size_t)n == text.len && memcmp(old, text.data, text.len) == 0)
         return 0;
     err_set(err, ERR_INVALID, "the journal's key.pub does not belong to its key");
-    return err_remedy(err, "find out who changed it; removing key.pub makes it again");
+    return err_remedy(err, "find out who changed it; if key.pub is deleted, it is created again");
 }
 
 static int make_key(int dir, struct journal_key **ret, struct err *err) {
     struct journal_key *key DEFER(key_freep) = key_of(EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"));
     struct buf text DEFER(buf_done) = BUF(PEM_MAX);
     if (!key)
-        return err_set(err, ERR_INTERNAL, "make a key for the journal");
+        return err_set(err, ERR_INTERNAL, "create a key for the journal");
     int status = pem_text(key, true, &text, err);
     if (status == 0)
         status = save(dir, "key", &text, 0600, err);
@@ -130,7 +130,7 @@ static int read_key(int dir, struct journal_key **ret, struct err *err) {
     explicit_bzero(text, sizeof(text));
     if (!key) {
         err_set(err, ERR_INVALID, "the journal's key is damaged");
-        return err_remedy(err, "put 'journal/key' back from a backup, or move the folder away");
+        return err_remedy(err, "restore 'journal/key' from a backup, or move the directory away");
     }
     *ret = key;
     return 0;

@@ -68,7 +68,7 @@ static int next_here(struct journal_reader *r, const char **ret_line, size_t *re
         if (got == LINES_FAILED)
             return err_sys(err, "read the journal");
         if (got == LINES_LONG)
-            return err_set(err, ERR_INVALID, "the journal has a line longer than any record");
+            return err_set(err, ERR_INVALID, "the journal has a line longer than the record limit");
         if (got != LINES_LINE)
             return 0;
         if (journal_read_decode(r, *ret_line, *ret_len, err) < 0)

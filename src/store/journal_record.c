@@ -154,7 +154,7 @@ static int check_argv(const struct journal_record *r, struct err *err) {
 
 static int journal_record_check(const struct journal_record *r, struct err *err) {
     if ((size_t)r->kind >= KIND_COUNT || !kind_names[r->kind])
-        return err_set(err, ERR_INVALID, "journal: there is no kind %d", (int)r->kind);
+        return err_set(err, ERR_INVALID, "journal: unknown kind %d", (int)r->kind);
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (fields[i].type == FIELD_TEXT &&
             strlen(journal_record_text_of(r, &fields[i])) > JOURNAL_TEXT_MAX)
@@ -400,7 +400,7 @@ static int check_canonical(const struct journal_slot *slot, const char *body, si
     struct buf again DEFER(buf_done) = BUF(JOURNAL_LINE_MAX);
     if (!put_body(&slot->record, &again) || again.len != len + 1 ||
         memcmp(again.data, body, len) != 0)
-        return err_set(err, ERR_INVALID, "it is not written as the journal writes");
+        return err_set(err, ERR_INVALID, "it is not in canonical form");
     return 0;
 }
 
@@ -414,7 +414,7 @@ static int check_chain(const uint8_t prev[SHA256_BYTES], const struct journal_sl
     sha256_add(&s, "}", 1);
     sha256_end(&s, hash);
     if (memcmp(hash, slot->hash, sizeof(hash)) != 0)
-        return err_set(err, ERR_INVALID, "its hash does not follow from the record before it");
+        return err_set(err, ERR_INVALID, "its hash does not match the record before it");
     return 0;
 }
 

@@ -38,10 +38,10 @@ static int check_expected(const struct proof *p, struct err *err) {
     const struct journal_head *e = p->expected, *at = &p->chain.at;
     if (!e || e->seq != at->seq || memcmp(e->hash, at->hash, sizeof(e->hash)) == 0)
         return 0;
-    return err_set(err, ERR_GONE,
-                   "record %llu has another hash than the head that was given: the journal was "
-                   "rolled back and written again",
-                   (unsigned long long)e->seq);
+    return err_set(
+        err, ERR_GONE,
+        "record %llu does not match the expected head: the journal was rolled back and rewritten",
+        (unsigned long long)e->seq);
 }
 
 static int take_line(struct proof *p, const struct lines *l, const char *line, size_t len,
@@ -77,10 +77,10 @@ static int verify_lines(struct proof *p, struct lines *l, struct err *err) {
             err_set(err, ERR_INVALID, "the segment is empty");
             break;
         case LINES_PARTIAL:
-            err_set(err, ERR_INVALID, "the line is torn: it does not end");
+            err_set(err, ERR_INVALID, "the line is incomplete");
             break;
         case LINES_LONG:
-            err_set(err, ERR_INVALID, "the line is longer than any record");
+            err_set(err, ERR_INVALID, "the line is longer than the record limit");
             break;
         case LINES_FAILED:
             return err_sys(err, "read the journal");
@@ -107,17 +107,17 @@ static int verify_beginning(const struct proof *p, struct err *err) {
     const struct journal_head *e = p->expected;
     const uint64_t before = p->report->first_seq - 1;
     if (p->first > 1 && p->begins < p->first)
-        return err_set(err, ERR_GONE,
-                       "the segments before %08llu.log are missing, and no record says that they "
-                       "were to be forgotten",
-                       (unsigned long long)p->first);
+        return err_set(
+            err, ERR_GONE,
+            "the segments before %08llu.log are missing, and no record announces their deletion",
+            (unsigned long long)p->first);
     if (e && e->seq < before)
         return err_set(err, ERR_GONE,
-                       "the head that was given is of record %llu, and the journal begins with "
-                       "record %llu: what was before it was forgotten",
+                       "the expected head is of record %llu, but the journal begins with record "
+                       "%llu: earlier records were deleted",
                        (unsigned long long)e->seq, (unsigned long long)before + 1);
     if (e && before && e->seq == before && memcmp(e->hash, p->start, sizeof(e->hash)) != 0)
-        return err_set(err, ERR_GONE, "the journal does not follow from the head that was given");
+        return err_set(err, ERR_GONE, "the journal does not continue from the expected head");
     return 0;
 }
 
@@ -125,8 +125,8 @@ static int verify_end(const struct proof *p, struct err *err) {
     if (!p->expected || p->expected->seq <= p->chain.at.seq)
         return 0;
     return err_set(err, ERR_GONE,
-                   "the journal ends at record %llu, before record %llu of the head "
-                   "that was given: its tail was cut off",
+                   "the journal ends at record %llu, before record %llu of the expected head: its "
+                   "tail was cut off",
                    (unsigned long long)p->chain.at.seq, (unsigned long long)p->expected->seq);
 }
 

@@ -79,8 +79,8 @@ static int explain_add(const struct machine_row *row, struct err *err) {
     if (!err)
         return -1;
     if (err->code == ERR_EXISTS && row->name[0]) {
-        err_set(err, ERR_EXISTS, "there is a machine '%s' already", row->name);
-        err_remedy(err, "choose another name, or remove it: carrel rm %s", row->name);
+        err_set(err, ERR_EXISTS, "machine '%s' already exists", row->name);
+        err_remedy(err, "choose another name, or delete it: carrel rm %s", row->name);
     } else if (err->code == ERR_NOT_FOUND) {
         err_set(err, ERR_NOT_FOUND, "there is no owner '%s'", row->owner);
     }
@@ -129,8 +129,8 @@ static int only_one(struct query *q, const char *text, struct machine_row *ret, 
     machine_row_done(ret);
     if (got < 0)
         return -1;
-    err_set(err, ERR_INVALID, "'%.80s' fits several machines", text);
-    return err_remedy(err, "give the whole id; carrel ls shows them");
+    err_set(err, ERR_INVALID, "'%.80s' matches several machines", text);
+    return err_remedy(err, "use the full id; list them with carrel ls");
 }
 
 static int find_by_name(struct store *s, const char *owner, const char *name,

@@ -142,7 +142,7 @@ int store_token_check(struct store *s, const char *secret, size_t len, int64_t n
     int found = owners_look_up(s, secret, len, ret, err);
     if (found == 0) {
         err_set(err, ERR_DENIED, "this token is not valid");
-        return err_remedy(err, "make one with 'carrel token new'");
+        return err_remedy(err, "create one with 'carrel token new'");
     }
     if (found < 0)
         return -1;

@@ -36,7 +36,7 @@ void secret_list_done(struct secret_list *list) {
 static int make_key(struct store *s, struct err *err) {
     uint8_t key[sizeof(s->secrets_key)];
     if (getrandom(key, sizeof(key), 0) != sizeof(key))
-        return err_sys(err, "make a key for secrets");
+        return err_sys(err, "create a key for secrets");
     int fd DEFER_CLOSE = openat(s->home_fd, KEY_FILE ".new",
                                 O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, key, sizeof(key));
@@ -58,8 +58,8 @@ static int read_key(struct store *s, struct err *err) {
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "open '" KEY_FILE "'");
     if (st.st_mode & 077) {
-        err_set(err, ERR_DENIED, "'" KEY_FILE "' can be read by others");
-        return err_remedy(err, "find out who read it, set every secret anew, then: chmod 600");
+        err_set(err, ERR_DENIED, "'" KEY_FILE "' is readable by other users");
+        return err_remedy(err, "find out who read it, set every secret again, then run chmod 600");
     }
     ssize_t n = read(fd, key, sizeof(key));
     if (n != (ssize_t)sizeof(s->secrets_key))
@@ -77,8 +77,8 @@ static int need_key(struct store *s, bool may_make, struct err *err) {
         return read_key(s, err);
     if (may_make)
         return make_key(s, err);
-    err_set(err, ERR_INVALID, "'" KEY_FILE "' is gone: no secret can be opened without it");
-    return err_remedy(err, "restore it beside carrel.db, or set the secrets anew");
+    err_set(err, ERR_INVALID, "'" KEY_FILE "' is missing: secrets cannot be decrypted without it");
+    return err_remedy(err, "restore it next to carrel.db, or set the secrets again");
 }
 
 /* ---- The seal ---- */
@@ -134,7 +134,7 @@ static int unseal(const struct store *s, const char *owner, const char *name, co
 static int check_name(const char *owner, const char *name, struct err *err) {
     size_t n = strlen(name), o = strlen(owner);
     if (n == 0 || n >= STORE_NAME_SIZE || o == 0 || o >= STORE_NAME_SIZE)
-        return err_set(err, ERR_INVALID, "'%.70s' cannot be the name of a secret", name);
+        return err_set(err, ERR_INVALID, "'%.70s' is not a valid name of a secret", name);
     return 0;
 }
 
@@ -147,7 +147,7 @@ static int too_many(struct store *s, const char *owner, struct err *err) {
         return -1;
     return sqlite3_column_int64(q.stmt, 0) < STORE_SECRETS_MAX
                ? 0
-               : err_set(err, ERR_LIMIT, "owner '%s' has %d secrets already", owner,
+               : err_set(err, ERR_LIMIT, "owner '%s' already has %d secrets", owner,
                          STORE_SECRETS_MAX);
 }
 
@@ -161,7 +161,7 @@ int store_secret_put(struct store *s, const char *owner, const char *name,
         (!store_secret_exists(s, owner, name) && too_many(s, owner, err) < 0))
         return -1;
     if (!secret_reveal(value, &plain) || seal(s, owner, name, &plain, sealed, &n) < 0)
-        return err_set(err, ERR_INTERNAL, "seal secret '%s'", name);
+        return err_set(err, ERR_INTERNAL, "encrypt secret '%s'", name);
     if (query_start(&q, s, STMT_SECRET_PUT, err) < 0)
         return -1;
     query_text(&q, 1, owner);
@@ -203,8 +203,9 @@ int store_secret_get(struct store *s, const char *owner, const char *name, struc
         value = secret_new(plain, n);
     explicit_bzero(plain, sizeof(plain));
     if (!value) {
-        err_set(err, ERR_INVALID, "secret '%s' cannot be opened: it or its key was changed", name);
-        return err_remedy(err, "set it anew: carrel secret set %s", name);
+        err_set(err, ERR_INVALID, "secret '%s' cannot be decrypted: it or its key was changed",
+                name);
+        return err_remedy(err, "set it again: carrel secret set %s", name);
     }
     *ret = value;
     return 0;

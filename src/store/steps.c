@@ -39,7 +39,7 @@ static int next_number(struct store *s, struct step_row *row, struct err *err) {
 
 static int explain(const struct step_row *row, struct err *err) {
     if (err && err->code == ERR_EXISTS) {
-        err_set(err, ERR_EXISTS, "machine '%s' has a step named '%s' already", row->machine,
+        err_set(err, ERR_EXISTS, "machine '%s' already has a step named '%s'", row->machine,
                 row->name);
         err_remedy(err, "choose another name");
     } else if (err && err->code == ERR_NOT_FOUND) {
@@ -81,7 +81,7 @@ int store_step_find(struct store *s, const char *machine, const char *text, stru
     if (got == 1)
         return query_read(&q, &step_table, ret, err);
     err_set(err, ERR_NOT_FOUND, "machine '%s' has no step '%.60s'", machine, text);
-    return err_remedy(err, "see its steps with: carrel steps %s", machine);
+    return err_remedy(err, "list its steps with: carrel steps %s", machine);
 }
 
 static int read_all(struct query *q, struct step_list *ret, struct err *err) {
