@@ -1,12 +1,11 @@
 /*
- * Budgets for model calls: accounts in tokens and money, each with a parent or none. What a child
- * spends its parents have spent too, so a fork that is a child shares what is left and never
- * doubles it.
+ * Budgets for model calls: accounts in tokens and money, each with an optional parent. What a child
+ * spends is charged to its parents too, so a fork shares what is left and never doubles it.
  *
- * Before a call its worst case is held; afterwards the hold is settled with what it really cost. A
- * hold that nobody settles stays charged, and after a crash store_holds_charge() makes it spent.
- * Money is counted in millionths of whatever unit the owner's prices are in. Not inside
- * store_begin(): each of these is a transaction of its own.
+ * Before a call its worst case is held; afterwards the hold is settled with the real cost. An
+ * unsettled hold stays charged; after a crash store_holds_charge() turns it into spending. Money is
+ * in millionths of the owner's currency. Do not call inside store_begin(): each function is a
+ * transaction.
  */
 #pragma once
 
@@ -31,25 +30,25 @@ struct account_row {
     char id[ACCOUNT_ID_SIZE];
     char parent[ACCOUNT_ID_SIZE]; /* empty: none; never changes */
     int64_t created_ms;
-    uint64_t limit_tokens; /* 0: none, here and below */
+    uint64_t limit_tokens; /* 0: unlimited, here and below */
     uint64_t limit_micro;
     uint64_t spent_tokens;
     uint64_t spent_micro;
-    uint64_t held_tokens; /* by calls that are under way */
+    uint64_t held_tokens; /* by calls in progress */
     uint64_t held_micro;
     uint64_t calls; /* settled ones */
 };
 
-/* Adds an account with its limits; of one that is there, changes the limits only. */
+/* Adds an account; for an existing one changes only the limits. */
 int store_account_put(struct store *s, const struct account_row *row, struct err *err);
 int store_account_get(struct store *s, const char *id, struct account_row *ret, struct err *err);
 
-/* The least that any account of the line has left; UINT64_MAX where none has a limit. */
+/* The smallest remainder of the account and its parents; UINT64_MAX without a limit. */
 int store_account_left(struct store *s, const char *id, struct cost *ret, struct err *err);
 
 /*
- * `limit` names the account that has too little and says how much it has. priced = false: nobody
- * knows what the model costs, which is refused where any account of the line has a limit in money.
+ * `limit` names the account with too little left. priced false: the price of the model is unknown,
+ * which is refused if the account or a parent has a money limit.
  */
 struct hold {
     const char *account;
@@ -60,10 +59,10 @@ struct hold {
 };
 int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], struct err *err);
 
-/* What it really cost, even if that is more than was held. `not_found`: it is settled already. */
+/* Settles with the real cost, even if it exceeds the hold. `not_found`: already settled. */
 int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err);
-/* The call was made and nobody knows what it cost: what was held is spent. */
+/* Settles a call with unknown cost: the held amount is spent. */
 int store_hold_keep(struct store *s, const char *id, struct err *err);
 
-/* For the start of a daemon: holds of the one before are kept, as above. */
+/* At the start of a daemon: turns the holds of the previous daemon into spending. */
 int store_holds_charge(struct store *s, size_t *ret_count, struct err *err);

@@ -1,9 +1,9 @@
 /*
- * A file that takes up room in the store, to be given up when the disk is full: then what frees
- * room (rm, prune) can still be written down.
+ * Ballast: a file that reserves disk space and is deleted when the disk is full, so that records of
+ * operations that free space (rm, prune) can still be written.
  *
- * While the file is gone, or the disk has less room than the file takes, the store is `full`:
- * whoever would only use up room is refused.
+ * While the file is missing, or the disk has less free space than its size, the store is `full`:
+ * operations that only use space are refused.
  */
 #pragma once
 
@@ -13,23 +13,23 @@
 struct ballast {
     int dir; /* the store's; not owned */
     uint64_t bytes;
-    bool held; /* the file is there, whole */
+    bool held; /* the file exists in full size */
     bool full;
-    uint64_t unused; /* on the disk, when the file was given up; only while it is gone */
+    uint64_t unused; /* free space when the file was deleted; valid while it is missing */
 };
 
-/* Makes the file if there is room for it. A filesystem that cannot have one is never `full`. */
+/* Creates the file if there is space. On a filesystem that cannot hold it the store is never
+ * `full`. */
 void ballast_init(struct ballast *b, int dir);
 
-/* Gives the file up. False: it was gone already. */
+/* Deletes the file. False: already deleted. */
 bool ballast_release(struct ballast *b);
 
 /*
- * The room for records: what the disk has for everybody, or what is left of the file that was
- * given up. Where the reserve of a disk was used, the file's room goes there and does not show
- * as free.
+ * Space for records: free space for all users, or what is left of the deleted file. If reserved
+ * blocks of the disk were in use, the space of the file goes there and does not show as free.
  */
 uint64_t ballast_room(const struct ballast *b);
 
-/* From a timer: looks at the room there is, and makes the file again if that is plenty. */
+/* Call from a timer: creates the file again once there is plenty of space. */
 void ballast_look(struct ballast *b);

@@ -1,18 +1,18 @@
 /*
- * Which layers of a stack to merge, so that stacks stay short: the binary counter's way.
+ * Chooses the layers of a stack to merge, like a binary counter, so that stacks stay short.
  *
- * A layer weighs as many steps as went into it. The uppermost ones are merged with those below for
- * as long as these do not weigh more than all above together; so a stack of n steps has about
- * log2(n) layers, and a file is linked as often.
+ * The weight of a layer is the number of steps in it. The top layers are merged with the one below
+ * while that one does not weigh more than all above it. So a stack of n steps has about log2(n)
+ * layers.
  */
 #pragma once
 
 #include "base/layers.h"
 
-/* Numbers of merged layers say how heavy they are: LAYER_MERGED times a logarithm. */
+/* The number of a merged layer encodes its weight: LAYER_MERGED times a logarithm. */
 enum { LAYER_MERGED = 10000000 };
 
-/* What to merge: `count` layers from `first` on into a layer of number `into`. 0: nothing. */
+/* Merge `count` layers from index `first` into layer number `into`. count 0: nothing to do. */
 struct compaction {
     size_t first, count;
     uint32_t into;
@@ -22,11 +22,11 @@ struct compaction {
 struct compaction compact_plan(const struct layers *l, const char *machine);
 
 /*
- * All of them into one, as a full disk needs: each layer of a counter may hold another version of
- * the same large file. `upper` is the number of the upper above them, which no other merged layer
- * of this machine has in its own unless it holds the same files.
+ * Merges all layers into one, for a full disk: each layer may hold another version of the same
+ * large file. `upper` is the number of the upper above them, which makes the number of the merged
+ * layer unique for its files.
  */
 struct compaction compact_all(const struct layers *l, const char *machine, uint32_t upper);
 
-/* Puts the merged layer in their place, wherever they are now; false: they are not there. */
+/* Replaces the merged layers in a stack; false: the stack does not contain them. */
 bool compact_apply(struct layers *l, const struct layers *run, const char *machine, uint32_t into);

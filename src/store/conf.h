@@ -1,9 +1,9 @@
 /*
- * carrel.conf: the one optional configuration file (INI). Every key is one row of one table, with
- * its type, default, range and meaning; docs/conf.md is that table.
+ * carrel.conf: the optional configuration file (INI). One table has a row per key with type,
+ * default, range and meaning; docs/conf.md is generated from it.
  *
- * The file belongs to the operator, but is read as if it did not: sizes are capped, an unknown key
- * or a value out of range is an error that names the line.
+ * The file is parsed like untrusted input: sizes are capped, and an unknown key or a value out of
+ * range is an error that names the line.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct conf {
     char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
     char home[CONF_TEXT_SIZE];   /* empty: CARREL_HOME or its default */
     char run[CONF_TEXT_SIZE];
-    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE];       /* what TCP clients may name paths under */
+    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* directories whose paths TCP clients may use */
     char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* empty: the user that runs the daemon */
     size_t root_count;
     uint64_t max_machines;
@@ -40,7 +40,7 @@ struct conf {
     uint64_t journal_segment_bytes;
     uint64_t journal_keep_ms; /* 0: everything, as below */
     uint64_t journal_keep_bytes;
-    uint64_t journal_refusals; /* of a machine, written one by one each minute */
+    uint64_t journal_refusals; /* refusals per machine and minute with their own record */
     uint64_t ended_keep_ms;
     uint64_t execs_per_machine;
     uint64_t execs_per_owner;
@@ -48,22 +48,22 @@ struct conf {
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
     char gate_ca[CONF_TEXT_SIZE];
     char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT" */
-    char model[CONF_TEXT_SIZE];         /* "PROVIDER/MODEL" for who names none */
+    char model[CONF_TEXT_SIZE];         /* default model, "PROVIDER/MODEL" */
     char proxy[CONF_TEXT_SIZE];         /* for calls to model providers; empty: none */
-    uint64_t owner_tokens, owner_micro; /* what each owner may spend on models; 0: no limit */
+    uint64_t owner_tokens, owner_micro; /* model budget per owner; 0: no limit */
     struct conf_provider providers[CONF_PROVIDERS_MAX];
     size_t provider_count;
     struct conf_model known[CONF_MODELS_MAX]; /* prices and windows */
     size_t known_count;
 };
 
-/* What a file without a line says. */
+/* The defaults, as for an empty file. */
 void conf_defaults(struct conf *ret);
 
-/* Of a whole file's bytes; `invalid` says "line 3: ...". On failure *ret is untouched. */
+/* Parses a whole file; errors name the line. On failure *ret is untouched. */
 int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err);
 
-/* A file that does not exist is an empty one. */
+/* A missing file counts as empty. */
 int conf_read(const char *path, struct conf *ret, struct err *err);
 
 /* The table as Markdown, for docs/conf.md. False: it does not fit. */

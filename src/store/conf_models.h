@@ -1,6 +1,5 @@
 /*
- * What carrel.conf says of models: where they are served and what they cost. One line each, words
- * of the form name=value after the first:
+ * Models in carrel.conf: providers and prices. One line each, options as name=value after the name:
  *
  *   provider = here format=chat url=http://127.0.0.1:8000/v1 key_env=HERE_KEY
  *   model = some-model in=3.00 out=15.00 cache_read=0.30 window=200000

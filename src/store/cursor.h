@@ -1,4 +1,4 @@
-/* What is still to be read of a line: taken from its front, or not at all. */
+/* The unread rest of a line. Functions take a token from its front, or leave it unchanged. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /*
- * Throw-away databases on servers of owners: a row from before one is made until it is dropped, so
- * that none is forgotten whoever dies meanwhile. It outlives grant and machine.
+ * Temporary databases on servers of owners. The row exists from before a database is created until
+ * it is dropped, so that none is forgotten after a crash. It outlives grant and machine.
  *
- * What it takes to reach the server is sealed among the secrets, as DATABASE_SECRET and the id.
+ * The credentials for the server are stored among the secrets, as DATABASE_SECRET and the id.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ struct database_row {
     char *server;                  /* HOST:PORT */
     char name[DATABASE_NAME_SIZE]; /* of the database and its role */
     int64_t created_ms;
-    char *why; /* it could not be dropped when that was tried last; empty: it was not */
+    char *why; /* error of the last attempt to drop it; empty: not attempted */
 };
 
 struct database_list {
@@ -29,10 +29,10 @@ struct database_list {
 void database_row_done(struct database_row *row);
 void database_list_done(struct database_list *list);
 
-/* A new one, or other words for one that is there. */
+/* Adds a row or replaces an existing one. */
 int store_database_put(struct store *s, const struct database_row *row, struct err *err);
 int store_database_remove(struct store *s, const char *id, struct err *err);
-/* All there are, oldest first. */
+/* All rows, oldest first. */
 int store_database_list(struct store *s, struct database_list *ret, struct err *err);
-/* Those whose grant or machine is over. */
+/* Rows whose grant or machine has ended. */
 int store_database_orphans(struct store *s, struct database_list *ret, struct err *err);

@@ -1,14 +1,13 @@
 /*
  * The daemon's state: one SQLite database and one journal below $CARREL_HOME.
  *
- * A struct store belongs to one thread, the loop's; only store_flush() may be called from others.
- * A write that returned 0 survives kill -9 of everything: it is with the kernel. A thread of the
- * store's own makes it durable within 200 ms (group commit), so that calls here do not wait for
- * the disk (docs/state.md names the rare exceptions). What must not be lost in a power cut is
- * acknowledged only after store_flush().
+ * A struct store belongs to the loop's thread; only store_flush() may be called from others. A
+ * write that returned 0 survives kill -9. A thread of the store makes it durable within 200 ms
+ * (group commit), so calls here do not wait for the disk (docs/state.md lists the exceptions).
+ * Acknowledge what must survive a power failure only after store_flush().
  *
- * Rows are plain structs: store/machines.h, store/execs.h, store/owners.h, store/events.h. Nobody
- * outside src/store writes SQL.
+ * Rows are plain structs: store/machines.h, store/execs.h, store/owners.h, store/events.h. Only
+ * src/store contains SQL.
  */
 #pragma once
 
@@ -22,49 +21,49 @@
 enum {
     STORE_NAME_SIZE = 64,    /* names of owners, machines, images; with the NUL, as below */
     STORE_KEY_SIZE = 128,    /* an idempotency key */
-    STORE_REASON_SIZE = 160, /* why a machine or a command ended */
+    STORE_REASON_SIZE = 160, /* reason of the end of a machine or command */
     STORE_JSON_MAX = 1 << 20,
     STORE_PAGE_MAX = 1000, /* rows in one answer of a list */
 };
 
-/* The largest number that a row takes: thousands of them still add up without overflow. */
+/* The largest number in a row: thousands of them add up without overflow. */
 #define STORE_NUMBER_MAX (1ull << 50)
 
 struct store;
 
 struct store_options {
-    const char *home; /* made, for the owner alone, when it is missing */
+    const char *home; /* created with mode 0700 if missing */
     struct journal_options journal;
     /*
-     * The disk failed under a write: called at once, from within the write, and may be NULL. Who
-     * goes on afterwards must not tell anybody of that write, neither that it was done nor not.
+     * Called from within a write if the disk failed; may be NULL. The outcome of that write is
+     * unknown, so it must not be reported as done or as failed.
      */
     void (*broken)(const struct err *why);
 };
 
 /*
- * `busy`: another daemon has it open. `unsupported`: a newer Carrel wrote it. A damaged database or
- * journal is refused with the remedy; nothing is repaired by guessing.
+ * `busy`: another daemon uses the store. `unsupported`: written by a newer Carrel. A damaged
+ * database or journal is refused with a remedy; nothing is repaired automatically.
  */
 int store_open(const struct store_options *options, struct store **ret, struct err *err);
 
-/* "s-..." Boxes carry it, so that no daemon of another store takes them for its own. */
+/* "s-...". Boxes carry this id, so that a daemon of another store does not adopt them. */
 const char *store_id(const struct store *s);
 
-/* Makes everything durable, then lets go. No thread may be inside store_flush() any more. */
+/* Makes everything durable and closes. No thread may be inside store_flush(). */
 void store_close(struct store *s);
 void store_closep(struct store **s);
 
 /*
- * Several writes as one. Every write outside of a begin and a commit is a commit of its own. After
- * any error inside, roll back; store_rollback() without a transaction does nothing.
+ * A transaction of several writes; a write outside is its own transaction. After any error inside,
+ * roll back; store_rollback() without a transaction does nothing.
  */
 int store_begin(struct store *s, struct err *err);
-int store_commit(struct store *s, struct err *err); /* rolls back when it fails */
+int store_commit(struct store *s, struct err *err); /* rolls back on failure */
 void store_rollback(struct store *s);
 bool store_in_transaction(const struct store *s);
 
-/* The last write that failed did so for want of room: the same write may succeed later. */
+/* The last failed write found no space, so it may succeed later. */
 bool store_is_full(const struct store *s);
 
 /* One record for the journal, before the effect (intent) and after it (result). */
@@ -74,36 +73,36 @@ int store_log(struct store *s, const struct journal_record *record, uint64_t *re
 /* The last record that was appended. */
 void store_journal_head(struct store *s, struct journal_head *ret);
 
-/* For a timer: signs a head of the journal when there is something new to sign. */
+/* Call from a timer: signs a head of the journal if there are new records. */
 int store_sign(struct store *s, struct err *err);
 
 /*
- * Everything written before the call is on the disk when this returns 0. From any thread; it
- * blocks. After a failed flush nobody knows what the disk holds, so every later write and flush
- * fails too: the daemon must leave, and the next one starts from what is really there.
+ * Makes everything written before the call durable. Any thread; blocks. After a failed flush the
+ * contents of the disk are unknown, so every later write and flush fails too: the daemon must exit,
+ * and the next one starts from what is on disk.
  */
 int store_flush(struct store *s, struct err *err);
 
 /*
- * For a timer: what of the journal is to be forgotten is announced (*ret_first 0: nothing), then
- * removed. store_forget() flushes first; it blocks, and may be called from any thread.
+ * Call from a timer: announces which journal segments will be deleted (*ret_first 0: none).
+ * store_forget() then flushes and deletes them; it blocks and may be called from any thread.
  */
 int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *ret_first,
                    struct err *err);
 int store_forget(struct store *s, uint64_t first, struct err *err);
 
-/* What a verb does to the room that the store has. */
+/* How an operation affects the space of the store. */
 enum store_use {
-    STORE_USES,  /* it takes some; refused while the store is full */
-    STORE_READS, /* it takes that of its records, and may use up half of the ballast for them */
-    STORE_FREES, /* it gives some back, or takes rights away: it may use up the ballast */
+    STORE_USES,  /* uses space: refused while the store is full */
+    STORE_READS, /* only writes records: may use half of the ballast */
+    STORE_FREES, /* frees space or revokes rights: may use all of the ballast */
 };
 
-/* May a verb begin? `limit`: the store is full. */
+/* Checks whether an operation may begin; `limit`: the store is full. */
 int store_admit(struct store *s, enum store_use use, struct err *err);
-/* Gives up the ballast for a write that found no room; false: it is gone already. */
+/* Deletes the ballast for a write that found no space; false: already deleted. */
 bool store_dig(struct store *s);
-/* For a timer: `full` ends, and the ballast is made again, when there is room. */
+/* Call from a timer: creates the ballast again, which ends `full`, once there is space. */
 void store_look(struct store *s);
 
 struct store_room {
@@ -113,7 +112,7 @@ struct store_room {
 };
 void store_room(const struct store *s, struct store_room *ret);
 
-/* 0 while all is well; else why every write is refused now. Cheap. */
+/* 0, or the error because of which every write is refused. Cheap. */
 int store_check(struct store *s, struct err *err);
 
 /* For metrics. */

@@ -1,5 +1,5 @@
 /*
- * Events: what happened, in order, for those who watch. Ids only grow, also over restarts.
+ * Events in order, for watchers. Ids only grow, also across restarts.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 struct event_row {
     int64_t id;
     int64_t time_ms;
-    char machine[ID_SIZE]; /* empty: about no machine */
+    char machine[ID_SIZE]; /* empty: not about a machine */
     char owner[STORE_NAME_SIZE];
     char type[32]; /* "machine.created" */
     char *json;    /* one JSON object; NULL: {} */
@@ -35,15 +35,16 @@ void event_list_done(struct event_list *list);
 
 int store_event_add(struct store *s, const struct event_row *row, int64_t *ret_id, struct err *err);
 
-/* Those with an id beyond `after`, oldest first. */
+/* Events with an id greater than `after`, oldest first. */
 int store_event_list(struct store *s, int64_t after, const struct event_filter *filter,
                      struct event_list *ret, struct err *err);
 
-/* The ids there are; who wants to go on after less than oldest - 1 has missed some. 0, 0: none. */
+/* The range of ids. A watcher that continues after less than oldest - 1 has missed events. 0, 0:
+ * none. */
 int store_event_range(struct store *s, int64_t *ret_oldest, int64_t *ret_newest, struct err *err);
 
 /*
- * Forgets events before that time and all but the newest `keep`, but never the newest one; at most
- * 10,000 in one call.
+ * Deletes events before that time and all but the newest `keep`, but never the newest one; at most
+ * 10,000 per call.
  */
 int store_event_trim(struct store *s, int64_t before_ms, uint64_t keep, struct err *err);

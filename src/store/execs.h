@@ -1,7 +1,7 @@
 /*
- * Rows of commands. An outcome that nobody saw is EXEC_UNKNOWN, never success.
+ * Rows of commands. An unobserved outcome is EXEC_UNKNOWN, never success.
  *
- * Ownership of texts as in store/machines.h.
+ * String ownership as in store/machines.h.
  */
 #pragma once
 
@@ -14,10 +14,10 @@
 #include "store/db.h"
 
 enum exec_state {
-    EXEC_STARTING = 1, /* intent: the guest may or may not have heard of it */
+    EXEC_STARTING = 1, /* intent: the guest may not have received it */
     EXEC_RUNNING,
     EXEC_EXITED,
-    EXEC_UNKNOWN, /* its machine went away before anybody saw how it ended */
+    EXEC_UNKNOWN, /* the machine ended before the outcome was observed */
     EXEC_FAILED,  /* it never ran */
     EXEC_STATE_LAST = EXEC_FAILED,
 };
@@ -36,7 +36,7 @@ struct exec_row {
     char id[ID_SIZE]; /* "x-..." */
     char machine[ID_SIZE];
     char owner[STORE_NAME_SIZE];
-    uint32_t number; /* its id in the guest; 0 when adding: the next one of this machine */
+    uint32_t number; /* id in the guest; 0 when adding: assigned */
     uint32_t flags;  /* enum exec_flag */
     enum exec_state state;
     uint32_t exit_code; /* of EXEC_EXITED when signal is 0 */
@@ -75,7 +75,7 @@ struct exec_filter {
     size_t limit;
 };
 
-/* Numbers of commands are below this; tools of the daemon have those above in the guest. */
+/* Commands have numbers below this; the daemon's own tools use those above. */
 #define EXEC_NUMBERS_END 0x80000000u
 
 void exec_row_done(struct exec_row *row);
@@ -85,7 +85,7 @@ enum exec_end exec_row_end(const struct exec_row *row);
 void exec_row_set_end(struct exec_row *row, enum exec_end end);
 void exec_list_done(struct exec_list *list);
 
-/* The highest number of a command of this machine; 0: it has had none. */
+/* The highest command number of this machine; 0: none. */
 int store_exec_last(struct store *s, const char *machine, uint32_t *ret, struct err *err);
 
 /* Fills row->number. Keys as in store_machine_add(), but per owner and machine. */
@@ -99,9 +99,9 @@ int store_exec_list(struct store *s, const struct exec_filter *filter, struct ex
 int store_exec_started(struct store *s, const char *id, int64_t started_ms, struct err *err);
 /* Writes state, exit, signal, reason, ended, usage and bytes of the row with that id. */
 int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err);
-/* Forgets the oldest that ended, beyond the newest `keep`; at most `piece` at once. */
+/* Deletes the oldest ended commands beyond the newest `keep`; at most `piece` per call. */
 int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,
                     struct err *err);
-/* All commands of a machine that have no outcome become EXEC_UNKNOWN. */
+/* Sets all commands of a machine without an outcome to EXEC_UNKNOWN. */
 int store_exec_lose(struct store *s, const char *machine, int64_t now_ms, const char *reason,
                     size_t *ret_count, struct err *err);

@@ -111,7 +111,7 @@ static void write_mark(struct flusher *f) {
     atomic_store(&f->writes, false);
 }
 
-/* Failing is no harm: the log stays longer, and the next round tries again. */
+/* A failure is harmless: the log stays longer and the next round retries. */
 static void checkpoint(struct flusher *f) {
     uint32_t pages = atomic_load(&f->wal_pages);
     uint32_t enough = atomic_load(&f->dirty) ? BUSY_PAGES : QUIET_PAGES;

@@ -1,9 +1,9 @@
 /*
- * Group commit: a thread that brings to the disk what the loop has written to the kernel, and that
- * keeps the write-ahead log short, so that the loop never waits for the disk.
+ * Group commit: a thread that syncs the loop's writes to disk and keeps the write-ahead log short,
+ * so that the loop never waits for the disk.
  *
- * Journal first, then database: after a power cut the journal knows at least what the database
- * does.
+ * It syncs the journal first, then the database: after a power failure the journal knows at least
+ * as much as the database.
  */
 #pragma once
 
@@ -20,19 +20,19 @@ int flusher_start(const char *path, struct journal *journal, struct flusher **re
 /* Flushes a last time and joins. */
 void flusher_stop(struct flusher *f);
 
-/* The loop wrote something; the log has so many pages now (0: unchanged). Cheap. */
+/* Call after a write of the loop; pages: current length of the WAL (0: unchanged). Cheap. */
 void flusher_touch(struct flusher *f, uint32_t wal_pages);
 
-/* For the loop's connection: the lock of another program is not waited for as long as our own. */
+/* For the loop's connection: wait for a lock of another program less long than for our own. */
 void flusher_keep_waits_short(struct flusher *f, sqlite3 *db);
 
-/* A write or a sync failed in a way that leaves it unknown what the disk holds. Any thread. */
+/* Call after a failed write or sync that leaves the contents of the disk unknown. Any thread. */
 void flusher_fail(struct flusher *f, const struct err *why);
 
-/* 0 unless that has happened; then every write must be refused. Cheap. */
+/* 0, or -1 after such a failure: then every write must be refused. Cheap. */
 int flusher_check(struct flusher *f, struct err *err);
 
-/* Durable now. Any thread; blocks. */
+/* Makes all writes durable. Any thread; blocks. */
 int flusher_flush(struct flusher *f, struct err *err);
 
 struct flusher_stats {

@@ -1,7 +1,6 @@
 /*
- * Grants: what of the owner's world a machine was handed, one row each.
- *
- * A row is there as long as the grant counts; what became of it is the journal's to tell.
+ * Grants: resources of the owner that a machine may use, one row each. A row exists while the grant
+ * is in force; the journal has its history.
  */
 #pragma once
 
@@ -16,7 +15,7 @@ struct grant_row {
     char *what;    /* on the owner's side: a path, a name */
     char *place;   /* in the machine: a path; of a secret: the host it is good for */
     char mode[16]; /* ro, cow, rw; header, basic, query; sqlite, postgres */
-    char *detail;  /* JSON: what its kind keeps, and nobody is told */
+    char *detail;  /* JSON: private data of the kind */
     int64_t created_ms;
     int64_t expires_ms; /* 0: never */
 };
@@ -28,19 +27,19 @@ struct grant_list {
 void grant_row_done(struct grant_row *row);
 void grant_list_done(struct grant_list *list);
 
-/* One of the same machine, kind, what and place takes the new words and keeps its id. */
+/* A grant with the same machine, kind, what and place is updated and keeps its id. */
 int store_grant_put(struct store *s, const struct grant_row *row, struct err *err);
 /* kind NULL: all. Oldest first. */
 int store_grant_list(struct store *s, const char *machine, const char *kind, struct grant_list *ret,
                      struct err *err);
-/* By id, and what it was. */
+/* Deletes by id and returns the row. */
 int store_grant_get(struct store *s, const char *machine, const char *id, struct grant_row *ret,
                     struct err *err);
 int store_grant_remove(struct store *s, const char *id, struct err *err);
-/* It counts, and its machine has not ended. True also when that is not known. */
+/* The grant is in force and its machine has not ended. True also if unknown. */
 bool store_grant_lives(struct store *s, const char *id);
-/* How many there are of each kind, of machines that have not ended. */
+/* Number of grants per kind, of machines that have not ended. */
 typedef void store_grant_count_fn(void *arg, const char *kind, uint64_t count);
 int store_grant_count(struct store *s, store_grant_count_fn *fn, void *arg, struct err *err);
-/* The earliest end of a grant of that machine; 0: none ends. */
+/* The earliest expiry of a grant of that machine; 0: none. */
 int store_grant_due(struct store *s, const char *machine, int64_t *ret_ms, struct err *err);

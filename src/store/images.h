@@ -1,6 +1,6 @@
 /*
- * What people call images. Many names may mean one tree, which lies in the store under its id and
- * lives as long as a name or a machine that has not ended needs it.
+ * Names of images. Several names may refer to one tree, which is stored under its id and is kept as
+ * long as a name or a live machine uses it.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ struct image_list {
 
 void image_list_done(struct image_list *list);
 
-/* In place of what had that name. */
+/* Replaces an existing image with that name. */
 int store_image_put(struct store *s, const struct image_row *row, struct err *err);
 /*
  * By name, or by an id or at least 6 characters of its beginning. owner NULL: of any. `not_found`,
@@ -39,12 +39,12 @@ int store_image_find(struct store *s, const char *owner, const char *text, struc
 int store_image_list(struct store *s, const char *owner, struct image_list *ret, struct err *err);
 int store_image_delete(struct store *s, const char *owner, const char *name, struct err *err);
 
-/* Of all owners: how many names, and how many trees of what size they mean. */
+/* For all owners: the number of names, and the number and size of their trees. */
 struct image_totals {
     uint64_t names, trees, bytes;
 };
 int store_image_totals(struct store *s, struct image_totals *ret, struct err *err);
 
-/* Names and living machines that need the tree; living machines alone. */
+/* The number of names and live machines that use the tree; and of live machines only. */
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err);
 int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err);

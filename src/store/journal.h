@@ -1,12 +1,11 @@
 /*
- * The journal: who asked for what, what was done, and how it ended. Append-only, hash-chained.
+ * The journal: who requested what, what was done, and how it ended. Append-only, hash-chained.
  *
- * It is a folder of segments 00000001.log, 00000002.log, ... of JSON lines
- * (store/journal_record.h). Each segment starts with a record that names the hash before it, and
- * ends, as do every so many records, with a head: the chain's hash, signed with an Ed25519 key of
- * this host (`key`, for the owner alone; `key.pub` beside it). Heads are given away as well, so
- * that a journal that was cut or rolled back can be told from a whole one. docs/journal.md has the
- * format.
+ * It is a directory of segments 00000001.log, 00000002.log, ... of JSON lines
+ * (store/journal_record.h). Each segment starts with a record that holds the previous hash. It ends
+ * with a head, the hash of the chain signed with an Ed25519 key of this host (`key`, private to the
+ * owner; `key.pub` beside it); more heads are written in between. Heads are also given out, so that
+ * a journal that was cut or rolled back is detected. docs/journal.md describes the format.
  *
  * One thread appends; journal_sync() may be called from any.
  */
@@ -36,32 +35,32 @@ struct journal_options {
     uint64_t head_every;    /* records between heads; 0: 1024 */
     void (*on_head)(void *arg, const struct journal_head *head); /* for the system log; or NULL */
     void *on_head_arg;
-    /* A head that was durable before; NULL: none is known. A journal that ends before it, or says
-     * something else there, is `gone`; one that is absent is begun anew with a note. */
+    /* A head known to be durable; NULL: none. A journal that ends before it or contradicts it is
+     * `gone`; a missing one is started anew with a note. */
     const struct journal_head *expected;
 };
 
 /*
- * Makes the folder, the key and the first segment when there are none. After a crash a last line
- * without its newline is cut off, and a note says so. Anything else that is broken in the last
- * segment is refused: nothing is ever appended to a chain that does not hold.
+ * Creates directory, key and first segment if missing. After a crash a partial last line is
+ * truncated and noted. Any other damage in the last segment is refused: nothing is appended to a
+ * broken chain.
  */
 int journal_open(const char *dir, const struct journal_options *options, struct journal **ret,
                  struct err *err);
 void journal_close(struct journal *j);
 
 /*
- * Appends all of them with one write, or none. Secrets are replaced first, then what is too long
- * is cut and says so; only a detail that is no JSON value or over its cap is refused. ret_seq: of
- * the first; may be NULL.
+ * Appends all records with one write, or none. Secrets are replaced first, then long texts are
+ * truncated and marked. Only a detail that is not JSON or too long is refused. ret_seq: of the
+ * first record; may be NULL.
  */
 int journal_append(struct journal *j, const struct journal_record *records, size_t count,
                    uint64_t *ret_seq, struct err *err);
 
-/* Why the file could not be written, if the last append failed for that: -errno, else 0. */
+/* -errno if the last append failed because of the file, else 0. */
 int journal_error(const struct journal *j);
 
-/* Appends a head unless the last record is one. 1: it did, 0: there was nothing new. */
+/* Appends a head unless the last record is one. 1: appended, 0: nothing new. */
 int journal_sign(struct journal *j, struct err *err);
 
 /* How much of it is kept; 0 each: everything. Whole segments go, from the front; two always stay.
@@ -72,21 +71,21 @@ struct journal_keep {
 };
 
 /*
- * Announces, in a signed record, that the journal begins later from now on; *ret_first 0: there is
- * nothing to forget. journal_forget() then removes what is before that segment; from any thread,
- * and only once the announcement is on the disk.
+ * Writes a signed record that the journal will start at a later segment; *ret_first 0: nothing to
+ * delete. journal_forget() then deletes the earlier segments; any thread, and only after the record
+ * is durable.
  */
 int journal_announce(struct journal *j, const struct journal_keep *keep, uint64_t *ret_first,
                      struct err *err);
 int journal_forget(struct journal *j, uint64_t first, struct err *err);
 
-/* Everything appended before the call is on the disk when this returns 0. Any thread; blocks. */
+/* Makes everything appended before the call durable. Any thread; blocks. */
 int journal_sync(struct journal *j, struct err *err);
 
 /* The chain as it stands; sig is zero. */
 void journal_at(const struct journal *j, struct journal_head *ret);
 
-/* The last record that is known to be on the disk. From any thread. */
+/* The last record known to be durable. Any thread. */
 void journal_synced(struct journal *j, struct journal_head *ret);
 
 /* "SEQ:HEX". */
@@ -116,9 +115,9 @@ struct journal_report {
 };
 
 /*
- * Reads the whole journal, in constant memory, and proves every hash, number and signature.
- * expected: a head seen elsewhere, or NULL. 0: whole. -1: `invalid` names the first broken record,
- * `gone` a missing tail or a journal rolled back; *ret is filled either way.
+ * Verifies every hash, number and signature of the journal, in constant memory. expected: a head
+ * seen elsewhere, or NULL. 0: valid. -1: `invalid` names the first broken record; `gone` means a
+ * missing tail or a rollback. *ret is filled in either case.
  */
 int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
                    const struct journal_head *expected, struct journal_report *ret,

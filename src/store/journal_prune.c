@@ -1,7 +1,6 @@
 /*
- * Forgetting the oldest segments. What goes is announced first, by a signed record that names where
- * the journal begins from then on: so a journal whose beginning was taken away by anybody else does
- * not prove.
+ * Deletes the oldest segments. A signed record announces first where the journal starts from then
+ * on, so a journal whose beginning was removed by anybody else does not verify.
  */
 #include <errno.h>
 #include <fcntl.h>

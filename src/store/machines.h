@@ -1,8 +1,8 @@
 /*
- * Rows of machines: what is wanted. What exists is the spawner's to say.
+ * Rows of machines: the wanted state. The spawner knows what really exists.
  *
- * Texts behind pointers belong to the row once it was read (free with machine_row_done()); rows
- * that are handed in are only read.
+ * Strings in a row that was read belong to the row (machine_row_done()); rows passed in are only
+ * read.
  */
 #pragma once
 
@@ -16,11 +16,11 @@
 
 /* The numbers are in the database; X_LAST is the largest that it takes. */
 enum machine_state {
-    MACHINE_CREATING = 1, /* not acknowledged yet: after a crash it is taken away */
+    MACHINE_CREATING = 1, /* not acknowledged yet: deleted after a crash */
     MACHINE_RUNNING,
     MACHINE_PAUSED,
     MACHINE_STOPPED, /* no process; its files are kept */
-    MACHINE_ENDING,  /* its end is decided, something of it may still exist */
+    MACHINE_ENDING,  /* its end is decided, but parts may still exist */
     MACHINE_ENDED,
     MACHINE_STATE_LAST = MACHINE_ENDED,
 };
@@ -35,7 +35,7 @@ enum idle_action {
 };
 enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST = STEPS_RISKY };
 
-/* "running"; NULL for a number that means nothing. */
+/* "running"; NULL for an unknown number. */
 const char *machine_state_name(enum machine_state state);
 const char *idle_action_name(enum idle_action action);
 const char *step_policy_name(enum step_policy policy);
@@ -116,18 +116,18 @@ int store_machine_get(struct store *s, const char *id, struct machine_row *ret, 
 int store_machine_find(struct store *s, const char *owner, const char *text,
                        struct machine_row *ret, struct err *err);
 
-/* One damaged row hides no other. */
+/* A damaged row is skipped and counted. */
 int store_machine_list(struct store *s, const struct machine_filter *filter,
                        struct machine_list *ret, struct err *err);
 
 /* Writes everything but id, owner, token, kind, image, created_ms, key and hash. */
 int store_machine_update(struct store *s, const struct machine_row *row, struct err *err);
 
-/* The cheap one, for the hot path. */
+/* Cheap, for the hot path. */
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
                             struct err *err);
 int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
-/* The key of its request is free: who sends that again gets another machine. */
+/* Frees the idempotency key: repeating the request creates a new machine. */
 int store_machine_unkey(struct store *s, const char *id, struct err *err);
 /* Sets MACHINE_ENDED with the time and reason. */
 int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,

@@ -1,4 +1,5 @@
-/* What is kept of a machine's network: its policy, and the names it has asked for. */
+/* The stored network state of a machine: policy, authority, names, waiting requests, exposed ports.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -6,16 +7,16 @@
 #include "base/sha256.h"
 #include "store/db.h"
 
-/* *ret is NULL when nothing was ever set; else JSON, to be freed. */
+/* *ret: JSON to be freed; NULL if never set. */
 int store_network_get(struct store *s, const char *machine, char **ret, struct err *err);
 int store_network_set(struct store *s, const char *machine, const char *json, struct err *err);
 
-/* Keys and certificate of its authority; *ret is NULL when there is none. */
+/* Keys and certificate of the machine's CA; *ret is NULL if there is none. */
 int store_network_get_authority(struct store *s, const char *machine, char **ret, struct err *err);
 int store_network_set_authority(struct store *s, const char *machine, const char *pem,
                                 struct err *err);
 
-/* The newest of its numbers is the one that was put last. */
+/* The number stored last is the newest. */
 int store_network_name_put(struct store *s, const char *machine, uint32_t number, const char *name,
                            struct err *err);
 /* All of them, oldest first. */
@@ -23,7 +24,7 @@ typedef void store_name_fn(void *arg, uint32_t number, const char *name);
 int store_network_names(struct store *s, const char *machine, store_name_fn *fn, void *arg,
                         struct err *err);
 
-/* A request that waits for an approval; until_ms since 1970, so that it means the same later. */
+/* A request that waits for an approval; until_ms is wall-clock time, valid across restarts. */
 struct pending_row {
     char id[ID_SIZE];
     char machine[ID_SIZE];
@@ -44,7 +45,7 @@ typedef void store_pending_fn(void *arg, const struct pending_row *row);
 int store_pending_list(struct store *s, const char *machine, store_pending_fn *fn, void *arg,
                        struct err *err);
 
-/* A port that is shown outside; its token as a hash. */
+/* An exposed port, with the hash of its token. */
 int store_exposure_put(struct store *s, const char *machine, uint64_t port,
                        const uint8_t hash[SHA256_BYTES], struct err *err);
 int store_exposure_remove(struct store *s, const char *machine, uint64_t port, struct err *err);

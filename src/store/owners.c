@@ -107,7 +107,7 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
     return 0;
 }
 
-/* A full disk must not lock out those who would make room: failing here is no refusal. */
+/* Ignore a failure: a full disk must not lock out users who would free space. */
 static void note_use(struct store *s, struct token_row *row, int64_t now_ms) {
     QUERY;
     if (now_ms - row->used_ms < MINUTE_MS && now_ms >= row->used_ms)

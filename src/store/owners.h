@@ -1,8 +1,8 @@
 /*
- * Who may ask: owners, their tokens, and how much each may have.
+ * Owners, their tokens and quotas.
  *
- * A token is 256 random bits that are shown once; the database holds their SHA-256 only. Flush
- * before acknowledging any change here.
+ * A token is 256 random bits, shown once; the database holds only its SHA-256. Flush before
+ * acknowledging a change here.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct quota {
     uint64_t cpu_milli;
     uint64_t mem_bytes;
     uint64_t disk_bytes;
-    uint64_t lifetime_ms; /* the longest ttl that a machine may have */
+    uint64_t lifetime_ms; /* maximum ttl of a machine */
 };
 
 struct owner_row {
@@ -56,16 +56,16 @@ enum { TOKEN_SIZE = 57 }; /* "crl_", 52 base32 characters, NUL */
 void owner_list_done(struct owner_list *list);
 void token_list_done(struct token_list *list);
 
-/* Adds an owner; of one that is there, changes uid and quota. `exists`: the uid is another's. */
+/* Adds an owner or changes its uid and quota. `exists`: the uid belongs to another owner. */
 int store_owner_put(struct store *s, const struct owner_row *row, struct err *err);
 int store_owner_get(struct store *s, const char *name, struct owner_row *ret, struct err *err);
 int store_owner_by_uid(struct store *s, int64_t uid, struct owner_row *ret, struct err *err);
 int store_owner_list(struct store *s, struct owner_list *ret, struct err *err);
 
-/* Fills row->id and ret_secret, which is the only time that the secret exists in clear. */
+/* Sets row->id and ret_secret; the token exists in clear only here. */
 int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKEN_SIZE],
                     struct err *err);
-/* `denied`: malformed, never given out, or revoked; the three look the same. Notes the use. */
+/* `denied` for a malformed, unknown or revoked token, without a difference. Records the use. */
 int store_token_check(struct store *s, const char *secret, size_t len, int64_t now_ms,
                       struct token_row *ret, struct err *err);
 int store_token_get(struct store *s, const char *id, struct token_row *ret, struct err *err);

@@ -1,6 +1,6 @@
 /*
- * What of a machine outlives its host: one step, whose layers were copied to a disk of the store
- * (base/layers.h, "d-..."), and which boot its box belongs to.
+ * The durable part of a machine: one step, whose layers were copied to a disk of the store
+ * (base/layers.h, "d-..."), and the boot id of the host that runs its box.
  */
 #pragma once
 
@@ -19,12 +19,12 @@ struct saved_row {
 void saved_row_done(struct saved_row *row);
 int store_saved_put(struct store *s, const struct saved_row *row, struct err *err);
 int store_saved_get(struct store *s, const char *machine, struct saved_row *ret, struct err *err);
-/* Does a machine that has not ended need anything on this disk? */
+/* Whether a machine that has not ended uses this disk. */
 int store_saved_used(struct store *s, const char *disk, bool *ret, struct err *err);
 
 /*
- * Which copies a stack is made of: those that there are, and new ones, whose layers are to be
- * copied. row->next is counted on for these.
+ * Maps a stack to copies: existing ones, and new ones whose layers must be copied. Advances
+ * row->next for the new ones.
  */
 struct saved_plan {
     struct layers from, to;
@@ -32,8 +32,9 @@ struct saved_plan {
 };
 int saved_plan(struct saved_row *row, const char *stack, struct saved_plan *ret, struct err *err);
 
-/* That step is the durable one of its machine, and no other. */
+/* Marks the step as the only durable one of its machine. */
 int store_step_durable(struct store *s, const char *machine, const char *step, struct err *err);
-/* The host was restarted: the durable one lies on that stack, others have no restore point. */
+/* After a restart of the host: the durable step uses that stack, other steps lose their restore
+ * point. */
 int store_steps_lose(struct store *s, const struct saved_row *row, const char *reason,
                      struct err *err);

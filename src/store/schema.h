@@ -1,6 +1,6 @@
 /*
- * The tables of the database, as numbered steps. PRAGMA user_version is the number of the last step
- * that was made. A step that was released never changes; a change is a new step at the end.
+ * The database schema as numbered migrations. PRAGMA user_version is the number of the last one
+ * applied. A released migration never changes; append a new one instead.
  */
 #pragma once
 

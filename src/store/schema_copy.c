@@ -1,6 +1,6 @@
 /*
- * Before its tables change, the database is copied beside itself with its version in the name: the
- * way back for who has to run the Carrel of before. One such copy is kept, the newest.
+ * Before a migration the database is copied next to itself, with its version in the name, so that
+ * the previous Carrel can be used again. Only the newest copy is kept.
  */
 #include <dirent.h>
 #include <errno.h>

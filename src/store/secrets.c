@@ -87,7 +87,7 @@ static void cipher_freep(EVP_CIPHER_CTX **c) {
     EVP_CIPHER_CTX_free(*c);
 }
 
-/* Whose it is and how it is called: a row that was moved does not open. */
+/* Binds owner and name, so that a moved row does not decrypt. */
 static size_t bind_text(const char *owner, const char *name, char ret[2 * STORE_NAME_SIZE]) {
     size_t n = strlen(owner) + 1;
     memcpy(ret, owner, n);

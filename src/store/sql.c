@@ -220,7 +220,7 @@ void store_broken(struct store *s, const struct err *why) {
         s->broken(&err);
 }
 
-/* After a disk error nobody knows what is in the log: the next to open it finds out. */
+/* After a disk error the contents of the log are unknown; the next open recovers it. */
 static int query_failed(struct query *q, int code, struct err *err) {
     struct store *s = q->store;
     bool writes = !sqlite3_stmt_readonly(q->stmt) || q->stmt == s->statements[STMT_COMMIT];

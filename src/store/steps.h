@@ -1,10 +1,9 @@
 /*
- * Steps: what a machine was after each thing that was done to it, and what its root is made of now.
+ * Steps: snapshots of a machine after each change, and the layers of its current root.
  *
- * A step with a restore point names the stack of layers (base/layers.h) that shows it. It is
- * written in the state STEP_TAKING before the layers are touched and finished afterwards, so that
- * whoever finds one that is not finished asks for the same again. Layers are counted by who names
- * them: what no row of a living machine names may go.
+ * A step with a restore point names its stack of layers (base/layers.h). It is written as
+ * STEP_TAKING before the layers are touched and finished afterwards, so an unfinished one can be
+ * requested again. A layer may be deleted once no row of a live machine names it.
  */
 #pragma once
 
@@ -17,11 +16,11 @@
 enum step_kind {
     STEP_EXEC = 1, /* a command ended */
     STEP_FILE,     /* a file was changed through the API */
-    STEP_SNAP,     /* somebody asked for it */
-    STEP_KEPT,     /* what was there before a rewind, and before a risky command */
-    STEP_REWIND,   /* an earlier step's files came back */
+    STEP_SNAP,     /* requested by the user */
+    STEP_KEPT,     /* taken before a rewind or a risky command */
+    STEP_REWIND,   /* files of an earlier step were restored */
     STEP_FORK,     /* where a forked machine began */
-    STEP_REFRESH,  /* never done: the same files come to lie over layers as they are merged now */
+    STEP_REFRESH,  /* not shown: the same files are put on the merged layers */
     STEP_KIND_LAST = STEP_REFRESH,
 };
 /*
@@ -49,11 +48,11 @@ struct step_row {
     uint32_t counted;   /* 1: the two above are known */
     uint32_t durable;   /* 1: would survive a power cut */
     uint32_t layer;     /* the one that this step froze; 0: nothing had changed */
-    uint32_t has_point; /* 0: it cannot be returned to; `reason` says why */
+    uint32_t has_point; /* 0: cannot be restored, see `reason` */
     char *stack;
-    /* Why it cannot be returned to; of a copy, how it was made. */
+    /* Why it cannot be restored; for a copy, how it was made. */
     char reason[STORE_REASON_SIZE];
-    char name[STORE_NAME_SIZE]; /* unique in its machine, or empty; what has one is never dropped */
+    char name[STORE_NAME_SIZE]; /* unique in its machine, or empty; named steps are never pruned */
 };
 
 struct step_list {
@@ -81,7 +80,7 @@ int store_step_count(struct store *s, const char *machine, uint64_t *ret, uint64
                      struct err *err);
 int store_step_delete(struct store *s, const char *id, struct err *err);
 
-/* What a machine's root is made of. */
+/* The layers of a machine's root. */
 struct root_row {
     char machine[ID_SIZE];
     uint32_t layer; /* number of its upper */
@@ -94,7 +93,7 @@ void root_row_done(struct root_row *row);
 int store_root_put(struct store *s, const struct root_row *row, struct err *err);
 int store_root_get(struct store *s, const char *machine, struct root_row *ret, struct err *err);
 
-/* Every stack of a machine that has not ended in which a layer of this one is named. */
+/* Every stack of a live machine that contains a layer of this machine. */
 typedef void stack_fn(void *arg, const char *stack);
 int store_stacks_with(struct store *s, const char *machine, stack_fn *each, void *arg,
                       struct err *err);

@@ -1,4 +1,4 @@
-/* What the files of src/store share: the store itself and its prepared statements. */
+/* Private declarations of src/store: the store and its prepared statements. */
 #pragma once
 
 #include <sqlite3.h>
@@ -181,7 +181,7 @@ struct store {
     bool has_secrets_key;
     uint64_t commits;
     struct ballast ballast;
-    bool full; /* the last write that failed found no room */
+    bool full; /* the last failed write found no space */
     void (*broken)(const struct err *why);
     char id[ID_SIZE]; /* identity.c */
 };
@@ -201,7 +201,7 @@ struct query {
 int query_start(struct query *q, struct store *s, enum statement id, struct err *err);
 void query_done(struct query *q);
 
-/* The disk failed: no write is accepted any more, and the owner of the store is told. */
+/* After a disk failure: refuses all further writes and calls the store's callback. */
 void store_broken(struct store *s, const struct err *why);
 
 /* Positions are ?1 and on. NULL texts are NULL; they must outlive the query. */
@@ -230,7 +230,7 @@ void rows_free(const struct table *table, void *rows, size_t count);
 
 /* ---- Errors and names ---- */
 
-/* What SQLite said, in our words: err_sqlite(err, db, rc, "write machine"). */
+/* Converts an SQLite error: err_sqlite(err, db, rc, "write machine"). */
 int err_sqlite(struct err *err, sqlite3 *db, int code, const char *what);
 
 /* Enumerations and their names: names[0] is unused. */

@@ -1,6 +1,6 @@
 /*
- * What of an owner came from an untrusted source and is not a machine: images, directories of the
- * host, and conversations with MCP clients. Machines have it in their policy.
+ * Taints of things that are not machines: images, directories of the host, and conversations with
+ * MCP clients. The taint of a machine is in its policy.
  */
 #pragma once
 
@@ -8,12 +8,12 @@
 
 enum { STORE_TAINT_KIND_SIZE = 16 };
 
-/* In place of nothing: the first source stays. */
+/* Does not replace an existing source: the first one stays. */
 int store_taint_put(struct store *s, const char *owner, const char *kind, const char *key,
                     const char *source, int64_t since_ms, struct err *err);
 /* All of one kind, in the order of their keys. */
 typedef void store_taint_fn(void *arg, const char *key, const char *source);
 int store_taint_each(struct store *s, const char *owner, const char *kind, store_taint_fn *fn,
                      void *arg, struct err *err);
-/* Those of one kind that are older are forgotten. */
+/* Deletes older taints of one kind. */
 int store_taint_trim(struct store *s, const char *kind, int64_t before_ms, struct err *err);
