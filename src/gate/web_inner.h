@@ -65,7 +65,8 @@ struct web {
 /* ---- web.c ---- */
 
 #define WEB_BODY_PLACEHOLDER "its body holds the placeholder of a secret"
-#define WEB_FORM_OVERRIDES "its form names another method, and a rule is about methods, or asks"
+#define WEB_FORM_OVERRIDES \
+    "the form names another method, and a rule checks methods or asks for approval"
 
 void web_say_no(struct conn *c, const char *why);
 void web_forward(struct conn *c, struct policy_rule *rule);

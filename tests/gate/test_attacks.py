@@ -69,7 +69,7 @@ ROWS = [
     Row("an octal address", "say(get('0313.0.0161.7', {http}))", " 403 ", "203.0.113.7", HTTP, "malformed Host field"),
     Row("a mapped address", "s = socket.socket(socket.AF_INET6); s.settimeout(5); s.connect(('::ffff:203.0.113.7', {http})); s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); say(s.recv(99))", " 403 ",
         "203.0.113.7", HTTP, OTHER_HOST),
-    Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "'private.test' leads to a private address"),
+    Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "'private.test' resolves to a private address"),
     Row("Host of another", "say(get('ok.test', {http}, name='other.test'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
     Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "the port in the Host field differs from the port it connected to"),
     Row("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "Host is missing"),
@@ -496,7 +496,7 @@ def test_a_name_that_is_turned_leads_where_it_was_looked_up(turning, tmp_path):
     done = turning.python(box, PRELUDE + f"say(get('b.turn.test', {port}))")
     (note,) = turning.notes(box, verb="net.deny")
     assert " 403 " in done["stdout"], done
-    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("b.turn.test", port, "'b.turn.test' leads to a loopback address")
+    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("b.turn.test", port, "'b.turn.test' resolves to a loopback address")
     for s in (first, second):
         s.shutdown()
     attack(6)

@@ -322,7 +322,7 @@ def test_a_guarded_machine_that_is_tainted_shows_no_port(daemon, tmp_path):
     s.sendall(b"q")
     assert has_ended(s)
     answer, text = daemon.visit(box, Carrel_Token=token)
-    assert answer.status == 403 and b"not trusted" in text
+    assert answer.status == 403 and b"untrusted source" in text
     assert daemon.visit(box, Carrel_Token="a" * 52)[0].status == 401, "nobody else is told"
     # Its owner knows, and shows it all the same; also to the next daemon.
     token = daemon.post(f"/v1/machines/{box}/exposures", {"port": 8000})["token"]

@@ -99,7 +99,7 @@ def test_a_hostile_page_cannot_send_what_it_asks_for(gated, servers, box):
     lines = gated.request("GET", f"/v1/runs/{run['id']}/transcript", raw=True).decode().splitlines()
     results = [json.loads(line) for line in lines if '"event":"result"' in line]
     assert json.loads(results[0]["text"])["status"] == 200
-    assert "not trusted" in results[1]["text"]
+    assert "an untrusted source" in results[1]["text"]
     assert gated.notes(plain, "net.deny")
 
 
