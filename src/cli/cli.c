@@ -10,6 +10,7 @@
 
 #include "base/defer.h"
 #include "cli/safe.h"
+#include "cli/text/colour.h"
 #include "cli/text/habits.h"
 #include "cli/text/nearest.h"
 #include "io/place.h"
@@ -137,8 +138,15 @@ void cli_usage(const char *name) {
 static void overview(FILE *to) {
     fputs("Carrel gives every AI agent its own computer.\n\nusage: carrel COMMAND [OPTIONS]\n", to);
     for (const struct command *c = commands; c->name; c++) {
-        if (c->group)
+        if (c->group && to == stdout) {
+            fputs("\n", to);
+            colour_begin(COLOUR_BOLD);
+            printf("%s:", c->group);
+            colour_end();
+            fputs("\n", to);
+        } else if (c->group) {
             fprintf(to, "\n%s:\n", c->group);
+        }
         fprintf(to, "  %-10s %s\n", c->name, c->summary);
     }
     fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);

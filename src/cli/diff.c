@@ -15,6 +15,8 @@
 #include "cli/ship/ship.h"
 #include "cli/ship/slices.h"
 #include "cli/table.h"
+#include "cli/text/colour.h"
+#include "cli/text/pager.h"
 
 enum { WORDS_MAX = 3 };
 
@@ -126,7 +128,10 @@ static void print_change(const json_t *change, bool stat) {
                  *after = json_object_get(change, "after");
     const char *kind = client_text(change, "change"), *diff = client_text(change, "diff");
     const char *type = member(after ? after : before, "type");
-    printf("%c /", *kind == 'a' ? 'A' : *kind == 'd' ? 'D' : 'M');
+    colour_begin(*kind == 'a' ? COLOUR_GREEN : *kind == 'd' ? COLOUR_RED : COLOUR_YELLOW);
+    printf("%c", *kind == 'a' ? 'A' : *kind == 'd' ? 'D' : 'M');
+    colour_end();
+    fputs(" /", stdout);
     safe_name(stdout, client_text(change, "path"));
     if (strcmp(type, "directory") == 0)
         putchar('/');
@@ -139,7 +144,7 @@ static void print_change(const json_t *change, bool stat) {
     print_content(change, before, after);
     putchar('\n');
     if (!stat && *diff)
-        safe_text(stdout, diff, strlen(diff));
+        colour_diff(diff);
 }
 
 static void print_end(const json_t *answer) {
@@ -263,8 +268,10 @@ int cmd_diff(int argc, char **argv) {
                                  .machine = w.v[0],
                                  .options = {.stat = o.stat, .json = o.json},
                                  .list = o.json ? json_array() : NULL};
-    if (!o.json)
+    if (!o.json) {
+        pager_start();
         print_all(answer, o.stat);
+    }
     int status = whole ? show_handed(&handed, &err) : 0;
     if (o.json) {
         json_object_set_new(answer, "changesets", handed.list);

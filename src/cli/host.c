@@ -10,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "cli/text/pager.h"
 #include "review/parcel.h"
 
 /* ---- serve ---- */
@@ -76,8 +77,8 @@ const struct option_row token_rows[] = {
     {0, "note", "TEXT", OPTION_TEXT, AT(note), "note to recognise the token by"},
     {0, "owner", "NAME", OPTION_TEXT, AT(owner), "owner of its machines (administrators only)"},
     {0, "machines", "N", OPTION_NUMBER, AT(machines), "quota: number of machines"},
-    {0, "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota: cpus of all machines"},
-    {0, "mem", "SIZE", OPTION_SIZE, AT(mem), "quota: memory of all machines"},
+    {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota: cpus of all machines"},
+    {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "quota: memory of all machines"},
     {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota: disk of all machines"},
     {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms), "quota: longest --ttl of a machine"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -360,6 +361,8 @@ static int show_records(struct client *c, const struct audit_options *o, struct 
         client_query(target, "tail", o->count ? tail : NULL, err) < 0 ||
         client_send(c, c->http, &r, err) < 0 || client_answer(c->http, &head, err) < 0)
         return -1;
+    if (!o->json)
+        pager_start();
     return copy_records(c, o->json, err);
 }
 

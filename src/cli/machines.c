@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/machine.h"
 #include "cli/table.h"
+#include "cli/text/colour.h"
 
 int cli_machine_check(const char *machine, struct err *err) {
     if (machine && *machine && !strchr(machine, '/'))
@@ -101,7 +102,9 @@ static void print_machine(const json_t *m) {
     table_bytes(client_number(json_object_get(m, "limits"), "mem"), mem);
     table_cell(client_text(m, "id"), 14);
     table_cell(*name ? name : "-", 12);
+    colour_begin(colour_of_state(state));
     table_cell(state, 8);
+    colour_end();
     table_cell(mem, 5);
     table_cell(age, 4);
     puts(drifted ? "drifted" : "");
@@ -124,7 +127,7 @@ static void ls_print(const json_t *list, bool ids_only) {
     size_t i;
     json_t *m;
     if (!ids_only)
-        puts("MACHINE         NAME          STATE     MEM    AGE");
+        colour_heading("MACHINE         NAME          STATE     MEM    AGE");
     json_array_foreach(json_object_get(list, "machines"), i, m) {
         if (ids_only)
             puts(client_text(m, "id"));

@@ -11,6 +11,8 @@
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
+#include "cli/text/colour.h"
+#include "cli/text/pager.h"
 
 enum { WORDS_MAX = 3, FORKS_MAX = 1000 };
 
@@ -293,8 +295,10 @@ int cmd_steps(int argc, char **argv) {
         return 0;
     }
     const json_t *steps = json_object_get(answer, "steps");
-    if (!o.quiet)
-        puts("STEP   KIND    AGE   STATUS  FILES   SIZE    NAME        WHAT");
+    if (!o.quiet) {
+        pager_start();
+        colour_heading("STEP   KIND    AGE   STATUS  FILES   SIZE    NAME        WHAT");
+    }
     for (size_t i = json_array_size(steps); i > 0; i--) {
         const json_t *step = json_array_get(steps, i - 1);
         if (o.quiet)

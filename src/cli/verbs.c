@@ -15,6 +15,8 @@
 #include "cli/options.h"
 #include "cli/spec.h"
 #include "cli/table.h"
+#include "cli/text/colour.h"
+#include "cli/text/pager.h"
 #include "cli/text/units.h"
 
 static void verbs_announce(void) {
@@ -383,8 +385,10 @@ const struct option_row logs_rows[] = {
 static void print_execs(const json_t *list, bool ids_only) {
     size_t i;
     json_t *x;
-    if (!ids_only)
-        puts("EXEC            STATE     STATUS  AGE   COMMAND");
+    if (!ids_only) {
+        pager_start();
+        colour_heading("EXEC            STATE     STATUS  AGE   COMMAND");
+    }
     json_array_foreach(list, i, x) {
         char status[24], age[16];
         if (ids_only) {

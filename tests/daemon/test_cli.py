@@ -1,5 +1,8 @@
 """The command line over the daemon: starts it on first use, and speaks for its machines."""
+import contextlib
 import json
+import os
+import pty
 import re
 import shutil
 import signal
@@ -90,6 +93,47 @@ def test_show_has_units(carrel, machine):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+(\.\d)?[smh]( \d+[sm])? ago\)", lines["created"])
     assert re.fullmatch(r"[0-9.]+(us|ms|s|m)( \d+s)?", dict(line.split(None, 1) for line in carrel("stats", "tour").stdout.decode().splitlines()
                                                           if len(line.split(None, 1)) == 2)["cpu"])
+
+
+def on_terminal(carrel, *words, **env):
+    """What a command prints to a terminal as its standard output."""
+    master, slave = pty.openpty()
+    text = b""
+    try:
+        done = carrel.popen(*words, stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.PIPE, env={"TERM": "xterm", "CARREL_PAGER": "", **env})
+        os.close(slave)
+        with done, contextlib.suppress(OSError):  # the terminal's end is an error
+            while more := os.read(master, 65536):
+                text += more
+    finally:
+        os.close(master)
+    assert done.returncode == 0, (words, text)
+    return text.decode().replace("\r\n", "\n")
+
+
+def test_colours_on_a_terminal(carrel, machine):
+    carrel("exec", "tour", "--", "sh", "-c", "echo one >f")
+    assert "\x1b[32mrunning" in on_terminal(carrel, "ls") and "\x1b[1mMACHINE" in on_terminal(carrel, "ls")
+    assert "\x1b[32mA\x1b[0m /home/user/f" in on_terminal(carrel, "diff", "tour") and "\x1b[32m+one\x1b[0m\n" in on_terminal(carrel, "diff", "tour")
+    assert "\x1b[1mMachines:\x1b[0m" in on_terminal(carrel, "help")
+    for plain in (on_terminal(carrel, "ls", NO_COLOR="1"), on_terminal(carrel, "ls", TERM="dumb"), carrel("ls").stdout.decode(),
+                  on_terminal(carrel, "diff", "tour", NO_COLOR="1")):
+        assert "\x1b" not in plain and plain
+    assert "\x1b[32m" in on_terminal(carrel, "ls", NO_COLOR="")
+
+
+def test_a_pager_on_a_terminal(carrel, machine):
+    carrel("exec", "tour", "--", "sh", "-c", "echo one >f")
+    mark = "sed s/^/P:/"
+    for words in (["steps", "tour"], ["logs", "tour"], ["diff", "tour"], ["audit", "-n", "2"]):
+        for env in ({"CARREL_PAGER": mark}, {"CARREL_PAGER": mark, "PAGER": "false"}):
+            lines = on_terminal(carrel, *words, NO_COLOR="1", **env).splitlines()
+            assert lines and all(line.startswith("P:") for line in lines), (words, lines)
+        for env in ({"CARREL_PAGER": ""}, {"CARREL_PAGER": "cat"}, {"CARREL_PAGER": mark, "TERM": "dumb"}):
+            assert "P:" not in on_terminal(carrel, *words, NO_COLOR="1", **env)
+        assert not carrel(*words, env={"CARREL_PAGER": mark}).stdout.startswith(b"P:")
+        assert not on_terminal(carrel, words[0], "--json", *words[1:], CARREL_PAGER=mark).startswith("P:")
+    assert not on_terminal(carrel, "steps", "-q", "tour", CARREL_PAGER=mark).startswith("P:")
 
 
 def test_exec_hands_its_streams_through(carrel, machine):

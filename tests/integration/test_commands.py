@@ -67,6 +67,18 @@ def test_an_option_means_the_same_in_every_command(carrel):
     assert {value for _, _, name, value in rows if name == "steps"} == {"every|risky|manual"}
 
 
+def test_the_table_of_options_is_true(carrel):
+    page = (pathlib.Path(__file__).parents[2] / "docs/cli.md").read_text()
+    rows = re.findall(r"^\| (`-.*?) \| .* \| (.*) \|$", page, re.M)
+    assert len(rows) > 15
+    told = {}
+    for options, commands in rows:
+        for command in (words.split()[0] for words in re.findall(r"`([^`]*)`", commands)):
+            told.setdefault(command, carrel(command, "--help").stdout.decode())
+            for option in re.findall(r"`(--?[A-Za-z-]+)", options):
+                assert re.search(rf"{re.escape(option)}\b", told[command]), (command, option)
+
+
 def test_doctor_table(carrel):
     done = carrel("doctor")
     text = done.stdout.decode()
