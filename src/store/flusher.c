@@ -97,7 +97,8 @@ int flusher_flush(struct flusher *f, struct err *err) {
 
 /*
  * The first write after a full copy, and what it is good for: the head of the journal that is
- * durable now, so that a journal which was put back to an earlier state is noticed.
+ * durable now, so that a journal which was put back to an earlier state is noticed. It counts, too:
+ * SQLite writes nothing when a row gets the value that it has.
  */
 static void write_mark(struct flusher *f) {
     struct journal_head head;
@@ -247,10 +248,12 @@ static int open_log(struct flusher *f, const char *path, struct err *err) {
     f->wal_fd = open(wal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (f->wal_fd < 0)
         return err_sys(err, "open '%s'", wal);
-    int rc = sqlite3_prepare_v3(f->db,
-                                "INSERT INTO meta(name, value) VALUES('journal', ?1)"
-                                " ON CONFLICT(name) DO UPDATE SET value = excluded.value",
-                                -1, SQLITE_PREPARE_PERSISTENT, &f->mark, NULL);
+    int rc =
+        sqlite3_prepare_v3(f->db,
+                           "INSERT INTO meta(name, value) VALUES('journal', ?1), ('marks', '1')"
+                           " ON CONFLICT(name) DO UPDATE SET value = iif(name = 'journal',"
+                           " excluded.value, CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT))",
+                           -1, SQLITE_PREPARE_PERSISTENT, &f->mark, NULL);
     return rc == SQLITE_OK ? 0 : err_sqlite(err, f->db, rc, "prepare a statement");
 }
 

@@ -355,6 +355,20 @@ static void the_loop_does_not_sync(void **state) {
     store_close(s);
 }
 
+/* A log that begins is synced by whoever writes first, also after a start that found nothing new.
+ */
+static void not_even_the_first_commit_syncs_on_the_loop(void **state) {
+    (void)state;
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    store_close(reopen(dir.path));
+    store_close(reopen(dir.path));
+    struct store *s = reopen(dir.path);
+    atomic_store(&faults.loop_syncs, 0);
+    assert_int_equal(add_owner(s), 0);
+    assert_int_equal(atomic_load(&faults.loop_syncs), 0);
+    store_close(s);
+}
+
 /* Nobody asks for it: it happens by itself, also for the journal alone. */
 static void what_is_written_is_synced_soon(void **state) {
     (void)state;
@@ -529,6 +543,7 @@ static void a_rolled_back_journal_is_noticed(void **state) {
 UNIT_MAIN(cmocka_unit_test(each_write_may_fail), cmocka_unit_test(each_sync_may_fail),
           cmocka_unit_test(after_a_failed_flush_nothing_is_acknowledged),
           cmocka_unit_test(killed_writers_lose_nothing), cmocka_unit_test(the_loop_does_not_sync),
+          cmocka_unit_test(not_even_the_first_commit_syncs_on_the_loop),
           cmocka_unit_test(what_is_written_is_synced_soon),
           cmocka_unit_test(a_full_disk_still_knows_its_tokens),
           cmocka_unit_test(a_damaged_database_is_refused_and_never_crashes),
