@@ -264,7 +264,7 @@ def test_every_option_of_new_is_one_of_do(carrel):
     def options(command):
         text = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True).stdout
         return set(re.findall(r"--([a-z-]+)", "\n".join(line[:40] for line in text.splitlines())))
-    assert options("new") - {"json", "help", "steps"} <= options("do") and "take-steps" in options("do")
+    assert options("new") - {"json", "help"} <= options("do") and "steps" in options("do")
 
 
 def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
