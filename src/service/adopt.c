@@ -17,7 +17,7 @@
 #include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/strays.h"
 
 enum {
@@ -119,7 +119,7 @@ static void enter_root(struct live *l) {
     }
     live_ref(l);
     l->reach.calling = true;
-    l->service->driver->root(l->machine, l->steps.stack ? l->steps.stack : "", l->steps.layer, 0,
+    l->service->driver->root(l->machine, steps_stack(l) ? steps_stack(l) : "", steps_layer(l), 0,
                              root_entered, l);
 }
 
@@ -498,7 +498,7 @@ static void list_came(void *arg, const struct plan_found *found, size_t count,
         adopt_rows(s, failed ? NULL : &there);
     for (size_t i = 0; i < count; i++)
         judge(s, &found[i]);
-    s->saved_unswept = s->listed;
+    durable_want_sweep(s, s->listed);
     if (first)
         one_less(s);
 }

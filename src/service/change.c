@@ -6,6 +6,7 @@
 #include "base/defer.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
+#include "service/steps/live.h"
 
 void change_finish(struct change *c, const struct err *err) {
     struct live *l = c->live;
@@ -118,7 +119,7 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
                         change_verb *verb, service_machine_fn *done, void *arg) {
     struct err err;
     struct live *l = live_find(s, who, ref, LIVE_ANY, &err);
-    if (!l || !l->steps.still)
+    if (!l || !steps_copy_runs(l))
         return false;
     struct later *w = calloc(1, sizeof(*w));
     if (!w)

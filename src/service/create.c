@@ -15,7 +15,7 @@
 #include "service/review/baselines.h"
 #include "service/rights.h"
 #include "service/state.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/taint.h"
 
 struct creation {
@@ -553,7 +553,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         .linger = !r->ephemeral,
         .gate = true,
         .early = r->early,
-        .stack = l->steps.stack,
+        .stack = steps_stack(l),
         .undrifted = r->from.drifted ? NULL : r->from.machine,
         .grants = handed->grants,
         .grant_fds = handed->fds,

@@ -13,7 +13,7 @@
 #include "service/review/baselines.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 
 /* It is tried again; who waits for the end hears of a failure only when it lasts. */
 enum { TRIES_UNTOLD = 6 };
@@ -168,8 +168,7 @@ static void end_late(void *arg, const struct err *why) {
 
 /* What it was doing ends by itself, each with an error, for its box answers no more. */
 static bool is_at_rest(const struct live *l) {
-    return !l->steps.taking && !l->steps.held && !l->steps.still && !l->steps.merging &&
-           !l->steps.pruning && !l->durable.saving && !grants_are_busy(l);
+    return steps_are_at_rest(l) && !grants_are_busy(l);
 }
 
 static int become_durable(struct live *l, struct err *err) {
@@ -186,9 +185,7 @@ static int become_durable(struct live *l, struct err *err) {
     if (l->machine && machine_is_asked(l->machine))
         return err_set(err, ERR_BUSY, "what was asked of it is not answered yet");
     machine_free(TAKE(l->machine));
-    steps_free(l);
-    steps_init(l);
-    l->durable = (struct durable){0};
+    steps_reset(l);
     return durable_adopt(l, err) == DURABLE_STOPPED ? 0 : -1;
 }
 

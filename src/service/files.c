@@ -6,7 +6,7 @@
 #include "base/defer.h"
 #include "base/parse.h"
 #include "service/steps/barrier.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 
 static const struct {
     uint16_t type;

@@ -8,7 +8,8 @@
 
 #include "base/defer.h"
 #include "io/criu.h"
-#include "service/steps/inner.h"
+#include "service/state.h"
+#include "service/steps/live.h"
 
 struct hibernating {
     struct live *live;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "service/state.h"
+#include "service/steps/live.h"
 
 void service_host_status(struct service *s, service_text_fn *done, void *arg) {
     s->driver->status(s->host, done, arg);
@@ -39,7 +40,7 @@ void service_count(struct service *s, struct service_counts *ret) {
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         ret->commands += l->running;
     memcpy(ret->hits, s->hits, sizeof(ret->hits));
-    memcpy(ret->fallbacks, s->fallbacks, sizeof(ret->fallbacks));
+    steps_fallbacks(s, ret->fallbacks);
     store_stats(s->store, &ret->store);
     store_room(s->store, &ret->room);
 }
@@ -63,5 +64,5 @@ void service_each_disk(const struct service *s, const struct caller *who, servic
     const struct live *l;
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         if (may_see(who, l->row.owner))
-            each(arg, l->row.id, l->disk_bytes, l->steps.count);
+            each(arg, l->row.id, l->disk_bytes, steps_count(l));
 }

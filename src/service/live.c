@@ -10,7 +10,7 @@
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 
 /* The environment that the row keeps as JSON, as pairs. */
 static void load_env(struct live *l) {
@@ -194,9 +194,9 @@ void live_view(const struct live *l, struct machine_view *ret) {
         ret->image = live_image_name(l->image);
     ret->commands = l->running;
     ret->disk_bytes = l->disk_bytes;
-    ret->step_count = l->steps.count;
+    ret->step_count = steps_count(l);
     ret->drifted = l->drifted;
-    ret->undurable = l->durable.why[0] ? l->durable.why : NULL;
+    ret->undurable = durable_why(l);
     const struct err *lost = l->machine ? guest_why_gone(l->machine->guest) : NULL;
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }

@@ -6,6 +6,7 @@
 #include "base/defer.h"
 #include "service/rights.h"
 #include "service/state.h"
+#include "service/steps/live.h"
 #include "store/steps.h"
 
 /* ---- look ---- */
@@ -39,7 +40,7 @@ void service_look(struct service *s, const struct caller *who, const char *ref,
     struct live *l =
         allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
     if (l && store_step_count(s->store, l->row.id, &steps, &bytes, &err) == 0)
-        l->steps.count = steps;
+        steps_set_count(l, steps);
     service_show(s, who, ref, done, arg);
 }
 

@@ -15,7 +15,7 @@
 #include "service/review/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/strays.h"
 
 enum {
@@ -190,6 +190,7 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                           .ready_arg = arg};
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
+    s->steps = service_steps_new();
     s->grants = service_grants_new(s);
     s->images = service_images_new();
     s->review = service_review_new();
@@ -239,6 +240,7 @@ void service_free(struct service *s) {
         s->driver->close(s->host);
     service_grants_free(s);
     service_images_free(s->images);
+    service_steps_free(s->steps);
     service_review_free(s->review);
     free(s);
 }

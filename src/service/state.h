@@ -25,6 +25,7 @@ struct exec_defaults;
 struct live_grants;
 struct live_image;
 struct live_net;
+struct live_steps;
 struct ending;
 struct trimming;
 struct models;
@@ -32,6 +33,7 @@ struct event_watch;
 struct service_grants;
 struct service_images;
 struct service_review;
+struct service_steps;
 
 /* How far a machine that another daemon made is known. One of our own making is heard at once. */
 struct reach {
@@ -46,49 +48,6 @@ struct reach {
     char why[200];            /* it is not */
     service_machine_fn *told; /* who took it over, and waits for it; NULL: nobody */
     void *told_arg;
-};
-
-/* What of a machine is to outlive its host: durable.h. */
-struct saving;
-struct durable {
-    bool wanted;               /* there is a step that was not looked at */
-    uint64_t since_ms, due_ms; /* not before the latter */
-    struct saving *saving;
-    unsigned tries; /* that failed, one after the other */
-    char why[200];  /* the last of them did */
-};
-
-struct barrier_call;
-struct merging;
-struct still;
-struct step_call;
-
-/* What the root of a machine is made of, and the steps that are taken of it: steps/inner.h. */
-struct steps {
-    bool loaded;
-    uint32_t layer;           /* number of its upper */
-    char *stack;              /* below that; NULL: the image alone */
-    struct step_call *taking; /* the one under way */
-    struct still *still;      /* which is a copy: still.c */
-    struct step_call *wanted, **wanted_last;
-    bool held; /* a verb changes the root */
-    struct barrier_call *waiting, **waiting_last;
-    struct loop_call start;  /* the next one that is wanted */
-    struct merging *merging; /* tidy.c */
-    struct loop_timer *rest; /* before layers are merged */
-    size_t merge_from;       /* layers: a merge failed, and is tried again when there are so many */
-    bool copies_slowly;      /* a copy of the upper takes what was changed */
-    uint32_t last_copy;      /* number of one; 0: none was taken yet */
-    bool full;               /* a step found no room on the disk */
-    bool freeing;            /* and old ones go: what they held becomes free in the background */
-    bool unpruned;           /* there is more history than when it was last looked at */
-    bool pruning;            /* prune.c */
-    bool stale;              /* what is mounted may have been merged since: its parts are held */
-    bool sweep;              /* the root is another now: what only the old one held may go */
-    uint64_t full_look_ms;   /* when a full disk is looked at again */
-    unsigned full_looks;     /* since something was let go of */
-    uint64_t count;          /* of steps, when that was last done */
-    uint64_t age_look_ms;
 };
 
 /* A machine that has not ended. In the table from the moment its row is written. */
@@ -110,14 +69,13 @@ struct live {
     uint64_t oom_kills;    /* that were told of */
     uint64_t expires_ms;   /* when its lifetime is over, on the clock of boot_ms(); 0: never */
     struct idle_state idle;
-    uint64_t idle_check_ms; /* when to look again */
-    struct steps steps;
-    struct commit_lane lane; /* what was done to it and is not written down */
-    struct durable durable;
+    uint64_t idle_check_ms;   /* when to look again */
+    struct commit_lane lane;  /* what was done to it and is not written down */
     bool dormant;             /* it was found again without a box, and waits to be resumed */
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
+    struct live_steps *steps;
     struct live_net *net;
     struct live_grants *grants;
     struct {
@@ -148,6 +106,7 @@ struct service {
     struct machine_host *host;
     struct gate *gate;
     struct models *models;
+    struct service_steps *steps;
     struct service_grants *grants;
     struct service_images *images;
     struct service_review *review;
@@ -170,19 +129,15 @@ struct service {
     uid_t last_uid;
     struct loop_call events_call; /* tells the watchers, once what they read is committed */
     uint64_t hits[HIT_COUNT];     /* enum limit_hit */
-    uint64_t fallbacks[FELL_COUNT];
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs;   /* running */
-    size_t saving;     /* machines whose layers are on their way to the store: the disk is one */
-    size_t adopting;   /* machines that did not answer yet */
-    struct map strays; /* id -> struct stray: boxes that are left alone */
+    size_t programs;       /* running */
+    size_t adopting;       /* machines that did not answer yet */
+    struct map strays;     /* id -> struct stray: boxes that are left alone */
     struct id_list wanted; /* machines that have not ended, until they are adopted */
-    bool saved_unswept;    /* something may lie in the store that nobody needs any more */
-    uint64_t sweep_again_ms;
-    bool listed;  /* what the host has is known, and what nobody wants removed */
-    bool listing; /* that is being asked */
+    bool listed;           /* what the host has is known, and what nobody wants removed */
+    bool listing;          /* that is being asked */
     unsigned list_tries;
     uint64_t list_again_ms;
     struct disk_hold *holds;

@@ -13,7 +13,7 @@
 #include "service/images/live.h"
 #include "service/net/live.h"
 #include "service/state.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "store/networks.h"
 #include "store/taints.h"
 

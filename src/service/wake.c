@@ -8,7 +8,7 @@
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "store/saved.h"
 
 struct waking {
@@ -109,7 +109,7 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
         .linger = true,
         .same = true,
         .gate = true,
-        .stack = l->steps.stack,
+        .stack = steps_stack(l),
     };
     s->driver->create(s->host, &spec, made, w);
 }

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "service/exec/logs.h"
 #include "service/exec/state.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 
 static void count_output(const struct exec *x, struct exec_row *row) {
     const struct outlog *log = exec_log(x);

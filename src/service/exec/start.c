@@ -9,7 +9,7 @@
 #include "service/exec/state.h"
 #include "service/net/live.h"
 #include "service/steps/barrier.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/steps/risky.h"
 
 static char *argv_json(const struct exec_plan *plan) {

@@ -8,7 +8,7 @@
 #include "service/exec/plan.h"
 #include "service/files.h"
 #include "service/steps/barrier.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 
 enum { SAID_MAX = 4096, ANSWER_MAX = 4096 };
 

@@ -17,7 +17,7 @@
 #include "service/images/inner.h"
 #include "service/images/share.h"
 #include "service/steps/barrier.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/steps/steps.h"
 #include "service/taint.h"
 

@@ -8,7 +8,7 @@
 #include "machine/compare.h"
 #include "service/review/inner.h"
 #include "service/steps/barrier.h"
-#include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/steps/steps.h"
 
 struct end {

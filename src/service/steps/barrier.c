@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
+#include "service/steps/inner.h"
 #include "service/steps/barrier.h"
 
 /* So often its guest is asked for its commands before who waits is refused. */
@@ -19,12 +20,12 @@ bool barrier_is_unheard(const struct live *l) {
 }
 
 static bool is_closed(const struct live *l) {
-    const struct steps *p = &l->steps;
+    const struct live_steps *p = l->steps;
     return p->held || p->taking || p->wanted || commit_waits(&l->lane) || barrier_is_unheard(l);
 }
 
 bool barrier_wait(struct live *l, loop_fn *go, void *arg) {
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     if (!is_closed(l) || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED)
         return false;
     struct barrier_call *c = calloc(1, sizeof(*c));
@@ -37,7 +38,7 @@ bool barrier_wait(struct live *l, loop_fn *go, void *arg) {
 }
 
 bool barrier_wait_root(struct live *l, loop_fn *go, void *arg) {
-    const struct steps *p = &l->steps;
+    const struct live_steps *p = l->steps;
     bool moves = p->held || (p->taking && !p->still);
     return moves && !commit_is_late(&l->lane) && barrier_wait(l, go, arg);
 }
@@ -61,7 +62,7 @@ int barrier_enter(struct live *l, loop_fn *go, void *arg, struct err *err) {
 
 /* They may close it again: those behind them wait on. */
 static void let_through(struct live *l) {
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     live_ref(l);
     while (p->waiting && !is_closed(l)) {
         struct barrier_call *c DEFER_FREE = p->waiting;
@@ -74,8 +75,8 @@ static void let_through(struct live *l) {
 }
 
 void barrier_let_all(struct live *l) {
-    struct barrier_call *c = TAKE(l->steps.waiting);
-    l->steps.waiting_last = &l->steps.waiting;
+    struct barrier_call *c = TAKE(l->steps->waiting);
+    l->steps->waiting_last = &l->steps->waiting;
     live_ref(l);
     while (c) {
         struct barrier_call *one DEFER_FREE = c;
@@ -86,26 +87,26 @@ void barrier_let_all(struct live *l) {
 }
 
 void barrier_release(struct live *l) {
-    for (struct barrier_call *g = TAKE(l->steps.waiting), *next; g; g = next) {
+    for (struct barrier_call *g = TAKE(l->steps->waiting), *next; g; g = next) {
         next = g->next;
         free(g);
     }
 }
 
 void barrier_close(struct live *l) {
-    l->steps.held = true;
+    l->steps->held = true;
 }
 
 /* Whoever may go on does: the next step, or who waits. */
 static void barrier_go_on(struct live *l) {
-    if (l->steps.wanted)
-        loop_defer(l->service->loop, &l->steps.start);
+    if (l->steps->wanted)
+        loop_defer(l->service->loop, &l->steps->start);
     else
         let_through(l);
 }
 
 void barrier_open(struct live *l) {
-    l->steps.held = false;
+    l->steps->held = false;
     barrier_go_on(l);
 }
 
@@ -135,7 +136,7 @@ static void lane_late(void *arg) {
 }
 
 void barrier_init(struct live *l) {
-    l->steps.waiting_last = &l->steps.waiting;
+    l->steps->waiting_last = &l->steps->waiting;
     l->lane = (struct commit_lane){.filled = lane_filled,
                                    .emptied = lane_emptied,
                                    .late = lane_late,

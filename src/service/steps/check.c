@@ -233,7 +233,7 @@ static void disk_read(void *arg) {
         next_machine(c);
         return;
     }
-    set_add(&c->named, l->row.id, l->steps.layer);
+    set_add(&c->named, l->row.id, l->steps->layer);
     set_sort(&c->named);
     set_sort(&c->there);
     c->next = 0;

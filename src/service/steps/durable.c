@@ -36,8 +36,8 @@ struct saving {
 };
 
 static void saving_free(struct saving *v) {
-    v->live->durable.saving = NULL;
-    v->live->service->saving--;
+    v->live->steps->durable.saving = NULL;
+    v->live->service->steps->saving--;
     loop_timer_free(v->timer);
     saved_row_done(&v->row);
     live_unref(v->live);
@@ -45,13 +45,13 @@ static void saving_free(struct saving *v) {
 }
 
 void durable_release(struct live *l) {
-    if (l->durable.saving)
-        saving_free(l->durable.saving);
+    if (l->steps->durable.saving)
+        saving_free(l->steps->durable.saving);
 }
 
 /* Whoever works step by step is not disturbed, but for now and then. */
 void durable_want(struct live *l) {
-    struct durable *d = &l->durable;
+    struct durable *d = &l->steps->durable;
     uint64_t after = l->service->conf->durable_after_ms, now = loop_now_ms(l->service->loop);
     if (!after)
         return;
@@ -92,10 +92,10 @@ static void shed_rest(struct live *l) {
 /* The numbers of this try are not used again, so neither is what has got them. */
 static void durable_give_up(struct saving *v, const struct err *err) {
     struct live *l = v->live;
-    l->durable.wanted = true;
-    snprintf(l->durable.why, sizeof(l->durable.why), "%s", err->text);
-    l->durable.due_ms =
-        loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->durable.tries++);
+    l->steps->durable.wanted = true;
+    snprintf(l->steps->durable.why, sizeof(l->steps->durable.why), "%s", err->text);
+    l->steps->durable.due_ms =
+        loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->steps->durable.tries++);
     log_line(LOG_WARN, "service", "a step is not durable: %s id=%s", err->text, l->row.id);
     shed_rest(l);
     saving_free(v);
@@ -135,8 +135,8 @@ static void durable_finish(struct saving *v) {
         durable_give_up(v, &err);
         return;
     }
-    v->live->durable.tries = 0;
-    v->live->durable.why[0] = '\0';
+    v->live->steps->durable.tries = 0;
+    v->live->steps->durable.why[0] = '\0';
     shed_rest(v->live);
     saving_free(v);
 }
@@ -223,7 +223,7 @@ static int durable_prepare(struct saving *v, struct err *err) {
 
 /* A copy would end half way, and take the room that is left: it begins once there is room again. */
 static bool waits_for_room(struct live *l) {
-    struct durable *d = &l->durable;
+    struct durable *d = &l->steps->durable;
     if (!d->wanted || d->saving || !l->service->store_full)
         return false;
     snprintf(d->why, sizeof(d->why),
@@ -232,13 +232,13 @@ static bool waits_for_room(struct live *l) {
 }
 
 void durable_look(struct live *l, uint64_t now_ms) {
-    struct durable *d = &l->durable;
+    struct durable *d = &l->steps->durable;
     struct err err;
     if (waits_for_room(l))
         return;
-    bool quiet = !l->steps.taking && !l->steps.held && !l->steps.merging && !l->changing;
+    bool quiet = !l->steps->taking && !l->steps->held && !l->steps->merging && !l->changing;
     if (!d->wanted || d->saving || !l->machine || now_ms < d->due_ms || !quiet ||
-        l->service->saving >= AT_ONCE || l->row.state == MACHINE_ENDING ||
+        l->service->steps->saving >= AT_ONCE || l->row.state == MACHINE_ENDING ||
         l->row.state == MACHINE_ENDED)
         return;
     struct saving *v = calloc(1, sizeof(*v));
@@ -247,7 +247,7 @@ void durable_look(struct live *l, uint64_t now_ms) {
     v->live = l;
     v->timer = loop_timer_new(l->service->loop, copy_next, v);
     live_ref(l);
-    l->service->saving++;
+    l->service->steps->saving++;
     d->saving = v;
     d->wanted = false;
     int r = durable_prepare(v, &err);
@@ -366,19 +366,19 @@ static void closedirp(DIR **d) {
 void durable_ended(const struct live *l) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     struct err err;
-    bool lay_there = l->steps.stack && strstr(l->steps.stack, "d-");
+    bool lay_there = l->steps->stack && strstr(l->steps->stack, "d-");
     if (lay_there || store_saved_get(l->service->store, l->row.id, &row, &err) == 0)
-        l->service->saved_unswept = true;
+        l->service->steps->saved_unswept = true;
 }
 
 void durable_sweep(struct service *s) {
     struct err err;
     char path[4096];
     uint64_t now = loop_now_ms(s->loop);
-    if (!s->saved_unswept || now < s->sweep_again_ms || !strays_may_sweep(s))
+    if (!s->steps->saved_unswept || now < s->steps->sweep_again_ms || !strays_may_sweep(s))
         return;
-    s->saved_unswept = false;
-    s->sweep_again_ms = now + SWEEP_MS;
+    s->steps->saved_unswept = false;
+    s->steps->sweep_again_ms = now + SWEEP_MS;
     snprintf(path, sizeof(path), "%s/saved", s->place->home);
     DIR *d DEFER(closedirp) = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -390,4 +390,12 @@ void durable_sweep(struct service *s) {
         if (!used)
             s->driver->shed(s->host, e->d_name, NULL, shed_done, NULL);
     }
+}
+
+const char *durable_why(const struct live *l) {
+    return l->steps->durable.why[0] ? l->steps->durable.why : NULL;
+}
+
+void durable_want_sweep(struct service *s, bool wanted) {
+    s->steps->saved_unswept = wanted;
 }

@@ -31,6 +31,11 @@ void durable_ended(const struct live *l);
 /* From the tick: what was saved of machines that have ended goes, now and then. */
 void durable_sweep(struct service *s);
 
+/* False: the boxes of the host are not known, so that nothing may go yet. */
+void durable_want_sweep(struct service *s, bool wanted);
+/* Why the last try to save its newest step failed; NULL: it did not. */
+const char *durable_why(const struct live *l);
+
 /* Which boot of the host this is. */
 void durable_boot(char ret[40]);
 

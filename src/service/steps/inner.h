@@ -1,43 +1,66 @@
 /*
- * The inside of steps: what the files of steps/ share with those that make, end and adopt machines.
- * Only for src/service.
+ * The inside of steps: the state of steps/, and what its files share. Only files of
+ * src/service/steps include this header; others call the functions of steps/live.h.
  */
 #pragma once
 
 #include "service/state.h"
-#include "store/steps.h"
+#include "service/steps/live.h"
 
-/* Why a step is taken. */
-struct step_cause {
-    enum step_kind kind;
-    const char *exec; /* id, or NULL */
-    const char *what;
-    int64_t status;
-    const char *name; /* or NULL */
-    bool killed;      /* what ran was killed, and may still be on its way out */
+/* Part of struct service. */
+struct service_steps {
+    size_t saving;      /* machines whose layers are being saved: they share one disk */
+    bool saved_unswept; /* the store may hold layers that nobody needs */
+    uint64_t sweep_again_ms;
+    uint64_t fallbacks[FELL_COUNT];
 };
 
-void steps_init(struct live *l);
-void steps_free(struct live *l);
+/* The saving of a machine's newest step to the store: durable.c. */
+struct saving;
+struct durable {
+    bool wanted;               /* there is a step that was not looked at */
+    uint64_t since_ms, due_ms; /* not before the latter */
+    struct saving *saving;
+    unsigned tries; /* that failed, one after the other */
+    char why[200];  /* the last of them did */
+};
 
-/* Something was changed: by the machine's policy a step is taken once the stack has unwound. */
-void steps_after(struct live *l, const struct step_cause *cause);
+struct barrier_call;
+struct merging;
+struct still;
+struct step_call;
 
-/* The machine was found again: what was begun is finished. -1: what that is cannot be read. */
-int steps_adopt(struct live *l, struct err *err);
-/* The daemon leaves: lets go of what is under way; the next one finishes it. */
-void steps_release(struct live *l);
-/* Its end is decided: nobody waits any longer. */
-void steps_end(struct live *l);
+/* Part of struct live: what its root is made of, and the steps that are taken of it. */
+struct live_steps {
+    bool loaded;
+    uint32_t layer;           /* number of its upper */
+    char *stack;              /* below that; NULL: the image alone */
+    struct step_call *taking; /* the one under way */
+    struct still *still;      /* which is a copy: still.c */
+    struct step_call *wanted, **wanted_last;
+    bool held; /* a verb changes the root */
+    struct barrier_call *waiting, **waiting_last;
+    struct loop_call start;  /* the next one that is wanted */
+    struct merging *merging; /* tidy.c */
+    struct loop_timer *rest; /* before layers are merged */
+    size_t merge_from;       /* layers: a merge failed, and is tried again when there are so many */
+    bool copies_slowly;      /* a copy of the upper takes what was changed */
+    uint32_t last_copy;      /* number of one; 0: none was taken yet */
+    bool full;               /* a step found no room on the disk */
+    bool freeing;            /* and old ones go: what they held becomes free in the background */
+    bool unpruned;           /* there is more history than when it was last looked at */
+    bool pruning;            /* prune.c */
+    bool stale;              /* what is mounted may have been merged since: its parts are held */
+    bool sweep;              /* the root is another now: what only the old one held may go */
+    uint64_t full_look_ms;   /* when a full disk is looked at again */
+    unsigned full_looks;     /* since something was let go of */
+    uint64_t count;          /* of steps, when that was last done */
+    uint64_t age_look_ms;
+    struct durable durable;
+};
 
-/* The same for a rewind (rewind.c). */
+/* rewind.c: finishes a rewind that an earlier daemon began. */
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err);
-
-/* What the machine's root is made of; loaded when first asked for. */
-int steps_load(struct live *l, struct err *err);
-/* It is that upper now, over that stack: in a transaction, and once that is committed. */
-int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err *err);
-void steps_root_known(struct live *l, uint32_t layer, const char *stack);
 
 /*
  * prune.c: "3 7-9", the layers of a disk that a root, a step or this stack (or NULL) names. False:
@@ -58,8 +81,6 @@ void steps_refresh(struct live *l);
 /* The newest step that switched the root: it names what is mounted. Its number is 0: none did. */
 int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err);
 
-/* prune.c, from the tick: the oldest go when there are too many, or the disk is full of them. */
-void steps_prune(struct live *l);
 /* A step or rewind found no room: the oldest steps go. False: it is to be refused. */
 bool steps_make_room(struct live *l, const struct err *err, unsigned *tries);
 
@@ -76,10 +97,3 @@ void steps_compact_release(struct live *l);
 typedef void still_fn(void *arg, const char *how, const struct err *err);
 void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg);
 void still_release(struct live *l); /* the daemon leaves: the next one lets the machine go on */
-
-/* The stack that shows what the machine is now, once its upper is frozen. */
-int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err);
-
-typedef void step_taken_fn(void *arg, const struct step_row *row, const struct err *err);
-/* A step whatever the policy; row lives only during the call. */
-void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg);

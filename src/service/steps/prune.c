@@ -64,17 +64,17 @@ static bool print_ranges(const struct named *n, char *text, size_t size) {
 /* The disk is looked at once more, though no step asks for it; less and less often. */
 static void look_again(struct live *l) {
     enum { DOUBLINGS = 3 };
-    unsigned n = l->steps.full_looks < DOUBLINGS ? l->steps.full_looks++ : DOUBLINGS;
-    l->steps.unpruned = true;
-    l->steps.full_look_ms = loop_now_ms(l->service->loop) + ((uint64_t)SWEPT_MS << n);
+    unsigned n = l->steps->full_looks < DOUBLINGS ? l->steps->full_looks++ : DOUBLINGS;
+    l->steps->unpruned = true;
+    l->steps->full_look_ms = loop_now_ms(l->service->loop) + ((uint64_t)SWEPT_MS << n);
 }
 
 static void prune_kept(void *arg, const struct err *err) {
     struct live *l = arg;
-    l->steps.pruning = false;
+    l->steps->pruning = false;
     if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND) {
         log_line(LOG_WARN, "service", "remove old layers: %s id=%s", err->text, l->row.id);
-        l->steps.sweep = true; /* the layers whose steps went are still there */
+        l->steps->sweep = true; /* the layers whose steps went are still there */
         look_again(l);
     }
     live_unref(l);
@@ -178,7 +178,7 @@ static bool is_full(const struct live *l, const struct machine_stats *stats) {
     uint64_t most = limit ? limit / 100 * DISK_PERCENT : UINT64_MAX;
     if (keep && keep < most)
         most = keep;
-    return l->steps.full ||
+    return l->steps->full ||
            (stats && (stats->disk_files_permille > 10 * DISK_PERCENT || stats->disk_bytes > most));
 }
 
@@ -186,16 +186,16 @@ static bool is_full(const struct live *l, const struct machine_stats *stats) {
 static bool is_merged(struct live *l) {
     struct step_row newest DEFER(step_row_done) = {0};
     struct err err;
-    return steps_newest_switch(l, &newest, &err) == 0 && newest.stack && l->steps.stack &&
-           strcmp(newest.stack, l->steps.stack) != 0;
+    return steps_newest_switch(l, &newest, &err) == 0 && newest.stack && l->steps->stack &&
+           strcmp(newest.stack, l->steps->stack) != 0;
 }
 
 /* Nothing lives in it and nobody waits: steps need not go for what a new root would let go of. */
 static bool may_refresh(struct live *l) {
-    const struct steps *p = &l->steps;
+    const struct live_steps *p = l->steps;
     /* While layers are saved, the newest step keeps those that it has. */
-    return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !l->running &&
-           !l->watched && !l->changing && !l->durable.saving && l->row.state == MACHINE_RUNNING &&
+    return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !p->durable.saving &&
+           !l->running && !l->watched && !l->changing && l->row.state == MACHINE_RUNNING &&
            is_merged(l);
 }
 
@@ -208,8 +208,8 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     if (stats)
         l->disk_bytes = stats->disk_bytes;
     /* A step or rewind that found no room waits for this, and has touched nothing. */
-    bool idle = !l->steps.taking && !l->steps.held;
-    bool quiet = !l->steps.merging && (idle || l->steps.full) && l->machine;
+    bool idle = !l->steps->taking && !l->steps->held;
+    bool quiet = !l->steps->merging && (idle || l->steps->full) && l->machine;
     if (failed || !quiet ||
         store_step_count(l->service->store, l->row.id, &steps, &bytes, &err) < 0 ||
         count_aged(l, &aged, &err) < 0) {
@@ -218,14 +218,14 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         return;
     }
     if (full && may_refresh(l)) {
-        l->steps.stale = false;
-        l->steps.sweep = l->steps.unpruned = true;
+        l->steps->stale = false;
+        l->steps->sweep = l->steps->unpruned = true;
         steps_refresh(l);
         prune_kept(l, NULL);
         return;
     }
-    if (l->steps.sweep) {
-        l->steps.sweep = false;
+    if (l->steps->sweep) {
+        l->steps->sweep = false;
         look_again(l);
         drop_layers(l);
         return;
@@ -236,42 +236,42 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     bool refused = (most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0;
     if (refused)
         log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
-    l->steps.count = steps;
+    l->steps->count = steps;
     if (!dropped) {
         if (full) { /* a merge, or a new root, that found no room may find some now */
             steps_compact_full(l);
-            l->steps.stale = true;
+            l->steps->stale = true;
         }
         /* They let go of layers that no step names. */
         if (refused || full)
             look_again(l);
         else
-            l->steps.full_looks = 0;
+            l->steps->full_looks = 0;
         prune_kept(l, NULL);
         return;
     }
-    l->steps.full = false;
-    l->steps.full_looks = 0;
-    l->steps.freeing = true;
-    l->steps.count = steps - dropped;
+    l->steps->full = false;
+    l->steps->full_looks = 0;
+    l->steps->freeing = true;
+    l->steps->count = steps - dropped;
     prune_tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
-    l->steps.unpruned = full; /* perhaps it was not enough */
+    l->steps->unpruned = full; /* perhaps it was not enough */
     drop_layers(l);
 }
 
 void steps_prune(struct live *l) {
     bool ends = l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
     uint64_t now = loop_now_ms(l->service->loop);
-    if (l->service->conf->steps_keep_ms && l->steps.count && now >= l->steps.age_look_ms) {
-        l->steps.unpruned = true;
-        l->steps.age_look_ms = now + AGE_LOOK_MS;
+    if (l->service->conf->steps_keep_ms && l->steps->count && now >= l->steps->age_look_ms) {
+        l->steps->unpruned = true;
+        l->steps->age_look_ms = now + AGE_LOOK_MS;
     }
-    if (now < l->steps.full_look_ms && !l->steps.full)
+    if (now < l->steps->full_look_ms && !l->steps->full)
         return;
-    if (!l->steps.unpruned || l->steps.pruning || !l->machine || ends)
+    if (!l->steps->unpruned || l->steps->pruning || !l->machine || ends)
         return;
-    l->steps.unpruned = false;
-    l->steps.pruning = true;
+    l->steps->unpruned = false;
+    l->steps->pruning = true;
     live_ref(l);
     l->service->driver->stats(l->machine, disk_known, l);
 }
@@ -279,10 +279,10 @@ void steps_prune(struct live *l) {
 bool steps_make_room(struct live *l, const struct err *err, unsigned *tries) {
     enum { TRIES = 25, FREEING_TRIES = 250 };
     if (err->code != ERR_LIMIT || !l->machine ||
-        (*tries)++ >= (l->steps.freeing ? FREEING_TRIES : TRIES))
+        (*tries)++ >= (l->steps->freeing ? FREEING_TRIES : TRIES))
         return false;
-    if (!l->steps.freeing || *tries % TRIES == 0) { /* else what goes already may be enough */
-        l->steps.full = l->steps.unpruned = true;
+    if (!l->steps->freeing || *tries % TRIES == 0) { /* else what goes already may be enough */
+        l->steps->full = l->steps->unpruned = true;
         steps_prune(l);
     }
     return true;

@@ -60,7 +60,7 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
     char detail[160];
     struct journal_record what = rewind_record_of(r, detail);
     live_ref(l);
-    l->steps.full = l->steps.freeing = false;
+    l->steps->full = l->steps->freeing = false;
     if (!err)
         durable_want(l);
     if (!r->adopted)
@@ -148,7 +148,7 @@ static int write_result(void *arg, struct err *err) {
     if ((r->changed ? store_step_update(store, &r->kept, err)
                     : store_step_delete(store, r->kept.id, err)) < 0 ||
         store_step_update(store, &r->row, err) < 0 ||
-        steps_root_put(r->live, r->live->steps.layer + 1, target_of(r), err) < 0)
+        steps_root_put(r->live, r->live->steps->layer + 1, target_of(r), err) < 0)
         return -1;
     return put_event(r, err);
 }
@@ -188,7 +188,7 @@ static void result_written(void *arg, const struct err *failed) {
         rewind_finish(r, failed);
         return;
     }
-    steps_root_known(r->live, r->live->steps.layer + 1, target_of(r));
+    steps_root_known(r->live, r->live->steps->layer + 1, target_of(r));
     net_trust_again(r->live, trusted, r);
 }
 
@@ -213,7 +213,7 @@ static void switched(void *arg, bool changed, const struct err *failed) {
 static void ask_root(void *arg) {
     struct rewinding *r = arg;
     struct live *l = r->live;
-    l->service->driver->root(l->machine, r->row.stack ? r->row.stack : "", l->steps.layer + 1,
+    l->service->driver->root(l->machine, r->row.stack ? r->row.stack : "", l->steps->layer + 1,
                              r->drifted || r->adopted ? 0 : ROOT_UNDRIFTED, switched, r);
 }
 
@@ -227,7 +227,7 @@ static void rewind_fill(struct rewinding *r, struct step_row *row, enum step_kin
                              .status = -1,
                              .what = strdup(what),
                              .stack = strdup(stack),
-                             .layer = kind == STEP_KEPT ? r->live->steps.layer : 0};
+                             .layer = kind == STEP_KEPT ? r->live->steps->layer : 0};
     snprintf(row->id, sizeof(row->id), "%s", id_new('s').text);
     snprintf(row->machine, sizeof(row->machine), "%s", r->live->row.id);
 }

@@ -27,15 +27,15 @@ struct still {
 };
 
 static void still_free(struct still *t) {
-    t->live->steps.still = NULL;
+    t->live->steps->still = NULL;
     loop_timer_free(t->timer);
     live_unref(t->live);
     free(t);
 }
 
 void still_release(struct live *l) {
-    if (l->steps.still)
-        still_free(l->steps.still);
+    if (l->steps->still)
+        still_free(l->steps->still);
 }
 
 static void still_finish(struct still *t) {
@@ -168,6 +168,6 @@ void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, v
                         .arg = arg};
     t->timer = loop_timer_new(l->service->loop, go_on, t);
     live_ref(l);
-    l->steps.still = t;
+    l->steps->still = t;
     go_on(t);
 }

@@ -16,16 +16,63 @@ enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MA
 
 static void begin_next(void *arg);
 
-void steps_init(struct live *l) {
-    l->steps = (struct steps){.layer = 1, .start = {.fn = begin_next, .arg = l}};
-    l->steps.wanted_last = &l->steps.wanted;
+struct service_steps *service_steps_new(void) {
+    struct service_steps *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    return p;
+}
+
+void service_steps_free(struct service_steps *p) {
+    free(p);
+}
+
+void steps_fallbacks(const struct service *s, uint64_t ret[FELL_COUNT]) {
+    memcpy(ret, s->steps->fallbacks, sizeof(s->steps->fallbacks));
+}
+
+static void steps_set_up(struct live *l) {
+    *l->steps = (struct live_steps){.layer = 1, .start = {.fn = begin_next, .arg = l}};
+    l->steps->wanted_last = &l->steps->wanted;
     barrier_init(l);
+}
+
+void steps_init(struct live *l) {
+    l->steps = calloc(1, sizeof(*l->steps));
+    if (!l->steps)
+        abort();
+    steps_set_up(l);
+}
+
+uint32_t steps_layer(const struct live *l) {
+    return l->steps->layer;
+}
+
+const char *steps_stack(const struct live *l) {
+    return l->steps->stack;
+}
+
+uint64_t steps_count(const struct live *l) {
+    return l->steps->count;
+}
+
+void steps_set_count(struct live *l, uint64_t count) {
+    l->steps->count = count;
+}
+
+bool steps_copy_runs(const struct live *l) {
+    return l->steps->still;
+}
+
+bool steps_are_at_rest(const struct live *l) {
+    const struct live_steps *p = l->steps;
+    return !p->taking && !p->held && !p->still && !p->merging && !p->pruning && !p->durable.saving;
 }
 
 /* ---- what the root is made of ---- */
 
 int steps_load(struct live *l, struct err *err) {
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     struct root_row row DEFER(root_row_done) = {.stack = NULL};
     if (p->loaded)
         return 0;
@@ -49,18 +96,18 @@ void steps_root_known(struct live *l, uint32_t layer, const char *stack) {
     char *copy = strdup(stack);
     if (!copy)
         abort();
-    free(l->steps.stack);
-    l->steps.stack = copy;
-    l->steps.layer = layer;
-    l->steps.loaded = true;
+    free(l->steps->stack);
+    l->steps->stack = copy;
+    l->steps->layer = layer;
+    l->steps->loaded = true;
 }
 
 int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err) {
     struct layers layers;
     if (steps_load(l, err) < 0 ||
-        layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0)
+        layers_parse(l->steps->stack ? l->steps->stack : "", &layers, err) < 0)
         return -1;
-    if (layers_push(&layers, l->row.id, l->steps.layer, err) < 0) {
+    if (layers_push(&layers, l->row.id, l->steps->layer, err) < 0) {
         steps_compact(l);
         return err_remedy(err, "they are being merged: try again in a moment");
     }
@@ -101,7 +148,7 @@ static void call_free(struct step_call *c) {
 void step_over(struct step_call *c, const struct err *err) {
     struct live *l = c->live;
     live_ref(l);
-    l->steps.taking = NULL;
+    l->steps->taking = NULL;
     if (err)
         log_line(LOG_WARN, "service", "step: %s id=%s", err->text, l->row.id);
     if (c->done)
@@ -110,7 +157,7 @@ void step_over(struct step_call *c, const struct err *err) {
         steps_compact(l);
     if (!err && c->row.has_point)
         durable_want(l);
-    l->steps.unpruned = true;
+    l->steps->unpruned = true;
     call_free(c);
     barrier_open(l);
     live_unref(l);
@@ -122,7 +169,7 @@ static void no_point(struct step_call *c, const char *why) {
     free(row->stack);
     row->stack = NULL;
     snprintf(row->reason, sizeof(row->reason), "%s", why);
-    c->live->service->fallbacks[FELL_STEP_WITHOUT_POINT] += row->kind != STEP_SNAP;
+    c->live->service->steps->fallbacks[FELL_STEP_WITHOUT_POINT] += row->kind != STEP_SNAP;
 }
 
 static void say_full(const struct live *l, struct err *err) {
@@ -142,7 +189,7 @@ static void not_copied(struct step_call *c, const struct err *failed) {
         step_refuse(c, &err);
         return;
     }
-    l->steps.copies_slowly |= slow;
+    l->steps->copies_slowly |= slow;
     no_point(c, slow ? c->shared.text : failed->text);
     step_finish(c, false);
 }
@@ -153,7 +200,7 @@ static void copied(void *arg, const char *how, const struct err *failed) {
         not_copied(c, failed);
         return;
     }
-    c->live->service->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
+    c->live->service->steps->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
     c->row.has_point = 1;
     snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
     step_finish(c, false);
@@ -175,7 +222,7 @@ static void copy_planned(void *arg, const struct err *failed) {
  * and a list of many is short.
  */
 static int choose_number(struct live *l, struct err *err) {
-    uint32_t chance, *last = &l->steps.last_copy;
+    uint32_t chance, *last = &l->steps->last_copy;
     if (*last && *last < LAYER_NUMBER_MAX) {
         (*last)++;
         return 0;
@@ -192,9 +239,9 @@ static int plan_copy(struct step_call *c, struct err *err) {
     char text[LAYERS_TEXT_SIZE];
     if (choose_number(l, err) < 0)
         return -1;
-    c->row.layer = l->steps.last_copy;
+    c->row.layer = l->steps->last_copy;
     if (steps_load(l, err) < 0 ||
-        layers_parse(l->steps.stack ? l->steps.stack : "", &layers, err) < 0 ||
+        layers_parse(l->steps->stack ? l->steps->stack : "", &layers, err) < 0 ||
         layers_push(&layers, l->row.id, c->row.layer, err) < 0)
         return -1;
     if (!layers_print(&layers, text, sizeof(text)))
@@ -215,7 +262,7 @@ static bool may_copy(const struct step_call *c) {
     case STEP_EXEC:
     case STEP_FILE:
     case STEP_KEPT:
-        return l->row.state == MACHINE_RUNNING && !l->steps.copies_slowly;
+        return l->row.state == MACHINE_RUNNING && !l->steps->copies_slowly;
     default:
         return false;
     }
@@ -278,7 +325,7 @@ static void refresh_planned(void *arg, const struct err *failed) {
     if (failed)
         step_refuse(c, failed);
     else
-        l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, 0, root_known, c);
+        l->service->driver->root(l->machine, c->row.stack, l->steps->layer + 1, 0, root_known, c);
 }
 
 /* Nothing was written since the last root: this one has the same layers, as they are now. */
@@ -287,7 +334,7 @@ static void refresh_plain(struct step_call *c) {
     c->plain = true;
     c->row.layer = 0;
     free(c->row.stack);
-    c->row.stack = strdup(l->steps.stack ? l->steps.stack : "");
+    c->row.stack = strdup(l->steps->stack ? l->steps->stack : "");
     if (!c->row.stack)
         abort();
     step_replan(c, refresh_planned);
@@ -323,14 +370,14 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     }
     if (failed && (ask_again(c, failed) || make_room(c, failed) || copy_instead(c, failed)))
         return;
-    l->steps.full = l->steps.freeing = false;
+    l->steps->full = l->steps->freeing = false;
     if (failed) {
         no_point(c, failed->text);
     } else {
         c->row.has_point = 1;
         if (!changed) {
             free(c->row.stack);
-            c->row.stack = l->steps.stack ? strdup(l->steps.stack) : NULL;
+            c->row.stack = l->steps->stack ? strdup(l->steps->stack) : NULL;
             c->row.layer = 0;
             c->row.counted = 1;
         }
@@ -354,7 +401,7 @@ static void ask_root_as(struct step_call *c, unsigned how) {
         root_known(c, false, &err);
         return;
     }
-    l->service->driver->root(l->machine, c->row.stack, l->steps.layer + 1, ROOT_IF_CHANGED | how,
+    l->service->driver->root(l->machine, c->row.stack, l->steps->layer + 1, ROOT_IF_CHANGED | how,
                              root_known, c);
 }
 
@@ -426,7 +473,7 @@ static bool step_plan(struct step_call *c) {
         ready = steps_next_stack(l, stack, &err);
     if (ready == 0 && c->way == STEP_SWITCHES) {
         c->row.stack = strdup(stack);
-        c->row.layer = l->steps.layer;
+        c->row.layer = l->steps->layer;
     } else if (ready < 0 && (c->row.kind == STEP_SNAP || c->row.kind == STEP_REFRESH)) {
         step_over(c, &err);
         return false;
@@ -468,7 +515,7 @@ static void begun_written(void *arg, const struct err *failed) {
 static void take_begin(struct step_call *c) {
     struct live *l = c->live;
     struct err err;
-    l->steps.taking = c;
+    l->steps->taking = c;
     if (!step_plan(c))
         return;
     /* The guest is asked while we write; the layers are touched only once that is done. */
@@ -485,7 +532,7 @@ static void take_begin(struct step_call *c) {
 }
 
 /* Steps come faster than layers are merged: the next one waits, or its stack would be too long. */
-static bool is_behind(const struct steps *p) {
+static bool is_behind(const struct live_steps *p) {
     size_t layers = p->stack && *p->stack ? 1 : 0;
     for (const char *at = p->stack; at && (at = strchr(at, ' ')); at++)
         layers++;
@@ -493,7 +540,7 @@ static bool is_behind(const struct steps *p) {
 }
 
 /* Takes it out of the list, which is whole again before anybody hears of it. */
-static struct step_call *next_wanted(struct steps *p) {
+static struct step_call *next_wanted(struct live_steps *p) {
     struct step_call *c = p->wanted;
     p->wanted = c->next;
     if (!p->wanted)
@@ -503,7 +550,7 @@ static struct step_call *next_wanted(struct steps *p) {
 
 static void begin_next(void *arg) {
     struct live *l = arg;
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane) ||
         barrier_is_unheard(l))
         return;
@@ -511,7 +558,7 @@ static void begin_next(void *arg) {
 }
 
 void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg) {
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     struct step_call *c = call_new(l, cause);
     c->done = done;
     c->arg = arg;
@@ -526,7 +573,7 @@ void steps_refresh(struct live *l) {
 }
 
 void steps_after(struct live *l, const struct step_cause *cause) {
-    bool wanted = l->row.steps == STEPS_EVERY && l->machine && !l->steps.held &&
+    bool wanted = l->row.steps == STEPS_EVERY && l->machine && !l->steps->held &&
                   l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED;
     if (wanted)
         steps_take(l, cause, NULL, NULL);
@@ -545,7 +592,7 @@ static void finish_begun(struct live *l, struct step_row *row) {
         c->row.name[0] = '\0';
     }
     c->uncertain = true;
-    l->steps.taking = c;
+    l->steps->taking = c;
     ask_root(c);
 }
 
@@ -609,10 +656,10 @@ int steps_adopt(struct live *l, struct err *err) {
     if (steps_load(l, err) < 0 ||
         store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
         return err_wrap(err, "its steps");
-    l->steps.unpruned = true; /* so that its disk is known */
-    l->steps.stale = true;    /* perhaps */
+    l->steps->unpruned = true; /* so that its disk is known */
+    l->steps->stale = true;    /* perhaps */
     bool rewinds = false;
-    for (size_t i = 0; i < list.count && !l->steps.taking; i++) {
+    for (size_t i = 0; i < list.count && !l->steps->taking; i++) {
         enum step_kind kind = list.rows[i].kind;
         if (adopt_begun(l, &list.rows[i], rewinds, err) < 0)
             return err_wrap(err, "its rewind");
@@ -624,13 +671,13 @@ int steps_adopt(struct live *l, struct err *err) {
 void steps_end(struct live *l) {
     struct err err;
     err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
-    while (l->steps.wanted) {
-        struct step_call *c = next_wanted(&l->steps);
+    while (l->steps->wanted) {
+        struct step_call *c = next_wanted(l->steps);
         if (c->done) /* which may want another one: that is refused here, too */
             c->done(c->arg, NULL, &err);
         call_free(c);
     }
-    loop_call_cancel(l->service->loop, &l->steps.start);
+    loop_call_cancel(l->service->loop, &l->steps->start);
     barrier_let_all(l);
 }
 
@@ -643,7 +690,7 @@ static void abandon(struct step_call *c) {
 }
 
 void steps_release(struct live *l) {
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     loop_call_cancel(l->service->loop, &p->start);
     for (struct step_call *c = TAKE(p->wanted), *next; c; c = next) {
         next = c->next;
@@ -657,8 +704,18 @@ void steps_release(struct live *l) {
     barrier_release(l);
 }
 
+static void steps_tear_down(struct live *l) {
+    loop_call_cancel(l->service->loop, &l->steps->start);
+    loop_timer_free(TAKE(l->steps->rest));
+    free(l->steps->stack);
+}
+
+void steps_reset(struct live *l) {
+    steps_tear_down(l);
+    steps_set_up(l);
+}
+
 void steps_free(struct live *l) {
-    loop_call_cancel(l->service->loop, &l->steps.start);
-    loop_timer_free(TAKE(l->steps.rest));
-    free(l->steps.stack);
+    steps_tear_down(l);
+    free(l->steps);
 }

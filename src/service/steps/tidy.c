@@ -32,9 +32,9 @@ struct merging {
 };
 
 static void merging_free(struct merging *m) {
-    m->live->steps.merging = NULL;
-    if (m->live->steps.wanted) /* it may have waited for this */
-        loop_defer(m->live->service->loop, &m->live->steps.start);
+    m->live->steps->merging = NULL;
+    if (m->live->steps->wanted) /* it may have waited for this */
+        loop_defer(m->live->service->loop, &m->live->steps->start);
     loop_timer_free(m->timer);
     live_unref(m->live);
     free(m);
@@ -45,10 +45,10 @@ static void merging_free(struct merging *m) {
 static void put_off(struct live *l) {
     struct layers now;
     struct err err;
-    if (!l->steps.stack || layers_parse(l->steps.stack, &now, &err) < 0)
+    if (!l->steps->stack || layers_parse(l->steps->stack, &now, &err) < 0)
         return;
     size_t next = now.count + MERGE_AGAIN;
-    l->steps.merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
+    l->steps->merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
 }
 
 /* The root stays as it is mounted; the next one is made of the new layer. False: it is not used. */
@@ -57,16 +57,16 @@ static bool put_merged(struct merging *m) {
     struct layers now;
     char text[LAYERS_TEXT_SIZE];
     struct err err = {.text = "it does not fit"};
-    if (layers_parse(l->steps.stack ? l->steps.stack : "", &now, &err) == 0 &&
+    if (layers_parse(l->steps->stack ? l->steps->stack : "", &now, &err) == 0 &&
         !compact_apply(&now, &m->run, m->run.v[0].machine, m->into))
         return true; /* a rewind has left them behind */
     if (!layers_print(&now, text, sizeof(text)) ||
-        steps_root_put(l, l->steps.layer, text, &err) < 0) {
+        steps_root_put(l, l->steps->layer, text, &err) < 0) {
         log_line(LOG_WARN, "service", "merged layers are not used: %s id=%s", err.text, l->row.id);
         return false;
     }
-    steps_root_known(l, l->steps.layer, text);
-    l->steps.stale = l->steps.unpruned = true;
+    steps_root_known(l, l->steps->layer, text);
+    l->steps->stale = l->steps->unpruned = true;
     return true;
 }
 
@@ -83,7 +83,7 @@ static void merge_known(void *arg, const struct err *err) {
     }
     bool used = !err && put_merged(m);
     if (used) {
-        l->steps.merge_from = 0;
+        l->steps->merge_from = 0;
     } else if (!err) {
         put_off(l);
     } else if (!ends) {
@@ -115,7 +115,7 @@ static void rest_over(void *arg) {
 
 /* Whoever works step by step is not disturbed, unless there are many layers already. */
 static bool may_begin(struct live *l, const struct layers *layers) {
-    struct steps *p = &l->steps;
+    struct live_steps *p = l->steps;
     if (layers->count >= LAYERS_MANY)
         return true;
     if (!p->rest)
@@ -156,14 +156,14 @@ static struct compaction plan_saved(struct live *l, const struct layers *layers)
 static void compact(struct live *l, bool rested, bool full) {
     struct layers layers;
     struct err err;
-    if (l->steps.merging || !l->machine || !l->steps.stack ||
-        layers_parse(l->steps.stack, &layers, &err) < 0 || layers.count < l->steps.merge_from)
+    if (l->steps->merging || !l->machine || !l->steps->stack ||
+        layers_parse(l->steps->stack, &layers, &err) < 0 || layers.count < l->steps->merge_from)
         return;
     struct compaction c = compact_plan(&layers, l->row.id);
     if (c.count < 2 && full)
-        c = compact_all(&layers, l->row.id, l->steps.layer);
+        c = compact_all(&layers, l->row.id, l->steps->layer);
     bool own = c.count >= 2;
-    if (!own && (count_saved(&layers) < SAVED_MANY || l->durable.saving))
+    if (!own && (count_saved(&layers) < SAVED_MANY || l->steps->durable.saving))
         return;
     if (!rested && !may_begin(l, &layers))
         return;
@@ -179,7 +179,7 @@ static void compact(struct live *l, bool rested, bool full) {
     m->run.count = c.count;
     memcpy(m->run.v, layers.v + c.first, c.count * sizeof(*m->run.v));
     m->timer = loop_timer_new(l->service->loop, ask_merge, m);
-    l->steps.merging = m;
+    l->steps->merging = m;
     live_ref(l);
     ask_merge(m);
 }
@@ -193,8 +193,8 @@ void steps_compact_full(struct live *l) {
 }
 
 void steps_compact_release(struct live *l) {
-    struct merging *m = l->steps.merging;
-    loop_timer_free(TAKE(l->steps.rest));
+    struct merging *m = l->steps->merging;
+    loop_timer_free(TAKE(l->steps->rest));
     if (m)
         merging_free(m);
 }

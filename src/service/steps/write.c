@@ -2,6 +2,7 @@
 
 #include "base/defer.h"
 #include "service/steps/call.h"
+#include "service/steps/inner.h"
 
 int step_put_event(const struct step_call *c, struct err *err) {
     struct live *l = c->live;
@@ -45,7 +46,7 @@ static int write_step(void *arg, struct err *err) {
     struct live *l = c->live;
     c->row.state = STEP_DONE;
     if (store_step_update(l->service->store, &c->row, err) < 0 ||
-        (c->changed && steps_root_put(l, l->steps.layer + 1, c->row.stack, err) < 0))
+        (c->changed && steps_root_put(l, l->steps->layer + 1, c->row.stack, err) < 0))
         return -1;
     return step_put_event(c, err);
 }
@@ -53,8 +54,8 @@ static int write_step(void *arg, struct err *err) {
 static void step_written(void *arg, const struct err *failed) {
     struct step_call *c = arg;
     if (!failed && c->changed) {
-        steps_root_known(c->live, c->live->steps.layer + 1, c->row.stack);
-        c->live->steps.stale = false;
+        steps_root_known(c->live, c->live->steps->layer + 1, c->row.stack);
+        c->live->steps->stale = false;
     }
     step_over(c, failed);
 }
@@ -97,13 +98,13 @@ static int write_refreshed(void *arg, struct err *err) {
     struct step_call *c = arg;
     if (store_step_delete(c->live->service->store, c->row.id, err) < 0 || write_newest(c, err) < 0)
         return -1;
-    return steps_root_put(c->live, c->live->steps.layer + 1, c->row.stack, err);
+    return steps_root_put(c->live, c->live->steps->layer + 1, c->row.stack, err);
 }
 
 static void refreshed_written(void *arg, const struct err *failed) {
     struct step_call *c = arg;
     if (!failed)
-        steps_root_known(c->live, c->live->steps.layer + 1, c->row.stack);
+        steps_root_known(c->live, c->live->steps->layer + 1, c->row.stack);
     step_over(c, failed);
 }
 

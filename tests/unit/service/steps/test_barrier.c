@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "service/steps/barrier.h"
+#include "service/steps/inner.h"
 #include "store/events.h"
 #include "store/owners.h"
 #include "tests/unit/faults.h"
@@ -13,6 +14,7 @@ struct world {
     struct scratch dir;
     struct service service;
     struct live live;
+    struct live_steps steps;
     bool written;
 };
 
@@ -35,7 +37,7 @@ static int world_new(void **state) {
     assert_int_equal(store_open(&options, &w->service.store, &err), 0);
     assert_int_equal(store_owner_put(w->service.store, &owner, &err), 0);
     w->service.commits = commits_new(w->service.loop, w->service.store);
-    w->live = (struct live){.service = &w->service, .refs = 1};
+    w->live = (struct live){.service = &w->service, .refs = 1, .steps = &w->steps};
     barrier_init(&w->live);
     *state = w;
     return 0;

@@ -223,6 +223,7 @@ static int world_new(void **state) {
     assert_int_equal(store_owner_put(s->store, &owner, &err), 0);
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
+    s->steps = service_steps_new();
     struct live *l = &w->live;
     *l = (struct live){.service = s, .refs = 1, .machine = &w->machine, .reach = {.heard = true}};
     l->row = (struct machine_row){.owner = "ann",
@@ -246,6 +247,7 @@ static int world_free(void **state) {
     struct live *l = &w->live;
     steps_release(l);
     steps_free(l);
+    service_steps_free(w->service.steps);
     loop_call_cancel(w->service.loop, &w->service.events_call);
     commits_free(w->service.commits);
     assert_int_equal(l->refs, 1);
@@ -259,8 +261,8 @@ static int world_free(void **state) {
 
 static void stop_when_quiet(void *arg) {
     struct world *w = arg;
-    const struct steps *p = &w->live.steps;
-    bool saves = w->live.durable.saving && !w->hold_saves;
+    const struct live_steps *p = w->live.steps;
+    bool saves = w->live.steps->durable.saving && !w->hold_saves;
     if (!p->taking && !p->wanted && !p->pruning && !p->merging && !saves)
         loop_stop(w->service.loop);
 }
@@ -271,7 +273,7 @@ static void settle(struct world *w) {
     loop_timer_start(t, 1, 1);
     loop_run(w->service.loop);
     loop_timer_free(t);
-    loop_timer_free(TAKE(w->live.steps.rest));
+    loop_timer_free(TAKE(w->live.steps->rest));
 }
 
 static void taken(void *arg, const struct step_row *row, const struct err *err) {
@@ -295,14 +297,14 @@ static void write_and_snap(struct world *w, char ret[ID_SIZE]) {
 static void merge(struct world *w) {
     steps_compact_full(&w->live);
     settle(w);
-    assert_null(strchr(w->live.steps.stack, ' '));
-    assert_string_not_equal(w->live.steps.stack, w->mounted);
+    assert_null(strchr(w->live.steps->stack, ' '));
+    assert_string_not_equal(w->live.steps->stack, w->mounted);
 }
 
 /* The disk is full, and looked at. */
 static void look(struct world *w) {
-    w->live.steps.full_look_ms = 0;
-    w->live.steps.unpruned = true;
+    w->live.steps->full_look_ms = 0;
+    w->live.steps->unpruned = true;
     steps_prune(&w->live);
     settle(w);
 }
@@ -350,7 +352,7 @@ static void a_new_root_of_the_same_files_lets_go_of_the_old_layers(void **state)
     assert_int_equal(check_steps(w), 2);
     struct step_row newest DEFER(step_row_done) = step(w, "last");
     assert_string_equal(newest.id, second);
-    assert_string_equal(newest.stack, w->live.steps.stack);
+    assert_string_equal(newest.stack, w->live.steps->stack);
     check_root(w);
     look(w); /* what only the old root held */
     assert_int_equal(w->removals, 1);
