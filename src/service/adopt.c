@@ -13,6 +13,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/exec/logs.h"
 #include "service/net/live.h"
 #include "service/steps/barrier.h"

@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/net/live.h"

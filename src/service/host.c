@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/state.h"
 #include "service/steps/live.h"
 
@@ -38,7 +39,7 @@ void service_count(struct service *s, struct service_counts *ret) {
     if (store_machine_counts(s->store, ret->machines, &err) < 0)
         log_line(LOG_WARN, "service", "%s", err.text);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
-        ret->commands += l->running;
+        ret->commands += execs_running(l);
     memcpy(ret->hits, s->hits, sizeof(ret->hits));
     steps_fallbacks(s, ret->fallbacks);
     store_stats(s->store, &ret->store);

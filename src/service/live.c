@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/net/live.h"
@@ -125,6 +126,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     l->service = s;
     l->refs = 1;
     l->row = *row;
+    l->execs = live_execs_new();
     l->net = live_net_new();
     l->grants = live_grants_new();
     live_set_lifetime(l, left_by_row(row));
@@ -152,6 +154,7 @@ void live_unref(struct live *l) {
     machine_row_done(&l->row);
     json_decref(l->env_json);
     free(l->env.v);
+    live_execs_free(l->execs);
     live_net_free(l->net);
     live_grants_free(l->grants);
     ending_free(l->ending);
@@ -192,7 +195,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
     machine_row_view(&l->row, ret);
     if (l->image)
         ret->image = live_image_name(l->image);
-    ret->commands = l->running;
+    ret->commands = execs_running(l);
     ret->disk_bytes = l->disk_bytes;
     ret->step_count = steps_count(l);
     ret->drifted = l->drifted;

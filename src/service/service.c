@@ -3,11 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/exec/logs.h"
-#include "service/exec/state.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/net/live.h"
@@ -39,7 +38,7 @@ static void release(void *arg, const struct diff_view *view, const struct err *e
     uint64_t idle_ms = loop_now_ms(l->service->loop) - l->idle.active_ms;
     bool empty = !err && !view->changes->count && !view->changes->end.cut;
     l->releasing = false;
-    if (l->row.state == MACHINE_RUNNING && !l->changing && !l->running &&
+    if (l->row.state == MACHINE_RUNNING && !l->changing && !execs_running(l) &&
         idle_ms >= l->row.idle_ms) {
         if (empty)
             live_end(l, "idle", NULL, NULL);
@@ -89,7 +88,7 @@ static void idle_known(void *arg, const struct machine_stats *stats, const struc
             .now_ms = loop_now_ms(l->service->loop),
             .cpu_us = stats->cpu_us,
             .io_bytes = stats->io_bytes,
-            .commands = l->running,
+            .commands = execs_running(l),
             .open = l->open,
             .pending = l->gate && gate_waits(l->gate),
             .busy = stats->busy,
@@ -174,27 +173,23 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
                             struct err *err) {
     struct service *s = calloc(1, sizeof(*s));
     int64_t oldest, newest;
-    uint32_t tool_ids;
-    /* Tools of a daemon that was killed are still in the guests: ours start somewhere else. */
-    if (!s || getrandom(&tool_ids, sizeof(tool_ids), 0) != sizeof(tool_ids))
+    if (!s)
         abort();
     *s = (struct service){.loop = o->loop,
                           .store = o->store,
                           .conf = o->conf,
                           .place = o->place,
                           .driver = &box_driver,
-                          .tool_ids = tool_ids,
                           .broken = o->broken,
-                          .spare_log = OUTLOG_FD_NONE,
                           .ready = ready,
                           .ready_arg = arg};
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
+    s->execs = service_execs_new(s);
     s->steps = service_steps_new();
     s->grants = service_grants_new(s);
     s->images = service_images_new();
     s->review = service_review_new();
-    s->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
     s->host = s->driver->open(o->loop, store_id(o->store), err);
     if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
         !(s->ingress = expose_new(s)) || store_event_range(s->store, &oldest, &newest, err) < 0) {
@@ -227,20 +222,18 @@ void service_free(struct service *s) {
         steps_release(l);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         live_unref(l);
-    loop_call_cancel(s->loop, &s->spare_call);
     map_done(&s->machines);
     strays_free(s);
     id_list_done(&s->wanted);
-    map_done(&s->execs);
-    map_done(&s->loads);
+    service_execs_stop(s);
     ingress_free(s->ingress);
     gate_free(s->gate);
-    outlog_fd_close(&s->spare_log);
     if (s->host)
         s->driver->close(s->host);
     service_grants_free(s);
     service_images_free(s->images);
     service_steps_free(s->steps);
+    service_execs_free(s->execs);
     service_review_free(s->review);
     free(s);
 }

@@ -1,15 +1,13 @@
 /*
- * The inside of the service: what it holds of each living machine and command. Only for
- * src/service.
+ * The inside of the service: what its files share about itself and each live machine. Only for
+ * src/service. State of one subfolder alone is not here but in its inner.h.
  */
 #pragma once
 
 #include "base/jot.h"
 #include "base/map.h"
-#include "base/outlog.h"
 #include "gate/gate.h"
 #include "gate/ingress.h"
-#include "io/outlog_fd.h"
 #include "machine/machine.h"
 #include "service/commit.h"
 #include "service/host.h"
@@ -20,8 +18,8 @@
 #include "store/journal.h"
 #include "store/machines.h"
 
-struct exec;
 struct exec_defaults;
+struct live_execs;
 struct live_grants;
 struct live_image;
 struct live_net;
@@ -30,6 +28,7 @@ struct ending;
 struct trimming;
 struct models;
 struct event_watch;
+struct service_execs;
 struct service_grants;
 struct service_images;
 struct service_review;
@@ -55,9 +54,6 @@ struct live {
     struct service *service;
     struct machine_row row;
     struct machine *machine; /* NULL while it is made or adopted */
-    struct exec *execs;      /* those that somebody must still hear of */
-    uint32_t running;        /* commands */
-    uint32_t counted;        /* of them and those whose streams are open; see exec_count() */
     uint32_t watched;        /* paths, by inotify: a new root would leave them behind */
     uint32_t open;           /* terminals and streams that are followed */
     bool changing;           /* a verb on the whole machine is under way */
@@ -66,7 +62,6 @@ struct live {
     uint32_t refs;
     struct reach reach;
     struct ending *ending; /* how it ends, once it does */
-    uint64_t oom_kills;    /* that were told of */
     uint64_t expires_ms;   /* when its lifetime is over, on the clock of boot_ms(); 0: never */
     struct idle_state idle;
     uint64_t idle_check_ms;   /* when to look again */
@@ -75,6 +70,8 @@ struct live {
     char *cwd;                /* of commands: a granted directory, or NULL */
     struct live_image *image; /* what it starts from; NULL: the host's */
     struct gate_machine *gate;
+    /* What each folder keeps of it for itself: the struct is in the folder's inner.h. */
+    struct live_execs *execs;
     struct live_steps *steps;
     struct live_net *net;
     struct live_grants *grants;
@@ -105,34 +102,27 @@ struct service {
     const struct machine_driver *driver; /* of boxes; further kinds add a table here */
     struct machine_host *host;
     struct gate *gate;
+    struct ingress *ingress;
     struct models *models;
+    /* What each folder keeps for itself: the struct is in the folder's inner.h. */
+    struct service_execs *execs;
     struct service_steps *steps;
     struct service_grants *grants;
     struct service_images *images;
     struct service_review *review;
-    struct ingress *ingress;
     struct map machines; /* id -> struct live */
-    struct map execs;    /* id -> struct exec, of living machines */
-    struct map loads;    /* owner -> how many of them */
-    unsigned keep_jobs;  /* copies of output that are being made */
     struct loop_timer *tick;
     struct trimming *trimming; /* what is old is being forgotten */
     uint64_t trim_again_ms, changesets_look_ms;
-    struct outputs *outputs;   /* kept output is being looked through */
-    uint64_t outputs_again_ms; /* when to do that again */
     struct event_watch *watches, *walk;
-    uint32_t watch_ids, tool_ids;
-    /* Made while nothing waits: the log of the next command, and who asked last. */
-    struct outlog_fd spare_log;
-    struct loop_call spare_call;      /* makes it */
-    char last_owner[STORE_NAME_SIZE]; /* empty: nobody yet */
+    uint32_t watch_ids;
+    char last_owner[STORE_NAME_SIZE]; /* who asked last; empty: nobody yet */
     uid_t last_uid;
     struct loop_call events_call; /* tells the watchers, once what they read is committed */
     uint64_t hits[HIT_COUNT];     /* enum limit_hit */
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t programs;       /* running */
     size_t adopting;       /* machines that did not answer yet */
     struct map strays;     /* id -> struct stray: boxes that are left alone */
     struct id_list wanted; /* machines that have not ended, until they are adopted */
@@ -254,29 +244,6 @@ bool live_falls(const struct live *l);
 /* From the tick: an end that failed is tried again. */
 void live_end_again(struct live *l, uint64_t now_ms);
 
-/* ---- exec/outcome.c, exec/guest.c ---- */
-
-/* Every command without an outcome becomes unknown: its machine has ended. */
-void execs_lose(struct live *l, const char *reason);
-/* The outcome of one that is in the store alone: its event, in a transaction; its record, after. */
-int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err);
-void exec_row_note(struct service *s, const struct exec_row *row);
-/* Both, with the row itself. Takes its texts. */
-void exec_row_conclude(struct live *l, struct exec_row *row);
-/* One that the guest still has in its table. Takes the row's texts and the log's descriptor (-1:
- * none). */
-bool exec_is_listed(const struct live *l, uint32_t number);
-void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
-
-/* The guest is reached through a new connection. */
-void execs_reattach(struct live *l);
-
-/* From the tick: output of what runs for long is kept. */
-void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
-
-/* The daemon leaves: lets go of every command, which goes on. */
-void execs_release(struct live *l);
-
 /* ---- models.c ---- */
 
 struct models *models_new(struct service *s, struct err *err);
@@ -314,11 +281,6 @@ struct machine_limits row_limits(const struct conf *conf, const struct machine_r
 
 /* From the tick: forgets what is old, a piece at a time. */
 void trim_look(struct service *s, uint64_t now_ms);
-
-/* ---- outputs.c ---- */
-
-/* From the tick: removes kept output, and rows of commands, beyond what is to be kept. */
-void outputs_look(struct service *s, uint64_t loop_ms);
 
 /* ---- room.c ---- */
 

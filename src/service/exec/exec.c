@@ -1,23 +1,60 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "base/defer.h"
-#include "service/exec/state.h"
+#include "service/exec/inner.h"
+
+struct service_execs *service_execs_new(struct service *s) {
+    struct service_execs *e = calloc(1, sizeof(*e));
+    /* Tools of a daemon that was killed are still in the guests: ours start somewhere else. */
+    if (!e || getrandom(&e->tool_ids, sizeof(e->tool_ids), 0) != sizeof(e->tool_ids))
+        abort();
+    e->spare_log = OUTLOG_FD_NONE;
+    e->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
+    return e;
+}
+
+void service_execs_stop(struct service *s) {
+    loop_call_cancel(s->loop, &s->execs->spare_call);
+    map_done(&s->execs->by_id);
+    map_done(&s->execs->loads);
+}
+
+void service_execs_free(struct service_execs *e) {
+    outlog_fd_close(&e->spare_log);
+    free(e);
+}
+
+struct live_execs *live_execs_new(void) {
+    struct live_execs *e = calloc(1, sizeof(*e));
+    if (!e)
+        abort();
+    return e;
+}
+
+void live_execs_free(struct live_execs *e) {
+    free(e);
+}
+
+uint32_t execs_running(const struct live *l) {
+    return l->execs->running;
+}
 
 /* ---- references and followers ---- */
 
 void exec_link(struct exec *x, struct live *l) {
     x->live = l;
-    x->next = l->execs;
-    x->at = &l->execs;
+    x->next = l->execs->first;
+    x->at = &l->execs->first;
     if (x->next)
         x->next->at = &x->next;
-    l->execs = x;
+    l->execs->first = x;
     x->listed = true;
     live_ref(l);
     exec_ref(x);
-    map_put(&l->service->execs, x->row.id, x);
+    map_put(&l->service->execs->by_id, x->row.id, x);
 }
 
 void exec_unlink(struct exec *x) {
@@ -28,7 +65,7 @@ void exec_unlink(struct exec *x) {
         x->next->at = x->at;
     x->listed = false;
     exec_uncount(x);
-    map_take(&x->service->execs, x->row.id);
+    map_take(&x->service->execs->by_id, x->row.id);
     live_unref(TAKE(x->live));
     exec_unref(x);
 }
@@ -115,8 +152,8 @@ static int too_many(const char *what, const char *who, uint64_t limit, struct er
 
 int exec_may_count(const struct live *l, struct err *err) {
     const struct service *s = l->service;
-    const struct owner_load *load = map_get(&s->loads, l->row.owner);
-    if (l->counted >= s->conf->execs_per_machine)
+    const struct owner_load *load = map_get(&s->execs->loads, l->row.owner);
+    if (l->execs->counted >= s->conf->execs_per_machine)
         return too_many("machine", l->row.id, s->conf->execs_per_machine, err);
     if (load && load->execs >= s->conf->execs_per_owner)
         return too_many("owner", l->row.owner, s->conf->execs_per_owner, err);
@@ -125,29 +162,29 @@ int exec_may_count(const struct live *l, struct err *err) {
 
 void exec_count(struct exec *x) {
     struct service *s = x->service;
-    struct owner_load *load = map_get(&s->loads, x->row.owner);
+    struct owner_load *load = map_get(&s->execs->loads, x->row.owner);
     if (!load) {
         load = calloc(1, sizeof(*load));
         if (!load)
             abort();
         snprintf(load->name, sizeof(load->name), "%s", x->row.owner);
-        map_put(&s->loads, load->name, load);
+        map_put(&s->execs->loads, load->name, load);
     }
     load->execs++;
-    x->live->counted++;
+    x->live->execs->counted++;
     x->counted = true;
 }
 
 void exec_uncount(struct exec *x) {
-    struct owner_load *load = x->counted ? map_get(&x->service->loads, x->row.owner) : NULL;
+    struct owner_load *load = x->counted ? map_get(&x->service->execs->loads, x->row.owner) : NULL;
     if (!load)
         return;
     x->counted = false;
     if (x->live)
-        x->live->counted--;
+        x->live->execs->counted--;
     if (--load->execs)
         return;
-    map_take(&x->service->loads, load->name);
+    map_take(&x->service->execs->loads, load->name);
     free(load);
 }
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "service/exec/inner.h"
 #include "service/exec/logs.h"
-#include "service/exec/state.h"
 
 static struct exec *remembered(struct service *s, struct exec_row *row) {
     struct exec *x = exec_new(s);
@@ -20,7 +20,7 @@ static struct exec *remembered(struct service *s, struct exec_row *row) {
 struct exec *service_exec_find(struct service *s, const struct caller *who, const char *machine,
                                const char *id, struct err *err) {
     struct exec_row row DEFER(exec_row_done) = {0};
-    struct exec *x = id_valid(id, strlen(id), 'x') ? map_get(&s->execs, id) : NULL;
+    struct exec *x = id_valid(id, strlen(id), 'x') ? map_get(&s->execs->by_id, id) : NULL;
     if (allow(who, SCOPE_READ, err) < 0)
         return NULL;
     if (x && may_see(who, x->row.owner)) {
@@ -66,7 +66,7 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
     ret_next[0] = '\0';
     for (size_t i = 0; i < list.count; i++) {
         struct exec_view view;
-        struct exec *x = map_get(&s->execs, list.rows[i].id);
+        struct exec *x = map_get(&s->execs->by_id, list.rows[i].id);
         if (x)
             exec_view(x, &view);
         else

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "service/exec/state.h"
+#include "service/exec/inner.h"
 
 static int write_started(void *arg, struct err *err) {
     const struct exec *x = arg;
@@ -135,8 +135,8 @@ static void on_grew(void *arg, const struct msg_log *m) {
 static void oom_known(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct exec *x = arg;
     (void)err;
-    if (stats && !x->told && x->live && stats->oom_kills > x->live->oom_kills) {
-        x->live->oom_kills = stats->oom_kills;
+    if (stats && !x->told && x->live && stats->oom_kills > x->live->execs->oom_kills) {
+        x->live->execs->oom_kills = stats->oom_kills;
         x->service->hits[HIT_MEMORY]++;
         exec_row_set_end(&x->outcome, EXEC_END_MEMORY);
     }
@@ -214,7 +214,7 @@ void exec_prepare(struct exec *x) {
 /* ---- a new connection, a new daemon ---- */
 
 void execs_reattach(struct live *l) {
-    for (struct exec *x = l->execs; x; x = x->next) {
+    for (struct exec *x = l->execs->first; x; x = x->next) {
         if (x->keeping || x->row.state == EXEC_FAILED ||
             (x->decided && x->outcome.state == EXEC_FAILED))
             continue;
@@ -228,7 +228,7 @@ void execs_reattach(struct live *l) {
 }
 
 void execs_release(struct live *l) {
-    for (struct exec *x = l->execs, *next; x; x = next) {
+    for (struct exec *x = l->execs->first, *next; x; x = next) {
         next = x->next;
         if (x->sent && l->machine)
             guest_forget(l->machine->guest, &x->command, false);
@@ -238,7 +238,7 @@ void execs_release(struct live *l) {
 }
 
 bool exec_is_listed(const struct live *l, uint32_t number) {
-    const struct exec *x = l->execs;
+    const struct exec *x = l->execs->first;
     while (x && x->row.number != number)
         x = x->next;
     return x;

@@ -3,8 +3,8 @@
  * host that restarts loses what was printed before. A few at a time, on workers; what did not grow
  * costs nothing.
  */
+#include "service/exec/inner.h"
 #include "service/exec/logs.h"
-#include "service/exec/state.h"
 
 enum {
     KEEP_AGE_MS = 3000, /* most commands end before */
@@ -23,7 +23,7 @@ static void kept_some(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     x->copying = false;
     if (x->listed) { /* else the daemon leaves */
-        x->service->keep_jobs--;
+        x->service->execs->keep_jobs--;
         if (kept)
             x->kept_so_far = *now;
         x->keep_again_ms = loop_now_ms(x->service->loop) + KEEP_EVERY_MS;
@@ -38,7 +38,8 @@ static bool wants_keeping(const struct exec *x, int64_t wall_ms) {
 
 void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms) {
     struct exec *x;
-    for (size_t at = 0; s->keep_jobs < KEEP_AT_ONCE && (x = map_next(&s->execs, &at));) {
+    for (size_t at = 0;
+         s->execs->keep_jobs < KEEP_AT_ONCE && (x = map_next(&s->execs->by_id, &at));) {
         if (x->copying || x->keeping || now_ms < x->keep_again_ms)
             continue;
         if (x->over && x->keep_tries)
@@ -47,7 +48,7 @@ void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms) {
             continue;
         exec_ref(x);
         x->copying = true;
-        s->keep_jobs++;
+        s->execs->keep_jobs++;
         logs_keep(s->loop, s->place->home, x->row.machine, x->row.id, &x->log, &x->kept_so_far,
                   kept_some, x);
     }

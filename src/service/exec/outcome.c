@@ -6,8 +6,8 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/inner.h"
 #include "service/exec/logs.h"
-#include "service/exec/state.h"
 #include "service/steps/live.h"
 
 static void count_output(const struct exec *x, struct exec_row *row) {
@@ -99,12 +99,12 @@ static void take_step(struct exec *x) {
 
 void exec_counts_as_running(struct exec *x) {
     x->runs = true;
-    x->live->running++;
+    x->live->execs->running++;
 }
 
 static void exec_runs_no_more(struct exec *x) {
     if (x->runs && x->live) {
-        x->live->running--;
+        x->live->execs->running--;
         idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
     }
     x->runs = false;
@@ -169,7 +169,8 @@ void exec_conclude(struct exec *x) {
 static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     (void)now;
-    loop_defer(x->service->loop, &x->service->spare_call); /* a step is asked for before that */
+    loop_defer(x->service->loop,
+               &x->service->execs->spare_call); /* a step is asked for before that */
     x->keeping = false;
     if (!kept) /* execs_keep_look() tries again */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
@@ -238,7 +239,7 @@ static void lose(struct exec *x, const char *reason) {
 }
 
 void execs_lose(struct live *l, const char *reason) {
-    for (struct exec *x = l->execs, *next; x; x = next) {
+    for (struct exec *x = l->execs->first, *next; x; x = next) {
         next = x->next;
         lose(x, reason);
     }

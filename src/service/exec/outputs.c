@@ -13,9 +13,9 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/inner.h"
 #include "service/exec/kept.h"
 #include "service/exec/logs.h"
-#include "service/state.h"
 
 enum { OUTPUTS_EVERY_MS = 30000, EXECS_KEEP = 10000, EXECS_PIECE = 1000 };
 
@@ -83,7 +83,7 @@ static void remove_chosen(void *arg) {
 
 static void removed(void *arg) {
     struct outputs *o = arg;
-    o->service->outputs = NULL;
+    o->service->execs->outputs = NULL;
     free(o->files);
     free(o);
 }
@@ -96,7 +96,7 @@ static void know_owners(struct outputs *o) {
         struct kept_file *f = &o->files[i];
         struct machine_row row DEFER(machine_row_done) = {0};
         const struct live *l = map_get(&s->machines, f->machine);
-        f->busy = map_get(&s->execs, f->exec) || (l && !l->reach.heard);
+        f->busy = map_get(&s->execs->by_id, f->exec) || (l && !l->reach.heard);
         if (before && strcmp(before->machine, f->machine) == 0)
             memcpy(f->owner, before->owner, sizeof(f->owner));
         else if (store_machine_get(s->store, f->machine, &row, NULL) == 0)
@@ -124,9 +124,9 @@ static void trim_rows(struct service *s) {
 
 void outputs_look(struct service *s, uint64_t loop_ms) {
     const struct conf *conf = s->conf;
-    if (s->outputs || loop_ms < s->outputs_again_ms)
+    if (s->execs->outputs || loop_ms < s->execs->outputs_again_ms)
         return;
-    s->outputs_again_ms = loop_ms + OUTPUTS_EVERY_MS;
+    s->execs->outputs_again_ms = loop_ms + OUTPUTS_EVERY_MS;
     trim_rows(s);
     struct outputs *o = calloc(1, sizeof(*o));
     if (!o)
@@ -138,6 +138,6 @@ void outputs_look(struct service *s, uint64_t loop_ms) {
                                                      ? now_ms() - (int64_t)conf->output_keep_ms
                                                      : 0}};
     snprintf(o->home, sizeof(o->home), "%s", s->place->home);
-    s->outputs = o;
+    s->execs->outputs = o;
     loop_work(s->loop, list_all, listed, o);
 }

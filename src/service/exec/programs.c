@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "io/child.h"
-#include "service/state.h"
+#include "service/exec/inner.h"
 
 enum { ANSWER_MAX = 1 << 20, LOG_MAX = 64 << 10, ARGV_MAX = 32 + PROGRAM_WORDS_MAX };
 
@@ -46,7 +46,7 @@ static void has_ended(void *arg, const struct child_end *end) {
     else if (!whole)
         err_set(&err, ERR_UNKNOWN, "the engine ended without an answer");
     note_result(p->service, &p->who, &what, p->intent, NULL);
-    p->service->programs--;
+    p->service->execs->programs--;
     const struct program_result result = {end->status, end->out, end->said};
     p->done(p->arg, whole ? &result : NULL, whole ? NULL : &err);
     free(p);
@@ -126,7 +126,7 @@ struct program *service_program(struct service *s, const struct caller *who,
     struct journal_record what = {.verb = "program.run", .bytes = strlen(r->text)};
     if (allow(who, SCOPE_RUN, err) < 0 || programs_check(r, err) < 0)
         return NULL;
-    if (s->programs >= PROGRAM_AT_ONCE) {
+    if (s->execs->programs >= PROGRAM_AT_ONCE) {
         err_set(err, ERR_BUSY, "%d programs run already", PROGRAM_AT_ONCE);
         err_remedy(err, "try again when one has ended");
         return NULL;
@@ -139,6 +139,6 @@ struct program *service_program(struct service *s, const struct caller *who,
         free(p);
         return NULL;
     }
-    s->programs++;
+    s->execs->programs++;
     return p;
 }

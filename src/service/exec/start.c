@@ -5,8 +5,8 @@
 
 #include "base/base64.h"
 #include "base/defer.h"
+#include "service/exec/inner.h"
 #include "service/exec/plan.h"
-#include "service/exec/state.h"
 #include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
@@ -111,14 +111,14 @@ void exec_make_spare(void *service) {
     struct service *s = service;
     const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
     struct err err; /* whoever needs one then makes it, and says why that failed */
-    if (s->spare_log.fd < 0)
-        (void)!outlog_fd_make(&s->spare_log, &caps, &err);
+    if (s->execs->spare_log.fd < 0)
+        (void)!outlog_fd_make(&s->execs->spare_log, &caps, &err);
 }
 
 static int logged_streams(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
                           struct err *err) {
     const struct outlog_caps caps = log_caps(x->service->conf->log_bytes, r->terminal);
-    struct outlog_fd *spare = &x->service->spare_log;
+    struct outlog_fd *spare = &x->service->execs->spare_log;
     uint8_t out = r->terminal ? MSG_STDIO_PTY : MSG_STDIO_PIPE;
     exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY
                      : x->input || r->stdin_open ? MSG_STDIO_PIPE

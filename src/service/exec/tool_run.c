@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/files.h"
 #include "service/steps/barrier.h"
@@ -49,7 +50,7 @@ static void tool_free(struct tool_run *t) {
     if (t->live->machine && t->command.id)
         guest_forget(t->live->machine->guest, &t->command, true);
     if (t->command.id)
-        t->live->running--;
+        t->live->execs->running--;
     live_unref(t->live);
     buf_done(&t->said);
     buf_done(&t->answer);
@@ -191,8 +192,8 @@ static char **copy_words(const char *const *argv) {
 
 static void tool_run_start(struct tool_run *t) {
     struct service *s = t->live->service;
-    s->tool_ids = (s->tool_ids + 1) & ~TOOL_IDS;
-    t->command = (struct guest_command){.id = TOOL_IDS | s->tool_ids,
+    s->execs->tool_ids = (s->execs->tool_ids + 1) & ~TOOL_IDS;
+    t->command = (struct guest_command){.id = TOOL_IDS | s->execs->tool_ids,
                                         .arg = t,
                                         .failed = on_failed,
                                         .refused = on_refused,
@@ -232,7 +233,7 @@ static void start_later(void *arg) {
     if (turn < 0) {
         tool_run_end(t, &err);
     } else {
-        t->live->running++;
+        t->live->execs->running++;
         tool_run_start(t);
         if (t->events.room)
             t->events.room(t->events.arg);
@@ -270,7 +271,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
         wake_after(t, events->limit_ms);
     t->waits = barrier_wait(l, start_later, t);
     if (!t->waits) {
-        l->running++;
+        l->execs->running++;
         tool_run_start(t);
     }
     return t;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
-#include "service/exec/state.h"
+#include "service/exec/inner.h"
 
 /* ---- standard input ---- */
 

@@ -10,6 +10,7 @@
 #include "base/image_id.h"
 #include "base/log.h"
 #include "gate/preset.h"
+#include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/models.h"
@@ -422,7 +423,7 @@ static void count_refused(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = refusal_limit(l);
     uint64_t unused;
     if (now_ms < l->net->refused_ms ||
-        (!l->running && l->idle.active_ms + REFUSED_MS < l->net->refused_ms))
+        (!execs_running(l) && l->idle.active_ms + REFUSED_MS < l->net->refused_ms))
         return;
     l->net->refused_ms = now_ms + REFUSED_MS;
     flood_turn(&l->net->packets, &limit, now_ms, &unused);

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
-#include "service/steps/inner.h"
 #include "service/steps/barrier.h"
+#include "service/steps/inner.h"
 
 /* So often its guest is asked for its commands before who waits is refused. */
 enum { TRIES_UNTOLD = 4 };

@@ -14,6 +14,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/steps/inner.h"
 
 enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
@@ -195,7 +196,7 @@ static bool may_refresh(struct live *l) {
     const struct live_steps *p = l->steps;
     /* While layers are saved, the newest step keeps those that it has. */
     return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !p->durable.saving &&
-           !l->running && !l->watched && !l->changing && l->row.state == MACHINE_RUNNING &&
+           !execs_running(l) && !l->watched && !l->changing && l->row.state == MACHINE_RUNNING &&
            is_merged(l);
 }
 

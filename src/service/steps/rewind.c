@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/exec/live.h"
 #include "service/net/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
@@ -339,7 +340,7 @@ static void rewind_begin(void *arg) {
     }
     l->changing = true;
     barrier_close(l);
-    if (l->running)
+    if (execs_running(l))
         begin_halt(r);
     else
         begin_switch(r);

@@ -1,3 +1,4 @@
+#include "service/exec/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
@@ -448,7 +449,7 @@ static void ask_alone(void *arg) {
 static bool cannot_switch(const struct live *l, struct err *ret_why) {
     if (!l->machine || l->row.state == MACHINE_PAUSED)
         live_state_error(l, ret_why);
-    else if (l->running)
+    else if (execs_running(l))
         err_set(ret_why, ERR_BUSY, "other commands were running");
     else if (l->watched)
         err_set(ret_why, ERR_BUSY, "a path in machine '%s' is being watched", l->row.id);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/defer.h"
+#include "service/exec/inner.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "store/conf.h"
@@ -226,6 +227,7 @@ static int world_new(void **state) {
     s->steps = service_steps_new();
     struct live *l = &w->live;
     *l = (struct live){.service = s, .refs = 1, .machine = &w->machine, .reach = {.heard = true}};
+    l->execs = live_execs_new();
     l->row = (struct machine_row){.owner = "ann",
                                   .kind = "box",
                                   .image = "host",
@@ -247,6 +249,7 @@ static int world_free(void **state) {
     struct live *l = &w->live;
     steps_release(l);
     steps_free(l);
+    live_execs_free(l->execs);
     service_steps_free(w->service.steps);
     loop_call_cancel(w->service.loop, &w->service.events_call);
     commits_free(w->service.commits);
@@ -420,7 +423,7 @@ static void a_copy_is_nobodys_root(void **state) {
     write_and_snap(w, first);
     write_and_snap(w, second);
     merge(w);
-    w->live.running = 1; /* so that the root cannot be switched */
+    w->live.execs->running = 1; /* so that the root cannot be switched */
     w->version++;
     snap(w, copy);
     struct step_row before DEFER(step_row_done) = step(w, copy);
@@ -434,7 +437,7 @@ static void a_copy_is_nobodys_root(void **state) {
     for (int i = 0; i < 4; i++) /* older steps go, but never what is mounted */
         look(w);
     assert_int_equal(check_steps(w), 2);
-    w->live.running = 0;
+    w->live.execs->running = 0;
     look(w); /* what was written is in the copy, and in no root's layer yet */
     look(w);
     assert_int_equal(w->roots, 3);

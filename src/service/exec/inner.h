@@ -1,11 +1,36 @@
 /*
- * The inside of commands: what the files exec*.c share. Only for src/service.
+ * The inside of commands: the state of exec/, and what its files share. Only files of
+ * src/service/exec include this header; others call the functions of exec/live.h.
  */
 #pragma once
 
 #include "io/outlog_fd.h"
 #include "service/exec/exec.h"
+#include "service/exec/live.h"
 #include "service/state.h"
+
+struct outputs;
+
+/* Part of struct service. */
+struct service_execs {
+    struct map by_id;            /* id -> struct exec, of living machines */
+    struct map loads;            /* owner -> how many of them */
+    unsigned keep_jobs;          /* copies of output that are being made */
+    struct outputs *outputs;     /* kept output is being looked through */
+    uint64_t outputs_again_ms;   /* when to do that again */
+    uint32_t tool_ids;           /* of the last tool */
+    struct outlog_fd spare_log;  /* of the next command, made while nobody waits */
+    struct loop_call spare_call; /* makes it */
+    size_t programs;             /* running */
+};
+
+/* Part of struct live. */
+struct live_execs {
+    struct exec *first; /* of those that somebody must still hear of */
+    uint32_t running;   /* commands, tools and programs */
+    uint32_t counted;   /* of them and those whose streams are open; see exec_count() */
+    uint64_t oom_kills; /* that were told of */
+};
 
 struct exec {
     struct service *service;
