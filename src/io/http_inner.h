@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/buf.h"
+#include "io/http_buf.h"
 
 enum {
     HTTP_CH_TOKEN = 1,  /* of methods and field names */
@@ -30,11 +30,4 @@ static inline size_t http_span(const char *s, size_t n, unsigned classes) {
 
 static inline unsigned http_hex(char c) {
     return c <= '9' ? (unsigned)(c - '0') : (unsigned)((c | 0x20) - 'a' + 10);
-}
-
-/* Forget what was appended since. */
-static inline void http_roll_back(struct buf *b, size_t len) {
-    b->len = len;
-    if (b->data)
-        b->data[len] = '\0';
 }

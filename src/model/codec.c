@@ -1,7 +1,7 @@
 #include "model/codec.h"
 
 #include "base/defer.h"
-#include "io/http_inner.h"
+#include "io/http_buf.h"
 #include "io/sse.h"
 #include "model/inner.h"
 

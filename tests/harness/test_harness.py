@@ -121,6 +121,22 @@ def test_layers_refuse_an_upward_include_in_a_subfolder(tmp_path):
     assert layers(tmp_path, {"src/a/deep/x.c": '#include "b/b.h"\n'}) == 1
 
 
+def test_layers_allow_an_inner_header_in_its_own_folder(tmp_path):
+    assert layers(tmp_path, {"src/a/deep/x.c": '#include "a/deep/inner.h"\n#include "a/deep/y_inner.h"\n'}) == 0
+
+
+def test_layers_refuse_an_inner_header_of_another_layer(tmp_path):
+    assert layers(tmp_path, {"src/b/x.c": '#include "a/inner.h"\n'}) == 1
+
+
+def test_layers_refuse_an_inner_header_of_a_subfolder(tmp_path):
+    assert layers(tmp_path, {"src/a/x.c": '#include "a/deep/inner.h"\n'}) == 1
+
+
+def test_layers_refuse_an_inner_header_of_the_folder_above(tmp_path):
+    assert layers(tmp_path, {"src/a/deep/x.c": '#include "a/x_inner.h"\n'}) == 1
+
+
 def test_layers_refuse_a_folder_that_is_not_listed(tmp_path):
     assert layers(tmp_path, {"src/c/x.c": ""}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
 
