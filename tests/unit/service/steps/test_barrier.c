@@ -1,4 +1,4 @@
-/* The gate of a machine, over a real store whose disk is full when a test says so. */
+/* The step barrier of a machine, over a real store whose disk is full when a test says so. */
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
@@ -18,8 +18,8 @@ struct world {
     bool written;
 };
 
-/* Somebody who wants to change something, and asks again when it is called. */
-struct caller_at_gate {
+/* A caller that wants to change the machine, and asks again when it is called. */
+struct waiter {
     struct world *world;
     bool closes; /* it changes the root, so that those behind it wait on */
     int turn;
@@ -57,7 +57,7 @@ static int world_free(void **state) {
 }
 
 static void ask(void *arg) {
-    struct caller_at_gate *c = arg;
+    struct waiter *c = arg;
     c->calls++;
     c->turn = barrier_enter(&c->world->live, ask, c, &c->err);
     if (c->turn == 0 && c->closes)
@@ -97,9 +97,9 @@ static void do_unwritten(struct world *w) {
     assert_false(w->written);
 }
 
-static void an_open_gate_lets_everybody_in(void **state) {
+static void open_barrier_lets_everybody_in(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w};
+    struct waiter c = {.world = w};
     ask(&c);
     assert_int_equal(c.turn, 0);
     assert_false(barrier_wait(&w->live, ask, &c));
@@ -107,7 +107,7 @@ static void an_open_gate_lets_everybody_in(void **state) {
 
 static void a_change_waits_until_the_one_before_it_is_written(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w};
+    struct waiter c = {.world = w};
     do_unwritten(w);
     ask(&c);
     assert_int_equal(c.turn, 1);
@@ -120,7 +120,7 @@ static void a_change_waits_until_the_one_before_it_is_written(void **state) {
 
 static void who_waits_long_for_a_full_disk_is_refused(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w};
+    struct waiter c = {.world = w};
     do_unwritten(w);
     ask(&c);
     assert_int_equal(c.turn, 1);
@@ -135,16 +135,16 @@ static void who_waits_long_for_a_full_disk_is_refused(void **state) {
 
 static void who_reads_waits_for_a_root_alone(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w};
+    struct waiter c = {.world = w};
     do_unwritten(w);
     assert_false(barrier_wait_root(&w->live, ask, &c));
     barrier_close(&w->live);
     assert_true(barrier_wait_root(&w->live, ask, &c));
 }
 
-static void one_that_closes_the_gate_holds_up_those_behind_it(void **state) {
+static void caller_that_closes_the_barrier_holds_up_those_behind_it(void **state) {
     struct world *w = *state;
-    struct caller_at_gate a = {.world = w, .closes = true}, b = {.world = w};
+    struct waiter a = {.world = w, .closes = true}, b = {.world = w};
     barrier_close(&w->live);
     ask(&a);
     ask(&b);
@@ -157,9 +157,9 @@ static void one_that_closes_the_gate_holds_up_those_behind_it(void **state) {
     assert_int_equal(b.turn, 0);
 }
 
-static void an_open_gate_stays_shut_for_what_is_not_written(void **state) {
+static void opened_barrier_stays_shut_until_the_last_change_is_written(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w};
+    struct waiter c = {.world = w};
     barrier_close(&w->live);
     ask(&c);
     do_unwritten(w);
@@ -169,7 +169,7 @@ static void an_open_gate_stays_shut_for_what_is_not_written(void **state) {
 
 static void a_machine_takes_no_changes_before_it_is_heard(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w}, late = {.world = w};
+    struct waiter c = {.world = w}, late = {.world = w};
     w->live.machine = (struct machine *)w; /* only that there is one matters */
     ask(&c);
     assert_int_equal(c.turn, 1);
@@ -185,7 +185,7 @@ static void a_machine_takes_no_changes_before_it_is_heard(void **state) {
 
 static void nobody_waits_for_a_machine_that_ends(void **state) {
     struct world *w = *state;
-    struct caller_at_gate c = {.world = w};
+    struct waiter c = {.world = w};
     barrier_close(&w->live);
     w->live.row.state = MACHINE_ENDING;
     ask(&c);
@@ -193,10 +193,10 @@ static void nobody_waits_for_a_machine_that_ends(void **state) {
 }
 
 #define WORLD(f) cmocka_unit_test_setup_teardown(f, world_new, world_free)
-UNIT_MAIN(WORLD(an_open_gate_lets_everybody_in),
+UNIT_MAIN(WORLD(open_barrier_lets_everybody_in),
           WORLD(a_change_waits_until_the_one_before_it_is_written),
           WORLD(who_waits_long_for_a_full_disk_is_refused), WORLD(who_reads_waits_for_a_root_alone),
-          WORLD(one_that_closes_the_gate_holds_up_those_behind_it),
-          WORLD(an_open_gate_stays_shut_for_what_is_not_written),
+          WORLD(caller_that_closes_the_barrier_holds_up_those_behind_it),
+          WORLD(opened_barrier_stays_shut_until_the_last_change_is_written),
           WORLD(a_machine_takes_no_changes_before_it_is_heard),
           WORLD(nobody_waits_for_a_machine_that_ends))
