@@ -280,7 +280,7 @@ def test_the_command_line_does_all_of_it(daemon, rootfs, tmp_path):
 
 
 @pytest.mark.parametrize("words,said", [
-    (["image"], b"nothing that can be done"), (["image", "grow"], b"'grow' is nothing"), (["image", "import"], b"no file named"),
+    (["image"], b"carrel image requires a subcommand"), (["image", "grow"], b"unknown subcommand 'grow'"), (["image", "import"], b"no file named"),
     (["image", "import", "/nowhere"], b"open '/nowhere'"), (["image", "import", "/etc"], b"no OCI layout"),
     (["image", "export", "x"], b"needs --oci DIR or --tar FILE"), (["image", "show", "x"], b"no image 'x'"),
     (["image", "rm"], b"no image named"), (["image", "ls", "x"], b"unexpected argument"), (["new", "--image", "x"], b"no image 'x'")])
