@@ -1,5 +1,5 @@
 """The scripts that decide between green and red: a failure must not get past them."""
-import json, os, pathlib, shutil, signal, subprocess
+import json, os, pathlib, re, shutil, signal, subprocess, time
 
 import pytest
 
@@ -37,6 +37,17 @@ def test_report_fails_on_a_crash_after_good_points(tmp_path):
 
 def test_report_fails_on_a_timeout(tmp_path):
     assert report(tmp_path, ("a", "OK", ""), ("b", "TIMEOUT", "")) == ("1 passed, 1 failed, 0 skipped", 1)
+
+
+def test_report_shows_what_a_failed_test_said(tmp_path):
+    (tmp_path / "t").mkdir()
+    out, _ = pytest_run(tmp_path / "t", "def test_a(): assert 1 == 2, 'one is not two'\ndef test_b(): pass\n")
+    (tmp_path / "meson-logs").mkdir()
+    (tmp_path / "meson-logs/testlog.json").write_text(json.dumps({"name": "carrel:x / x", "result": "FAIL", "stdout": out}))
+    ran = subprocess.run([TOP / "scripts/test-report", tmp_path], stdout=subprocess.PIPE, text=True)
+    failed, *said, _ = ran.stdout.splitlines()
+    assert failed.startswith("FAILED  x: ") and failed.endswith("::test_a")
+    assert said[0].split() == ["AssertionError:", "one", "is", "not", "two"], said
 
 
 def test_report_fails_when_nothing_ran(tmp_path):
@@ -86,6 +97,37 @@ def test_again_passes_a_test_that_passes_alone(tmp_path):
 
 def test_again_fails_a_test_that_fails_twice(tmp_path):
     assert again(tmp_path, 1)[1] == 1
+
+
+def hangs_once(tmp_path, then):
+    """What a suite said that was ended in its second test, and test-again after it: closing line and status."""
+    source = "import pathlib, time\ndef test_good(): pass\n" \
+             "def test_hangs():\n    seen = pathlib.Path(__file__).with_name('seen')\n" \
+             "    if not seen.exists():\n        seen.touch()\n        time.sleep(1000)\n" \
+             f"    assert {then}\n"
+    (tmp_path / "test_it.py").write_text(source)
+    command = [str(TOP / "scripts/run-pytest"), str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    while not (tmp_path / "seen").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    out = process.communicate()[0]
+    (tmp_path / "build/meson-logs").mkdir(parents=True)
+    (tmp_path / "build/meson-logs/testlog.json").write_text(json.dumps(
+        {"name": "carrel:x / x", "result": "TIMEOUT", "returncode": 1, "stdout": out, "env": {}, "command": command}))
+    ran = subprocess.run([TOP / "scripts/test-again", tmp_path / "build"], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    return out, ran.stdout.splitlines()[-1], ran.returncode
+
+
+def test_a_suite_that_takes_too_long_names_its_test_and_runs_again(tmp_path):
+    out, line, status = hangs_once(tmp_path, True)
+    assert re.search(r"^not ok 2 - \S+::test_hangs$", out, re.M) and "time.sleep(1000)" in out, out
+    assert (line, status) == ("2 passed, 0 failed, 0 skipped", 0)
+
+
+def test_a_suite_that_fails_when_it_runs_again_fails(tmp_path):
+    assert hangs_once(tmp_path, False)[1:] == ("1 passed, 1 failed, 0 skipped", 1)
 
 
 def test_again_gives_up_on_many_failures(tmp_path):
