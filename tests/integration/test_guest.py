@@ -862,8 +862,12 @@ class Limits(GuestCase):
         self.alive()
         _, out = self.sh(2, "i=0; while [ $i -lt 40 ]; do sleep 1 & i=$((i+1)); done; wait; echo $?")
         self.assertEqual(self.sh(3, "echo fine")[1], b"fine\n")
+        end = clock() + 20
+        while (self.dirs[1] / "pids.current").read_text() != "1\n":  # the last sleepers end
+            self.assertLess(clock(), end)
+            time.sleep(0.02)
         (self.dirs[1] / "pids.max").write_text("2")
-        self.link.exec(4, ["sleep", "60"], stdio=(NULL,) * 3)
+        self.assertEqual(self.link.exec(4, ["sleep", "1000"], stdio=(NULL,) * 3).type, "EXEC_STARTED")
         self.assertEqual(self.link.exec(5, ["true"]).unpack("<II"), (11, 1))  # EAGAIN, fork
         self.refused(11, self.link.path, "REMOVE", self.full_dir(), RECURSIVE)
         self.link.call("KILL", id=4)

@@ -18,7 +18,7 @@ def shared_lab():
 @pytest.fixture
 def lab(shared_lab):
     yield shared_lab
-    for machine in shared_lab.status()["machines"]:
+    for machine in shared_lab.machines():
         shared_lab("rm", machine["id"])
     assert shared_lab.state.left_of_boxes() == []
 

@@ -76,11 +76,17 @@ class Lab:
         assert done.returncode == 0, done
         return Machine(self, done.stdout.decode().strip())
 
+    def machines(self):
+        """Also right when the daemon, which nobody needed for some seconds, has ended: then there are none."""
+        done = self("ls", "--json")
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)["machines"]
+
     def status(self):
         """What the spawner tells of itself, through the daemon; and the machines."""
-        told = [self("stats", "--json"), self("ls", "--json")]
-        assert not any(done.returncode for done in told), told
-        return {**json.loads(told[0].stdout)["box"], "machines": json.loads(told[1].stdout)["machines"]}
+        done = self("stats", "--json")
+        assert done.returncode == 0, done
+        return {**json.loads(done.stdout)["box"], "machines": self.machines()}
 
     def unenforced(self):
         return self.status()["unenforced"]
@@ -92,7 +98,7 @@ class Lab:
 
     def stop(self):
         """Ends all machines, daemon and spawner; then nothing may be left, and the places go."""
-        for machine in json.loads(self("ls", "--json").stdout)["machines"]:
+        for machine in self.machines():
             self("rm", machine["id"])
         stop_daemon(self.run_dir)
         signal_all(self.state.spawners(), 15)

@@ -28,10 +28,10 @@ def victim(shared_lab):
 def lab(shared_lab, victim):
     """As the common one, but the victim stays."""
     yield shared_lab
-    for machine in shared_lab.status()["machines"]:
+    for machine in shared_lab.machines():
         if machine["id"] != victim.id:
             shared_lab("rm", machine["id"])
-    left = [x for x in shared_lab.state.left_of_boxes(10 if len(shared_lab.status()["machines"]) > 1 else 0.2)
+    left = [x for x in shared_lab.state.left_of_boxes(10 if len(shared_lab.machines()) > 1 else 0.2)
             if victim.id not in x]
     assert len(left) <= 1, left  # the victim's pid 1
 

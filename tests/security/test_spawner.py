@@ -155,7 +155,7 @@ def test_a_record_that_lies_ends_nobody_else(make_lab, lie):
         (machine.socket.parent / "box").write_text("".join(f"{k}={v}\n" for k, v in mine.items()))
     assert lab.run("--", "true").returncode == 0
     end = clock() + 20
-    while machine.id in (listed := [m["id"] for m in lab.status()["machines"]]) and clock() < end:
+    while machine.id in (listed := [m["id"] for m in lab.machines()]) and clock() < end:
         time.sleep(0.05)
     answers = bystander.exec("true", timeout=20).returncode
     lab("rm", bystander.id)
@@ -375,7 +375,7 @@ def test_a_kept_box_outlives_the_spawner_and_is_found_again(make_lab):
     counts["attacks tried"] += 1
     assert machine.exec("true").returncode == 0
     lab.run("--", "true")
-    assert machine.id in [m["id"] for m in lab.status()["machines"]]
+    assert machine.id in [m["id"] for m in lab.machines()]
     machine.rm()
 
 
