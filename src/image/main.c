@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/jot.h"
@@ -139,9 +140,9 @@ static int do_pack(struct work *w, struct err *err) {
     return 0;
 }
 
-/* What nobody waits for is done when nobody else has anything to do. */
+/* Nobody waits for it: boxes use the tree until the file is there. */
 static int do_erofs(struct work *w, struct err *err) {
-    setpriority(PRIO_PROCESS, 0, 19);
+    setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
     if (jail_enter(FD_DIR, FD_REPORT, err) < 0)
         return -1;
     int root DEFER_CLOSE = open_root(w, err);

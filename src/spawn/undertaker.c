@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/disk/btrfs.h"
@@ -73,14 +74,14 @@ struct duplication {
 
 static void *duplicate_idly(void *arg) {
     struct duplication *d = arg;
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), BACKGROUND_NICE);
     d->result = duplicate_layer(d->fds[0], d->fds[1], d->plan, &d->way);
     return NULL;
 }
 
 /*
- * What nobody waits for is done when nobody else has anything to do; by a thread of its own, since
- * only root's could be as before afterwards.
+ * Nobody waits for a save: it runs with low priority, in a thread of its own, because only root may
+ * raise the priority of a thread again.
  */
 static int duplicate(const struct order *order, const int fds[2], enum duplicate_way *ret_way) {
     struct duplication d = {.plan = &order->duplicate, .fds = fds};
