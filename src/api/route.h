@@ -1,5 +1,5 @@
 /*
- * Routes: one row each, for dispatch, the OpenAPI document and docs/api.md.
+ * Routes: one row each, for dispatch, the OpenAPI document and docs/reference/api.md.
  *
  * "{}" in a path is one parameter. Handlers are in the files named after what they handle.
  */
@@ -31,8 +31,7 @@ struct route {
     int status;                    /* of success */
     const char *type;              /* of the response; NULL: application/json */
     const char *summary;
-    const char
-        *example; /* what follows `curl` in docs/api.md, which says what $M and the like are */
+    const char *example; /* what follows `curl` in docs/reference/api.md; $M and the like too */
     void (*handle)(struct call *c);
     const struct query *queries; /* up to one without a name */
 };

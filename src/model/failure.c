@@ -15,7 +15,7 @@ static const struct model_failure_row rows[MODEL_FAIL_COUNT] = {
     [MODEL_FAIL_KEY] = {"key", ERR_DENIED, false, 401, "authentication_error",
                         "invalid_request_error", "invalid_api_key",
                         "the model provider rejected the API key",
-                        "set the API key of this provider again (see docs/models.md)"},
+                        "set the API key of this provider again (see docs/reference/models.md)"},
     [MODEL_FAIL_DENIED] = {"denied", ERR_DENIED, false, 403, "permission_error",
                            "invalid_request_error", "permission_denied",
                            "the model provider does not allow this",

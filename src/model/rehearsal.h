@@ -39,7 +39,7 @@ struct rehearsal_turn {
 struct rehearsal;
 enum { REHEARSAL_BYTES_MAX = 4 << 20, REHEARSAL_TURNS_MAX = 10000 };
 
-/* Parses a script (docs/models.md); the error names the turn. */
+/* Parses a script (docs/reference/models.md); the error names the turn. */
 int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct err *err);
 void rehearsal_free(struct rehearsal *r);
 void rehearsal_freep(struct rehearsal **r);

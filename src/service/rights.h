@@ -39,7 +39,7 @@ enum right_role {
 };
 
 struct right_row {
-    const char *field; /* request.field, as docs/api.md calls it */
+    const char *field; /* request.field, as docs/reference/api.md calls it */
     enum token_scope scope;
     enum right_role role;
     const char *grants; /* what it lets somebody do */

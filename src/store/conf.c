@@ -120,7 +120,7 @@ static const struct key keys[] = {
     {"gate", "ingress", CONF_ADDRESS, AT(ingress), "127.0.0.1:7071", 0, 0,
      "address on which exposed ports of machines are served (`carrel expose`)"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,
-     "default model, as PROVIDER/MODEL; see docs/models.md for this section"},
+     "default model, as PROVIDER/MODEL; see docs/reference/models.md for this section"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,
      "proxy for calls to model providers, as http://HOST:PORT; default: none"},
     {"models", "owner_tokens", CONF_COUNT, AT(owner_tokens), "0", 1, 1ull << 50,
@@ -323,7 +323,8 @@ static const struct key *find_key(const char *section, const char *name, struct 
             return &keys[i];
     const struct key *k = nearest(section, name);
     err_set(err, ERR_INVALID, "unknown key '%.40s' in section [%.40s]", name, section);
-    err_remedy(err, "the nearest is '%s' in [%s]; docs/conf.md lists all", k->name, k->section);
+    err_remedy(err, "the nearest is '%s' in [%s]; docs/reference/conf.md lists all", k->name,
+               k->section);
     return NULL;
 }
 
@@ -419,7 +420,7 @@ int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err) 
 }
 
 int conf_read(const char *path, struct conf *ret, struct err *err) {
-    static const char *const remedy = "correct the file; docs/conf.md lists all keys";
+    static const char *const remedy = "correct the file; docs/reference/conf.md lists all keys";
     char *text DEFER_FREE = malloc(CONF_FILE_MAX + 2);
     if (!text)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -436,7 +437,7 @@ int conf_read(const char *path, struct conf *ret, struct err *err) {
     return err && !err->remedy[0] ? err_remedy(err, "%s", remedy) : -1;
 }
 
-/* ---- docs/conf.md ---- */
+/* ---- docs/reference/conf.md ---- */
 
 static const char *const type_names[] = {
     [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path", [CONF_PATHS] = "paths",

@@ -1,6 +1,6 @@
 /*
  * carrel.conf: the optional configuration file (INI). One table has a row per key with type,
- * default, range and meaning; docs/conf.md is generated from it.
+ * default, range and meaning; docs/reference/conf.md is generated from it.
  *
  * The file is parsed like untrusted input: sizes are capped, and an unknown key or a value out of
  * range is an error that names the line.
@@ -66,5 +66,5 @@ int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err);
 /* A missing file counts as empty. */
 int conf_read(const char *path, struct conf *ret, struct err *err);
 
-/* The table as Markdown, for docs/conf.md. False: it does not fit. */
+/* The table as Markdown, for docs/reference/conf.md. False: it does not fit. */
 bool conf_describe(struct buf *ret);

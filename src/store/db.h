@@ -3,8 +3,8 @@
  *
  * A struct store belongs to the loop's thread; only store_flush() may be called from others. A
  * write that returned 0 survives kill -9. A thread of the store makes it durable within 200 ms
- * (group commit), so calls here do not wait for the disk (docs/state.md lists the exceptions).
- * Acknowledge what must survive a power failure only after store_flush().
+ * (group commit), so calls here do not wait for the disk (docs/internals/state.md lists the
+ * exceptions). Acknowledge what must survive a power failure only after store_flush().
  *
  * Rows are plain structs: store/machines.h, store/execs.h, store/owners.h, store/events.h. Only
  * src/store contains SQL.

@@ -5,7 +5,8 @@
  * (store/journal_record.h). Each segment starts with a record that holds the previous hash. It ends
  * with a head, the hash of the chain signed with an Ed25519 key of this host (`key`, private to the
  * owner; `key.pub` beside it); more heads are written in between. Heads are also given out, so that
- * a journal that was cut or rolled back is detected. docs/journal.md describes the format.
+ * a journal that was cut or rolled back is detected. docs/reference/journal.md describes the
+ * format.
  *
  * One thread appends; journal_sync() may be called from any.
  */

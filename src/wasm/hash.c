@@ -1,5 +1,5 @@
 /*
- * The hash of a store: docs/cell-state.md.
+ * The hash of a store: docs/internals/cell-state.md.
  *
  * Memories and tables are trees over units of 4 KiB. The hashes of zero units, and of trees of
  * them, are known, so what nobody touched is neither read nor hashed.

@@ -4,7 +4,7 @@
  * a, b, c are slots of the frame unless an op says otherwise. The number of a plain instruction is
  * its row in opcodes.def; the rest are below: forms with a constant, a computed address or a branch
  * folded in, and the engine's own. Branch words hold {offset in words from that word, cost if
- * taken, cost if not}; docs/cells.md explains the blocks those costs belong to.
+ * taken, cost if not}; docs/reference/cells.md explains the blocks those costs belong to.
  */
 #pragma once
 

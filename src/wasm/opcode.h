@@ -50,7 +50,7 @@ enum wasm_imm {
     IMM_CAST, /* flag byte, label, two heap types */
 };
 
-/* Cost classes; docs/fuel.md has the numbers. */
+/* Cost classes; docs/internals/fuel.md has the numbers. */
 enum wasm_fuel {
     FUEL_FREE,
     FUEL_ONE,

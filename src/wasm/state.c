@@ -1,5 +1,5 @@
 /*
- * A stopped store as bytes, and back: docs/cell-state.md.
+ * A stopped store as bytes, and back: docs/internals/cell-state.md.
  *
  * The file says how the store was made, and what has changed since. Reading makes it again by the
  * same steps, so that all checks of linking apply, and then puts values in place. Positions are

@@ -366,7 +366,7 @@ bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *re
 /* sha256 over all memories, globals, tables and objects in order. Equal on every CPU. */
 int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
 
-/* The whole store as bytes: docs/cell-state.md. At any stop. Appends to *ret. */
+/* The whole store as bytes: docs/internals/cell-state.md. At any stop. Appends to *ret. */
 int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err);
 
 /* Gives the module with this hash (a borrowed reference), or NULL. */
@@ -382,5 +382,5 @@ int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
 /* A copy of a stopped store that shares its memory copy-on-write. */
 int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err);
 
-/* Version of the cost table in docs/fuel.md and of the state format. */
+/* Version of the cost table in docs/internals/fuel.md and of the state format. */
 enum { WASM_FUEL_VERSION = 2, WASM_STATE_VERSION = 2 };

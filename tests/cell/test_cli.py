@@ -346,8 +346,8 @@ def test_replay_names_the_first_difference(files):
 
 
 def examples():
-    """The ```console blocks of docs/cells.md: what is typed after '$ ', then the output."""
-    text = (ROOT / "docs/cells.md").read_text()
+    """The ```console blocks of docs/reference/cells.md: what is typed after '$ ', then the output."""
+    text = (ROOT / "docs/reference/cells.md").read_text()
     sources = re.findall(r"```wat\n;; (\S+)\n(.*?)```", text, re.S)
     blocks = re.findall(r"```console\n(.*?)```", text, re.S)
     return sources, [b for b in blocks if b.startswith("$ carrel ")]

@@ -1,5 +1,6 @@
 /*
- * Prints docs/api.md from the table of routes: build/tests/daemon/api-doc >docs/api.md
+ * Prints docs/reference/api.md from the table of routes:
+ * build/tests/daemon/api-doc >docs/reference/api.md
  */
 #include <inttypes.h>
 #include <stdio.h>

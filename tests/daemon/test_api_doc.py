@@ -1,4 +1,4 @@
-"""docs/api.md is what the table of routes says, and every curl line in it works."""
+"""docs/reference/api.md is what the table of routes says, and every curl line in it works."""
 import io
 import json
 import pathlib
@@ -10,13 +10,13 @@ import pytest
 
 from carrel import BUILD, TOP
 
-PAGE = (TOP / "docs/api.md").read_text()
+PAGE = (TOP / "docs/reference/api.md").read_text()
 EXAMPLES = re.findall(r"^## ([A-Z]+ /\S+)\n.*?^Answer: (\d+),.*?^```sh\n(curl .*?)\n```", PAGE, re.M | re.S)
 
 
 def test_the_page_is_printed_from_the_table():
     now = subprocess.run([BUILD / "tests/daemon/api-doc"], stdout=subprocess.PIPE, check=True).stdout.decode()
-    assert PAGE == now, "run: build/tests/daemon/api-doc >docs/api.md"
+    assert PAGE == now, "run: build/tests/daemon/api-doc >docs/reference/api.md"
 
 
 def test_every_route_has_an_example(daemon):

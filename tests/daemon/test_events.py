@@ -115,7 +115,7 @@ def test_metrics_count_the_second_best_ways(fresh):
 
 def test_every_metric_is_documented(daemon):
     families = set(re.findall(r"^# TYPE (\w+)", daemon.get("/metrics").decode(), re.M))
-    page = pathlib.Path(__file__).resolve().parents[2] / "docs/daemon.md"
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/daemon.md"
     assert families == set(re.findall(r"`(carrel_\w+)`", page.read_text()))
 
 

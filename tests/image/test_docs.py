@@ -1,11 +1,11 @@
-"""Every command of docs/images.md works as it stands there, in this order."""
+"""Every command of docs/reference/images.md works as it stands there, in this order."""
 import re
 import shutil
 import subprocess
 
 from carrel import BUILD, TOP
 
-PAGE = (TOP / "docs/images.md").read_text()
+PAGE = (TOP / "docs/reference/images.md").read_text()
 
 
 def test_the_commands_of_the_page_work(daemon, rootfs, tmp_path):

@@ -68,7 +68,7 @@ def test_an_option_means_the_same_in_every_command(carrel):
 
 
 def test_the_table_of_options_is_true(carrel):
-    page = (pathlib.Path(__file__).parents[2] / "docs/cli.md").read_text()
+    page = (pathlib.Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
     rows = re.findall(r"^\| (`-.*?) \| .* \| (.*) \|$", page, re.M)
     assert len(rows) > 15
     told = {}

@@ -1,4 +1,4 @@
-"""docs/mcp.md: every configuration in it works, and its table names the tools there are."""
+"""docs/reference/mcp.md: every configuration in it works, and its table names the tools there are."""
 import json
 import re
 import shlex
@@ -11,7 +11,7 @@ from carrel import PROGRAM, TOP
 from daemon import TcpClient
 from mcp_client import Http, Lines
 
-PAGE = (TOP / "docs/mcp.md").read_text()
+PAGE = (TOP / "docs/reference/mcp.md").read_text()
 BLOCKS = re.findall(r"^```(sh|json|toml) client\n(.*?)^```", PAGE, re.M | re.S)
 
 

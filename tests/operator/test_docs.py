@@ -1,4 +1,4 @@
-"""docs/operator.md: its commands work, and its tables name what there is."""
+"""docs/reference/operator.md: its commands work, and its tables name what there is."""
 import json
 import re
 import shlex
@@ -9,7 +9,7 @@ import pytest
 from carrel import PROGRAM, TOP
 from runs import Runs, call, finish, run, to_the_end, turns
 
-PAGE = (TOP / "docs/operator.md").read_text()
+PAGE = (TOP / "docs/reference/operator.md").read_text()
 LINES = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
 
 # What a model does in each mode; without one, as it likes.

@@ -213,8 +213,8 @@ def test_what_root_ships_belongs_to_the_owner_of_the_directory(carrel, daemon, m
 
 
 def test_the_page_works(carrel, daemon, machine, project, tmp_path):
-    """docs/review.md, line by line."""
-    page = (TOP / "docs/review.md").read_text()
+    """docs/reference/review.md, line by line."""
+    page = (TOP / "docs/reference/review.md").read_text()
     daemon.exec(machine, CHANGES)
     daemon.exec(machine, "mkdir /outbox && echo x > /outbox/x", user="root")
     Runs(daemon).play(turns([finish("partial")], [finish("partial")]), machine=machine)

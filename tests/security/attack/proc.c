@@ -151,7 +151,7 @@ static int write_text(const struct attack *a) {
             EACCES, EROFS, EPERM                                               \
         }                                                                      \
     }
-/* Covered by a file or directory that nobody in a box may open (docs/box.md). */
+/* Covered by a file or directory that nobody in a box may open (docs/reference/box.md). */
 #define MASKED(name) \
     { 2, "read /proc/" name, attack_read, "/proc/" name, {0}, {EACCES}, {EPERM}, "weak masks" }
 #define MASKED_DIR(name) \

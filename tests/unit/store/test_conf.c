@@ -63,7 +63,7 @@ static void every_key_is_read(void **state) {
     assert_int_equal(c.uid_base, 700000);
 }
 
-/* docs/conf.md says what 0 means for these, so 0 must be accepted. */
+/* docs/reference/conf.md says what 0 means for these, so 0 must be accepted. */
 static void zero_is_taken_where_it_has_a_meaning(void **state) {
     (void)state;
     static const char text[] = "[steps]\ndurable_after = 0\n[journal]\nkeep_bytes = 0\n";
@@ -148,7 +148,7 @@ static void the_manual_is_the_table(void **state) {
     assert_true(conf_describe(&wanted));
     const char *root = getenv("CARREL_SOURCE");
     char path[1024];
-    snprintf(path, sizeof(path), "%s/docs/conf.md", root ? root : ".");
+    snprintf(path, sizeof(path), "%s/docs/reference/conf.md", root ? root : ".");
     int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
     ssize_t n = read(fd, page, sizeof(page) - 1);
@@ -156,7 +156,7 @@ static void the_manual_is_the_table(void **state) {
     assert_true(n > 0);
     if (!strstr(page, wanted.data)) {
         fputs(wanted.data, stderr);
-        fail_msg("docs/conf.md must hold the table above");
+        fail_msg("docs/reference/conf.md must hold the table above");
     }
 }
 
