@@ -193,8 +193,11 @@ def test_the_mark_of_a_shared_directory_is_tried_again(servers, tmp_path):
     fetch = f"$(curl -sS --max-time 20 -o /dev/null -w '%{{http_code}}' {url} 2>/dev/null)"
     half = 0
     try:
-        for skip in range(0, 14, 2):
-            top = tmp_path / str(skip)
+        # How many writes come before the second mark depends on what else is written then.
+        for n, skip in enumerate([*range(0, 14, 2), *range(1, 14, 2), *range(14)]):
+            if n >= 7 and half:
+                break
+            top = tmp_path / str(n)
             top.mkdir()
             dirs = [{"path": str(top), "at": "/home/user/d", "mode": "rw"}]
             fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
