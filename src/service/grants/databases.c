@@ -1,4 +1,4 @@
-#include "service/grants/databases.h"
+#include "service/grants/databases_inner.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "grant/dirs.h"
-#include "service/grants/databases.h"
+#include "service/grants/databases_inner.h"
 #include "service/grants/inner.h"
 #include "service/net/live.h"
 #include "service/review/live.h"

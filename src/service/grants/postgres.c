@@ -1,7 +1,8 @@
 /*
  * A database of the machine's own on a server of its owner's: a copy of a template, reached through
  * the gate under a name of its own, by a role that can do nothing else, and dropped at the end
- * (databases.h). The machine has its password in its environment; who made it is not known there.
+ * (databases_inner.h). The machine has its password in its environment; who made it is not known
+ * there.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "base/secret.h"
 #include "gate/secrets.h"
 #include "grant/dsn.h"
-#include "service/grants/databases.h"
+#include "service/grants/databases_inner.h"
 #include "service/grants/inner.h"
 #include "service/net/live.h"
 #include "store/secrets.h"

@@ -15,7 +15,7 @@
 #include "base/fdio.h"
 #include "base/folder.h"
 #include "base/fs/baseline.h"
-#include "service/review/changeset_files.h"
+#include "service/review/changeset_files_inner.h"
 #include "service/rights.h"
 #include "service/taint.h"
 

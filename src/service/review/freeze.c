@@ -18,7 +18,7 @@
 #include "service/exec/tool_run.h"
 #include "service/grants/live.h"
 #include "service/review/baselines.h"
-#include "service/review/changeset_files.h"
+#include "service/review/changeset_files_inner.h"
 #include "service/taint.h"
 
 /* Of a directory: at its largest some 2 MiB each second. */

@@ -10,7 +10,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
-#include "service/steps/call.h"
+#include "service/steps/call_inner.h"
 #include "service/steps/durable.h"
 
 enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MAX = 4096 };

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "service/steps/call.h"
+#include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
 
 int step_put_event(const struct step_call *c, struct err *err) {

@@ -1,7 +1,6 @@
 /*
  * The files of a change set, below $CARREL_HOME/changesets: the archive, what the owner's side was,
- * what became of a database, and last its words, so that one that has them is whole. Only for
- * src/service/review.
+ * what became of a database, and last its words, so that one that has them is whole.
  */
 #pragma once
 

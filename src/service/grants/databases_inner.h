@@ -1,5 +1,5 @@
 /*
- * Throw-away databases on servers of owners. Only for src/service/grants.
+ * Throw-away databases on servers of owners.
  *
  * One is written down before it is made and forgotten only once it is dropped; whatever has neither
  * grant nor machine any more is dropped; that is tried again, but not for ever. The work is done by
