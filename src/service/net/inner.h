@@ -9,6 +9,7 @@
 #include "service/state.h"
 
 struct exposures;
+struct pending_row;
 
 struct live_net {
     bool cutting;
@@ -22,3 +23,19 @@ struct live_net {
     uint64_t refused_ms; /* when to read again what the kernel refused */
     struct texts env;    /* of its network, as they were asked for last */
 };
+
+enum { POLICY_MAX = 512 << 10 }; /* bytes of a policy as JSON */
+
+/* ---- crossings.c ---- */
+
+extern const struct gate_hooks net_hooks;
+struct flood_limit net_refusal_limit(const struct live *l);
+/* Writes one journal record for all events that were only counted; none if that is 0. */
+void net_tell_counted(struct live *l, const char *verb, uint64_t counted);
+void net_floods_look(struct live *l, uint64_t now_ms);
+void net_restore_pending(void *arg, const struct pending_row *row);
+
+/* ---- net.c ---- */
+
+/* Logs why the machine has no gate, and asks for its doors again later. */
+void net_no_doors(struct live *l, const char *why);

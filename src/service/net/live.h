@@ -19,22 +19,28 @@ void live_net_free(struct live_net *n);
 
 /* NULL: the gate cannot be made, for the reason in *err. */
 struct gate *net_gate_new(struct service *s, struct err *err);
-/* Adds the rules of a request to those of a machine. */
-int net_add_rules(const struct service *s, const char *owner, const char *image,
-                  const struct rows *rules, struct policy *policy, struct err *err);
-int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
-/* A fork gets the policy of its source; parent NULL: it may reach nothing. */
-void net_inherit(struct live *l, const struct live *parent);
 int net_keep(struct live *l, struct err *err); /* writes the policy to the store */
 void net_restore(struct live *l);              /* reads it again after a restart of the daemon */
 /* A machine that this daemon made has its doors; an adopted one gets them later. */
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
 void net_look(struct live *l, uint64_t now_ms); /* on every tick */
-/* Writes a journal record of an entry, or of a refusal (with a reason). Too many are counted. */
-void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 void net_detach(struct live *l);
 void net_ended(struct live *l); /* no process is left: writes the counts that are not written */
+
+/* ---- crossings.c ---- */
+
+/* Writes a journal record of an entry, or of a refusal (with a reason). Too many are counted. */
+void net_note(struct live *l, const char *verb, const char *why, const char *detail);
+
+/* ---- rules.c ---- */
+
+/* Adds the rules of a request to those of a machine. */
+int net_add_rules(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err);
+int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
+/* A fork gets the policy of its source; parent NULL: it may reach nothing. */
+void net_inherit(struct live *l, const struct live *parent);
 
 /* ---- expose.c ---- */
 

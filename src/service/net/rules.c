@@ -1,0 +1,270 @@
+/* The rules of a machine's network policy: add, remove, inherit, show. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/image_id.h"
+#include "gate/preset.h"
+#include "service/images/live.h"
+#include "service/models.h"
+#include "service/net/inner.h"
+#include "service/net/net.h"
+#include "service/rights.h"
+#include "service/taint.h"
+
+static int fill_rule(const struct net_request *r, struct policy_rule *rule, struct err *err) {
+    *rule = (struct policy_rule){.action = POLICY_ALLOW};
+    if (r->action && policy_action_parse(r->action, &rule->action, err) < 0)
+        return -1;
+    if (r->methods && policy_methods_read(r->methods, rule->methods, err) < 0)
+        return -1;
+    rule->local = r->local;
+    rule->trusted = r->trusted;
+    rule->tainted = r->tainted;
+    rule->bytes_max = r->bytes.value;
+    rule->rate = r->rate.value;
+    rule->hold_ms = r->hold.value;
+    rule->expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
+    return policy_target_read(r->target, rule, err);
+}
+
+/* What stands for "/" of an image, on the host: of one that is a file that is what was kept. */
+static int open_image_root(const struct service *s, const char *image, struct err *err) {
+    int root = image_id_valid(image) ? image_open_presets(s, image)
+                                     : open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return root < 0 ? err_sys(err, "open the files of image '%s'", image) : root;
+}
+
+/*
+ * The rules of a preset, as the image says now; what the machine writes does not count. Where an
+ * image leads that is tainted may be a stranger's choice: its rules are as good as any others.
+ */
+static int add_preset(const struct service *s, const char *owner, const char *image,
+                      const struct net_request *r, struct policy *policy, struct err *err) {
+    struct preset_targets *t DEFER_FREE = calloc(1, sizeof(*t));
+    bool doubted;
+    if (!t)
+        abort();
+    if (taint_has_image(s, owner, image, &doubted, err) < 0)
+        return -1;
+    int root DEFER_CLOSE = open_image_root(s, image, err);
+    if (root < 0)
+        return -1;
+    if (preset_read(r->target, root, t, err) < 0)
+        return -1;
+    for (size_t i = 0; i < t->count; i++) {
+        struct net_request one = *r;
+        struct policy_rule rule;
+        one.target = t->list[i];
+        if (fill_rule(&one, &rule, err) < 0)
+            return -1;
+        snprintf(rule.preset, sizeof(rule.preset), "%s", doubted ? "" : r->target);
+        if (policy_add(policy, &rule, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int net_add_rules(const struct service *s, const char *owner, const char *image,
+                  const struct rows *rules, struct policy *policy, struct err *err) {
+    const struct net_request *r = rules->v;
+    for (size_t i = 0; i < rules->count; i++) {
+        struct policy_rule rule;
+        int status = preset_exists(r[i].target) ? add_preset(s, owner, image, &r[i], policy, err)
+                     : fill_rule(&r[i], &rule, err) < 0 ? -1
+                                                        : policy_add(policy, &rule, err);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int net_add_models(struct policy *policy, struct err *err) {
+    struct policy_rule rule = {.action = POLICY_ALLOW, .trusted = true, .tainted = true};
+    if (policy_target_read("http://" MODELS_HOST, &rule, err) < 0)
+        return -1;
+    return policy_add(policy, &rule, err);
+}
+
+static void net_answer(struct live *l, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(POLICY_MAX + 8192);
+    struct jot j = JOT(&text);
+    char risk[RISKS_SIZE];
+    const struct policy *p = gate_policy(l->gate);
+    jot_object(&j, NULL);
+    jot_string(&j, "machine", l->row.id);
+    jot_bool(&j, "listening", gate_listens(l->gate));
+    jot_string(&j, "default", "deny");
+    policy_taint_write(p, &j);
+    jot_array(&j, "rules");
+    for (size_t i = 0; i < p->count; i++)
+        policy_rule_write(&p->rules[i], &j, NULL);
+    jot_end(&j, ']');
+    if (risks_find(l, risk))
+        jot_string(&j, "warnings", risk);
+    jot_end(&j, '}');
+    done(arg, text.data, NULL);
+}
+
+void service_net_show(struct service *s, const struct caller *who, const char *ref,
+                      service_net_fn *done, void *arg) {
+    struct err err;
+    struct live *l =
+        allow(who, SCOPE_READ, &err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, &err);
+    if (l)
+        net_answer(l, done, arg);
+    else
+        done(arg, NULL, &err);
+}
+
+/* The rules as they are, to go back to. */
+static struct policy net_copy_of(const struct policy *p) {
+    struct policy copy = *p;
+    size_t n = p->count * sizeof(*p->rules);
+    copy.rules = n ? malloc(n) : NULL;
+    if (n && !copy.rules)
+        abort();
+    if (n)
+        memcpy(copy.rules, p->rules, n);
+    return copy;
+}
+
+void net_inherit(struct live *l, const struct live *parent) {
+    struct policy *p = gate_policy(l->gate);
+    if (!parent)
+        return;
+    policy_done(p);
+    *p = net_copy_of(gate_policy(parent->gate));
+    p->shown_count = 0; /* none of its ports are exposed */
+    for (size_t i = 0; i < p->count; i++)
+        p->rules[i].busy_ms = 0;
+    net_inherit_trust(l, parent);
+}
+
+typedef int net_change_fn(struct live *l, const void *what, struct err *err);
+
+static int net_add(struct live *l, const void *what, struct err *err) {
+    struct rows one = {.v = (void *)what, .count = 1};
+    return net_add_rules(l->service, l->row.owner, l->row.image, &one, gate_policy(l->gate), err);
+}
+
+static int take_away(struct live *l, const void *what, struct err *err) {
+    return policy_remove(gate_policy(l->gate), *(const uint64_t *)what, err);
+}
+
+/* Written down before it is done, and taken back if that cannot be. */
+static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
+                  const char *detail, net_change_fn *fn, const void *what, struct live **ret,
+                  struct err *err) {
+    char risk[RISKS_SIZE];
+    uint64_t intent;
+    struct live *l =
+        authorise(who, RIGHT_NET_RULE, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    if (!l)
+        return -1;
+    const struct journal_record record = {.verb = verb, .machine = l->row.id, .detail = detail};
+    if (note_intent(s, who, &record, &intent, err) < 0)
+        return -1;
+    struct policy before DEFER(policy_done) = net_copy_of(gate_policy(l->gate));
+    int r = fn(l, what, err);
+    if (r == 0)
+        r = net_keep(l, err);
+    if (r < 0) {
+        policy_done(gate_policy(l->gate));
+        *gate_policy(l->gate) = before;
+        before = (struct policy){.rules = NULL};
+    }
+    note_result(s, who, &(struct journal_record){.verb = verb, .machine = l->row.id}, intent,
+                r < 0 ? err : NULL);
+    if (r < 0)
+        return -1;
+    gate_changed(l->gate);
+    risks_note(l, risk);
+    event_tell(s, l->row.owner, l->row.id, "net.changed", NULL);
+    *ret = l;
+    return 0;
+}
+
+/* The rule is there; the answer waits until the machine trusts what may speak for its servers. */
+struct adding {
+    struct live *live;
+    service_net_fn *done;
+    void *arg;
+};
+
+static void net_told(void *arg, const struct err *err) {
+    struct adding *a = arg;
+    (void)err;
+    net_answer(a->live, a->done, a->arg);
+    live_unref(a->live);
+    free(a);
+}
+
+static void added(void *arg, const struct err *err) {
+    struct adding *a = arg;
+    (void)err;
+    net_tell(a->live, net_told, a);
+}
+
+static struct adding *adding_new(struct live *l, service_net_fn *done, void *arg) {
+    struct adding *a = calloc(1, sizeof(*a));
+    if (!a)
+        abort();
+    *a = (struct adding){l, done, arg};
+    live_ref(l);
+    return a;
+}
+
+void service_net_add(struct service *s, const struct caller *who, const char *ref,
+                     const struct net_request *r, service_net_fn *done, void *arg) {
+    struct buf text DEFER(buf_done) = BUF(JOURNAL_DETAIL_MAX);
+    struct jot j = JOT(&text);
+    struct live *l;
+    struct err err;
+    jot_object(&j, NULL);
+    jot_string(&j, "action", r->action ? r->action : "allow");
+    jot_string(&j, "target", r->target);
+    jot_end(&j, '}');
+    if (change(s, who, ref, "net.rule", j.failed ? NULL : text.data, net_add, r, &l, &err) < 0) {
+        done(arg, NULL, &err);
+        return;
+    }
+    net_trust(l, added, adding_new(l, done, arg));
+}
+
+/* It only takes away, so whoever may use the machine may do it; it is never undone. */
+int service_net_guard(struct service *s, const struct caller *who, const char *ref,
+                      struct err *err) {
+    uint64_t intent;
+    struct live *l = allow(who, SCOPE_RUN, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    if (!l)
+        return -1;
+    struct policy *p = gate_policy(l->gate);
+    const struct journal_record record = {.verb = "net.guard", .machine = l->row.id};
+    if (p->guarded)
+        return 0;
+    if (note_intent(s, who, &record, &intent, err) < 0)
+        return -1;
+    p->guarded = true;
+    int status = net_keep(l, err);
+    if (status < 0)
+        p->guarded = false;
+    note_result(s, who, &record, intent, status < 0 ? err : NULL);
+    gate_changed(l->gate);
+    return status;
+}
+
+void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
+                        service_net_fn *done, void *arg) {
+    char detail[48];
+    struct live *l;
+    struct err err;
+    snprintf(detail, sizeof(detail), "{\"rule\":%" PRIu64 "}", rule);
+    if (change(s, who, ref, "net.unrule", detail, take_away, &rule, &l, &err) < 0)
+        done(arg, NULL, &err);
+    else
+        net_tell(l, net_told, adding_new(l, done, arg));
+}
