@@ -1,4 +1,4 @@
-/* A step that is wanted, or under way: what steps/take.c and steps/write.c share. */
+/* A step that is wanted, or under way, and the functions of steps/ that take it. */
 #pragma once
 
 #include "service/steps/inner.h"
@@ -28,9 +28,6 @@ struct step_call {
     struct err shared; /* of one that is copied: why the root was not switched */
 };
 
-/* steps/take.c: the next one, or whoever waits. Frees it. */
-void step_over(struct step_call *c, const struct err *err);
-
 /* ---- steps/write.c: what is written down; memory changes once it is committed ---- */
 
 int step_put_event(const struct step_call *c, struct err *err);
@@ -42,3 +39,25 @@ void step_refuse(struct step_call *c, const struct err *err);
 void step_refreshed(struct step_call *c);
 /* It is done in another way than its row says: the row is written anew before anything is. */
 void step_replan(struct step_call *c, void (*done)(void *arg, const struct err *failed));
+
+/* ---- steps/take.c ---- */
+
+/* The next one, or whoever waits. Frees it. */
+void step_over(struct step_call *c, const struct err *err);
+struct step_call *step_call_new(struct live *l, const struct step_cause *cause);
+void step_call_free(struct step_call *c);
+/* Its row has no restore point, for this reason. */
+void step_no_point(struct step_call *c, const char *why);
+/* Adds to an error that the machine's disk is full, and what to do. */
+void step_say_full(const struct live *l, struct err *err);
+/* A loop_fn: asks the guest to switch the root to the stack of this step_call. */
+void step_ask_root(void *arg);
+struct step_call *steps_next_wanted(struct live_steps *p);
+void steps_begin_next(void *arg);
+
+/* ---- steps/copy.c ---- */
+
+void step_take_copy(struct step_call *c);
+int step_plan_copy(struct step_call *c, struct err *err);
+bool step_may_copy(const struct step_call *c);
+bool step_copy_instead(struct step_call *c, const struct err *failed);

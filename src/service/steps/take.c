@@ -2,11 +2,9 @@
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/defer.h"
 #include "base/log.h"
@@ -15,111 +13,9 @@
 
 enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MAX = 4096 };
 
-static void begin_next(void *arg);
-
-struct service_steps *service_steps_new(void) {
-    struct service_steps *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
-    return p;
-}
-
-void service_steps_free(struct service_steps *p) {
-    free(p);
-}
-
-void steps_fallbacks(const struct service *s, uint64_t ret[FELL_COUNT]) {
-    memcpy(ret, s->steps->fallbacks, sizeof(s->steps->fallbacks));
-}
-
-static void steps_set_up(struct live *l) {
-    *l->steps = (struct live_steps){.layer = 1, .start = {.fn = begin_next, .arg = l}};
-    l->steps->wanted_last = &l->steps->wanted;
-    barrier_init(l);
-}
-
-void steps_init(struct live *l) {
-    l->steps = calloc(1, sizeof(*l->steps));
-    if (!l->steps)
-        abort();
-    steps_set_up(l);
-}
-
-uint32_t steps_layer(const struct live *l) {
-    return l->steps->layer;
-}
-
-const char *steps_stack(const struct live *l) {
-    return l->steps->stack;
-}
-
-uint64_t steps_count(const struct live *l) {
-    return l->steps->count;
-}
-
-void steps_set_count(struct live *l, uint64_t count) {
-    l->steps->count = count;
-}
-
-bool steps_copy_runs(const struct live *l) {
-    return l->steps->still;
-}
-
-bool steps_are_at_rest(const struct live *l) {
-    const struct live_steps *p = l->steps;
-    return !p->taking && !p->held && !p->still && !p->merging && !p->pruning && !p->durable.saving;
-}
-
-/* ---- what the root is made of ---- */
-
-int steps_load(struct live *l, struct err *err) {
-    struct live_steps *p = l->steps;
-    struct root_row row DEFER(root_row_done) = {.stack = NULL};
-    if (p->loaded)
-        return 0;
-    if (store_root_get(l->service->store, l->row.id, &row, err) == 0) {
-        p->layer = row.layer;
-        p->stack = TAKE(row.stack);
-    } else if (err->code != ERR_NOT_FOUND) {
-        return -1;
-    }
-    p->loaded = true;
-    return 0;
-}
-
-int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err *err) {
-    struct root_row row = {.layer = layer, .stack = (char *)stack};
-    memcpy(row.machine, l->row.id, sizeof(row.machine));
-    return store_root_put(l->service->store, &row, err);
-}
-
-void steps_root_known(struct live *l, uint32_t layer, const char *stack) {
-    char *copy = strdup(stack);
-    if (!copy)
-        abort();
-    free(l->steps->stack);
-    l->steps->stack = copy;
-    l->steps->layer = layer;
-    l->steps->loaded = true;
-}
-
-int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err) {
-    struct layers layers;
-    if (steps_load(l, err) < 0 ||
-        layers_parse(l->steps->stack ? l->steps->stack : "", &layers, err) < 0)
-        return -1;
-    if (layers_push(&layers, l->row.id, l->steps->layer, err) < 0) {
-        steps_compact(l);
-        return err_remedy(err, "they are being merged: try again in a moment");
-    }
-    return layers_print(&layers, text, LAYERS_TEXT_SIZE)
-               ? 0
-               : err_set(err, ERR_LIMIT, "the stack of layers is too long");
-}
-
 /* ---- taking a step ---- */
 
-static struct step_call *call_new(struct live *l, const struct step_cause *cause) {
+struct step_call *step_call_new(struct live *l, const struct step_cause *cause) {
     struct step_call *c = calloc(1, sizeof(*c));
     if (!c)
         abort();
@@ -138,7 +34,7 @@ static struct step_call *call_new(struct live *l, const struct step_cause *cause
     return c;
 }
 
-static void call_free(struct step_call *c) {
+void step_call_free(struct step_call *c) {
     loop_timer_free(c->again);
     step_row_done(&c->row);
     live_unref(c->live);
@@ -159,12 +55,12 @@ void step_over(struct step_call *c, const struct err *err) {
     if (!err && c->row.has_point)
         durable_want(l);
     l->steps->unpruned = true;
-    call_free(c);
+    step_call_free(c);
     barrier_open(l);
     live_unref(l);
 }
 
-static void no_point(struct step_call *c, const char *why) {
+void step_no_point(struct step_call *c, const char *why) {
     struct step_row *row = &c->row;
     row->has_point = row->layer = 0;
     free(row->stack);
@@ -173,123 +69,18 @@ static void no_point(struct step_call *c, const char *why) {
     c->live->service->steps->fallbacks[FELL_STEP_WITHOUT_POINT] += row->kind != STEP_SNAP;
 }
 
-static void say_full(const struct live *l, struct err *err) {
+void step_say_full(const struct live *l, struct err *err) {
     err_wrap(err, "the disk of machine '%s' has no room for a step", l->row.id);
     err_remedy(err, "remove files in it, or make one with a larger --disk; names keep old steps");
 }
 
-/* ---- a copy, while something runs ---- */
-
-static void not_copied(struct step_call *c, const struct err *failed) {
-    struct live *l = c->live;
-    struct err err = *failed;
-    bool slow = failed->code == ERR_UNSUPPORTED;
-    if (c->row.kind == STEP_SNAP) {
-        if (failed->code == ERR_LIMIT)
-            say_full(l, &err);
-        step_refuse(c, &err);
-        return;
-    }
-    l->steps->copies_slowly |= slow;
-    no_point(c, slow ? c->shared.text : failed->text);
-    step_finish(c, false);
-}
-
-static void copied(void *arg, const char *how, const struct err *failed) {
-    struct step_call *c = arg;
-    if (failed) {
-        not_copied(c, failed);
-        return;
-    }
-    c->live->service->steps->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
-    c->row.has_point = 1;
-    snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
-    step_finish(c, false);
-}
-
-static void take_copy(struct step_call *c) {
-    still_copy(c->live, c->row.layer, c->row.kind != STEP_SNAP, copied, c);
-}
-
-static void copy_planned(void *arg, const struct err *failed) {
-    if (failed)
-        step_refuse(arg, failed);
-    else
-        take_copy(arg);
-}
-
-/*
- * Numbers from a place by chance on: whatever a copy that was never finished left is not met again,
- * and a list of many is short.
- */
-static int choose_number(struct live *l, struct err *err) {
-    uint32_t chance, *last = &l->steps->last_copy;
-    if (*last && *last < LAYER_NUMBER_MAX) {
-        (*last)++;
-        return 0;
-    }
-    if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
-        return err_sys(err, "choose a layer");
-    *last = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
-    return 0;
-}
-
-static int plan_copy(struct step_call *c, struct err *err) {
-    struct live *l = c->live;
-    struct layers layers;
-    char text[LAYERS_TEXT_SIZE];
-    if (choose_number(l, err) < 0)
-        return -1;
-    c->row.layer = l->steps->last_copy;
-    if (steps_load(l, err) < 0 ||
-        layers_parse(l->steps->stack ? l->steps->stack : "", &layers, err) < 0 ||
-        layers_push(&layers, l->row.id, c->row.layer, err) < 0)
-        return -1;
-    if (!layers_print(&layers, text, sizeof(text)))
-        return err_set(err, ERR_LIMIT, "the stack of layers is too long");
-    free(c->row.stack);
-    c->row.stack = strdup(text);
-    return 0;
-}
-
-/* The root cannot be switched. Unasked it is done where it costs nothing, as far as is known. */
-static bool may_copy(const struct step_call *c) {
-    const struct live *l = c->live;
-    if (c->uncertain || l->changing || !l->machine)
-        return false;
-    switch (c->row.kind) {
-    case STEP_SNAP:
-        return l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED;
-    case STEP_EXEC:
-    case STEP_FILE:
-    case STEP_KEPT:
-        return l->row.state == MACHINE_RUNNING && !l->steps->copies_slowly;
-    default:
-        return false;
-    }
-}
-
-/* What a command left behind was found only when the switch was asked for. */
-static bool copy_instead(struct step_call *c, const struct err *failed) {
-    struct err err;
-    if (failed->code != ERR_BUSY || c->row.layer >= LAYER_COPIED || !may_copy(c))
-        return false;
-    c->shared = *failed;
-    if (plan_copy(c, &err) < 0)
-        step_refuse(c, &err);
-    else
-        step_replan(c, copy_planned);
-    return true;
-}
-
 /* ---- a switch of root ---- */
 
-static void ask_root(void *arg);
 static void root_known(void *arg, bool changed, const struct err *failed);
 
 static void wait_and_ask(struct step_call *c) {
     if (!c->again)
-        c->again = loop_timer_new(c->live->service->loop, ask_root, c);
+        c->again = loop_timer_new(c->live->service->loop, step_ask_root, c);
     loop_timer_start(c->again, AGAIN_MS, 0);
 }
 
@@ -369,11 +160,11 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
         refresh_known(c, changed, failed);
         return;
     }
-    if (failed && (ask_again(c, failed) || make_room(c, failed) || copy_instead(c, failed)))
+    if (failed && (ask_again(c, failed) || make_room(c, failed) || step_copy_instead(c, failed)))
         return;
     l->steps->full = l->steps->freeing = false;
     if (failed) {
-        no_point(c, failed->text);
+        step_no_point(c, failed->text);
     } else {
         c->row.has_point = 1;
         if (!changed) {
@@ -387,7 +178,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
     if (asked_for) { /* one that cannot be returned to is not what was wanted */
         err = *failed;
         if (err.code == ERR_LIMIT)
-            say_full(l, &err);
+            step_say_full(l, &err);
         step_refuse(c, &err);
     } else {
         step_finish(c, !failed && changed);
@@ -406,7 +197,7 @@ static void ask_root_as(struct step_call *c, unsigned how) {
                              root_known, c);
 }
 
-static void ask_root(void *arg) {
+void step_ask_root(void *arg) {
     ask_root_as(arg, 0);
 }
 
@@ -443,7 +234,7 @@ static void ask_alone(void *arg) {
     if (c->live->machine)
         c->live->service->driver->alone(c->live->machine, alone_known, c);
     else
-        ask_root(c);
+        step_ask_root(c);
 }
 
 static bool cannot_switch(const struct live *l, struct err *ret_why) {
@@ -465,9 +256,9 @@ static bool step_plan(struct step_call *c) {
     char stack[LAYERS_TEXT_SIZE];
     int ready = -1;
     bool shared = cannot_switch(l, &c->shared);
-    c->way = shared && may_copy(c) ? STEP_COPIES : STEP_SWITCHES;
+    c->way = shared && step_may_copy(c) ? STEP_COPIES : STEP_SWITCHES;
     if (c->way == STEP_COPIES)
-        ready = plan_copy(c, &err);
+        ready = step_plan_copy(c, &err);
     else if (shared)
         err = c->shared;
     else
@@ -479,7 +270,7 @@ static bool step_plan(struct step_call *c) {
         step_over(c, &err);
         return false;
     } else if (ready < 0) {
-        no_point(c, err.text);
+        step_no_point(c, err.text);
         c->way = STEP_ONLY_NOTED;
         c->row.state = STEP_DONE;
     }
@@ -508,7 +299,7 @@ static void begun_written(void *arg, const struct err *failed) {
     else if (c->way == STEP_SWITCHES)
         ask_alone(c);
     else if (c->way == STEP_COPIES)
-        take_copy(c);
+        step_take_copy(c);
     else
         step_over(c, NULL);
 }
@@ -541,7 +332,7 @@ static bool is_behind(const struct live_steps *p) {
 }
 
 /* Takes it out of the list, which is whole again before anybody hears of it. */
-static struct step_call *next_wanted(struct live_steps *p) {
+struct step_call *steps_next_wanted(struct live_steps *p) {
     struct step_call *c = p->wanted;
     p->wanted = c->next;
     if (!p->wanted)
@@ -549,18 +340,18 @@ static struct step_call *next_wanted(struct live_steps *p) {
     return c;
 }
 
-static void begin_next(void *arg) {
+void steps_begin_next(void *arg) {
     struct live *l = arg;
     struct live_steps *p = l->steps;
     if (!p->wanted || p->taking || p->held || is_behind(p) || commit_waits(&l->lane) ||
         barrier_is_unheard(l))
         return;
-    take_begin(next_wanted(p));
+    take_begin(steps_next_wanted(p));
 }
 
 void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg) {
     struct live_steps *p = l->steps;
-    struct step_call *c = call_new(l, cause);
+    struct step_call *c = step_call_new(l, cause);
     c->done = done;
     c->arg = arg;
     *p->wanted_last = c;
@@ -578,145 +369,4 @@ void steps_after(struct live *l, const struct step_cause *cause) {
                   l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED;
     if (wanted)
         steps_take(l, cause, NULL, NULL);
-}
-
-/* ---- the beginning and the end of what is known ---- */
-
-/* What was begun by a daemon that died: the same is asked for, and perhaps it is so already. */
-static void finish_begun(struct live *l, struct step_row *row) {
-    struct step_call *c = call_new(l, &(struct step_cause){.kind = row->kind});
-    step_row_done(&c->row);
-    c->row = *row;
-    row->what = row->stack = NULL;
-    if (c->row.kind == STEP_SNAP) { /* nobody was told of it, and perhaps that it was refused */
-        c->row.kind = STEP_KEPT;
-        c->row.name[0] = '\0';
-    }
-    c->uncertain = true;
-    l->steps->taking = c;
-    ask_root(c);
-}
-
-static void still_or_not(void *arg, const struct err *err) {
-    struct live *l = arg;
-    if (err && err->code != ERR_UNSUPPORTED)
-        log_line(LOG_ERROR, "service", "let a machine go on, or not: %s id=%s", err->text,
-                 l->row.id);
-    live_unref(l);
-}
-
-/* A pause, resume or copy of a daemon that died may be done and not written: the row decides. */
-static void freeze_as_written(struct live *l) {
-    if (!l->machine || (l->row.state != MACHINE_RUNNING && l->row.state != MACHINE_PAUSED))
-        return;
-    live_ref(l);
-    l->service->driver->freeze(l->machine, l->row.state == MACHINE_PAUSED, still_or_not, l);
-}
-
-/* A copy that nobody was told of. */
-static int write_dropped(void *arg, struct err *err) {
-    struct step_call *c = arg;
-    struct store *store = c->live->service->store;
-    return c->row.kind == STEP_SNAP ? store_step_delete(store, c->row.id, err)
-                                    : store_step_update(store, &c->row, err);
-}
-
-static void dropped_written(void *arg, const struct err *failed) {
-    struct step_call *c = arg;
-    if (failed)
-        log_line(LOG_ERROR, "service", "step: %s id=%s", failed->text, c->live->row.id);
-    call_free(c);
-}
-
-static void drop_copy(struct live *l, struct step_row *row) {
-    struct step_call *c = call_new(l, &(struct step_cause){.kind = row->kind});
-    step_row_done(&c->row);
-    c->row = *row;
-    row->what = row->stack = NULL;
-    c->row.state = STEP_DONE;
-    c->row.layer = c->row.has_point = 0;
-    free(TAKE(c->row.stack));
-    snprintf(c->row.reason, sizeof(c->row.reason), "the daemon ended while it was taken");
-    const struct commit commit = {write_dropped, dropped_written, NULL, c};
-    commit_run(l->service->commits, &l->lane, &commit);
-}
-
-static int adopt_begun(struct live *l, struct step_row *row, bool of_rewind, struct err *err) {
-    if (row->layer >= LAYER_COPIED)
-        drop_copy(l, row);
-    else if (row->kind == STEP_REWIND)
-        return rewind_adopt(l, row, err);
-    else if (row->kind != STEP_KEPT || !of_rewind) /* what was kept for a rewind goes with it */
-        finish_begun(l, row);
-    return 0;
-}
-
-int steps_adopt(struct live *l, struct err *err) {
-    struct step_list list DEFER(step_list_done) = {0};
-    freeze_as_written(l);
-    if (steps_load(l, err) < 0 ||
-        store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
-        return err_wrap(err, "its steps");
-    l->steps->unpruned = true; /* so that its disk is known */
-    l->steps->stale = true;    /* perhaps */
-    bool rewinds = false;
-    for (size_t i = 0; i < list.count && !l->steps->taking; i++) {
-        enum step_kind kind = list.rows[i].kind;
-        if (adopt_begun(l, &list.rows[i], rewinds, err) < 0)
-            return err_wrap(err, "its rewind");
-        rewinds = kind == STEP_REWIND;
-    }
-    return 0;
-}
-
-void steps_end(struct live *l) {
-    struct err err;
-    err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
-    while (l->steps->wanted) {
-        struct step_call *c = next_wanted(l->steps);
-        if (c->done) /* which may want another one: that is refused here, too */
-            c->done(c->arg, NULL, &err);
-        call_free(c);
-    }
-    loop_call_cancel(l->service->loop, &l->steps->start);
-    barrier_let_all(l);
-}
-
-/* A call that is let go of with its machine's driver; its reference must not be the last. */
-static void abandon(struct step_call *c) {
-    loop_timer_free(TAKE(c->again));
-    step_row_done(&c->row);
-    live_unref(c->live);
-    free(c);
-}
-
-void steps_release(struct live *l) {
-    struct live_steps *p = l->steps;
-    loop_call_cancel(l->service->loop, &p->start);
-    for (struct step_call *c = TAKE(p->wanted), *next; c; c = next) {
-        next = c->next;
-        abandon(c);
-    }
-    still_release(l);
-    if (p->taking)
-        abandon(TAKE(p->taking));
-    steps_compact_release(l);
-    durable_release(l);
-    barrier_release(l);
-}
-
-static void steps_tear_down(struct live *l) {
-    loop_call_cancel(l->service->loop, &l->steps->start);
-    loop_timer_free(TAKE(l->steps->rest));
-    free(l->steps->stack);
-}
-
-void steps_reset(struct live *l) {
-    steps_tear_down(l);
-    steps_set_up(l);
-}
-
-void steps_free(struct live *l) {
-    steps_tear_down(l);
-    free(l->steps);
 }

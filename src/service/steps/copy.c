@@ -1,0 +1,110 @@
+/* A step of a machine whose root cannot be switched: its upper layer is copied while it runs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "service/steps/call_inner.h"
+#include "service/steps/inner.h"
+
+static void not_copied(struct step_call *c, const struct err *failed) {
+    struct live *l = c->live;
+    struct err err = *failed;
+    bool slow = failed->code == ERR_UNSUPPORTED;
+    if (c->row.kind == STEP_SNAP) {
+        if (failed->code == ERR_LIMIT)
+            step_say_full(l, &err);
+        step_refuse(c, &err);
+        return;
+    }
+    l->steps->copies_slowly |= slow;
+    step_no_point(c, slow ? c->shared.text : failed->text);
+    step_finish(c, false);
+}
+
+static void copied(void *arg, const char *how, const struct err *failed) {
+    struct step_call *c = arg;
+    if (failed) {
+        not_copied(c, failed);
+        return;
+    }
+    c->live->service->steps->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
+    c->row.has_point = 1;
+    snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
+    step_finish(c, false);
+}
+
+void step_take_copy(struct step_call *c) {
+    still_copy(c->live, c->row.layer, c->row.kind != STEP_SNAP, copied, c);
+}
+
+static void copy_planned(void *arg, const struct err *failed) {
+    if (failed)
+        step_refuse(arg, failed);
+    else
+        step_take_copy(arg);
+}
+
+/*
+ * Numbers from a place by chance on: whatever a copy that was never finished left is not met again,
+ * and a list of many is short.
+ */
+static int choose_number(struct live *l, struct err *err) {
+    uint32_t chance, *last = &l->steps->last_copy;
+    if (*last && *last < LAYER_NUMBER_MAX) {
+        (*last)++;
+        return 0;
+    }
+    if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
+        return err_sys(err, "choose a layer");
+    *last = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
+    return 0;
+}
+
+int step_plan_copy(struct step_call *c, struct err *err) {
+    struct live *l = c->live;
+    struct layers layers;
+    char text[LAYERS_TEXT_SIZE];
+    if (choose_number(l, err) < 0)
+        return -1;
+    c->row.layer = l->steps->last_copy;
+    if (steps_load(l, err) < 0 ||
+        layers_parse(l->steps->stack ? l->steps->stack : "", &layers, err) < 0 ||
+        layers_push(&layers, l->row.id, c->row.layer, err) < 0)
+        return -1;
+    if (!layers_print(&layers, text, sizeof(text)))
+        return err_set(err, ERR_LIMIT, "the stack of layers is too long");
+    free(c->row.stack);
+    c->row.stack = strdup(text);
+    return 0;
+}
+
+/* The root cannot be switched. Unasked it is done where it costs nothing, as far as is known. */
+bool step_may_copy(const struct step_call *c) {
+    const struct live *l = c->live;
+    if (c->uncertain || l->changing || !l->machine)
+        return false;
+    switch (c->row.kind) {
+    case STEP_SNAP:
+        return l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_PAUSED;
+    case STEP_EXEC:
+    case STEP_FILE:
+    case STEP_KEPT:
+        return l->row.state == MACHINE_RUNNING && !l->steps->copies_slowly;
+    default:
+        return false;
+    }
+}
+
+/* What a command left behind was found only when the switch was asked for. */
+bool step_copy_instead(struct step_call *c, const struct err *failed) {
+    struct err err;
+    if (failed->code != ERR_BUSY || c->row.layer >= LAYER_COPIED || !step_may_copy(c))
+        return false;
+    c->shared = *failed;
+    if (step_plan_copy(c, &err) < 0)
+        step_refuse(c, &err);
+    else
+        step_replan(c, copy_planned);
+    return true;
+}
