@@ -45,6 +45,19 @@ const struct grant_kind *grant_kind_find(const char *name, struct err *err);
 
 int grant_read(struct service *s, const char *owner, const struct grant_request *r,
                const struct grant_kind **ret_kind, struct grant_row *row, struct err *err);
+void grants_count(struct service *s, const char *kind, enum grant_fate fate);
+/* For the journal and events, in *text: the grant as JSON, without `detail`. NULL: too long. */
+const char *grants_describe(const struct grant_row *row, struct buf *text);
+/* Writes a journal record; a failure is logged. */
+void grants_note(struct live *l, const struct caller *who, const char *verb,
+                 const struct grant_row *row);
+/* Calls `done` with the machine's grants as JSON. */
+void grants_answer(struct live *l, service_net_fn *done, void *arg);
+
+/* ---- plan.c ---- */
+
+/* Stores all rows and the changes that their kinds make to the machine, or nothing. */
+int grants_settle_all(struct live *l, struct grant_row *rows, size_t count, struct err *err);
 
 /* ---- handover.c ---- */
 
@@ -98,6 +111,7 @@ typedef void postgres_looked_fn(void *arg, const char *text, bool cut, const str
 void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, void *arg);
 /* As it was handed over; `done` when that is on the disk, or the log says why it is not. */
 void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *done, void *arg);
+
 /* ---- inside.c ---- */
 
 enum { INSIDE_WORDS = 6 };

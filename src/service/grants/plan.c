@@ -1,0 +1,182 @@
+/* The grants of a machine in the making: read, written with it, inherited by a fork, delivered. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "grant/dirs.h"
+#include "service/grants/inner.h"
+#include "service/rights.h"
+
+bool grant_plan_delivers(const struct grant_plan *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (grant_kind_find(p->rows[i].kind, NULL)->delivered)
+            return true;
+    return false;
+}
+
+void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ours) {
+    size_t n = p->count + 1;
+    p->rows = realloc(p->rows, n * sizeof(*p->rows));
+    p->fds = realloc(p->fds, n * sizeof(*p->fds));
+    p->ours = realloc(p->ours, n * sizeof(*p->ours));
+    if (!p->rows || !p->fds || !p->ours)
+        abort();
+    p->rows[p->count] = *row;
+    p->fds[p->count] = fd;
+    p->ours[p->count] = ours;
+    p->count = n;
+    row->what = row->place = row->detail = NULL;
+}
+
+void grant_plan_done(struct grant_plan *p) {
+    for (size_t i = 0; i < p->count; i++) {
+        grant_row_done(&p->rows[i]);
+        if (p->ours[i])
+            close_fd(&p->fds[i]);
+    }
+    free(p->rows);
+    free(p->fds);
+    free(p->ours);
+    *p = (struct grant_plan){0};
+}
+
+static int grants_settle(struct live *l, struct grant_row *row, struct err *err) {
+    const struct grant_kind *kind = grant_kind_find(row->kind, err);
+    snprintf(row->machine, sizeof(row->machine), "%s", l->row.id);
+    if (!kind || (kind->settle && kind->settle(l, row, err) < 0))
+        return -1;
+    return store_grant_put(l->service->store, row, err);
+}
+
+/* All rows and what goes with them, or nothing. */
+int grants_settle_all(struct live *l, struct grant_row *rows, size_t count, struct err *err) {
+    struct store *store = l->service->store;
+    char *env DEFER_FREE = live_env_copy(l);
+    int r = 0;
+    if (store_begin(store, err) < 0)
+        return -1;
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = grants_settle(l, &rows[i], err);
+    if (r == 0 && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    live_put_env(l, TAKE(env));
+    return -1;
+}
+
+int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err) {
+    if (!p->count)
+        return 0;
+    if (grants_settle_all(l, p->rows, p->count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < p->count; i++)
+        grants_note(l, who, "grant.add", &p->rows[i]);
+    for (size_t i = 0; i < p->count; i++)
+        grants_count(l->service, p->rows[i].kind, GRANT_ADDED);
+    grants_restore(l);
+    return 0;
+}
+
+/* A new one in place of that of its source, with the same end. */
+static int renew(struct live *l, const struct grant_kind *kind, const struct grant_row *of,
+                 struct grant_plan *p, struct err *err) {
+    struct grant_row row = {.created_ms = now_ms(), .expires_ms = of->expires_ms};
+    snprintf(row.id, sizeof(row.id), "%s", id_new('g').text);
+    snprintf(row.kind, sizeof(row.kind), "%s", kind->name);
+    if (kind->renew(l, of, &row, err) < 0) {
+        grant_row_done(&row);
+        return -1;
+    }
+    grant_plan_add(p, &row, -1, false);
+    return 0;
+}
+
+int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, bool *any,
+                   struct err *err) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    if (store_grant_list(l->service->store, from->row.id, NULL, &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        const struct grant_kind *kind = grant_kind_find(list.rows[i].kind, NULL);
+        if (kind && kind->renew && renew(l, kind, &list.rows[i], p, err) < 0)
+            return -1;
+        if (!kind || !kind->inherited)
+            continue;
+        const struct id id = id_new('g');
+        if (kind->follow && kind->follow(l, list.rows[i].id, id.text, list.rows[i].place, err) < 0)
+            return -1;
+        snprintf(list.rows[i].id, sizeof(list.rows[i].id), "%s", id.text);
+        snprintf(list.rows[i].machine, sizeof(list.rows[i].machine), "%s", l->row.id);
+        if (store_grant_put(l->service->store, &list.rows[i], err) < 0)
+            return -1;
+        *any = true;
+    }
+    grants_restore(l);
+    return 0;
+}
+
+struct delivering {
+    struct live *live;
+    struct grant_plan plan;
+    size_t at;
+    service_done_fn *done;
+    void *arg;
+};
+
+static void deliver_next(void *arg, const struct err *err) {
+    struct delivering *d = arg;
+    while (!err && d->at < d->plan.count) {
+        size_t i = d->at++;
+        const struct grant_kind *kind = grant_kind_find(d->plan.rows[i].kind, NULL);
+        if (kind->delivered) {
+            kind->give(d->live, &d->plan.rows[i], d->plan.fds[i], deliver_next, d);
+            return;
+        }
+    }
+    d->done(d->arg, err);
+    grant_plan_done(&d->plan);
+    live_unref(d->live);
+    free(d);
+}
+
+void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg) {
+    struct delivering *d = calloc(1, sizeof(*d));
+    if (!d)
+        abort();
+    *d = (struct delivering){.live = l, .plan = *p, .done = done, .arg = arg};
+    *p = (struct grant_plan){0};
+    live_ref(l);
+    deliver_next(d, NULL);
+}
+
+/* What is copied: the descriptor of a local caller, or what a root of carrel.conf holds. */
+static int open_copy(struct service *s, const struct caller *who, const struct grant_request *r,
+                     int fd, bool *ret_ours, struct err *err) {
+    const char *roots[CONF_ROOTS_MAX];
+    const char *const own[] = {s->place->home, s->place->run, NULL};
+    size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
+    *ret_ours = !who->local;
+    if (who->local && fd < 0)
+        return err_set(err, ERR_INVALID, "no descriptor came for '%.100s'", r->what);
+    int file = who->local ? fd : files_open_under(r->what, roots, root_count, err);
+    if (file >= 0 && file_check(file, r->what, own, err) < 0) {
+        if (*ret_ours)
+            close(file);
+        return -1;
+    }
+    return file;
+}
+
+int grant_plan_read(struct service *s, const struct caller *who, const struct grant_request *r,
+                    int fd, struct grant_plan *p, struct err *err) {
+    const struct grant_kind *kind;
+    struct grant_row row DEFER(grant_row_done) = {0};
+    bool ours = false;
+    int file = -1;
+    if (grant_read(s, who->owner, r, &kind, &row, err) < 0 ||
+        (kind->copies && (file = open_copy(s, who, r, fd, &ours, err)) < 0))
+        return -1;
+    grant_plan_add(p, &row, file, ours);
+    return 0;
+}
