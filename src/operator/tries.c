@@ -6,46 +6,18 @@
  * The transcript holds the whole state. A resumed run finds machines and checks by their keys, and
  * runs by their `parent` member, so nothing is created twice.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/defer.h"
 #include "operator/inner.h"
+#include "operator/tries_inner.h"
 #include "service/exec/exec.h"
-#include "service/files.h"
-#include "service/grants/grants.h"
-#include "service/review/changesets.h"
-#include "service/review/diff.h"
 #include "service/runs.h"
 #include "service/steps/steps.h"
 
-enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64, DROPS_MAX = RUN_MACHINES_MAX + RUN_TRIES_MAX };
-
-struct trying {
-    struct live_run *live; /* NULL: the run was closed; the pending callback frees this */
-    struct service *service;
-    bool busy; /* a callback is pending */
-    size_t at; /* index of the try in progress */
-    struct run_follower followers[RUN_TRIES_MAX];
-    bool taken[RUN_TRIES_MAX]; /* the run of this try was resumed */
-    /* The try that is being judged. */
-    char place[ID_SIZE]; /* the machine in which the check runs */
-    bool lent, forked;
-    size_t file; /* index of the next check file to copy */
-    struct exec *exec;
-    struct exec_follower follower;
-    struct run_event judged;
-    char changeset[ID_SIZE], why[256], key[KEY_SIZE], path[4096];
-    struct exec_request check;
-    /* A cancelled run: machines to delete, and how many are deleted. */
-    char drops[DROPS_MAX][ID_SIZE];
-    size_t drop_count, dropped;
-    bool listed;
-};
-
-static void leave_check(struct trying *t) {
+void tries_leave_check(struct trying *t) {
     if (!t->exec)
         return;
     exec_unfollow(&t->follower);
@@ -55,7 +27,7 @@ static void leave_check(struct trying *t) {
 static void trying_free(struct trying *t) {
     for (size_t i = 0; i < RUN_TRIES_MAX; i++)
         operator_unfollow(&t->followers[i]);
-    leave_check(t);
+    tries_leave_check(t);
     free(t);
 }
 
@@ -69,7 +41,7 @@ static bool is_left(struct trying *t) {
 }
 
 /* True: the run was closed or cancelled; a cancellation continues. */
-static bool is_unwanted(struct trying *t) {
+bool tries_is_unwanted(struct trying *t) {
     if (is_left(t))
         return true;
     if (t->live->run.cancelling)
@@ -77,7 +49,7 @@ static bool is_unwanted(struct trying *t) {
     return t->live->run.cancelling;
 }
 
-static const struct run_try *try_of(const struct trying *t) {
+const struct run_try *tries_try_of(const struct trying *t) {
     return &t->live->run.tries[t->at];
 }
 
@@ -91,13 +63,13 @@ static void stop(struct trying *t, const char *what, const struct err *err) {
     live_again(l);
 }
 
-static void tries_add(struct trying *t, struct run_event *e) {
+void tries_add(struct trying *t, struct run_event *e) {
     e->index = t->at;
     (void)live_add(t->live, e);
     live_again(t->live);
 }
 
-static void key_of(struct trying *t, const char *what) {
+void tries_key_of(struct trying *t, const char *what) {
     snprintf(t->key, sizeof(t->key), "%s.%s%zu", t->live->run.start.run, what, t->at);
 }
 
@@ -107,7 +79,7 @@ static void tries_gone(void *arg, const struct machine_view *view, const struct 
     (void)err;
 }
 
-static void tries_drop(struct trying *t, const char *machine) {
+void tries_drop(struct trying *t, const char *machine) {
     service_destroy(t->service, &t->live->who, machine, tries_gone, NULL);
 }
 
@@ -115,7 +87,7 @@ static void tries_drop(struct trying *t, const char *machine) {
 
 static void made(void *arg, const struct machine_view *view, const struct err *err) {
     struct trying *t = arg;
-    if (is_unwanted(t))
+    if (tries_is_unwanted(t))
         return;
     struct run_event e = {.kind = RUN_TRY, .machine = view ? view->id : NULL};
     if (err)
@@ -135,8 +107,7 @@ static void forked(void *arg, const struct err *err) {
     made(t, err ? NULL : &view, err);
 }
 
-static void fork_of(struct trying *t, const char *machine, const char *step,
-                    service_done_fn *done) {
+void tries_fork_of(struct trying *t, const char *machine, const char *step, service_done_fn *done) {
     const struct fork_request r = {.count = {1, true}, .step = step, .key = t->key};
     t->busy = true;
     service_fork(t->service, &t->live->who, machine, &r, forked_one, done, t);
@@ -144,9 +115,9 @@ static void fork_of(struct trying *t, const char *machine, const char *step,
 
 static void make_machine(struct trying *t) {
     const char *source = t->live->run.start.machine;
-    key_of(t, "try");
+    tries_key_of(t, "try");
     if (*source) {
-        fork_of(t, source, NULL, forked);
+        tries_fork_of(t, source, NULL, forked);
         return;
     }
     t->busy = true;
@@ -170,13 +141,13 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
     struct trying *t = arg;
     struct finding f = {t->key, ""};
     struct err why;
-    if (is_unwanted(t))
+    if (tries_is_unwanted(t))
         return;
     if (t->live->run.resumed) /* the previous driver may have started it */
         runs_each(t->live->runs, tries_look_at, &f);
     if (!err && !f.run[0] && live_try(t->live, view, t->key, f.run, &why) < 0)
         err = &why;
-    struct run_event e = {.kind = RUN_TRY, .run = f.run, .machine = try_of(t)->machine};
+    struct run_event e = {.kind = RUN_TRY, .run = f.run, .machine = tries_try_of(t)->machine};
     if (err)
         stop(t, "start its run", err);
     else
@@ -184,9 +155,9 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
 }
 
 static void start_run(struct trying *t) {
-    key_of(t, "try.");
+    tries_key_of(t, "try.");
     t->busy = true;
-    service_show(t->service, &t->live->who, try_of(t)->machine, shown, t);
+    service_show(t->service, &t->live->who, tries_try_of(t)->machine, shown, t);
 }
 
 /* ---- waiting ---- */
@@ -197,11 +168,6 @@ static void tries_changed(void *arg) {
         live_again(t->live);
 }
 
-struct outcome {
-    char state[16], status[32], reason[256];
-    json_t *report;
-};
-
 static void outcome_known(void *arg, const struct run_view *view, const struct err *err) {
     struct outcome *o = arg;
     snprintf(o->state, sizeof(o->state), "%s", err ? "interrupted" : view->state);
@@ -211,11 +177,11 @@ static void outcome_known(void *arg, const struct run_view *view, const struct e
     o->report = !err && view->report ? json_loads(view->report, 0, NULL) : NULL;
 }
 
-static void outcome_done(struct outcome *o) {
+void tries_outcome_done(struct outcome *o) {
     json_decref(o->report);
 }
 
-static void outcome_of(const struct trying *t, size_t i, struct outcome *ret) {
+void tries_outcome_of(const struct trying *t, size_t i, struct outcome *ret) {
     struct live_run *l = t->live;
     *ret = (struct outcome){.report = NULL};
     operator_show(l->runs, &l->who, l->run.tries[i].run, outcome_known, ret);
@@ -223,7 +189,7 @@ static void outcome_of(const struct trying *t, size_t i, struct outcome *ret) {
 
 /* 1: the try has ended. 0: it is running. -1: it was interrupted, and so is this run. */
 static int await(struct trying *t, size_t i) {
-    struct outcome o DEFER(outcome_done) = {.report = NULL};
+    struct outcome o DEFER(tries_outcome_done) = {.report = NULL};
     struct run_follower *f = &t->followers[i];
     struct live_run *l = t->live;
     struct err err;
@@ -233,7 +199,7 @@ static int await(struct trying *t, size_t i) {
     *f = (struct run_follower){.changed = tries_changed, .arg = t};
     if (operator_follow(l->runs, l->run.tries[i].run, f))
         return 0;
-    outcome_of(t, i, &o);
+    tries_outcome_of(t, i, &o);
     if (strcmp(o.state, "ended") == 0)
         return 1;
     if (!t->taken[i]) { /* interrupted before, or its model was unreachable: resume it once */
@@ -258,242 +224,19 @@ static bool all_ended(struct trying *t) {
     return ended;
 }
 
-/* ---- judging ---- */
-
-static uint64_t number_in(const json_t *object, const char *name) {
-    json_int_t n = json_integer_value(json_object_get(object, name));
-    return n > 0 ? (uint64_t)n : 0;
-}
-
-/* The fork is deleted only after the verdict is written: a resumed run reuses it. */
-static void judge_over(struct trying *t) {
-    leave_check(t);
-    t->judged.kind = RUN_JUDGED;
-    t->judged.changeset = t->changeset[0] ? t->changeset : NULL;
-    t->judged.text = t->why[0] ? t->why : NULL;
-    t->judged.machine = t->forked ? t->place : NULL;
-    tries_add(t, &t->judged);
-    if (t->forked)
-        tries_drop(t, t->place);
-}
-
-static void judge_failed(struct trying *t, const char *what, const struct err *err) {
-    t->judged.good = false;
-    snprintf(t->why, sizeof(t->why), "%s: %.200s", what, err->text);
-    judge_over(t);
-}
-
-static void check_changed(void *arg) {
-    struct trying *t = arg;
-    struct exec_view view;
-    if (!t->live || !exec_is_over(t->exec))
-        return;
-    exec_view(t->exec, &view);
-    t->judged.good = view.status == 0;
-    snprintf(t->why, sizeof(t->why), "the check %s %" PRId64, view.state, view.status);
-    judge_over(t);
-}
-
-static void check_begun(void *arg, struct exec *x, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t)) {
-        if (x)
-            exec_unref(x);
-        return;
-    }
-    if (err) {
-        judge_failed(t, "run the check", err);
-        return;
-    }
-    t->exec = x;
-    t->follower = (struct exec_follower){.changed = check_changed, .arg = t};
-    exec_follow(x, &t->follower);
-    check_changed(t);
-}
-
-/* Check files come from the owner and overwrite files of the try. */
-static void put_files(struct trying *t);
-
-static void file_there(void *arg, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    t->file++;
-    if (err)
-        judge_failed(t, "copy a check file to the check's machine", err);
-    else
-        put_files(t);
-}
-
-static void run_check(struct trying *t) {
-    static const uint8_t no_hash[SHA256_BYTES];
-    key_of(t, "check");
-    t->check = (struct exec_request){.command = t->live->run.start.check,
-                                     .cwd = t->lent ? t->path : NULL,
-                                     .key = t->key,
-                                     .timeout = {CHECK_MS, true}};
-    t->busy = true;
-    service_exec(t->service, &t->live->who, t->place, &t->check, no_hash, NULL, 0, check_begun, t);
-}
-
-static void put_files(struct trying *t) {
-    const char *text = t->live->run.start.check_files;
-    json_t *files = text ? json_loads(text, 0, NULL) : NULL, *content;
-    const char *path;
-    size_t at = 0;
-    json_object_foreach(files, path, content) {
-        if (at++ < t->file)
-            continue;
-        const char *bytes = json_string_value(content);
-        const struct file_text f = {path, bytes ? bytes : "",
-                                    bytes && strncmp(bytes, "#!", 2) == 0 ? 0555 : 0444};
-        t->busy = true;
-        service_file_text(t->service, &t->live->who, t->place, &f, file_there, t);
-        json_decref(files);
-        return;
-    }
-    json_decref(files);
-    run_check(t);
-}
-
-static void work_applied(void *arg, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    if (err)
-        judge_failed(t, "copy the try's work to the check's machine", err);
-    else
-        put_files(t);
-}
-
-static void check_forked(void *arg, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    t->forked = !err;
-    if (err) {
-        judge_failed(t, "create the check's machine", err);
-        return;
-    }
-    key_of(t, "judge");
-    const struct judge_request r = {try_of(t)->machine, t->place, t->lent ? t->path : NULL, t->key};
-    t->busy = true;
-    judge_apply(t->service, &t->live->who, &r, work_applied, t);
-}
-
-/* The check does not run in the try's machine, where the try may have changed programs. */
-static void begin_check(struct trying *t) {
-    if (!t->live->run.start.check) {
-        judge_over(t);
-        return;
-    }
-    key_of(t, "fork");
-    fork_of(t, try_of(t)->machine, "start", check_forked);
-}
-
-static void frozen(void *arg, const struct changeset_view *view, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    if (err) {
-        judge_failed(t, "freeze the try's machine", err);
-        return;
-    }
-    snprintf(t->changeset, sizeof(t->changeset), "%s", view->id);
-    t->judged.changes = view->bytes;
-    begin_check(t);
-}
-
-static void compared(void *arg, const struct diff_view *view, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    t->judged.changes = err ? UINT32_MAX : view->changes->count;
-    begin_check(t);
-}
-
-/* The first directory that was lent as a copy. */
-static bool find_lent(const char *json, char ret[4096]) {
-    json_t *all = json_loads(json ? json : "{}", 0, NULL), *grant;
-    size_t i;
-    bool found = false;
-    json_array_foreach(json_object_get(all, "grants"), i, grant) {
-        const char *mode = json_string_value(json_object_get(grant, "mode"));
-        const char *kind = json_string_value(json_object_get(grant, "kind"));
-        const char *at = json_string_value(json_object_get(grant, "at"));
-        found = kind && mode && at && strcmp(kind, "dir") == 0 && strcmp(mode, "cow") == 0;
-        if (!found)
-            continue;
-        snprintf(ret, 4096, "%s", at);
-        break;
-    }
-    json_decref(all);
-    return found;
-}
-
-static void grants_known(void *arg, const char *json, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    struct live_run *l = t->live;
-    t->lent = !err && find_lent(json, t->path);
-    t->busy = true;
-    if (t->lent) {
-        const struct freeze_request r = {.path = t->path};
-        service_freeze(t->service, &l->who, t->place, &r, frozen, t);
-    } else {
-        const struct diff_request r = {.brief = true};
-        service_diff(t->service, &l->who, t->place, &r, compared, t);
-    }
-}
-
-static void nothing_runs(void *arg, const struct err *err) {
-    struct trying *t = arg;
-    if (is_unwanted(t))
-        return;
-    t->busy = !err;
-    if (err)
-        judge_failed(t, "end the try's processes", err);
-    else
-        service_grant_list(t->service, &t->live->who, t->place, grants_known, t);
-}
-
-/* Without a check, a try is good if it reports `done`. Its cost is charged to the whole run. */
-static void judge(struct trying *t) {
-    struct outcome o DEFER(outcome_done) = {.report = NULL};
-    struct live_run *l = t->live;
-    outcome_of(t, t->at, &o);
-    t->judged = (struct run_event){.good = strcmp(o.status, "done") == 0,
-                                   .has_usage = true,
-                                   .usage = {.in = number_in(o.report, "input_tokens"),
-                                             .cache_read = number_in(o.report, "cache_read_tokens"),
-                                             .out = number_in(o.report, "output_tokens")},
-                                   .micro = number_in(o.report, "cost_micro"),
-                                   .budget = {.steps = number_in(o.report, "turns")}};
-    t->changeset[0] = t->why[0] = '\0';
-    t->forked = t->lent = false;
-    t->file = 0;
-    snprintf(t->place, sizeof(t->place), "%s", try_of(t)->machine);
-    t->busy = true;
-    if (l->run.start.check)
-        judge_end_all(t->service, &l->who, t->place, nothing_runs, t);
-    else
-        nothing_runs(t, NULL);
-}
-
 /* ---- the end ---- */
 
 static const char *summary_of(struct trying *t, size_t best, struct arena *a) {
-    struct outcome o DEFER(outcome_done) = {.report = NULL};
-    outcome_of(t, best, &o);
+    struct outcome o DEFER(tries_outcome_done) = {.report = NULL};
+    tries_outcome_of(t, best, &o);
     const char *text = json_string_value(json_object_get(o.report, "summary"));
     return text ? arena_copy(a, text, strlen(text)) : "";
 }
 
 static void put_try(struct jot *j, struct trying *t, size_t i) {
     const struct run_try *x = &t->live->run.tries[i];
-    struct outcome o DEFER(outcome_done) = {.report = NULL};
-    outcome_of(t, i, &o);
+    struct outcome o DEFER(tries_outcome_done) = {.report = NULL};
+    tries_outcome_of(t, i, &o);
     jot_object(j, NULL);
     jot_string(j, "machine", x->machine);
     jot_string(j, "run", x->run);
@@ -580,7 +323,7 @@ static void list_drops(struct live_run *l) {
         live_again(l);
         return;
     }
-    leave_check(t);
+    tries_leave_check(t);
     end_runs(t);
     service_run_machines(t->service, &l->who, l->run.start.run, &made);
     for (size_t i = 0; i < made.count; i++)
@@ -678,7 +421,7 @@ void tries_go_on(struct live_run *l) {
         return;
     t->at = first_without(&l->run, is_judged);
     if (t->at < l->run.start.tries)
-        judge(t);
+        tries_judge(t);
     else
         live_flush(l, tries_finish);
 }
