@@ -10,15 +10,10 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/fdio.h"
-#include "base/log.h"
-#include "base/tar.h"
 #include "service/image_disk.h"
 #include "service/images/inner.h"
+#include "service/images/jobs_inner.h"
 #include "service/images/share.h"
-#include "service/steps/barrier.h"
-#include "service/steps/live.h"
-#include "service/steps/steps.h"
 #include "service/taint.h"
 
 enum {
@@ -26,41 +21,6 @@ enum {
     PIECE = 128 << 10,
     PROGRESS_MS = 1000,
     PIPE_BYTES = 1 << 20,
-    CONFIG_MAX = 32 << 10, /* as image/config.h has it: the daemon does not link it */
-};
-
-/* One worker's report. */
-struct hearing {
-    struct image_job *job;
-    int fd; /* -1: there is none, or it has ended */
-    struct loop_watch *watch;
-    struct buf text;
-    json_t *last; /* its last word: an outcome, or NULL */
-};
-
-struct image_job {
-    struct service *service;
-    struct caller who;
-    struct image_events events;
-    enum image_work work;
-    const char *verb;
-    uint64_t intent;
-    uint64_t told_ms;     /* when its progress was last told; at first, when it began */
-    struct image_row row; /* what is to be */
-    char staging[ID_SIZE];
-    int archive; /* our end; -1 */
-    struct loop_watch *archive_watch;
-    int worker_fds[2]; /* theirs, until they have them */
-    struct hearing unpacked, drawn;
-    unsigned asking; /* requests to the spawner that are not answered */
-    bool cancelled, over, had_data;
-    struct err failed;
-    bool has_failed;
-    struct live *live; /* of a snapshot */
-    char *stack;
-    struct loop_call later;
-    struct image_adoption *adoption;
-    struct disk_hold hold; /* while its tree is made */
 };
 
 static void hearing_close(struct hearing *h) {
@@ -75,7 +35,7 @@ static void archive_close(struct image_job *j) {
     close_fd(&j->archive);
 }
 
-static void job_free(struct image_job *j) {
+void image_job_free(struct image_job *j) {
     quota_release(j->service, &j->hold);
     loop_call_cancel(j->service->loop, &j->later);
     archive_close(j);
@@ -109,7 +69,7 @@ static void job_end(struct image_job *j, const struct image_view *view, const st
     job_count(j, err);
     if (!j->cancelled)
         j->events.ended(j->events.arg, view, err);
-    job_free(j);
+    image_job_free(j);
 }
 
 /* ---- how it ends ---- */
@@ -243,7 +203,7 @@ static void settle_later(void *arg) {
     job_settle(arg);
 }
 
-static void job_fail(struct image_job *j, const struct err *err) {
+void image_job_fail(struct image_job *j, const struct err *err) {
     if (!j->has_failed)
         j->failed = *err;
     j->has_failed = true;
@@ -318,14 +278,14 @@ static void jobs_hear(void *arg, unsigned events) {
     job_settle(j);
 }
 
-static int hearing_open(struct image_job *j, struct hearing *h, struct err *err) {
+int image_hearing_open(struct image_job *j, struct hearing *h, struct err *err) {
     return loop_watch_new(j->service->loop, h->fd, LOOP_READ, jobs_hear, h, &h->watch, err);
 }
 
 /* ---- beginning ---- */
 
-static struct image_job *job_new(struct service *s, const struct caller *who, enum image_work work,
-                                 const struct image_events *events) {
+struct image_job *image_job_new(struct service *s, const struct caller *who, enum image_work work,
+                                const struct image_events *events) {
     static const char *const verbs[IMAGE_WORKS] = {[IMAGE_IMPORT] = "image.import",
                                                    [IMAGE_EXPORT] = "image.export",
                                                    [IMAGE_SNAP] = "image.snap"};
@@ -359,16 +319,16 @@ static int job_pipes(struct image_job *j, bool in, struct err *err) {
         return err_sys(err, "make a pipe");
     j->unpacked.fd = report[0];
     j->worker_fds[1] = report[1];
-    return hearing_open(j, &j->unpacked, err);
+    return image_hearing_open(j, &j->unpacked, err);
 }
 
-static void begun(void *arg, const struct err *err) {
+void image_job_begun(void *arg, const struct err *err) {
     struct image_job *j = arg;
     j->asking--;
     close_fd(&j->worker_fds[0]);
     close_fd(&j->worker_fds[1]);
     if (err)
-        job_fail(j, err);
+        image_job_fail(j, err);
     else
         loop_defer(j->service->loop, &j->later);
 }
@@ -378,7 +338,7 @@ static int job_intent(struct image_job *j, struct err *err) {
     return note_intent(j->service, &j->who, &what, &j->intent, err);
 }
 
-static int fill_row(struct image_job *j, const char *name, const char *origin, struct err *err) {
+int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err) {
     if (name && !image_name_ok(name)) {
         err_set(err, ERR_INVALID, "'%.60s' cannot be an image's name", name);
         return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
@@ -401,15 +361,15 @@ static void archive_room(void *arg, unsigned events) {
         j->events.room(j->events.arg);
 }
 
-static int begin_unpack(struct image_job *j, struct err *err) {
+int image_job_begin_unpack(struct image_job *j, struct err *err) {
     struct service *s = j->service;
     j->hold.who = &j->who;
     if (quota_hold(s, &j->hold, err) < 0 || job_intent(j, err) < 0 || job_pipes(j, true, err) < 0 ||
         loop_watch_new(s->loop, j->archive, 0, archive_room, j, &j->archive_watch, err) < 0)
         return -1;
     j->asking++;
-    s->driver->unpack(s->host, j->staging, j->hold.bytes, j->worker_fds[0], j->worker_fds[1], begun,
-                      j);
+    s->driver->unpack(s->host, j->staging, j->hold.bytes, j->worker_fds[0], j->worker_fds[1],
+                      image_job_begun, j);
     return 0;
 }
 
@@ -418,10 +378,10 @@ struct image_job *service_image_import(struct service *s, const struct caller *w
                                        struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return NULL;
-    struct image_job *j = job_new(s, who, IMAGE_IMPORT, events);
-    if (fill_row(j, name, "import", err) == 0 && begin_unpack(j, err) == 0)
+    struct image_job *j = image_job_new(s, who, IMAGE_IMPORT, events);
+    if (image_job_fill_row(j, name, "import", err) == 0 && image_job_begin_unpack(j, err) == 0)
         return j;
-    job_free(j);
+    image_job_free(j);
     return NULL;
 }
 
@@ -470,16 +430,16 @@ struct image_job *service_image_export(struct service *s, const struct caller *w
     struct image_row row;
     if (allow(who, SCOPE_READ, err) < 0 || image_find(s, who, ref, &row, err) < 0)
         return NULL;
-    struct image_job *j = job_new(s, who, IMAGE_EXPORT, events);
+    struct image_job *j = image_job_new(s, who, IMAGE_EXPORT, events);
     j->row = row;
     if (job_intent(j, err) < 0 || job_pipes(j, false, err) < 0 ||
         loop_watch_new(s->loop, j->archive, LOOP_READ, archive_data, j, &j->archive_watch, err) <
             0) {
-        job_free(j);
+        image_job_free(j);
         return NULL;
     }
     j->asking++;
-    s->driver->pack(s->host, form, row.id, j->worker_fds[0], j->worker_fds[1], begun, j);
+    s->driver->pack(s->host, form, row.id, j->worker_fds[0], j->worker_fds[1], image_job_begun, j);
     return j;
 }
 
@@ -493,196 +453,5 @@ void image_cancel(struct image_job *j) {
     j->cancelled = true;
     err_set(&err, ERR_GONE, "whoever asked for it is gone");
     if (!j->over)
-        job_fail(j, &err);
-}
-
-/* ---- a machine becomes an image ---- */
-
-struct snapping {
-    struct image_job *job;
-    struct image_request request;
-    json_t *config; /* of the image: that of the one below it, with what was asked for */
-    int report[2];
-    int pipe;
-    service_image_fn *done;
-    void *arg;
-};
-
-static void snap_free(struct snapping *p) {
-    json_decref(p->config);
-    close_fd(&p->pipe);
-    close_fd(&p->report[0]);
-    close_fd(&p->report[1]);
-    free(p);
-}
-
-static void snap_ended(void *arg, const struct image_view *view, const struct err *err) {
-    struct snapping *p = arg;
-    p->done(p->arg, view, err);
-    snap_free(p);
-}
-
-static void set_env(json_t *config, const struct texts *pairs) {
-    json_t *list = json_object_get(config, "env"), *value;
-    size_t at;
-    if (!list) {
-        list = json_array();
-        json_object_set_new(config, "env", list);
-    }
-    for (size_t i = 0; i + 1 < pairs->count; i += 2) {
-        size_t n = strlen(pairs->v[i]);
-        json_array_foreach(list, at, value) {
-            const char *old = json_string_value(value);
-            if (old && strncmp(old, pairs->v[i], n) == 0 && old[n] == '=')
-                break;
-        }
-        if (at < json_array_size(list))
-            json_array_remove(list, at);
-        json_array_append_new(list, json_sprintf("%s=%s", pairs->v[i], pairs->v[i + 1]));
-    }
-}
-
-static json_t *make_config(const struct live *l, const struct image_request *r) {
-    json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
-    if (!l->image) { /* commands of the host's image run as its user */
-        json_object_set_new(config, "user", json_string("user"));
-        json_object_set_new(config, "workdir", json_string("/home/user"));
-    }
-    set_env(config, &r->env);
-    if (r->user)
-        json_object_set_new(config, "user", json_string(r->user));
-    if (r->workdir)
-        json_object_set_new(config, "workdir", json_string(r->workdir));
-    if (r->command.count) {
-        json_t *words = json_array();
-        for (size_t i = 0; i < r->command.count; i++)
-            json_array_append_new(words, json_string(r->command.v[i]));
-        json_object_set_new(config, "command", words);
-        json_object_del(config, "entrypoint");
-    }
-    return config;
-}
-
-/* The first entry of the archive; the rest is the drawer's. It fits the pipe. */
-static int put_config(int fd, const json_t *config, struct err *err) {
-    char *text DEFER_FREE = json_dumps(config, JSON_COMPACT);
-    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
-    uint8_t head[TAR_HEAD_MAX], padding[TAR_BLOCK] = {0};
-    if (!text || !e || strlen(text) > CONFIG_MAX)
-        return err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
-                       CONFIG_MAX);
-    *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = strlen(text)};
-    snprintf(e->path, sizeof(e->path), ".carrel-image.json");
-    size_t n = tar_put(head, e);
-    if (write_all(fd, head, n) < 0 || write_all(fd, text, strlen(text)) < 0 ||
-        write_all(fd, padding, tar_padding(e->size)) < 0)
-        return err_set(err, ERR_INTERNAL, "write the image's configuration");
-    return 0;
-}
-
-static void drawing(void *arg, const struct err *err) {
-    struct snapping *p = arg;
-    struct image_job *j = p->job;
-    close_fd(&p->pipe);
-    close_fd(&p->report[1]);
-    begun(j, err);
-}
-
-/* Both workers share a pipe; we hear both. */
-static int begin_draw(struct snapping *p, struct err *err) {
-    struct image_job *j = p->job;
-    struct service *s = j->service;
-    if (put_config(j->archive, p->config, err) < 0)
-        return -1;
-    if (pipe2(p->report, O_CLOEXEC) < 0)
-        return err_sys(err, "make a pipe");
-    j->drawn.fd = TAKE_FD(p->report[0]);
-    if (hearing_open(j, &j->drawn, err) < 0)
-        return -1;
-    /* Theirs must wait for room, ours never did: flags belong to the pipe's end, not to us. */
-    loop_watch_free(j->archive_watch);
-    j->archive_watch = NULL;
-    p->pipe = TAKE_FD(j->archive);
-    int flags = fcntl(p->pipe, F_GETFL);
-    if (flags < 0 || fcntl(p->pipe, F_SETFL, flags & ~O_NONBLOCK) < 0)
-        return err_sys(err, "make a pipe");
-    j->asking++;
-    s->driver->draw(j->live->machine, j->stack ? j->stack : "", p->pipe, p->report[1], drawing, p);
-    return 0;
-}
-
-static void snap_step(void *arg, const struct step_row *row, const struct err *failed) {
-    struct snapping *p = arg;
-    struct image_job *j = p->job;
-    struct err err;
-    struct step_row step DEFER(step_row_done) = {.stack = NULL};
-    if (failed) {
-        err = *failed;
-    } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
-        if (!step.has_point)
-            err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", step.number,
-                    step.reason);
-        else if (!j->live->machine)
-            live_state_error(j->live, &err);
-        else {
-            j->stack = TAKE(step.stack);
-            if (begin_unpack(j, &err) == 0) {
-                if (begin_draw(p, &err) < 0)
-                    job_fail(j, &err);
-                return;
-            }
-        }
-    }
-    p->done(p->arg, NULL, &err);
-    job_free(j);
-    snap_free(p);
-}
-
-static void find_step(void *arg) {
-    struct snapping *p = arg;
-    struct image_job *j = p->job;
-    struct step_row step DEFER(step_row_done) = {.stack = NULL};
-    struct err err;
-    int r = barrier_enter(j->live, find_step, p, &err);
-    if (r > 0)
-        return;
-    if (r == 0)
-        r = store_step_find(j->service->store, j->live->row.id, p->request.step, &step, &err);
-    snap_step(p, &step, r < 0 ? &err : NULL);
-}
-
-static void no_room(void *arg) {
-    (void)arg;
-}
-
-void service_image_snap(struct service *s, const struct caller *who, const char *machine,
-                        const struct image_request *r, service_image_fn *done, void *arg) {
-    struct err err;
-    char origin[IMAGE_ORIGIN_SIZE];
-    struct live *l =
-        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    struct snapping *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
-    *p = (struct snapping){.request = *r, .report = {-1, -1}, .pipe = -1, .done = done, .arg = arg};
-    const struct image_events events = {.arg = p, .room = no_room, .ended = snap_ended};
-    struct image_job *j = l ? job_new(s, who, IMAGE_SNAP, &events) : NULL;
-    snprintf(origin, sizeof(origin), "machine %s", l ? l->row.id : "");
-    if (!j || fill_row(j, r->name, origin, &err) < 0) {
-        done(arg, NULL, &err);
-        if (j)
-            job_free(j);
-        snap_free(p);
-        return;
-    }
-    p->job = j;
-    j->live = l;
-    live_ref(l);
-    p->config = make_config(l, r);
-    if (r->step) {
-        find_step(p);
-        return;
-    }
-    struct step_cause cause = {.kind = STEP_SNAP, .what = j->row.name, .status = -1};
-    steps_take(l, &cause, snap_step, p);
+        image_job_fail(j, &err);
 }

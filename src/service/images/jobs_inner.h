@@ -1,0 +1,53 @@
+/* A job that makes or reads an image, and the functions that jobs.c and snap.c share. */
+#pragma once
+
+#include "service/images/inner.h"
+
+struct image_adoption;
+
+/* One worker's report. */
+struct hearing {
+    struct image_job *job;
+    int fd; /* -1: there is none, or it has ended */
+    struct loop_watch *watch;
+    struct buf text;
+    json_t *last; /* its last word: an outcome, or NULL */
+};
+
+struct image_job {
+    struct service *service;
+    struct caller who;
+    struct image_events events;
+    enum image_work work;
+    const char *verb;
+    uint64_t intent;
+    uint64_t told_ms;     /* when its progress was last told; at first, when it began */
+    struct image_row row; /* what is to be */
+    char staging[ID_SIZE];
+    int archive; /* our end; -1 */
+    struct loop_watch *archive_watch;
+    int worker_fds[2]; /* theirs, until they have them */
+    struct hearing unpacked, drawn;
+    unsigned asking; /* requests to the spawner that are not answered */
+    bool cancelled, over, had_data;
+    struct err failed;
+    bool has_failed;
+    struct live *live; /* of a snapshot */
+    char *stack;
+    struct loop_call later;
+    struct image_adoption *adoption;
+    struct disk_hold hold; /* while its tree is made */
+};
+
+/* ---- jobs.c ---- */
+
+void image_job_free(struct image_job *j);
+/* Ends the job with this error, once the workers are gone. */
+void image_job_fail(struct image_job *j, const struct err *err);
+int image_hearing_open(struct image_job *j, struct hearing *h, struct err *err);
+struct image_job *image_job_new(struct service *s, const struct caller *who, enum image_work work,
+                                const struct image_events *events);
+/* A machine_done_fn: the spawner's answer to the request for a worker. */
+void image_job_begun(void *arg, const struct err *err);
+int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err);
+int image_job_begin_unpack(struct image_job *j, struct err *err);

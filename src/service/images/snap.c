@@ -1,0 +1,205 @@
+/* Makes an image of a machine: takes a step, then packs its layers with a new image.json. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/defer.h"
+#include "base/fdio.h"
+#include "base/tar.h"
+#include "service/images/inner.h"
+#include "service/images/jobs_inner.h"
+#include "service/steps/barrier.h"
+#include "service/steps/live.h"
+
+enum { CONFIG_MAX = 32 << 10 }; /* as image/config.h has it: the daemon does not link it */
+
+struct snapping {
+    struct image_job *job;
+    struct image_request request;
+    json_t *config; /* of the image: that of the one below it, with what was asked for */
+    int report[2];
+    int pipe;
+    service_image_fn *done;
+    void *arg;
+};
+
+static void snap_free(struct snapping *p) {
+    json_decref(p->config);
+    close_fd(&p->pipe);
+    close_fd(&p->report[0]);
+    close_fd(&p->report[1]);
+    free(p);
+}
+
+static void snap_ended(void *arg, const struct image_view *view, const struct err *err) {
+    struct snapping *p = arg;
+    p->done(p->arg, view, err);
+    snap_free(p);
+}
+
+static void set_env(json_t *config, const struct texts *pairs) {
+    json_t *list = json_object_get(config, "env"), *value;
+    size_t at;
+    if (!list) {
+        list = json_array();
+        json_object_set_new(config, "env", list);
+    }
+    for (size_t i = 0; i + 1 < pairs->count; i += 2) {
+        size_t n = strlen(pairs->v[i]);
+        json_array_foreach(list, at, value) {
+            const char *old = json_string_value(value);
+            if (old && strncmp(old, pairs->v[i], n) == 0 && old[n] == '=')
+                break;
+        }
+        if (at < json_array_size(list))
+            json_array_remove(list, at);
+        json_array_append_new(list, json_sprintf("%s=%s", pairs->v[i], pairs->v[i + 1]));
+    }
+}
+
+static json_t *make_config(const struct live *l, const struct image_request *r) {
+    json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
+    if (!l->image) { /* commands of the host's image run as its user */
+        json_object_set_new(config, "user", json_string("user"));
+        json_object_set_new(config, "workdir", json_string("/home/user"));
+    }
+    set_env(config, &r->env);
+    if (r->user)
+        json_object_set_new(config, "user", json_string(r->user));
+    if (r->workdir)
+        json_object_set_new(config, "workdir", json_string(r->workdir));
+    if (r->command.count) {
+        json_t *words = json_array();
+        for (size_t i = 0; i < r->command.count; i++)
+            json_array_append_new(words, json_string(r->command.v[i]));
+        json_object_set_new(config, "command", words);
+        json_object_del(config, "entrypoint");
+    }
+    return config;
+}
+
+/* The first entry of the archive; the rest is the drawer's. It fits the pipe. */
+static int put_config(int fd, const json_t *config, struct err *err) {
+    char *text DEFER_FREE = json_dumps(config, JSON_COMPACT);
+    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    uint8_t head[TAR_HEAD_MAX], padding[TAR_BLOCK] = {0};
+    if (!text || !e || strlen(text) > CONFIG_MAX)
+        return err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
+                       CONFIG_MAX);
+    *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = strlen(text)};
+    snprintf(e->path, sizeof(e->path), ".carrel-image.json");
+    size_t n = tar_put(head, e);
+    if (write_all(fd, head, n) < 0 || write_all(fd, text, strlen(text)) < 0 ||
+        write_all(fd, padding, tar_padding(e->size)) < 0)
+        return err_set(err, ERR_INTERNAL, "write the image's configuration");
+    return 0;
+}
+
+static void drawing(void *arg, const struct err *err) {
+    struct snapping *p = arg;
+    struct image_job *j = p->job;
+    close_fd(&p->pipe);
+    close_fd(&p->report[1]);
+    image_job_begun(j, err);
+}
+
+/* Both workers share a pipe; we hear both. */
+static int begin_draw(struct snapping *p, struct err *err) {
+    struct image_job *j = p->job;
+    struct service *s = j->service;
+    if (put_config(j->archive, p->config, err) < 0)
+        return -1;
+    if (pipe2(p->report, O_CLOEXEC) < 0)
+        return err_sys(err, "make a pipe");
+    j->drawn.fd = TAKE_FD(p->report[0]);
+    if (image_hearing_open(j, &j->drawn, err) < 0)
+        return -1;
+    /* Theirs must wait for room, ours never did: flags belong to the pipe's end, not to us. */
+    loop_watch_free(j->archive_watch);
+    j->archive_watch = NULL;
+    p->pipe = TAKE_FD(j->archive);
+    int flags = fcntl(p->pipe, F_GETFL);
+    if (flags < 0 || fcntl(p->pipe, F_SETFL, flags & ~O_NONBLOCK) < 0)
+        return err_sys(err, "make a pipe");
+    j->asking++;
+    s->driver->draw(j->live->machine, j->stack ? j->stack : "", p->pipe, p->report[1], drawing, p);
+    return 0;
+}
+
+static void snap_step(void *arg, const struct step_row *row, const struct err *failed) {
+    struct snapping *p = arg;
+    struct image_job *j = p->job;
+    struct err err;
+    struct step_row step DEFER(step_row_done) = {.stack = NULL};
+    if (failed) {
+        err = *failed;
+    } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
+        if (!step.has_point)
+            err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", step.number,
+                    step.reason);
+        else if (!j->live->machine)
+            live_state_error(j->live, &err);
+        else {
+            j->stack = TAKE(step.stack);
+            if (image_job_begin_unpack(j, &err) == 0) {
+                if (begin_draw(p, &err) < 0)
+                    image_job_fail(j, &err);
+                return;
+            }
+        }
+    }
+    p->done(p->arg, NULL, &err);
+    image_job_free(j);
+    snap_free(p);
+}
+
+static void find_step(void *arg) {
+    struct snapping *p = arg;
+    struct image_job *j = p->job;
+    struct step_row step DEFER(step_row_done) = {.stack = NULL};
+    struct err err;
+    int r = barrier_enter(j->live, find_step, p, &err);
+    if (r > 0)
+        return;
+    if (r == 0)
+        r = store_step_find(j->service->store, j->live->row.id, p->request.step, &step, &err);
+    snap_step(p, &step, r < 0 ? &err : NULL);
+}
+
+static void no_room(void *arg) {
+    (void)arg;
+}
+
+void service_image_snap(struct service *s, const struct caller *who, const char *machine,
+                        const struct image_request *r, service_image_fn *done, void *arg) {
+    struct err err;
+    char origin[IMAGE_ORIGIN_SIZE];
+    struct live *l =
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
+    struct snapping *p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    *p = (struct snapping){.request = *r, .report = {-1, -1}, .pipe = -1, .done = done, .arg = arg};
+    const struct image_events events = {.arg = p, .room = no_room, .ended = snap_ended};
+    struct image_job *j = l ? image_job_new(s, who, IMAGE_SNAP, &events) : NULL;
+    snprintf(origin, sizeof(origin), "machine %s", l ? l->row.id : "");
+    if (!j || image_job_fill_row(j, r->name, origin, &err) < 0) {
+        done(arg, NULL, &err);
+        if (j)
+            image_job_free(j);
+        snap_free(p);
+        return;
+    }
+    p->job = j;
+    j->live = l;
+    live_ref(l);
+    p->config = make_config(l, r);
+    if (r->step) {
+        find_step(p);
+        return;
+    }
+    struct step_cause cause = {.kind = STEP_SNAP, .what = j->row.name, .status = -1};
+    steps_take(l, &cause, snap_step, p);
+}
