@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/err.h"
+#include "guest/cmd_inner.h"
 #include "guest/conn.h"
 #include "guest/files.h"
 #include "guest/log.h"
@@ -27,7 +28,7 @@
 
 /* The table. */
 
-static struct cmd *cmd_find(struct guest *g, uint32_t id) {
+struct cmd *cmd_find(struct guest *g, uint32_t id) {
     for (uint32_t i = 0; id && i < g->cmd_end; i++)
         if (g->cmds[i].id == id)
             return &g->cmds[i];
@@ -78,7 +79,7 @@ static void cmd_settle(struct guest *g, struct cmd *cmd) {
 }
 
 /* Asking the kernel about each tree costs a system call, so only when it matters. */
-static void cmd_sweep(struct guest *g) {
+void cmd_sweep(struct guest *g) {
     for (uint32_t i = g->cmd_end; i-- > 0;)
         if (g->cmds[i].id)
             cmd_settle(g, &g->cmds[i]);
@@ -89,7 +90,7 @@ static void cmd_kill_tree(struct guest *g, struct cmd *cmd) {
     g->has_timers = g->has_timers || cmd->killing;
 }
 
-static void has_news(struct cmd *cmd) {
+void cmd_note_news(struct cmd *cmd) {
     if (cmd->conn)
         cmd->conn->has_work = true;
 }
@@ -100,7 +101,7 @@ static void in_ready(struct guest *g, struct source *src, uint32_t events) {
     (void)events;
     struct cmd *cmd = src->owner;
     stream_in_push(g, &cmd->in);
-    has_news(cmd);
+    cmd_note_news(cmd);
 }
 
 static void out_ready(struct guest *g, struct source *src, uint32_t events) {
@@ -109,7 +110,7 @@ static void out_ready(struct guest *g, struct source *src, uint32_t events) {
     s->readable = true;
     s->hung_up = s->hung_up || events & EPOLLHUP;
     stream_out_fill(g, s);
-    has_news(cmd);
+    cmd_note_news(cmd);
     cmd_settle(g, cmd);
 }
 
@@ -301,7 +302,7 @@ enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame 
         return SERVE_DONE;
     if (!stream_in_add(g, &cmd->in, &data, f->head.flags & FRAME_EOF))
         return SERVE_BROKEN;
-    has_news(cmd);
+    cmd_note_news(cmd);
     return SERVE_DONE;
 }
 
@@ -317,7 +318,7 @@ enum serve_result cmd_credit(struct guest *g, struct conn *c, const struct frame
     if (!stream_out_credit(s, credit.consumed))
         return SERVE_BROKEN;
     stream_out_fill(g, s);
-    has_news(cmd);
+    cmd_note_news(cmd);
     return SERVE_DONE;
 }
 
@@ -368,7 +369,7 @@ enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *
         stream_out_close(g, &cmd->out[i]);
         cmd->out[i] = (struct stream_out){.src.fd = -1};
     }
-    has_news(cmd);
+    cmd_note_news(cmd);
     cmd_settle(g, cmd);
     conn_ok(c, f, 0);
     return SERVE_DONE;
@@ -387,160 +388,14 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
     return SERVE_DONE;
 }
 
-static void rewind_streams(struct cmd *cmd) {
-    for (int i = 0; i < 2; i++) {
-        cmd->out[i].sent = cmd->out[i].consumed;
-        cmd->out[i].paced = false;
-        cmd->out[i].eof_sent = false;
-    }
-    cmd->exit_sent = false;
-    cmd->in.reported = 0;
-}
-
 /* Logs. */
 
-static void answer_wait(struct cmd *cmd) {
+void cmd_answer_wait(struct cmd *cmd) {
     struct frame_head head = {.type = MSG_LOG_GREW, .id = cmd->id, .tag = cmd->log.wait_tag};
     struct msg_log state = log_state(&cmd->log);
     if (cmd->log.wait_tag && cmd->conn && conn_has_room(cmd->conn))
         guest_conn_send(cmd->conn, &head, &state);
     cmd->log.wait_tag = 0;
-}
-
-static struct cmd *find_logged(struct guest *g, struct conn *c, const struct frame *f) {
-    struct cmd *cmd = cmd_find(g, f->head.id);
-    if (cmd && cmd->log.fd >= 0)
-        return cmd;
-    guest_conn_refuse(c, f, ERR_NOT_FOUND, "that command has no log");
-    return NULL;
-}
-
-enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct frame *f) {
-    struct msg_log seen;
-    SERVE_GET(log_wait, f, &seen);
-    if (f->head.tag == 0)
-        return SERVE_BROKEN;
-    struct cmd *cmd = find_logged(g, c, f);
-    if (!cmd)
-        return SERVE_DONE;
-    if (cmd->conn != c) {
-        guest_conn_refuse(c, f, ERR_BUSY, "the command belongs to another connection");
-        return SERVE_DONE;
-    }
-    answer_wait(cmd);
-    cmd->log.wait_tag = f->head.tag;
-    cmd->log.seen = seen;
-    has_news(cmd);
-    return SERVE_DONE;
-}
-
-enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct frame *f) {
-    if (f->head.tag == 0)
-        return SERVE_BROKEN;
-    struct cmd *cmd = find_logged(g, c, f);
-    if (cmd && c->is_stream_only)
-        guest_conn_refuse(c, f, ERR_UNSUPPORTED, "no descriptor can be passed here");
-    else if (cmd && !conn_ok_with_fd(c, f, cmd->log.fd))
-        conn_fail(c, f, errno, "open log");
-    return SERVE_DONE;
-}
-
-/* Another connection takes the command over, or the same one starts anew. */
-
-enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f) {
-    struct msg_attach m;
-    SERVE_GET(attach, f, &m);
-    struct cmd *cmd = cmd_find(g, f->head.id);
-    if (!cmd) {
-        guest_conn_refuse(c, f, ERR_NOT_FOUND, "attach");
-        return SERVE_DONE;
-    }
-    for (int i = 0; i < 2; i++) {
-        struct stream_out *s = &cmd->out[i];
-        if (m.consumed[i] == UINT64_MAX || s->log)
-            continue;
-        if (m.consumed[i] < s->consumed || m.consumed[i] > s->produced) {
-            guest_conn_refuse(c, f, ERR_INVALID, "attach: that part of the output is not kept");
-            return SERVE_DONE;
-        }
-    }
-    for (int i = 0; i < 2; i++)
-        if (m.consumed[i] != UINT64_MAX && !cmd->out[i].log)
-            cmd->out[i].consumed = m.consumed[i];
-    g->has_backlog = g->has_backlog || cmd->log.wait_tag; /* it may go to another connection */
-    answer_wait(cmd);
-    cmd->conn = c;
-    rewind_streams(cmd);
-    conn_ok(c, f, cmd->in.received);
-    for (int i = 0; i < 2; i++)
-        stream_out_fill(g, &cmd->out[i]);
-    has_news(cmd);
-    return SERVE_DONE;
-}
-
-void cmd_detach_all(struct guest *g, struct conn *c) {
-    for (uint32_t i = 0; i < g->cmd_end; i++) {
-        if (g->cmds[i].conn != c)
-            continue;
-        g->cmds[i].conn = NULL;
-        g->cmds[i].log.wait_tag = 0;
-        rewind_streams(&g->cmds[i]);
-        for (int n = 0; n < 2; n++)
-            stream_out_fill(g, &g->cmds[i].out[n]);
-    }
-    files_forget(g, c);
-}
-
-/* Queries. */
-
-static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
-    struct msg_row row = {
-        .id = cmd->id,
-        .state = cmd->state,
-        .attached = !cmd->conn       ? 0
-                    : cmd->conn == c ? 1
-                                     : 2,
-        .flags = cmd->flags,
-        .pid = (uint32_t)cmd->pid,
-        .age_us = (uint64_t)(now_ns() - cmd->started_ns) / 1000,
-        .stdin_received = cmd->in.received,
-        .consumed = {cmd->out[0].consumed, cmd->out[1].consumed},
-        .produced = {cmd->out[0].produced, cmd->out[1].produced},
-        .exit = cmd->exit,
-    };
-    memcpy(row.stdio, cmd->stdio, sizeof(row.stdio));
-    return row;
-}
-
-enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame *f) {
-    static uint8_t page[MSG_CHUNK_MAX];
-    cmd_sweep(g);
-    struct msg_rows rows = {.rows.p = page};
-    for (uint32_t i = 0; i < g->cmd_end; i++) {
-        if (!g->cmds[i].id)
-            continue;
-        struct msg_row row = row_of(&g->cmds[i], c);
-        rows.rows.n += (uint32_t)msg_row_put(page + rows.rows.n, sizeof(page) - rows.rows.n, &row);
-        rows.count++;
-    }
-    struct frame_head head = {.type = MSG_TABLE_ROWS, .tag = f->head.tag};
-    guest_conn_send(c, &head, &rows);
-    return SERVE_DONE;
-}
-
-/* Whatever lives in this machine is a descendant of pid 1, so "no children" is the whole truth. */
-enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *f) {
-    cmd_reap(g);
-    struct msg_busy_state state = {.busy = !g->is_childless};
-    for (uint32_t i = 0; i < g->cmd_end; i++) {
-        state.commands += g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING;
-        state.unacked += g->cmds[i].id && g->cmds[i].state == MSG_STATE_EXITED;
-        state.terminals +=
-            g->cmds[i].id && g->cmds[i].state == MSG_STATE_RUNNING && g->cmds[i].out[0].is_terminal;
-    }
-    struct frame_head head = {.type = MSG_BUSY_STATE, .tag = f->head.tag};
-    guest_conn_send(c, &head, &state);
-    return SERVE_DONE;
 }
 
 /* Sending. */
@@ -580,7 +435,7 @@ static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
         if (conn_has_room(c))
             send_chunk(c, cmd, i);
     if (log_has_news(&cmd->log) && conn_has_room(c))
-        answer_wait(cmd);
+        cmd_answer_wait(cmd);
     if (cmd->state == MSG_STATE_EXITED && !cmd->exit_sent && conn_has_room(c))
         send_exit(c, cmd);
     cmd_settle(g, cmd);
@@ -637,7 +492,7 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     }
     if (cmd->flags & MSG_EXEC_KILL_LEFT)
         cmd_kill_tree(g, cmd);
-    has_news(cmd);
+    cmd_note_news(cmd);
 }
 
 void cmd_reap(struct guest *g) {

@@ -1,0 +1,10 @@
+/* The functions that cmd.c and cmd_attach.c share. */
+#pragma once
+
+#include "guest/cmd.h"
+
+/* cmd.c */
+struct cmd *cmd_find(struct guest *g, uint32_t id);
+void cmd_sweep(struct guest *g);
+void cmd_note_news(struct cmd *cmd);
+void cmd_answer_wait(struct cmd *cmd);
