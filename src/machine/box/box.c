@@ -9,22 +9,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
-#include "base/buf.h"
 #include "machine/box/inner.h"
 
-enum {
-    FREEZE_MS = 2000,
-    FREEZE_STEP_MS = 2,
-    CONNECT_STEP_MS = 20,
-    CONNECT_SLOW_MS = 500,
-    CONNECT_TRIES = 60,
-    CONFIRM_MS = 30000,
-    CREATE_TRIES = 4,
-    SLOW_MS = 2000,
-};
+enum { FREEZE_MS = 2000, FREEZE_STEP_MS = 2, CREATE_TRIES = 4 };
 
 /* The host. */
 
@@ -107,8 +95,6 @@ void call_answered(void *arg, const struct plan_message *m, struct fd_message *f
 
 /* The end of a machine. */
 
-static void creation_free(struct creation *c);
-
 static void box_let_go(struct machine *m) {
     struct box *b = (struct box *)m;
     for (struct call *c = b->calls, *next; c; c = next) {
@@ -126,7 +112,7 @@ static void box_let_go(struct machine *m) {
     loop_call_cancel(m->host->loop, &b->later);
     loop_call_cancel(m->host->loop, &b->retire);
     if (b->creation)
-        creation_free(b->creation);
+        box_creation_free(b->creation);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         close_fd(&m->uppers[i]);
     for (size_t i = 0; i < PLAN_GATE_FDS; i++)
@@ -136,7 +122,7 @@ static void box_let_go(struct machine *m) {
 }
 
 /* There will be no machine for whoever waits for it; one that exists stays as it is. */
-static void box_give_up(struct box *b, const struct err *err) {
+void box_give_up(struct box *b, const struct err *err) {
     machine_made_fn *made = TAKE(b->made);
     void *arg = b->made_arg;
     struct err why = *err;
@@ -152,7 +138,7 @@ static void log_failure(void *arg, const struct plan_message *m, struct fd_messa
 }
 
 /* What is left of it goes too; whoever wants to know when asks for `destroy`. */
-static void box_end(struct box *b, const struct err *why) {
+void box_end(struct box *b, const struct err *why) {
     struct machine_host *h = b->m.host;
     if (b->ended)
         return;
@@ -168,11 +154,6 @@ static void box_end(struct box *b, const struct err *why) {
 
 /* Connecting. */
 
-static void on_gone(void *arg);
-static void link_again(void *arg);
-static void create_again(struct box *b, const struct err *why);
-static void retire_old(void *arg);
-
 static struct box *box_new(struct machine_host *h, const char *id, machine_made_fn *made,
                            void *arg) {
     struct box *b = xnew(struct box);
@@ -183,197 +164,21 @@ static struct box *box_new(struct machine_host *h, const char *id, machine_made_
         b->m.uppers[i] = -1;
     for (size_t i = 0; i < PLAN_GATE_FDS; i++)
         b->m.doors[i] = -1;
-    b->retire = (struct loop_call){.fn = retire_old, .arg = b};
+    b->retire = (struct loop_call){.fn = box_retire_old, .arg = b};
     b->made = made;
     b->made_arg = arg;
     return b;
 }
 
-static void box_made(struct box *b) {
+void box_made(struct box *b) {
     machine_made_fn *made = TAKE(b->made);
     char *warnings DEFER_FREE = TAKE(b->warnings);
     made(b->made_arg, &b->m, warnings ? warnings : "", NULL);
 }
 
-/* -EAGAIN: it has not accepted the last ones yet. */
-static int connect_guest(struct machine_host *h, const char *id) {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (h->boxes < 0) {
-        char path[PLACE_SIZE + 8];
-        snprintf(path, sizeof(path), "%s/boxes", h->place.run);
-        h->boxes = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (h->boxes < 0 || fd < 0)
-        return -errno;
-    /* Through the descriptor: the run directory's path may be longer than a socket's may be. */
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", h->boxes, id);
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
-        return TAKE_FD(fd);
-    int e = errno;
-    if (e == ENOENT)
-        close_fd(&h->boxes); /* the directory may have been made anew by another spawner */
-    return -e;
-}
-
-static void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
-    loop_timer_free(b->timer);
-    b->timer = loop_timer_new(b->m.host->loop, fn, b);
-    loop_timer_start(b->timer, ms, 0);
-}
-
-/* What was asked of the old guest in this turn is answered before it goes. */
-static void retire_old(void *arg) {
-    struct box *b = arg;
-    guest_free(TAKE(b->old));
-}
-
-static void use_fresh(struct box *b) {
-    loop_timer_free(TAKE(b->timer));
-    guest_free(b->old);
-    b->old = b->m.guest;
-    b->m.guest = TAKE(b->fresh);
-    loop_defer(b->m.host->loop, &b->retire);
-    if (b->made)
-        box_made(b);
-    else if (b->m.on_back)
-        b->m.on_back(b->m.on_arg, &b->m);
-}
-
-static void on_first_word(void *arg, const struct frame *frame, const struct err *err) {
-    struct box *b = arg;
-    (void)err; /* on_gone follows */
-    if (!frame)
-        return;
-    b->tries = 0;
-    if (b->fresh) /* else it was too slow, and is in use already */
-        use_fresh(b);
-}
-
-/* A guest may be held up by what it is doing; whoever adopts its machine can still freeze or end
- * it. */
-static void on_slow(void *arg) {
-    struct box *b = arg;
-    if (b->made && b->fresh) /* else it is gone, and it is asked whether its machine is, too */
-        use_fresh(b);
-}
-
-/* Who adopts is told after a while; a machine that is ours is tried again as long as it lives. */
-static void try_later(struct box *b) {
-    struct err err;
-    if (b->made && b->tries >= CONNECT_TRIES) {
-        err_set(&err, ERR_BUSY, "the guest of machine '%s' takes no connection", b->m.id);
-        box_give_up(b, &err);
-        return;
-    }
-    uint64_t ms = ++b->tries < 50 ? CONNECT_STEP_MS : CONNECT_SLOW_MS;
-    box_after(b, ms, link_again);
-}
-
-/* For `adopt`, and when the connection was lost though the machine lives. */
-static void link_again(void *arg) {
-    struct box *b = arg;
-    struct err err;
-    int fd = connect_guest(b->m.host, b->m.id);
-    if (fd == -ENOENT || fd == -ECONNREFUSED) {
-        err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
-        box_end(b, &err);
-        return;
-    }
-    b->fresh = fd < 0 ? NULL : guest_open(b->m.host->loop, fd, on_gone, b, &err);
-    if (!b->fresh) {
-        try_later(b);
-        return;
-    }
-    box_after(b, SLOW_MS, on_slow);
-    guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_first_word, b);
-}
-
-static void on_alive(void *arg, const struct plan_message *m, struct fd_message *fds,
-                     const struct err *err) {
-    (void)fds;
-    struct call *c = arg;
-    struct box *b = c->box;
-    struct err gone;
-    call_free(c);
-    if (!b)
-        return;
-    if (err || (m->row_count == 1 && m->rows[0].stats.exists)) {
-        try_later(b);
-        return;
-    }
-    err_set(&gone, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
-    box_end(b, &gone);
-}
-
-/*
- * A connection that was closed is no proof that the machine has ended: its guest has only so many
- * for everybody. A guest that made no sense, or died when it was hardly made, is ended.
- */
-static void on_gone(void *arg) {
-    struct box *b = arg;
-    struct guest *g = b->fresh ? b->fresh : b->m.guest;
-    struct err why = *guest_why_gone(g);
-    guest_free(TAKE(b->fresh));
-    if (b->confirming && why.code == ERR_GONE) {
-        err_set(&why, ERR_GONE, "machine '%s' died while it was made", b->m.id);
-        err_remedy(&why, "ask again");
-    }
-    if (b->confirming && why.code == ERR_GONE) {
-        create_again(b, &why);
-    } else if (why.code == ERR_INTERNAL || b->confirming) {
-        box_end(b, &why);
-    } else if (why.code == ERR_UNSUPPORTED && b->made) {
-        box_give_up(b, &why);
-    } else {
-        struct plan_message *m = box_message(b->m.host, PLAN_STATS, "");
-        memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
-        spawner_ask(b->m.host->spawner, m, NULL, 0, on_alive, call_new(&b->m, NULL));
-    }
-}
-
-/* Create. */
-
-static void on_confirmed(void *arg, const struct frame *frame, const struct err *err) {
-    struct box *b = arg;
-    (void)err; /* on_gone follows */
-    if (!frame)
-        return;
-    b->confirming = false;
-    loop_timer_free(TAKE(b->timer));
-    creation_free(TAKE(b->creation));
-    box_made(b);
-}
-
-static void on_silence(void *arg) {
-    struct box *b = arg;
-    struct err err;
-    err_set(&err, ERR_TIMEOUT, "the guest of machine '%s' says nothing", b->m.id);
-    box_end(b, &err);
-}
-
-/* `made` waits for the guest's first word. */
-static void confirm(struct box *b) {
-    guest_request(b->m.guest, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_confirmed,
-                  b);
-    b->confirming = true;
-    box_after(b, CONFIRM_MS, on_silence);
-}
-
-/* What was asked for, until it is there: a spawner may die while it makes a box. */
-struct creation {
-    struct box *box;
-    bool early;
-    unsigned tries;
-    uint64_t losses; /* of spawners, when it was last asked for */
-    struct err why;  /* it is asked for again */
-    struct plan plan;
-    int fds[PLAN_MAX_GRANTS]; /* ours */
-};
-
 static void ask_create(struct creation *c);
 
-static void creation_free(struct creation *c) {
+void box_creation_free(struct creation *c) {
     for (size_t i = 0; i < c->plan.grant_count; i++)
         close_fd(&c->fds[i]);
     free(c);
@@ -383,7 +188,7 @@ static void creation_give_up(struct creation *c, const struct err *err) {
     struct box *b = c->box;
     struct err why = *err;
     b->creation = NULL;
-    creation_free(c);
+    box_creation_free(c);
     box_give_up(b, &why);
 }
 
@@ -402,7 +207,7 @@ static void on_undone(void *arg, const struct plan_message *m, struct fd_message
 }
 
 /* Nobody knows this machine yet: what there is of it goes first. */
-static void create_again(struct box *b, const struct err *why) {
+void box_create_again(struct box *b, const struct err *why) {
     struct machine_host *h = b->m.host;
     struct creation *c = b->creation;
     c->why = *why;
@@ -446,7 +251,7 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
         return box_no_fds(err, "take the connection of a new machine");
     take_parts(b, &c->plan, fds);
     b->warnings = strdup(m->text);
-    b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), on_gone, b, err);
+    b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), box_on_gone, b, err);
     return b->m.guest ? 0 : -1;
 }
 
@@ -456,19 +261,19 @@ static void on_created(void *arg, const struct plan_message *m, struct fd_messag
     struct box *b = c->box;
     struct err why;
     if (err && err->code == ERR_UNKNOWN) {
-        create_again(b, err);
+        box_create_again(b, err);
     } else if (err) {
         creation_give_up(c, err);
     } else if (take_created(c, m, fds, &why) < 0) {
         b->creation = NULL;
-        creation_free(c);
+        box_creation_free(c);
         box_end(b, &why);
     } else if (c->early) {
         b->creation = NULL;
-        creation_free(c);
+        box_creation_free(c);
         box_made(b);
     } else {
-        confirm(b);
+        box_confirm(b);
     }
 }
 
@@ -526,7 +331,7 @@ static int creation_new(struct box *b, const struct machine_spec *spec, struct c
     for (size_t i = 0; i < spec->grant_count; i++)
         if ((c->fds[i] = fcntl(spec->grant_fds[i], F_DUPFD_CLOEXEC, 3)) < 0) {
             err_sys(err, "keep a lent directory of machine '%s'", spec->id);
-            creation_free(c);
+            box_creation_free(c);
             return -1;
         }
     *ret = c;
@@ -561,7 +366,7 @@ static void on_uppers(void *arg, const struct plan_message *m, struct fd_message
             break;
         b->m.uppers[number] = take_next(fds, &next);
     }
-    link_again(b);
+    box_link_again(b);
 }
 
 static void box_adopt(struct machine_host *h, const char *id, machine_made_fn *done, void *arg) {

@@ -117,3 +117,27 @@ void box_shed(struct machine_host *h, const char *disk, const char *ranges, mach
               void *arg);
 void box_status(struct machine_host *h,
                 void (*done)(void *arg, const char *json, const struct err *err), void *arg);
+
+/* What was asked for, until it is there: a spawner may die while it makes a box. */
+struct creation {
+    struct box *box;
+    bool early;
+    unsigned tries;
+    uint64_t losses; /* of spawners, when it was last asked for */
+    struct err why;  /* it is asked for again */
+    struct plan plan;
+    int fds[PLAN_MAX_GRANTS]; /* ours */
+};
+
+/* box.c */
+void box_give_up(struct box *b, const struct err *err);
+void box_end(struct box *b, const struct err *why);
+void box_made(struct box *b);
+void box_creation_free(struct creation *c);
+void box_create_again(struct box *b, const struct err *why);
+
+/* link.c */
+void box_retire_old(void *arg);
+void box_link_again(void *arg);
+void box_on_gone(void *arg);
+void box_confirm(struct box *b);

@@ -1,0 +1,181 @@
+/* The connection to a box's guest: made, confirmed, and made again after a loss. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "machine/box/inner.h"
+
+enum {
+    CONNECT_STEP_MS = 20,
+    CONNECT_SLOW_MS = 500,
+    CONNECT_TRIES = 60,
+    CONFIRM_MS = 30000,
+    SLOW_MS = 2000,
+};
+
+/* -EAGAIN: it has not accepted the last ones yet. */
+static int connect_guest(struct machine_host *h, const char *id) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (h->boxes < 0) {
+        char path[PLACE_SIZE + 8];
+        snprintf(path, sizeof(path), "%s/boxes", h->place.run);
+        h->boxes = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (h->boxes < 0 || fd < 0)
+        return -errno;
+    /* Through the descriptor: the run directory's path may be longer than a socket's may be. */
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", h->boxes, id);
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+        return TAKE_FD(fd);
+    int e = errno;
+    if (e == ENOENT)
+        close_fd(&h->boxes); /* the directory may have been made anew by another spawner */
+    return -e;
+}
+
+static void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
+    loop_timer_free(b->timer);
+    b->timer = loop_timer_new(b->m.host->loop, fn, b);
+    loop_timer_start(b->timer, ms, 0);
+}
+
+/* What was asked of the old guest in this turn is answered before it goes. */
+void box_retire_old(void *arg) {
+    struct box *b = arg;
+    guest_free(TAKE(b->old));
+}
+
+static void use_fresh(struct box *b) {
+    loop_timer_free(TAKE(b->timer));
+    guest_free(b->old);
+    b->old = b->m.guest;
+    b->m.guest = TAKE(b->fresh);
+    loop_defer(b->m.host->loop, &b->retire);
+    if (b->made)
+        box_made(b);
+    else if (b->m.on_back)
+        b->m.on_back(b->m.on_arg, &b->m);
+}
+
+static void on_first_word(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
+    (void)err; /* on_gone follows */
+    if (!frame)
+        return;
+    b->tries = 0;
+    if (b->fresh) /* else it was too slow, and is in use already */
+        use_fresh(b);
+}
+
+/* A guest may be held up by what it is doing; whoever adopts its machine can still freeze or end
+ * it. */
+static void on_slow(void *arg) {
+    struct box *b = arg;
+    if (b->made && b->fresh) /* else it is gone, and it is asked whether its machine is, too */
+        use_fresh(b);
+}
+
+/* Who adopts is told after a while; a machine that is ours is tried again as long as it lives. */
+static void try_later(struct box *b) {
+    struct err err;
+    if (b->made && b->tries >= CONNECT_TRIES) {
+        err_set(&err, ERR_BUSY, "the guest of machine '%s' takes no connection", b->m.id);
+        box_give_up(b, &err);
+        return;
+    }
+    uint64_t ms = ++b->tries < 50 ? CONNECT_STEP_MS : CONNECT_SLOW_MS;
+    box_after(b, ms, box_link_again);
+}
+
+/* For `adopt`, and when the connection was lost though the machine lives. */
+void box_link_again(void *arg) {
+    struct box *b = arg;
+    struct err err;
+    int fd = connect_guest(b->m.host, b->m.id);
+    if (fd == -ENOENT || fd == -ECONNREFUSED) {
+        err_set(&err, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
+        box_end(b, &err);
+        return;
+    }
+    b->fresh = fd < 0 ? NULL : guest_open(b->m.host->loop, fd, box_on_gone, b, &err);
+    if (!b->fresh) {
+        try_later(b);
+        return;
+    }
+    box_after(b, SLOW_MS, on_slow);
+    guest_request(b->fresh, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_first_word, b);
+}
+
+static void on_alive(void *arg, const struct plan_message *m, struct fd_message *fds,
+                     const struct err *err) {
+    (void)fds;
+    struct call *c = arg;
+    struct box *b = c->box;
+    struct err gone;
+    call_free(c);
+    if (!b)
+        return;
+    if (err || (m->row_count == 1 && m->rows[0].stats.exists)) {
+        try_later(b);
+        return;
+    }
+    err_set(&gone, b->made ? ERR_NOT_FOUND : ERR_GONE, "machine '%s' has ended", b->m.id);
+    box_end(b, &gone);
+}
+
+/*
+ * A connection that was closed is no proof that the machine has ended: its guest has only so many
+ * for everybody. A guest that made no sense, or died when it was hardly made, is ended.
+ */
+void box_on_gone(void *arg) {
+    struct box *b = arg;
+    struct guest *g = b->fresh ? b->fresh : b->m.guest;
+    struct err why = *guest_why_gone(g);
+    guest_free(TAKE(b->fresh));
+    if (b->confirming && why.code == ERR_GONE) {
+        err_set(&why, ERR_GONE, "machine '%s' died while it was made", b->m.id);
+        err_remedy(&why, "ask again");
+    }
+    if (b->confirming && why.code == ERR_GONE) {
+        box_create_again(b, &why);
+    } else if (why.code == ERR_INTERNAL || b->confirming) {
+        box_end(b, &why);
+    } else if (why.code == ERR_UNSUPPORTED && b->made) {
+        box_give_up(b, &why);
+    } else {
+        struct plan_message *m = box_message(b->m.host, PLAN_STATS, "");
+        memcpy(m->rows[m->row_count++].id, b->m.id, ID_SIZE);
+        spawner_ask(b->m.host->spawner, m, NULL, 0, on_alive, call_new(&b->m, NULL));
+    }
+}
+
+/* Create. */
+
+static void on_confirmed(void *arg, const struct frame *frame, const struct err *err) {
+    struct box *b = arg;
+    (void)err; /* on_gone follows */
+    if (!frame)
+        return;
+    b->confirming = false;
+    loop_timer_free(TAKE(b->timer));
+    box_creation_free(TAKE(b->creation));
+    box_made(b);
+}
+
+static void on_silence(void *arg) {
+    struct box *b = arg;
+    struct err err;
+    err_set(&err, ERR_TIMEOUT, "the guest of machine '%s' says nothing", b->m.id);
+    box_end(b, &err);
+}
+
+/* `made` waits for the guest's first word. */
+void box_confirm(struct box *b) {
+    guest_request(b->m.guest, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_confirmed,
+                  b);
+    b->confirming = true;
+    box_after(b, CONFIRM_MS, on_silence);
+}
