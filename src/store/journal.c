@@ -14,7 +14,7 @@
 #include "base/parse.h"
 #include "store/journal_chain.h"
 #include "store/journal_key.h"
-#include "store/json_check.h"
+#include "store/journal_prepare.h"
 
 enum { SEGMENT_BYTES = 4 << 20, HEAD_EVERY = 1024, RETIRED_MAX = 16, GROUP_MAX = 1 << 20 };
 
@@ -76,136 +76,6 @@ static int64_t now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* ---- What is written of a record ---- */
-
-/* Texts of one record after scrubbing and cutting; freed with it. */
-struct prepared {
-    struct journal_record record;
-    const char *argv[JOURNAL_ARGV_COUNT];
-    struct buf texts[4];
-    char cut[JOURNAL_ARGV_BYTES + 1];
-    char argv_hash[JOURNAL_HEX_SIZE];
-};
-
-static void prepared_free(struct prepared *p) {
-    for (size_t i = 0; i < sizeof(p->texts) / sizeof(*p->texts); i++)
-        buf_done(&p->texts[i]);
-    free(p);
-}
-
-static void prepared_freep(struct prepared **p) {
-    if (*p)
-        prepared_free(*p);
-}
-
-/* Space for a text in which every byte was a secret. */
-enum { SCRUB_MAX = 16 << 20 };
-
-/* *text is replaced by its scrubbed copy in `to`; one that grows out of bounds says only that. */
-static void scrub_text(const struct journal_record *r, const char **text, struct buf *to) {
-    if (!*text || !**text)
-        return;
-    *to = BUF(SCRUB_MAX);
-    *text = journal_scrub(*text, strlen(*text), r->secrets, r->secret_count, to)
-                ? to->data
-                : "[removed: too long without its secrets]";
-}
-
-/* All of argv in one buffer, NUL-terminated elements end to end. */
-static bool join_argv(const struct journal_record *r, struct buf *to) {
-    *to = BUF(SCRUB_MAX);
-    for (size_t i = 0; i < r->argc; i++) {
-        const char *s = r->argv[i];
-        bool ok = r->secret_count ? journal_scrub(s, strlen(s), r->secrets, r->secret_count, to)
-                                  : buf_add(to, s, strlen(s));
-        if (!ok || !buf_add(to, "", 1))
-            return false;
-    }
-    return true;
-}
-
-/* The first bytes of it, and how long the whole was with its hash: enough to recognise it. */
-static void cut_argv(struct prepared *p, const struct buf *whole) {
-    struct journal_record *r = &p->record;
-    struct sha256 s;
-    uint8_t hash[SHA256_BYTES];
-    sha256_init(&s);
-    sha256_add(&s, whole->data, whole->len);
-    sha256_end(&s, hash);
-    journal_hex(hash, sizeof(hash), p->argv_hash);
-    r->argv_hash = p->argv_hash;
-    r->argv_bytes = whole->len;
-
-    size_t n = whole->len < JOURNAL_ARGV_BYTES ? whole->len : JOURNAL_ARGV_BYTES;
-    memcpy(p->cut, whole->data, n);
-    p->cut[n - 1] = '\0';
-    r->argc = 0;
-    for (size_t at = 0; at < n && r->argc < JOURNAL_ARGV_COUNT; at += strlen(p->cut + at) + 1)
-        p->argv[r->argc++] = p->cut + at;
-    r->argv = p->argv;
-}
-
-static bool argv_fits(const struct journal_record *r) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < r->argc && i < JOURNAL_ARGV_COUNT; i++)
-        bytes += strlen(r->argv[i]) + 1;
-    return r->argc <= JOURNAL_ARGV_COUNT && bytes <= JOURNAL_ARGV_BYTES;
-}
-
-static void prepare_argv(struct prepared *p) {
-    struct journal_record *r = &p->record;
-    struct buf *whole = &p->texts[0];
-    if (r->argc == 0 || (r->secret_count == 0 && argv_fits(r)))
-        return;
-    if (!join_argv(r, whole)) {
-        p->argv[0] = "[removed: too long]";
-        r->argv = p->argv;
-        r->argc = 1;
-        return;
-    }
-    if (whole->len > JOURNAL_ARGV_BYTES || r->argc > JOURNAL_ARGV_COUNT) {
-        cut_argv(p, whole);
-        return;
-    }
-    r->argc = 0;
-    for (size_t at = 0; at < whole->len; at += strlen(whole->data + at) + 1)
-        p->argv[r->argc++] = whole->data + at;
-    r->argv = p->argv;
-}
-
-/* A text that is too long keeps its beginning. */
-static void cut_text(const char **text, struct buf *to) {
-    size_t n = *text ? strlen(*text) : 0;
-    if (n <= JOURNAL_TEXT_MAX)
-        return;
-    struct buf cut = BUF(JOURNAL_TEXT_MAX + 8);
-    *text = buf_add(&cut, *text, JOURNAL_TEXT_MAX) ? cut.data : "[removed]";
-    buf_done(to);
-    *to = cut;
-}
-
-/* A secret may have held what holds the JSON together; then nothing of it is kept. */
-static void repair_detail(const char *before, const char **detail) {
-    if (before && json_check(before, strlen(before)) && !json_check(*detail, strlen(*detail)))
-        *detail = "\"[removed: it held a secret]\"";
-}
-
-static struct prepared *journal_prepare(const struct journal_record *r) {
-    struct prepared *p = calloc(1, sizeof(*p));
-    if (!p)
-        return NULL;
-    p->record = *r;
-    prepare_argv(p);
-    if (r->secret_count) {
-        scrub_text(r, &p->record.reason, &p->texts[1]);
-        scrub_text(r, &p->record.detail, &p->texts[2]);
-        repair_detail(r->detail, &p->record.detail);
-    }
-    cut_text(&p->record.reason, &p->texts[1]);
-    cut_text(&p->record.client, &p->texts[3]);
-    return p;
 }
 
 /* ---- Writing ---- */
@@ -349,7 +219,7 @@ static int rotate(struct journal *j, struct err *err) {
 static int encode_all(struct journal *j, const struct journal_record *records, size_t count,
                       struct journal_head *at, struct err *err) {
     for (size_t i = 0; i < count; i++) {
-        struct prepared *p DEFER(prepared_freep) = journal_prepare(&records[i]);
+        struct prepared *p DEFER(journal_prepared_freep) = journal_prepare(&records[i]);
         if (!p)
             return err_set(err, ERR_LIMIT, "journal: out of memory");
         if (encode(j, &p->record, at, err) < 0)
