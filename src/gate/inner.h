@@ -212,3 +212,6 @@ void pg_start(struct conn *c, const struct policy_rule *rule);
 void pg_event(struct conn *c);
 void pg_expire(struct conn *c);
 void pg_free(struct pg *p);
+
+/* conn_dial.c */
+void conn_dial_next(struct conn *c, const char *why);
