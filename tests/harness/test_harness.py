@@ -226,6 +226,59 @@ def test_symbols_refuse_a_decision_by_the_text_of_an_error(tmp_path):
     assert symbols(tmp_path, {"src/a/x.c": 'static int f(void) {\n    return !strstr(err->text, "busy");\n}\n'}) == 1
 
 
+def sizes(tmp_path, files):
+    """What check-sizes prints for these files, and its exit status."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(TOP / "scripts/check-sizes", tmp_path / "scripts")
+    ran = subprocess.run([tmp_path / "scripts/check-sizes"], stdout=subprocess.PIPE, text=True)
+    return ran.stdout.splitlines(), ran.returncode
+
+
+def function(name, lines):
+    return f"static int {name}(int a,\n    int b) {{\n" + "    a++;\n" * (lines - 3) + "}\n"
+
+
+def test_sizes_allow_files_folders_and_functions_at_their_limits(tmp_path):
+    files = {f"src/a/f{n}.c": function(f"f{n}", 60) for n in range(64)}
+    assert sizes(tmp_path, {**files, "src/a/x.h": "\n" * 700, "src/a/deep/y.c": ""}) == ([], 0)
+
+
+def test_sizes_refuse_a_long_file(tmp_path):
+    assert sizes(tmp_path, {"src/a/x.c": "\n" * 701}) == (["src/a/x.c: 701 lines, at most 700: split it by idea"], 1)
+
+
+def test_sizes_allow_the_interpreter_its_length(tmp_path):
+    assert sizes(tmp_path, {"src/wasm/interp.c": function("interp_run", 701)}) == ([], 0)
+
+
+def test_sizes_refuse_a_folder_of_many_files(tmp_path):
+    files = {f"src/a/f{n}.h": "" for n in range(66)}
+    assert sizes(tmp_path, files) == (["src/a: 66 files, at most 65: make a subfolder"], 1)
+
+
+def test_sizes_refuse_a_long_function(tmp_path):
+    assert sizes(tmp_path, {"src/a/x.c": function("f", 61)}) == (["src/a/x.c: f() has 61 lines, at most 60"], 1)
+
+
+def test_sizes_refuse_a_row_for_a_function_that_is_short(tmp_path):
+    text = function("interp_run", 60) + "\n" * 700
+    assert sizes(tmp_path, {"src/wasm/interp.c": text}) == (
+        ["scripts/check-sizes: interp_run() of src/wasm/interp.c is not long any more: remove its row"], 1)
+
+
+def test_sizes_refuse_a_name_that_many_functions_share(tmp_path):
+    files = {f"src/a/x{n}.c": "static void finish(void) {\n}\n\nstruct s *other%d(int a) {\n}\n" % n for n in range(5)}
+    assert sizes(tmp_path, files) == (
+        ["src: 5 of 10 functions have a name that 5 or more share, at most 4 %: finish (5)"], 1)
+
+
+def test_sizes_allow_four_functions_to_share_a_name(tmp_path):
+    assert sizes(tmp_path, {f"src/a/x{n}.c": "static void finish(void) {\n}\n" for n in range(4)}) == ([], 0)
+
+
 def having(text):
     """Processes with this text in their environment."""
     found = []
