@@ -191,7 +191,7 @@ void exec_uncount(struct exec *x) {
 /* ---- what is told of it ---- */
 
 bool exec_is_over(const struct exec *x) {
-    return x->over;
+    return x->phase == EXEC_OVER;
 }
 
 const struct outlog *exec_log(const struct exec *x) {
@@ -204,7 +204,7 @@ uint64_t exec_lost(const struct exec *x, int stream) {
     const struct outlog *log = exec_log(x);
     uint64_t printed = stream ? x->row.err_bytes : x->row.out_bytes;
     uint64_t kept = log ? outlog_extent(log, stream).produced : 0;
-    return x->over && x->log.fd < 0 && printed > kept ? printed - kept : 0;
+    return exec_is_over(x) && x->log.fd < 0 && printed > kept ? printed - kept : 0;
 }
 
 int exec_output_check(const struct exec *x, int stream, uint64_t from, struct err *err) {
@@ -247,7 +247,7 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
 void exec_view(struct exec *x, struct exec_view *ret) {
     exec_row_view(&x->row, ret);
     const struct outlog *log = exec_log(x);
-    if (log && !x->over) {
+    if (log && !exec_is_over(x)) {
         ret->stdout_bytes = outlog_extent(log, 0).produced;
         ret->stderr_bytes = outlog_extent(log, 1).produced;
     }

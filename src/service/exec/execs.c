@@ -10,7 +10,7 @@ static struct exec *remembered(struct service *s, struct exec_row *row) {
     struct exec *x = exec_new(s);
     x->row = *row;
     row->argv = row->cwd = NULL;
-    x->over = true;
+    x->phase = EXEC_OVER;
     x->kept_file = logs_open(s->place->home, x->row.machine, x->row.id);
     if (x->kept_file >= 0 && outlog_open_kept(&x->kept, x->kept_file, NULL) < 0)
         close_fd(&x->kept_file);

@@ -31,7 +31,7 @@ static void started_written(void *arg, const struct err *failed) {
 static void on_started(void *arg, const struct msg_started *m) {
     struct exec *x = arg;
     (void)m;
-    if (x->decided || x->started_ms || x->row.state != EXEC_STARTING)
+    if (x->phase >= EXEC_DECIDED || x->started_ms || x->row.state != EXEC_STARTING)
         return;
     x->started_ms = now_ms();
     exec_ref(x);
@@ -85,7 +85,7 @@ static void on_refused(void *arg, const struct err *why) {
 }
 
 void exec_listen(struct exec *x) {
-    bool wanted = x->over;
+    bool wanted = exec_is_over(x);
     for (struct exec_follower *f = x->followers; f && !wanted; f = f->next)
         wanted = f->wants_output;
     if (!wanted || x->waiting || !x->sent || x->log.fd < 0 || exec_output_over(x) || !x->live ||
@@ -135,7 +135,8 @@ static void on_grew(void *arg, const struct msg_log *m) {
 static void oom_known(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct exec *x = arg;
     (void)err;
-    if (stats && !x->told && x->live && stats->oom_kills > x->live->execs->oom_kills) {
+    if (stats && x->phase < EXEC_WRITING && x->live &&
+        stats->oom_kills > x->live->execs->oom_kills) {
         x->live->execs->oom_kills = stats->oom_kills;
         x->service->hits[HIT_MEMORY]++;
         exec_row_set_end(&x->outcome, EXEC_END_MEMORY);
@@ -216,7 +217,7 @@ void exec_prepare(struct exec *x) {
 void execs_reattach(struct live *l) {
     for (struct exec *x = l->execs->first; x; x = x->next) {
         if (x->keeping || x->row.state == EXEC_FAILED ||
-            (x->decided && x->outcome.state == EXEC_FAILED))
+            (x->phase >= EXEC_DECIDED && x->outcome.state == EXEC_FAILED))
             continue;
         x->sent = true;
         x->waiting = false;
@@ -253,9 +254,9 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     exec_link(x, l);
     exec_count(x);
     /* Its outcome is written down, but its output was not yet kept. */
-    x->over = x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING;
-    x->decided = x->told = x->over;
-    if (!x->over)
+    if (x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING)
+        x->phase = EXEC_OVER;
+    else
         exec_counts_as_running(x);
     exec_prepare(x);
     x->direct = log_fd < 0;

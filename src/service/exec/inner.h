@@ -32,6 +32,14 @@ struct live_execs {
     uint64_t oom_kills; /* that were told of */
 };
 
+/* The progress of the outcome of an exec. It only increases. */
+enum exec_phase {
+    EXEC_OPEN,    /* no outcome */
+    EXEC_DECIDED, /* in exec.outcome; later messages of the guest about its end are ignored */
+    EXEC_WRITING, /* its commit is under way */
+    EXEC_OVER,    /* committed, and in exec.row */
+};
+
 struct exec {
     struct service *service;
     struct live *live;       /* NULL: its machine has ended */
@@ -40,9 +48,7 @@ struct exec {
     struct caller who;
     uint64_t intent;
     uint32_t refs;
-    bool over;    /* there is an outcome, and it is written down */
-    bool decided; /* there is one: what the guest says of it from now on does not count */
-    bool told;    /* it is being written down */
+    enum exec_phase phase;
     bool runs;    /* counted in its machine's `running` */
     bool listed;  /* among its machine's */
     bool sent;    /* the guest knows it: forget it there too */

@@ -33,7 +33,8 @@ static void kept_some(void *arg, bool kept, const struct outlog_kept *now) {
 }
 
 static bool wants_keeping(const struct exec *x, int64_t wall_ms) {
-    return x->log.fd >= 0 && !x->over && wall_ms - x->row.created_ms >= KEEP_AGE_MS && has_grown(x);
+    return x->log.fd >= 0 && !exec_is_over(x) && wall_ms - x->row.created_ms >= KEEP_AGE_MS &&
+           has_grown(x);
 }
 
 void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms) {
@@ -42,7 +43,7 @@ void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms) {
          s->execs->keep_jobs < KEEP_AT_ONCE && (x = map_next(&s->execs->by_id, &at));) {
         if (x->copying || x->keeping || now_ms < x->keep_again_ms)
             continue;
-        if (x->over && x->keep_tries)
+        if (exec_is_over(x) && x->keep_tries)
             exec_settle(x);
         if (!wants_keeping(x, wall_ms))
             continue;

@@ -111,9 +111,9 @@ static void exec_runs_no_more(struct exec *x) {
 }
 
 struct exec_row *exec_decide(struct exec *x) {
-    if (x->decided)
+    if (x->phase >= EXEC_DECIDED)
         return NULL;
-    x->decided = true;
+    x->phase = EXEC_DECIDED;
     x->outcome = x->row;
     return &x->outcome;
 }
@@ -140,7 +140,7 @@ static void outcome_written(void *arg, const struct err *failed) {
     if (failed)
         outcome_unwritten(x, failed);
     x->row = x->outcome;
-    x->over = true;
+    x->phase = EXEC_OVER;
     exec_runs_no_more(x);
     struct journal_record what = outcome_record(&x->row);
     note_result(x->service, &x->who, &what, x->intent, NULL);
@@ -155,9 +155,9 @@ static void outcome_written(void *arg, const struct err *failed) {
 
 void exec_conclude(struct exec *x) {
     struct service *s = x->service;
-    if (x->told || !x->live)
+    if (x->phase >= EXEC_WRITING || !x->live)
         return;
-    x->told = true;
+    x->phase = EXEC_WRITING;
     count_output(x, &x->outcome);
     x->outcome.ended_ms = now_ms();
     exec_ref(x);
@@ -196,7 +196,7 @@ bool exec_output_over(const struct exec *x) {
 }
 
 void exec_settle(struct exec *x) {
-    if (!x->over || !x->listed || !(x->lost || exec_output_over(x)))
+    if (!exec_is_over(x) || !x->listed || !(x->lost || exec_output_over(x)))
         return;
     exec_uncount(x);
     if (x->keeping || x->copying)

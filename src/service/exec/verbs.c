@@ -56,7 +56,7 @@ uint64_t exec_stdin_offset(const struct exec *x) {
 static int may_touch(struct exec *x, const struct caller *who, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return -1;
-    if (x->over || !x->live || !x->live->machine || !x->sent)
+    if (exec_is_over(x) || !x->live || !x->live->machine || !x->sent)
         return err_set(err, ERR_GONE, "command '%s' has ended", x->row.id);
     return 0;
 }
