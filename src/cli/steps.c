@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/exec_end.h"
 #include "base/id.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -382,7 +383,7 @@ static int steps_follow(struct client *c, const struct runner *r, struct err *er
 
 static bool is_under_way(const json_t *exec) {
     const char *state = client_text(exec, "state");
-    return strcmp(state, "starting") == 0 || strcmp(state, "running") == 0;
+    return *state && exec_end_of(state, client_text(exec, "reason")) == EXEC_END_NONE;
 }
 
 /* Stays until the command ends. It outlives the daemon, and the next one knows its status. */
