@@ -135,7 +135,7 @@ struct live *live_new(struct service *s, struct machine_row *row) {
     load_image(l);
     steps_init(l);
     map_put(&s->machines, l->row.id, l);
-    l->gate = gate_add(s->gate, l->row.id);
+    l->gate = gate_add(net_gate(s), l->row.id);
     return l;
 }
 

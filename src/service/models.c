@@ -7,6 +7,7 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/net/live.h"
 #include "service/state.h"
 #include "service/taint.h"
 #include "store/secrets.h"
@@ -307,7 +308,7 @@ struct models *models_new(struct service *s, struct err *err) {
                                                       .told_arg = s,
                                                       .reaches = reaches,
                                                       .reaches_arg = s});
-    gate_serve(s->gate, MODELS_HOST, on_connection, s);
+    gate_serve(net_gate(s), MODELS_HOST, on_connection, s);
     return m;
 }
 

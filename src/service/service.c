@@ -191,8 +191,8 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->images = service_images_new();
     s->review = service_review_new();
     s->host = s->driver->open(o->loop, store_id(o->store), err);
-    if (!s->host || !(s->gate = net_gate_new(s, err)) || !(s->models = models_new(s, err)) ||
-        !(s->ingress = expose_new(s)) || store_event_range(s->store, &oldest, &newest, err) < 0) {
+    if (!s->host || !(s->net = service_net_new(s, err)) || !(s->models = models_new(s, err)) ||
+        store_event_range(s->store, &oldest, &newest, err) < 0) {
         service_free(s);
         return NULL;
     }
@@ -226,8 +226,7 @@ void service_free(struct service *s) {
     strays_free(s);
     id_list_done(&s->wanted);
     service_execs_stop(s);
-    ingress_free(s->ingress);
-    gate_free(s->gate);
+    service_net_free(s->net);
     if (s->host)
         s->driver->close(s->host);
     service_grants_free(s);

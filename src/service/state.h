@@ -7,7 +7,6 @@
 #include "base/jot.h"
 #include "base/map.h"
 #include "gate/gate.h"
-#include "gate/ingress.h"
 #include "machine/machine.h"
 #include "service/commit.h"
 #include "service/host.h"
@@ -31,6 +30,7 @@ struct event_watch;
 struct service_execs;
 struct service_grants;
 struct service_images;
+struct service_net;
 struct service_review;
 struct service_steps;
 
@@ -101,14 +101,13 @@ struct service {
     const struct place *place;
     const struct machine_driver *driver; /* of boxes; further kinds add a table here */
     struct machine_host *host;
-    struct gate *gate;
-    struct ingress *ingress;
     struct models *models;
     /* What each folder keeps for itself: the struct is in the folder's inner.h. */
     struct service_execs *execs;
     struct service_steps *steps;
     struct service_grants *grants;
     struct service_images *images;
+    struct service_net *net;
     struct service_review *review;
     struct map machines; /* id -> struct live */
     struct loop_timer *tick;

@@ -232,7 +232,7 @@ static int open_way(struct live *l, const char *id, const char *said, struct err
     int r = -1;
     if (!address || !row.detail)
         err_set(err, ERR_INTERNAL, "the address of the server is not known");
-    else if (gate_set_name(l->service->gate, row.place, address, err) == 0 &&
+    else if (gate_set_name(net_gate(l->service), row.place, address, err) == 0 &&
              add_rule(l, row.place, port_of(json), err) == 0 && keep_way(l, &row, err) == 0)
         r = 0;
     if (r == 0)
@@ -251,7 +251,7 @@ void postgres_restore(struct live *l) {
         json_t *json = json_loads(list.rows[i].detail, 0, NULL);
         const char *address = address_of(json);
         l->grants->half |= !address;
-        if (address && gate_set_name(l->service->gate, list.rows[i].place, address, &err) < 0)
+        if (address && gate_set_name(net_gate(l->service), list.rows[i].place, address, &err) < 0)
             log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
         set_database(l, list.rows[i].place, json);
         json_decref(json);
@@ -362,7 +362,7 @@ static void postgres_give(struct live *l, const struct grant_row *row, int fd,
 static void postgres_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                           void *arg) {
     close_way(l);
-    gate_unset_name(l->service->gate, row->place);
+    gate_unset_name(net_gate(l->service), row->place);
     done(arg, NULL);
 }
 

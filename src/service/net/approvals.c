@@ -182,7 +182,7 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
 static struct pending *approvals_find(struct service *s, const struct caller *who, const char *id,
                                       struct live **ret, struct err *err) {
     struct pending *p =
-        authorise(who, RIGHT_APPROVE_REQUEST, err) < 0 ? NULL : gate_pending_find(s->gate, id);
+        authorise(who, RIGHT_APPROVE_REQUEST, err) < 0 ? NULL : gate_pending_find(s->net->gate, id);
     *ret = p ? map_get(&s->machines, gate_machine_id(p->machine)) : NULL;
     if (*ret && may_see(who, (*ret)->row.owner))
         return p;

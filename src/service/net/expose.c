@@ -156,13 +156,13 @@ void expose_restore(struct live *l) {
     struct service *s = l->service;
     struct err err;
     if (store_exposures(s->store, l->row.id, restore, l, &err) < 0 ||
-        (l->net->exposures && ingress_listen(s->ingress, s->conf->ingress, &err) < 0))
+        (l->net->exposures && ingress_listen(s->net->ingress, s->conf->ingress, &err) < 0))
         log_line(LOG_ERROR, "service", "show ports of a machine: %s id=%s", err.text, l->row.id);
 }
 
 void expose_detach(struct live *l) {
     if (l->net->exposures)
-        ingress_close(l->service->ingress, l->row.id, 0);
+        ingress_close(l->service->net->ingress, l->row.id, 0);
     free(TAKE(l->net->exposures));
 }
 
@@ -222,7 +222,7 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
     if (!e && l->net->exposures && l->net->exposures->count == EXPOSED_MAX)
         return err_set(err, ERR_LIMIT, "machine '%s' shows %d ports already", l->row.id,
                        EXPOSED_MAX);
-    if (ingress_listen(s->ingress, s->conf->ingress, err) < 0)
+    if (ingress_listen(s->net->ingress, s->conf->ingress, err) < 0)
         return -1;
     make_token(token);
     hash_token(token, TOKEN_CHARS, hash);
@@ -298,7 +298,7 @@ static int close_door(struct live *l, uint16_t port, struct err *err) {
         return -1;
     *e = l->net->exposures->list[--l->net->exposures->count];
     policy_show(gate_policy(l->gate), port, false); /* kept with the next change: it is closed */
-    ingress_close(l->service->ingress, l->row.id, port);
+    ingress_close(l->service->net->ingress, l->row.id, port);
     return 0;
 }
 

@@ -1,9 +1,10 @@
 /*
- * The network of a live machine as net/ keeps it. Only files of src/service/net include this
- * header; others call the functions of net/live.h.
+ * The inside of the network: the state of net/, and what its files share. Only files of
+ * src/service/net include this header; others call the functions of net/live.h.
  */
 #pragma once
 
+#include "gate/ingress.h"
 #include "service/net/flood.h"
 #include "service/net/live.h"
 #include "service/state.h"
@@ -11,6 +12,13 @@
 struct exposures;
 struct pending_row;
 
+/* Part of struct service. */
+struct service_net {
+    struct gate *gate;       /* connections from machines */
+    struct ingress *ingress; /* connections to their exposed ports */
+};
+
+/* Part of struct live. */
 struct live_net {
     bool cutting;
     struct loop_call cut;        /* closes its connections, if its taint cannot be stored */
@@ -34,6 +42,10 @@ struct flood_limit net_refusal_limit(const struct live *l);
 void net_tell_counted(struct live *l, const char *verb, uint64_t counted);
 void net_floods_look(struct live *l, uint64_t now_ms);
 void net_restore_pending(void *arg, const struct pending_row *row);
+
+/* ---- expose.c ---- */
+
+struct ingress *expose_new(struct service *s);
 
 /* ---- net.c ---- */
 

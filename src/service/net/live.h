@@ -1,16 +1,17 @@
 /*
  * The network of a live machine, for the rest of src/service: called when a machine is made, found
- * again, forked, looked after and ended. Only net/ knows what is inside struct live_net.
+ * again, forked, looked after and ended. Only net/ knows what is inside struct service_net and
+ * struct live_net.
  */
 #pragma once
 
 #include "gate/gate.h"
 #include "service/service.h"
 
-struct ingress;
 struct live;
 struct live_net;
 struct secret;
+struct service_net;
 
 struct live_net *live_net_new(void);
 void live_net_free(struct live_net *n);
@@ -18,7 +19,9 @@ void live_net_free(struct live_net *n);
 /* ---- net.c ---- */
 
 /* NULL: the gate cannot be made, for the reason in *err. */
-struct gate *net_gate_new(struct service *s, struct err *err);
+struct service_net *service_net_new(struct service *s, struct err *err);
+void service_net_free(struct service_net *n); /* after all machines; n may be NULL */
+struct gate *net_gate(const struct service *s);
 int net_keep(struct live *l, struct err *err); /* writes the policy to the store */
 void net_restore(struct live *l);              /* reads it again after a restart of the daemon */
 /* A machine that this daemon made has its doors; an adopted one gets them later. */
@@ -44,7 +47,6 @@ void net_inherit(struct live *l, const struct live *parent);
 
 /* ---- expose.c ---- */
 
-struct ingress *expose_new(struct service *s);
 void expose_restore(struct live *l);
 void expose_detach(struct live *l);
 

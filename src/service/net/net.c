@@ -59,7 +59,7 @@ static int read_hosts(struct gate *g, const char *path, struct err *err) {
     return 0;
 }
 
-struct gate *net_gate_new(struct service *s, struct err *err) {
+static struct gate *net_gate_new(struct service *s, struct err *err) {
     const struct gate_options o = {.loop = s->loop, .hooks = &net_hooks, .arg = s};
     struct gate *g = gate_new(&o);
     if (gate_trust(g, s->conf->gate_ca, err) < 0 ||
@@ -70,8 +70,31 @@ struct gate *net_gate_new(struct service *s, struct err *err) {
     return g;
 }
 
+struct service_net *service_net_new(struct service *s, struct err *err) {
+    struct gate *gate = net_gate_new(s, err);
+    if (!gate)
+        return NULL;
+    struct service_net *n = calloc(1, sizeof(*n));
+    if (!n)
+        abort();
+    *n = (struct service_net){.gate = gate, .ingress = expose_new(s)};
+    return n;
+}
+
+void service_net_free(struct service_net *n) {
+    if (!n)
+        return;
+    ingress_free(n->ingress);
+    gate_free(n->gate);
+    free(n);
+}
+
+struct gate *net_gate(const struct service *s) {
+    return s->net->gate;
+}
+
 void service_net_stats(struct service *s, struct gate_stats *ret) {
-    gate_stats(s->gate, ret);
+    gate_stats(s->net->gate, ret);
 }
 
 /* ---- machines ---- */
