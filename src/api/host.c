@@ -15,7 +15,7 @@
 #include "service/grants/grants.h"
 #include "service/host.h"
 #include "service/images/images.h"
-#include "service/models.h"
+#include "service/models/models.h"
 #include "service/net/net.h"
 #include "service/tokens.h"
 

@@ -9,7 +9,7 @@
 #include "operator/run.h"
 #include "operator/transcript.h"
 #include "service/events.h"
-#include "service/models.h"
+#include "service/models/models.h"
 #include "tools/tool.h"
 
 struct runs {

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "operator/inner.h"
 #include "operator/word.h"
-#include "service/models.h"
+#include "service/models/models.h"
 #include "service/rights.h"
 #include "service/runs.h"
 

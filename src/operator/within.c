@@ -7,7 +7,7 @@
 
 #include "base/defer.h"
 #include "operator/inner.h"
-#include "service/models.h"
+#include "service/models/models.h"
 #include "service/net/net.h"
 #include "service/runs.h"
 

@@ -9,7 +9,7 @@
 #include "base/image_id.h"
 #include "gate/preset.h"
 #include "service/images/live.h"
-#include "service/models.h"
+#include "service/models/models.h"
 #include "service/net/inner.h"
 #include "service/net/net.h"
 #include "service/rights.h"

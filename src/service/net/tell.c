@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "service/grants/live.h"
-#include "service/models.h"
+#include "service/models/models.h"
 #include "service/net/inner.h"
 
 enum { TEXT_MAX = PLAN_TEXT_SIZE - 1, RULES_MAX_BYTES = TEXT_MAX - 4096, GRANTS_MAX_BYTES = 4096 };

@@ -1,4 +1,4 @@
-#include "service/models.h"
+#include "service/models/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
