@@ -11,6 +11,7 @@
 #include "service/fields.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
+#include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/review/baselines.h"
 #include "service/rights.h"

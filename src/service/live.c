@@ -8,6 +8,7 @@
 #include "service/exec/live.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
+#include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/steps/durable.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "service/models/live.h"
 #include "service/rights.h"
 #include "service/state.h"
 #include "service/steps/live.h"

@@ -9,6 +9,7 @@
 #include "service/exec/logs.h"
 #include "service/grants/live.h"
 #include "service/images/live.h"
+#include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/review/diff.h"
 #include "service/review/live.h"
@@ -191,7 +192,8 @@ struct service *service_new(const struct service_options *o, loop_fn *ready, voi
     s->images = service_images_new();
     s->review = service_review_new();
     s->host = s->driver->open(o->loop, store_id(o->store), err);
-    if (!s->host || !(s->net = service_net_new(s, err)) || !(s->models = models_new(s, err)) ||
+    if (!s->host || !(s->net = service_net_new(s, err)) ||
+        !(s->models = service_models_new(s, err)) ||
         store_event_range(s->store, &oldest, &newest, err) < 0) {
         service_free(s);
         return NULL;
@@ -214,7 +216,7 @@ void service_free(struct service *s) {
     loop_call_cancel(s->loop, &s->events_call);
     commits_free(s->commits);
     seals_release(s);
-    models_free(s->models, s->loop);
+    service_models_free(s->models, s->loop);
     service_grants_stop(s->grants);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);

@@ -25,11 +25,11 @@ struct live_net;
 struct live_steps;
 struct ending;
 struct trimming;
-struct models;
 struct event_watch;
 struct service_execs;
 struct service_grants;
 struct service_images;
+struct service_models;
 struct service_net;
 struct service_review;
 struct service_steps;
@@ -101,12 +101,12 @@ struct service {
     const struct place *place;
     const struct machine_driver *driver; /* of boxes; further kinds add a table here */
     struct machine_host *host;
-    struct models *models;
     /* What each folder keeps for itself: the struct is in the folder's inner.h. */
     struct service_execs *execs;
     struct service_steps *steps;
     struct service_grants *grants;
     struct service_images *images;
+    struct service_models *models;
     struct service_net *net;
     struct service_review *review;
     struct map machines; /* id -> struct live */
@@ -242,18 +242,6 @@ void ending_free(struct ending *e);
 bool live_falls(const struct live *l);
 /* From the tick: an end that failed is tried again. */
 void live_end_again(struct live *l, uint64_t now_ms);
-
-/* ---- models.c ---- */
-
-struct models *models_new(struct service *s, struct err *err);
-void models_free(struct models *m, struct loop *loop); /* before the machines go */
-/* The limits of the machine's account, as far as they are given. */
-int models_limit(struct live *l, const struct models_request *r, struct err *err);
-/* A fork shares what its source has left. */
-int models_inherit(struct live *l, const struct live *from, struct err *err);
-void models_detach(struct live *l); /* what it asks of models ends */
-/* What it spent and has left, as an object; false: it never asked a model. */
-bool models_put(const struct live *l, struct jot *j);
 
 /* ---- risks.c ---- */
 

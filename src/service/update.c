@@ -4,6 +4,7 @@
 
 #include "service/change.h"
 #include "service/fields.h"
+#include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/rights.h"
 

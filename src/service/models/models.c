@@ -7,12 +7,13 @@
 
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/models/live.h"
 #include "service/net/live.h"
 #include "service/state.h"
 #include "service/taint.h"
 #include "store/secrets.h"
 
-struct models {
+struct service_models {
     struct fetcher *fetcher;
     struct gateway *gateway;
     struct model_stats stats;
@@ -249,13 +250,13 @@ void models_detach(struct live *l) {
 /* ---- keys ---- */
 
 static void wipe_key(void *arg) {
-    struct models *m = arg;
+    struct service_models *m = arg;
     secret_wipe(&m->key);
 }
 
 /* A secret of the one whose carrel.conf it is. */
 static const char *reveal_key(struct service *s, const char *name) {
-    struct models *m = s->models;
+    struct service_models *m = s->models;
     struct owner_row owner;
     struct secret *value DEFER(secret_freep) = NULL;
     struct err err;
@@ -287,8 +288,8 @@ struct model_access service_model_access(struct service *s) {
                                  .env_arg = s};
 }
 
-struct models *models_new(struct service *s, struct err *err) {
-    struct models *m = calloc(1, sizeof(*m));
+struct service_models *service_models_new(struct service *s, struct err *err) {
+    struct service_models *m = calloc(1, sizeof(*m));
     if (!m)
         abort();
     const struct fetcher_config config = {.proxy = s->conf->proxy[0] ? s->conf->proxy : NULL};
@@ -312,7 +313,7 @@ struct models *models_new(struct service *s, struct err *err) {
     return m;
 }
 
-void models_free(struct models *m, struct loop *loop) {
+void service_models_free(struct service_models *m, struct loop *loop) {
     if (!m)
         return;
     gateway_free(m->gateway);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "service/exec/live.h"
 #include "service/grants/live.h"
+#include "service/models/live.h"
 #include "service/net/inner.h"
 #include "service/taint.h"
 #include "store/networks.h"
