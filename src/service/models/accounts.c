@@ -1,0 +1,123 @@
+/*
+ * Accounts of model calls: an owner's has the limits of carrel.conf, a machine's is below its
+ * owner's, a run's below its machine's.
+ */
+#include <stdio.h>
+
+#include "service/models/inner.h"
+#include "service/models/live.h"
+#include "service/models/models.h"
+#include "service/state.h"
+
+static void account_of(const char *kind, const char *id, char ret[ACCOUNT_ID_SIZE]) {
+    snprintf(ret, ACCOUNT_ID_SIZE, "%s:%s", kind, id);
+}
+
+/* 1: it was there. 0: it was made. */
+static int ensure(struct store *store, const char *id, const char *parent, const struct cost *limit,
+                  struct err *err) {
+    struct account_row row = {.created_ms = now_ms()};
+    if (store_account_get(store, id, &row, err) == 0)
+        return 1;
+    if (err->code != ERR_NOT_FOUND)
+        return -1;
+    row = (struct account_row){.created_ms = now_ms()};
+    snprintf(row.id, sizeof(row.id), "%s", id);
+    snprintf(row.parent, sizeof(row.parent), "%s", parent);
+    if (limit) {
+        row.limit_tokens = limit->tokens;
+        row.limit_micro = limit->micro;
+    }
+    return store_account_put(store, &row, err);
+}
+
+/* The owner's limits are those of carrel.conf as it is now. */
+static int ensure_owner(struct service *s, const char *owner, char ret[ACCOUNT_ID_SIZE],
+                        struct err *err) {
+    const struct cost limit = {s->conf->owner_tokens, s->conf->owner_micro};
+    struct account_row row;
+    account_of("owner", owner, ret);
+    int r = ensure(s->store, ret, "", &limit, err);
+    if (r <= 0)
+        return r;
+    if (store_account_get(s->store, ret, &row, err) < 0)
+        return -1;
+    if (row.limit_tokens == limit.tokens && row.limit_micro == limit.micro)
+        return 0;
+    row.limit_tokens = limit.tokens;
+    row.limit_micro = limit.micro;
+    return store_account_put(s->store, &row, err);
+}
+
+int account_ensure_machine(struct service *s, const char *owner, const char *machine,
+                           char ret[ACCOUNT_ID_SIZE], struct err *err) {
+    char parent[ACCOUNT_ID_SIZE];
+    account_of("machine", machine, ret);
+    if (ensure_owner(s, owner, parent, err) < 0)
+        return -1;
+    return ensure(s->store, ret, parent, NULL, err) < 0 ? -1 : 0;
+}
+
+int models_limit(struct live *l, const struct models_request *r, struct err *err) {
+    struct account_row row;
+    char id[ACCOUNT_ID_SIZE];
+    if (!r->tokens.is && !r->money.is)
+        return 0;
+    if (account_ensure_machine(l->service, l->row.owner, l->row.id, id, err) < 0 ||
+        store_account_get(l->service->store, id, &row, err) < 0)
+        return -1;
+    row.limit_tokens = r->tokens.is ? r->tokens.value : row.limit_tokens;
+    row.limit_micro = r->money.is ? r->money.value : row.limit_micro;
+    return store_account_put(l->service->store, &row, err);
+}
+
+int models_inherit(struct live *l, const struct live *from, struct err *err) {
+    struct account_row row;
+    char id[ACCOUNT_ID_SIZE], source[ACCOUNT_ID_SIZE];
+    account_of("machine", l->row.id, id);
+    if (account_ensure_machine(l->service, from->row.owner, from->row.id, source, err) < 0 ||
+        store_account_get(l->service->store, source, &row, err) < 0)
+        return -1;
+    bool limited = row.limit_tokens || row.limit_micro;
+    return ensure(l->service->store, id, limited ? source : row.parent, NULL, err) < 0 ? -1 : 0;
+}
+
+int service_run_account(struct service *s, const char *owner, const char *machine, const char *run,
+                        const struct cost *limit, char ret[ACCOUNT_ID_SIZE], struct err *err) {
+    char parent[ACCOUNT_ID_SIZE];
+    int r = machine ? account_ensure_machine(s, owner, machine, parent, err)
+                    : ensure_owner(s, owner, parent, err);
+    account_of("run", run, ret);
+    if (r < 0)
+        return -1;
+    return ensure(s->store, ret, parent, limit, err) < 0 ? -1 : 0;
+}
+
+static void put_money(struct jot *j, const char *name, uint64_t micro) {
+    char text[32];
+    snprintf(text, sizeof(text), "%llu.%06llu", (unsigned long long)(micro / 1000000),
+             (unsigned long long)(micro % 1000000));
+    jot_raw(j, name, text);
+}
+
+bool models_put(const struct live *l, struct jot *j) {
+    struct account_row row;
+    struct cost left;
+    struct err err;
+    char id[ACCOUNT_ID_SIZE];
+    account_of("machine", l->row.id, id);
+    if (store_account_get(l->service->store, id, &row, &err) < 0 ||
+        store_account_left(l->service->store, id, &left, &err) < 0)
+        return false;
+    jot_object(j, NULL);
+    jot_u64(j, "calls", row.calls);
+    jot_u64(j, "tokens", row.spent_tokens);
+    put_money(j, "money", row.spent_micro);
+    jot_u64(j, "held_tokens", row.held_tokens);
+    if (left.tokens != UINT64_MAX)
+        jot_u64(j, "tokens_left", left.tokens);
+    if (left.micro != UINT64_MAX)
+        put_money(j, "money_left", left.micro);
+    jot_end(j, '}');
+    return !j->failed;
+}
