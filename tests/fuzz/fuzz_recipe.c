@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "cli/recipe.h"
+#include "cli/image/recipe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

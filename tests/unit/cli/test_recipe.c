@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "cli/recipe.h"
+#include "cli/image/recipe.h"
 
 static struct err err;
 

@@ -21,8 +21,8 @@
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
 #include "base/sha256.h"
-#include "cli/image.h"
-#include "cli/recipe.h"
+#include "cli/image/image.h"
+#include "cli/image/recipe.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 

@@ -1,4 +1,4 @@
-#include "cli/recipe.h"
+#include "cli/image/recipe.h"
 
 #include <ctype.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* carrel image: what machines can start from. */
-#include "cli/image.h"
+#include "cli/image/image.h"
 
 #include <errno.h>
 #include <fcntl.h>
