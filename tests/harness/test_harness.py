@@ -179,6 +179,15 @@ def test_layers_refuse_an_inner_header_of_the_folder_above(tmp_path):
     assert layers(tmp_path, {"src/a/deep/x.c": '#include "a/x_inner.h"\n'}) == 1
 
 
+@pytest.mark.parametrize("header", ["a/state.h", "a/deep/live.h"])
+def test_layers_keep_the_state_of_a_layer_inside_it(tmp_path, header):
+    assert layers(tmp_path, {"src/b/x.c": f'#include "{header}"\n'}) == 1
+
+
+def test_layers_allow_the_state_of_a_layer_in_its_subfolders(tmp_path):
+    assert layers(tmp_path, {"src/a/deep/x.c": '#include "a/state.h"\n#include "a/other/live.h"\n'}) == 0
+
+
 def test_layers_refuse_a_folder_that_is_not_listed(tmp_path):
     assert layers(tmp_path, {"src/c/x.c": ""}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
 
