@@ -252,16 +252,16 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
  * One page of settle_unheard(), before the command `last`, which becomes the page's last one.
  * 1: there may be more, 0, -1.
  */
-static int settle_page(struct live *l, char last[ID_SIZE], struct err *err) {
+static int settle_page(struct live *l, uint32_t *last, struct err *err) {
     struct exec_list list DEFER(exec_list_done) = {0};
     struct exec_filter filter = {.machine = l->row.id,
                                  .limit = STORE_PAGE_MAX,
-                                 .before_id = last[0] ? last : NULL,
+                                 .before = *last,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     if (store_exec_list(l->service->store, &filter, &list, err) < 0)
         return err_wrap(err, "its commands");
     if (list.count)
-        memcpy(last, list.rows[list.count - 1].id, ID_SIZE);
+        *last = list.rows[list.count - 1].number;
     for (size_t i = 0; i < list.count; i++)
         if (!exec_is_listed(l, list.rows[i].number))
             settle_lost(l, &list.rows[i]);
@@ -270,9 +270,9 @@ static int settle_page(struct live *l, char last[ID_SIZE], struct err *err) {
 
 /* Commands whose outcome is not known yet, less those that the guest has told of. */
 static int settle_unheard(struct live *l, struct err *err) {
-    char last[ID_SIZE] = "";
+    uint32_t last = 0;
     int more;
-    while ((more = settle_page(l, last, err)) > 0)
+    while ((more = settle_page(l, &last, err)) > 0)
         ;
     return more;
 }

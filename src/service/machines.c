@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/parse.h"
 #include "service/models/live.h"
 #include "service/rights.h"
 #include "service/state.h"
@@ -64,14 +65,11 @@ static int parse_states(const char *text, unsigned *ret, struct err *err) {
     return 0;
 }
 
-int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err) {
-    char *end;
-    long long ms = strtoll(text, &end, 10);
-    if (end == text || *end != ':' || strlen(end + 1) != ID_SIZE - 1)
-        return err_set(err, ERR_INVALID, "'%.40s' is no cursor of a list", text);
-    *ret_ms = ms;
-    *ret_id = end + 1;
-    return 0;
+int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err) {
+    if (parse_u64(text, 1, max, ret, NULL) == 0)
+        return 0;
+    err_set(err, ERR_INVALID, "'%.40s' is not a cursor of this list", text);
+    return err_remedy(err, "use `next` of the page before, or leave the cursor out");
 }
 
 int service_list(struct service *s, const struct caller *who, const struct list_request *r,
@@ -88,7 +86,7 @@ int service_list(struct service *s, const struct caller *who, const struct list_
     if (allow(who, SCOPE_READ, err) < 0 ||
         (r->all_owners && authorise(who, RIGHT_LIST_ALL, err) < 0) ||
         (r->states && parse_states(r->states, &filter.states, err) < 0) ||
-        (r->cursor && list_cursor(r->cursor, &filter.before_ms, &filter.before_id, err) < 0) ||
+        (r->cursor && list_cursor(r->cursor, STORE_NUMBER_MAX, &filter.before, err) < 0) ||
         store_machine_list(s->store, &filter, &list, err) < 0)
         return -1;
     ret_next[0] = '\0';
@@ -101,9 +99,8 @@ int service_list(struct service *s, const struct caller *who, const struct list_
             machine_row_view(&list.rows[i], &view);
         row(arg, &view);
     }
-    const struct machine_row *last = list.count ? &list.rows[list.count - 1] : NULL;
-    if (last && list.count + list.damaged >= (r->limit ? r->limit : 100))
-        snprintf(ret_next, CURSOR_SIZE, "%" PRId64 ":%s", last->created_ms, last->id);
+    if (list.count + list.damaged >= (r->limit ? r->limit : 100))
+        snprintf(ret_next, CURSOR_SIZE, "%" PRIu64, list.last);
     return 0;
 }
 

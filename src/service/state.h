@@ -211,8 +211,8 @@ int live_state_error(const struct live *l, struct err *err);
 
 /* ---- machines.c ---- */
 
-/* "created:id" of the last row of a page. */
-int list_cursor(const char *text, int64_t *ret_ms, const char **ret_id, struct err *err);
+/* The number of the last row of a page: from 1 to max. */
+int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err);
 
 /* ---- quota.c ---- */
 

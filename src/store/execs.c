@@ -128,7 +128,7 @@ int store_exec_list(struct store *s, const struct exec_filter *f, struct exec_li
     query_text(&q, 1, f->machine);
     query_text(&q, 2, f->owner);
     query_i64(&q, 3, f->states ? f->states : UINT32_MAX);
-    query_text(&q, 4, f->before_id);
+    query_i64(&q, 4, f->before ? f->before : INT64_MAX);
     query_u64(&q, 5, page_limit(f->limit));
     if (query_all(&q, &exec_table, &rows, &count, err) < 0)
         return -1;

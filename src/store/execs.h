@@ -69,9 +69,8 @@ struct exec_list {
 struct exec_filter {
     const char *owner;
     const char *machine;
-    unsigned states;   /* bit 1 << state; 0: all */
-    int64_t before_ms; /* as in struct machine_filter */
-    const char *before_id;
+    unsigned states; /* bit 1 << state; 0: all */
+    uint32_t before; /* commands with a lower number; 0: the newest */
     size_t limit;
 };
 

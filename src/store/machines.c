@@ -189,6 +189,7 @@ static int read_rows(struct query *q, struct machine_list *ret, struct err *err)
     size_t room = 0;
     int got;
     while ((got = query_step(q, err)) == 1) {
+        list.last = (uint64_t)sqlite3_column_int64(q->stmt, (int)machine_table.count);
         if (list.count == room) {
             room = room ? 2 * room : 16;
             struct machine_row *more = realloc(list.rows, room * sizeof(*more));
@@ -223,9 +224,8 @@ int store_machine_list(struct store *s, const struct machine_filter *f, struct m
     query_text(&q, 4, f->meta_key);
     query_text(&q, 5, f->meta_value ? f->meta_value : "");
     query_i64(&q, 6, wanted);
-    query_i64(&q, 7, f->before_id ? f->before_ms : INT64_MAX);
-    query_text(&q, 8, f->before_id ? f->before_id : "");
-    query_u64(&q, 9, page_limit(f->limit));
+    query_u64(&q, 7, f->before ? f->before : STORE_NUMBER_MAX);
+    query_u64(&q, 8, page_limit(f->limit));
     return read_rows(&q, ret, err);
 }
 

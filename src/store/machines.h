@@ -76,6 +76,7 @@ struct machine_list {
     struct machine_row *rows;
     size_t count;
     size_t damaged; /* rows that could not be read, and are left out */
+    uint64_t last;  /* number of the last row, damaged or not */
 };
 
 /* Everything NULL, 0 or empty matches all. */
@@ -85,10 +86,9 @@ struct machine_filter {
     const char *kind;
     const char *meta_key; /* with meta_value: that key of the metadata is that text */
     const char *meta_value;
-    unsigned states;       /* bit 1 << state; 0: all that have not ended */
-    int64_t before_ms;     /* the page that follows this row: created_ms and id of the last one */
-    const char *before_id; /* newest first */
-    size_t limit;          /* 1 to STORE_PAGE_MAX; 0: 100 */
+    unsigned states; /* bit 1 << state; 0: all that have not ended */
+    uint64_t before; /* the next page: `last` of the one before; 0: the newest */
+    size_t limit;    /* 1 to STORE_PAGE_MAX; 0: 100 */
 };
 #define MACHINE_STATES_ALL 0x7eu
 
@@ -116,7 +116,7 @@ int store_machine_get(struct store *s, const char *id, struct machine_row *ret, 
 int store_machine_find(struct store *s, const char *owner, const char *text,
                        struct machine_row *ret, struct err *err);
 
-/* A damaged row is skipped and counted. */
+/* Newest first, in the order in which rows were added. A damaged row is skipped and counted. */
 int store_machine_list(struct store *s, const struct machine_filter *filter,
                        struct machine_list *ret, struct err *err);
 

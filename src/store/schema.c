@@ -148,6 +148,16 @@ const char *const schema_steps[] = {
     "ALTER TABLE images ADD COLUMN disk_bytes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE images ADD COLUMN token TEXT;"
     "UPDATE images SET disk_bytes = bytes;",
+
+    /* 15: machines have numbers in the order of their rows: clocks stand still and step back. */
+    "ALTER TABLE machines ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE machines SET number = n FROM (SELECT id AS i, row_number() OVER"
+    " (ORDER BY created_ms, id) AS n FROM machines) WHERE id = i;"
+    "DROP INDEX machines_created;"
+    "CREATE UNIQUE INDEX machines_number ON machines(number);"
+    "DROP INDEX machines_live;"
+    "CREATE INDEX machines_live ON machines(owner, number, id, token, state, cpu_milli,"
+    " mem_bytes, disk_bytes) WHERE state < 6;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -159,12 +159,12 @@ const struct table step_table = TABLE("steps", step_row, step_columns);
 const struct table root_table = TABLE("roots", root_row, root_columns);
 const struct table saved_table = TABLE("saved", saved_row, saved_columns);
 
-/* ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 created ?8 id ?9 limit */
+/* ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 number ?8 limit */
 #define MACHINE_FILTER                                                                   \
     " AND (?2 IS NULL OR name = ?2) AND (?3 IS NULL OR kind = ?3) AND (?6 >> state & 1)" \
     " AND (?4 IS NULL OR EXISTS (SELECT 1 FROM json_each(metadata) AS e"                 \
     " WHERE e.key = ?4 AND e.value = ?5))"                                               \
-    " AND (created_ms, id) < (?7, ?8) ORDER BY created_ms DESC, id DESC LIMIT ?9"
+    " AND number < ?7 ORDER BY number DESC LIMIT ?8"
 
 /* A stopped machine (4) takes no cpu and memory. */
 #define QUOTA_SUMS                                                                  \
@@ -187,7 +187,9 @@ static const struct {
     [STMT_COMMIT] = {"COMMIT", NULL},
     [STMT_ROLLBACK] = {"ROLLBACK", NULL},
 
-    [STMT_MACHINE_ADD] = {"INSERT INTO machines($cols) VALUES($marks)", &machine_table},
+    [STMT_MACHINE_ADD] = {"INSERT INTO machines($cols, number) VALUES($marks,"
+                          " (SELECT coalesce(max(number), 0) + 1 FROM machines))",
+                          &machine_table},
     [STMT_MACHINE_BY_KEY] = {"SELECT id, request_hash FROM machines WHERE owner = ?1 AND idem = ?2",
                              NULL},
     [STMT_MACHINE_GET] = {"SELECT $cols FROM machines WHERE id = ?1", &machine_table},
@@ -198,13 +200,13 @@ static const struct {
                                 " AND (?1 IS NULL OR owner = ?1) ORDER BY state = 6 LIMIT 2",
                                 &machine_table},
     [STMT_MACHINE_LIST] =
-        {"SELECT $cols FROM machines WHERE (?1 IS NULL OR owner = ?1)" MACHINE_FILTER,
+        {"SELECT $cols, number FROM machines WHERE (?1 IS NULL OR owner = ?1)" MACHINE_FILTER,
          &machine_table},
-    [STMT_MACHINE_LIST_LIVE] =
-        {"SELECT $cols FROM machines WHERE state < 6 AND (?1 IS NULL OR owner = ?1)" MACHINE_FILTER,
-         &machine_table},
+    [STMT_MACHINE_LIST_LIVE] = {"SELECT $cols, number FROM machines"
+                                " WHERE state < 6 AND (?1 IS NULL OR owner = ?1)" MACHINE_FILTER,
+                                &machine_table},
     [STMT_MACHINE_LIST_OWNER] =
-        {"SELECT $cols FROM machines WHERE owner = ?1 AND state < 6" MACHINE_FILTER,
+        {"SELECT $cols, number FROM machines WHERE owner = ?1 AND state < 6" MACHINE_FILTER,
          &machine_table},
     [STMT_MACHINE_UPDATE] = {"UPDATE machines SET name = ?4, state = ?7, ended_ms = ?9,"
                              " end_reason = ?10, mem_bytes = ?11, cpu_milli = ?12, pids = ?13,"
@@ -243,9 +245,7 @@ static const struct {
     [STMT_EXEC_BY_NUMBER] = {"SELECT $cols FROM execs WHERE machine = ?1 AND number = ?2",
                              &exec_table},
     [STMT_EXEC_LIST] = {"SELECT $cols FROM execs WHERE machine = ?1 AND (?2 IS NULL OR owner = ?2)"
-                        " AND (?3 >> state & 1) AND (?4 IS NULL OR number <"
-                        " (SELECT number FROM execs WHERE id = ?4 AND machine = ?1))"
-                        " ORDER BY number DESC LIMIT ?5",
+                        " AND (?3 >> state & 1) AND number < ?4 ORDER BY number DESC LIMIT ?5",
                         &exec_table},
     [STMT_EXEC_STARTED] =
         {"UPDATE execs SET state = 2, started_ms = ?2 WHERE id = ?1 AND state = 1", NULL},

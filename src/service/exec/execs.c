@@ -60,8 +60,11 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
     if (allow(who, SCOPE_READ, err) < 0 || machine_id_of(s, who, machine, id, err) < 0)
         return -1;
     struct exec_filter filter = {.machine = id, .limit = r->limit};
-    if ((r->cursor && list_cursor(r->cursor, &filter.before_ms, &filter.before_id, err) < 0) ||
-        store_exec_list(s->store, &filter, &list, err) < 0)
+    uint64_t before = 0;
+    if (r->cursor && list_cursor(r->cursor, UINT32_MAX, &before, err) < 0)
+        return -1;
+    filter.before = (uint32_t)before;
+    if (store_exec_list(s->store, &filter, &list, err) < 0)
         return -1;
     ret_next[0] = '\0';
     for (size_t i = 0; i < list.count; i++) {
@@ -75,6 +78,6 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
     }
     const struct exec_row *last = list.count ? &list.rows[list.count - 1] : NULL;
     if (last && list.count >= (r->limit ? r->limit : 100))
-        snprintf(ret_next, CURSOR_SIZE, "%" PRId64 ":%s", last->created_ms, last->id);
+        snprintf(ret_next, CURSOR_SIZE, "%" PRIu32, last->number);
     return 0;
 }

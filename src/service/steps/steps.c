@@ -115,17 +115,12 @@ int service_step_list(struct service *s, const struct caller *who, const char *m
                       char ret_next[CURSOR_SIZE], struct err *err) {
     struct machine_row of DEFER(machine_row_done) = {0};
     struct step_list list DEFER(step_list_done) = {0};
-    uint32_t before = 0;
+    uint64_t before = 0;
     if (allow(who, SCOPE_READ, err) < 0 || live_row_find(s, who, machine, &of, err) < 0)
         return -1;
-    if (r->cursor) {
-        char *end;
-        unsigned long n = strtoul(r->cursor, &end, 10);
-        if (end == r->cursor || *end || n == 0 || n > UINT32_MAX)
-            return err_set(err, ERR_INVALID, "'%.40s' is no cursor of a list", r->cursor);
-        before = (uint32_t)n;
-    }
-    if (store_step_list(s->store, of.id, before, false, r->limit, &list, err) < 0)
+    if (r->cursor && list_cursor(r->cursor, UINT32_MAX, &before, err) < 0)
+        return -1;
+    if (store_step_list(s->store, of.id, (uint32_t)before, false, r->limit, &list, err) < 0)
         return -1;
     ret_next[0] = '\0';
     for (size_t i = 0; i < list.count; i++) {
