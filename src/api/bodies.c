@@ -78,9 +78,9 @@ const struct schema verify_schema = SCHEMA("Verification", char *, verify_view);
 static const struct field status_view[] = {
     {"version", SHOW_TEXT, 0, NULL, .required = true},
     {"pid", SHOW_NUMBER, 0, NULL, .required = true},
-    {"commands", SHOW_NUMBER, 0, "running", .required = true},
-    {"machines", SHOW_JSON, 0, "by state", .required = true},
-    {"box", SHOW_JSON, 0, "the spawner's own status"},
+    {"commands", SHOW_NUMBER, 0, "running; without admin, of the caller's owner", .required = true},
+    {"machines", SHOW_JSON, 0, "by state; without admin, of the caller's owner", .required = true},
+    {"box", SHOW_JSON, 0, "the spawner's own status; its counters need admin"},
     {"box_error", SHOW_TEXT, 0, NULL},
 };
 const struct schema status_schema = SCHEMA("Status", char *, status_view);

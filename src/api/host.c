@@ -145,9 +145,15 @@ void api_events(struct call *c) {
 
 /* ---- status and metrics ---- */
 
-/* What the spawner says, without the machines of other owners; the caller frees. */
+/* What the spawner counts over all owners. */
+static const char *const box_counts[] = {"boxes", "alive", "created", "fallbacks", "pool"};
+
+/* What the spawner says, without what belongs to other owners; the caller frees. */
 static char *box_status(struct call *c, const char *text) {
     json_t *box = json_loads(text, 0, NULL), *machines = json_object_get(box, "machines");
+    bool all = service_sees_all(&c->who);
+    for (size_t i = 0; !all && i < sizeof(box_counts) / sizeof(*box_counts); i++)
+        json_object_del(box, box_counts[i]);
     for (size_t i = json_array_size(machines); i-- > 0;) {
         const char *id = json_string_value(json_object_get(json_array_get(machines, i), "id"));
         if (!id || !service_may_tell(c->service, &c->who, id))
@@ -164,7 +170,7 @@ static void status_came(void *arg, const char *json, const struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
     struct jot j = JOT(&text);
     struct service_counts n;
-    service_count(c->service, &n);
+    service_count(c->service, &c->who, &n);
     jot_object(&j, NULL);
     jot_string(&j, "version", CARREL_VERSION);
     jot_i64(&j, "pid", getpid());
@@ -339,41 +345,57 @@ static void write_images(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_image_build_steps_total", "way", "cached", n.steps_cached);
 }
 
+/* Of the machines that the caller may see. */
+static void write_machines(const struct call *c, const struct service_counts *n, struct buf *out) {
+    metrics_head(out, "carrel_machines", "gauge", "Machines by state");
+    for (int i = MACHINE_CREATING; i < MACHINE_ENDED; i++)
+        metrics_line(out, "carrel_machines", "state", machine_state_name((enum machine_state)i),
+                     n->machines[i]);
+    metrics_head(out, "carrel_commands", "gauge", "Running commands");
+    metrics_line(out, "carrel_commands", NULL, NULL, n->commands);
+    write_disks(c, out);
+}
+
+static void write_store(const struct service_counts *n, struct buf *out) {
+    metrics_head(out, "carrel_store_commits_total", "counter", "Transactions");
+    metrics_line(out, "carrel_store_commits_total", NULL, NULL, n->store.commits);
+    metrics_head(out, "carrel_store_flushes_total", "counter", "Group commits");
+    metrics_line(out, "carrel_store_flushes_total", NULL, NULL, n->store.flushes);
+    metrics_head(out, "carrel_store_wal_bytes", "gauge", "Size of the write-ahead log");
+    metrics_line(out, "carrel_store_wal_bytes", NULL, NULL, n->store.wal_bytes);
+    metrics_head(out, "carrel_store_free_bytes", "gauge", "Room on the disk of the store");
+    metrics_line(out, "carrel_store_free_bytes", NULL, NULL, n->room.free_bytes);
+    metrics_head(out, "carrel_store_full", "gauge", "1 while only what frees room is served");
+    metrics_line(out, "carrel_store_full", NULL, NULL, n->room.full);
+    metrics_head(out, "carrel_journal_records_total", "counter", "Records of the journal");
+    metrics_line(out, "carrel_journal_records_total", NULL, NULL, n->store.journal_seq);
+}
+
+/* Counted over all owners. */
+static void write_host(struct call *c, const struct service_counts *n, const char *json,
+                       struct buf *out) {
+    write_gate(c, out);
+    write_grants(c, out);
+    write_models(c, out);
+    write_images(c, out);
+    write_store(n, out);
+    metrics_head(out, "carrel_limits_hit_total", "counter", "Limits that were reached");
+    for (int i = 0; i < HIT_COUNT; i++)
+        metrics_line(out, "carrel_limits_hit_total", "limit", limit_hit_name((enum limit_hit)i),
+                     n->hits[i]);
+    box_metrics(out, json, n);
+    metrics_write(api_metrics_of(c->api), out);
+}
+
 static void metrics_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
     struct buf out DEFER(buf_done) = BUF(CALL_BODY_MAX);
     struct service_counts n;
     (void)err;
-    service_count(c->service, &n);
-    metrics_head(&out, "carrel_machines", "gauge", "Machines by state");
-    for (int i = MACHINE_CREATING; i < MACHINE_ENDED; i++)
-        metrics_line(&out, "carrel_machines", "state", machine_state_name((enum machine_state)i),
-                     n.machines[i]);
-    metrics_head(&out, "carrel_commands", "gauge", "Running commands");
-    metrics_line(&out, "carrel_commands", NULL, NULL, n.commands);
-    write_gate(c, &out);
-    write_grants(c, &out);
-    write_models(c, &out);
-    write_disks(c, &out);
-    write_images(c, &out);
-    metrics_head(&out, "carrel_store_commits_total", "counter", "Transactions");
-    metrics_line(&out, "carrel_store_commits_total", NULL, NULL, n.store.commits);
-    metrics_head(&out, "carrel_store_flushes_total", "counter", "Group commits");
-    metrics_line(&out, "carrel_store_flushes_total", NULL, NULL, n.store.flushes);
-    metrics_head(&out, "carrel_store_wal_bytes", "gauge", "Size of the write-ahead log");
-    metrics_line(&out, "carrel_store_wal_bytes", NULL, NULL, n.store.wal_bytes);
-    metrics_head(&out, "carrel_store_free_bytes", "gauge", "Room on the disk of the store");
-    metrics_line(&out, "carrel_store_free_bytes", NULL, NULL, n.room.free_bytes);
-    metrics_head(&out, "carrel_store_full", "gauge", "1 while only what frees room is served");
-    metrics_line(&out, "carrel_store_full", NULL, NULL, n.room.full);
-    metrics_head(&out, "carrel_journal_records_total", "counter", "Records of the journal");
-    metrics_line(&out, "carrel_journal_records_total", NULL, NULL, n.store.journal_seq);
-    metrics_head(&out, "carrel_limits_hit_total", "counter", "Limits that were reached");
-    for (int i = 0; i < HIT_COUNT; i++)
-        metrics_line(&out, "carrel_limits_hit_total", "limit", limit_hit_name((enum limit_hit)i),
-                     n.hits[i]);
-    box_metrics(&out, json, &n);
-    metrics_write(api_metrics_of(c->api), &out);
+    service_count(c->service, &c->who, &n);
+    write_machines(c, &n, &out);
+    if (service_sees_all(&c->who))
+        write_host(c, &n, json, &out);
     call_text(c, 200, "text/plain; version=0.0.4", out.data, out.len);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "service/exec/live.h"
+#include "service/rights.h"
 #include "service/state.h"
 #include "service/steps/live.h"
 
@@ -32,14 +33,22 @@ const char *fallback_name(enum fallback way) {
     return names[way];
 }
 
-void service_count(struct service *s, struct service_counts *ret) {
+bool service_sees_all(const struct caller *who) {
+    return authorise(who, RIGHT_LIST_ALL, NULL) == 0;
+}
+
+void service_count(struct service *s, const struct caller *who, struct service_counts *ret) {
+    const char *owner = service_sees_all(who) ? NULL : who->owner;
     struct live *l;
     struct err err;
     memset(ret, 0, sizeof(*ret));
-    if (store_machine_counts(s->store, ret->machines, &err) < 0)
+    if (store_machine_counts(s->store, owner, ret->machines, &err) < 0)
         log_line(LOG_WARN, "service", "%s", err.text);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
-        ret->commands += execs_running(l);
+        if (!owner || strcmp(owner, l->row.owner) == 0)
+            ret->commands += execs_running(l);
+    if (owner)
+        return;
     memcpy(ret->hits, s->hits, sizeof(ret->hits));
     steps_fallbacks(s, ret->fallbacks);
     store_stats(s->store, &ret->store);

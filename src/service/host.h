@@ -20,6 +20,10 @@ const char *limit_hit_name(enum limit_hit hit);
 enum fallback { FELL_STEP_COPIED, FELL_STEP_WITHOUT_POINT, FELL_COUNT };
 const char *fallback_name(enum fallback way);
 
+/* Numbers over all owners are for this caller to see. */
+bool service_sees_all(const struct caller *who);
+
+/* Of a caller that does not see all: its owner's machines and commands, and no more. */
 struct service_counts {
     uint64_t hits[HIT_COUNT];
     uint64_t fallbacks[FELL_COUNT];
@@ -28,7 +32,7 @@ struct service_counts {
     struct store_stats store;
     struct store_room room;
 };
-void service_count(struct service *s, struct service_counts *ret);
+void service_count(struct service *s, const struct caller *who, struct service_counts *ret);
 
 /* The last record that this daemon wrote: a journal that ends before it was cut. */
 void service_journal_head(const struct service *s, struct journal_head *ret);

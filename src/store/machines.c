@@ -387,11 +387,14 @@ int store_quota_used(struct store *s, const char *owner, const char *token, stru
     return 0;
 }
 
-int store_machine_counts(struct store *s, uint64_t counts[MACHINE_ENDED + 1], struct err *err) {
+int store_machine_counts(struct store *s, const char *owner, uint64_t counts[MACHINE_ENDED + 1],
+                         struct err *err) {
     QUERY;
     int got;
-    if (query_start(&q, s, STMT_MACHINE_COUNTS, err) < 0)
+    if (query_start(&q, s, owner ? STMT_MACHINE_COUNTS_OWNER : STMT_MACHINE_COUNTS, err) < 0)
         return -1;
+    if (owner)
+        query_text(&q, 1, owner);
     memset(counts, 0, (MACHINE_ENDED + 1) * sizeof(*counts));
     while ((got = query_step(&q, err)) == 1) {
         int64_t state = sqlite3_column_int64(q.stmt, 0);

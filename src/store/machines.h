@@ -156,5 +156,6 @@ int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, si
 int store_quota_used(struct store *s, const char *owner, const char *token, struct quota *ret,
                      struct err *err);
 
-/* Machines by state, for metrics: counts[enum machine_state]. */
-int store_machine_counts(struct store *s, uint64_t counts[MACHINE_ENDED + 1], struct err *err);
+/* Machines by state: counts[enum machine_state]. owner NULL: of all. */
+int store_machine_counts(struct store *s, const char *owner, uint64_t counts[MACHINE_ENDED + 1],
+                         struct err *err);

@@ -235,6 +235,11 @@ static const struct {
     [STMT_MACHINE_COUNTS] = {"SELECT state, count(*) FROM machines WHERE state < 6 GROUP BY state"
                              " UNION ALL SELECT 6, count(*) FROM machines WHERE state = 6",
                              NULL},
+    [STMT_MACHINE_COUNTS_OWNER] = {"SELECT state, count(*) FROM machines"
+                                   " WHERE owner = ?1 AND state < 6 GROUP BY state UNION ALL"
+                                   " SELECT 6, count(*) FROM machines WHERE owner = ?1"
+                                   " AND state = 6",
+                                   NULL},
 
     [STMT_EXEC_ADD] = {"INSERT INTO execs($cols) VALUES($marks)", &exec_table},
     [STMT_EXEC_NUMBER] = {"SELECT coalesce(max(number), 0) FROM execs WHERE machine = ?1", NULL},

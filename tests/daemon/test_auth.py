@@ -469,3 +469,34 @@ def test_a_terminal_takes_nothing_more_from_a_token_that_was_revoked(server, tcp
     assert server.exec(m, "test -e /tmp/owned")["exec"]["status"] == 1
     for t in (gone, kept):
         t.cut()
+
+
+def numbers(client):
+    """Its machines that run, its commands, and the names of all it is told: by the status, and by the metrics."""
+    status = client.get("/v1/status")
+    text = client.get("/metrics").decode()
+    shown = {line.split(" ")[0].split("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    running = (status["machines"]["running"], int(found['carrel_machines{state="running"}']))
+    return running, (status["commands"], int(found["carrel_commands"])), set(status["box"]), shown
+
+
+def test_numbers_over_all_owners_are_shown_only_to_who_may_list_all(fresh):
+    d = fresh("--listen", "127.0.0.1:0")
+    anne, ben = (d.tcp(owner=name, scopes=["read", "run"]) for name in ("anne", "ben"))
+    m = [anne.machine() for _ in range(2)]
+    anne.background(m[0], "sleep 1000")
+    ben.machine()
+    assert ben.exec(ben.machines()[0]["id"], "true")["exec"]["status"] == 0
+    over_all = {"boxes", "alive", "created", "fallbacks", "pool"}
+    own = {"carrel_machines", "carrel_commands", "carrel_machine_disk_bytes", "carrel_machine_steps"}
+    for client, machines, commands in ((anne, 2, 1), (ben, 1, 0)):
+        running, at_work, box, shown = numbers(client)
+        assert (running, at_work) == ((machines,) * 2, (commands,) * 2)
+        assert not box & over_all and box, box
+        assert shown == own
+    # The control: whoever has admin sees all that was left out.
+    for client in (d, d.tcp(owner="anne", scopes=["read", "admin"])):
+        running, at_work, box, shown = numbers(client)
+        assert (running, at_work) == ((3, 3), (1, 1))
+        assert box >= over_all and shown > own

@@ -390,9 +390,16 @@ static void lists_are_filtered_and_paged(void **state) {
         assert_int_equal(seen, cases[i].count);
     }
     uint64_t counts[MACHINE_ENDED + 1];
-    ok(store_machine_counts(s, counts, &err));
+    ok(store_machine_counts(s, NULL, counts, &err));
     assert_int_equal(counts[MACHINE_ENDED], 5);
     assert_int_equal(counts[MACHINE_RUNNING], 30);
+    ok(store_machine_counts(s, "bob", counts, &err));
+    assert_int_equal(counts[MACHINE_ENDED], 0);
+    assert_int_equal(counts[MACHINE_RUNNING], 20);
+    ok(store_machine_counts(s, "ann", counts, &err));
+    assert_int_equal(counts[MACHINE_ENDED], 5);
+    assert_int_equal(counts[MACHINE_PAUSED], 5);
+    assert_int_equal(counts[MACHINE_RUNNING], 10);
     store_close(s);
 }
 
@@ -775,8 +782,9 @@ static void statements_use_their_indexes(void **state) {
     struct scratch dir DEFER(scratch_done) = scratch_new();
     struct store *s = open_store(&dir);
     static const bool may_scan[STMT_COUNT] = {
-        [STMT_MACHINE_COUNTS] = true, /* for metrics, over an index */
-        [STMT_OWNER_LIST] = true,        [STMT_TOKEN_LIST] = true,
+        [STMT_MACHINE_COUNTS] = true,       /* for metrics, over an index */
+        [STMT_MACHINE_COUNTS_OWNER] = true, /* the same; of ended ones, also their rows */
+        [STMT_OWNER_LIST] = true,           [STMT_TOKEN_LIST] = true,
         [STMT_MACHINE_LIST_LIVE] = true, /* over the index of live machines */
         [STMT_MACHINE_IDS] = true,       /* the same, once when the daemon starts */
         [STMT_MACHINE_BY_NAME] = true,   /* over the index of names, when any owner will do */
