@@ -515,11 +515,11 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     struct live *l = c->live;
     const struct live *from =
         r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
-    if (from && grants_inherit(l, from, &c->plan, &c->granted, err) < 0)
+    if (grants_write(l, &c->who, from, &c->plan, err) < 0)
         return -1;
     c->delivers = grant_plan_delivers(&c->plan);
-    c->granted |= c->plan.count > 0;
-    return grants_write(l, &c->who, &c->plan, err);
+    c->granted = c->plan.count + c->plan.inherited > 0;
+    return 0;
 }
 
 /* A fork takes over rules and taint of its source: without that it would be free of both. */

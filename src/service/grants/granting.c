@@ -210,10 +210,11 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     g->kind = grant_kind_find(plan.rows[0].kind, NULL);
     g->row = plan.rows[0];
     plan.rows[0] = (struct grant_row){0};
+    struct grant_plan one = {.rows = &g->row, .count = 1};
     /* Before grants_settle(), which writes the row: that one alone lets a command see what it
      * grants. */
     if (granting_begin(g, &err) < 0 || taint_grant(l, r, plan.fds[0], &err) < 0 ||
-        grants_settle_all(l, &g->row, 1, &err) < 0) {
+        grants_settle_all(l, NULL, &one, &err) < 0) {
         granting_fail(g, &err);
         return;
     }

@@ -56,8 +56,10 @@ void grants_answer(struct live *l, service_net_fn *done, void *arg);
 
 /* ---- plan.c ---- */
 
-/* Stores all rows and the changes that their kinds make to the machine, or nothing. */
-int grants_settle_all(struct live *l, struct grant_row *rows, size_t count, struct err *err);
+/* Stores all rows and the changes that their kinds make to the machine, or nothing. from: the
+ * source of a fork, whose grants it gets too; or NULL. */
+int grants_settle_all(struct live *l, const struct live *from, struct grant_plan *p,
+                      struct err *err);
 
 /* ---- handover.c ---- */
 

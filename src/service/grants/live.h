@@ -27,6 +27,7 @@ struct grant_plan {
     int *fds; /* of what is copied; -1. */
     bool *ours;
     size_t count;
+    size_t inherited; /* rows that a fork has of its source, beside these */
 };
 void grant_plan_done(struct grant_plan *p);
 
@@ -39,11 +40,12 @@ int grant_plan_read(struct service *s, const struct caller *who, const struct gr
 bool grant_plan_delivers(const struct grant_plan *p);
 bool grant_wants_file(const struct grant_request *r);
 
-/* Writes the rows of a new machine to the store and the journal. */
-int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err);
-/* Copies grants of the source to its fork; new ones go into the plan. *any: the fork has some. */
-int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, bool *any,
-                   struct err *err);
+/*
+ * Writes the rows of a new machine in one transaction, and to the journal. A fork gets those of its
+ * source too; what it cannot share goes into the plan.
+ */
+int grants_write(struct live *l, const struct caller *who, const struct live *from,
+                 struct grant_plan *p, struct err *err);
 /* Brings the files of a plan into a running machine, one after the other. Takes the plan over. */
 void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg);
 void grants_restore(struct live *l);

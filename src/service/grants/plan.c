@@ -49,35 +49,6 @@ static int grants_settle(struct live *l, struct grant_row *row, struct err *err)
     return store_grant_put(l->service->store, row, err);
 }
 
-/* All rows and what goes with them, or nothing. */
-int grants_settle_all(struct live *l, struct grant_row *rows, size_t count, struct err *err) {
-    struct store *store = l->service->store;
-    char *env DEFER_FREE = live_env_copy(l);
-    int r = 0;
-    if (store_begin(store, err) < 0)
-        return -1;
-    for (size_t i = 0; r == 0 && i < count; i++)
-        r = grants_settle(l, &rows[i], err);
-    if (r == 0 && store_commit(store, err) == 0)
-        return 0;
-    store_rollback(store);
-    live_put_env(l, TAKE(env));
-    return -1;
-}
-
-int grants_write(struct live *l, const struct caller *who, struct grant_plan *p, struct err *err) {
-    if (!p->count)
-        return 0;
-    if (grants_settle_all(l, p->rows, p->count, err) < 0)
-        return -1;
-    for (size_t i = 0; i < p->count; i++)
-        grants_note(l, who, "grant.add", &p->rows[i]);
-    for (size_t i = 0; i < p->count; i++)
-        grants_count(l->service, p->rows[i].kind, GRANT_ADDED);
-    grants_restore(l);
-    return 0;
-}
-
 /* A new one in place of that of its source, with the same end. */
 static int renew(struct live *l, const struct grant_kind *kind, const struct grant_row *of,
                  struct grant_plan *p, struct err *err) {
@@ -92,8 +63,9 @@ static int renew(struct live *l, const struct grant_kind *kind, const struct gra
     return 0;
 }
 
-int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p, bool *any,
-                   struct err *err) {
+/* Copies the rows of the source; those that it cannot share are new ones of the plan. */
+static int plan_inherit(struct live *l, const struct live *from, struct grant_plan *p,
+                        struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     if (store_grant_list(l->service->store, from->row.id, NULL, &list, err) < 0)
         return -1;
@@ -110,8 +82,37 @@ int grants_inherit(struct live *l, const struct live *from, struct grant_plan *p
         snprintf(list.rows[i].machine, sizeof(list.rows[i].machine), "%s", l->row.id);
         if (store_grant_put(l->service->store, &list.rows[i], err) < 0)
             return -1;
-        *any = true;
+        p->inherited++;
     }
+    return 0;
+}
+
+int grants_settle_all(struct live *l, const struct live *from, struct grant_plan *p,
+                      struct err *err) {
+    struct store *store = l->service->store;
+    char *env DEFER_FREE = live_env_copy(l);
+    if (store_begin(store, err) < 0)
+        return -1;
+    int r = from ? plan_inherit(l, from, p, err) : 0;
+    for (size_t i = 0; r == 0 && i < p->count; i++)
+        r = grants_settle(l, &p->rows[i], err);
+    if (r == 0 && store_commit(store, err) == 0)
+        return 0;
+    store_rollback(store);
+    live_put_env(l, TAKE(env));
+    return -1;
+}
+
+int grants_write(struct live *l, const struct caller *who, const struct live *from,
+                 struct grant_plan *p, struct err *err) {
+    if (!from && !p->count)
+        return 0;
+    if (grants_settle_all(l, from, p, err) < 0)
+        return -1;
+    for (size_t i = 0; i < p->count; i++)
+        grants_note(l, who, "grant.add", &p->rows[i]);
+    for (size_t i = 0; i < p->count; i++)
+        grants_count(l->service, p->rows[i].kind, GRANT_ADDED);
     grants_restore(l);
     return 0;
 }
