@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "image"))
+for folder in ("image", "gate"):
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / folder))
 
 from daemon import Refused  # noqa: E402
 from faulty import Faulty  # noqa: E402
 from runs import Runs  # noqa: E402
+from test_models_guard import CONF, Provider, Stranger, WithModels, attacks, end, plain, serve  # noqa: E402
 from test_taint import FLOWS, WORD, begin_check, begin_sub_agent, end_sub_agent, freeze, lend, let, place, taint, tainted  # noqa: E402, F401
 from trees import small_tree  # noqa: E402
 
@@ -20,12 +22,26 @@ SAID = "these are the words of a stranger"
 TRIGGERS = {"images": "1", "networks": "instr(NEW.policy, '\"tainted\":\"')", "taints": "1"}
 
 
+class FaultyWithModels(Faulty, WithModels):
+    """Its provider of models fetches what a request names."""
+
+
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory):
-    d = Faulty()
+def stranger():
+    s = serve(Stranger)
+    yield s
+    end(s)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory, stranger):
+    provider = serve(Provider)
+    d = FaultyWithModels(conf=CONF.format(port=provider.server_port))
+    d.stranger = stranger
     d.image = d.request("POST", "/v1/images", small_tree(tmp_path_factory.mktemp("rootfs")).read_bytes(), name="small")["id"]
     yield d
     d.stop()
+    end(provider)
 
 
 @pytest.fixture
@@ -50,8 +66,8 @@ def refusing(d, table):
         change("DROP TRIGGER refuse_taint")
 
 
-def stored(d, m):
-    return d.rows("SELECT json_extract(policy, '$.tainted') FROM networks WHERE machine = ?", m) == [("WORD",)]
+def stored(d, m, of="WORD"):
+    return d.rows("SELECT json_extract(policy, '$.tainted') FROM networks WHERE machine = ?", m) == [(of,)]
 
 
 def source(d, dirty, **fields):
@@ -203,6 +219,22 @@ def flow_check(d, place, dirty):
     return flow, lambda: told["good"]
 
 
+def flow_provider(d, place, dirty):
+    """A picture that the provider would fetch from a stranger."""
+    m = d.machine(models={"allow": True})
+    asks = attacks("chat", f"http://127.0.0.1:{d.stranger.server_port}/{m}")[1] if dirty else {}
+    told = []
+
+    def flow():
+        status, text = d.ask(m, "chat", {**plain("chat"), **asks})
+        if status != 200:
+            raise Refused(status, text)
+        told.append(text)
+        return stored(d, m, "models.carrel")
+
+    return flow, lambda: told and (not dirty or f"/{m}" in d.stranger.heard and "word-of-a-stranger" in told[0])
+
+
 CASES = {(name[5:], table): fn for name, fn in list(globals().items()) if name.startswith("flow_")
          for table in {"ship": ("taints", "networks"), "shared": ("taints", "networks"), "image": ("taints",)}.get(name[5:], ("networks",))}
 
@@ -267,5 +299,4 @@ def test_an_image_that_gets_no_name_is_tainted_by_then(daemon):
 def test_every_flow_of_the_table_is_refused_somewhere():
     tried = {name for name, _ in CASES} | {"changeset"}
     assert FLOWS - tried == {"network",  # gate/test_taint.py
-                             "provider",  # its join is tried in gate/test_models_guard.py, a refused write of it is not
                              "tools"}  # mcp/test_taint.py
