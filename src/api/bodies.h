@@ -1,6 +1,7 @@
 /* The bodies of the API: one schema each. */
 #pragma once
 
+#include "operator/operator.h"
 #include "service/schema.h"
 
 extern const struct schema machine_request_schema, update_request_schema, exec_request_schema,
@@ -40,7 +41,7 @@ struct run_request {
 
 struct run_resume_request {
     struct texts keys;
-    const char *comment;
+    struct run_return back;
 };
 
 struct run_answer_request {

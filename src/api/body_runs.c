@@ -121,9 +121,11 @@ const struct schema run_start_request_schema =
 static const struct field run_resume_request[] = {
     {"keys", FIELD_MAP, AT(struct run_resume_request, keys), "as when it was started",
      .max = OPERATOR_KEYS_MAX},
-    {"comment", FIELD_TEXT, AT(struct run_resume_request, comment),
+    {"comment", FIELD_TEXT, AT(struct run_resume_request, back.comment),
      "of a run that has ended: its work is returned, and this is its next message",
      .max = 64 << 10},
+    {"key", FIELD_TEXT, AT(struct run_resume_request, back.key),
+     "idempotency key of a comment: sent again, it is not given twice", .max = RUN_RETURN_KEY_MAX},
 };
 const struct schema run_resume_request_schema =
     SCHEMA("RunResume", struct run_resume_request, run_resume_request);

@@ -36,8 +36,7 @@ void api_run_cancel(struct call *c) {
 
 void api_run_resume(struct call *c) {
     const struct run_resume_request *r = c->request;
-    operator_resume(api_operator(c->api), &c->who, c->params[0], &r->keys, r->comment, answer_run,
-                    c);
+    operator_resume(api_operator(c->api), &c->who, c->params[0], &r->keys, &r->back, answer_run, c);
 }
 
 void api_run_answer(struct call *c) {

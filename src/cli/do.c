@@ -467,7 +467,7 @@ static int resume(struct doing *d, struct err *err) {
     do_put_keys(&j, &d->client);
     jot_end(&j, '}');
     if (client_target(target, err, "/v1/runs/%s/resume", d->options->resume) < 0 ||
-        client_call(&d->client, &r, &d->view, err) < 0)
+        client_call_again(&d->client, &r, &d->view, err) < 0)
         return -1;
     return do_watch(d, err);
 }
@@ -476,7 +476,7 @@ static int cancel(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target};
     if (client_target(target, err, "/v1/runs/%s/cancel", d->options->cancel) < 0 ||
-        client_call(&d->client, &r, &d->view, err) < 0)
+        client_call_again(&d->client, &r, &d->view, err) < 0)
         return -1;
     if (d->options->json)
         print_json(d->view);

@@ -102,7 +102,7 @@ struct run_event {
     const char *image, *media;
     bool failed;
     uint64_t bytes; /* size of the full result, if it was truncated */
-    /* point, back */
+    /* point, back; the name of a return is the idempotency key of its request */
     const char *name, *step;
     /* note */
     enum run_note note;

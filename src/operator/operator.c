@@ -111,9 +111,15 @@ void operator_show(struct runs *o, const struct caller *who, const char *id, ope
 
 /* ---- resuming ---- */
 
+/* The request comes again because its answer was lost: the run has this comment. */
+static bool was_returned(const struct run *r, const struct run_return *back) {
+    return back->comment && back->key && r->returned && strcmp(back->key, r->returned) == 0;
+}
+
 /* An ended run continues only if the owner returned it with a comment. */
-static int resume_event(const struct run *r, const char *comment, struct arena *a,
+static int resume_event(const struct run *r, const struct run_return *back, struct arena *a,
                         struct run_event *ret, struct err *err) {
+    const char *comment = was_returned(r, back) ? NULL : back->comment;
     bool ended = r->phase == RUN_ENDED;
     *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_now_ms()};
     if (!ended && comment) {
@@ -133,6 +139,7 @@ static int resume_event(const struct run *r, const char *comment, struct arena *
                           r->start.machine);
     }
     ret->kind = RUN_RETURN;
+    ret->name = back->key;
     ret->text =
         arena_printf(a, "Your work was reviewed and returned with this comment:\n%s", comment);
     return 0;
@@ -143,15 +150,20 @@ static bool is_try(const char *parent) {
     return parent && strstr(parent, ".try.");
 }
 
-/* to_end: the run is loaded only to be ended, so it needs no model. */
+/*
+ * to_end: the run is loaded only to be ended, so it needs no model. 1: it was returned before, and
+ * has ended again.
+ */
 static int take_up(struct live_run *l, const struct caller *who, const struct texts *keys,
-                   const char *id, const char *comment, bool to_end, struct err *err) {
+                   const char *id, const struct run_return *back, bool to_end, struct err *err) {
     struct runs *o = l->runs;
     struct arena a DEFER(arena_done) = {0};
     struct run_event e;
     if (runs_load(o, who, id, &l->run, &l->transcript, err) < 0)
         return -1;
-    if (resume_event(&l->run, comment, &a, &e, err) < 0)
+    if (was_returned(&l->run, back) && l->run.phase == RUN_ENDED)
+        return 1;
+    if (resume_event(&l->run, back, &a, &e, err) < 0)
         return -1;
     const struct cost limit = {l->run.start.budget.tokens, l->run.start.budget.micro};
     if ((!to_end && !l->run.cancelling &&
@@ -168,14 +180,15 @@ static int take_up(struct live_run *l, const struct caller *who, const struct te
 }
 
 void operator_resume(struct runs *o, const struct caller *who, const char *id,
-                     const struct texts *keys, const char *comment, operator_fn *done, void *arg) {
+                     const struct texts *keys, const struct run_return *back, operator_fn *done,
+                     void *arg) {
     struct live_run *l;
     struct err err;
     if (runs_find_live(o, who, SCOPE_RUN, id, &l, &err) < 0) {
         done(arg, NULL, &err);
         return;
     }
-    if (l && comment) {
+    if (l && back->comment && !was_returned(&l->run, back)) {
         err_set(&err, ERR_BUSY, "run '%s' is still running, so it cannot be returned yet", id);
         done(arg, NULL, &err);
         return;
@@ -185,9 +198,13 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
         return;
     }
     l = live_run_new(o, who);
-    if (take_up(l, who, keys, id, comment, false, &err) < 0) {
-        live_run_free(l);
+    int status = take_up(l, who, keys, id, back, false, &err);
+    if (status < 0)
         done(arg, NULL, &err);
+    else if (status > 0)
+        live_answer(&l->run, NULL, done, arg);
+    if (status != 0) {
+        live_run_free(l);
         return;
     }
     live_prepare(l);
@@ -244,8 +261,9 @@ static void cancel_live(struct live_run *l, operator_fn *done, void *arg) {
 static int cancel_idle_tries(struct runs *o, const struct caller *who, const char *id,
                              struct live_run **ret, struct err *err) {
     static const struct texts no_keys;
+    static const struct run_return resumed;
     struct live_run *l = live_run_new(o, who);
-    if (take_up(l, who, &no_keys, id, NULL, true, err) < 0) {
+    if (take_up(l, who, &no_keys, id, &resumed, true, err) < 0) {
         live_run_free(l);
         return -1;
     }

@@ -54,10 +54,16 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
                     operator_fn *done, void *arg);
 void operator_show(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                    void *arg);
-/* keys: as in operator_request; keys are not stored, so a resume must pass them again. comment: the
- * next message for an ended run; else NULL. */
+/* An ended run goes on with a comment as its next message. Members may be NULL. */
+struct run_return {
+    const char *comment;
+    const char *key; /* idempotency key: sent again, the comment is not given twice */
+};
+enum { RUN_RETURN_KEY_MAX = 128 };
+/* keys: as in operator_request; keys are not stored, so a resume must pass them again. */
 void operator_resume(struct runs *o, const struct caller *who, const char *run,
-                     const struct texts *keys, const char *comment, operator_fn *done, void *arg);
+                     const struct texts *keys, const struct run_return *back, operator_fn *done,
+                     void *arg);
 void operator_cancel(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                      void *arg);
 /* action: accept, decline or cancel. `invalid`: nothing was asked. */

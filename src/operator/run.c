@@ -420,6 +420,7 @@ static int take_return(struct run *r, const struct run_event *e, struct err *err
     r->stop_status = r->stop_reason = NULL;
     r->checks = r->silent = r->malformed = r->stuck_level = 0;
     r->acted = false;
+    r->returned = e->name ? run_keep(r, e->name) : NULL;
     return take_note(r, &note, err);
 }
 

@@ -95,6 +95,7 @@ struct run {
     struct run_try *tries; /* start.tries of them */
     bool cancelling;       /* delete the machines of the tries, then end */
     bool resumed;          /* the current driver does not know what the previous one began */
+    const char *returned;  /* key of the last return; NULL: it had none */
     const char *status, *report;
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/id.h"
 #include "cli/do.h"
 #include "cli/ship/ship.h"
 #include "cli/table.h"
@@ -37,13 +38,14 @@ int ship_send_back(struct ship *s, const char *word, struct err *err) {
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
     jot_string(&j, "comment", s->options->comment);
+    jot_string(&j, "key", id_new('k').text); /* a daemon that dies may have given it to the run */
     do_put_keys(&j, s->client);
     jot_end(&j, '}');
     if (j.failed)
         return err_set(err, ERR_LIMIT, "the comment is too long");
     if (find_run(s, word, run, err) < 0 ||
         client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
-        client_call(s->client, &r, NULL, err) < 0)
+        client_call_again(s->client, &r, NULL, err) < 0)
         return -1;
     printf("returned: run %s goes on; to watch it: carrel do --resume %s\n", run, run);
     return 0;
