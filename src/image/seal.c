@@ -81,7 +81,8 @@ int image_seal(int root, struct image_ids ids, const char *config, struct report
     char *piece DEFER_FREE = malloc(PIECE);
     uint8_t hash[SHA256_BYTES];
     struct sealing s = {.ret = ret, .report = report, .piece = piece};
-    const struct walk w = {.root = root, .usr = -1, .ids = ids, .fn = add_entry, .arg = &s};
+    const struct walk w = {
+        .root = root, .usr = -1, .ids = ids, .fn = add_entry, .arg = &s, .strict = true};
     if (!piece)
         return err_set(err, ERR_LIMIT, "out of memory");
     *ret = (struct seal){.entries = 0};

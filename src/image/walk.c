@@ -115,6 +115,37 @@ static int walk_describe(struct state *s, const struct stat *st, struct walk_ent
     return 0;
 }
 
+static bool is_kept(const char *name) {
+    return (strncmp(name, "user.", 5) == 0 && strncmp(name, "user.overlay.", 13) != 0) ||
+           strcmp(name, "security.capability") == 0;
+}
+
+/* Directories have none. What the host's kernel sets by itself (security.selinux) may be there. */
+static bool is_foreign(const char *name, bool is_dir) {
+    return strncmp(name, "trusted.", 8) == 0 || strncmp(name, "system.posix_acl_", 17) == 0 ||
+           (strncmp(name, "user.", 5) == 0 && (is_dir || !is_kept(name)));
+}
+
+static int check_attributes(const struct state *s, int fd, bool is_dir, struct err *err) {
+    ssize_t n = s->w->strict && fd >= 0 ? flistxattr(fd, NULL, 0) : 0;
+    if (n <= 0)
+        return n < 0 && errno != EOPNOTSUPP ? err_sys(err, "read attributes of '/%.80s'", s->path)
+                                            : 0;
+    char *names DEFER_FREE = malloc(ATTRIBUTE_NAMES_MAX);
+    if (!names)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if ((n = flistxattr(fd, names, ATTRIBUTE_NAMES_MAX)) < 0)
+        return err_sys(err, "read attributes of '/%.80s'", s->path);
+    for (const char *name = names; name < names + n; name += strlen(name) + 1) {
+        if (!is_foreign(name, is_dir))
+            continue;
+        err_set(err, ERR_INVALID, "'/%.120s' has the attribute '%.60s', which an image cannot have",
+                s->path, name);
+        return err_remedy(err, "if the archive does not set it, CARREL_HOME does: see getfacl");
+    }
+    return 0;
+}
+
 static int walk_tell(struct state *s, const struct walk_entry *e, struct err *err) {
     return s->w->fn(s->w->arg, e, err);
 }
@@ -133,7 +164,7 @@ static int walk_file(struct state *s, int dir, const char *name, const struct st
     if (!e.twin && fd < 0)
         return err_sys(err, "open '/%.120s'", s->path);
     e.fd = fd;
-    return walk_tell(s, &e, err);
+    return check_attributes(s, fd, false, err) < 0 ? -1 : walk_tell(s, &e, err);
 }
 
 static int walk_link(struct state *s, int dir, const char *name, const struct stat *st,
@@ -183,7 +214,8 @@ static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
                        IMAGE_DEPTH_MAX);
     if (fstat(dir, &st) < 0)
         return err_sys(err, "look at '/%.120s'", s->path);
-    if (walk_describe(s, &st, &e, err) < 0 || walk_tell(s, &e, err) < 0)
+    if (walk_describe(s, &st, &e, err) < 0 || check_attributes(s, dir, true, err) < 0 ||
+        walk_tell(s, &e, err) < 0)
         return -1;
     int r = walk_list(dir, &names);
     if (r < 0)
@@ -208,11 +240,6 @@ int image_walk(const struct walk *w, struct err *err) {
     int r = walk_dir(s, w->root, 0, err);
     free_twins(&s->twins);
     return r;
-}
-
-static bool is_kept(const char *name) {
-    return (strncmp(name, "user.", 5) == 0 && strncmp(name, "user.overlay.", 13) != 0) ||
-           strcmp(name, "security.capability") == 0;
 }
 
 int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *arg,

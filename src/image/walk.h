@@ -31,6 +31,7 @@ struct walk {
     struct image_ids ids;
     walk_fn *fn;
     void *arg;
+    bool strict; /* refuse attributes that an image cannot have: no id tells of them */
 };
 
 /* Sockets and devices have no place in an image and are passed over. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -33,6 +34,39 @@ static int say_last(const char *arg, struct err *err) {
 static int plant(const char *arg, struct err *err) {
     int fd DEFER_CLOSE = open(arg, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
     return fd < 0 ? err_sys(err, "plant '%s'", arg) : 0;
+}
+
+/* An access list as the kernel keeps it: version 2; owner, group and others may do all. */
+static const uint32_t acl[] = {2,          1 | 7 << 16,  UINT32_MAX, 4 | 7 << 16,
+                               UINT32_MAX, 32 | 7 << 16, UINT32_MAX};
+
+/* "NAME PLACE": an attribute of a directory, or of a new file. */
+static int mark(const char *arg, struct err *err) {
+    const char *place = strchr(arg, ' ') + 1;
+    bool is_acl = strncmp(arg, "system.", 7) == 0;
+    char name[128];
+    snprintf(name, sizeof(name), "%.*s", (int)(place - 1 - arg), arg);
+    int fd DEFER_CLOSE = openat(AT_FDCWD, place, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        fd = openat(AT_FDCWD, place, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0 ||
+        fsetxattr(fd, name, is_acl ? (const void *)acl : "y", is_acl ? sizeof(acl) : 1, 0) < 0)
+        return err_sys(err, "mark '%s'", arg);
+    return 0;
+}
+
+/* "MODE OWNER TIME": of a new directory. */
+static int make_dir(const char *arg, struct err *err) {
+    char *rest;
+    mode_t mode = (mode_t)strtoul(arg, &rest, 8);
+    uid_t owner = (uid_t)strtoul(rest, &rest, 10);
+    const struct timespec times[2] = {{0}, {.tv_sec = strtol(rest, NULL, 10)}};
+    if (mkdirat(AT_FDCWD, "root/made", 0700) < 0 ||
+        fchownat(AT_FDCWD, "root/made", owner, owner, 0) < 0 ||
+        fchmodat(AT_FDCWD, "root/made", mode, 0) < 0 ||
+        utimensat(AT_FDCWD, "root/made", times, 0) < 0)
+        return err_sys(err, "make '%s'", arg);
+    return 0;
 }
 
 static int write_log(const char *arg, struct err *err) {
@@ -62,8 +96,8 @@ static const struct {
     const char *name;
     int (*fn)(const char *arg, struct err *err);
 } attacks[] = {
-    {"say", say},       {"last", say_last},   {"plant", plant},
-    {"log", write_log}, {"kill", kill_other}, {"stay", stay},
+    {"say", say},         {"last", say_last}, {"plant", plant}, {"log", write_log},
+    {"kill", kill_other}, {"stay", stay},     {"mark", mark},   {"dir", make_dir},
 };
 
 int read_archive(void *arg, struct report *report, struct buf *ret, struct err *err) {

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from carrel import BUILD
+from carrel import BUILD, ROOTLESS
 from daemon import Daemon, Refused
 from trees import archive, entry
 import patience
@@ -121,6 +121,48 @@ def test_a_reader_leaves_nothing_beside_the_tree(own, name):
 def test_the_control_of_that_such_a_file_is_taken_for_the_image(own):
     own.work_by_script(f"cat >/dev/null\n: >/proc/self/fd/3/root.erofs\necho '{REPORT}' >&4\n")
     assert own.take(b"x", name="forged")["stored"] == "erofs"
+
+
+@pytest.fixture
+def marks(own):
+    """The store keeps attributes of users."""
+    try:
+        os.setxattr(own.home, "user.test", b"x")
+        os.removexattr(own.home, "user.test")
+    except OSError as e:
+        pytest.skip(f"no attributes on this filesystem: {e}")
+
+
+HIDDEN = [("user.note", "root"), ("user.overlay.opaque", "root"), ("system.posix_acl_default", "root"), ("user.overlay.opaque", "root/f")]
+
+
+@pytest.mark.parametrize("name,place", HIDDEN, ids=[f"{name}-of-{place}" for name, place in HIDDEN])
+def test_a_reader_hides_nothing_in_attributes(own, marks, name, place):
+    """No id tells of them, but an overlay acts on some, and those who are let in by others do."""
+    with pytest.raises(Refused) as refused:
+        own.try_it(f"mark {name} {place}")
+    shown = place.removeprefix("root").removeprefix("/")
+    assert f"'/{shown}' has the attribute '{name}'" in refused.value.error["message"], refused.value
+    assert own.stored() == [] and own.get("/v1/images")["images"] == []
+
+
+def test_the_control_of_that_such_an_attribute_stays(own, marks):
+    own.work_by_script("cat >/dev/null\npython3 -c \"import os; os.setxattr('/proc/self/fd/3/root', 'user.overlay.opaque', b'y')\" "
+                       f"3<&3\necho '{REPORT}' >&4\n")
+    assert own.take(b"x", name="forged")["id"] == FORGED_ID
+    assert os.getxattr(own.home / "images" / FORGED_ID / "root", "user.overlay.opaque") == b"y"
+
+
+@pytest.mark.skipif(ROOTLESS, reason="only root gives a directory to somebody else")
+def test_an_id_tells_the_mode_owner_and_time_of_directories(own):
+    def id_of(looks):
+        made = own.try_it("dir " + looks)["id"]
+        own.delete("/v1/images/taken")
+        own.until(lambda: own.stored() == [])
+        return made
+
+    ids = [id_of(looks) for looks in ("755 0 5", "755 0 5", "777 0 5", "755 7 5", "755 0 6")]
+    assert ids[0] == ids[1] and len(set(ids)) == 4, ids
 
 
 @pytest.mark.skipif(CHECKED, reason="whoever checks every access writes into the log")
