@@ -17,6 +17,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/disks.h"
+#include "base/parse.h"
 #include "io/place.h"
 
 static int check_choice(const struct store_init *o, struct err *err) {
@@ -40,11 +41,11 @@ static bool kernel_has_btrfs(void) {
 }
 
 static int check_btrfs(const struct place *place, uint64_t bytes, struct err *err) {
+    char wanted[SIZE_TEXT], free[SIZE_TEXT];
     struct statvfs fs;
-    if (bytes < DISKS_BTRFS_MIN || bytes > DISKS_BTRFS_MAX) {
-        err_set(err, ERR_INVALID, "a btrfs of %" PRIu64 " bytes", bytes);
-        return err_remedy(err, "choose a size from 256M to 64T");
-    }
+    size_print(bytes, wanted);
+    if (bytes < DISKS_BTRFS_MIN || bytes > DISKS_BTRFS_MAX)
+        return err_set(err, ERR_INVALID, "--btrfs %s: must be between 256M and 64T", wanted);
     if (access("/sbin/mkfs.btrfs", X_OK) < 0) {
         err_set(err, ERR_UNSUPPORTED, "there is no /sbin/mkfs.btrfs");
         return err_remedy(err, "apt-get install btrfs-progs");
@@ -57,9 +58,11 @@ static int check_btrfs(const struct place *place, uint64_t bytes, struct err *er
         return err_sys(err, "look at '%s'", place->home);
     if ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
         return 0;
-    err_set(err, ERR_LIMIT, "'%s' has room for %" PRIu64 " MiB", place->home,
-            (uint64_t)fs.f_bavail * fs.f_frsize >> 20);
-    return err_remedy(err, "choose a smaller size, or CARREL_HOME on a larger disk");
+    size_print((uint64_t)fs.f_bavail * fs.f_frsize, free);
+    err_set(err, ERR_LIMIT, "--btrfs %s: the disk that holds '%s' has only %s free", wanted,
+            place->home, free);
+    return err_remedy(err, "choose a smaller size, or set CARREL_HOME to a directory on a larger "
+                           "disk");
 }
 
 static bool answers(const char *run, const char *name) {
@@ -105,6 +108,8 @@ static int write_down(const struct place *place, const struct disks *d, struct e
 int store_init(const struct store_init *o, struct err *err) {
     struct place place;
     struct disks d = {.said = true, .btrfs = !o->plain, .bytes = o->btrfs_bytes};
+    char size[SIZE_TEXT];
+    size_print(d.bytes, size);
     if (check_choice(o, err) < 0 || place_find(&place, err) < 0 || place_make(&place, err) < 0 ||
         (d.btrfs && check_btrfs(&place, d.bytes, err) < 0) || check_quiet(&place, err) < 0 ||
         write_down(&place, &d, err) < 0)
@@ -112,9 +117,9 @@ int store_init(const struct store_init *o, struct err *err) {
     if (o->json)
         printf("{\"disks\":\"%s\",\"bytes\":%" PRIu64 "}\n", d.btrfs ? "btrfs" : "plain", d.bytes);
     else if (d.btrfs)
-        printf("new machines have a btrfs of %" PRIu64 " MiB each in a file of '%s', unless they "
-               "name another size\n",
-               d.bytes >> 20, place.home);
+        printf("new machines have a btrfs of %s each in a file of '%s', unless they name another "
+               "size\n",
+               size, place.home);
     else
         printf("new machines have disks of the usual kind\n");
     return 0;

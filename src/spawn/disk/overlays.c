@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/fs_room.h"
+#include "base/parse.h"
 #include "spawn/disk/rootfs.h"
 #include "spawn/disk/tree.h"
 #include "spawn/make/mounts.h"
@@ -161,12 +163,22 @@ static int mount_part(struct rootfs_maker *maker, const struct stack *s, const c
     return overlay_on(maker, s->owner, lowers.fds, lowers.count, loose, &place, false);
 }
 
+static int image_missing(const struct rootfs_maker *maker, struct err *err) {
+    const struct fs_space space = fs_space(maker->store);
+    char free[SIZE_TEXT], total[SIZE_TEXT];
+    size_print(space.free_bytes, free);
+    size_print(space.total_bytes, total);
+    err_set(err, ERR_LIMIT,
+            "the store has no room for the host's image: of the %s of the disk that holds "
+            "CARREL_HOME %s are free",
+            total, free);
+    return err_remedy(err, "make room there, or set CARREL_HOME to a directory on a larger disk");
+}
+
 int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root, int *ret_usr,
                 struct err *err) {
-    if (s->image->skeleton < 0) {
-        err_set(err, ERR_LIMIT, "the store has no room for the host's image");
-        return err_remedy(err, "make room on the disk that holds CARREL_HOME");
-    }
+    if (s->image->skeleton < 0)
+        return image_missing(maker, err);
     int root DEFER_CLOSE = mount_part(maker, s, "uw", -1, s->image->skeleton);
     if (root < 0)
         return lower_failed(err, root, "mount root overlay",
