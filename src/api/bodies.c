@@ -80,6 +80,8 @@ static const struct field status_view[] = {
     {"pid", SHOW_NUMBER, 0, NULL, .required = true},
     {"commands", SHOW_NUMBER, 0, "running; without admin, of the caller's owner", .required = true},
     {"machines", SHOW_JSON, 0, "by state; without admin, of the caller's owner", .required = true},
+    {"store", SHOW_JSON, 0, "the disk that holds CARREL_HOME, and what to do if it is nearly full",
+     .required = true},
     {"box", SHOW_JSON, 0, "the spawner's own status; its counters need admin"},
     {"box_error", SHOW_TEXT, 0, NULL},
 };

@@ -192,5 +192,6 @@ static const struct field machines_view[] = {
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
     {"left_alone", SHOW_NUMBER, 0,
      "boxes on this host that are not of this store, or unknown to it; shown to administrators"},
+    {"store", SHOW_JSON, 0, "of a disk that is full, as in Status"},
 };
 const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

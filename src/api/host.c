@@ -164,13 +164,28 @@ static char *box_status(struct call *c, const char *text) {
     return kept;
 }
 
+void host_put_room(struct jot *j, const struct room_view *v) {
+    jot_object(j, "store");
+    if (v->home)
+        jot_string(j, "home", v->home);
+    jot_u64(j, "free_bytes", v->room.free_bytes);
+    jot_u64(j, "total_bytes", v->room.total_bytes);
+    jot_u64(j, "used_percent", v->room.used_percent);
+    jot_bool(j, "full", v->room.full);
+    if (v->remedy)
+        jot_string(j, "remedy", v->remedy);
+    jot_end(j, '}');
+}
+
 static void status_came(void *arg, const char *json, const struct err *err) {
     struct call *c = arg;
     char *box DEFER_FREE = json ? box_status(c, json) : NULL;
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
     struct jot j = JOT(&text);
     struct service_counts n;
+    struct room_view room;
     service_count(c->service, &c->who, &n);
+    service_room(c->service, &c->who, &room);
     jot_object(&j, NULL);
     jot_string(&j, "version", CARREL_VERSION);
     jot_i64(&j, "pid", getpid());
@@ -179,6 +194,7 @@ static void status_came(void *arg, const char *json, const struct err *err) {
     for (int i = MACHINE_CREATING; i <= MACHINE_ENDED; i++)
         jot_u64(&j, machine_state_name((enum machine_state)i), n.machines[i]);
     jot_end(&j, '}');
+    host_put_room(&j, &room);
     if (box)
         jot_raw(&j, "box", box);
     else

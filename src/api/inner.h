@@ -16,3 +16,7 @@ void call_listen(struct call *c);
 struct metrics *api_metrics_of(struct api *api);
 struct loop *api_loop(struct api *api);
 struct runs *api_operator(struct api *api);
+
+/* "store": the disk that holds CARREL_HOME. */
+struct room_view;
+void host_put_room(struct jot *j, const struct room_view *v);

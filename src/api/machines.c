@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "api/bodies.h"
+#include "api/inner.h"
 #include "api/route.h"
 #include "base/defer.h"
+#include "service/host.h"
 #include "service/strays.h"
 
 /* Most verbs answer with the machine as it is now. */
@@ -101,6 +103,7 @@ static void split_meta(const char *text, char key[CALL_PARAM_SIZE], struct list_
 void api_machine_list(struct call *c) {
     struct buf text DEFER(buf_done) = BUF(CALL_BODY_MAX);
     struct list_answer a = {JOT(&text), &machine_schema};
+    struct room_view room;
     char next[CURSOR_SIZE], key[CALL_PARAM_SIZE];
     struct err err;
     struct list_request r = {
@@ -123,6 +126,9 @@ void api_machine_list(struct call *c) {
         jot_string(&a.json, "next", next);
     if (service_stray_count(c->service, &c->who))
         jot_u64(&a.json, "left_alone", service_stray_count(c->service, &c->who));
+    service_room(c->service, &c->who, &room);
+    if (room.room.full)
+        host_put_room(&a.json, &room);
     jot_end(&a.json, '}');
     call_json(c, 200, &a.json, &text);
 }

@@ -138,14 +138,14 @@ static void offer_machine(const struct typed *t, const json_t *m, const char *ta
 
 static void offer_machines(const struct typed *t, const char *tail) {
     struct client c DEFER(client_close) = {0};
-    json_t *rows DEFER(json_decrefp) = json_array();
+    json_t *list DEFER(json_decrefp) = NULL;
     struct err err;
     size_t i;
     json_t *m;
     limit_patience();
-    if (client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || machines_list(&c, rows, &err) < 0)
+    if (client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || machines_list(&c, &list, &err) < 0)
         return;
-    json_array_foreach(rows, i, m) {
+    json_array_foreach(json_object_get(list, "machines"), i, m) {
         offer_machine(t, m, tail);
     }
 }

@@ -7,6 +7,7 @@
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/machine.h"
+#include "cli/safe.h"
 #include "cli/table.h"
 #include "cli/text/colour.h"
 
@@ -53,9 +54,9 @@ const struct option_row ls_rows[] = {
 };
 #undef AT
 
-/* left_alone: boxes that do not belong to machines of this store; 0 if absent. */
-static int list_pages(struct client *c, const struct ls_options *o, json_t *rows,
-                      long long *left_alone, struct err *err) {
+/* All pages as one: {"machines":[...]}, and what the last one says of the store. */
+static int list_pages(struct client *c, const struct ls_options *o, json_t *to, struct err *err) {
+    static const char *const more[] = {"left_alone", "store"};
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
     do {
         json_t *page DEFER(json_decrefp) = NULL;
@@ -67,31 +68,39 @@ static int list_pages(struct client *c, const struct ls_options *o, json_t *rows
             client_query(target, "name", o->name, err) < 0 ||
             client_query(target, "meta", o->meta, err) < 0 || client_call(c, &r, &page, err) < 0)
             return -1;
-        json_array_extend(rows, json_object_get(page, "machines"));
-        *left_alone = client_number(page, "left_alone");
+        json_array_extend(json_object_get(to, "machines"), json_object_get(page, "machines"));
+        for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++)
+            if (json_object_get(page, more[i]))
+                json_object_set(to, more[i], json_object_get(page, more[i]));
         snprintf(cursor, sizeof(cursor), "%s", client_text(page, "next"));
     } while (cursor[0]);
     return 0;
 }
 
-int machines_list(struct client *c, json_t *rows, struct err *err) {
-    long long left_alone;
-    return list_pages(c, &(struct ls_options){.all = false}, rows, &left_alone, err);
+int machines_list(struct client *c, json_t **ret, struct err *err) {
+    *ret = json_pack("{s:[]}", "machines");
+    return list_pages(c, &(struct ls_options){.all = false}, *ret, err);
+}
+
+void store_note(const json_t *store, FILE *to) {
+    char free[16], total[16];
+    if (!store)
+        return;
+    table_bytes(client_number(store, "free_bytes"), free);
+    table_bytes(client_number(store, "total_bytes"), total);
+    fprintf(to, "carrel: the disk of the store is used by %lld %%: %s of %s are free; ",
+            client_number(store, "used_percent"), free, total);
+    safe_name(to, client_text(store, "remedy"));
+    fputc('\n', to);
 }
 
 /* {"machines":[...]}; where no daemon runs there are none. */
 static int list_machines(const struct ls_options *o, json_t **ret, struct err *err) {
     struct client c DEFER(client_close) = {0};
-    json_t *rows = json_array();
-    long long left_alone = 0;
-    *ret = json_pack("{s:o}", "machines", rows);
+    *ret = json_pack("{s:[]}", "machines");
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    if (list_pages(&c, o, rows, &left_alone, err) < 0)
-        return -1;
-    if (left_alone)
-        json_object_set_new(*ret, "left_alone", json_integer(left_alone));
-    return 0;
+    return list_pages(&c, o, *ret, err);
 }
 
 static void print_machine(const json_t *m) {
@@ -138,6 +147,8 @@ static void ls_print(const json_t *list, bool ids_only) {
     if (alone && !ids_only)
         fprintf(stderr, "carrel: %lld %s left alone; see: carrel store boxes\n", alone,
                 alone == 1 ? "box on this host is" : "boxes on this host are");
+    if (!ids_only)
+        store_note(json_object_get(list, "store"), stderr);
 }
 
 int cmd_ls(int argc, char **argv) {

@@ -42,7 +42,8 @@ static void drop_rows(struct top *t) {
 void top_done(struct top *t) {
     drop_rows(t);
     json_decref(t->before);
-    t->before = NULL;
+    json_decref(t->store);
+    t->before = t->store = NULL;
     client_close(&t->client);
 }
 
@@ -119,7 +120,7 @@ static int top_look_at(struct top *t, const json_t *machine, json_t *next, json_
 }
 
 static int top_refresh(struct top *t, struct err *err) {
-    json_t *machines DEFER(json_decrefp) = json_array(), *next DEFER(json_decrefp) = json_object();
+    json_t *list DEFER(json_decrefp) = NULL, *next DEFER(json_decrefp) = json_object();
     size_t i;
     json_t *m;
     if (!t->client.http && client_open(&t->client, CLIENT_IF_MACHINES, NULL, err) < 0) {
@@ -127,9 +128,12 @@ static int top_refresh(struct top *t, struct err *err) {
         return err->code == ERR_NOT_FOUND ? 0 : -1;
     }
     http_client_set_timeout(t->client.http, PATIENCE_MS);
-    if (machines_list(&t->client, machines, err) < 0)
+    if (machines_list(&t->client, &list, err) < 0)
         return -1;
+    const json_t *machines = json_object_get(list, "machines");
     drop_rows(t);
+    json_decref(t->store);
+    t->store = json_incref(json_object_get(list, "store"));
     t->rows = calloc(json_array_size(machines) + 1, sizeof(*t->rows));
     if (!t->rows)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -275,7 +279,7 @@ char *top_cell(const json_t *row, size_t column) {
 }
 
 char *top_summary(const struct top *t) {
-    char mem[16], *text;
+    char mem[16], free[16], store[64] = "", *text;
     double cpu = 0;
     long long bytes = 0;
     for (size_t i = 0; i < t->count; i++) {
@@ -283,8 +287,12 @@ char *top_summary(const struct top *t) {
         bytes += client_number(t->rows[i], "mem_bytes");
     }
     table_bytes(bytes, mem);
-    if (asprintf(&text, "%zu machine%s, cpu %.1f%%, memory %s", t->count, t->count == 1 ? "" : "s",
-                 cpu, mem) < 0)
+    table_bytes(client_number(t->store, "free_bytes"), free);
+    if (t->store)
+        snprintf(store, sizeof(store), "; store %lld%% full, %s free: carrel rm, image prune",
+                 client_number(t->store, "used_percent"), free);
+    if (asprintf(&text, "%zu machine%s, cpu %.1f%%, memory %s%s", t->count,
+                 t->count == 1 ? "" : "s", cpu, mem, store) < 0)
         abort();
     return text;
 }

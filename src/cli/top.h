@@ -29,6 +29,7 @@ struct top {
     json_t **rows;
     size_t count;
     json_t *before; /* of the look before: id -> cpu used, and when that was asked */
+    json_t *store;  /* what the daemon says of a disk that is full; or NULL */
 };
 
 /* Asks for all machines; where no daemon runs there are none. After a failure it can be tried

@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "cli/cli.h"
+#include "cli/machine.h"
 #include "cli/table.h"
 #include "cli/top.h"
 
@@ -49,6 +50,8 @@ static void print_object(const struct top *t) {
     json_t *object DEFER(json_decrefp) = json_pack("{s:o}", "machines", rows);
     for (size_t i = 0; i < t->count; i++)
         json_array_append(rows, t->rows[i]);
+    if (t->store)
+        json_object_set(object, "store", t->store);
     print_json(object);
 }
 
@@ -66,6 +69,8 @@ static int show_once(enum top_order order, bool json, struct err *err) {
         print_object(&t);
     else
         print_table(&t);
+    if (!json)
+        store_note(t.store, stderr);
     return 0;
 }
 

@@ -55,6 +55,13 @@ void service_count(struct service *s, const struct caller *who, struct service_c
     store_room(s->store, &ret->room);
 }
 
+void service_room(const struct service *s, const struct caller *who, struct room_view *ret) {
+    *ret = (struct room_view){.home = service_sees_all(who) ? s->place->home : NULL};
+    store_room(s->store, &ret->room);
+    if (room_is_scarce(&ret->room))
+        ret->remedy = "make room on that disk: carrel rm and carrel image prune help";
+}
+
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
                   char *ret_dir, size_t size, struct err *err) {
     if (allow(who, SCOPE_READ, err) < 0)

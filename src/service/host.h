@@ -34,6 +34,14 @@ struct service_counts {
 };
 void service_count(struct service *s, const struct caller *who, struct service_counts *ret);
 
+/* The disk that holds CARREL_HOME. */
+struct room_view {
+    struct store_room room;
+    const char *home;   /* NULL: not for this caller to see */
+    const char *remedy; /* NULL: there is room */
+};
+void service_room(const struct service *s, const struct caller *who, struct room_view *ret);
+
 /* The last record that this daemon wrote: a journal that ends before it was cut. */
 void service_journal_head(const struct service *s, struct journal_head *ret);
 

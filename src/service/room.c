@@ -25,6 +25,10 @@ static void warn(struct service *s, const struct store_room *room) {
                  room->used_percent, room->free_bytes >> 20);
 }
 
+bool room_is_scarce(const struct store_room *room) {
+    return room->full || room->used_percent >= WARN_PERCENT;
+}
+
 void room_look(struct service *s) {
     struct store_room room;
     store_look(s->store);

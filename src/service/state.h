@@ -273,6 +273,7 @@ void trim_look(struct service *s, uint64_t now_ms);
 
 /* From the tick: looks at the room on the store's disk, and warns. */
 void room_look(struct service *s);
+bool room_is_scarce(const struct store_room *room);
 
 /* ---- adopt.c ---- */
 /* Fails when the list of machines cannot be read whole: then nothing is touched. */

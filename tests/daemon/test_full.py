@@ -1,7 +1,12 @@
 """A store whose disk is full: what only takes room is refused, and what frees room or reads is served."""
+import re
+import subprocess
+
 import pytest
 
+from carrel import PROGRAM
 from daemon import Refused
+from patience import PATIENCE
 from small_home import SmallHome, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -123,7 +128,36 @@ def test_a_store_too_small_for_the_image_leaves_no_ghost(small):
     d = small(24)
     why = refused(d.machine)
     assert why.code == "limit", why  # the spawner's words, or the store's if it saw first that its disk is full
+    assert re.search(r"the disk that holds CARREL_HOME( [0-9.]+[BKM] are free| is full)", why.error["message"]), why
+    assert "larger disk" in why.error["remedy"] or "make room" in why.error["remedy"], why
     d.until(lambda: d.machines(all=1) == [])
+
+
+def told(d, *words):
+    """What the command line says of the store: on both streams."""
+    done = subprocess.run([PROGRAM, *words], env=d.env, capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert done.returncode == 0, done
+    return done.stdout + done.stderr
+
+
+def test_every_overview_tells_of_a_full_disk_and_what_helps(small):
+    """Which disk it is, how much of it is free, and what to do. With room, the control, none speaks of it."""
+    d = small(200)
+    d.machine()
+    for words in (["ls"], ["top", "--once"]):
+        assert "the disk of the store" not in told(d, *words)
+    status = d.get("/v1/status")["store"]
+    assert status["home"] == str(d.home) and not status["full"] and "remedy" not in status
+    filler = full(d)
+    for words in (["ls"], ["top", "--once"]):
+        assert re.search(r"the disk of the store is used by (9\d|100) %: [0-9.]+[BKM] of \d+M are free; .*carrel rm", told(d, *words)), words
+    stats = told(d, "stats")
+    assert re.search(rf"home +{d.home}\n", stats) and re.search(r"full +yes", stats) and "carrel image prune" in stats, stats
+    assert re.search(rf"used by (9\d|100) %: [0-9.]+[BKM] of \d+M are free in {d.home}", told(d, "doctor"))
+    assert d.get("/v1/machines")["store"]["full"]
+    filler.unlink()
+    d.until(lambda: not d.get("/v1/status")["store"]["full"])
+    assert "the disk of the store" not in told(d, "ls")
 
 
 def test_a_disk_that_fills_up_is_warned_of(small):
