@@ -35,6 +35,8 @@ static const struct field changeset_view_fields[] = {
     {"sha256", SHOW_TEXT, AT(struct changeset_view, sha256), "of the archive", .required = true},
     {"tainted", SHOW_TEXT, AT(struct changeset_view, tainted),
      "the first source that is not trusted that its machine had read from"},
+    {"image_files", SHOW_JSON, AT(struct changeset_view, image_files),
+     "where nothing was lent: paths that are as the image of the machine has them"},
     {"bytes", SHOW_NUMBER, AT(struct changeset_view, bytes), "of the archive", .required = true},
     {"created", SHOW_TIME, AT(struct changeset_view, created_ms), NULL, .required = true},
     {"machine_ms", SHOW_NUMBER, AT(struct changeset_view, machine_ms),

@@ -453,6 +453,11 @@ static void find_renamed(struct parcel *p) {
     }
 }
 
+static bool is_images(const struct parcel_item *i, const struct parcel_side *side) {
+    return !i->refused && (i->kind == TAR_FILE || i->kind == TAR_SYMLINK) && side->is_image &&
+           side->is_image(side->arg, i->path);
+}
+
 /* A baseline is of one directory. */
 static bool is_of(const struct baseline *base, int dir) {
     const struct baseline_file *top = base ? baseline_find(base, ".") : NULL;
@@ -477,7 +482,10 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
         if (p->items[i].kind != TAR_DIR && !p->items[i].refused)
             refuse_below(p, &p->items[i]);
     for (size_t i = 0; i < p->count; i++) {
-        compare(p, &p->items[i], &side);
+        if (is_images(&p->items[i], &side))
+            p->items[i].change = '=';
+        else
+            compare(p, &p->items[i], &side);
         check_target(p, &p->items[i]);
     }
     if (!side.mirror && !side.base)

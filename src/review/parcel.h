@@ -54,6 +54,9 @@ struct parcel_side {
     const struct baseline *base; /* NULL, or of another directory: not known */
     int64_t since_ms;
     bool mirror;
+    /* Files that the machine's image brought: they are there, and no change. NULL: not known. */
+    bool (*is_image)(const void *arg, const char *path);
+    const void *arg;
 };
 
 /* Takes the mapping. dir -1: there is nothing to compare with. */

@@ -466,6 +466,23 @@ def test_a_change_set_knows_what_was_lent_when_its_machine_is_gone(carrel, daemo
     assert done.returncode == 1 and (project / "keep").read_text() == "mine\n" and (project / "new").exists()
 
 
+def test_what_the_image_brought_is_not_shipped(carrel, daemon, tmp_path):
+    """Of a home that was not lent. A file of the image that the machine changed, the control, is."""
+    daemon.machine(name="plain")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".profile").write_text("mine\n")
+    daemon.exec("plain", "echo made > /home/user/made")
+    done = ship(carrel, "-y", "--mirror", "plain:/home/user", home)
+    assert done.returncode == 0 and tree(home) == {".profile": "mine\n", "made": "made\n"}, done
+    assert ".profile" not in done.stdout
+    (home / ".profile").unlink()
+    assert ship(carrel, "-y", "plain:/home/user", home).returncode == 0 and tree(home) == {"made": "made\n"}
+    daemon.exec("plain", "echo more >> /home/user/.profile")
+    done = ship(carrel, "-y", "plain:/home/user", home)
+    assert re.search(r"^A  .profile", done.stdout, re.M) and tree(home)[".profile"].endswith("more\n"), done
+
+
 # ---- returned ----
 
 def test_work_is_returned_with_a_comment(carrel, daemon, machine, project):

@@ -417,14 +417,33 @@ static int ship_take_back(struct ship *s, const char *id, struct err *err) {
 
 /* ---- the command ---- */
 
+/* The paths as members of an object, which are found at once. */
+static json_t *image_files(const json_t *set) {
+    json_t *paths = json_object(), *path;
+    size_t i;
+    json_array_foreach(json_object_get(set, "image_files"), i, path) {
+        if (json_is_string(path))
+            json_object_set_new(paths, json_string_value(path), json_true());
+    }
+    return paths;
+}
+
+static bool is_image_file(const void *paths, const char *path) {
+    return json_object_get(paths, path);
+}
+
 static int open_set(struct ship *s, const char *what, struct err *err) {
     char *archive = NULL;
     size_t size = 0;
     if (ship_find_set(s, what, err) < 0 || finish_before(s, err) < 0 || fetch_base(s, err) < 0 ||
         ship_db_prepare(s, err) < 0 || ship_fetch(s, &archive, &size, err) < 0)
         return -1;
-    const struct parcel_side side = {&s->base, client_number(s->set, "machine_ms"),
-                                     s->options->mirror && !s->database};
+    json_t *paths DEFER(json_decrefp) = image_files(s->set);
+    const struct parcel_side side = {.base = &s->base,
+                                     .since_ms = client_number(s->set, "machine_ms"),
+                                     .mirror = s->options->mirror && !s->database,
+                                     .is_image = is_image_file,
+                                     .arg = paths};
     if (parcel_open(&s->parcel, archive, size, s->dir, &side, err) < 0)
         return -1;
     ship_db_judge(s);

@@ -125,7 +125,8 @@ static const struct {
              {"ref", AT(ref)},
              {"base_sha256", AT(base_sha256)},
              {"sha256", AT(sha256)},
-             {"tainted", AT(tainted)}};
+             {"tainted", AT(tainted)},
+             {"image_files", AT(image_files)}};
 #undef AT
 enum { TEXTS = sizeof(texts) / sizeof(*texts) };
 

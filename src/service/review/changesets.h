@@ -26,6 +26,7 @@ struct changeset_view {
     const char *base_sha256;         /* of a database: of the copy that was handed over; or NULL */
     const char *sha256;              /* of the archive */
     const char *tainted;             /* what it had read from that is not trusted; NULL: nothing */
+    const char *image_files;         /* JSON: paths that are as its image has them; or NULL */
     uint64_t bytes, created_ms, machine_ms; /* machine_ms: when the machine was made */
     bool revoked;                           /* its owner took the grant back since */
 };

@@ -19,6 +19,7 @@
 #include "service/grants/live.h"
 #include "service/review/baselines.h"
 #include "service/review/changeset_files_inner.h"
+#include "service/review/image_files.h"
 #include "service/taint.h"
 
 /* Of a directory: at its largest some 2 MiB each second. */
@@ -34,7 +35,10 @@ struct freezing {
     char *ref;
     char *told; /* of a database: what differs, as JSON */
     int64_t machine_ms, created_ms;
-    int fd, base; /* base: the copy of a database that was handed over, or -1 */
+    int fd, base;      /* base: the copy of a database that was handed over, or -1 */
+    struct live *live; /* while its image is asked for */
+    int root, usr;     /* the image; -1 */
+    char *image_files;
     uint64_t bytes, intent;
     struct sha256 hash;
     struct err err;
@@ -65,6 +69,7 @@ static struct changeset_view view_of(const struct freezing *f) {
                                    .base_sha256 = or_null(f->base_sha256),
                                    .sha256 = f->sha256,
                                    .tainted = or_null(f->tainted),
+                                   .image_files = f->image_files,
                                    .bytes = f->bytes,
                                    .created_ms = (uint64_t)f->created_ms,
                                    .machine_ms = (uint64_t)f->machine_ms};
@@ -85,9 +90,12 @@ static void freeze_finish(struct freezing *f) {
     f->done(f->arg, err ? NULL : &view, err);
     close_fd(&f->fd);
     close_fd(&f->base);
+    close_fd(&f->root);
+    close_fd(&f->usr);
     grant_row_done(&f->grant);
     free(f->ref);
     free(f->told);
+    free(f->image_files);
     free(f);
 }
 
@@ -167,6 +175,8 @@ static int keep_all(struct freezing *f, struct err *err) {
         return -1;
     if (fsync(f->fd) < 0)
         return err_sys(err, "flush a change set");
+    if (f->root >= 0)
+        f->image_files = image_files_find(f->fd, f->path, f->root, f->usr);
     const struct changeset_view view = view_of(f);
     return changeset_write_words(f->service, &view, err) < 0 ? -1
                                                              : store_flush(f->service->store, err);
@@ -190,6 +200,28 @@ static void freeze_kept(void *arg) {
 }
 
 /* ---- a directory ---- */
+
+static void image_known(void *arg, int root, int usr, const struct err *err) {
+    struct freezing *f = arg;
+    (void)err; /* without its image all files are the machine's work */
+    f->root = root;
+    f->usr = usr;
+    live_unref(TAKE(f->live));
+    keep_later(f);
+}
+
+/* Where nothing was lent, files that the image brought are not what the machine made. */
+static void ask_image(struct freezing *f) {
+    struct err err;
+    struct live *l = live_find(f->service, &f->who, f->machine, LIVE_UP, &err);
+    if (f->grant.id[0] || !l || !l->machine) {
+        keep_later(f);
+        return;
+    }
+    f->live = l;
+    live_ref(l);
+    f->service->driver->view(l->machine, "", image_known, f);
+}
 
 static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, struct err *err) {
     f->bytes += n;
@@ -229,7 +261,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         return;
     }
     freeze_hex_of(&f->hash, f->sha256);
-    keep_later(f);
+    ask_image(f);
 }
 
 static int pack_dir(struct freezing *f, struct err *err) {
@@ -353,7 +385,8 @@ static struct freezing *freezing_new(const struct live *l, const struct caller *
     struct freezing *f = calloc(1, sizeof(*f));
     if (!f)
         abort();
-    *f = (struct freezing){.service = l->service, .who = *who, .fd = -1, .base = -1};
+    *f = (struct freezing){
+        .service = l->service, .who = *who, .fd = -1, .base = -1, .root = -1, .usr = -1};
     memcpy(f->id, id_new('c').text, ID_SIZE);
     memcpy(f->machine, l->row.id, ID_SIZE);
     snprintf(f->name, sizeof(f->name), "%s", l->row.name);

@@ -234,8 +234,44 @@ static void paths_with_dots_are_refused(void **state) {
     is_taken("d/..a");
 }
 
+static bool is_image(const void *arg, const char *path) {
+    return strcmp(path, arg) == 0;
+}
+
+/* Neither where the owner has none nor where it is another: it is not the machine's work. */
+static void what_the_image_brought_is_no_change(void **state) {
+    (void)state;
+    const struct parcel_side side = {.mirror = true, .is_image = is_image, .arg = ".profile"};
+    struct err err = {0};
+    need_openat2();
+    int fd DEFER_CLOSE = openat(now.dir, ".profile", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_int_equal(write(fd, "mine", 4), 4);
+    add(TAR_FILE, "./.profile", "the image's");
+    add(TAR_FILE, "./made", "the machine's");
+    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
+    assert_int_equal(now.parcel.count, 2);
+    assert_int_equal(item(".profile")->change, '=');
+    assert_null(item(".profile")->refused);
+    assert_int_equal(item("made")->change, 'A');
+}
+
+/* A second file of that name is another one. */
+static void what_has_the_name_of_an_image_file_twice_is_refused(void **state) {
+    (void)state;
+    const struct parcel_side side = {.is_image = is_image, .arg = ".profile"};
+    struct err err = {0};
+    need_openat2();
+    add(TAR_FILE, ".profile", "the image's");
+    add(TAR_FILE, ".profile", "another");
+    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
+    assert_int_equal(now.parcel.count, 2);
+    assert_string_equal(now.parcel.items[1].refused, "it is there twice");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-UNIT_MAIN(TEST(paths_with_dots_are_refused), TEST(links_within_the_tree_are_taken),
+UNIT_MAIN(TEST(what_the_image_brought_is_no_change),
+          TEST(what_has_the_name_of_an_image_file_twice_is_refused),
+          TEST(paths_with_dots_are_refused), TEST(links_within_the_tree_are_taken),
           TEST(chains_of_links_do_not_lead_out), TEST(links_of_the_owners_are_no_way_out_either),
           TEST(neither_version_of_a_link_may_lead_out), TEST(loops_and_endless_ways_end),
           TEST(what_is_as_it_was_is_no_matter), TEST(nothing_is_below_what_is_no_directory),
