@@ -91,14 +91,15 @@ static const struct field run_start_request[] = {
      "environment variables of the provider; kept in memory for this run only; for its base URL "
      "tokens need the scope admin",
      .max = OPERATOR_KEYS_MAX},
-    {"steps", FIELD_NUMBER, AT(struct operator_request, steps), "turns of the model (default 200)",
+    {"turns", FIELD_NUMBER, AT(struct operator_request, turns), "turns of the model (default 200)",
      .min = 1, .max = 5000},
     {"tokens", FIELD_NUMBER, AT(struct operator_request, tokens),
      "of all kinds (default: no limit)", .min = 1, .max = 1ull << 40},
     {"money_micro", FIELD_NUMBER, AT(struct operator_request, money),
      "millionths of the unit of the prices (default: no limit)", .min = 1, .max = 1ull << 50},
-    {"wall", FIELD_DURATION, AT(struct operator_request, wall), "time (default: no limit)",
-     .min = 1, .max = 30ull * 24 * 3600 * 1000},
+    {"timeout", FIELD_DURATION, AT(struct operator_request, timeout),
+     "limit of wall-clock time, without waiting for approvals (default: unlimited)", .min = 1,
+     .max = 30ull * 24 * 3600 * 1000},
     {"ask_deviations", FIELD_FLAG, AT(struct operator_request, asks),
      "of plan-then-execute: a call that is not in the plan waits for its owner's approval, and is "
      "not refused at once"},

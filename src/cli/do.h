@@ -5,7 +5,7 @@
 
 struct do_options {
     const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel, *export, *check;
-    uint64_t turns, tokens, wall, tries;
+    uint64_t turns, tokens, timeout_ms, tries;
     struct option_list check_files;
     struct new_options made; /* the machine, where none is named */
     bool ask_deviations, verbose, json, ls, help;

@@ -149,17 +149,17 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
     if (machine)
         jot_string(j, "machine", machine);
     if (o->turns)
-        jot_u64(j, "steps", o->turns);
+        jot_u64(j, "turns", o->turns);
     if (o->tokens)
         jot_u64(j, "tokens", o->tokens);
     if (o->money && parse_money(o->money, &micro, err) < 0)
         return -1;
     if (micro)
         jot_u64(j, "money_micro", micro);
-    if (o->wall) {
-        char wall[32];
-        snprintf(wall, sizeof(wall), "%llums", (unsigned long long)o->wall);
-        jot_string(j, "wall", wall);
+    if (o->timeout_ms) {
+        char timeout[32];
+        snprintf(timeout, sizeof(timeout), "%llums", (unsigned long long)o->timeout_ms);
+        jot_string(j, "timeout", timeout);
     }
     if (put_model(j, o, err) < 0 || put_mode(j, o, err) < 0 || put_tries(j, o, made, err) < 0)
         return -1;

@@ -129,16 +129,16 @@ static const char *meter(struct rendering *w, size_t turn) {
     const struct run *r = w->run;
     const struct run_budget *b = &r->start.budget;
     const struct run_turn *t = &r->turns[turn];
-    char steps[24] = "", tokens[48] = "", wall[48] = "";
-    if (b->steps)
-        snprintf(steps, sizeof(steps), " of %" PRIu64, b->steps);
+    char turns[24] = "", tokens[48] = "", elapsed[48] = "";
+    if (b->turns)
+        snprintf(turns, sizeof(turns), " of %" PRIu64, b->turns);
     if (b->tokens)
         snprintf(tokens, sizeof(tokens), ", %" PRIu64 " of %" PRIu64 " tokens", t->spent_tokens,
                  b->tokens);
-    if (b->wall_ms)
-        snprintf(wall, sizeof(wall), ", %" PRIu64 " of %" PRIu64 " s", t->spent_ms / 1000,
-                 b->wall_ms / 1000);
-    return arena_printf(w->arena, "[turn %zu%s%s%s]", turn, steps, tokens, wall);
+    if (b->timeout_ms)
+        snprintf(elapsed, sizeof(elapsed), ", %" PRIu64 " of %" PRIu64 " s", t->spent_ms / 1000,
+                 b->timeout_ms / 1000);
+    return arena_printf(w->arena, "[turn %zu%s%s%s]", turn, turns, tokens, elapsed);
 }
 
 /* Results in the order of the calls, then the notes. */

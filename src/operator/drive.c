@@ -152,7 +152,7 @@ static void model_retry(void *arg, unsigned attempt, uint64_t wait_ms, const str
 }
 
 static uint64_t deadline_ms(const struct live_run *l) {
-    uint64_t limit = l->run.start.budget.wall_ms, spent = run_active_ms(&l->run, wall_now_ms());
+    uint64_t limit = l->run.start.budget.timeout_ms, spent = run_active_ms(&l->run, wall_now_ms());
     uint64_t left = limit > spent ? limit - spent : 0;
     return !limit ? CALL_MAX_MS : left + REPORT_RESERVE_MS;
 }
@@ -161,7 +161,7 @@ struct model_call_options live_call_options(const struct live_run *l) {
     return (struct model_call_options){
         .provider = &l->provider,
         .rehearsal = l->rehearsal,
-        .step = l->run.steps,
+        .step = l->run.used_turns,
         .tells_step = true,
         .store = l->runs->access.store,
         .account = l->account,

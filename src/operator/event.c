@@ -18,7 +18,7 @@ static const char *const purpose_names[] = {"work", "report", "hand_over"};
 enum { PURPOSES = sizeof(purpose_names) / sizeof(*purpose_names) };
 
 static const char *const note_names[RUN_NOTE_COUNT] = {
-    "plain", "warn_steps", "warn_tokens", "warn_money", "warn_wall", "budget",
+    "plain", "warn_turns", "warn_tokens", "warn_money", "warn_time", "budget",
     "spent", "full",       "stuck",       "nudge",      "format",    "check",
 };
 
@@ -55,10 +55,10 @@ static const struct member members[] = {
     {"card", MEMBER_TEXT, AT(card)},
     {"window", MEMBER_NUMBER, AT(window)},
     {"prompt_bytes", MEMBER_NUMBER, AT(prompt_bytes)},
-    {"steps", MEMBER_NUMBER, AT(budget.steps)},
+    {"turns", MEMBER_NUMBER, AT(budget.turns)},
     {"tokens", MEMBER_NUMBER, AT(budget.tokens)},
     {"money", MEMBER_NUMBER, AT(budget.micro)},
-    {"wall_ms", MEMBER_NUMBER, AT(budget.wall_ms)},
+    {"timeout_ms", MEMBER_NUMBER, AT(budget.timeout_ms)},
     {"script", MEMBER_TEXT, AT(script)},
     {"mode", MEMBER_TEXT, AT(mode)},
     {"menu", MEMBER_TEXT, AT(menu)},

@@ -53,10 +53,10 @@ enum run_purpose { RUN_WORK, RUN_REPORT, RUN_HAND_OVER };
 /* The reason for a note. */
 enum run_note {
     RUN_NOTE_PLAIN,
-    RUN_NOTE_WARN_STEPS, /* 80 % of a budget are spent */
+    RUN_NOTE_WARN_TURNS, /* 80 % of a budget are spent */
     RUN_NOTE_WARN_TOKENS,
     RUN_NOTE_WARN_MONEY,
-    RUN_NOTE_WARN_WALL,
+    RUN_NOTE_WARN_TIME,
     RUN_NOTE_BUDGET, /* a budget is spent: only the report may follow */
     RUN_NOTE_SPENT,  /* the ledger refuses a call */
     RUN_NOTE_FULL,   /* the model's window is full */
@@ -69,7 +69,7 @@ enum run_note {
 
 /* 0: no limit. */
 struct run_budget {
-    uint64_t steps, tokens, micro, wall_ms;
+    uint64_t turns, tokens, micro, timeout_ms;
 };
 
 struct run_event {

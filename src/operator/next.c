@@ -68,7 +68,7 @@ static bool next_ask(struct looking *l, enum run_purpose purpose, uint64_t max_t
 /* ---- the end ---- */
 
 static void put_spent(struct jot *j, const struct run *r) {
-    jot_u64(j, "turns", r->steps);
+    jot_u64(j, "turns", r->used_turns);
     jot_u64(j, "calls", r->calls);
     jot_u64(j, "tokens", r->tokens);
     jot_u64(j, "input_tokens", r->usage.in);
@@ -362,10 +362,10 @@ static bool look_budget(struct looking *l) {
     const struct run *r = l->run;
     const struct run_budget *b = &r->start.budget;
     const struct dimension all[] = {
-        {"steps", RUN_NOTE_WARN_STEPS, r->steps + r->lent_steps, b->steps},
+        {"turns", RUN_NOTE_WARN_TURNS, r->used_turns + r->lent_turns, b->turns},
         {"tokens", RUN_NOTE_WARN_TOKENS, r->tokens, b->tokens},
         {"money", RUN_NOTE_WARN_MONEY, r->micro, b->micro},
-        {"time", RUN_NOTE_WARN_WALL, run_active_ms(r, l->now_ms), b->wall_ms},
+        {"time", RUN_NOTE_WARN_TIME, run_active_ms(r, l->now_ms), b->timeout_ms},
     };
     enum { ALL = sizeof(all) / sizeof(*all) };
     for (size_t i = 0; i < ALL; i++)

@@ -47,7 +47,7 @@ static void view_of(const struct run *r, const struct live_run *l, struct run_vi
         .question = l ? r->held : NULL,
         .report = r->report,
         .created_ms = (uint64_t)r->start.time_ms,
-        .turns = r->steps + (r->start.tries ? r->lent_steps : 0),
+        .turns = r->used_turns + (r->start.tries ? r->lent_turns : 0),
         .calls = r->calls,
         .tokens = r->tokens,
         .cost_micro = r->micro,

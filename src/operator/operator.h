@@ -27,7 +27,7 @@ struct operator_request {
     const char *menu;    /* for the mode action-selector, JSON */
     bool guard;          /* guard the machine: service_net_guard() */
     struct texts keys;   /* names and values, as in an environment; never stored */
-    struct given steps, tokens, money, wall; /* money in millionths, wall in ms */
+    struct given turns, tokens, money, timeout; /* money in millionths, timeout in ms */
     struct given tries; /* number of tries, on forks of the machine or on new machines */
     struct texts
         machines;      /* existing machines for the tries, one each; all but the best are deleted */
@@ -35,7 +35,7 @@ struct operator_request {
     const char *check; /* command that must exit with 0 on the result of a good try */
     struct texts check_files; /* paths and texts, copied from the owner before the check runs */
 };
-enum { OPERATOR_KEYS_MAX = 16, OPERATOR_FILES_MAX = 16, OPERATOR_STEPS_DEFAULT = 200 };
+enum { OPERATOR_KEYS_MAX = 16, OPERATOR_FILES_MAX = 16, OPERATOR_TURNS_DEFAULT = 200 };
 
 struct run_view {
     const char *id, *owner, *machine, *task, *model, *mode;

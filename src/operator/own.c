@@ -84,7 +84,7 @@ static const struct schema records_output_schema =
 static const struct field spawn_input[] = {
     {"task", FIELD_TEXT, AT(spawn_input, task), "all that it needs to know: it sees nothing else",
      .required = true, .max = 64 << 10},
-    {"steps", FIELD_NUMBER, AT(spawn_input, steps),
+    {"turns", FIELD_NUMBER, AT(spawn_input, turns),
      "turns that it may have of yours (default 50, or what is left)", .min = 1, .max = 1000},
     {"bring", FIELD_TEXT, AT(spawn_input, bring),
      "a directory, absolute: what is in it there afterwards is put into yours", .max = 4095},

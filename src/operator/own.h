@@ -29,7 +29,7 @@ struct map_input {
 struct spawn_input {
     const char *machine; /* never given */
     const char *task, *bring;
-    struct given steps;
+    struct given turns;
 };
 
 struct spawn_output {

@@ -166,7 +166,7 @@ static int take_answer(struct run *r, const struct run_event *e, struct err *err
     t->spent_tokens = r->tokens;
     t->spent_ms = r->active_ms;
     r->refusals = r->full = 0;
-    r->steps++;
+    r->used_turns++;
     if (e->purpose == RUN_HAND_OVER) {
         hand_over(r, kept_tokens(r));
         return 0;
@@ -285,7 +285,7 @@ static int take_result(struct run *r, const struct run_event *e, struct err *err
 static int take_aside(struct run *r, const struct run_event *e, struct err *err) {
     (void)err;
     count_usage(r, e);
-    r->lent_steps += e->budget.steps;
+    r->lent_turns += e->budget.turns;
     return 0;
 }
 
@@ -454,7 +454,7 @@ static int take_judged(struct run *r, const struct run_event *e, struct err *err
     x->changeset = run_keep(r, e->changeset);
     x->place = run_keep(r, e->machine);
     count_usage(r, e);
-    r->lent_steps += e->budget.steps;
+    r->lent_turns += e->budget.turns;
     return 0;
 }
 

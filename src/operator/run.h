@@ -63,8 +63,8 @@ struct run {
     size_t count;
     uint64_t lines;
     /* Spent. */
-    uint64_t steps, calls, tokens, micro, active_ms;
-    uint64_t lent_steps; /* steps given to sub-agents */
+    uint64_t used_turns, calls, tokens, micro, active_ms;
+    uint64_t lent_turns; /* turns of sub-agents and tries */
     struct model_usage usage;
     int64_t last_ms;
     const char

@@ -18,7 +18,7 @@
 #include "service/steps/steps.h"
 #include "service/taint.h"
 
-enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, STEPS_DEFAULT = 50 };
+enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, TURNS_DEFAULT = 50 };
 
 struct spawning {
     struct act *act;
@@ -194,7 +194,7 @@ static void charge(struct spawning *s) {
                                     .out = number_in(s->report, "output_tokens")},
                           .has_usage = true,
                           .micro = number_in(s->report, "cost_micro"),
-                          .budget = {.steps = number_in(s->report, "turns")}};
+                          .budget = {.turns = number_in(s->report, "turns")}};
     (void)live_add(s->parent, &e);
 }
 
@@ -238,13 +238,13 @@ static uint64_t left(uint64_t limit, uint64_t spent) {
 static struct run_budget budget_of(const struct spawning *s) {
     const struct run *r = &s->parent->run;
     const struct run_budget *b = &r->start.budget;
-    uint64_t wanted = s->in->steps.is ? s->in->steps.value : STEPS_DEFAULT;
-    uint64_t steps = left(b->steps, r->steps + r->lent_steps);
+    uint64_t wanted = s->in->turns.is ? s->in->turns.value : TURNS_DEFAULT;
+    uint64_t turns = left(b->turns, r->used_turns + r->lent_turns);
     return (struct run_budget){
-        .steps = steps && steps < wanted ? steps : wanted,
+        .turns = turns && turns < wanted ? turns : wanted,
         .tokens = left(b->tokens, r->tokens),
         .micro = left(b->micro, r->micro),
-        .wall_ms = left(b->wall_ms, run_active_ms(r, wall_now_ms())),
+        .timeout_ms = left(b->timeout_ms, run_active_ms(r, wall_now_ms())),
     };
 }
 

@@ -336,10 +336,10 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
         .mode = r->mode ? l->mode->name : NULL,
         .menu = start_copy(&s->arena, r->menu),
         .asks = r->asks,
-        .budget = {.steps = r->steps.is ? r->steps.value : OPERATOR_STEPS_DEFAULT,
+        .budget = {.turns = r->turns.is ? r->turns.value : OPERATOR_TURNS_DEFAULT,
                    .tokens = r->tokens.value,
                    .micro = r->money.value,
-                   .wall_ms = r->wall.value},
+                   .timeout_ms = r->timeout.value},
     };
     l->menu = s->start.menu;
     if (r->tries.is)

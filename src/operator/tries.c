@@ -271,7 +271,7 @@ static void tries_finish(struct live_run *l) {
     jot_u64(&j, "best", best);
     jot_string(&j, "machine", r->tries[best].machine);
     jot_string(&j, "summary", summary_of(t, best, &a));
-    jot_u64(&j, "turns", r->lent_steps);
+    jot_u64(&j, "turns", r->lent_turns);
     jot_u64(&j, "tokens", r->tokens);
     jot_u64(&j, "cost_micro", r->micro);
     jot_u64(&j, "wall_ms", run_active_ms(r, wall_now_ms()));

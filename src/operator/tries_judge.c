@@ -222,7 +222,7 @@ void tries_judge(struct trying *t) {
                                              .cache_read = number_in(o.report, "cache_read_tokens"),
                                              .out = number_in(o.report, "output_tokens")},
                                    .micro = number_in(o.report, "cost_micro"),
-                                   .budget = {.steps = number_in(o.report, "turns")}};
+                                   .budget = {.turns = number_in(o.report, "turns")}};
     t->changeset[0] = t->why[0] = '\0';
     t->forked = t->lent = false;
     t->file = 0;

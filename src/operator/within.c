@@ -103,8 +103,8 @@ int live_try(struct live_run *parent, const struct machine_view *view, const cha
     e.script = of->script;
     e.mode = of->mode;
     e.menu = of->menu;
-    e.budget = (struct run_budget){of->budget.steps, part_of(of->budget.tokens, of->tries),
-                                   part_of(of->budget.micro, of->tries), of->budget.wall_ms};
+    e.budget = (struct run_budget){of->budget.turns, part_of(of->budget.tokens, of->tries),
+                                   part_of(of->budget.micro, of->tries), of->budget.timeout_ms};
     e.card = live_card_for(&a, view, mode_of(&parent->run), of->menu);
     return within_start(inner_new(parent, INNER_TRY), &e, "run.start", ret_run, err);
 }

@@ -45,7 +45,7 @@ GRANT_NOTHING = {
     "MachineRequest": {"kind", "image", "hostname", "name", "limits", "ttl", "idle", "idle_action", "steps", "metadata", "env",
                        "expires", "unreviewed", "guard", "key"},
     "UpdateRequest": {"name", "limits", "ttl", "idle", "idle_action", "steps", "metadata"},
-    "RunStart": {"task", "machine", "script", "mode", "menu", "guard", "steps", "tokens", "money_micro", "wall",
+    "RunStart": {"task", "machine", "script", "mode", "menu", "guard", "turns", "tokens", "money_micro", "timeout",
                  "ask_deviations", "tries", "check", "check_files", "machines"},
 }
 

@@ -23,7 +23,7 @@ def waiting(gated, run):
 
 @pytest.mark.parametrize("decision,status", [("approve", 200), ("deny", 403)])
 def test_it_waits_for_the_owner(gated, servers, decision, status):
-    run = start(gated, servers, wall="1s")
+    run = start(gated, servers, timeout="1s")
     view = gated.until(lambda: waiting(gated, run))
     item = view["question"]["approval"]
     assert (item["host"], item["method"], item["path"]) == ("ok.test", "GET", "/page")

@@ -61,8 +61,8 @@ def test_what_a_terminal_shows_cannot_repaint_it(carrel):
 
 
 def test_budgets_by_words(carrel):
-    status, out, _ = carrel("--turns", "2", "--wall", "1m", "x", turns=[{"calls": [run("echo more")]}])
-    assert status == 1 and "\nbudget: The budget of steps is spent" in out
+    status, out, _ = carrel("--turns", "2", "--timeout", "1m", "x", turns=[{"calls": [run("echo more")]}])
+    assert status == 1 and "\nbudget: The budget of turns is spent" in out
     status, _, err = carrel("--money", "lots", "x", turns=turns([finish()]))
     assert status == 125 and "no amount of money" in err
 

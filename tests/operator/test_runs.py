@@ -122,14 +122,14 @@ def test_a_model_that_refuses(runs):
 
 # ---- budgets ----
 
-def test_steps(runs):
-    view, t = runs.play([*[{"step": i, "calls": [run(f"echo {i}")]} for i in range(10)], {"calls": [finish("partial")]}], steps=10)
+def test_turns(runs):
+    view, t = runs.play([*[{"step": i, "calls": [run(f"echo {i}")]} for i in range(10)], {"calls": [finish("partial")]}], turns=10)
     assert (view["status"], view["turns"], view["report"]["claimed"]) == ("budget", 11, "partial")
-    assert len(notes(t, "warn_steps")) == 1 and len(notes(t, "budget")) == 1
+    assert len(notes(t, "warn_turns")) == 1 and len(notes(t, "budget")) == 1
 
 
 def test_only_finish_is_left_when_a_budget_is_spent(runs):
-    view, t = runs.play([{"calls": [run("echo more")]}], steps=2)
+    view, t = runs.play([{"calls": [run("echo more")]}], turns=2)
     assert view["status"] == "budget" and "only finish can be called" in results(t)[-1]["text"]
     assert "claimed" not in view["report"]
 
@@ -153,7 +153,7 @@ def test_money(runs):
 
 
 def test_wall(runs):
-    view, t = runs.play([{"step": 0, "calls": [run("sleep 100", yield_ms=50000)]}, {"calls": [finish("partial")]}], wall=1)
+    view, t = runs.play([{"step": 0, "calls": [run("sleep 100", yield_ms=50000)]}, {"calls": [finish("partial")]}], timeout=1)
     assert view["status"] == "budget" and 900 <= view["wall_ms"] < 20000
     assert "budget of time" in results(t)[0]["text"]
 
@@ -235,7 +235,7 @@ def test_the_transcript_can_be_read_by_the_model(runs):
 # ---- ask, cancel, resume ----
 
 def test_the_time_of_an_answer_is_not_the_run_s(runs, daemon):
-    r = runs.start(turns([call("ask", question="Which?")], [finish("partial")]), wall="1s")["id"]
+    r = runs.start(turns([call("ask", question="Which?")], [finish("partial")]), timeout="1s")["id"]
     runs.wait(r, "waiting")
     time.sleep(1.3)
     assert runs.show(r)["state"] == "waiting" and runs.show(r)["wall_ms"] < 1000
@@ -329,7 +329,7 @@ def test_runs_are_their_owners(runs, daemon):
     ({"task": "", "model": "rehearsal/r"}, "task is empty"), ({"task": "t", "model": "nobody/m"}, "nobody"), ({"task": "t"}, "model"),
     ({"task": "t", "model": "rehearsal/r"}, "script"), ({"task": "t", "model": "rehearsal/r", "script": "{"}, "script"),
     ({"task": "t", "model": "rehearsal/r", "script": "{\"turns\":[{}]}", "machine": "m-nowhere"}, "machine"),
-    ({"task": "t", "steps": 0}, "steps"), ({"task": "t", "wings": 1}, "wings"),
+    ({"task": "t", "turns": 0}, "turns"), ({"task": "t", "wings": 1}, "wings"),
 ])
 def test_a_request_that_makes_no_sense(daemon, body, words):
     with pytest.raises(Refused) as e:

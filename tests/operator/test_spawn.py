@@ -41,12 +41,12 @@ def test_a_sub_agent_works_on_a_fork_and_reports(runs, daemon, machine):
 def test_it_has_no_children_and_no_more_than_is_left(runs, daemon, machine):
     child = [[call("spawn", task="More.")], {"after": "There is no tool 'spawn'", "calls": [run("echo 1")]},
              {"after": "1\\n", "calls": [run("echo 2")]}, {"after": "2\\n", "calls": [run("echo 1")]}]
-    view, t = runs.play(story([*child], [LEFT], steps=30), machine=machine, steps=6, wall="60s")
+    view, t = runs.play(story([*child], [LEFT], turns=30), machine=machine, turns=6, timeout="60s")
     out = json.loads(results(t)[0]["text"])
     theirs = runs.transcript(out["run"])
-    assert theirs[0]["steps"] == 5 and theirs[0]["parent"].startswith(view["id"]) and theirs[0]["wall_ms"] <= 60000
+    assert theirs[0]["turns"] == 5 and theirs[0]["parent"].startswith(view["id"]) and theirs[0]["timeout_ms"] <= 60000
     assert out["status"] in ("budget", "partial")
-    assert view["status"] == "budget" and "steps" in view["report"]["reason"], "its turns were the parent's"
+    assert view["status"] == "budget" and "turns" in view["report"]["reason"], "its turns were the parent's"
 
 
 def test_one_that_is_cancelled_with_its_parent(runs, daemon, machine):

@@ -158,7 +158,7 @@ def test_tries_outlive_the_command_line_and_the_daemon(daemon):
     """Killed at the worst time, resumed: no machine, command or check is made twice, and the losers are gone."""
     runs, m = Runs(daemon), daemon.machine()
     story = to_the_end([run("echo x >> times; sleep 2; cat times; hostname > made", yield_ms=20000)])
-    whole = runs.start(story, machine=m, tries=2, check="test $(wc -l < times) = 1", steps=20)["id"]
+    whole = runs.start(story, machine=m, tries=2, check="test $(wc -l < times) = 1", turns=20)["id"]
     daemon.until(lambda: len([r for r in daemon.get("/v1/runs")["runs"] if r["calls"] and r["state"] == "running"]) == 2)
     forks = {x["id"] for x in daemon.machines()} - {m}
     daemon.restart()

@@ -263,7 +263,7 @@ static void long_runs_are_pruned_and_handed_over(void **state) {
 /* ---- a transcript that was cut anywhere ---- */
 
 static void fill(struct play *p, struct arena *a) {
-    begin(p, (struct run_budget){.steps = 4}, 100000);
+    begin(p, (struct run_budget){.turns = 4}, 100000);
     turn(p, a, "exec", "{\"cmd\":\"rm x\"}", "{\"exit_code\":0}", false);
     turn(p, a, "nothing", "{}", NULL, false);
     add(p, (struct run_event){.kind = RUN_STOPPED, .text = "a pause"});
@@ -387,7 +387,7 @@ static void returned_work_goes_on_with_the_comment(void **state) {
 static void waiting_costs_nothing(void **state) {
     (void)state;
     struct play p DEFER(end);
-    begin(&p, (struct run_budget){.wall_ms = 1000}, 100000);
+    begin(&p, (struct run_budget){.timeout_ms = 1000}, 100000);
     add(&p, (struct run_event){.kind = RUN_HELD, .text = "{}"});
     uint64_t before = p.run.active_ms;
     p.now_ms += 60000;
