@@ -228,14 +228,14 @@ static int send_request(struct model_call *c, struct err *err) {
     const struct model_provider *p = c->options.provider;
     bool bearer = strcmp(p->auth, "bearer") == 0;
     struct http_pair fields[5] = {0};
-    char step[24];
-    snprintf(step, sizeof(step), "%llu", (unsigned long long)c->options.step);
+    char turn[24];
+    snprintf(turn, sizeof(turn), "%llu", (unsigned long long)c->options.turn);
     size_t n = put_field(fields, 0, "Content-Type", "application/json");
     n = put_field(fields, n, "Accept", c->stream ? "text/event-stream" : "application/json");
     if (p->codec == &model_anthropic)
         n = put_field(fields, n, "anthropic-version", p->version);
-    if (c->options.tells_step)
-        put_field(fields, n, "Carrel-Step", step);
+    if (c->options.tells_turn)
+        put_field(fields, n, "Carrel-Turn", turn);
     struct fetch_request r = {
         .method = "POST",
         .url = c->url,
@@ -357,7 +357,7 @@ static int encode(struct model_call *c, const struct model_request *request, str
     if (!c->options.rehearsal)
         return err_set(err, ERR_INVALID, "the provider 'rehearsal' needs a script");
     c->ask = rehearsal_read(&r);
-    c->ask.step = c->options.step;
+    c->ask.turns = c->options.turn;
     if (!buf_add(&c->body, c->ask.last ? c->ask.last : "", c->ask.n))
         return err_set(err, ERR_LIMIT, "the last result is too large");
     c->ask.last = c->body.data;

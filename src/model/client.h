@@ -22,8 +22,8 @@ struct model_call;
 struct model_call_options {
     const struct model_provider *provider; /* owned by the caller, must outlive the call */
     struct rehearsal *rehearsal;           /* for the provider without a codec */
-    uint64_t step;                /* step of the run, by which a rehearsal chooses its turn */
-    bool tells_step;              /* also send the step over HTTP, as the field "Carrel-Step" */
+    uint64_t turn;                /* turn of the run, by which a rehearsal chooses its answer */
+    bool tells_turn;              /* also send the turn over HTTP, as the field "Carrel-Turn" */
     struct store *store;          /* NULL: no accounting */
     const char *account;          /* copied */
     const struct conf_model *row; /* price and window; NULL: not known */

@@ -63,7 +63,7 @@ static const struct model_failure_row rows[MODEL_FAIL_COUNT] = {
     [MODEL_FAIL_SCRIPT] = {"script", ERR_NOT_FOUND, false, 400, "invalid_request_error",
                            "invalid_request_error", "no_such_turn",
                            "the rehearsal script has no turn for this request",
-                           "add a turn for this step and result to the script"},
+                           "add a turn with this number and result to the script"},
 };
 
 const struct model_failure_row *model_failure_row(enum model_failure failure) {

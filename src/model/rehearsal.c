@@ -139,13 +139,13 @@ static int read_stop(const json_t *turn, struct rehearsal_turn *t, struct err *e
 
 static int read_match(struct rehearsal *r, const json_t *turn, struct rehearsal_turn *t,
                       struct err *err) {
-    const json_t *step = json_object_get(turn, "step"), *failed = json_object_get(turn, "failed");
+    const json_t *number = json_object_get(turn, "turn"), *failed = json_object_get(turn, "failed");
     const char *after = json_member(turn, "after");
-    if (step && (!json_is_integer(step) || json_integer_value(step) < 0))
-        return err_set(err, ERR_INVALID, "'step' is not a non-negative integer");
+    if (number && (!json_is_integer(number) || json_integer_value(number) < 0))
+        return err_set(err, ERR_INVALID, "'turn' is not a non-negative integer");
     if (failed && !json_is_boolean(failed))
         return err_set(err, ERR_INVALID, "'failed' is not true or false");
-    t->step = step ? json_integer_value(step) : -1;
+    t->number = number ? json_integer_value(number) : -1;
     t->failed = failed ? json_is_true(failed) : -1;
     t->after = after ? arena_copy(&r->arena, after, strlen(after)) : NULL;
     return 0;
@@ -153,7 +153,7 @@ static int read_match(struct rehearsal *r, const json_t *turn, struct rehearsal_
 
 static int read_turn(struct rehearsal *r, const json_t *turn, struct rehearsal_turn *t,
                      struct err *err) {
-    static const char *const names[] = {"step", "after", "failed", "say",  "calls",
+    static const char *const names[] = {"turn", "after", "failed", "say",  "calls",
                                         "stop", "usage", "fault",  "note", NULL};
     size_t i;
     const json_t *call, *say = json_object_get(turn, "say");
@@ -224,7 +224,7 @@ static void take_last(const struct model_message *m, struct rehearsal_ask *ask) 
 struct rehearsal_ask rehearsal_read(const struct model_request *request) {
     struct rehearsal_ask ask = {0};
     for (size_t i = 0; i < request->message_count; i++)
-        ask.step += request->messages[i].role == MODEL_ASSISTANT;
+        ask.turns += request->messages[i].role == MODEL_ASSISTANT;
     for (size_t i = request->message_count; i > 0 && !ask.last; i--)
         if (request->messages[i - 1].role == MODEL_USER)
             take_last(&request->messages[i - 1], &ask);
@@ -232,7 +232,7 @@ struct rehearsal_ask rehearsal_read(const struct model_request *request) {
 }
 
 static bool rehearsal_fits(const struct rehearsal_turn *t, const struct rehearsal_ask *ask) {
-    if (t->step >= 0 && (uint64_t)t->step != ask->step)
+    if (t->number >= 0 && (uint64_t)t->number != ask->turns)
         return false;
     if (t->failed >= 0 && (t->failed == 1) != ask->failed)
         return false;
@@ -245,9 +245,9 @@ const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
         if (rehearsal_fits(&r->turns[i], ask))
             return &r->turns[i];
     int shown = ask->n < 60 ? (int)ask->n : 60;
-    err_set(err, ERR_NOT_FOUND, "the rehearsal script has no turn for step %llu after '%.*s'",
-            (unsigned long long)ask->step, shown, ask->last ? ask->last : "");
-    err_remedy(err, "add a turn for this step and result to the script");
+    err_set(err, ERR_NOT_FOUND, "the rehearsal script has no turn %llu after '%.*s'",
+            (unsigned long long)ask->turns, shown, ask->last ? ask->last : "");
+    err_remedy(err, "add a turn with this number and result to the script");
     return NULL;
 }
 
@@ -268,13 +268,13 @@ void rehearsal_answer(const struct rehearsal_turn *turn, const struct rehearsal_
                                  .has_usage = turn->has_usage};
     struct arena *a = &ret->arena;
     struct model_part *parts = arena_alloc(a, (turn->count + 1) * sizeof(*parts));
-    ret->id = arena_printf(a, "rehearsal_%llu", (unsigned long long)ask->step);
+    ret->id = arena_printf(a, "rehearsal_%llu", (unsigned long long)ask->turns);
     ret->model = arena_copy(a, model, strlen(model));
     for (size_t i = 0; i < turn->count; i++) {
         parts[i] = turn->parts[i];
         if (parts[i].kind != MODEL_CALL)
             continue;
-        parts[i].id = arena_printf(a, "call_%llu_%zu", (unsigned long long)ask->step, i);
+        parts[i].id = arena_printf(a, "call_%llu_%zu", (unsigned long long)ask->turns, i);
         parts[i].bad = model_arguments_fault(a, parts[i].text, parts[i].n);
     }
     ret->parts = parts;

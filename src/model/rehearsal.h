@@ -2,9 +2,9 @@
  * A scripted model, so that everything around a model can be tested and shown without an API key.
  * It is called `rehearsal` everywhere.
  *
- * A turn is chosen by the step of the run and by the last result, never by the number of requests,
- * so a repeated request gets the same turn. The first matching turn is played. A turn may have a
- * fault that is played a number of times before it.
+ * A turn is chosen by its number in the run and by the last result, never by the number of
+ * requests, so a repeated request gets the same turn. The first matching turn is played. A turn may
+ * have a fault that is played a number of times before it.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ enum rehearsal_fault {
 };
 
 struct rehearsal_turn {
-    int64_t step;      /* -1: any */
+    int64_t number;    /* turns of the model before this one; -1: any */
     const char *after; /* the last result holds this; NULL: any */
     int failed;        /* the last result failed: 1, did not: 0, either: -1 */
     const struct model_part *parts;
@@ -46,12 +46,12 @@ void rehearsal_freep(struct rehearsal **r);
 
 /* The part of a request by which a turn is chosen. */
 struct rehearsal_ask {
-    uint64_t step;
+    uint64_t turns;   /* turns of the model so far */
     const char *last; /* the newest result, or what the user said last */
     size_t n;
     bool failed;
 };
-/* Sets the step to the number of turns of the model in this conversation. */
+/* Counts the turns of the model in this conversation. */
 struct rehearsal_ask rehearsal_read(const struct model_request *request);
 
 /* NULL with `not_found`: no turn matches. */
@@ -60,6 +60,7 @@ const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
 /* The fault to play now, which is counted; REHEARSAL_FINE once it was played often enough. */
 enum rehearsal_fault rehearsal_fault(struct rehearsal *r, const struct rehearsal_turn *turn);
 
-/* The answer points into the turn and `model`. Call ids contain the step, so they are unique. */
+/* The answer points into the turn and `model`. Call ids contain the number of the turn, so they are
+ * unique. */
 void rehearsal_answer(const struct rehearsal_turn *turn, const struct rehearsal_ask *ask,
                       const char *model, struct model_answer *ret);

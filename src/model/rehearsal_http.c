@@ -191,16 +191,16 @@ static bool has_key(const struct http_exchange *x, const struct secret *key) {
     return http_text_is(bearer, wanted.data) || http_text_is(plain, wanted.data + 7);
 }
 
-static void take_step(const struct http_exchange *x, struct rehearsal_ask *ask) {
+static void take_turns(const struct http_exchange *x, struct rehearsal_ask *ask) {
     char text[24];
-    uint64_t step;
-    struct http_text said = http_field_only(x->head, "carrel-step");
+    uint64_t turns;
+    struct http_text said = http_field_only(x->head, "carrel-turn");
     if (!said.s || said.n >= sizeof(text))
         return;
     memcpy(text, said.s, said.n);
     text[said.n] = '\0';
-    if (parse_u64(text, 0, 1u << 30, &step, NULL) == 0)
-        ask->step = step;
+    if (parse_u64(text, 0, 1u << 30, &turns, NULL) == 0)
+        ask->turns = turns;
 }
 
 static void on_body(struct http_exchange *x, const char *body, size_t n) {
@@ -219,7 +219,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
         return;
     }
     struct rehearsal_ask ask = rehearsal_read(&heard.request);
-    take_step(x, &ask);
+    take_turns(x, &ask);
     play(p, &heard.request, &ask);
 }
 

@@ -2,8 +2,8 @@
  * A rehearsal as an HTTP server for all three formats, with real sockets and codecs, to test
  * clients.
  *
- * POST to a path that ends in /v1/messages, /chat/completions or /responses. The step is the field
- * "Carrel-Step" if present, else the number of turns of the model.
+ * POST to a path that ends in /v1/messages, /chat/completions or /responses. The number of the
+ * turn is the field "Carrel-Turn" if present, else the number of turns in the conversation.
  */
 #pragma once
 

@@ -161,8 +161,8 @@ struct model_call_options live_call_options(const struct live_run *l) {
     return (struct model_call_options){
         .provider = &l->provider,
         .rehearsal = l->rehearsal,
-        .step = l->run.used_turns,
-        .tells_step = true,
+        .turn = l->run.used_turns,
+        .tells_turn = true,
         .store = l->runs->access.store,
         .account = l->account,
         .row = l->row,

@@ -85,7 +85,7 @@ def prepare(daemon, route, line, where):
     elif "$C" in line:
         names["C"] = daemon.post(f"/v1/machines/{daemon.machine()}/changesets", {"path": "/home/user"})["id"]
     if "$R" in line:  # one that was interrupted: its model has nothing to say
-        names["R"] = a_run(daemon, {"step": 99}, "interrupted")
+        names["R"] = a_run(daemon, {"turn": 99}, "interrupted")
     if "$ASKING" in line:
         names["ASKING"] = a_run(daemon, {"calls": [{"tool": "ask", "arguments": {"question": "Shall I?"}}]}, "waiting")
     if "$STRAY" in line:

@@ -140,7 +140,7 @@ QUERIES = {"events": {"follow": "0"}, "file_read": {"path": "/etc/hostname"}, "f
            "file_remove": {"path": "/home/user/gone"}, "file_stat": {"path": "/home/user/link"},
            "file_list": {"path": "/home/user"}, "tar_read": {"path": "/home/user"},
            "tar_write": {"path": "/home/user"}, "exec_events": {"follow": "0"}, "run_events": {"follow": "0"}}
-RUN = {"task": "t", "model": "rehearsal/r", "script": "{\"turns\":[{\"step\":99}]}"}  # its model has nothing to say
+RUN = {"task": "t", "model": "rehearsal/r", "script": "{\"turns\":[{\"turn\":99}]}"}  # its model has nothing to say
 ASKING = {**RUN, "script": "{\"turns\":[{\"calls\":[{\"tool\":\"ask\",\"arguments\":{\"question\":\"?\"}}]}]}"}
 BODIES = {"machine_hibernate": {"files_only": True}, "machine_create": {"name": "full", "metadata": {"a": "b"}, "ttl": "1h", "idle": 60, "idle_action": "stop",
                              "limits": {"mem": "128M", "cpus": 0.5, "pids": 50}},

@@ -15,15 +15,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(!r && err.text[0] && (err.code == ERR_INVALID || err.code == ERR_LIMIT));
         return 0;
     }
-    for (uint64_t step = 0; step < 4; step++) {
+    for (uint64_t turns = 0; turns < 4; turns++) {
         struct rehearsal_ask ask = {
-            .step = step, .last = (const char *)data, .n = size, .failed = step & 1};
+            .turns = turns, .last = (const char *)data, .n = size, .failed = turns & 1};
         const struct rehearsal_turn *t = rehearsal_find(r, &ask, NULL);
         if (!t)
             continue;
         struct model_answer a DEFER(model_answer_done) = {0};
-        assert(t->step < 0 || (uint64_t)t->step == step);
-        assert(t->failed < 0 || t->failed == (int)(step & 1));
+        assert(t->number < 0 || (uint64_t)t->number == turns);
+        assert(t->failed < 0 || t->failed == (int)(turns & 1));
         (void)rehearsal_fault(r, t);
         rehearsal_answer(t, &ask, "m", &a);
         assert(a.count == t->count && a.calls <= MODEL_CALLS_MAX);

@@ -12,7 +12,7 @@ LEFT = {"tool": "finish", "arguments": {"status": "partial", "summary": "s", "op
 def start(gated, servers, **fields):
     box = gated.machine(net=[{"target": f"http://ok.test:{servers.http}", "local": True, "action": "ask"}])
     calls = [[{"tool": "fetch", "arguments": {"url": f"http://ok.test:{servers.http}/page"}}], [LEFT]]
-    script = json.dumps({"turns": [{"step": i, "calls": c} for i, c in enumerate(calls)]})
+    script = json.dumps({"turns": [{"turn": i, "calls": c} for i, c in enumerate(calls)]})
     return gated.post("/v1/runs", {"task": "Fetch.", "model": "rehearsal/x", "script": script, "machine": box, **fields})["id"]
 
 

@@ -14,8 +14,8 @@ MODELS = BUILD / "tests/model"
 KEY = "the-key-of-the-owner-7421"
 FORMATS = ["anthropic", "chat", "responses"]
 STORY = [
-    {"step": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "ls"}}], "usage": {"in": 10, "out": 33}},
-    {"step": 1, "after": "ran exec", "say": "Done.", "usage": {"in": 10, "out": 55}},
+    {"turn": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "ls"}}], "usage": {"in": 10, "out": 33}},
+    {"turn": 1, "after": "ran exec", "say": "Done.", "usage": {"in": 10, "out": 55}},
 ]
 CONF = """[models]
 provider = a format=anthropic url=http://127.0.0.1:{port} key_env=OWNER_KEY

@@ -31,7 +31,7 @@ struct ask {
     size_t count;
     struct model_answer answers[MESSAGES]; /* kept: messages point into them */
     size_t answer_count;
-    uint64_t step, seen;
+    uint64_t turn, seen;
     struct model_call *call;
     struct arena arena;
     int exit_code;
@@ -86,7 +86,7 @@ static void print_answer(const struct ask *a, const struct model_answer *answer)
     struct buf b;
     struct jot j;
     line_begin(&b, &j, "answer");
-    jot_u64(&j, "step", a->step);
+    jot_u64(&j, "turn", a->turn);
     jot_string(&j, "stop", model_stop_name(answer->stop));
     jot_string(&j, "model", answer->model);
     jot_array(&j, "parts");
@@ -182,7 +182,7 @@ static void on_done(void *arg, struct model_answer *answer, enum model_failure f
     struct model_answer *kept = &a->answers[a->answer_count++];
     *kept = *answer;
     *answer = (struct model_answer){0};
-    if (kept->stop != MODEL_STOP_CALLS || ++a->step >= number(a, "steps", "20"))
+    if (kept->stop != MODEL_STOP_CALLS || ++a->turn >= number(a, "turns", "20"))
         return;
     add_message(a, MODEL_ASSISTANT, kept->parts, kept->count);
     add_results(a, kept);
@@ -206,8 +206,8 @@ static void ask(struct ask *a) {
     struct model_call_options o = {
         .provider = &a->provider,
         .rehearsal = a->script,
-        .step = a->step,
-        .tells_step = true,
+        .turn = a->turn,
+        .tells_turn = true,
         .store = a->store,
         .account = "run:r",
         .row = a->priced ? &a->row : NULL,

@@ -13,12 +13,12 @@ from conftest import HERE, KEY, MODELS, ask, environment
 
 USAGE = {"in": 100, "cache_read": 50, "out": 20}
 STORY = [
-    {"step": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "make test"}},
+    {"turn": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "make test"}},
                                                {"tool": "read", "arguments": {"path": "/a"}}], "usage": USAGE},
-    {"step": 1, "after": "ran read", "calls": [{"tool": "exec", "raw": "{\"cmd\": \"l"}], "usage": USAGE},
-    {"step": 2, "failed": True, "say": "That was wrong.", "usage": USAGE},
+    {"turn": 1, "after": "ran read", "calls": [{"tool": "exec", "raw": "{\"cmd\": \"l"}], "usage": USAGE},
+    {"turn": 2, "failed": True, "say": "That was wrong.", "usage": USAGE},
     # A whole answer of Anthropic's cannot hold what is not JSON, so there the call was good.
-    {"step": 2, "after": "malformed", "say": "That was wrong.", "usage": USAGE},
+    {"turn": 2, "after": "malformed", "say": "That was wrong.", "usage": USAGE},
 ]
 
 
@@ -65,8 +65,8 @@ FAULTS = [
 @pytest.mark.parametrize("fault,code", FAULTS, ids=[f"{f['kind']}{f.get('status', '')}" for f, _ in FAULTS])
 @pytest.mark.parametrize("model", MODELS + ["rehearsal/m"])
 def test_faults_are_tried_again_and_never_acted_on(serve, tmp_path, model, fault, code):
-    turns = [{"step": 0, "fault": fault, "calls": [{"tool": "exec", "arguments": {"cmd": "once"}}]},
-             {"step": 1, "say": "done"}]
+    turns = [{"turn": 0, "fault": fault, "calls": [{"tool": "exec", "arguments": {"cmd": "once"}}]},
+             {"turn": 1, "say": "done"}]
     script = tmp_path / "same.json"
     script.write_text(json.dumps({"turns": turns}))
     lines = ask(model, serve(turns), script=script)
@@ -95,7 +95,7 @@ def test_a_wait_beyond_the_deadline_is_not_begun(serve, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_silence_is_a_timeout_and_patience_is_rewarded(serve, model):
-    turns = [{"step": 0, "fault": {"kind": "slow", "ms": 3000, "times": 1}, "say": "slow and steady"}]
+    turns = [{"turn": 0, "fault": {"kind": "slow", "ms": 3000, "times": 1}, "say": "slow and steady"}]
     lines = ask(model, serve(turns), idle_ms=300)
     assert kinds(lines) == ["retry", "answer"] and lines[0]["code"] == "timeout"
     lines = ask(model, serve([dict(turns[0], fault={"kind": "slow", "ms": 300, "times": 1})]))
@@ -104,7 +104,7 @@ def test_silence_is_a_timeout_and_patience_is_rewarded(serve, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_call_can_be_cancelled_in_the_middle(serve, tmp_path, model):
-    port = serve([{"step": 0, "fault": {"kind": "slow", "ms": 30000, "times": 1}, "say": "well",
+    port = serve([{"turn": 0, "fault": {"kind": "slow", "ms": 30000, "times": 1}, "say": "well",
                    "calls": [{"tool": "exec", "raw": "x" * 20000}]}])
     began = time.monotonic()
     lines = ask(model, port, cancel_after=1, home=tmp_path / "home", limit_tokens=100000)
@@ -161,10 +161,10 @@ def test_a_budget_is_checked_before_the_call(serve, tmp_path, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_failed_is_paid_for_only_if_it_was_served(serve, tmp_path, model):
-    refused = [{"step": 0, "fault": {"kind": "status", "status": 500, "times": 2}, "say": "x", "usage": USAGE}]
+    refused = [{"turn": 0, "fault": {"kind": "status", "status": 500, "times": 2}, "say": "x", "usage": USAGE}]
     lines = ask(model, serve(refused), home=tmp_path / "a", limit_tokens=10**6)
     assert lines[-1]["spent_tokens"] == 170
-    cut = [{"step": 0, "fault": {"kind": "cut", "times": 1}, "say": "x" * 500, "usage": USAGE}]
+    cut = [{"turn": 0, "fault": {"kind": "cut", "times": 1}, "say": "x" * 500, "usage": USAGE}]
     lines = ask(model, serve(cut), home=tmp_path / "b", limit_tokens=10**6)
     assert lines[-1]["spent_tokens"] > 170 + 1000, "the cut attempt keeps what was held for it"
 
@@ -177,14 +177,14 @@ def test_a_call_without_usage_keeps_its_reservation(serve, tmp_path, model):
 
 
 def test_kill_9_during_a_call_leaves_it_charged(serve, tmp_path):
-    port = serve([{"step": 0, "fault": {"kind": "slow", "ms": 60000, "times": 1}, "say": "x"}, ])
+    port = serve([{"turn": 0, "fault": {"kind": "slow", "ms": 60000, "times": 1}, "say": "x"}, ])
     client = subprocess.Popen([HERE / "model-ask", "openai/m", f"home={tmp_path}/home", "limit_tokens=1000000", "idle_ms=60000"],
                               env=environment(port), stdout=subprocess.PIPE)
     time.sleep(1.5)
     assert client.poll() is None, "it waits for the answer"
     client.send_signal(signal.SIGKILL)
     client.communicate(timeout=20)
-    lines = ask("openai/m", serve([{"step": 0, "say": "x", "usage": USAGE}]), home=f"{tmp_path}/home", limit_tokens=10**6)
+    lines = ask("openai/m", serve([{"turn": 0, "say": "x", "usage": USAGE}]), home=f"{tmp_path}/home", limit_tokens=10**6)
     assert lines[0]["spent_tokens"] > 170 + 1000 + 2048 and lines[0]["held_tokens"] == 0
 
 

@@ -79,7 +79,7 @@ def test_a_budget_that_is_used_up_is_a_clear_error(gate, packages, form):  # noq
 @pytest.mark.parametrize("stream", [1, 0])
 @pytest.mark.parametrize("model", MODELS)
 def test_our_client_works_through_it(gate, model, stream):
-    g = gate([dict(STORY[0]), {"step": 1, "say": "done", "usage": {"in": 5, "out": 5}}])
+    g = gate([dict(STORY[0]), {"turn": 1, "say": "done", "usage": {"in": 5, "out": 5}}])
     lines = ask(model, g.port, stream=stream)
     assert [line["event"] for line in lines] == ["answer", "answer"], lines
     assert g.end()["tokens"] == 43 + 10
@@ -87,12 +87,12 @@ def test_our_client_works_through_it(gate, model, stream):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_faults_of_the_provider_are_the_clients_to_handle(gate, model):
-    g = gate([{"step": 0, "fault": {"kind": "status", "status": 429, "retry_after_ms": 25, "times": 1}, "say": "x", "usage": {"in": 1, "out": 1}}])
+    g = gate([{"turn": 0, "fault": {"kind": "status", "status": 429, "retry_after_ms": 25, "times": 1}, "say": "x", "usage": {"in": 1, "out": 1}}])
     lines = ask(model, g.port)
     assert [line["event"] for line in lines] == ["retry", "answer"] and lines[0]["wait_ms"] == 25
     assert g.end()["tokens"] == 2
     for kind in ("cut", "error", "reset", "garbage"):
-        g = gate([{"step": 0, "fault": {"kind": kind, "times": 1}, "say": "x" * 300, "usage": {"in": 1, "out": 1}}])
+        g = gate([{"turn": 0, "fault": {"kind": kind, "times": 1}, "say": "x" * 300, "usage": {"in": 1, "out": 1}}])
         lines = ask(model, g.port)
         assert [line["event"] for line in lines] == ["retry", "answer"], (kind, lines)
         spent = g.end()

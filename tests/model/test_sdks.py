@@ -10,10 +10,10 @@ from conftest import HERE, KEY, TOP
 
 FORMATS = ["anthropic", "chat", "responses"]
 STORY = [
-    {"step": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "ls"}}, {"tool": "exec", "arguments": {"cmd": "id"}}],
+    {"turn": 0, "say": "I look. é ✓", "calls": [{"tool": "exec", "arguments": {"cmd": "ls"}}, {"tool": "exec", "arguments": {"cmd": "id"}}],
      "usage": {"in": 10, "out": 33}},
-    {"step": 1, "after": "ran exec", "calls": [{"tool": "exec", "arguments": {}}], "usage": {"in": 10, "out": 44}},
-    {"step": 2, "say": "Done.", "usage": {"in": 10, "out": 55}},
+    {"turn": 1, "after": "ran exec", "calls": [{"tool": "exec", "arguments": {}}], "usage": {"in": 10, "out": 44}},
+    {"turn": 2, "say": "Done.", "usage": {"in": 10, "out": 55}},
 ]
 
 
@@ -67,11 +67,11 @@ def test_refusals_are_understood_and_tried_again(serve, packages, form):
 def test_errors_are_the_clients_own(serve, packages, form):
     seen = converse(packages, form, serve(STORY), key="another")
     assert seen["error"]["status"] == 401 and seen["error"]["name"] == "AuthenticationError", seen
-    seen = converse(packages, form, serve([{"step": 7, "say": "x"}]))
-    assert seen["error"]["status"] == 400 and "no turn for step 0" in seen["error"]["message"], seen
+    seen = converse(packages, form, serve([{"turn": 7, "say": "x"}]))
+    assert seen["error"]["status"] == 400 and "no turn 0 after" in seen["error"]["message"], seen
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_error_in_the_stream_reaches_them(serve, packages, form):
-    seen = converse(packages, form, serve([{"step": 0, "say": "x" * 400, "fault": {"kind": "error", "times": 9}}]))
+    seen = converse(packages, form, serve([{"turn": 0, "say": "x" * 400, "fault": {"kind": "error", "times": 9}}]))
     assert "overloaded" in seen["error"]["message"], seen

@@ -18,7 +18,7 @@ def finish(status="done", **fields):
 
 def turns(*lists):
     """One turn a step: a list of calls, or a whole turn."""
-    return [{"step": i, **({"say": f"step {i}", "calls": t} if isinstance(t, list) else t)} for i, t in enumerate(lists)]
+    return [{"turn": i, **({"say": f"turn {i}", "calls": t} if isinstance(t, list) else t)} for i, t in enumerate(lists)]
 
 
 def to_the_end(*lists):

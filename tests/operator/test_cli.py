@@ -44,7 +44,7 @@ def test_one_line_a_step_and_a_report(carrel):
 
 def test_verbose_shows_output_and_words(carrel):
     status, out, _ = carrel("-v", "Say hello.", turns=to_the_end([run("echo hello; echo worse >&2")]))
-    assert status == 0 and "      | hello\n" in out and "      | worse\n" in out and "      | step 0\n" in out
+    assert status == 0 and "      | hello\n" in out and "      | worse\n" in out and "      | turn 0\n" in out
 
 
 def test_json_is_the_run(carrel, daemon):

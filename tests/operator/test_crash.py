@@ -21,10 +21,10 @@ STORY = turns([run("echo a >> log")],
 # A sub-agent works on a fork and brings a directory back.
 SPAWN = [{"after": "You are a sub-agent", "calls": [run("echo x >> work/c; echo counted")]},
          {"after": "counted", "calls": [finish("partial", summary="Once.")]},
-         {"step": 0, "calls": [run("echo a >> log; mkdir work")]},
-         {"step": 1, "calls": [call("spawn", task="Count.", bring="/home/user/work")]},
-         {"step": 2, "calls": [run("echo b >> log")]},
-         {"step": 3, "calls": [finish("partial")]}]
+         {"turn": 0, "calls": [run("echo a >> log; mkdir work")]},
+         {"turn": 1, "calls": [call("spawn", task="Count.", bring="/home/user/work")]},
+         {"turn": 2, "calls": [run("echo b >> log")]},
+         {"turn": 3, "calls": [finish("partial")]}]
 # Two tries; each says with its file that it was made once, and the check that it was.
 TRIES = turns([run("echo x >> times")], [finish("partial")])
 

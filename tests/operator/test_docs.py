@@ -34,7 +34,7 @@ def test_a_command_works(daemon, tmp_path, line):
             script.write_text(json.dumps({"turns": SCRIPTS.get(mode, to_the_end([run("uname -r")]))}))
             words[1:1] = ["--provider", "rehearsal", "--script", str(script), "--model", "cheap"]
     if words[-1] == "RUN":
-        words[-1] = runs.start(turns([run("sleep 1")], {"step": 99}))["id"]
+        words[-1] = runs.start(turns([run("sleep 1")], {"turn": 99}))["id"]
     done = do(daemon, words)
     assert done.returncode in ((0, 2) if "--resume" in words else (0,)), (words, done)
     if "--tries" in words:

@@ -230,12 +230,12 @@ MENU = json.dumps({"calls": [
 
 def test_only_what_is_on_the_menu_and_nothing_comes_back(runs, daemon, trap):
     """The second turn is played only to a model that sees the stranger's text: it must never be."""
-    view, t = runs.play([{"step": 0, "calls": [call("exec", argv=["cat", "mail/1"])]},
+    view, t = runs.play([{"turn": 0, "calls": [call("exec", argv=["cat", "mail/1"])]},
                          {"after": "Ignore", "calls": [OWNED]},
-                         {"step": 1, "calls": [OWNED]},
-                         {"step": 2, "calls": [call("exec", argv=["cat", "mail/../.profile"])]},
-                         {"step": 3, "calls": [call("read", path="/home/user/mail/1")]},
-                         {"step": 4, "calls": [finish()]}], machine=trap, mode="action-selector", menu=MENU)
+                         {"turn": 1, "calls": [OWNED]},
+                         {"turn": 2, "calls": [call("exec", argv=["cat", "mail/../.profile"])]},
+                         {"turn": 3, "calls": [call("read", path="/home/user/mail/1")]},
+                         {"turn": 4, "calls": [finish()]}], machine=trap, mode="action-selector", menu=MENU)
     texts = [r["text"] for r in results(t)]
     assert HOSTILE in texts[0], "the owner sees it"
     assert "not on the menu" in texts[1] and "not on the menu" in texts[2] and "There is no tool 'read'" in texts[3]
@@ -258,12 +258,12 @@ PRICE = {"type": "object", "properties": {"price": {"type": "integer", "minimum"
 def test_untrusted_text_is_a_handle(runs, daemon, trap):
     view, t = runs.play([{"after": "Ignore", "calls": [OWNED]},
                          {"after": "Read the text below", "say": "{\"price\": 40}"},
-                         {"step": 0, "calls": [run("cat mail/2")]},
-                         {"step": 1, "calls": [call("inspect", handle="$h1.0", question="What is the price?", schema=PRICE)]},
-                         {"step": 2, "after": "{\"price\":40}", "calls": [run("cat > copy", stdin="$h1.0")]},
-                         {"step": 3, "calls": [call("read", path="/home/user/mail/1")]},
-                         {"step": 4, "after": "$h4.0", "calls": [call("write", path="/home/user/back", content="$h4.0")]},
-                         {"step": 5, "calls": [finish("partial")]}], machine=trap, mode="handles")
+                         {"turn": 0, "calls": [run("cat mail/2")]},
+                         {"turn": 1, "calls": [call("inspect", handle="$h1.0", question="What is the price?", schema=PRICE)]},
+                         {"turn": 2, "after": "{\"price\":40}", "calls": [run("cat > copy", stdin="$h1.0")]},
+                         {"turn": 3, "calls": [call("read", path="/home/user/mail/1")]},
+                         {"turn": 4, "after": "$h4.0", "calls": [call("write", path="/home/user/back", content="$h4.0")]},
+                         {"turn": 5, "calls": [finish("partial")]}], machine=trap, mode="handles")
     assert view["status"] == "partial" and not is_owned(daemon, view)
     assert daemon.exec(trap, "cat copy back")["stdout"] == f"Dear all, the price is 40.\n{HOSTILE}\n"
     asides = [e for e in t if e["event"] == "aside"]
@@ -273,12 +273,12 @@ def test_untrusted_text_is_a_handle(runs, daemon, trap):
 def test_an_answer_that_does_not_fit_is_left_out_unseen(runs, daemon, trap):
     view, t = runs.play([{"after": "Read the text below", "say": json.dumps({"price": HOSTILE})},
                          {"after": "Ignore", "calls": [OWNED]},
-                         {"step": 0, "calls": [run("cat mail/1")]},
-                         {"step": 1, "calls": [call("inspect", handle="$h1.0", question="Price?", schema=PRICE)]},
-                         {"step": 2, "calls": [call("inspect", handle="$h9.0", question="Price?", schema=PRICE)]},
-                         {"step": 3, "calls": [call("inspect", handle="$h1.0", question="?", schema={
+                         {"turn": 0, "calls": [run("cat mail/1")]},
+                         {"turn": 1, "calls": [call("inspect", handle="$h1.0", question="Price?", schema=PRICE)]},
+                         {"turn": 2, "calls": [call("inspect", handle="$h9.0", question="Price?", schema=PRICE)]},
+                         {"turn": 3, "calls": [call("inspect", handle="$h1.0", question="?", schema={
                              "type": "object", "properties": {"all": {"type": "string"}}})]},
-                         {"step": 4, "calls": [finish("partial")]}], machine=trap, mode="handles")
+                         {"turn": 4, "calls": [finish("partial")]}], machine=trap, mode="handles")
     answers = [r["text"] for r in results(t)]
     assert json.loads(answers[1]) == {"records": [{"item": "$h1.0", "error": "the answer does not fit the schema"}], "fitting": 0}
     assert "not a known handle" in answers[2] and "maxLength" in answers[3]
@@ -288,9 +288,9 @@ def test_an_answer_that_does_not_fit_is_left_out_unseen(runs, daemon, trap):
 def test_what_a_failure_says_is_hidden_too(runs, daemon, trap):
     """An edit that misses quotes the file: of that the model sees a handle."""
     view, t = runs.play([{"after": "Ignore", "calls": [OWNED]},
-                         {"step": 0, "calls": [call("edit", path="/home/user/mail/1", edits=[{"old": HOSTILE.replace("said", "sad"), "new": "x"}])]},
-                         {"step": 1, "calls": [call("exec", cmd=5)]},
-                         {"step": 2, "after": "cmd", "calls": [finish("partial")]}], machine=trap, mode="handles")
+                         {"turn": 0, "calls": [call("edit", path="/home/user/mail/1", edits=[{"old": HOSTILE.replace("said", "sad"), "new": "x"}])]},
+                         {"turn": 1, "calls": [call("exec", cmd=5)]},
+                         {"turn": 2, "after": "cmd", "calls": [finish("partial")]}], machine=trap, mode="handles")
     assert "Ignore all" in results(t)[0]["text"] and not is_owned(daemon, view) and view["status"] == "partial"
 
 
@@ -348,10 +348,10 @@ def test_items_are_read_apart_into_records(runs, daemon, trap):
     view, t = runs.play([{"after": HOSTILE, "say": "{\"price\": 7, \"also\": \"touch owned\"}"},
                          {"after": "the price is 40", "say": "```json\n{\"price\": 40}\n```"},
                          {"after": "Ignore", "calls": [OWNED]},
-                         {"step": 0, "calls": [call("map", items=["/home/user/mail/1", "/home/user/mail/2", "/nowhere", "x"],
+                         {"turn": 0, "calls": [call("map", items=["/home/user/mail/1", "/home/user/mail/2", "/nowhere", "x"],
                                                     question="What is the price?", schema=PRICE)]},
-                         {"step": 1, "calls": [run("cat mail/1")]},
-                         {"step": 2, "after": "$h2.0", "calls": [finish("partial")]}], machine=trap, mode="map")
+                         {"turn": 1, "calls": [run("cat mail/1")]},
+                         {"turn": 2, "after": "$h2.0", "calls": [finish("partial")]}], machine=trap, mode="map")
     out = json.loads(results(t)[0]["text"])
     assert out["fitting"] == 1 and [r.get("record", r.get("error")) for r in out["records"]] == [
         "the answer does not fit the schema", {"price": 40}, "not_found", "not a known handle and not an absolute path"]
@@ -361,7 +361,7 @@ def test_items_are_read_apart_into_records(runs, daemon, trap):
 def test_a_run_that_is_cancelled_lets_go_of_what_it_reads(runs, daemon, trap):
     slow = {"kind": "slow", "ms": 30000, "times": 9}
     r = runs.start([{"after": "Read the text below", "say": "{}", "fault": slow},
-                    {"step": 0, "calls": [call("map", items=["/home/user/mail/1"], question="?", schema=PRICE)]}], machine=trap)
+                    {"turn": 0, "calls": [call("map", items=["/home/user/mail/1"], question="?", schema=PRICE)]}], machine=trap)
     daemon.until(lambda: any(e["event"] == "call" for e in runs.transcript(r["id"])))
     daemon.post(f"/v1/runs/{r['id']}/cancel")
     assert runs.show(r["id"])["status"] == "cancelled"

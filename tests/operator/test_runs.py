@@ -92,7 +92,7 @@ def test_fifty_megabytes_are_no_burden(runs):
 
 def test_a_model_that_loops_is_told_rewound_and_stopped(runs, daemon):
     loop = {"calls": [run("echo again; exit 1")]}
-    view, t = runs.play([{"step": 0, "calls": [run("echo x > mine")]}, *[{"step": i, **loop} for i in range(1, 10)],
+    view, t = runs.play([{"turn": 0, "calls": [run("echo x > mine")]}, *[{"turn": i, **loop} for i in range(1, 10)],
                          {"calls": [finish("partial")]}])
     assert view["status"] == "stuck" and view["report"]["claimed"] == "partial"
     assert len(notes(t, "stuck")) == 3 and view["report"]["rewinds"] == 1
@@ -123,7 +123,7 @@ def test_a_model_that_refuses(runs):
 # ---- budgets ----
 
 def test_turns(runs):
-    view, t = runs.play([*[{"step": i, "calls": [run(f"echo {i}")]} for i in range(10)], {"calls": [finish("partial")]}], turns=10)
+    view, t = runs.play([*[{"turn": i, "calls": [run(f"echo {i}")]} for i in range(10)], {"calls": [finish("partial")]}], turns=10)
     assert (view["status"], view["turns"], view["report"]["claimed"]) == ("budget", 11, "partial")
     assert len(notes(t, "warn_turns")) == 1 and len(notes(t, "budget")) == 1
 
@@ -153,7 +153,7 @@ def test_money(runs):
 
 
 def test_wall(runs):
-    view, t = runs.play([{"step": 0, "calls": [run("sleep 100", yield_ms=50000)]}, {"calls": [finish("partial")]}], timeout=1)
+    view, t = runs.play([{"turn": 0, "calls": [run("sleep 100", yield_ms=50000)]}, {"calls": [finish("partial")]}], timeout=1)
     assert view["status"] == "budget" and 900 <= view["wall_ms"] < 20000
     assert "budget of time" in results(t)[0]["text"]
 
@@ -163,7 +163,7 @@ def test_wall(runs):
 @pytest.mark.parametrize("fault", [{"kind": "status", "status": 429, "retry_after_ms": 20, "times": 2},
                                    {"kind": "status", "status": 500}, {"kind": "garbage"}, {"kind": "cut"}, {"kind": "reset"}])
 def test_a_fault_that_passes_is_not_seen(runs, fault):
-    view, t = runs.play([{"step": 0, "calls": [run("echo once >> f; cat f")], "fault": fault}, *to_the_end([])[1:]])
+    view, t = runs.play([{"turn": 0, "calls": [run("echo once >> f; cat f")], "fault": fault}, *to_the_end([])[1:]])
     assert view["status"] == "done" and outcome(results(t)[0])["stdout"] == "once\n"
 
 
@@ -220,7 +220,7 @@ def test_a_provider_without_its_key_is_refused(runs):
 
 def test_old_results_are_pruned_and_a_long_run_is_handed_over(runs):
     """`small` has a window of 8,000 tokens, and the rehearsal's usage says that eight bytes are one."""
-    talk = [{"step": i, "say": "s" * 2500, "calls": [run(f"seq {i} 900", max_output=4000)]} for i in range(24)]
+    talk = [{"turn": i, "say": "s" * 2500, "calls": [run(f"seq {i} 900", max_output=4000)]} for i in range(24)]
     view, t = runs.play([*talk, {"calls": [finish("partial")]}], model="rehearsal/small")
     kinds = [e["event"] for e in t]
     assert view["status"] == "partial" and "prune" in kinds

@@ -12,7 +12,7 @@ def story(child, parent, **spawn):
     """Turns of the child first: it is told apart by its card, then by what came of its calls."""
     first, *rest = child
     return [{"after": CHILD, "calls": first}, *rest,
-            {"step": 0, "calls": [call("spawn", task="Count the lines.", **spawn)]}, *parent]
+            {"turn": 0, "calls": [call("spawn", task="Count the lines.", **spawn)]}, *parent]
 
 
 LEFT = {"calls": [finish("partial")]}

@@ -106,7 +106,7 @@ def begin_sub_agent(daemon, runs, fails=False, said="Not all is done.", **spawn)
     end = finish("partial", summary=said)
     over = [{"after": "was interrupted", "calls": [end]}] if fails else [{"after": "went", "calls": [end]}, {"calls": [finish("partial")]}]
     r = runs.start([{"after": "You are a sub-agent", "calls": [wait]},
-                    {"step": 0, "calls": [call("spawn", task="Look.", **spawn)]}, *over], machine=m)["id"]
+                    {"turn": 0, "calls": [call("spawn", task="Look.", **spawn)]}, *over], machine=m)["id"]
     child = daemon.until(lambda: [x["machine"] for x in daemon.get("/v1/runs")["runs"] if x["id"] != r and
                                   x.get("machine") not in (None, m) and x["state"] == "running"])[0]
     return m, child, r

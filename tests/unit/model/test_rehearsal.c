@@ -5,13 +5,13 @@
 #include "model/rehearsal.h"
 
 static const char script[] = "{\"turns\":["
-                             "{\"step\":0,\"say\":\"I "
+                             "{\"turn\":0,\"say\":\"I "
                              "look.\",\"calls\":[{\"tool\":\"exec\",\"arguments\":{\"cmd\":\"ls\"}}"
                              ",{\"tool\":\"read\",\"raw\":\"{oops\"}]},"
-                             "{\"step\":1,\"failed\":true,\"say\":\"It failed.\"},"
-                             "{\"step\":1,\"after\":\"ok\",\"say\":\"Good.\",\"usage\":{\"in\":7,"
+                             "{\"turn\":1,\"failed\":true,\"say\":\"It failed.\"},"
+                             "{\"turn\":1,\"after\":\"ok\",\"say\":\"Good.\",\"usage\":{\"in\":7,"
                              "\"out\":3,\"cache_read\":5}},"
-                             "{\"step\":2,\"fault\":{\"kind\":\"status\",\"status\":429,\"retry_"
+                             "{\"turn\":2,\"fault\":{\"kind\":\"status\",\"status\":429,\"retry_"
                              "after_ms\":5,\"times\":2},\"say\":\"At last.\",\"usage\":false},"
                              "{\"after\":\"anything\",\"stop\":\"length\"}]}";
 
@@ -23,13 +23,13 @@ static struct rehearsal *parse(const char *text) {
     return r;
 }
 
-static const struct rehearsal_turn *find(const struct rehearsal *r, uint64_t step, const char *last,
-                                         bool failed) {
-    struct rehearsal_ask ask = {.step = step, .last = last, .n = strlen(last), .failed = failed};
+static const struct rehearsal_turn *find(const struct rehearsal *r, uint64_t turns,
+                                         const char *last, bool failed) {
+    struct rehearsal_ask ask = {.turns = turns, .last = last, .n = strlen(last), .failed = failed};
     return rehearsal_find(r, &ask, NULL);
 }
 
-static void turns_are_chosen_by_step_and_last_result(void **state) {
+static void turns_are_chosen_by_number_and_last_result(void **state) {
     (void)state;
     struct rehearsal *r DEFER(rehearsal_freep) = parse(script);
     assert_int_equal(find(r, 0, "task", false)->calls, 2);
@@ -40,21 +40,21 @@ static void turns_are_chosen_by_step_and_last_result(void **state) {
     assert_ptr_equal(find(r, 0, "task", false), find(r, 0, "task", false));
 }
 
-static void a_step_without_a_turn_is_an_error_that_names_it(void **state) {
+static void a_missing_turn_is_an_error_that_names_it(void **state) {
     (void)state;
     struct rehearsal *r DEFER(rehearsal_freep) = parse(script);
-    struct rehearsal_ask ask = {.step = 5, .last = "what now", .n = 8};
+    struct rehearsal_ask ask = {.turns = 5, .last = "what now", .n = 8};
     struct err err = {0};
     assert_null(rehearsal_find(r, &ask, &err));
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_non_null(strstr(err.text, "step 5 after 'what now'"));
+    assert_non_null(strstr(err.text, "turn 5 after 'what now'"));
 }
 
 static void an_answer_is_made_of_the_turn(void **state) {
     (void)state;
     struct rehearsal *r DEFER(rehearsal_freep) = parse(script);
     struct model_answer a DEFER(model_answer_done) = {0};
-    struct rehearsal_ask ask = {.step = 0};
+    struct rehearsal_ask ask = {.turns = 0};
     rehearsal_answer(find(r, 0, "", false), &ask, "m", &a);
     assert_int_equal(a.stop, MODEL_STOP_CALLS);
     assert_int_equal(a.count, 3);
@@ -89,11 +89,11 @@ static void what_a_request_is_about_is_its_newest_result(void **state) {
         {MODEL_USER, task, 1}, {MODEL_ASSISTANT, call, 1}, {MODEL_USER, result, 2}};
     struct model_request r = {.messages = m, .message_count = 1};
     struct rehearsal_ask ask = rehearsal_read(&r);
-    assert_int_equal(ask.step, 0);
+    assert_int_equal(ask.turns, 0);
     assert_string_equal(ask.last, "do it");
     r.message_count = 3;
     ask = rehearsal_read(&r);
-    assert_int_equal(ask.step, 1);
+    assert_int_equal(ask.turns, 1);
     assert_string_equal(ask.last, "exit 1");
     assert_true(ask.failed);
 }
@@ -109,7 +109,7 @@ static void bad_scripts_are_refused_with_the_turn(void **state) {
         {"{\"turns\":[]}", "no turns"},
         {"{\"turn\":[]}", "unknown member 'turn'"},
         {"{\"turns\":[{\"sya\":\"x\"}]}", "turn 0 of the script: unknown member 'sya'"},
-        {"{\"turns\":[{},{\"step\":-1}]}", "turn 1 of the script: 'step'"},
+        {"{\"turns\":[{},{\"turn\":-1}]}", "turn 1 of the script: 'turn'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"\"}]}]}", "call 0: 'tool'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"x\",\"arguments\":[]}]}]}", "'arguments'"},
         {"{\"turns\":[{\"stop\":\"never\"}]}", "unknown stop 'never'"},
@@ -128,8 +128,8 @@ static void bad_scripts_are_refused_with_the_turn(void **state) {
     }
 }
 
-UNIT_MAIN(cmocka_unit_test(turns_are_chosen_by_step_and_last_result),
-          cmocka_unit_test(a_step_without_a_turn_is_an_error_that_names_it),
+UNIT_MAIN(cmocka_unit_test(turns_are_chosen_by_number_and_last_result),
+          cmocka_unit_test(a_missing_turn_is_an_error_that_names_it),
           cmocka_unit_test(an_answer_is_made_of_the_turn),
           cmocka_unit_test(a_fault_comes_so_often_and_then_no_more),
           cmocka_unit_test(what_a_request_is_about_is_its_newest_result),
