@@ -93,15 +93,18 @@ int cmd_pending(int argc, char **argv) {
 
 struct approve_options {
     uint64_t for_ms;
-    bool once, always, help;
+    bool always, help;
 };
 
 #define AT(member) offsetof(struct approve_options, member)
 
 const struct option_row approve_rows[] = {
-    {0, "once", NULL, OPTION_FLAG, AT(once), "allow exactly this request (the default)"},
     {0, "always", NULL, OPTION_FLAG, AT(always), "also add the rule that carrel pending shows"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "also add that rule, for this time"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+const struct option_row deny_rows[] = {
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -133,11 +136,12 @@ static int decide(struct client *c, const char *id, const char *decision,
 }
 
 /* Options may stand before items and behind them; the items are left, from argv[1] on. */
-static int approvals_read_words(int argc, char **argv, struct approve_options *o, struct err *err) {
+static int approvals_read_words(int argc, char **argv, const struct option_row *rows,
+                                struct approve_options *o, struct err *err) {
     int items = 1;
     for (int at = 1; at < argc;) {
         int next;
-        if (options_parse(approve_rows, argc - at, argv + at, o, &next, err) < 0)
+        if (options_parse(rows, argc - at, argv + at, o, &next, err) < 0)
             return -1;
         at += next;
         if (at < argc)
@@ -147,38 +151,40 @@ static int approvals_read_words(int argc, char **argv, struct approve_options *o
     return 0;
 }
 
-static int decide_all(int argc, char **argv, const char *decision) {
+static int decide_all(int argc, char **argv, const struct option_row *rows) {
     struct client c DEFER(client_close) = {0};
     struct approve_options o = {0};
     struct err err;
     int status = 0;
-    if (approvals_read_words(argc, argv, &o, &err) < 0)
+    if (approvals_read_words(argc, argv, rows, &o, &err) < 0)
         return cli_fail(&err);
     char **ids = argv + 1;
     if (o.help) {
         cli_usage(argv[0]);
-        if (strcmp(decision, "approve") == 0)
-            options_print(approve_rows);
+        options_print(rows);
         return 0;
     }
-    if (!ids[0] || o.once + o.always + (o.for_ms > 0) > 1) {
-        err_set(&err, ERR_INVALID,
-                ids[0] ? "--once, --always and --for exclude each other" : "nothing named");
-        err_remedy(&err, "see `carrel pending`");
+    if (!ids[0]) {
+        err_set(&err, ERR_INVALID, "carrel %s requires an item", argv[0]);
+        err_remedy(&err, "see carrel pending");
+        return cli_fail(&err);
+    }
+    if (o.always && o.for_ms) {
+        err_set(&err, ERR_INVALID, "--always and --for exclude each other");
         return cli_fail(&err);
     }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0)
         return cli_fail(&err);
     for (; *ids; ids++)
-        if (decide(&c, *ids, decision, &o, &err) < 0)
+        if (decide(&c, *ids, argv[0], &o, &err) < 0)
             status = cli_fail(&err);
     return status;
 }
 
 int cmd_approve(int argc, char **argv) {
-    return decide_all(argc, argv, "approve");
+    return decide_all(argc, argv, approve_rows);
 }
 
 int cmd_deny(int argc, char **argv) {
-    return decide_all(argc, argv, "deny");
+    return decide_all(argc, argv, deny_rows);
 }

@@ -135,7 +135,7 @@ def test_an_approval_lets_that_same_request_go_on(gated, servers, box, scheme):
 
 def test_once_is_once(gated, servers, box):
     first = ask_for(gated, servers, box)
-    carrel(gated, "approve", "--once", waiting(gated, box)[0]["id"])
+    carrel(gated, "approve", waiting(gated, box)[0]["id"])
     output(gated, box, first)
     second = ask_for(gated, servers, box)
     item, = waiting(gated, box)
