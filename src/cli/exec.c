@@ -33,14 +33,9 @@ static int env_set(struct command_setup *c, const char *name, size_t len, const 
 }
 
 static int env_from_option(struct command_setup *c, const char *text, struct err *err) {
-    const char *eq = strchr(text, '=');
-    size_t len = eq ? (size_t)(eq - text) : strlen(text);
-    if (len == 0)
-        return err_set(err, ERR_INVALID, "--env '%s' has no name", text);
-    const char *value = eq ? eq + 1 : getenv(text);
-    if (!value)
-        return err_set(err, ERR_INVALID, "--env %s: the variable is not set", text);
-    return env_set(c, text, len, value, err);
+    size_t len;
+    const char *value;
+    return env_entry_split(text, &len, &value, err) < 0 ? -1 : env_set(c, text, len, value, err);
 }
 
 static int env_from_line(void *setup, const char *line, struct err *err) {

@@ -13,7 +13,7 @@ struct new_options {
     const char *kind, *image, *name, *idle_action, *steps, *models;
     struct spec spec;
     uint64_t idle_ms;
-    struct option_list env, meta, net;
+    struct option_list env, env_files, meta, net;
     struct handed_options handed;
 };
 
@@ -64,10 +64,16 @@ struct new_options {
          MODELS_OPTION_HELP},                                                                      \
         {'e',                                                                                      \
          "env",                                                                                    \
-         "NAME=VALUE",                                                                             \
+         "NAME[=VALUE]",                                                                           \
          OPTION_LIST,                                                                              \
          offsetof(type, member.env),                                                               \
-         "set a variable for all its commands"},                                                   \
+         "set a variable for all its commands, or pass on the caller's"},                          \
+        {0,                                                                                        \
+         "env-file",                                                                               \
+         "FILE",                                                                                   \
+         OPTION_LIST,                                                                              \
+         offsetof(type, member.env_files),                                                         \
+         "read variables from a file, one per line"},                                              \
         {0,                                                                                        \
          "meta",                                                                                   \
          "NAME=VALUE",                                                                             \

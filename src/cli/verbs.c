@@ -16,6 +16,7 @@
 #include "cli/spec.h"
 #include "cli/table.h"
 #include "cli/text/colour.h"
+#include "cli/text/env_file.h"
 #include "cli/text/pager.h"
 #include "cli/text/units.h"
 
@@ -39,18 +40,49 @@ const struct option_row new_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-static int put_pairs(struct jot *j, const char *name, const struct option_list *pairs,
-                     struct err *err) {
+static int put_metadata(struct jot *j, const struct option_list *pairs, struct err *err) {
     if (!pairs->count)
         return 0;
-    jot_object(j, name);
+    jot_object(j, "metadata");
     for (size_t i = 0; i < pairs->count; i++) {
         char key[256];
         const char *eq = strchr(pairs->items[i], '=');
         if (!eq || eq == pairs->items[i] || (size_t)(eq - pairs->items[i]) >= sizeof(key))
-            return err_set(err, ERR_INVALID, "'%s' is not NAME=VALUE", pairs->items[i]);
+            return err_set(err, ERR_INVALID, "--meta %s: write it as NAME=VALUE", pairs->items[i]);
         snprintf(key, sizeof(key), "%.*s", (int)(eq - pairs->items[i]), pairs->items[i]);
         jot_string(j, key, eq + 1);
+    }
+    jot_end(j, '}');
+    return 0;
+}
+
+/* Adds one variable to the json_t object `env`; the last value of a name counts. */
+static int add_variable(void *env, const char *text, struct err *err) {
+    size_t len;
+    const char *value;
+    if (env_entry_split(text, &len, &value, err) < 0)
+        return -1;
+    char *name DEFER_FREE = strndup(text, len);
+    json_t *string = json_string(value);
+    if (!name || !string || json_object_set_new(env, name, string) < 0)
+        return err_set(err, ERR_INVALID, "--env %.*s: the text is not UTF-8", (int)len, text);
+    return 0;
+}
+
+static int put_env(struct jot *j, const struct new_options *o, struct err *err) {
+    json_t *env DEFER(json_decrefp) = json_object(), *value;
+    const char *name;
+    for (size_t i = 0; i < o->env_files.count; i++)
+        if (env_file_read(o->env_files.items[i], add_variable, env, err) < 0)
+            return -1;
+    for (size_t i = 0; i < o->env.count; i++)
+        if (add_variable(env, o->env.items[i], err) < 0)
+            return -1;
+    if (!json_object_size(env))
+        return 0;
+    jot_object(j, "env");
+    json_object_foreach(env, name, value) {
+        jot_string(j, name, json_string_value(value));
     }
     jot_end(j, '}');
     return 0;
@@ -74,8 +106,8 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
         return -1;
     spec_put_duration(&j, "idle", o->idle_ms);
     if (net_put(&j, &o->net, err) < 0 || net_put_models(&j, o->models, err) < 0 ||
-        handed_put(&j, &o->handed, h, err) < 0 || put_pairs(&j, "env", &o->env, err) < 0 ||
-        put_pairs(&j, "metadata", &o->meta, err) < 0)
+        handed_put(&j, &o->handed, h, err) < 0 || put_env(&j, o, err) < 0 ||
+        put_metadata(&j, &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
@@ -298,7 +330,7 @@ static int set_describe(const struct set_options *o, struct buf *text, struct er
         jot_string(&j, "idle_action", o->idle_action);
     if (o->steps)
         jot_string(&j, "steps", o->steps);
-    if (put_pairs(&j, "metadata", &o->meta, err) < 0)
+    if (put_metadata(&j, &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;

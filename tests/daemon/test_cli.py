@@ -38,6 +38,21 @@ def test_new_ls_show_rm(carrel, machine):
     assert carrel("show", "tour").returncode == 125
 
 
+def test_new_reads_variables_from_options_and_files(carrel, tmp_path):
+    (tmp_path / "env").write_text("# a comment\n\nA=1\nB=x=y z\r\n  TOKEN\nC=file\n")
+    done = carrel("new", "-e", "C=option", "-e", "LANG", "--env-file", tmp_path / "env", env={"TOKEN": "from outside", "LANG": "C.UTF-8"})
+    box = done.stdout.decode().strip()
+    found = carrel("exec", box, "--", "sh", "-c", 'echo "$A|$B|$TOKEN|$C|$LANG"').stdout.decode()
+    assert found == "1|x=y z|from outside|option|C.UTF-8\n", (done, found)
+    assert carrel("rm", box).returncode == 0
+    (tmp_path / "env").write_bytes(b"A=1\nB=\xff\n")
+    for words, says in ((["-e", "NOT_SET_HERE"], "--env NOT_SET_HERE: the variable is not set"),
+                        (["--env-file", tmp_path / "env"], f"--env-file {tmp_path}/env: line 2: --env B: the text is not UTF-8"),
+                        (["--meta", "a"], "--meta a: write it as NAME=VALUE")):
+        done = carrel("new", *words)
+        assert (done.returncode, done.stderr.decode()) == (125, f"carrel: {says}\n")
+
+
 def test_ls_filters_and_prints_ids(carrel, machine):
     other = carrel("new", "--meta", "a=c").stdout.decode().strip()
     ids = lambda *options: sorted(carrel("ls", "-q", *options).stdout.decode().split())

@@ -6,6 +6,20 @@
 
 #include "base/defer.h"
 
+int env_entry_split(const char *text, size_t *ret_name_len, const char **ret_value,
+                    struct err *err) {
+    const char *eq = strchr(text, '=');
+    size_t len = eq ? (size_t)(eq - text) : strlen(text);
+    if (len == 0)
+        return err_set(err, ERR_INVALID, "--env '%s' has no name", text);
+    const char *value = eq ? eq + 1 : getenv(text);
+    if (!value)
+        return err_set(err, ERR_INVALID, "--env %s: the variable is not set", text);
+    *ret_name_len = len;
+    *ret_value = value;
+    return 0;
+}
+
 static int read_lines(FILE *file, const char *path, env_file_fn *each, void *ctx, struct err *err) {
     char *line DEFER_FREE = NULL;
     size_t size = 0;

@@ -1,5 +1,11 @@
-/* Files of variables, as --env-file takes them: NAME=VALUE or NAME per line; # starts a comment. */
+/*
+ * Variables as --env and --env-file take them: NAME=VALUE or NAME.
+ *
+ * A file has one variable per line; empty lines and lines that begin with # are skipped.
+ */
 #pragma once
+
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -7,3 +13,7 @@
 typedef int env_file_fn(void *ctx, const char *line, struct err *err);
 
 int env_file_read(const char *path, env_file_fn *each, void *ctx, struct err *err);
+
+/* Splits NAME=VALUE; the value of a plain NAME is that of the caller's variable. */
+int env_entry_split(const char *text, size_t *ret_name_len, const char **ret_value,
+                    struct err *err);
