@@ -13,12 +13,13 @@ BIN = BINS[-1].parent if BINS else None
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, port=0):
+        """port: 0 for one of the kernel's choice."""
         self.token = secrets.token_hex(8)  # to be found wherever the password went
         self.password = f"the owner's own: p@ss/{self.token}"
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cg-pg-", dir="/tmp"))
         with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
+            s.bind(("127.0.0.1", port))
             self.port = s.getsockname()[1]
         (self.dir / "pw").write_text(self.password)
         self.as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []

@@ -1,0 +1,38 @@
+"""Every command of the tutorial and the how-to pages prints what the page shows."""
+import re
+import subprocess
+
+import pytest
+
+import pages
+from carrel import TOP
+
+PAGES = sorted([*(TOP / "docs/tutorial").glob("*.md"), *(TOP / "docs/howto").glob("*.md")])
+# What a page needs besides a shell; without a row, no daemon and no network.
+PLACES = {"from-docker": "online", "network-and-approvals": "online", "secrets": "online", "databases": "with_postgres",
+          "images": "with_rootfs", "remote": "with_ssh"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_print_what_the_page_shows(page, request):
+    place = request.getfixturevalue(PLACES.get(page.stem, "alone"))
+    assert pages.play(page, place.env, place.dir) >= 5
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_no_command_that_is_not_run(page):
+    """`sh make` blocks are the builds, of which make is asked whether it knows them."""
+    assert {b.language for b in pages.blocks(page)} <= {"console", "text", "ini", "yaml", "sh"}
+    for block in pages.blocks(page, "sh"):
+        assert block.words == ("make",), block
+        for line in block.text.splitlines():
+            words = line.removeprefix("sudo ").split()
+            assert words[0] == "make", line
+            subprocess.run(["make", "-n", "SETUP=true", *words[1:]], cwd=TOP, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_ci_job_runs_commands_that_the_page_shows():
+    page = TOP / "docs/howto/ci.md"
+    typed = {t.command for b in pages.blocks(page, "console") for t in pages.typed(b)}
+    job = [m[1] for b in pages.blocks(page, "yaml") for m in re.finditer(r"run: (carrel .*)", b.text)]
+    assert job and set(job) <= typed
