@@ -151,10 +151,12 @@ static int read_objects(const struct field *f, const struct path *p, const json_
     ret->v = calloc(n + 1, f->sub->size);
     if (!ret->v)
         return err_set(err, ERR_LIMIT, "out of memory");
-    for (size_t i = 0; i < n; i++, ret->count++)
+    for (size_t i = 0; i < n; i++) {
+        ret->count++; /* also of one that is refused: schema_done() frees its arrays */
         if (read_object(f->sub, p, json_array_get(v, i), (char *)ret->v + i * f->sub->size, err) <
             0)
             return -1;
+    }
     return 0;
 }
 
