@@ -472,6 +472,75 @@ static void add_step(struct world *w, uint32_t layer, const char *tail) {
     assert_int_equal(store_step_add(w->service.store, &row, &err), 0);
 }
 
+static uint64_t count_steps(struct world *w) {
+    uint64_t count, bytes;
+    struct err err;
+    assert_int_equal(store_step_count(w->service.store, w->live.row.id, &count, &bytes, &err), 0);
+    return count;
+}
+
+static bool is_there(struct world *w, const char *id) {
+    struct step_row row DEFER(step_row_done) = {0};
+    struct err err;
+    return store_step_find(w->service.store, w->live.row.id, id, &row, &err) == 0;
+}
+
+static void history_beyond_the_limit_loses_its_oldest_steps(void **state) {
+    struct world *w = *state;
+    char ids[4][ID_SIZE];
+    for (int i = 0; i < 4; i++)
+        write_and_snap(w, ids[i]);
+    w->conf.steps_keep = 4;
+    look(w); /* the control: as many as may be */
+    assert_int_equal(check_steps(w), 4);
+    w->conf.steps_keep = 2;
+    look(w);
+    assert_int_equal(check_steps(w), 2);
+    assert_true(is_there(w, ids[2]) && is_there(w, ids[3]));
+    check_root(w);
+}
+
+static void a_step_with_a_name_is_never_dropped(void **state) {
+    struct world *w = *state;
+    struct step_cause cause = {.kind = STEP_SNAP, .status = 1, .name = "good"};
+    char ids[4][ID_SIZE];
+    w->version = 1;
+    steps_take(&w->live, &cause, taken, ids[0]);
+    settle(w);
+    for (int i = 1; i < 4; i++)
+        write_and_snap(w, ids[i]);
+    w->conf.steps_keep = 2;
+    look(w);
+    assert_int_equal(check_steps(w), 2);
+    assert_true(is_there(w, ids[0]) && is_there(w, ids[3]));
+}
+
+static void the_step_that_is_mounted_stays_whatever_the_limit(void **state) {
+    struct world *w = *state;
+    char ids[3][ID_SIZE];
+    for (int i = 0; i < 3; i++)
+        write_and_snap(w, ids[i]);
+    w->conf.steps_keep = 0;
+    for (int i = 0; i < 3; i++)
+        look(w);
+    assert_int_equal(check_steps(w), 1);
+    assert_true(is_there(w, ids[2]));
+    check_root(w);
+}
+
+static void a_step_that_is_too_old_is_dropped(void **state) {
+    struct world *w = *state;
+    char young[ID_SIZE];
+    add_step(w, 7, ""); /* of 1970 */
+    write_and_snap(w, young);
+    look(w); /* the control: no age is too old */
+    assert_int_equal(count_steps(w), 2);
+    w->conf.steps_keep_ms = UINT64_C(24) * 3600 * 1000;
+    look(w);
+    assert_int_equal(count_steps(w), 1);
+    assert_true(is_there(w, young));
+}
+
 static void a_stack_that_cannot_be_read_lets_nothing_go(void **state) {
     struct world *w = *state;
     char text[RANGES_SIZE];
@@ -503,5 +572,9 @@ UNIT_MAIN(WORLD(a_new_root_of_the_same_files_lets_go_of_the_old_layers),
           WORLD(what_was_written_since_the_newest_step_becomes_one),
           WORLD(a_full_disk_gets_no_new_root_while_a_step_is_saved), WORLD(a_copy_is_nobodys_root),
           WORLD(layers_that_could_not_be_removed_go_later),
+          WORLD(history_beyond_the_limit_loses_its_oldest_steps),
+          WORLD(a_step_with_a_name_is_never_dropped),
+          WORLD(the_step_that_is_mounted_stays_whatever_the_limit),
+          WORLD(a_step_that_is_too_old_is_dropped),
           WORLD(a_stack_that_cannot_be_read_lets_nothing_go),
           WORLD(more_layers_than_can_be_told_let_nothing_go))
