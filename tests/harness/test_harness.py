@@ -139,9 +139,9 @@ def test_setup_refuses_a_group_it_does_not_know():
     assert ran.returncode == 1 and "no-such-group" in ran.stderr
 
 
-def layers(tmp_path, files, rows="a:\nb: a\n", drawn="src/a/\nsrc/b/\n"):
+def layers(tmp_path, files, rows="a:\nb: a\n", drawn="src/a/  one, and deep/\nsrc/b/\n"):
     """What check-layers says of a tree with two layers, b above a, that keeps all rules but for `files`."""
-    files = {"src/a/a.h": "", "src/b/b.c": '#include "a/a.h"\n', "docs/layers": rows,
+    files = {"src/a/a.h": "", "src/a/deep/d.h": "", "src/b/b.c": '#include "a/a.h"\n', "docs/layers": rows,
              "docs/architecture.md": drawn, **files}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -185,11 +185,11 @@ def test_layers_keep_the_state_of_a_layer_inside_it(tmp_path, header):
 
 
 def test_layers_allow_the_state_of_a_layer_in_its_subfolders(tmp_path):
-    assert layers(tmp_path, {"src/a/deep/x.c": '#include "a/state.h"\n#include "a/other/live.h"\n'}) == 0
+    assert layers(tmp_path, {"src/a/deep/x.c": '#include "a/state.h"\n#include "a/live.h"\n'}) == 0
 
 
 def test_layers_refuse_a_folder_that_is_not_listed(tmp_path):
-    assert layers(tmp_path, {"src/c/x.c": ""}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
+    assert layers(tmp_path, {"src/c/x.c": ""}, drawn="src/a/  deep/\nsrc/b/\nsrc/c/\n") == 1
 
 
 def test_layers_refuse_a_row_without_a_folder(tmp_path):
@@ -205,11 +205,22 @@ def test_layers_refuse_an_arrow_that_points_down(tmp_path):
 
 
 def test_layers_refuse_a_folder_that_the_architecture_page_leaves_out(tmp_path):
-    assert layers(tmp_path, {}, drawn="src/a/\n") == 1
+    assert layers(tmp_path, {}, drawn="src/a/  deep/\n") == 1
 
 
 def test_layers_refuse_a_folder_that_only_the_architecture_page_has(tmp_path):
-    assert layers(tmp_path, {}, drawn="src/a/\nsrc/b/\nsrc/c/\n") == 1
+    assert layers(tmp_path, {}, drawn="src/a/  deep/\nsrc/b/\nsrc/c/\n") == 1
+
+
+@pytest.mark.parametrize("line", ["src/a/  one", "src/a/  deep/ and flat/"])
+def test_layers_refuse_subfolders_that_differ_from_the_architecture_page(tmp_path, line):
+    assert layers(tmp_path, {}, drawn=f"{line}\nsrc/b/\n") == 1
+
+
+@pytest.mark.parametrize("row,status", [("| `exec/` | commands |\n", 0), ("| `steps/` | steps |\n", 1), ("", 1)])
+def test_layers_compare_the_folders_of_the_service_with_their_table(tmp_path, row, status):
+    drawn = f"src/a/  deep/\nsrc/b/\nsrc/service/  exec/\n{row}"
+    assert layers(tmp_path, {"src/service/exec/x.c": ""}, rows="a:\nb: a\nservice:\n", drawn=drawn) == status
 
 
 def symbols(tmp_path, files):
