@@ -2,8 +2,16 @@
 import pathlib
 import re
 
+import pytest
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+NEW = [p for p in PAGES if p.parent.name in ("tutorial", "howto") or p.name in ("README.md", "glossary.md")]
+
+
+def without_blocks(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
 
 
 def test_the_glossary_has_each_word_once_in_order_with_one_sentence():
@@ -14,3 +22,32 @@ def test_the_glossary_has_each_word_once_in_order_with_one_sentence():
     words = [row[1] for row in rows]
     assert len(words) > 40 and words == sorted(set(words))
     assert not [row[1] for row in rows if re.search(r"[.!?] ", row[2])]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS)))
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", without_blocks(page.read_text())):
+        if not re.match(r"https?:", target):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", NEW, ids=lambda p: str(p.relative_to(DOCS)))
+def test_lines_are_wrapped_at_100(page):
+    """Rows of tables and what commands print stay as they are."""
+    lines = [line for line in without_blocks(page.read_text()).splitlines() if not line.startswith("|")]
+    assert not [line for line in lines if len(line) > 100]
+
+
+def test_the_index_names_every_page():
+    named = set(re.findall(r"\]\(([^)#]+\.md)", (DOCS / "README.md").read_text()))
+    assert not [str(p.relative_to(DOCS)) for p in PAGES if p.name != "README.md" and str(p.relative_to(DOCS)) not in named]
+
+
+def test_pictures_are_small_readable_on_dark_and_light_and_used():
+    texts = "".join(p.read_text() for p in [*PAGES, TOP / "README.md"])
+    pictures = sorted((DOCS / "pictures").glob("*.svg"))
+    assert len(pictures) >= 3
+    for picture in pictures:
+        text = picture.read_text()
+        assert len(text) < 8192 and "prefers-color-scheme: dark" in text and "<title>" in text, picture
+        assert f"pictures/{picture.name}" in texts, picture
