@@ -2,9 +2,13 @@
 
 CARREL_CELL names the worker program. Every test uses the real one.
 """
-import functools, hashlib, itertools, json, os, pathlib, re, subprocess
+import functools, hashlib, itertools, json, os, pathlib, re, subprocess, sys
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import pages
 
 CELL = os.environ["CARREL_CELL"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -345,24 +349,16 @@ def test_replay_names_the_first_difference(files):
     assert cell("replay", "cut", cwd=files).returncode == 6
 
 
-def examples():
-    """The ```console blocks of docs/reference/cells.md: what is typed after '$ ', then the output."""
-    text = (ROOT / "docs/reference/cells.md").read_text()
-    sources = re.findall(r"```wat\n;; (\S+)\n(.*?)```", text, re.S)
-    blocks = re.findall(r"```console\n(.*?)```", text, re.S)
-    return sources, [b for b in blocks if b.startswith("$ carrel ")]
-
-
 def test_the_examples_in_the_documentation_are_true(tmp_path):
-    sources, blocks = examples()
+    page = ROOT / "docs/reference/cells.md"
+    sources = [b.text for b in pages.blocks(page, "wat")]
+    blocks = [b for b in pages.blocks(page, "console") if b.text.startswith("$ carrel ")]
     assert sources and len(blocks) >= 5
-    for name, text in sources:
-        (tmp_path / name).write_text(f";; {name}\n{text}")
-    for block in blocks:
-        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
-            line, _, wanted = part.partition("\n")
-            words = line.split()
-            args = words[2:] if words[1] == "cell" else words[1:]
-            done = subprocess.run([CELL, *args], cwd=tmp_path, text=True, timeout=60,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            assert done.stdout == wanted, line
+    for text in sources:
+        (tmp_path / re.match(r";; (\S+)\n", text)[1]).write_text(text)
+    for t in (t for b in blocks for t in pages.typed(b)):
+        words = t.command.split()
+        args = words[2:] if words[1] == "cell" else words[1:]
+        done = subprocess.run([CELL, *args], cwd=tmp_path, text=True, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.stdout == t.shown, t.command

@@ -3,13 +3,12 @@ import re
 import shutil
 import subprocess
 
+import pages
 from carrel import BUILD, TOP
-
-PAGE = (TOP / "docs/reference/images.md").read_text()
 
 
 def test_the_commands_of_the_page_work(daemon, rootfs, tmp_path):
-    lines = re.search(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)[1]
+    lines = pages.blocks(TOP / "docs/reference/images.md", "sh")[0].text
     shutil.copy(rootfs, tmp_path / "rootfs.tar")
     env = {"PATH": f"{BUILD}:/usr/bin:/bin", "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
     done = subprocess.run(["bash", "-exc", lines], env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)

@@ -7,12 +7,13 @@ import tomllib
 
 import pytest
 
+import pages
 from carrel import PROGRAM, TOP
 from daemon import TcpClient
 from mcp_client import Http, Lines
 
 PAGE = (TOP / "docs/reference/mcp.md").read_text()
-BLOCKS = re.findall(r"^```(sh|json|toml) client\n(.*?)^```", PAGE, re.M | re.S)
+BLOCKS = [(b.language, b.text) for b in pages.blocks(TOP / "docs/reference/mcp.md") if b.words == ("client",)]
 
 
 def server_of(language, text):

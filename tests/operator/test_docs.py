@@ -6,11 +6,12 @@ import subprocess
 
 import pytest
 
+import pages
 from carrel import PROGRAM, TOP
 from runs import Runs, call, finish, run, to_the_end, turns
 
 PAGE = (TOP / "docs/reference/operator.md").read_text()
-LINES = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
+LINES = [line for b in pages.blocks(TOP / "docs/reference/operator.md", "sh") for line in b.text.splitlines()]
 
 # What a model does in each mode; without one, as it likes.
 SCRIPTS = {"plan-then-execute": turns([call("freeze", calls=[run("uname -r")])], [run("uname -r")], [finish()]),

@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+import pages
 from carrel import PROGRAM, ROOTLESS, TOP
 from daemon import Refused
 from runs import Runs, call, finish, run, turns
@@ -214,12 +215,11 @@ def test_what_root_ships_belongs_to_the_owner_of_the_directory(carrel, daemon, m
 
 def test_the_page_works(carrel, daemon, machine, project, tmp_path):
     """docs/reference/review.md, line by line."""
-    page = (TOP / "docs/reference/review.md").read_text()
     daemon.exec(machine, CHANGES)
     daemon.exec(machine, "mkdir /outbox && echo x > /outbox/x", user="root")
     Runs(daemon).play(turns([finish("partial")], [finish("partial")]), machine=machine)
     changeset, ran, kept = None, 0, tmp_path / "receipt.json"
-    for line in "".join(re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)).splitlines():
+    for line in "".join(b.text for b in pages.blocks(TOP / "docs/reference/review.md", "sh")).splitlines():
         words = [w.replace("PROJECT", str(project)).replace("CHANGESET", changeset or "") for w in shlex.split(line, comments=True)]
         words = [str(kept) if w == "RECEIPT" else w for w in words]
         done = carrel(*words[1:])
