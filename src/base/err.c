@@ -65,13 +65,12 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
 static void name_limit(struct err *err, int number) {
     struct rlimit files;
     if (number == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
-        err_remedy(
-            err,
-            "this process may open %llu files: raise its limit of open files (ulimit -Hn), or "
-            "end some machines",
-            (unsigned long long)files.rlim_cur);
+        err_remedy(err,
+                   "this process may open %llu files: raise the limit of open files (ulimit -Hn), "
+                   "or delete some machines",
+                   (unsigned long long)files.rlim_cur);
     else if (number == ENFILE)
-        err_remedy(err, "the host's limit of open files was met: see sysctl fs.file-max");
+        err_remedy(err, "the host's limit of open files is reached: see sysctl fs.file-max");
 }
 
 __attribute__((format(printf, 3, 0))) static int from_number(struct err *err, int number,

@@ -40,7 +40,7 @@ int layers_parse(const char *text, struct layers *ret, struct err *err) {
         ret->count++;
         text += len;
         if (*text && !*++text)
-            return err_set(err, ERR_INVALID, "a stack of layers ends with a space");
+            return err_set(err, ERR_INVALID, "a layer stack ends with a space");
     }
     return 0;
 }

@@ -20,7 +20,7 @@ int limits_in_range(const struct limits_told *l, struct err *err) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
         if (rows[i].value && (rows[i].value < rows[i].min || rows[i].value > rows[i].max))
             return err_set(err, ERR_INVALID,
-                           "a %s limit of %" PRIu64 " is out of range (%" PRIu64 " to %" PRIu64 ")",
+                           "%s limit %" PRIu64 " is out of range (%" PRIu64 " to %" PRIu64 ")",
                            rows[i].name, rows[i].value, rows[i].min, rows[i].max);
     return 0;
 }

@@ -355,7 +355,7 @@ static int get_fields(const char *bytes, size_t len, unsigned carries, struct pl
             return err_set(err, ERR_INVALID, "truncated plan");
         uint64_t bit = 1ull << (f - fields);
         if (seen & bit && f->kind != KIND_GRANT && f->kind != KIND_ROW)
-            return err_set(err, ERR_INVALID, "field %u twice in plan", f->tag);
+            return err_set(err, ERR_INVALID, "duplicate field %u in plan", f->tag);
         seen |= bit;
         if (get_field(f, bytes + at, n, m, err) < 0)
             return -1;
@@ -368,7 +368,7 @@ int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct 
     unsigned carries;
     memset(ret, 0, sizeof(*ret));
     if (len < 4 || len > PLAN_MAX_BYTES)
-        return err_set(err, ERR_INVALID, "plan of %zu bytes", len);
+        return err_set(err, ERR_INVALID, "plan of %zu bytes: wrong size", len);
     if (get_le(bytes, 2) != PLAN_VERSION)
         return err_set(err, ERR_UNSUPPORTED, "plan version %u, this is %d",
                        (unsigned)get_le(bytes, 2), PLAN_VERSION);

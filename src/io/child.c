@@ -166,7 +166,7 @@ static int listen_to(struct child *c, struct loop *loop, int ours[3], uint64_t l
                      struct err *err) {
     c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     if (c->pidfd < 0)
-        return err_sys(err, "watch a program");
+        return err_sys(err, "watch a child process");
     fcntl(c->pidfd, F_SETFD, FD_CLOEXEC);
     if (child_watch(loop, &c->in, TAKE_FD(ours[0]), LOOP_WRITE, input_ready, err) < 0 ||
         child_watch(loop, &c->out, TAKE_FD(ours[1]), LOOP_READ, output_ready, err) < 0 ||

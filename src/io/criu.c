@@ -111,7 +111,7 @@ int criu_check(struct err *err) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     gather_errors(said.len ? said.data : (char[]){""}, errors);
-    err_set(err, ERR_UNSUPPORTED, "CRIU does not run on this host: %s",
+    err_set(err, ERR_UNSUPPORTED, "CRIU does not work on this host: %s",
             errors[0] ? errors : "its check failed and said nothing");
-    return err_remedy(err, "install a CRIU that knows this kernel");
+    return err_remedy(err, "install a CRIU version that supports this kernel");
 }

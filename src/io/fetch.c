@@ -237,7 +237,7 @@ struct fetcher *fetcher_new(struct loop *loop, const struct fetcher_config *conf
     pthread_once(&once, init_curl);
     CURLM *multi = curl_multi_init();
     if (!multi) {
-        err_set(err, ERR_INTERNAL, "libcurl cannot be started");
+        err_set(err, ERR_INTERNAL, "cannot initialize libcurl");
         return NULL;
     }
     struct fetcher *m = alloc_zero(sizeof(*m));
@@ -324,7 +324,7 @@ const char *fetch_field(const struct fetch *f, const char *name) {
 
 static int add_line(struct fetch *f, const char *line, struct err *err) {
     if (strpbrk(line, "\r\n"))
-        return err_set(err, ERR_INVALID, "a field of the request holds a line end");
+        return err_set(err, ERR_INVALID, "a header field contains a newline");
     struct curl_slist *more = curl_slist_append(f->fields, line);
     if (!more)
         abort();
@@ -432,7 +432,7 @@ int fetch_start(struct fetcher *m, const struct fetch_request *request,
     loop_timer_start(f->idle, f->idle_ms, 0);
     if (curl_multi_add_handle(m->multi, f->easy) != CURLM_OK) {
         fetch_free(f);
-        return err_set(err, ERR_INTERNAL, "libcurl does not take the request");
+        return err_set(err, ERR_INTERNAL, "libcurl rejected the request");
     }
     f->joined = true;
     *ret = f;

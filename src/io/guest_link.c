@@ -141,7 +141,7 @@ static int queue(struct guest_link *l, const struct frame_head *head, const void
     uint8_t *large DEFER_FREE = malloc(FRAME_BYTES_MAX);
     n = large ? msg_encode(large, FRAME_BYTES_MAX, head, msg) : 0;
     if (n == 0 || !buf_add(&l->out, large, n))
-        return err_set(err, ERR_LIMIT, "%s does not fit into one message",
+        return err_set(err, ERR_LIMIT, "%s is too large for one message",
                        msg_type_name(head->type));
     return 0;
 }
@@ -218,7 +218,7 @@ static void compact(struct guest_link *l) {
 int guest_link_queue(struct guest_link *l, const struct frame_head *head, const void *msg,
                      struct err *err) {
     if (l->out.len - l->out_start > QUEUE_MAX)
-        return err_set(err, ERR_LIMIT, "guest does not read");
+        return err_set(err, ERR_LIMIT, "the guest does not read: too many bytes are queued");
     compact(l);
     return queue(l, head, msg, err);
 }
@@ -228,14 +228,15 @@ static int keep_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t
     if (!l->parcels)
         l->parcels = calloc(PARCELS_MAX, sizeof(*l->parcels));
     if (!l->parcels || l->parcel_count == PARCELS_MAX)
-        return err_set(err, ERR_LIMIT, "guest does not take descriptors");
+        return err_set(err, ERR_LIMIT,
+                       "the guest does not accept descriptors: too many are queued");
     struct parcel *p = &l->parcels[l->parcel_count++];
     *p = (struct parcel){.at = at, .end = l->out.len};
     for (; p->nfds < nfds; p->nfds++) {
         p->fds[p->nfds] = fcntl(fds[p->nfds], F_DUPFD_CLOEXEC, 3);
         if (p->fds[p->nfds] >= 0)
             continue;
-        err_sys(err, "keep a descriptor");
+        err_sys(err, "duplicate a descriptor");
         while (p->nfds)
             close(p->fds[--p->nfds]);
         l->parcel_count--;
@@ -286,10 +287,10 @@ size_t guest_link_backlog(const struct guest_link *l) {
 static int take_hello(struct guest_link *l, const struct frame *f, struct err *err) {
     struct msg_hello hello;
     if (l->incarnation)
-        return err_set(err, ERR_INTERNAL, "guest broke the protocol: a second HELLO");
+        return err_set(err, ERR_INTERNAL, "protocol error of the guest: second HELLO");
     if (msg_get_hello(f, &hello) < 0 || hello.version < MSG_VERSION_OLDEST ||
         hello.version > MSG_VERSION)
-        return err_set(err, ERR_UNSUPPORTED, "guest speaks another protocol version");
+        return err_set(err, ERR_UNSUPPORTED, "the guest uses another protocol version");
     l->features = hello.features;
     l->incarnation = hello.incarnation;
     return 0;
@@ -298,7 +299,8 @@ static int take_hello(struct guest_link *l, const struct frame *f, struct err *e
 int guest_link_error(const struct frame *f, struct err *err) {
     struct msg_error m;
     if (msg_get_error(f, &m) < 0)
-        return err_set(err, ERR_INTERNAL, "guest answered %s", msg_type_name(f->head.type));
+        return err_set(err, ERR_INTERNAL, "unexpected answer %s from the guest",
+                       msg_type_name(f->head.type));
     if (m.code > ERR_TIMEOUT)
         m.code = ERR_INTERNAL;
     if (m.code)
@@ -314,7 +316,7 @@ static int claim_fds(struct guest_link *l, const struct frame *f, struct err *er
     if (l->current_fds <= l->nfds)
         return 0;
     l->current_fds = 0;
-    return err_set(err, ERR_INTERNAL, "guest promised descriptors that did not come");
+    return err_set(err, ERR_INTERNAL, "protocol error of the guest: descriptors are missing");
 }
 
 uint32_t guest_link_take_fds(struct guest_link *l, const struct frame *f, int *ret, uint32_t max) {
@@ -338,7 +340,7 @@ int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err
         if (take_hello(l, ret, err) < 0)
             return -1;
     }
-    return got < 0 ? err_set(err, ERR_INTERNAL, "guest broke the protocol") : 0;
+    return got < 0 ? err_set(err, ERR_INTERNAL, "protocol error of the guest") : 0;
 }
 
 /* Large frames have come and gone: their pages go back to the kernel. */
@@ -401,7 +403,7 @@ static int receive_some(struct guest_link *l, int flags, struct err *err) {
     if (n < 0 && errno != ECONNRESET)
         return err_sys(err, "receive from guest");
     if (n <= 0)
-        return err_set(err, ERR_GONE, "the guest has gone");
+        return err_set(err, ERR_GONE, "the guest closed the connection");
     frame_fed(&l->in, (size_t)n);
     return 1;
 }

@@ -75,7 +75,7 @@ static int absolute_form(struct http_parser *p, struct http_text t) {
     else if (t.n > 8 && memcmp(t.s, "https://", 8) == 0)
         scheme = 5;
     if (!scheme)
-        return http_refuse(p, 400, "the target is neither a path nor an http address");
+        return http_refuse(p, 400, "the target is not a path or an http URL");
     const char *rest = t.s + scheme + 3;
     size_t left = t.n - scheme - 3, host = 0;
     while (host < left && rest[host] != '/' && rest[host] != '?')
@@ -93,7 +93,7 @@ static int parse_target(struct http_parser *p) {
     struct http_head *h = p->head;
     struct http_text t = h->target;
     if (t.n == 0 || http_span(t.s, t.n, HTTP_CH_TARGET | HTTP_CH_HOST) != t.n)
-        return http_refuse(p, 400, "the target holds a byte that must be percent-encoded");
+        return http_refuse(p, 400, "the target contains a byte that must be percent-encoded");
     if (http_text_is(h->method, "CONNECT")) {
         h->form = HTTP_AUTHORITY;
         h->authority = t;
@@ -121,7 +121,7 @@ static int parse_version(struct http_parser *p, const char *s, size_t n) {
         !http_ch(s[7], HTTP_CH_DIGIT))
         return http_refuse(p, 400, "the first line has no well-formed version");
     if (s[5] != '1' || s[7] > '1')
-        return http_refuse(p, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return http_refuse(p, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
     p->head->minor = s[7] - '0';
     return 0;
 }
@@ -155,7 +155,7 @@ static int status_line(struct http_parser *p, const char *s, size_t n) {
     if (n > 12)
         h->reason = (struct http_text){s + 13, n - 13};
     if (http_span(h->reason.s, h->reason.n, HTTP_CH_VALUE) != h->reason.n)
-        return http_refuse(p, 502, "the reason holds a control byte");
+        return http_refuse(p, 502, "the reason contains a control byte");
     return 0;
 }
 
@@ -197,7 +197,7 @@ static int field_length(struct http_parser *p, struct http_text v) {
     if (once(p, SEEN_LENGTH, "Content-Length is given twice") < 0)
         return -1;
     if (has_tabs_around(v))
-        return http_refuse(p, 400, "Content-Length is set off by tabs");
+        return http_refuse(p, 400, "Content-Length is surrounded by tabs");
     if (v.n == 0 || http_span(v.s, v.n, HTTP_CH_DIGIT) != v.n)
         return http_refuse(p, 400, "Content-Length is not a number");
     for (size_t i = 0; i < v.n; i++) {
@@ -214,14 +214,14 @@ static int field_coding(struct http_parser *p, struct http_text v) {
     if (once(p, SEEN_CODING, "Transfer-Encoding is given twice") < 0)
         return -1;
     if (has_tabs_around(v))
-        return http_refuse(p, 400, "Transfer-Encoding is set off by tabs");
+        return http_refuse(p, 400, "Transfer-Encoding is surrounded by tabs");
     p->chunked = http_text_is_like(v, "chunked");
     if (p->chunked)
         return 0;
     while (http_list_next(&rest, &last))
         ;
     if (http_text_is_like(last, "chunked"))
-        return http_refuse(p, 501, "no transfer coding but chunked is understood");
+        return http_refuse(p, 501, "only the transfer coding chunked is supported");
     return http_refuse(p, 400, "Transfer-Encoding does not end in chunked");
 }
 
@@ -240,7 +240,7 @@ static int field_expect(struct http_parser *p, struct http_text v) {
     if (p->head->kind != HTTP_REQUEST || p->head->minor == 0)
         return 0;
     if (!http_text_is_like(v, "100-continue"))
-        return http_refuse(p, 417, "Expect asks for something that is not known");
+        return http_refuse(p, 417, "unsupported Expect");
     p->head->expect_continue = true;
     return 0;
 }
@@ -268,18 +268,18 @@ static int field_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     size_t name = http_span(s, n, HTTP_CH_TOKEN);
     if (s[0] == ' ' || s[0] == '\t')
-        return http_refuse(p, 400, "a field is folded over two lines");
+        return http_refuse(p, 400, "a header field is folded over two lines");
     if (name == 0 || name == n || s[name] != ':')
-        return http_refuse(p, 400, "a field's name is not a token followed by a colon");
+        return http_refuse(p, 400, "a header field has no valid name followed by a colon");
     struct http_text value = {s + name + 1, n - name - 1};
     if (http_span(value.s, value.n, HTTP_CH_VALUE) != value.n)
-        return http_refuse(p, 400, "a field's value holds a control byte");
+        return http_refuse(p, 400, "a header field contains a control byte");
     for (; value.n && (value.s[0] == ' ' || value.s[0] == '\t'); value.n--)
         value.s++;
     while (value.n && (value.s[value.n - 1] == ' ' || value.s[value.n - 1] == '\t'))
         value.n--;
     if (h->count == p->limits.fields_max)
-        return http_refuse(p, 431, "there are too many fields");
+        return http_refuse(p, 431, "too many header fields");
     h->fields[h->count++] = (struct http_field){{s, name}, value};
     if (name < sizeof(known) / sizeof(*known) && known[name].fn &&
         http_text_is_like((struct http_text){s, name}, known[name].name))
@@ -341,7 +341,7 @@ static int one_line(struct http_parser *p, const char *s, size_t n) {
 }
 
 static int too_long(struct http_parser *p) {
-    return p->state == AT_FIELDS ? http_refuse(p, 431, "the fields are too long")
+    return p->state == AT_FIELDS ? http_refuse(p, 431, "the header fields are too long")
                                  : http_refuse(p, 414, "the first line is too long");
 }
 

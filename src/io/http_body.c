@@ -54,7 +54,7 @@ static int at_size(struct http_body *b, char c) {
 
 static int at_waste(struct http_body *b) {
     if (b->ext++ == EXT_MAX || b->ext_all++ == WASTE_MAX)
-        return http_body_refuse(b, "extensions of chunks, or trailers, are too long");
+        return http_body_refuse(b, "chunk extensions or trailers are too long");
     return 0;
 }
 
@@ -62,7 +62,7 @@ static int at_ext(struct http_body *b, char c) {
     if (c == '\r')
         return go(b, SIZE_LF);
     if (!http_ch(c, HTTP_CH_VALUE))
-        return http_body_refuse(b, "a chunk's extension holds a control byte");
+        return http_body_refuse(b, "a chunk extension contains a control byte");
     return at_waste(b);
 }
 

@@ -92,7 +92,7 @@ static struct http_client *opened(struct http_client *c, struct err *err) {
 struct http_client *http_client_unix(const char *path, struct err *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path) >= sizeof(a.sun_path)) {
-        err_set(err, ERR_INVALID, "'%s' is too long for a socket", path);
+        err_set(err, ERR_INVALID, "socket path '%s' is too long", path);
         return NULL;
     }
     struct http_client *c = client_new(path);
@@ -108,7 +108,7 @@ struct http_client *http_client_tcp(const char *host, uint16_t port, struct err 
     const char *number = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     if (!is_v6 && inet_pton(AF_INET, number, &v4.sin_addr) != 1) {
         err_set(err, ERR_INVALID, "'%s' is not a numeric address", host);
-        err_remedy(err, "give the address itself; names are not looked up here");
+        err_remedy(err, "use a numeric address; names are not resolved here");
         return NULL;
     }
     char name[128];
@@ -157,7 +157,7 @@ static int http_client_wait_for(struct http_client *c, short events, int timeout
     while (r < 0 && errno == EINTR);
     if (r < 0)
         return err_sys(err, "wait for '%s'", c->name);
-    return r ? 0 : err_set(err, ERR_TIMEOUT, "'%s' takes too long", c->name);
+    return r ? 0 : err_set(err, ERR_TIMEOUT, "'%s' did not answer in time", c->name);
 }
 
 static ssize_t send_once(struct http_client *c, const struct iovec *parts, size_t count,
@@ -287,9 +287,10 @@ static int skip_rest(struct http_client *c, struct err *err) {
 
 int http_client_send(struct http_client *c, const struct http_request *request, struct err *err) {
     if (request->nfds > HTTP_CLIENT_FDS_MAX || (request->nfds && c->address.ss_family != AF_UNIX))
-        return err_set(err, ERR_INVALID, "descriptors cannot go to '%s'", c->name);
+        return err_set(err, ERR_INVALID,
+                       "--dir works only with a daemon on this host, not with '%s'", c->name);
     if (!put_request(c, request))
-        return err_set(err, ERR_INVALID, "'%s %s' does not make a request", request->method,
+        return err_set(err, ERR_INVALID, "'%s %s' is not a valid request", request->method,
                        request->target);
     if (skip_rest(c, NULL) < 0 || !is_usable(c))
         if (reconnect(c, err) < 0)
@@ -353,7 +354,7 @@ static bool is_interim(const struct http_head *h) {
 
 int http_client_answer(struct http_client *c, const struct http_head **ret, struct err *err) {
     if (c->sock < 0)
-        return err_set(err, ERR_INVALID, "nothing was asked of '%s'", c->name);
+        return err_set(err, ERR_INVALID, "no request was sent to '%s'", c->name);
     /* What is unread belongs to this answer: it starts the buffer. */
     memmove(c->in, c->in + c->in_at, c->in_end - c->in_at);
     c->in_end -= c->in_at;

@@ -60,7 +60,7 @@ static void exchange_reset(struct conn *c) {
 static void must_have_chosen(struct conn *c) {
     bool waits = c->take == TAKE_ALL && !c->body_told;
     if (c->open && !c->yours && !waits)
-        exchange_refuse(c, (struct http_refusal){500, "nobody answers this request"});
+        exchange_refuse(c, (struct http_refusal){500, "no handler answered this request"});
 }
 
 static void exchange_start(struct conn *c) {
@@ -78,7 +78,7 @@ static void exchange_start(struct conn *c) {
         c->head.keep_alive = false;
         exchange_refuse(c, (struct http_refusal){400, "Carrel-Fds does not match the descriptors"});
     } else if (s->stats.requests_now > s->config.requests_max) {
-        exchange_refuse(c, (struct http_refusal){503, "too many requests are being answered"});
+        exchange_refuse(c, (struct http_refusal){503, "too many requests in progress"});
     } else {
         s->config.on_request(&c->x, s->config.arg);
         must_have_chosen(c);
@@ -285,7 +285,7 @@ static ssize_t receive_local(struct conn *c, char *to, size_t n) {
     }
     if (!fits) {
         close_fds(c->fds, &c->nfds);
-        conn_refuse(c, (struct http_refusal){400, "too many descriptors came with the request"});
+        conn_refuse(c, (struct http_refusal){400, "too many descriptors in the request"});
     }
     return got;
 }
@@ -582,9 +582,9 @@ void conn_on_clock(struct conn *c) {
     bool begun_head = c->wait == WAIT_HEAD && c->in_end;
     c->busy = true;
     if (begun_head)
-        conn_refuse(c, (struct http_refusal){408, "the request came too slowly"});
+        conn_refuse(c, (struct http_refusal){408, "the request arrived too slowly"});
     else if (c->wait == WAIT_BODY)
-        body_failed(c, 408, "the body came too slowly");
+        body_failed(c, 408, "the body arrived too slowly");
     else
         c->broken = true;
     c->busy = false;

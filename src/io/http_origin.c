@@ -39,10 +39,10 @@ static bool is_address(struct http_text host) {
 int http_check_origin(const struct http_exchange *x, struct err *err) {
     const struct http_field *origin = http_field_find(x->head, "Origin");
     if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
-        err_set(err, ERR_DENIED, "this server is not called '%.*s'",
+        err_set(err, ERR_DENIED, "'%.*s' is not a name of this server",
                 (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
                 x->head->authority.s);
-        return err_remedy(err, "use its address, or localhost");
+        return err_remedy(err, "use its address or localhost");
     }
     if (!origin)
         return 0;
@@ -51,5 +51,5 @@ int http_check_origin(const struct http_exchange *x, struct err *err) {
     if (o.n > 7 && strncmp(o.s, scheme, 7) == 0 &&
         http_text_same((struct http_text){o.s + 7, o.n - 7}, x->head->authority))
         return 0;
-    return err_set(err, ERR_DENIED, "requests of pages from other origins are refused");
+    return err_set(err, ERR_DENIED, "requests from pages of other origins are refused");
 }

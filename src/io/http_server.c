@@ -342,7 +342,7 @@ static void welcome(struct http_server *s, int sock, const struct sockaddr_stora
     }
     conn_link(s, c);
     if (!admitted)
-        conn_refuse(c, (struct http_refusal){503, "too many connections are open"});
+        conn_refuse(c, (struct http_refusal){503, "too many open connections"});
     conn_settle(c);
 }
 
@@ -406,14 +406,14 @@ static int clear_path(const struct sockaddr_un *a, struct err *err) {
     if (probe < 0)
         return err_sys(err, "socket");
     if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
-        return err_set(err, ERR_EXISTS, "somebody listens on '%s' already", a->sun_path);
+        return err_set(err, ERR_EXISTS, "another process already listens on '%s'", a->sun_path);
     return unlink(a->sun_path) < 0 ? err_sys(err, "remove '%s'", a->sun_path) : 0;
 }
 
 int http_listen_unix(struct http_server *s, const char *path, mode_t mode, struct err *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path) >= sizeof(a.sun_path)) {
-        err_set(err, ERR_INVALID, "'%s' is too long for a socket", path);
+        err_set(err, ERR_INVALID, "socket path '%s' is too long", path);
         return err_remedy(err, "choose a path of at most %zu bytes", sizeof(a.sun_path) - 1);
     }
     if (clear_path(&a, err) < 0)

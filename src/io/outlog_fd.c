@@ -13,7 +13,7 @@
 static int map_log(struct outlog_fd *l, struct err *err) {
     void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
     if (map == MAP_FAILED)
-        return err_sys(err, "map a log of output");
+        return err_sys(err, "map an output log");
     l->log.map = map;
     return 0;
 }
@@ -22,14 +22,14 @@ int outlog_fd_make(struct outlog_fd *ret, const struct outlog_caps *caps, struct
     struct outlog_fd l DEFER(outlog_fd_close) = {.bytes = outlog_bytes(caps)};
     l.fd = memfd_create("outlog", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (l.bytes == 0)
-        return err_set(err, ERR_INVALID, "such a log of output is too large or too small");
+        return err_set(err, ERR_INVALID, "the size of the output log is out of range");
     if (l.fd < 0 || ftruncate(l.fd, (off_t)l.bytes) < 0 || fcntl(l.fd, F_ADD_SEALS, SEALS) < 0)
-        return err_sys(err, "make a log of output");
+        return err_sys(err, "create an output log");
     if (map_log(&l, err) < 0)
         return -1;
     outlog_format(l.log.map, caps);
     if (outlog_open(&l.log, l.log.map, -1, l.bytes) < 0)
-        return err_set(err, ERR_INTERNAL, "a new log of output does not open");
+        return err_set(err, ERR_INTERNAL, "open a new output log");
     *ret = l;
     l = OUTLOG_FD_NONE;
     return 0;
@@ -40,14 +40,14 @@ int outlog_fd_adopt(struct outlog_fd *ret, int fd, struct err *err) {
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALS) != SEALS)
-        return err_set(err, ERR_DENIED, "that log of output is not sealed");
+        return err_set(err, ERR_DENIED, "the output log is not sealed");
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "look at a log of output");
+        return err_sys(err, "stat an output log");
     l.bytes = (uint64_t)st.st_size;
     if (map_log(&l, err) < 0)
         return -1;
     if (outlog_open(&l.log, l.log.map, -1, l.bytes) < 0)
-        return err_set(err, ERR_INVALID, "that is no log of output");
+        return err_set(err, ERR_INVALID, "not an output log");
     *ret = l;
     l = OUTLOG_FD_NONE;
     return 0;
@@ -190,7 +190,7 @@ int outlog_open_kept(struct outlog *ret, int file, struct err *err) {
     if (fstat(file, &st) < 0)
         return err_sys(err, "open kept output");
     if (outlog_open(ret, NULL, file, (uint64_t)st.st_size) < 0)
-        return err_set(err, ERR_INVALID, "that file holds no kept output");
+        return err_set(err, ERR_INVALID, "the file is not a kept output log");
     return 0;
 }
 

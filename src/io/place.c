@@ -20,7 +20,7 @@ static int find_run(char to[PLACE_SIZE], struct err *err) {
         return 0;
     if (place_put(to, getenv("XDG_RUNTIME_DIR"), "/carrel") || place_put(to, fallback, ""))
         return 0;
-    return err_set(err, ERR_INVALID, "no place for run files: set CARREL_RUN");
+    return err_set(err, ERR_INVALID, "no directory for run files: set CARREL_RUN");
 }
 
 static int find_home(char to[PLACE_SIZE], struct err *err) {
@@ -31,7 +31,7 @@ static int find_home(char to[PLACE_SIZE], struct err *err) {
     if (place_put(to, getenv("XDG_DATA_HOME"), "/carrel") ||
         place_put(to, getenv("HOME"), "/.local/share/carrel"))
         return 0;
-    return err_set(err, ERR_INVALID, "no place for data: set CARREL_HOME");
+    return err_set(err, ERR_INVALID, "no directory for data: set CARREL_HOME");
 }
 
 static int find_libexec(char to[PLACE_SIZE], struct err *err) {
@@ -39,7 +39,7 @@ static int find_libexec(char to[PLACE_SIZE], struct err *err) {
     char self[PLACE_SIZE - 32], probe[PLACE_SIZE + 32];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (n < 0)
-        return err_sys(err, "find own program");
+        return err_sys(err, "find the path of this program");
     self[n] = '\0';
     *strrchr(self, '/') = '\0';
     for (size_t i = 0; i < sizeof(tails) / sizeof(*tails); i++) {
@@ -48,7 +48,7 @@ static int find_libexec(char to[PLACE_SIZE], struct err *err) {
         if (access(probe, X_OK) == 0)
             return 0;
     }
-    err_set(err, ERR_NOT_FOUND, "carrel-spawn is not beside %s", self);
+    err_set(err, ERR_NOT_FOUND, "carrel-spawn is not installed next to %s", self);
     return err_remedy(err, "install again: make install");
 }
 

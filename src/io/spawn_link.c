@@ -25,7 +25,7 @@ int spawn_try_connect(const struct place *place, struct err *err) {
         return err_sys(err, "socket");
     if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/spawn.sock", place->run) >=
         (int)sizeof(a.sun_path)) {
-        err_set(err, ERR_INVALID, "'%s' is too long for a socket", place->run);
+        err_set(err, ERR_INVALID, "socket path below '%s' is too long", place->run);
         return err_remedy(err, "set CARREL_RUN to a shorter path");
     }
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
@@ -82,7 +82,7 @@ static int spawn_link_ask(int link, struct plan_message *m, const int *fds, size
         return -1;
     }
     if (m->type != want)
-        return err_set(err, ERR_INTERNAL, "the spawner answered with %d", m->type);
+        return err_set(err, ERR_INTERNAL, "unexpected answer %d from the spawner", m->type);
     return 0;
 }
 
@@ -134,10 +134,10 @@ static int send_away(int link, struct err *err) {
     if (poll(&connection, 1, 0) != 0) /* it went by itself, and its number may be another's */
         return 0;
     if (pidfd_send_signal(pid, SIGTERM, NULL, 0) < 0 && errno != ESRCH)
-        return err_sys(err, "end a spawner of another version or store");
+        return err_sys(err, "stop a spawner of another version or store");
     return poll(&end, 1, LEAVE_MS) > 0
                ? 0
-               : err_set(err, ERR_TIMEOUT, "a spawner of another version or store does not end");
+               : err_set(err, ERR_TIMEOUT, "a spawner of another version or store does not stop");
 }
 
 int spawn_connect_current(const struct place *place, struct err *err) {

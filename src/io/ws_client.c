@@ -25,7 +25,7 @@ static int check_answer(const struct http_head *h, const char *key, struct err *
     ws_accept(key, strlen(key), accept);
     if (h->status != 101)
         return err_set(err, h->status == 404 ? ERR_NOT_FOUND : ERR_DENIED,
-                       "the server refuses a WebSocket with status %d", h->status);
+                       "the server refused the WebSocket with status %d", h->status);
     if (!h->upgrade || !http_list_has(h, "upgrade", "websocket") ||
         !http_text_is(http_field_only(h, "sec-websocket-accept"), accept) ||
         http_field_find(h, "sec-websocket-extensions"))
@@ -96,7 +96,7 @@ int ws_client_send(struct ws_client *ws, enum ws_opcode kind, const void *data, 
         return -1;
     size_t at = ws_head(head, kind, true, n, mask);
     if (!buf_add(&frame, head, at) || !buf_add(&frame, data, n))
-        return err_set(err, ERR_LIMIT, "no memory for a message of %zu bytes", n);
+        return err_set(err, ERR_LIMIT, "out of memory for a message of %zu bytes", n);
     ws_mask(frame.data + at, n, mask, 0);
     return http_client_write_raw(ws->http, frame.data, frame.len, err);
 }
@@ -128,7 +128,7 @@ static int take_event(struct ws_client *ws, struct ws_event *e, struct err *err)
         if (e->first)
             ws->message.len = 0;
         if (!buf_add(&ws->message, e->data, e->n))
-            return err_set(err, ERR_LIMIT, "no memory for a message");
+            return err_set(err, ERR_LIMIT, "out of memory for a message");
         e->data = ws->message.data;
         e->n = ws->message.len;
         return e->last;
@@ -146,7 +146,7 @@ static int ws_client_decode(struct ws_client *ws, struct ws_event *ret, struct e
         int r = ws_next(&ws->decoder, ws->at, ws->n, &used, ret);
         if (r < 0) {
             ws_client_close(ws, ws->decoder.error, "", NULL);
-            return err_set(err, ERR_INTERNAL, "the server broke the WebSocket protocol (%d)",
+            return err_set(err, ERR_INTERNAL, "WebSocket protocol error of the server (%d)",
                            ws->decoder.error);
         }
         ws->at += used;

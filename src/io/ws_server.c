@@ -70,7 +70,7 @@ static void message_piece(struct ws *ws, const struct ws_event *e) {
     if (ws->closing)
         return;
     if (!alone && !buf_add(&ws->message, e->data, e->n)) {
-        ws_close(ws, WS_TOO_BIG, "there is no memory for the message");
+        ws_close(ws, WS_TOO_BIG, "out of memory for the message");
         return;
     }
     if (!e->last)
@@ -173,11 +173,11 @@ static bool proper(struct http_exchange *x) {
     struct http_text key = http_field_only(h, "sec-websocket-key");
     struct http_text version = http_field_only(h, "sec-websocket-version");
     if (!h->upgrade || !http_list_has(h, "upgrade", "websocket"))
-        return ws_server_refuse(x, 426, "this address speaks WebSocket only");
+        return ws_server_refuse(x, 426, "this path accepts only WebSocket requests");
     if (!http_text_is(h->method, "GET") || h->framing != HTTP_NO_BODY)
-        return ws_server_refuse(x, 400, "a WebSocket is opened by a GET without a body");
+        return ws_server_refuse(x, 400, "a WebSocket request must be a GET without a body");
     if (!http_text_is(version, "13"))
-        return ws_server_refuse(x, 426, "only version 13 of WebSocket is known");
+        return ws_server_refuse(x, 426, "only WebSocket version 13 is supported");
     if (!key.s || !ws_key_valid(key.s, key.n))
         return ws_server_refuse(x, 400, "Sec-WebSocket-Key is malformed");
     return true;

@@ -64,7 +64,7 @@ void zunpack_free(struct zunpack *z) {
 static int check_bomb(const struct zunpack *z, struct err *err) {
     if (z->out <= BOMB_FREE || z->out / BOMB_RATIO <= z->in)
         return 0;
-    err_set(err, ERR_LIMIT, "the compressed body grows more than %u times", BOMB_RATIO);
+    err_set(err, ERR_LIMIT, "the compressed body expands more than %u times", BOMB_RATIO);
     return err_remedy(err, "send it without compression");
 }
 
@@ -74,8 +74,8 @@ int zunpack_go(struct zunpack *z, const void *in, size_t n, void *out, size_t si
     ZSTD_outBuffer to = {out, size, 0};
     size_t left = ZSTD_decompressStream(z->d, &to, &from);
     if (ZSTD_isError(left)) {
-        err_set(err, ERR_INVALID, "the body cannot be unpacked: %s", ZSTD_getErrorName(left));
-        return err_remedy(err, "pack it with zstd and a window of at most 8 MiB (levels to 19)");
+        err_set(err, ERR_INVALID, "decompress the body: %s", ZSTD_getErrorName(left));
+        return err_remedy(err, "compress it with zstd, window at most 8 MiB (level 19 or lower)");
     }
     z->in += from.pos;
     z->out += to.pos;

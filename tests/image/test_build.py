@@ -110,7 +110,7 @@ def test_a_pipe_beside_a_recipe_does_not_hang_it(daemon, recipe):
     os.mkfifo(recipe.parent / "pipe")
     recipe.write_text("base small\nfile pipe /taken\n")
     done = cli(daemon, "image", "build", recipe)
-    assert done.returncode == 125 and "'pipe' is no regular file" in done.stderr, done
+    assert done.returncode == 125 and "'pipe' is not a regular file" in done.stderr, done
 
 
 class Between:

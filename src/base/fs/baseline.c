@@ -35,7 +35,7 @@ bool baseline_put(struct buf *to, const char *path, const struct stat *st) {
 /* ---- reading ---- */
 
 static int baseline_bad(const char *line, struct err *err) {
-    return err_set(err, ERR_INVALID, "'%.*s' is no line of a baseline",
+    return err_set(err, ERR_INVALID, "'%.*s' is not a line of a baseline",
                    (int)strnlen(line, strcspn(line, "\n") < 80 ? strcspn(line, "\n") : 80), line);
 }
 
@@ -133,7 +133,7 @@ int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *
             return baseline_bad(line, err);
     }
     if (strlen(copy) != n)
-        return err_set(err, ERR_INVALID, "a baseline has no byte 0");
+        return err_set(err, ERR_INVALID, "a baseline must not contain NUL bytes");
     keep_newest(&b);
     *ret = b;
     b = (struct baseline){0};

@@ -17,7 +17,7 @@ int disks_parse(const char *text, struct disks *ret, struct err *err) {
         return err_set(err, ERR_INVALID, "not one line");
     d.btrfs = strncmp(text, btrfs, head) == 0;
     if (!d.btrfs && (len != strlen("plain") || strncmp(text, "plain", len) != 0))
-        return err_set(err, ERR_INVALID, "neither 'plain' nor 'btrfs' and a size");
+        return err_set(err, ERR_INVALID, "not 'plain' or 'btrfs SIZE'");
     if (d.btrfs && len - head >= sizeof(number))
         return err_set(err, ERR_INVALID, "not a size");
     if (d.btrfs) {
@@ -50,5 +50,5 @@ int disks_read(int home, struct disks *ret, struct err *err) {
     if (strlen(text) != (size_t)n)
         err_set(err, ERR_INVALID, "not a text");
     err_wrap(err, "read '%s' of the store", DISKS_NAME);
-    return err_remedy(err, "carrel store init writes it anew");
+    return err_remedy(err, "write it again with carrel store init");
 }

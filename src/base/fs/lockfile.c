@@ -63,7 +63,7 @@ int lockfile_take(const char *path, const char *words, bool *is_taken, struct lo
     }
     int n = snprintf(text, sizeof(text), "%d\n%s\n", (int)getpid(), words);
     if (n >= (int)sizeof(text))
-        return err_set(err, ERR_INVALID, "the words for '%s' are too long", path);
+        return err_set(err, ERR_INVALID, "the text for lock file '%s' is too long", path);
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
         return err_sys(err, "write '%s'", path);
     return TAKE_FD(fd);
