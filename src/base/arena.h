@@ -1,8 +1,8 @@
 /*
- * Memory that goes away all at once: for what is read from one message and dies with it.
+ * An arena: memory that is freed all at once, for data parsed from one message.
  *
- * Nothing in it is freed alone. It has no cap of its own: who fills it caps what comes in.
- * Aborts when memory is gone.
+ * Single allocations cannot be freed. The arena has no cap: the caller caps its input. Aborts when
+ * memory is exhausted.
  */
 #pragma once
 

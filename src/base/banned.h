@@ -1,5 +1,5 @@
 /*
- * Functions that do not compile here, because each has a safe twin.
+ * Functions that must not be used, because each has a safe alternative.
  *
  * base/err.h includes this, so it is everywhere. System headers are included
  * first below: poisoning a name before its own declaration would break them.

@@ -1,9 +1,9 @@
 /*
- * What two states of a machine's files differ in: a record a path, as bytes between the worker that
- * looks (src/compare) and those who show it, review it or ship it.
+ * The differences between two states of a machine's files: one record per path, as bytes between
+ * the worker that compares (src/compare) and the code that shows, reviews or ships them.
  *
- * Paths and contents are the box's choice: any bytes but NUL in a path, and no end. Reading is
- * total: a record that is not well-formed is refused, and texts point into the bytes.
+ * Paths and contents come from the box: any bytes except NUL in a path, any length. Malformed
+ * records are refused; strings point into the bytes.
  */
 #pragma once
 
@@ -22,12 +22,12 @@ enum change_kind {
 
 /* What is known of the content of a regular file that differs. */
 enum change_content {
-    CONTENT_NONE = 0,   /* it is no file, or has the same content as before */
+    CONTENT_NONE = 0,   /* not a file, or the content is unchanged */
     CONTENT_TEXT,       /* `diff` holds the hunks */
     CONTENT_BINARY,     /* a NUL, or bytes that are no UTF-8 */
     CONTENT_LARGE,      /* more than is compared line by line */
     CONTENT_CUT,        /* text, but the answer had no room for its difference */
-    CONTENT_UNREADABLE, /* it went away while we looked, or could not be read */
+    CONTENT_UNREADABLE, /* disappeared while we read it, or unreadable */
     CONTENT_KINDS
 };
 

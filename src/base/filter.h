@@ -1,7 +1,7 @@
 /*
- * A filter of system calls for workers that need few: these, and whatever else is asked for is
- * refused with EPERM. Another processor's calls kill. tgkill() is for the worker itself, and
- * fcntl() has no command that sends signals.
+ * A seccomp filter for workers that need few system calls: others fail with EPERM. Calls of another
+ * architecture kill the process. tgkill() works only on the worker itself, and fcntl() has no
+ * command that sends signals.
  */
 #pragma once
 
@@ -9,5 +9,5 @@
 
 enum { FILTER_CALLS_MAX = 64 };
 
-/* From here on, for good; PR_SET_NO_NEW_PRIVS comes before it. -errno. */
+/* Installs the filter permanently; set PR_SET_NO_NEW_PRIVS first. 0 or -errno. */
 int filter_allow(const int *calls, size_t count);

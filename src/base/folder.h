@@ -1,14 +1,14 @@
 /*
- * Folders whose names outlive a power cut: a file that was synced is still lost when the name that
- * leads to it was not. Thin wrappers, which return -errno; they block.
+ * Durable directory entries: a synced file is still lost in a power failure if its name was not
+ * synced. Thin wrappers that return -errno; they block.
  */
 #pragma once
 
-/* The names in it are on the disk. */
+/* Syncs the names in the directory. */
 int folder_sync(const char *path);
 
-/* The name that this path ends with is on the disk. */
+/* Syncs the last name of the path. */
 int folder_sync_above(const char *path);
 
-/* Makes it for us alone, and its name is on the disk. 0 also if it is there. */
+/* Creates the directory with mode 0700 and syncs its name. 0 also if it exists. */
 int folder_make(const char *path);

@@ -1,4 +1,4 @@
-/* What a box gets when nobody says otherwise, and what nobody may ask for. */
+/* Default limits of a box, and the range that a request may ask for. */
 #pragma once
 
 #include <stdint.h>
@@ -20,15 +20,14 @@
 struct err;
 struct jot;
 
-/* What a machine is told of its limits. */
+/* The limits as the machine sees them in machine.json. */
 struct limits_told {
     uint64_t mem_bytes, disk_bytes, pids;
     uint64_t cpu_milli;   /* 0: as much as there is */
     uint64_t lifetime_ms; /* 0: none */
 };
 
-/* What anybody may ask for: ERR_INVALID names the one that is out of range. Zeros are not looked
- * at. */
+/* Checks the range; ERR_INVALID names the limit that is out of range. Zeros are skipped. */
 int limits_in_range(const struct limits_told *l, struct err *err);
 
 /* The member "limits" of its machine.json. */

@@ -1,5 +1,5 @@
 /*
- * One line an event: time, level, module, message with key=value.
+ * One line per event: time, level, module, message with key=value.
  *
  * Libraries return errors; the one who decides not to pass an error on logs it.
  * The logger is the only global of the project.

@@ -1,4 +1,4 @@
-/* What filters of system calls must know of the build they are part of. */
+/* Properties of the build that seccomp filters depend on. */
 #pragma once
 
 #include <linux/audit.h>

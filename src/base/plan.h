@@ -1,5 +1,5 @@
 /*
- * What a client asks of the spawner, and what it answers: the plan codec.
+ * The plan codec: requests to the spawner and its answers.
  *
  * One message is one packet of a SOCK_SEQPACKET socket: a header and fields of
  * (tag, length, bytes), little-endian. Decoding is pure and total: unknown tags,

@@ -1,7 +1,6 @@
 /*
- * Which file a program was started from, as a short text: its place on the disk, size and time. The
- * daemon compares that of a running spawner with the installed one, so that an upgrade needs no
- * number that somebody has to remember to raise.
+ * Identifies the file of a program by device, inode, size and time. The daemon compares a running
+ * spawner with the installed one, so an upgrade is noticed without a version number.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* SipHash-2-4: a short keyed hash that nobody can collide on purpose who does not know the key. */
+/* SipHash-2-4: a short keyed hash. Without the key nobody can construct collisions. */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Sorting in place that asks nothing of the system, for code behind a system call filter. */
+/* Sorts in place without system calls, for code behind a seccomp filter. */
 #pragma once
 
 #include <stddef.h>

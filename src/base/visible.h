@@ -1,5 +1,5 @@
 /*
- * Text that somebody has to judge, with everything in it made visible.
+ * Makes every character of a text visible, for a person who must judge it.
  *
  * One space between two other characters stays. Of several in a row, and of those at the ends, each
  * becomes a middle dot. Other blank or invisible characters become \u{NUMBER}, and bytes that are

@@ -1,8 +1,8 @@
 /*
- * A program of ours beside the loop: it gets bytes on its input, says something, and ends.
+ * A helper process beside the loop: it gets bytes on stdin, writes output, and exits.
  *
- * The loop never waits for it: what it says is taken as it comes, up to a cap, and one that takes
- * too long is killed. It has no environment and a process group of its own. Its input is wiped.
+ * The loop never waits for it: output is read as it comes, up to a cap, and a process that takes
+ * too long is killed. It has an empty environment and its own process group. Its input is wiped.
  */
 #pragma once
 
@@ -19,26 +19,27 @@ struct child_order {
     const char *const *argv;
     const char *input;
     size_t input_bytes;
-    const int *fds; /* its descriptors 3 and so on: higher ones here; they stay the caller's */
+    const int
+        *fds; /* become its descriptors 3, 4, ...; numbers above those here; owned by the caller */
     size_t fd_count;
-    size_t out_max, said_max; /* of its output and its complaints; the rest is thrown away */
+    size_t out_max, said_max; /* caps of stdout and stderr; the rest is discarded */
     uint64_t limit_ms;
 };
 
-/* Lives during the call. */
+/* Valid during the call. */
 struct child_end {
-    int status; /* its exit status; -1: it was killed */
-    bool late;  /* by us, for the time it took */
+    int status; /* exit status; -1: killed */
+    bool late;  /* killed by us because of the timeout */
     const char *out, *said;
     size_t out_bytes;
-    bool cut; /* it said more than out_max */
+    bool cut; /* stdout exceeded out_max */
 };
 typedef void child_fn(void *arg, const struct child_end *end);
 
-/* NULL with *err: it was not started, and `done` does not come. */
+/* NULL with *err: not started, `done` is not called. */
 struct child *child_start(struct loop *loop, const struct child_order *o, child_fn *done, void *arg,
                           struct err *err);
-/* `done` comes soon, with what there was. */
+/* Kills it; `done` is called soon with the output so far. */
 void child_kill(struct child *c);
-/* Killed and forgotten: `done` does not come. NULL is fine. */
+/* Kills it; `done` is not called. NULL is fine. */
 void child_drop(struct child *c);

@@ -1,7 +1,7 @@
-/* CRIU, which writes processes down and brings them back: is it there, and does it run here? */
+/* Checks whether CRIU, which saves and restores processes, is installed and works on this host. */
 #pragma once
 
 #include "base/err.h"
 
-/* 0: its own check passes. `unsupported` says what it says. Takes up to a few seconds. */
+/* 0: `criu check` passes. `unsupported` holds its message. Takes up to a few seconds. */
 int criu_check(struct err *err);

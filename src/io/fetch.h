@@ -1,9 +1,9 @@
 /*
- * An HTTP client in the loop, with TLS: libcurl's sockets and times are the loop's.
+ * An HTTP client with TLS on the loop, based on libcurl.
  *
- * Certificates are checked, redirects are not followed, and no proxy is used but the one given
- * here, whatever the environment says. A body comes in pieces as it arrives. Everything happens on
- * the loop's thread.
+ * Certificates are verified, redirects are not followed, and only the proxy given here is used,
+ * whatever the environment says. A body is delivered in pieces. Everything runs on the loop's
+ * thread.
  */
 #pragma once
 
@@ -25,10 +25,10 @@ struct fetcher_config {
 };
 struct fetcher *fetcher_new(struct loop *loop, const struct fetcher_config *config,
                             struct err *err);
-/* What is under way ends without a word. Not from inside a callback. */
+/* Ends all fetches without callbacks. Do not call from inside a callback. */
 void fetcher_free(struct fetcher *f);
 
-/* Zero means the default behind it. */
+/* 0 means the default given in the comment. */
 struct fetch_request {
     const char *method, *url;
     const struct http_pair *fields; /* NULL: none */
@@ -45,11 +45,11 @@ struct fetch_request {
 
 enum fetch_end {
     FETCH_DONE,    /* the whole answer, whatever its status */
-    FETCH_STOPPED, /* on_bytes had enough */
-    FETCH_CONNECT, /* nobody there: the request was never sent */
-    FETCH_TRUST,   /* the certificate is not good: the request was never sent */
+    FETCH_STOPPED, /* on_bytes stopped it */
+    FETCH_CONNECT, /* no connection: the request was not sent */
+    FETCH_TRUST,   /* the certificate is not trusted: the request was not sent */
     FETCH_TIMEOUT,
-    FETCH_CUT,   /* the connection ended in the middle, or what came was not HTTP */
+    FETCH_CUT,   /* the connection ended early, or the answer was not HTTP */
     FETCH_LARGE, /* more than max_bytes */
 };
 
@@ -57,15 +57,15 @@ enum fetch_end {
 struct fetch_events {
     void (*on_head)(void *arg, const struct fetch *f, int status);
     bool (*on_bytes)(void *arg, const char *bytes, size_t n);
-    /* The fetch is gone when this returns. `why` is a sentence of libcurl's, perhaps empty. */
+    /* The fetch is freed when this returns. `why` is libcurl's message, possibly empty. */
     void (*on_end)(void *arg, enum fetch_end end, const char *why);
 };
 
 int fetch_start(struct fetcher *fetcher, const struct fetch_request *request,
                 const struct fetch_events *events, void *arg, struct fetch **ret, struct err *err);
 
-/* No callback any more. From anywhere, also from inside its own callbacks but on_end. */
+/* No callback follows. May be called anywhere, also inside its own callbacks except on_end. */
 void fetch_cancel(struct fetch *f);
 
-/* From on_head on: the last field of that name, or NULL. Dead when the callback returns. */
+/* From on_head on: the last field of that name, or NULL. Valid until the callback returns. */
 const char *fetch_field(const struct fetch *f, const char *name);

@@ -1,9 +1,9 @@
-/* Fields that list codings (RFC 9110, section 12.5.3): a function from text to a fact. */
+/* Accept-Encoding and similar fields (RFC 9110, section 12.5.3). Pure. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "io/http.h"
 
-/* "gzip, zstd;q=0.5" takes "zstd"; "zstd;q=0" does not. A "*" is no wish for anything. */
+/* True for "zstd" in "gzip, zstd;q=0.5", false in "zstd;q=0". A "*" does not count. */
 bool http_coding_wanted(struct http_text field, const char *coding);

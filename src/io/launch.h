@@ -1,8 +1,8 @@
 /*
- * Starting a resident program of ours on first use, as tmux starts its server.
+ * Starts one of our resident programs on first use, as tmux starts its server.
  *
- * It is detached: nobody's child, its log in the run directory. It says on a pipe that it is ready
- * ('r'), or why it cannot be ('E', the reason, and the remedy behind a newline).
+ * The program is detached and logs to the run directory. On a pipe it reports that it is ready
+ * ('r'), or why it is not ('E', the reason, a newline and the remedy).
  */
 #pragma once
 
@@ -17,5 +17,5 @@
 int launch(const struct place *place, const char *program, const char *log, const char *const *args,
            void (**waiting)(void), struct err *err);
 
-/* For the program itself: ready, or not (err). Closes the descriptor. */
+/* Called by the program: reports ready, or the error. Closes the descriptor. */
 void launch_report(int *ready_fd, const struct err *err);

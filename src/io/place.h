@@ -1,9 +1,9 @@
 /*
- * Where things are: run and data directories, and our other programs.
+ * Finds the run and data directories and our other programs.
  *
- * CARREL_RUN and CARREL_HOME decide; without them root uses /run/carrel and /var/lib/carrel,
- * everyone else their XDG directories. Programs are found beside the running one, so that an
- * uninstalled build works.
+ * CARREL_RUN and CARREL_HOME decide; without them root uses /run/carrel and /var/lib/carrel, other
+ * users their XDG directories. Programs are found next to the running one, so an uninstalled build
+ * works.
  */
 #pragma once
 
@@ -19,5 +19,5 @@ struct place {
 
 int place_find(struct place *ret, struct err *err);
 
-/* Makes the run and data directories, for this user alone; one of somebody else's is refused. */
+/* Creates the run and data directories with mode 0700; refuses one that belongs to another user. */
 int place_make(const struct place *place, struct err *err);

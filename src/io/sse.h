@@ -1,8 +1,8 @@
 /*
- * Server-sent events, written: what a GET of "text/event-stream" is answered with.
+ * Writes server-sent events, the answer to a GET of "text/event-stream".
  *
- * Pure: appends to a buffer. A false return leaves the buffer as it was: it is full, or an id or
- * a name holds what would break the stream apart.
+ * Pure: appends to a buffer. On false the buffer is unchanged: it is full, or an id or name
+ * contains a character that would break the stream.
  */
 #pragma once
 
@@ -21,5 +21,5 @@ struct sse_event {
 };
 bool sse_put(struct buf *b, const struct sse_event *event) __attribute__((warn_unused_result));
 
-/* A line that no client shows: keeps proxies and dead peers from going unnoticed. */
+/* A comment line, which clients ignore: keeps proxies from timing out and detects dead peers. */
 bool sse_put_comment(struct buf *b, const char *text) __attribute__((warn_unused_result));

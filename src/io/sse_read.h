@@ -1,8 +1,8 @@
 /*
- * Server-sent events, read: bytes in, records out, the same however the bytes were cut.
+ * Reads server-sent events: bytes in, records out, however the bytes are split.
  *
- * Pure. Lines end with LF, CR LF or CR; lines of one record's data are joined by LF; comments and
- * fields nobody asked for are skipped. A record that does not fit under the cap ends the reading.
+ * Pure. Lines end with LF, CR LF or CR; data lines of one record are joined by LF; comments and
+ * unknown fields are skipped. A record larger than the cap is an error.
  */
 #pragma once
 

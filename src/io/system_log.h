@@ -1,4 +1,4 @@
-/* The system log: a place that we can write to and not take back from. */
+/* Writes to the system log, from which we cannot delete: heads of the journal go there. */
 #pragma once
 
 void system_log_line(const char *text);

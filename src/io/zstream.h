@@ -1,8 +1,8 @@
 /*
- * zstd, a piece at a time and in constant memory.
+ * Streaming zstd in constant memory.
  *
- * What is unpacked comes from outside: a frame whose window is larger than 8 MiB is refused, and so
- * is one that grows like a bomb: beyond 1 GiB, more than two thousand times what came in.
+ * Input to decompress is untrusted: a frame with a window larger than 8 MiB is refused, and so is a
+ * bomb, beyond 1 GiB more than two thousand times its input.
  */
 #pragma once
 

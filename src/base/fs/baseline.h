@@ -1,5 +1,5 @@
 /*
- * What the files of a directory were at some time, so that what somebody changed since can be told.
+ * The state of a directory's files at some time, to find later changes.
  *
  * As text: a first line, then "INODE SIZE MTIME_NS CTIME_NS PATH" each, with every byte of a path
  * that is not plain ASCII written as %XX. A later line of a path replaces an earlier one; inode 0:

@@ -1,7 +1,7 @@
 /*
- * Opening what somebody else named: a path in a recipe, an OCI layout, an archive or a change set
- * is followed beneath the directory it belongs to and never out of it, whatever links lie there.
- * The kernel decides while it walks (openat2), so that nothing can be swapped meanwhile.
+ * Opens untrusted paths: a path in a recipe, an OCI layout, an archive or a change set is resolved
+ * beneath its directory and never outside, whatever links exist there. The kernel checks while it
+ * resolves (openat2), so nothing can be swapped in between.
  */
 #pragma once
 

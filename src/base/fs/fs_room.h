@@ -1,4 +1,4 @@
-/* How much room a filesystem has. What is reserved, for root or for its own tables, is not room. */
+/* Free space of a filesystem. Blocks reserved for root or for metadata do not count. */
 #pragma once
 
 #include <stdint.h>

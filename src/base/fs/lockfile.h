@@ -1,8 +1,8 @@
 /*
- * A file that is locked as long as its owner lives: one daemon per store, one per run directory.
+ * A lock file, held as long as its owner lives: one daemon per store and per run directory.
  *
- * The file holds the owner's pid and one line of words for whoever finds it locked. It is never
- * removed, because a lock on a removed file protects nothing.
+ * The file holds the owner's pid and a line of text for others that find it locked. It is never
+ * deleted, because a lock on a deleted file protects nothing.
  */
 #pragma once
 
