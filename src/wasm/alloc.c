@@ -1,3 +1,4 @@
+/* Memory of an engine: the embedder's allocator, arenas, and the engine itself. Never aborts. */
 #include "wasm/engine.h"
 
 #include <sys/mman.h>
@@ -34,6 +35,7 @@ void engine_release(struct wasm_engine *e, void *p, size_t size) {
         engine_realloc(e, p, size ? size : 1, 0);
 }
 
+/* Grows by half, so that adding n elements costs O(n). On failure the array is unchanged. */
 bool engine_grow(struct wasm_engine *e, void *array_slot, uint32_t *cap, uint32_t need,
                  size_t elem_size) {
     if (LIKELY(need <= *cap))
@@ -64,6 +66,7 @@ static bool arena_more(struct arena *a, size_t size) {
     return true;
 }
 
+/* Zeroed and aligned to 8 bytes. */
 void *arena_get(struct arena *a, size_t size) {
     size = size ? (size + 7) & ~(size_t)7 : 8;
     if ((size_t)(a->end - a->at) < size && !arena_more(a, size))

@@ -1,4 +1,4 @@
-/* Memories, tables and what the bulk instructions do to them. */
+/* Memories and tables, and the bulk instructions on them. */
 #include "wasm/budget.h"
 #include "wasm/interp.h"
 
@@ -6,8 +6,7 @@
 
 /* ---- Memories and tables ---- */
 
-/* Larger memories are mapped when they are made, so that there being no room for them is said then.
- */
+/* Larger memories are mapped at creation, so that lack of address space is reported then. */
 enum { LAZY_MAX = 4 * PAGE_SIZE, PART_MAX = 4096, PART_UNIT = 256 };
 
 static uint64_t memory_cap(const struct wasm_store *s, const struct wasm_limits *l) {
@@ -227,7 +226,7 @@ bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t 
         store_give(s, delta * sizeof *t->elems);
         return false;
     }
-    if (init) /* what lies above the size was never written and is zero */
+    if (init) /* elements above the size were never written and are zero */
         refs_fill(t->elems + t->size, delta, init);
     *ret_old = t->size;
     t->size = size;

@@ -1,4 +1,4 @@
-/* A store's one call: starting it, running it in slices, answering its host calls. */
+/* The one call of a store: starts it, runs it in slices, answers its host calls. */
 #include "wasm/interp.h"
 
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ bool stack_make(struct wasm_store *s) {
     return true;
 }
 
-/* One stack is kept for the next store: a short program then needs no mapping of its own. */
+/* The engine keeps one stack for the next store, so a short program needs no new mapping. */
 void stack_free(struct wasm_store *s) {
     if (!s->frames)
         return;
@@ -214,7 +214,7 @@ static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char *
 
 /* ---- Events ---- */
 
-/* What the embedder is told of a reference: its kind, for it has no name for a defined type. */
+/* The kind of a reference for the embedder, which has no names for defined types. */
 static uint32_t abstract_type(const struct wasm_store *s, uint64_t ref, uint32_t type) {
     const struct object *o = store_object(s, ref);
     if (types_sub(s->engine, type, WASM_ANYREF) && ref)

@@ -7,7 +7,7 @@ static void site_aim(struct scratch *w, const struct site *s, uint32_t pos) {
     em_patch(w, s->word, (uint32_t)(pos - s->word));
 }
 
-/* The branch word just to be written goes to a label. */
+/* Aims the branch word that is written next at a label. */
 static void branch_to(struct scratch *w, struct ctrl *c, uint32_t at, enum site_field field,
                       uint32_t addend) {
     uint32_t s = em_site(w, at, field, addend);

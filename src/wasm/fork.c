@@ -1,6 +1,10 @@
-/* A copy of a stopped store: the small parts copied, memory shared until it is written. */
+/*
+ * Forks a stopped store: small parts are copied, memory is shared until it is written. Numbers of
+ * objects stay the same in the copy, so references and saved positions need no translation.
+ */
 #include "wasm/interp.h"
 
+/* Host functions and names in the order of their creation, so that numbers match. */
 static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
     for (uint32_t i = 0; i < from->n_host_fns; i++) {
         const struct fn *fn = &from->host_fns[i];
@@ -123,11 +127,12 @@ static bool copy_instance(struct wasm_store *to, const struct wasm_instance *i) 
     return true;
 }
 
+/* The instance of the copy with the same number. */
 static struct wasm_instance *same(const struct wasm_store *to, const struct wasm_instance *i) {
     return i ? to->insts[i->number] : NULL;
 }
 
-/* Slots and frames; positions are in the module's code and stay. */
+/* Copies slots and frames. Code positions point into the module, which both stores share. */
 static bool copy_call(struct wasm_store *to, const struct wasm_store *from) {
     if (!from->stack)
         return true;
@@ -154,6 +159,7 @@ static bool copy_call(struct wasm_store *to, const struct wasm_store *from) {
     return true;
 }
 
+/* Guest functions belong to the shared module; host functions belong to the store. */
 static struct fn *same_fn(const struct wasm_store *to, const struct fn *fn) {
     return fn && fn->host ? &to->host_fns[fn->index] : (struct fn *)fn;
 }

@@ -2,7 +2,7 @@
  * The hash of a store: docs/internals/cell-state.md.
  *
  * Memories and tables are trees over units of 4 KiB. The hashes of zero units, and of trees of
- * them, are known, so what nobody touched is neither read nor hashed.
+ * them, are known, so untouched units are neither read nor hashed.
  */
 #include "wasm/engine.h"
 

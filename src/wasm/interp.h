@@ -1,4 +1,4 @@
-/* What the interpreter asks of the store: bulk operations and exceptions. */
+/* Functions of the store that the interpreter calls: bulk operations, objects and exceptions. */
 #pragma once
 
 #include "wasm/engine.h"

@@ -1,4 +1,4 @@
-/* What a module says about itself: imports, exports, names. */
+/* Reports the imports, exports and names of a module. */
 #include "base/siphash.h"
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"

@@ -1,4 +1,4 @@
-/* What the files that read a module share. Only for src/wasm/module*.c. */
+/* The state of loading one module. Private to src/wasm/module*.c. */
 #pragma once
 
 #include "base/siphash.h"

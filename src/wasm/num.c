@@ -1,3 +1,4 @@
+/* Trap texts of scalar instructions. Traps are compared by pointer, so each text exists once. */
 #include "wasm/num.h"
 
 const char num_trap_div_zero[] = "integer divide by zero";

@@ -1,5 +1,5 @@
 /*
- * What one scalar instruction computes, bit for bit the same on every CPU.
+ * The results of scalar instructions, bit for bit the same on every CPU.
  *
  * Integers are unsigned here, as in the slots; signed meaning is in the name.
  * Each arithmetic float result that is a NaN becomes the positive canonical

@@ -1,3 +1,7 @@
+/*
+ * Reads bytes of a module or a saved state. The first failure is kept in the diagnosis and moves
+ * the reader to its end, so callers may check `failed` once after several reads.
+ */
 #include <stdarg.h>
 
 #include "wasm/engine.h"

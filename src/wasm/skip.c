@@ -1,4 +1,5 @@
-/* Passing over a body by its encoding alone: is it one, whatever it means? */
+/* Skips a function body by its encoding only: checks that it is well-formed, not that it is valid.
+ */
 #include "wasm/engine.h"
 
 static void skip_many(struct reader *r, uint32_t n) {

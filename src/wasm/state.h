@@ -1,7 +1,7 @@
-/* Checks of a store that was read from bytes; wasm_resume() alone asks for them. */
+/* Checks the values of a store that was read from untrusted bytes. Used by wasm_resume() only. */
 #pragma once
 
 #include "wasm/engine.h"
 
-/* NULL, or why a value of the store cannot be there. */
+/* NULL, or the reason why a value of the store is not valid. */
 const char *state_check(struct wasm_store *s);

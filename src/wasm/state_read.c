@@ -1,4 +1,4 @@
-/* Reads a captured state. Anybody may have written it: every count is checked before its use. */
+/* Reads a saved state. The bytes are untrusted: every count is checked before its use. */
 
 #include "wasm/budget.h"
 #include "wasm/interp.h"

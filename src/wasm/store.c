@@ -1,4 +1,4 @@
-/* A store's objects: making them, finding them by name, and linking instances to them. */
+/* The objects of a store: creates them, finds them by name, links instances to them. */
 #include "base/sort.h"
 #include "wasm/budget.h"
 #include "wasm/interp.h"

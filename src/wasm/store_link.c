@@ -67,7 +67,7 @@ static bool eval_object(struct eval *e) {
     e->n -= eval_operands(e, b.row, &b);
     b.slots = &e->v[e->n++];
     struct wasm_store *s = e->i->store;
-    s->no_collect = true; /* it does not look into this stack */
+    s->no_collect = true; /* the collector does not see the slots in e->v */
     bool ok = !object_check(e->i, &b) && object_do(e->i, &b);
     s->no_collect = false;
     return ok;
@@ -111,7 +111,7 @@ static bool eval_step(struct eval *e, uint8_t op) {
     }
 }
 
-/* The expression was checked at load: of known depth and known instructions. */
+/* The expression was validated when the module was loaded, so depth and opcodes are known good. */
 bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]) {
     struct wasm_diag diag;
     struct wasm_module *m = i->mod;
@@ -125,6 +125,7 @@ bool instance_eval(struct wasm_instance *i, uint32_t offset, uint64_t ret[2]) {
     return true;
 }
 
+/* Evaluates an element segment on first use and keeps the references. NULL: out of memory. */
 const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
     struct wasm_module *m = i->mod;
     const struct elem_decl *d = &m->elems[seg];
@@ -153,6 +154,7 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
 
 /* ---- Linking ---- */
 
+/* An import fits if it is at least as large as wanted and cannot grow beyond the wanted maximum. */
 static bool limits_fit(const struct wasm_limits *have, uint64_t size,
                        const struct wasm_limits *want) {
     return have->is64 == want->is64 && size >= want->min &&

@@ -18,6 +18,7 @@ enum {
     HEAP_EXN = 0x69,
 };
 
+/* The key of a recursive group is its definition as words: groups with equal keys are one group. */
 static uint32_t key_size(const struct type *group, uint32_t n) {
     uint32_t words = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -38,11 +39,13 @@ static void key_write(const struct type *group, uint32_t n, uint32_t *w) {
     }
 }
 
+/* Types of the same group are relative to its first type until the group has its numbers. */
 static uint32_t absolute(uint32_t type, uint32_t first) {
     bool relative = is_ref(type) && !(type & WASM_ABSTRACT) && (type & TYPE_RELATIVE);
     return relative ? (type & ~TYPE_RELATIVE) + first : type;
 }
 
+/* The chain of super types by depth makes a subtype test one comparison. */
 static bool supers_make(struct wasm_engine *e, struct type *t) {
     const struct type *super = t->super == NO_TYPE ? NULL : e->types[t->super];
     t->depth = super ? super->depth + 1 : 0;
@@ -88,6 +91,7 @@ static struct type *type_copy(struct wasm_engine *e, const struct type *t, uint3
     return supers_make(e, copy) && fields_make(e, copy) ? copy : NULL;
 }
 
+/* Doubles the hash table. An entry is the number of a group + 1; 0 is empty. */
 static bool table_rehash(struct wasm_engine *e) {
     uint32_t size = e->group_table ? (e->group_mask + 1) * 2 : 64;
     uint32_t *table = engine_alloc(e, size * sizeof *table);

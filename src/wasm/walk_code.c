@@ -1,4 +1,4 @@
-/* Begins a walk over a body; makes code, or walks again for the marks and types of a function. */
+/* Starts a walk over a body: to make code, or again for the marks and types of a function. */
 #include <assert.h>
 
 #include "wasm/simd.h"
