@@ -19,8 +19,7 @@ struct child_order {
     const char *const *argv;
     const char *input;
     size_t input_bytes;
-    const int
-        *fds; /* become its descriptors 3, 4, ...; numbers above those here; owned by the caller */
+    const int *fds; /* become its descriptors 3, 4, ...; must be higher here; owned by the caller */
     size_t fd_count;
     size_t out_max, said_max; /* caps of stdout and stderr; the rest is discarded */
     uint64_t limit_ms;

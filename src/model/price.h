@@ -28,5 +28,5 @@ struct cost model_worst_cost(const struct conf_model *row, size_t request_bytes,
                              uint64_t max_tokens);
 
 enum { MODEL_WINDOW_UNKNOWN = 128000 };
-/* The context window in tokens; a default if not configured. */
+/* The context window in tokens; MODEL_WINDOW_UNKNOWN if carrel.conf does not say. */
 uint64_t model_window(const struct conf_model *row);

@@ -32,7 +32,7 @@ int store_grant_put(struct store *s, const struct grant_row *row, struct err *er
 /* kind NULL: all. Oldest first. */
 int store_grant_list(struct store *s, const char *machine, const char *kind, struct grant_list *ret,
                      struct err *err);
-/* Deletes by id and returns the row. */
+/* Reads the row of a grant by its id. */
 int store_grant_get(struct store *s, const char *machine, const char *id, struct grant_row *ret,
                     struct err *err);
 int store_grant_remove(struct store *s, const char *id, struct err *err);

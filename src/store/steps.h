@@ -20,7 +20,7 @@ enum step_kind {
     STEP_KEPT,     /* taken before a rewind or a risky command */
     STEP_REWIND,   /* files of an earlier step were restored */
     STEP_FORK,     /* where a forked machine began */
-    STEP_REFRESH,  /* not shown: the same files are put on the merged layers */
+    STEP_REFRESH,  /* never becomes a finished step: puts the same files on the merged layers */
     STEP_KIND_LAST = STEP_REFRESH,
 };
 /*

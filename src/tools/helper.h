@@ -1,4 +1,4 @@
-/* A command that a tool runs internally, to its end. It does not show as a session. */
+/* A command that a tool runs to its end for its own work; the client does not drive it. */
 #pragma once
 
 #include "service/exec/exec.h"
