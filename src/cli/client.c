@@ -319,7 +319,7 @@ static int parse_answer(const struct buf *text, json_t **ret, struct err *err) {
     if (!ret)
         return 0;
     *ret = json_loadb(text->data ? text->data : "{}", text->data ? text->len : 2, 0, &why);
-    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon's answer is no JSON: %s", why.text);
+    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon's answer is not JSON: %s", why.text);
 }
 
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err) {

@@ -344,7 +344,8 @@ int cmd_completion(int argc, char **argv) {
             fputs(scripts[i].text, stdout);
             return 0;
         }
-    err_set(&err, ERR_INVALID, "'%s' is no shell we know", argc > 1 ? argv[1] : "");
-    err_remedy(&err, "carrel completion bash, or zsh");
+    err_set(&err, ERR_INVALID, argc > 1 ? "unknown shell '%s'" : "no shell named%s",
+            argc > 1 ? argv[1] : "");
+    err_remedy(&err, "use carrel completion bash, or carrel completion zsh");
     return cli_fail(&err);
 }

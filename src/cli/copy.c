@@ -72,7 +72,7 @@ static int read_end(const char *text, const char *user, struct end *e, struct er
     const char *home = user && strcmp(user, "root") == 0 ? "/root" : "/home/user";
     *e = (struct end){.is_stream = strcmp(text, "-") == 0};
     if (n >= sizeof(e->machine) || strlen(path) + 16 > sizeof(e->path) || !*text)
-        return err_set(err, ERR_INVALID, "'%.60s' is no place to copy from or to", text);
+        return err_set(err, ERR_INVALID, "'%.60s' is not a path or MACHINE:PATH", text);
     if (!inside) {
         snprintf(e->path, sizeof(e->path), "%s", path);
         return 0;
@@ -469,7 +469,7 @@ int cmd_cp(int argc, char **argv) {
     }
     char **words = argv + 1 + next;
     if (!words[0] || !words[1] || words[2]) {
-        err_set(&err, ERR_INVALID, "what to copy, and where to: two words");
+        err_set(&err, ERR_INVALID, "carrel cp takes two arguments: SOURCE and DESTINATION");
         err_remedy(&err, "carrel cp FILE MACHINE:PATH, or the other way round");
         return cli_fail(&err);
     }

@@ -551,9 +551,9 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
                        "with it",
                        words[0]);
     if (o->check && !o->tries)
-        return err_set(err, ERR_INVALID, "--check needs --tries");
+        return err_set(err, ERR_INVALID, "--check requires --tries");
     if (o->check_files.count && !o->check)
-        return err_set(err, ERR_INVALID, "--check-file needs --check");
+        return err_set(err, ERR_INVALID, "--check-file requires --check");
     if (o->tries > DO_TRIES_MAX)
         return err_set(err, ERR_INVALID, "--tries is at most %d", DO_TRIES_MAX);
     if (other == (count > 0)) {

@@ -42,7 +42,7 @@ static int parse_money(const char *text, uint64_t *ret, struct err *err) {
         }
     *ret = whole * 1000000 + part;
     if (*p || p == text || !*ret)
-        return err_set(err, ERR_INVALID, "'%s' is no amount of money, such as 1.50", text);
+        return err_set(err, ERR_INVALID, "'%s' is not an amount of money, such as 1.50", text);
     return 0;
 }
 
@@ -61,7 +61,7 @@ static int put_model(struct jot *j, const struct do_options *o, struct err *err)
     char model[256];
     const char *name = o->model ? o->model : o->script ? "script" : NULL;
     if (o->provider && !name)
-        return err_set(err, ERR_INVALID, "--provider needs --model");
+        return err_set(err, ERR_INVALID, "--provider requires --model");
     snprintf(model, sizeof(model), "%s%s%s", o->provider ? o->provider : "", o->provider ? "/" : "",
              name ? name : "");
     if (model[0])
@@ -107,7 +107,7 @@ static int put_check_file(struct jot *j, const char *words, struct err *err) {
     bool fits = is_text && !memchr(bytes, 0, text.len);
     json_decref(is_text);
     if (!fits)
-        return err_set(err, ERR_INVALID, "'%s' is no text in UTF-8", path);
+        return err_set(err, ERR_INVALID, "'%s' is not UTF-8 text", path);
     jot_bytes(j, colon + 1, bytes, text.len);
     return 0;
 }

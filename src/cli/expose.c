@@ -69,7 +69,8 @@ int cmd_expose(int argc, char **argv) {
             words[count++] = argv[i];
     }
     if (count < 1 || count > 3 || (count == 3 && strcmp(words[1], "rm") != 0)) {
-        err_set(&err, ERR_INVALID, "that is not MACHINE, MACHINE PORT or MACHINE rm PORT");
+        err_set(&err, ERR_INVALID,
+                "unexpected arguments: write MACHINE, MACHINE PORT or MACHINE rm PORT");
         err_remedy(&err, "see `carrel expose --help`");
         return cli_fail(&err);
     }

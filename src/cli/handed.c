@@ -182,8 +182,8 @@ static int put_db(struct jot *j, const char *text, struct handed *h, struct err 
         return databases[i].put(j, text + databases[i].skip, h, err);
     }
     /* What follows the first word may be a password. */
-    err_set(err, ERR_INVALID, "'%.*s' is no database that can be handed over",
-            (int)strcspn(text, ":"), text);
+    err_set(err, ERR_INVALID, "'%.*s' is not a supported kind of database", (int)strcspn(text, ":"),
+            text);
     return err_remedy(err, "write --db sqlite:FILE[:/GUEST], or --db postgres:NAME");
 }
 
@@ -269,7 +269,7 @@ int handed_put_words(struct jot *j, const char *kind, const char *whole, struct 
                 jot_string(j, "kind", kind);
             return kinds[i].put(j, text, h, err);
         }
-    return err_set(err, ERR_INVALID, "'%s' is no kind of grant", kind);
+    return err_set(err, ERR_INVALID, "unknown kind of grant '%s'", kind);
 }
 
 static const struct option_list *list_of(const struct handed_options *o, size_t kind) {

@@ -271,7 +271,7 @@ static int verify_receipt(struct client *c, const char *path, struct err *err) {
     json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL),
                     *record DEFER(json_decrefp) = NULL;
     if (!json_is_array(json_object_get(receipt, "files")))
-        return err_set(err, ERR_INVALID, "'%s' is no receipt", path);
+        return err_set(err, ERR_INVALID, "'%s' is not a receipt", path);
     if (find_record(c, client_number(receipt, "journal_record"), &record, err) < 0)
         return -1;
     const char *fault = receipt_fault(receipt, record);

@@ -79,7 +79,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     if (dir < 0)
         return err_sys(err, "open '%s'", path);
     if (faccessat(dir, "index.json", R_OK, 0) < 0) {
-        err_set(err, ERR_INVALID, "'%s' is no OCI layout: it has no index.json", path);
+        err_set(err, ERR_INVALID, "'%s' is not an OCI layout: it has no index.json", path);
         return err_remedy(err,
                           "a directory with a root filesystem: tar -C %s -c . | carrel image "
                           "import -",

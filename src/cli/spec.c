@@ -1,8 +1,27 @@
 #include "cli/spec.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "cli/table.h"
+#include "cli/text/units.h"
+
+static void show_bytes(uint64_t value, char ret[UNITS_SIZE]) {
+    table_bytes((long long)value, ret);
+}
+
+static void show_milli(uint64_t value, char ret[UNITS_SIZE]) {
+    snprintf(ret, UNITS_SIZE, "%g", (double)value / 1000);
+}
+
+static void show_number(uint64_t value, char ret[UNITS_SIZE]) {
+    snprintf(ret, UNITS_SIZE, "%" PRIu64, value);
+}
+
+static void show_ms(uint64_t value, char ret[UNITS_SIZE]) {
+    units_duration(value * 1000, ret);
+}
 
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms) {
     char seconds[40];
@@ -42,14 +61,35 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
     jot_end(j, ']');
 }
 
+/* Limits in the words of the options, before the daemon would refuse its own fields. */
+static int spec_check(const struct spec *s, struct err *err) {
+    const struct {
+        const char *option;
+        uint64_t value, min, max;
+        void (*show)(uint64_t value, char ret[UNITS_SIZE]);
+    } rows[] = {
+        {"mem", s->mem, LIMIT_MEM_MIN, LIMIT_BYTES_MAX, show_bytes},
+        {"disk", s->disk, LIMIT_DISK_MIN, LIMIT_BYTES_MAX, show_bytes},
+        {"cpus", s->cpu_milli, 1, LIMIT_CPU_MAX_MILLI, show_milli},
+        {"pids", s->pids, 1, LIMIT_PIDS_MAX, show_number},
+        {"ttl", s->ttl_ms, 1, LIMIT_LIFETIME_MAX_MS, show_ms},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char value[UNITS_SIZE], min[UNITS_SIZE], max[UNITS_SIZE];
+        if (!rows[i].value || (rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
+            continue;
+        rows[i].show(rows[i].value, value);
+        rows[i].show(rows[i].min, min);
+        rows[i].show(rows[i].max, max);
+        return err_set(err, ERR_INVALID, "--%s %s: must be between %s and %s", rows[i].option,
+                       value, min, max);
+    }
+    return 0;
+}
+
 int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan,
              struct err *err) {
-    const struct limits_told limits = {.mem_bytes = s->mem,
-                                       .disk_bytes = s->disk,
-                                       .pids = s->pids,
-                                       .cpu_milli = s->cpu_milli,
-                                       .lifetime_ms = s->ttl_ms};
-    if (limits_in_range(&limits, err) < 0)
+    if (spec_check(s, err) < 0)
         return -1;
     if (s->mem || s->cpu_milli || s->pids || s->disk)
         put_limits(j, s);

@@ -25,7 +25,7 @@ int top_order_named(const char *name, enum top_order *ret, struct err *err) {
             *ret = (enum top_order)i;
             return 0;
         }
-    err_set(err, ERR_INVALID, "there is no order by '%s'", name);
+    err_set(err, ERR_INVALID, "cannot sort by '%s'", name);
     return err_remedy(err, "cpu, mem, disk, age or name");
 }
 

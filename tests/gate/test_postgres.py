@@ -502,7 +502,7 @@ def test_nothing_stays_of_one_that_could_not_be_made(gated, server):
 @pytest.mark.parametrize("words,why", [
     ("postgres:", "that is not words"), ("postgres:host=/run/postgresql user=a dbname=b", "names no host"), ("postgres://a:b@127.0.0.1/", "names no user, or no database"),
     ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "a word other than"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "there is no secret"),
-    ("postgres://a:hidden@127.0.0.1:1/x", "cannot be reached"), ("postgres://a:hidden@h/x?sslmode=maybe", "sslmode is"), ("mysql://a:hidden@h/x", "no database that can be")])
+    ("postgres://a:hidden@127.0.0.1:1/x", "cannot be reached"), ("postgres://a:hidden@h/x?sslmode=maybe", "sslmode is"), ("mysql://a:hidden@h/x", "is not a supported kind of database")])
 def test_bad_words(gated, words, why):
     done = carrel(gated, "new", "--db", words, ok=False)
     assert done.returncode and (why in done.stderr or why == "that is not words"), done

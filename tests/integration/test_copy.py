@@ -142,7 +142,7 @@ def test_what_cannot_be_copied_is_said_and_the_rest_comes(carrel, machine, box, 
 
 
 @pytest.mark.parametrize("words, says", [
-    (["cp"], "two words"), (["cp", "a"], "two words"), (["cp", "a", "b", "c"], "two words"), (["cp", "a", "b"], "neither side"),
+    (["cp"], "carrel cp takes two arguments: SOURCE and DESTINATION"), (["cp", "a"], "carrel cp takes two arguments: SOURCE and DESTINATION"), (["cp", "a", "b", "c"], "carrel cp takes two arguments: SOURCE and DESTINATION"), (["cp", "a", "b"], "neither side"),
     (["cp", "a:x", "b:y"], "both sides"), (["cp", "/no/such", "M:x"], "/no/such"), (["cp", "M:/no/such", "."], "no such"),
     (["cp", "M:/etc/hostname", "/no/such/dir/f"], "/no/such/dir"), (["cp", "/etc/hostname", "M:/nowhere/f"], "nowhere"),
     (["cp", "M:/tmp", "-"], "name a place"), (["cp", "/dev/null", "M:x"], "neither a file nor a directory"),

@@ -64,11 +64,11 @@ def test_budgets_by_words(carrel):
     status, out, _ = carrel("--turns", "2", "--timeout", "1m", "x", turns=[{"calls": [run("echo more")]}])
     assert status == 1 and "\nbudget: The budget of turns is spent" in out
     status, _, err = carrel("--money", "lots", "x", turns=turns([finish()]))
-    assert status == 125 and "no amount of money" in err
+    assert status == 125 and "is not an amount of money" in err
 
 
 @pytest.mark.parametrize("args,words", [((), "no task"), (("a", "b", "c"), "unexpected argument"), (("--resume", "r-aaaaaaaaaaaa"), "no run"),
-                                        (("--provider", "x", "task"), "--provider needs --model"), (("--script", "/nowhere", "t"), "/nowhere"),
+                                        (("--provider", "x", "task"), "--provider requires --model"), (("--script", "/nowhere", "t"), "/nowhere"),
                                         (("--ls", "task"), "does not go with")])
 def test_words_that_make_no_sense(carrel, args, words):
     status, out, err = carrel(*args)

@@ -253,7 +253,7 @@ def test_some_hunks_of_a_file(carrel, daemon, machine, project):
     changeset = re.search(r"c-[a-z2-7]{12}", shown)[0]
     assert "names no hunks" in carrel("ship", "--hunk", "long:x", changeset, project).stderr
     assert "there are 3 hunks" in carrel("ship", "--hunk", "long:4", changeset, project).stderr
-    assert "no text" in carrel("ship", "--hunk", "other:1", changeset, project).stderr
+    assert "is not a changed text file of up to 1 MiB" in carrel("ship", "--hunk", "other:1", changeset, project).stderr
     assert ship(carrel, "-y", "--hunk", "long:1,3", changeset, project).returncode == 0
     now = (project / "long").read_text().splitlines()
     assert (now[5], now[30], now[55]) == ("five", "line 30", "last") and not (project / "other").exists()

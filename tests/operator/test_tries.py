@@ -279,8 +279,8 @@ def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
 
 
 @pytest.mark.parametrize("args,words", [
-    (["--tries", "9", "x"], "at most 8"), (["--check", "true", "x"], "--check needs --tries"),
-    (["--tries", "2", "--check-file", "a:/b", "x"], "--check-file needs --check"),
+    (["--tries", "9", "x"], "at most 8"), (["--check", "true", "x"], "--check requires --tries"),
+    (["--tries", "2", "--check-file", "a:/b", "x"], "--check-file requires --check"),
     (["--tries", "2", "--check", "true", "--check-file", "a", "x"], "does not say where to"),
     (["--tries", "2", "--check", "true", "--check-file", "/nowhere:/a", "x"], "/nowhere"),
     (["--mem", "1G", "work", "x"], "options of a new machine"), (["--dir", "/nowhere", "x"], "/nowhere")])

@@ -194,7 +194,7 @@ static int upload_end(struct upload *u, json_t **ret, struct err *err) {
         http_client_collect(u->client->http, &text, err) < 0)
         return -1;
     *ret = json_loadb(text.data ? text.data : "", text.len, 0, NULL);
-    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon answered nonsense");
+    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon sent an invalid answer");
 }
 
 static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
@@ -352,7 +352,7 @@ static int export_file(struct client *c, const struct image_options *o, const ch
 static int export(struct client *c, const struct image_options *o, const struct words *w,
                   struct err *err) {
     if (!o->oci == !o->tar) {
-        err_set(err, ERR_INVALID, "an export needs --oci DIR or --tar FILE");
+        err_set(err, ERR_INVALID, "carrel image export requires --oci DIR or --tar FILE");
         return err_remedy(err, "FILE.tar.zst is packed, FILE.tar is not");
     }
     return o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err);

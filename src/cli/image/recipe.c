@@ -163,7 +163,7 @@ int recipe_read(const char *bytes, size_t len, struct recipe *ret, struct err *e
     if (len > RECIPE_BYTES_MAX)
         return err_set(err, ERR_LIMIT, "the recipe is larger than %d bytes", RECIPE_BYTES_MAX);
     if (memchr(bytes, '\0', len))
-        return err_set(err, ERR_INVALID, "the recipe holds bytes that are no text");
+        return err_set(err, ERR_INVALID, "the recipe is not text: it contains binary data");
     ret->bytes = calloc(1, len + 1);
     ret->split = calloc(1, len + 1);
     ret->lines = calloc(RECIPE_LINES_MAX, sizeof(*ret->lines));

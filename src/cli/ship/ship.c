@@ -195,7 +195,7 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     bool chosen[HUNKS_MAX + 1];
     if (i->kind != TAR_FILE || i->change != 'M' || !ship_is_text(i->bytes, i->n) ||
         !ship_read_here(s, i->path, &here) || !ship_is_text(here.data, here.len))
-        return err_set(err, ERR_INVALID, "'%s' is no text of up to 1 MiB that changed", i->path);
+        return err_set(err, ERR_INVALID, "'%s' is not a changed text file of up to 1 MiB", i->path);
     if (hunks_parse(words, chosen, err) < 0)
         return -1;
     if (!textdiff(&diff, here.data ? here.data : "", here.len, i->bytes, i->n, CONTEXT, &count))

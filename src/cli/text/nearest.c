@@ -31,7 +31,7 @@ void nearest_try(struct nearest *n, const char *candidate) {
     size_t len = strlen(candidate), shorter = least(len, n->len);
     if (!shorter || len > WORD_MAX || n->len > WORD_MAX)
         return;
-    size_t allowed = shorter <= 3 ? 1 : shorter <= 7 ? 2 : 3;
+    size_t allowed = shorter <= 4 ? 1 : shorter <= 7 ? 2 : 3;
     size_t distance = mistakes(n->word, n->len, candidate, len);
     if (shorter >= PREFIX_MIN && strncmp(n->word, candidate, shorter) == 0)
         distance = least(distance, 1);
