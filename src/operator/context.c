@@ -105,7 +105,8 @@ static struct model_part result_part(struct rendering *w, size_t turn, size_t in
     bool hidden = mode_hides(w->run, c), pruned = !hidden && is_pruned(w->run, turn, c);
     if (pruned)
         text = arena_printf(w->arena,
-                            "[result left out, %zu bytes: call it again, or read the transcript]",
+                            "[result of %zu bytes left out: repeat the call, or read the "
+                            "transcript at /run/carrel/transcript.jsonl]",
                             strlen(e->text));
     struct model_part p = text_part(w, text);
     p.kind = MODEL_RESULT;
@@ -164,7 +165,7 @@ static const char *hand_over_text(struct rendering *w) {
     for (size_t i = 0; t->purpose == RUN_HAND_OVER && i < t->count; i++)
         if (t->parts[i].kind == MODEL_TEXT)
             return t->parts[i].text;
-    return "(There is none: the window was full.)";
+    return "(none: the context window was full)";
 }
 
 /* The hand-over turn itself is not shown, so its notes are added here. */
@@ -183,7 +184,7 @@ static void add_first(struct rendering *w) {
     if (r->hand_over)
         parts[n++] = text_part(
             w, arena_printf(w->arena,
-                            "What was before was cut off; the whole transcript can be read at "
+                            "Earlier turns were cut off; read the complete transcript at "
                             "/run/carrel/transcript.jsonl. The plan: %s\nThe hand-over:\n%s",
                             r->plan ? r->plan : "none", hand_over_text(w)));
     for (size_t i = 0; over && i < over->note_count; i++)
@@ -199,7 +200,7 @@ static void add_turn(struct rendering *w, size_t turn, const char *more) {
         add_message(w, MODEL_ASSISTANT, t->parts, t->count);
     } else {
         struct model_part *empty = arena_alloc(w->arena, sizeof(*empty));
-        *empty = text_part(w, "(nothing)");
+        *empty = text_part(w, "(empty answer)");
         add_message(w, MODEL_ASSISTANT, empty, 1);
     }
     add_results(w, turn, turn == w->run->count - 1 ? more : NULL);

@@ -58,7 +58,7 @@ static void time_is_up(void *arg) {
         live_wall(l); /* waiting time is not charged: restart the timer */
         return;
     }
-    acts_cut(l, "The budget of time was spent while this ran: it was ended.");
+    acts_cut(l, "The budget of time was used up during this call, and the call was ended.");
     live_again(l);
 }
 

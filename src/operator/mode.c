@@ -18,33 +18,33 @@ static const struct run_mode modes[] = {
      MODE_RESULTS_WHOLE,
      false,
      {"freeze"},
-     "This run is plan-then-execute: before anything else fix all your calls with the tool freeze. "
-     "From then on only these calls are made, in this order, each once; then call finish. A value "
-     "that you cannot know yet is a hole with a bounded schema."},
+     "This run is plan-then-execute: before anything else, fix all your calls with the tool "
+     "freeze. After that only these calls are allowed, each once, in this order; then call finish. "
+     "A value that you cannot know yet is a hole with a limited schema."},
     {"action-selector",
      MODE_CALLS_MENU,
      MODE_RESULTS_NONE,
      false,
      {NULL},
-     "This run is an action selector: only the calls of the menu below are made, with their holes "
-     "filled. You do not see what comes of them; the person you work for does. Make the calls that "
-     "the task asks for, then call finish."},
+     "This run is an action selector: only the calls of the menu below are allowed, with their "
+     "holes filled. You do not see their results; the owner does. Make the calls that the task "
+     "asks for, then call finish."},
     {"map",
      MODE_CALLS_ANY,
      MODE_RESULTS_HANDLES,
      true,
      {"map"},
-     "In this run you see of results only handles such as $h3.0, with sizes and states. Let texts "
-     "be read by the tool map, which answers with records of your schema. A handle may be the "
-     "whole stdin of exec or content of write."},
+     "In this run you do not see the text of results, only handles such as $h3.0, with size and "
+     "status. To read texts, use the tool map, which returns records of your schema. You can pass "
+     "a handle as the complete stdin of exec or content of write."},
     {"handles",
      MODE_CALLS_ANY,
      MODE_RESULTS_HANDLES,
      true,
      {"inspect"},
-     "In this run you see of results only handles such as $h3.0, with sizes and states. Ask about "
-     "what one stands for with the tool inspect, which answers with a record of your schema. A "
-     "handle may be the whole stdin of exec or content of write."},
+     "In this run you do not see the text of results, only handles such as $h3.0, with size and "
+     "status. To ask about the text of a handle, use the tool inspect, which returns a record of "
+     "your schema. You can pass a handle as the complete stdin of exec or content of write."},
 };
 enum { MODES = sizeof(modes) / sizeof(*modes) };
 
@@ -134,16 +134,15 @@ static const char *refuses_fixed(const struct run *r, const struct run_call *c, 
     const json_t *next = json_array_get(calls, r->node);
     struct err err;
     if (!r->frozen)
-        return "Nothing was done: first fix your calls with the tool freeze.";
+        return "The call was not made: first fix your calls with the tool freeze.";
     if (!next)
-        return "Nothing was done: all calls that were fixed have been made. Call finish.";
+        return "The call was not made: all fixed calls have been made. Call finish.";
     if (template_match(next, c->part->name, arguments, &err) == 0)
         return NULL;
     char *text DEFER_FREE = json_dumps(next, JSON_COMPACT | JSON_SORT_KEYS);
-    return arena_printf(a,
-                        "Nothing was done: this is not the next call that was fixed: %s. The next "
-                        "one is %s.",
-                        err.text, text ? text : "");
+    return arena_printf(
+        a, "The call was not made: it is not the next fixed call: %s. The next fixed call is %s.",
+        err.text, text ? text : "");
 }
 
 static const char *refuses_menu(const struct run *r, const struct run_call *c, struct arena *a) {
@@ -155,7 +154,7 @@ static const char *refuses_menu(const struct run *r, const struct run_call *c, s
         if (template_match(call, c->part->name, arguments, &err) == 0)
             return NULL;
     }
-    return arena_printf(a, "Nothing was done: this call is not on the menu: %s.", err.text);
+    return arena_printf(a, "The call was not made: it is not on the menu: %s.", err.text);
 }
 
 const char *mode_refuses(const struct run *r, const struct run_call *c, struct arena *a) {
@@ -163,8 +162,8 @@ const char *mode_refuses(const struct run *r, const struct run_call *c, struct a
     if (c->begun || c->approved || calls == MODE_CALLS_ANY)
         return NULL;
     if (c->denied)
-        return "Nothing was done: this is not in what was fixed, and its owner did not approve it. "
-               "Go on with what was fixed, or call finish.";
+        return "The call was not made: it is not one of the fixed calls, and the owner did not "
+               "approve it. Continue with the fixed calls, or call finish.";
     if (calls == MODE_CALLS_MENU)
         return refuses_menu(r, c, a);
     return is_talk(c->part->name) ? NULL : refuses_fixed(r, c, a);
@@ -263,7 +262,7 @@ static const char *records_text(const struct run_call *c, size_t turn, size_t in
     size_t i;
     snprintf(base, sizeof(base), "$h%zu.%zu", turn, index);
     if (!out) /* the result was truncated */
-        return "The records are too long to be shown. Ask for fewer items at once.";
+        return "The records are too long to show. Ask for fewer items at once.";
     json_array_foreach(json_object_get(out, "records"), i, row) {
         hide_texts(c, json_object_get(row, "record"), base, i);
     }
@@ -291,7 +290,7 @@ const char *mode_shown(const struct run *r, size_t turn, size_t index, struct ar
     if (!mode_hides(r, c))
         return c->result->text;
     if (mode_of(r)->results == MODE_RESULTS_NONE)
-        return "It was made. What came of it goes to the person you work for, not to you.";
+        return "The call was made. Its result goes to the owner, not to you.";
     return handle_text(c, turn, index, a);
 }
 

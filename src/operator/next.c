@@ -227,7 +227,7 @@ static bool looks_only(const struct looking *l, const struct run_call *c) {
 }
 
 static bool no_tool(struct looking *l, size_t index, const struct run_call *c) {
-    const char *text = arena_printf(l->arena, "There is no tool '%.80s'. There are: %s.",
+    const char *text = arena_printf(l->arena, "There is no tool '%.80s'. The tools are: %s.",
                                     c->part->name, l->tools->names);
     return tell_result(l, index, true, NULL, text);
 }
@@ -248,8 +248,8 @@ static bool put_whole_call(struct jot *j, const struct model_part *call) {
 static bool refuse_unseen(struct looking *l, size_t i) {
     return tell_result(l, i, true, NULL,
                        arena_printf(l->arena,
-                                    "Nothing was done: this call is not in what was fixed, and "
-                                    "its owner is not asked about calls of more than %d KiB.",
+                                    "The call was not made: it is not one of the fixed calls, and "
+                                    "it is too long to ask the owner about it (limit: %d KiB).",
                                     WORD_MAX >> 10));
 }
 
@@ -290,7 +290,8 @@ static bool do_call(struct looking *l, size_t i) {
     const struct run_call *c = &t->calls[i];
     bool finish = strcmp(c->part->name, "finish") == 0;
     if (l->run->accepted)
-        return tell_result(l, i, true, NULL, "Nothing was done: the run had already finished.");
+        return tell_result(l, i, true, NULL,
+                           "The call was not made: the run has already finished.");
     if (c->part->bad)
         return tell_result(l, i, true, NULL, c->part->bad);
     if (finish)
@@ -336,16 +337,24 @@ struct dimension {
     const char *what;
     enum run_note warn;
     uint64_t spent, limit;
+    unsigned per; /* how many of these are one of the unit that is shown */
+    const char *unit;
 };
+
+/* "12 of 40 s" */
+static const char *spent_of(struct looking *l, const struct dimension *d) {
+    return arena_printf(l->arena, "%.12g of %.12g%s", (double)d->spent / d->per,
+                        (double)d->limit / d->per, d->unit);
+}
 
 static bool over_budget(struct looking *l, const struct dimension *d) {
     if (!d->limit || d->spent < d->limit)
         return false;
     return tell_note(l, RUN_NOTE_BUDGET,
                      arena_printf(l->arena,
-                                  "The budget of %s is spent (%" PRIu64 " of %" PRIu64
-                                  "). Call finish now: what was done, what is left.",
-                                  d->what, d->spent, d->limit));
+                                  "The budget of %s is used up (%s). Call finish now and report "
+                                  "what was done and what is left.",
+                                  d->what, spent_of(l, d)));
 }
 
 static bool near_budget(struct looking *l, const struct dimension *d) {
@@ -353,19 +362,19 @@ static bool near_budget(struct looking *l, const struct dimension *d) {
         return false;
     return tell_note(l, d->warn,
                      arena_printf(l->arena,
-                                  "Four fifths of the budget of %s are spent (%" PRIu64
-                                  " of %" PRIu64 "). Bring the work to an end.",
-                                  d->what, d->spent, d->limit));
+                                  "80 %% of the budget of %s is used (%s). Bring the work to an "
+                                  "end.",
+                                  d->what, spent_of(l, d)));
 }
 
 static bool look_budget(struct looking *l) {
     const struct run *r = l->run;
     const struct run_budget *b = &r->start.budget;
     const struct dimension all[] = {
-        {"turns", RUN_NOTE_WARN_TURNS, r->used_turns + r->lent_turns, b->turns},
-        {"tokens", RUN_NOTE_WARN_TOKENS, r->tokens, b->tokens},
-        {"money", RUN_NOTE_WARN_MONEY, r->micro, b->micro},
-        {"time", RUN_NOTE_WARN_TIME, run_active_ms(r, l->now_ms), b->timeout_ms},
+        {"turns", RUN_NOTE_WARN_TURNS, r->used_turns + r->lent_turns, b->turns, 1, ""},
+        {"tokens", RUN_NOTE_WARN_TOKENS, r->tokens, b->tokens, 1, ""},
+        {"money", RUN_NOTE_WARN_MONEY, r->micro, b->micro, 1000000, ""},
+        {"time", RUN_NOTE_WARN_TIME, run_active_ms(r, l->now_ms), b->timeout_ms, 1000, " s"},
     };
     enum { ALL = sizeof(all) / sizeof(*all) };
     for (size_t i = 0; i < ALL; i++)
@@ -392,18 +401,19 @@ static bool look_stuck(struct looking *l) {
         return true;
     }
     static const char *const advice[] = {
-        "Stop and think: write a new plan with the tool plan and take another way.",
-        "Take another way, or finish with what you have.",
-        "The work ends here. Call finish now: what was done, what is left.",
+        "Stop and think: write a new plan with the tool plan and try another approach.",
+        "Try another approach, or call finish with what you have.",
+        "The work ends here. Call finish now and report what was done and what is left.",
     };
     unsigned level = r->stuck_level < 2 ? r->stuck_level : 2;
-    return tell_note(l, RUN_NOTE_STUCK,
-                     arena_printf(l->arena, "You are stuck: %s. %s%s", stuck_says(pattern),
-                                  rewinds && r->back.step
-                                      ? "All files are again what they were at the last "
-                                        "checkpoint, and running commands were ended. "
-                                      : "",
-                                  advice[level]));
+    return tell_note(
+        l, RUN_NOTE_STUCK,
+        arena_printf(
+            l->arena, "You are stuck: %s. %s%s", stuck_says(pattern),
+            rewinds && r->back.step
+                ? "All files were rewound to the last checkpoint, and running commands were ended. "
+                : "",
+            advice[level]));
 }
 
 /* ---- answers without usable calls ---- */

@@ -109,8 +109,8 @@ const char *stuck_says(enum stuck_pattern pattern) {
         "",
         "you made the same call several times and the result was the same each time",
         "the same call failed several times",
-        "you go back and forth between the same two calls",
-        "nothing new has come of any of your last calls",
+        "you alternate between the same two calls",
+        "your last calls gave no new results",
     };
     return says[pattern];
 }

@@ -62,7 +62,7 @@ def test_what_a_terminal_shows_cannot_repaint_it(carrel):
 
 def test_budgets_by_words(carrel):
     status, out, _ = carrel("--turns", "2", "--timeout", "1m", "x", turns=[{"calls": [run("echo more")]}])
-    assert status == 1 and "\nbudget: The budget of turns is spent" in out
+    assert status == 1 and "\nbudget: The budget of turns is used up (2 of 2)." in out
     status, _, err = carrel("--money", "lots", "x", turns=turns([finish()]))
     assert status == 125 and "is not an amount of money" in err
 

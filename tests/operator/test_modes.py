@@ -54,9 +54,9 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
         [finish()]), machine=trap, mode="plan-then-execute")
     texts = [r["text"] for r in results(t)]
     assert "first fix your calls" in texts[0] and json.loads(texts[1])["status"] == "frozen"
-    assert HOSTILE in texts[2] and "not the next call that was fixed" in texts[3]
+    assert HOSTILE in texts[2] and "it is not the next fixed call" in texts[3]
     assert "looks like an option" in texts[4] and "characters that are not allowed" in texts[5]
-    assert json.loads(texts[6])["stdout"].startswith("1:") and "all calls that were fixed have been made" in texts[7]
+    assert json.loads(texts[6])["stdout"].startswith("1:") and "all fixed calls have been made" in texts[7]
     assert view["status"] == "done" and not is_owned(daemon, view)
     frozen = daemon.request("GET", "/v1/audit", raw=True, verb="run.freeze").decode()
     assert json.loads(texts[1])["sha256"] in frozen, "the journal can prove what was fixed"
@@ -130,7 +130,7 @@ def test_what_is_not_in_the_plan_waits_for_its_owners_word(runs, daemon, trap):
     view = runs.wait(r, "waiting")
     first = waits(runs, daemon, r)
     assert view["question"]["approval"]["id"] == first["id"] and "owned" in view["question"]["approval"]["path"]
-    assert (first["host"], first["machine"]) == ("exec", trap) and "all calls that were fixed" in first["why"]
+    assert (first["host"], first["machine"]) == ("exec", trap) and "all fixed calls have been made" in first["why"]
     assert first["id"] == f"{r}.3.0.{first['sha256'][:16]}"
     with pytest.raises(Refused) as e:
         daemon.tcp(scopes=["read", "run"]).post(f"/v1/pending/{first['id']}", {"decision": "approve"})
@@ -217,7 +217,7 @@ def test_an_owner_is_asked_about_the_whole_call(runs, daemon, trap):
     daemon.post(f"/v1/pending/{extra['id']}", {"decision": "approve"})
     assert runs.wait(r, "ended")["status"] == "done"
     texts = [x["text"] for x in results(runs.transcript(r))]
-    assert "more than 16 KiB" in texts[2], "the owner was not asked"
+    assert "too long to ask the owner about it (limit: 16 KiB)" in texts[2], "the owner was not asked"
     assert [json.loads(t)["stdout"] for t in texts[3:5]] == ["extra\n", "planned\n"], "an approved call uses up no step of the plan"
     assert "owned" not in daemon.exec(trap, "ls")["stdout"]
 

@@ -49,7 +49,7 @@ def test_done_needs_evidence_that_was_run(runs):
     view, t = runs.play(turns([finish()], [finish()], [finish()], [finish()]))
     assert (view["status"], view["report"]["reason"]) == ("partial", "the model was asked to run a check and did not")
     texts = [r["text"] for r in results(t)]
-    assert "Not accepted yet" in texts[0] and "nothing was run" in texts[1]
+    assert "Not accepted yet" in texts[0] and "you have run nothing since you were asked for evidence" in texts[1]
     view, t = runs.play(to_the_end([run("true")]))
     assert view["status"] == "done"
 
@@ -96,7 +96,7 @@ def test_a_model_that_loops_is_told_rewound_and_stopped(runs, daemon):
                          {"calls": [finish("partial")]}])
     assert view["status"] == "stuck" and view["report"]["claimed"] == "partial"
     assert len(notes(t, "stuck")) == 3 and view["report"]["rewinds"] == 1
-    assert "another way" in notes(t, "stuck")[0] and "at the last checkpoint" in notes(t, "stuck")[1]
+    assert "try another approach" in notes(t, "stuck")[0] and "All files were rewound to the last checkpoint" in notes(t, "stuck")[1]
     assert len([e for e in t if e["event"] == "call"]) == 10
     assert daemon.exec(view["machine"], "ls")["stdout"] == "", "the rewind took back what was made"
 
@@ -104,7 +104,7 @@ def test_a_model_that_loops_is_told_rewound_and_stopped(runs, daemon):
 def test_a_model_that_goes_back_and_forth(runs):
     a, b = [run("echo a")], [run("echo b")]
     view, t = runs.play(turns(a, b, a, b, a, b, [finish("partial")]))
-    assert "back and forth" in notes(t, "stuck")[0] and view["status"] == "partial"
+    assert "you alternate between the same two calls" in notes(t, "stuck")[0] and view["status"] == "partial"
 
 
 def test_a_model_that_stops_early(runs):

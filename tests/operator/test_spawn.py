@@ -46,7 +46,7 @@ def test_it_has_no_children_and_no_more_than_is_left(runs, daemon, machine):
     theirs = runs.transcript(out["run"])
     assert theirs[0]["turns"] == 5 and theirs[0]["parent"].startswith(view["id"]) and theirs[0]["timeout_ms"] <= 60000
     assert out["status"] in ("budget", "partial")
-    assert view["status"] == "budget" and "turns" in view["report"]["reason"], "its turns were the parent's"
+    assert view["status"] == "budget" and "budget of turns" in view["report"]["reason"], "its turns were the parent's"
 
 
 def test_one_that_is_cancelled_with_its_parent(runs, daemon, machine):
