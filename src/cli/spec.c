@@ -3,24 +3,24 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/amount.h"
 #include "base/limits.h"
 #include "cli/table.h"
-#include "cli/text/units.h"
 
-static void show_bytes(uint64_t value, char ret[UNITS_SIZE]) {
+static void show_bytes(uint64_t value, char ret[AMOUNT_SIZE]) {
     table_bytes((long long)value, ret);
 }
 
-static void show_milli(uint64_t value, char ret[UNITS_SIZE]) {
-    snprintf(ret, UNITS_SIZE, "%g", (double)value / 1000);
+static void show_milli(uint64_t value, char ret[AMOUNT_SIZE]) {
+    snprintf(ret, AMOUNT_SIZE, "%g", (double)value / 1000);
 }
 
-static void show_number(uint64_t value, char ret[UNITS_SIZE]) {
-    snprintf(ret, UNITS_SIZE, "%" PRIu64, value);
+static void show_number(uint64_t value, char ret[AMOUNT_SIZE]) {
+    snprintf(ret, AMOUNT_SIZE, "%" PRIu64, value);
 }
 
-static void show_ms(uint64_t value, char ret[UNITS_SIZE]) {
-    units_duration(value * 1000, ret);
+static void show_ms(uint64_t value, char ret[AMOUNT_SIZE]) {
+    amount_duration(value * 1000, ret);
 }
 
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms) {
@@ -66,7 +66,7 @@ static int spec_check(const struct spec *s, struct err *err) {
     const struct {
         const char *option;
         uint64_t value, min, max;
-        void (*show)(uint64_t value, char ret[UNITS_SIZE]);
+        void (*show)(uint64_t value, char ret[AMOUNT_SIZE]);
     } rows[] = {
         {"mem", s->mem, LIMIT_MEM_MIN, LIMIT_BYTES_MAX, show_bytes},
         {"disk", s->disk, LIMIT_DISK_MIN, LIMIT_BYTES_MAX, show_bytes},
@@ -75,7 +75,7 @@ static int spec_check(const struct spec *s, struct err *err) {
         {"ttl", s->ttl_ms, 1, LIMIT_LIFETIME_MAX_MS, show_ms},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        char value[UNITS_SIZE], min[UNITS_SIZE], max[UNITS_SIZE];
+        char value[AMOUNT_SIZE], min[AMOUNT_SIZE], max[AMOUNT_SIZE];
         if (!rows[i].value || (rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
             continue;
         rows[i].show(rows[i].value, value);

@@ -15,30 +15,6 @@ enum { LABEL_WIDTH = 16 };
 
 #define SECOND 1000000ull
 
-void units_duration(uint64_t us, char ret[UNITS_SIZE]) {
-    static const struct {
-        uint64_t seconds;
-        const char *unit;
-    } parts[] = {{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}};
-    uint64_t s = us / SECOND, rest;
-    size_t at = 0;
-    if (us && us < SECOND) {
-        snprintf(ret, UNITS_SIZE, us < 1000 ? "%.0fus" : "%.0fms",
-                 us < 1000 ? (double)us : (double)(us / 1000));
-        return;
-    }
-    if (s < 10 && us % SECOND >= SECOND / 10) {
-        snprintf(ret, UNITS_SIZE, "%.1fs", (double)(us / (SECOND / 10)) / 10);
-        return;
-    }
-    while (at < 3 && s < parts[at].seconds)
-        at++;
-    int n = snprintf(ret, UNITS_SIZE, "%.0f%s", (double)(s / parts[at].seconds), parts[at].unit);
-    rest = at < 3 ? s % parts[at].seconds / parts[at + 1].seconds : 0;
-    if (rest)
-        snprintf(ret + n, UNITS_SIZE - (size_t)n, " %.0f%s", (double)rest, parts[at + 1].unit);
-}
-
 /* Cuts the ending off the label, if the name has it. */
 static bool ends_with(char *label, const char *ending) {
     size_t n = strlen(label), len = strlen(ending);
@@ -62,7 +38,7 @@ static void units_time(const char *text, char ret[UNITS_SIZE]) {
     char distance[UNITS_SIZE];
     strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
     int64_t s = (int64_t)time(NULL) - (int64_t)timegm(&tm);
-    units_duration((uint64_t)(s < 0 ? -s : s) * SECOND, distance);
+    amount_duration((uint64_t)(s < 0 ? -s : s) * SECOND, distance);
     snprintf(ret, UNITS_SIZE, s < 0 ? "%.10s %.8s UTC (in %.12s)" : "%.10s %.8s UTC (%.12s ago)",
              text, text + 11, distance);
 }
@@ -75,9 +51,9 @@ static const char *units_number(const char *name, const json_t *value, char ret[
     if (ends_with(label, "_ms")) {
         if (none)
             return "none";
-        units_duration((uint64_t)n * 1000, ret);
+        amount_duration((uint64_t)n * 1000, ret);
     } else if (ends_with(label, "_us")) {
-        units_duration((uint64_t)n, ret);
+        amount_duration((uint64_t)n, ret);
     } else if (ends_with(label, "_bytes") || strcmp(name, "mem") == 0 ||
                strcmp(name, "disk") == 0 || strcmp(name, "bytes") == 0) {
         table_bytes((long long)n, size);

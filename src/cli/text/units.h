@@ -2,12 +2,10 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdint.h>
 
-enum { UNITS_SIZE = 48 };
+#include "base/amount.h"
 
-/* "250ms", "1.5s", "45s", "1h 30m", "2d 4h"; 0 is "0s". */
-void units_duration(uint64_t us, char ret[UNITS_SIZE]);
+enum { UNITS_SIZE = AMOUNT_SIZE };
 
 /*
  * The value of a member, by the member's name: NAME_ms and NAME_us are durations, NAME_bytes, mem
