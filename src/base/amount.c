@@ -1,5 +1,6 @@
 #include "base/amount.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #define SECOND 1000000ull
@@ -26,4 +27,45 @@ void amount_duration(uint64_t us, char ret[AMOUNT_SIZE]) {
     rest = at < 3 ? s % parts[at].seconds / parts[at + 1].seconds : 0;
     if (rest)
         snprintf(ret + n, AMOUNT_SIZE - (size_t)n, " %.0f%s", (double)rest, parts[at + 1].unit);
+}
+
+/* False: it would be rounded, or is too long to read. */
+static bool size_fits(uint64_t bytes, unsigned long long unit) {
+    return bytes >= unit && bytes / unit < 100000 && bytes % unit * 100 % unit == 0;
+}
+
+void amount_size(uint64_t bytes, char ret[AMOUNT_SIZE]) {
+    static const char units[] = "BKMGT";
+    size_t largest = 0, at;
+    while (largest < 4 && bytes >> 10 * largest >= 1024)
+        largest++;
+    for (at = largest; at && !size_fits(bytes, 1ull << 10 * at); at--)
+        ;
+    if (!size_fits(bytes, 1ull << 10 * at))
+        at = largest;
+    unsigned long long unit = 1ull << 10 * at, part = bytes % unit * 100 / unit;
+    int n = snprintf(ret, AMOUNT_SIZE, "%llu", (unsigned long long)bytes / unit);
+    if (part)
+        n += snprintf(ret + n, AMOUNT_SIZE - (size_t)n, part % 10 ? ".%02llu" : ".%llu",
+                      part % 10 ? part : part / 10);
+    if (bytes)
+        snprintf(ret + n, AMOUNT_SIZE - (size_t)n, "%c", units[at]);
+}
+
+void amount_show(enum amount_unit unit, uint64_t value, char ret[AMOUNT_SIZE]) {
+    switch (unit) {
+    case AMOUNT_BYTES:
+        amount_size(value, ret);
+        return;
+    case AMOUNT_MS:
+        amount_duration(value * 1000, ret);
+        return;
+    case AMOUNT_MILLIS:
+    case AMOUNT_MICROS:
+        snprintf(ret, AMOUNT_SIZE, "%.16g", (double)value / (unit == AMOUNT_MILLIS ? 1e3 : 1e6));
+        return;
+    case AMOUNT_ONES:
+        break;
+    }
+    snprintf(ret, AMOUNT_SIZE, "%llu", (unsigned long long)value);
 }

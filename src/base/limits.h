@@ -14,6 +14,13 @@
 #define LIMIT_BYTES_MAX (1ull << 50)
 #define LIMIT_LIFETIME_MAX_MS (INT32_MAX * 1000ull)
 
+/* The API accepts less than the spawner. */
+#define LIMIT_MEM_MAX (1ull << 44)
+#define LIMIT_DISK_MAX (1ull << 46)
+#define LIMIT_PIDS_MIN 4ull
+#define LIMIT_CPU_MIN_MILLI 10ull
+#define LIMIT_TTL_MAX_MS (3650ull * 24 * 3600 * 1000)
+
 /* One inode a 4 KiB of disk limit, but never so few that a small box cannot unpack a package. */
 #define LIMIT_INODES(disk_bytes) ((disk_bytes) / 4096 < 4096 ? 4096 : (disk_bytes) / 4096)
 

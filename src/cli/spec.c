@@ -1,27 +1,9 @@
 #include "cli/spec.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/amount.h"
 #include "base/limits.h"
-#include "cli/table.h"
-
-static void show_bytes(uint64_t value, char ret[AMOUNT_SIZE]) {
-    table_bytes((long long)value, ret);
-}
-
-static void show_milli(uint64_t value, char ret[AMOUNT_SIZE]) {
-    snprintf(ret, AMOUNT_SIZE, "%g", (double)value / 1000);
-}
-
-static void show_number(uint64_t value, char ret[AMOUNT_SIZE]) {
-    snprintf(ret, AMOUNT_SIZE, "%" PRIu64, value);
-}
-
-static void show_ms(uint64_t value, char ret[AMOUNT_SIZE]) {
-    amount_duration(value * 1000, ret);
-}
 
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms) {
     char seconds[40];
@@ -61,26 +43,26 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
     jot_end(j, ']');
 }
 
-/* Limits in the words of the options, before the daemon would refuse its own fields. */
+/* Refuses what the daemon would refuse, but names the option instead of the field. */
 static int spec_check(const struct spec *s, struct err *err) {
     const struct {
         const char *option;
+        enum amount_unit unit;
         uint64_t value, min, max;
-        void (*show)(uint64_t value, char ret[AMOUNT_SIZE]);
     } rows[] = {
-        {"mem", s->mem, LIMIT_MEM_MIN, LIMIT_BYTES_MAX, show_bytes},
-        {"disk", s->disk, LIMIT_DISK_MIN, LIMIT_BYTES_MAX, show_bytes},
-        {"cpus", s->cpu_milli, 1, LIMIT_CPU_MAX_MILLI, show_milli},
-        {"pids", s->pids, 1, LIMIT_PIDS_MAX, show_number},
-        {"ttl", s->ttl_ms, 1, LIMIT_LIFETIME_MAX_MS, show_ms},
+        {"mem", AMOUNT_BYTES, s->mem, LIMIT_MEM_MIN, LIMIT_MEM_MAX},
+        {"disk", AMOUNT_BYTES, s->disk, LIMIT_DISK_MIN, LIMIT_DISK_MAX},
+        {"cpus", AMOUNT_MILLIS, s->cpu_milli, LIMIT_CPU_MIN_MILLI, LIMIT_CPU_MAX_MILLI},
+        {"pids", AMOUNT_ONES, s->pids, LIMIT_PIDS_MIN, LIMIT_PIDS_MAX},
+        {"ttl", AMOUNT_MS, s->ttl_ms, 1, LIMIT_TTL_MAX_MS},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         char value[AMOUNT_SIZE], min[AMOUNT_SIZE], max[AMOUNT_SIZE];
         if (!rows[i].value || (rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
             continue;
-        rows[i].show(rows[i].value, value);
-        rows[i].show(rows[i].min, min);
-        rows[i].show(rows[i].max, max);
+        amount_show(rows[i].unit, rows[i].value, value);
+        amount_show(rows[i].unit, rows[i].min, min);
+        amount_show(rows[i].unit, rows[i].max, max);
         return err_set(err, ERR_INVALID, "--%s %s: must be between %s and %s", rows[i].option,
                        value, min, max);
     }
