@@ -1,4 +1,9 @@
-/* Base64 (RFC 4648), strict: padding is needed and nothing else may stand between. */
+/*
+ * Base64 (RFC 4648).
+ *
+ * The decoder is strict: padding is required, and no other character, not even a newline, is
+ * accepted.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,9 @@
-/* Names of images: by content, "i-" and the 52 base32 characters of a SHA-256. */
+/*
+ * Ids and names of images.
+ *
+ * An id is made from the content: "i-" and the 52 base32 characters of a SHA-256. A name never
+ * looks like an id.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,8 @@
-/* Default limits of a box, and the range that a request may ask for. */
+/*
+ * Default limits of a machine, and the ranges that requests may use.
+ *
+ * CLI, API and spawner take their ranges from here.
+ */
 #pragma once
 
 #include <stdint.h>

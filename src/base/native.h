@@ -1,4 +1,8 @@
-/* Properties of the build that seccomp filters depend on. */
+/*
+ * CPU architecture and sanitizers of this build, as compile-time constants.
+ *
+ * Seccomp filters depend on both.
+ */
 #pragma once
 
 #include <linux/audit.h>

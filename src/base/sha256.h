@@ -1,4 +1,8 @@
-/* SHA-256 (FIPS 180-4), incremental. */
+/*
+ * SHA-256 (FIPS 180-4), incremental: sha256_init(), sha256_add() any number of times, sha256_end().
+ *
+ * Pure: no allocation and no system call, so confined workers can use it.
+ */
 #pragma once
 
 #include <stddef.h>

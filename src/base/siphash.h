@@ -1,4 +1,8 @@
-/* SipHash-2-4: a short keyed hash. Without the key nobody can construct collisions. */
+/*
+ * SipHash-2-4, a short keyed hash for hash tables.
+ *
+ * Keys of tables may come from outside: without the hash key nobody can construct collisions.
+ */
 #pragma once
 
 #include <stddef.h>

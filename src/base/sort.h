@@ -1,4 +1,8 @@
-/* Sorts in place without system calls, for code behind a seccomp filter. */
+/*
+ * A sort for code behind a seccomp filter.
+ *
+ * It sorts in place and makes no system call; qsort() may allocate memory.
+ */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,8 @@
-/* UTF-8 (RFC 3629), checked piece by piece: a text may be cut anywhere. */
+/*
+ * Checks UTF-8 (RFC 3629).
+ *
+ * Text may come in pieces that are cut at any byte; struct utf8 holds the state between two pieces.
+ */
 #pragma once
 
 #include <stdbool.h>

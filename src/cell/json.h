@@ -1,4 +1,8 @@
-/* The few lines of JSON this program writes; it reads none. */
+/*
+ * JSON output of carrel-cell.
+ *
+ * It only writes: carrel-cell never parses JSON.
+ */
 #pragma once
 
 #include <stdbool.h>

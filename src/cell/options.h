@@ -1,4 +1,8 @@
-/* The command line of carrel-cell: one table of options, one of verbs. */
+/*
+ * The command line of carrel-cell: one table of options, one table of verbs.
+ *
+ * Exit codes are part of the interface: scripts and the daemon depend on them.
+ */
 #pragma once
 
 #include <stdbool.h>

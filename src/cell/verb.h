@@ -1,4 +1,8 @@
-/* What `cell run` and `cell fuel` share (verb_run.c). */
+/*
+ * Functions that `carrel-cell run` and `carrel-cell fuel` share. They are in verb_run.c.
+ *
+ * All of them run inside the jail.
+ */
 #pragma once
 
 #include "cell/session.h"

@@ -1,4 +1,8 @@
-/* What the two halves of the worker share: time and numbers of names, which both have an end. */
+/*
+ * Limits and sorted directory listings, shared by both halves of the comparer.
+ *
+ * The trees are hostile: patience_look() ends every walk after a maximum time and number of names.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,8 @@
-/* Private declarations of src/gate: machines, connections and their limits. */
+/*
+ * Private declarations of src/gate: machines, connections and their limits.
+ *
+ * Everything belongs to the loop's thread. Each connection belongs to one machine and ends with it.
+ */
 #pragma once
 
 #include "base/map.h"

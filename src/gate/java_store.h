@@ -1,4 +1,8 @@
-/* Writes certificates as a Java key store (JKS). */
+/*
+ * Writes certificates as a Java key store (JKS), so that Java programs in a machine trust its CA.
+ *
+ * Pure: PEM in, bytes out.
+ */
 #pragma once
 
 #include "base/buf.h"

@@ -1,4 +1,8 @@
-/* Private declarations of the HTTP relay (web*.c). Only for src/gate. */
+/*
+ * Private declarations of the HTTP relay (web*.c). Only for src/gate.
+ *
+ * Client and server are both hostile: each head is parsed and written anew, never copied.
+ */
 #pragma once
 
 #include "gate/inner.h"

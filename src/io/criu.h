@@ -1,4 +1,8 @@
-/* Checks whether CRIU, which saves and restores processes, is installed and works on this host. */
+/*
+ * Checks whether CRIU, which saves and restores processes, works on this host.
+ *
+ * It runs a program and blocks for up to a few seconds: do not call it from the loop.
+ */
 #pragma once
 
 #include "base/err.h"

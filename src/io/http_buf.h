@@ -1,4 +1,8 @@
-/* Encoders that append to a buffer, and leave it as it was when they fail. */
+/*
+ * For encoders that append to a buffer.
+ *
+ * An encoder that fails leaves the buffer as it was: it remembers the length and rolls back to it.
+ */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,8 @@
-/* Accept-Encoding and similar fields (RFC 9110, section 12.5.3). Pure. */
+/*
+ * Accept-Encoding and similar header fields (RFC 9110, section 12.5.3).
+ *
+ * Pure. A coding counts only if it is named: "*" does not match.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,8 @@
-/* What the files of the codec share: classes of bytes, one table lookup each. */
+/*
+ * Character classes of HTTP, one table lookup per byte. Private to the codecs in src/io.
+ *
+ * Every byte of a head is checked against its class before it is used.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,8 @@
-/* SHA-1, for the WebSocket handshake and nothing else: it protects nothing there. */
+/*
+ * SHA-1, which the WebSocket handshake requires.
+ *
+ * For nothing else: it gives no security.
+ */
 #pragma once
 
 #include <stddef.h>

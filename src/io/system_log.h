@@ -1,4 +1,9 @@
-/* Writes to the system log, from which we cannot delete: heads of the journal go there. */
+/*
+ * Writes a line to the system log.
+ *
+ * The daemon cannot delete there, so signed heads of the journal go to it: a journal that was cut
+ * later is noticed.
+ */
 #pragma once
 
 void system_log_line(const char *text);

@@ -1,4 +1,8 @@
-/* Sessions and their streams over HTTP. Private to src/mcp/http*.c. */
+/*
+ * Sessions of MCP over HTTP and their event streams. Private to src/mcp/http*.c.
+ *
+ * Events are kept until the client has resumed or KEPT_MS has passed, within EVENTS_MAX.
+ */
 #pragma once
 
 #include <inttypes.h>

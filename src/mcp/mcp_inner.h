@@ -1,4 +1,8 @@
-/* The inside of a session. Private to src/mcp/mcp.c and methods.c. */
+/*
+ * State of one MCP session. Private to src/mcp/mcp.c and methods.c.
+ *
+ * It knows no transport: it sends through `wire`.
+ */
 #pragma once
 
 #include <inttypes.h>

@@ -1,4 +1,8 @@
-/* What the files of the Anthropic protocol share. Only for src/model/anthropic*.c. */
+/*
+ * Functions that the files of the Anthropic codec share. Only for src/model/anthropic*.c.
+ *
+ * Pure: structs and bytes, no connection.
+ */
 #pragma once
 
 #include "model/inner.h"

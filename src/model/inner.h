@@ -1,4 +1,9 @@
-/* Private to the codecs: the codec table, and builders for answers and for parsed requests. */
+/*
+ * Private to the codecs: the codec table, and builders for answers and for parsed requests.
+ *
+ * Providers and machines are both untrusted: the builders count parts, calls and bytes, and fail
+ * above the limits.
+ */
 #pragma once
 
 #include <jansson.h>

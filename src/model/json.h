@@ -1,4 +1,8 @@
-/* Reads untrusted JSON: a member of the wrong type counts as absent. */
+/*
+ * Reads members of untrusted JSON.
+ *
+ * A member of the wrong type counts as absent, so a caller handles one case, not two.
+ */
 #pragma once
 
 #include <jansson.h>

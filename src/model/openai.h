@@ -1,4 +1,8 @@
-/* Functions for both OpenAI formats, Chat Completions and Responses. */
+/*
+ * Functions that both OpenAI codecs, Chat Completions and Responses, share.
+ *
+ * Only for src/model/chat.c and responses.c; names that differ between the formats are arguments.
+ */
 #pragma once
 
 #include "model/inner.h"

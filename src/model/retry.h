@@ -1,4 +1,8 @@
-/* Retry delay: the provider's Retry-After, else exponential back-off with jitter. Pure. */
+/*
+ * Delay before a model call is repeated: the provider's Retry-After, else exponential back-off.
+ *
+ * Pure: time and random bits are arguments.
+ */
 #pragma once
 
 #include <stdbool.h>

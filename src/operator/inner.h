@@ -1,4 +1,9 @@
-/* Private declarations of src/operator: the live run and the functions that drive it. */
+/*
+ * Private declarations of src/operator: the live run and the functions that drive it.
+ *
+ * struct run (run.h) is the state and changes only by events; struct live_run holds what is in
+ * progress. All of it belongs to the loop's thread.
+ */
 #pragma once
 
 #include "base/map.h"

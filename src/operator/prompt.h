@@ -1,4 +1,8 @@
-/* Fixed prompts. They do not change within a run, so providers can cache the start of requests. */
+/*
+ * Fixed texts for models.
+ *
+ * They do not change within a run, so that providers can cache the start of requests.
+ */
 #pragma once
 
 extern const char prompt_system[];

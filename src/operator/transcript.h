@@ -1,4 +1,8 @@
-/* The transcript file of a run. Lines are only appended; a partial last line is truncated. */
+/*
+ * The transcript file of a run, one event per line.
+ *
+ * Lines are only appended. A partial last line, after a crash, is truncated.
+ */
 #pragma once
 
 #include "operator/run.h"

@@ -1,4 +1,8 @@
-/* Some hunks of a difference, and what they make of a text. Pure. */
+/*
+ * Selects hunks of a unified difference and applies them to a text.
+ *
+ * Pure. Hunks are numbered from 1, as `carrel ship --hunk` shows them.
+ */
 #pragma once
 
 #include <stdbool.h>

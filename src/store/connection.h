@@ -1,4 +1,8 @@
-/* Opens a database connection with the settings that the store requires. */
+/*
+ * Opens the SQLite connections of the store.
+ *
+ * All have the same settings for locks, checkpoints and durability.
+ */
 #pragma once
 
 #include <sqlite3.h>

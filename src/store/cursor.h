@@ -1,4 +1,8 @@
-/* The unread rest of a line. Functions take a token from its front, or leave it unchanged. */
+/*
+ * The unread rest of a text, for the parsers of src/store.
+ *
+ * A function takes a token from the front and returns true, or changes nothing and returns false.
+ */
 #pragma once
 
 #include <stdbool.h>

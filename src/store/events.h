@@ -1,5 +1,7 @@
 /*
- * Events in order, for watchers. Ids only grow, also across restarts.
+ * Events in order, for watchers.
+ *
+ * Ids only grow, also across restarts, so a watcher continues after the last id that it has seen.
  */
 #pragma once
 

@@ -1,4 +1,8 @@
-/* The journal's Ed25519 key: `key` and `key.pub` (PEM) in its folder. */
+/*
+ * The Ed25519 key of the journal: `key` and `key.pub` (PEM) in its directory.
+ *
+ * The private key is readable only by the daemon's user and never leaves this module.
+ */
 #pragma once
 
 #include "store/journal.h"

@@ -1,4 +1,7 @@
-/* Is this text one JSON value (RFC 8259)? Nothing is kept, nothing allocated, nesting is bounded.
+/*
+ * Checks that a text is exactly one JSON value (RFC 8259).
+ *
+ * It allocates nothing, and nesting is limited.
  */
 #pragma once
 

@@ -1,4 +1,7 @@
-/* The stored network state of a machine: policy, authority, names, waiting requests, exposed ports.
+/*
+ * The stored network state of a machine: policy, CA, names, waiting requests, exposed ports.
+ *
+ * Rows only: src/gate interprets them.
  */
 #pragma once
 

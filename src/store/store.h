@@ -1,4 +1,8 @@
-/* Private declarations of src/store: the store and its prepared statements. */
+/*
+ * Private declarations of src/store: the store and its prepared statements.
+ *
+ * Tables are described by columns; one reader and one writer serve all of them.
+ */
 #pragma once
 
 #include <sqlite3.h>

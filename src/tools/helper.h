@@ -1,4 +1,8 @@
-/* A command that a tool runs to its end for its own work; the client does not drive it. */
+/*
+ * Runs a command in the machine for a tool's own work, to its end.
+ *
+ * The client does not see it as a session. It is limited in output and ends with the call.
+ */
 #pragma once
 
 #include "service/exec/exec.h"

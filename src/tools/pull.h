@@ -1,4 +1,8 @@
-/* Reads a file of a machine in pieces through the service. */
+/*
+ * Reads a file of a machine in pieces through the service.
+ *
+ * Nothing is kept: a caller that has enough stops the reading.
+ */
 #pragma once
 
 #include "service/service.h"

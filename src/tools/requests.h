@@ -1,4 +1,8 @@
-/* Inputs and outputs of the tools as plain structs; tables.c describes their fields. */
+/*
+ * Inputs and outputs of the tools as plain structs; tables.c describes their fields.
+ *
+ * Strings point into the arguments of the call and are valid until it ends.
+ */
 #pragma once
 
 #include "base/err.h"

@@ -1,4 +1,8 @@
-/* The schemas of the tools. */
+/*
+ * JSON schemas of the tools' inputs and outputs, made from the tables in tables.c.
+ *
+ * Models read their texts, so each says what a value is, its unit and its default.
+ */
 #pragma once
 
 #include "service/schema.h"

@@ -1,4 +1,8 @@
-/* The inside of a toolbox. Private to src/tools. */
+/*
+ * State of a client's toolbox. Private to src/tools.
+ *
+ * It belongs to the loop's thread. Acts in progress hold a reference.
+ */
 #pragma once
 
 #include "service/taint.h"

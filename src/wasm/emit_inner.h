@@ -1,4 +1,8 @@
-/* Words, sites, nodes and operands of code that is written. Only for src/wasm/emit*.c. */
+/*
+ * Functions that append code and fuel costs to a function body. Only for src/wasm/emit*.c.
+ *
+ * Out of memory is noted in the scratch state and reported once, at the end of the body.
+ */
 #pragma once
 
 #include "wasm/pairs.h"

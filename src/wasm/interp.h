@@ -1,4 +1,9 @@
-/* Functions of the store that the interpreter calls: bulk operations, objects and exceptions. */
+/*
+ * Functions of the store that the interpreter calls: bulk operations, objects and exceptions.
+ *
+ * A check comes before each operation: it returns the trap or the cost and changes nothing, so that
+ * an instruction that runs out of fuel has no effect.
+ */
 #pragma once
 
 #include "wasm/engine.h"
@@ -17,10 +22,9 @@ const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
 /* Do it, after a check that did not trap. false when there is no memory. */
 bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
-/* 0 when too many are alive: those that neither stack, globals, tables nor exceptions hold are
- * freed first. */
-/* What making an exception costs besides the throw. */
+/* The fuel for creating an exception, in addition to the throw. */
 uint64_t store_exn_cost(const struct wasm_store *s, const uint64_t *slots, uint32_t n);
+/* Frees unreachable exceptions first. 0: too many are alive. */
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);

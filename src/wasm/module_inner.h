@@ -1,4 +1,9 @@
-/* The state of loading one module. Private to src/wasm/module*.c. */
+/*
+ * State of loading one module. Private to src/wasm/module*.c.
+ *
+ * The bytes are untrusted: every count is checked against a limit before memory is allocated for
+ * it.
+ */
 #pragma once
 
 #include "base/siphash.h"

@@ -1,4 +1,4 @@
-/* Define a function that does something to each lane of its vectors. Only for simd.c. */
+/* Macros that define a function over all lanes of its vectors. Only for simd.c. */
 #pragma once
 
 #include "wasm/simd.h"

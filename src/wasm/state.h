@@ -1,4 +1,8 @@
-/* Checks the values of a store that was read from untrusted bytes. Used by wasm_resume() only. */
+/*
+ * Checks the values of a store that was read from untrusted bytes. Used by wasm_resume() only.
+ *
+ * After this check the interpreter trusts all indices and references of the store.
+ */
 #pragma once
 
 #include "wasm/engine.h"

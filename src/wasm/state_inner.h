@@ -1,4 +1,8 @@
-/* What writing and reading a captured state share. Only for src/wasm/state*.c. */
+/*
+ * Functions that writing and reading a captured state share. Only for src/wasm/state*.c.
+ *
+ * The format does not depend on the CPU.
+ */
 #pragma once
 
 #include "wasm/budget.h"

@@ -1,4 +1,8 @@
-/* What the files of a store share. Only for src/wasm/store*.c. */
+/*
+ * Functions that the files of a store share: free an instance, report exhausted memory.
+ *
+ * Only for src/wasm/store*.c.
+ */
 #pragma once
 
 #include "wasm/budget.h"

@@ -1,4 +1,9 @@
-/* The stack of operand types, and what the files of the walk share. Only for src/wasm/walk*.c. */
+/*
+ * The stack of operand types, and functions that the files of the walk share. Only for
+ * src/wasm/walk*.c.
+ *
+ * Each function validates; with `emit` it also appends code. An error ends the walk.
+ */
 #pragma once
 
 #include "wasm/simd.h"

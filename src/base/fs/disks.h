@@ -1,8 +1,8 @@
 /*
- * What the disks of a store's machines are, as `carrel store init` wrote it down in the store: the
- * file `disks`, "btrfs 8589934592" or "plain". Without one it is as the host has it.
+ * The disk format of a store: the file `disks`, which `carrel store init` writes. It contains
+ * "btrfs 8589934592" or "plain". Without the file, machines get the default disks of the host.
  *
- * Parsing is total: anything but these two forms is refused, and then no machine is made.
+ * Any other content is an error, and then no machine is created.
  */
 #pragma once
 

@@ -1,6 +1,9 @@
 /*
- * The head of the erofs filesystems that we write and mount (`image/erofs.h` writes the rest):
- * blocks of 4 KiB, no feature that is not compatible, marked with the image's id.
+ * Super block, inodes and directory entries of the erofs images that Carrel writes and mounts.
+ * image/erofs.h writes complete images.
+ *
+ * Blocks have 4 KiB, no incompatible feature is used, and the super block contains the image's id.
+ * Only files that pass erofs_file_is_ours() may be mounted.
  */
 #pragma once
 

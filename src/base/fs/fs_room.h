@@ -1,4 +1,8 @@
-/* Free space of a filesystem. Blocks reserved for root or for metadata do not count. */
+/*
+ * Free space of a filesystem.
+ *
+ * Blocks reserved for root or for metadata do not count as free: a machine cannot use them.
+ */
 #pragma once
 
 #include <stdint.h>

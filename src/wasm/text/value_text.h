@@ -1,4 +1,8 @@
-/* Values as people write them: command line arguments, results, messages of the script runner. */
+/*
+ * Values as text: command line arguments, results, messages of the script runner.
+ *
+ * Numbers have the syntax of the text format in both directions.
+ */
 #pragma once
 
 #include "wasm/wasm.h"

@@ -1,4 +1,9 @@
-/* What the files that run wast scripts share. Only for src/wasm/text/wast*.c. */
+/*
+ * State of one run of a wast script. Only for src/wasm/text/wast*.c.
+ *
+ * Instances are kept by number, because a script also runs on stores that were captured and
+ * resumed.
+ */
 #pragma once
 
 #include <inttypes.h>

@@ -1,4 +1,8 @@
-/* Private to the script runner: constants and result patterns of scripts. */
+/*
+ * Constants and result patterns of wast scripts. Only for src/wasm/text/wast*.c.
+ *
+ * NaN patterns compare classes of bits, not values.
+ */
 #pragma once
 
 #include "wasm/text/wat_lex.h"

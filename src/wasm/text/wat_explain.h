@@ -1,4 +1,9 @@
-/* A validator's refusal, said about the source: the place, what is missing and how to repair it. */
+/*
+ * Explains an error of the validator in terms of the source text: the place, what is missing and
+ * how to fix it.
+ *
+ * The reader is often a model: a message says what to change.
+ */
 #pragma once
 
 #include "wasm/text/wat.h"

@@ -1,4 +1,8 @@
-/* The immediates of an instruction, and what reading them shares with reading instructions. */
+/*
+ * Reads the immediates of an instruction. Only for src/wasm/text/wat*.c.
+ *
+ * Functions return 0, or -1 with the error in diags.
+ */
 #pragma once
 
 #include "wasm/text/wat_enc.h"

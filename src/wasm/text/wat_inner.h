@@ -1,4 +1,8 @@
-/* What the files that encode a text module share. Only for src/wasm/text/wat*.c. */
+/*
+ * Functions that the files of the text encoder share. Only for src/wasm/text/wat*.c.
+ *
+ * Each definition has two functions: declare gives it an index, define writes it (see wat_enc.h).
+ */
 #pragma once
 
 #include "wasm/text/wat.h"
