@@ -1,10 +1,9 @@
 /*
- * A child process that can do nothing but compute and answer.
+ * A child process that can only compute and answer.
  *
- * Untrusted bytes are parsed and run there. It inherits them in memory, has one
- * descriptor, the link to us, and a seccomp filter that allows reading and
- * writing that one, memory without execute permission, and exit. Whatever it
- * wants from the world it asks for over the link; what comes back is hostile.
+ * It parses and runs untrusted bytes, which it inherits in memory. Its only descriptor is the link
+ * to the parent. A seccomp filter allows it to read and write that link, to use memory that is not
+ * executable, and to exit. All other requests go over the link; its answers are hostile.
  */
 #pragma once
 

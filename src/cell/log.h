@@ -1,10 +1,10 @@
 /*
- * The record of one run: everything needed to run it again and get the same.
+ * The record of one run: everything needed to repeat it with the same result.
  *
- * One file: magic and version, the module's bytes, the call, every host call with
- * its answer, the ending (outcome, results, fuel, memory hash), a checksum. All
- * numbers are little-endian, all lengths come before their bytes. The reader
- * trusts nothing: cell_log_open() walks the whole file before anything is used.
+ * One file: magic and version, the module's bytes, the call, every host call with its answer, the
+ * end (outcome, results, fuel, memory hash), a checksum. Numbers are little-endian, and lengths
+ * come before their bytes. The file is untrusted: cell_log_open() checks all of it before anything
+ * is used.
  */
 #pragma once
 

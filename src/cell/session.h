@@ -1,6 +1,7 @@
 /*
- * One program in the worker: loaded, linked to what was granted, run to an end.
- * Everything here happens inside the jail.
+ * One program in the worker: loaded, linked to its grants, run to its end.
+ *
+ * All of it happens inside the jail.
  */
 #pragma once
 

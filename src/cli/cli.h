@@ -1,8 +1,8 @@
 /*
- * The command line: a table of commands, one file a group.
+ * The command line: one table of commands, one file per group.
  *
- * A command gets its own words (argv[0] is its name) and returns the exit status. Whatever goes
- * wrong before a command inside a machine has run is one line on stderr and status 125.
+ * A command gets its own arguments (argv[0] is its name) and returns the exit status. An error
+ * before a command has run in a machine is one line on stderr and exit status 125.
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /*
- * The command line's side of the API: one connection to the daemon, requests and JSON answers.
+ * A client of the API: one connection to the daemon, requests and JSON answers.
  *
- * CARREL_URL (http://ADDRESS:PORT, with CARREL_TOKEN) names a daemon elsewhere. Otherwise it is the
- * one in our run directory, then the host's own in /run/carrel, and if there is none ours is
- * started, as tmux does.
+ * CARREL_URL (http://ADDRESS:PORT, with CARREL_TOKEN) names a remote daemon. Otherwise the client
+ * uses the daemon of the user's run directory, then the one in /run/carrel. If neither runs, it
+ * starts the user's daemon.
  */
 #pragma once
 

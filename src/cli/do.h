@@ -1,4 +1,8 @@
-/* `carrel do`: its options, the request that starts a run, and several tries at once. */
+/*
+ * `carrel do`: its options, the request that starts a run, and the output of several tries.
+ *
+ * The daemon does the work: a run continues when the command is interrupted.
+ */
 #pragma once
 
 #include "cli/new.h"

@@ -1,6 +1,7 @@
 /*
- * A command in a machine, as run, exec and sh share it: its options, its request and the report
- * of its end.
+ * Options, request and result of a command in a machine, shared by run, exec and sh.
+ *
+ * The exit status is the command's own; 125 means that Carrel failed.
  */
 #pragma once
 

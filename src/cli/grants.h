@@ -1,7 +1,8 @@
 /*
- * `--dir HOST[:GUEST][:ro|cow|rw][:untrusted]`: directories lent to a machine.
+ * `--dir HOST[:GUEST][:ro|cow|rw][:untrusted]`: directories granted to a machine.
  *
- * The host directory is opened here, by the caller's own rights, and passed on as a descriptor.
+ * The CLI opens the host directory with the caller's rights and passes its descriptor to the
+ * daemon.
  */
 #pragma once
 

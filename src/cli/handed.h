@@ -1,8 +1,8 @@
 /*
- * What a machine is handed besides directories: files, secrets and so on, as `new`, `run` and
- * `grant add` take them.
+ * Grants besides directories: files, repositories, databases, identities and secrets, as options of
+ * `new`, `run` and `grant add`.
  *
- * Files are opened here, with the caller's own rights, and passed on as descriptors.
+ * The CLI opens files with the caller's rights and passes their descriptors to the daemon.
  */
 #pragma once
 

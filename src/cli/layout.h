@@ -1,7 +1,7 @@
 /*
- * An OCI layout as a directory, and as the archive that the daemon reads and writes.
+ * Converts an OCI layout between a directory and the archive that the daemon reads and writes.
  *
- * Only what belongs to a layout goes either way: oci-layout, index.json and blobs by their digest.
+ * Only files of a layout are copied: oci-layout, index.json and blobs by their digest.
  */
 #pragma once
 

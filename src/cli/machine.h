@@ -1,4 +1,8 @@
-/* Existing machines: check a name, connect to the daemon, list. */
+/*
+ * Existing machines: check a name, connect to the daemon, list.
+ *
+ * No daemon is started: without a running daemon there are no machines.
+ */
 #pragma once
 
 #include <stdio.h>

@@ -1,10 +1,9 @@
 /*
- * What `carrel mcp` must remember of a conversation to go on with it over a new connection: how it
- * began, and which calls were not answered.
+ * State that `carrel mcp` needs to continue a conversation over a new connection: the client's
+ * initialize request, and the calls that were not answered.
  *
- * When the daemon dies, link_lost() says what the client is told: each call under way failed.
- * link_hello() is what the next daemon is told: the client's own first words, whose answer the
- * client has had already.
+ * When the daemon dies, link_lost() makes the error answers for those calls. link_hello() makes the
+ * initialize request for the next daemon; its answer is not passed to the client again.
  */
 #pragma once
 

@@ -1,4 +1,8 @@
-/* `--net` of commands that make machines. */
+/*
+ * The options `--net` and `--models` of commands that create machines.
+ *
+ * Rules are only split here: the daemon checks them.
+ */
 #pragma once
 
 #include "base/err.h"

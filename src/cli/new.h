@@ -1,4 +1,8 @@
-/* A machine that is made as its options say: for `new`, and for commands that make one. */
+/*
+ * Options and request of commands that create a machine: `new`, and `do` without a machine.
+ *
+ * All such commands use NEW_OPTIONS, so that an option means the same everywhere.
+ */
 #pragma once
 
 #include <jansson.h>

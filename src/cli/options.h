@@ -1,8 +1,8 @@
 /*
- * Options from a table: parsing, `--help`, and the message for a bad one.
+ * Options from a table: parsing, `--help`, and the error for a wrong option.
  *
- * A row names the option, where its value goes in the command's own struct, and what it means to
- * a reader. Parsing stops at "--" or at the first word that is not an option.
+ * A row gives the option, the place of its value in the command's struct, and its help text.
+ * Parsing stops at "--" or at the first argument that is not an option.
  */
 #pragma once
 

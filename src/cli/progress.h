@@ -1,6 +1,8 @@
 /*
- * How far a copy is, for a person who waits more than a second for it: one line with a bar on a
- * terminal. Elsewhere a line every few seconds, so that a log shows that it goes on.
+ * Progress of a copy, shown if it takes more than a second: one line with a bar on a terminal, else
+ * a line every few seconds.
+ *
+ * It writes to stderr only, because stdout may be the data.
  */
 #pragma once
 

@@ -1,10 +1,10 @@
 /*
- * A command in a machine of the daemon, as a session sees it: our pipes are handed in with the
- * request, the answer is a stream of events; a terminal is a WebSocket. A daemon elsewhere gets no
- * pipes: see far.c.
+ * Runs a session's command in a machine of the daemon. Pipes are passed with the request, and the
+ * answer is a stream of events; a terminal is a WebSocket. A daemon on another host gets no
+ * descriptors (far.c).
  *
- * The machine is one that is there, or one made for this command: that one ends when our
- * connection closes, unless it is to be kept.
+ * The machine exists already or is created for this command. A created one ends when the connection
+ * closes, unless it is to be kept.
  */
 #pragma once
 

@@ -1,13 +1,12 @@
 /*
- * Text from elsewhere on somebody's terminal: names and contents of files that others wrote.
+ * Prints untrusted text, such as file names and contents of a machine, safely on a terminal.
  *
- * Control characters could repaint what was shown, characters that turn the direction of writing
- * could swap it, and those without ink could hide in it (base/visible.h): all are shown as \xNN,
- * and so is what is no UTF-8.
+ * Control characters, characters that change the writing direction and invisible characters
+ * (base/visible.h) are printed as \xNN, and so are bytes that are not UTF-8.
  *
- * The build includes this first in every file of src/cli, where printf(), fprintf(), puts() and
- * fputs() are those below: nobody can forget it. What must go out as it is, a command's output or a
- * file, is written with fwrite() or write_all().
+ * The build includes this header first in every file of src/cli, where printf(), fprintf(), puts()
+ * and fputs() are the functions below, so that nobody can forget it. Output that must not change,
+ * such as a command's output or a file, is written with fwrite() or write_all().
  */
 #pragma once
 

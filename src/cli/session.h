@@ -1,9 +1,9 @@
 /*
- * One command in a machine, with the caller's own standard streams.
+ * One command in a machine, with the caller's standard streams.
  *
- * A pipe of the caller is handed in as it is: lossless and back-pressured, not a byte passes
- * through us. Anything else (a file, a terminal, a socket) stays outside and is relayed, so that
- * no host object but a pipe is ever inside. With a terminal the command gets one of its own.
+ * A pipe of the caller is passed into the machine: no byte goes through the CLI. Any other stream
+ * (a file, a terminal, a socket) is relayed, so that a machine never gets a host object other than
+ * a pipe. If the caller has a terminal, the command gets a terminal of its own.
  */
 #pragma once
 

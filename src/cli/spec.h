@@ -1,4 +1,8 @@
-/* What a machine shall be, as the API wants to hear it: for `new` and `run`. */
+/*
+ * Limits and directories of a new machine, as options and as members of the API request.
+ *
+ * Values out of range are refused here, so that the error names the option.
+ */
 #pragma once
 
 #include "base/jot.h"

@@ -1,4 +1,8 @@
-/* carrel store init: what the disks of new machines are. */
+/*
+ * `carrel store init`: sets the disk format of new machines.
+ *
+ * Only while no daemon and no spawner use the store.
+ */
 #pragma once
 
 #include <stdbool.h>

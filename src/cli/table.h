@@ -1,4 +1,8 @@
-/* Tables for people, and JSON for machines. */
+/*
+ * Output of lists: cells of a table for people, JSON for programs.
+ *
+ * Cells are made safe for a terminal (cli/safe.h).
+ */
 #pragma once
 
 #include <jansson.h>

@@ -1,10 +1,9 @@
 /*
- * The table of `carrel top`: what each machine uses at the moment, from two looks at what the
- * kernel counts.
+ * The table of `carrel top`: resource use of each machine, from two samples of its counters.
  *
- * A row is one JSON object: id, name, state, created, and as far as they are known cpu_percent (of
- * one cpu), mem_bytes, mem_limit_bytes, disk_bytes, pids and command. Its cells are made safe for a
- * terminal here, so that no face of the table has to think of it.
+ * A row is one JSON object: id, name, state, created and, where known, cpu_percent (of one CPU),
+ * mem_bytes, mem_limit_bytes, disk_bytes, pids and command. Cells are made safe for a terminal
+ * here, because names and commands are untrusted.
  */
 #pragma once
 

@@ -1,11 +1,10 @@
 /*
- * Comparing two states of a machine's files, on the host and without the machine.
+ * Compares two states of a machine's files, on the host and without the machine.
  *
- * Both are seen as the kernel shows them: read-only overlays, ids as on disk. Which paths can
- * differ at all is read from the layers that only one of them has, so it costs what was changed and
- * not what is there. Names, depth, number and contents are a box's choice: nothing is followed,
- * nothing but regular files is opened, and everything has an end. It is done by a worker,
- * carrel-compare, which can do nothing else.
+ * Both states are mounted as read-only overlays. Only paths in layers that one of them lacks can
+ * differ, so the work depends on the changes, not on the size of the tree. The trees are hostile:
+ * links are not followed, only regular files are opened, and names, depth and time are limited. A
+ * confined worker, carrel-compare, does it.
  */
 #pragma once
 

@@ -1,4 +1,8 @@
-/* What `carrel image` and `carrel image build` share. */
+/*
+ * Functions that `carrel image` and `carrel image build` share.
+ *
+ * The daemon makes images; the CLI only sends and receives archives.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,14 +1,17 @@
 /*
- * Recipes: how an image is built, one line a step, read top to bottom. Pure.
+ * Recipes: how an image is built, one instruction per line, from top to bottom. Pure.
  *
- *   base debian:bookworm         an image, or debian:SUITE from the distribution's mirror; comes
- * first packages curl git            installed with apt-get file app.conf /etc/app.conf  copied
- * from beside the recipe env NAME=VALUE               of later lines, and of commands net HOST may
- * be reached by later lines run make install             a line for the shell, as root user app
- * whom commands run as workdir /srv/app             where they start command app --serve kept for
- * others
+ *   base debian:bookworm          the image to start from, or debian:SUITE; comes first
+ *   packages curl git             install with apt-get
+ *   file app.conf /etc/app.conf   copy a file from the recipe's directory
+ *   env NAME=VALUE                for later lines and for commands of the image
+ *   net HOST                      allow this host in later lines
+ *   run make install              run a shell command as root
+ *   user app                      user of the image's commands
+ *   workdir /srv/app              their working directory
+ *   command app --serve           default command
  *
- * `#` begins a comment where a line begins. A backslash at the end of a line joins the next one.
+ * A line that starts with `#` is a comment. A backslash at the end of a line joins the next one.
  */
 #pragma once
 

@@ -1,4 +1,8 @@
-/* A bundle of a commit that has no name: git bundles only what a ref leads to. */
+/*
+ * Bundles a commit that no ref points to; git bundles only refs.
+ *
+ * The owner's repository is not changed: a temporary repository borrows its objects.
+ */
 #pragma once
 
 #include "base/err.h"

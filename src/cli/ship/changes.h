@@ -1,8 +1,8 @@
 /*
- * What a command changed in a directory it was lent as a copy (`cow`), and letting it out.
+ * Changes of a command in a directory that was granted as a copy (`cow`), and copying them back.
  *
- * The overlay's upper directory tells quickly which names to look at; what is shown and copied
- * back is read through the machine, from the merged view, because that is what the command saw.
+ * The upper directory of the overlay gives the names to look at. Content is read through the
+ * machine, from the merged view, because that is what the command saw.
  */
 #pragma once
 

@@ -1,4 +1,8 @@
-/* Databases that are handed over: the owner's is copied, and what became of the copy is shown. */
+/*
+ * Databases granted to a machine: copies the owner's file, and shows the changes of the copy.
+ *
+ * The owner's database is only read.
+ */
 #pragma once
 
 #include <jansson.h>

@@ -1,6 +1,8 @@
 /*
- * The owner's git, run with nothing but what we say: no configuration of the user's or the
- * system's, no hooks, no prompts, no helpers of a repository's choice.
+ * Runs the owner's git with a fixed environment: no configuration of the user or the system, no
+ * hooks, no prompts, no helpers that a repository chooses.
+ *
+ * Repositories of machines are hostile: run git only through this.
  */
 #pragma once
 

@@ -1,4 +1,8 @@
-/* What the ways of shipping share: the change set, and what the journal is told. */
+/*
+ * Functions that all kinds of shipping share: the change set, and the records for the journal.
+ *
+ * Nothing is written to the target before the owner has agreed and the journal has the intent.
+ */
 #pragma once
 
 #include "cli/client.h"

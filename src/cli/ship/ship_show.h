@@ -1,4 +1,8 @@
-/* Shows a change set, to people and as JSON. */
+/*
+ * Shows a change set, as text or as JSON.
+ *
+ * It reads the owner's files and the change set, and changes nothing.
+ */
 #pragma once
 
 #include "base/fdio.h"

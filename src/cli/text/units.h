@@ -1,4 +1,8 @@
-/* Values of the API as people read them: durations, sizes and times with their units. */
+/*
+ * Members of API answers for people: durations, sizes and times with their units.
+ *
+ * The name of a member gives its unit, as in idle_ms or disk_bytes.
+ */
 #pragma once
 
 #include <jansson.h>
