@@ -1,3 +1,4 @@
+/* One call of a tool: from its arguments to one result, also when it is cancelled on the way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,12 @@ void act_free(struct act *a) {
     free(a);
 }
 
+/*
+ * The only place where a call ends. The result may contain text of the machine, so its taint is
+ * stored first; if that fails, the caller gets the error instead of the result.
+ *
+ * act_start() is still on the stack while a->inside is true and frees the act itself then.
+ */
 static void act_end(struct act *a, const struct act_result *result) {
     struct err err;
     const struct act_result unseen = {.err = &err, .machine = a->machine};
@@ -78,6 +85,8 @@ void act_done_image(struct act *a, const void *view, const void *bytes, size_t n
     done_with(a, view, text, media);
 }
 
+/* The client may have read untrusted text before: its taint goes to the machine that it uses now.
+ */
 void act_go(struct act *a) {
     struct err err;
     if (a->cancelled) {
@@ -118,7 +127,7 @@ struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments
     if (read_request(a, &err) < 0)
         act_fail(a, &err);
     else if (t->hints & TOOL_MACHINE)
-        toolbox_bring(b, a, *(const char **)a->request);
+        toolbox_bring(b, a, *(const char **)a->request); /* its first member is `machine` */
     else
         act_go(a);
     a->inside = false;
@@ -128,6 +137,7 @@ struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments
     return NULL;
 }
 
+/* Events of the act are cleared, so that nothing of it calls back into a client that is gone. */
 void act_abandon(struct act *a) {
     a->cancelled = true;
     a->events = (struct act_events){0};
@@ -139,7 +149,7 @@ void act_cancel(struct act *a) {
         a->cancel(a);
 }
 
-/* ---- the rows a client has ---- */
+/* ---- the tools of a client ---- */
 
 bool tool_is_there(const struct toolbox *b, const struct tool *t) {
     return !(b->bound && t->hints & TOOL_ALONE) && (!t->is_there || t->is_there(b));

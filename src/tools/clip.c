@@ -5,6 +5,7 @@
 
 enum { PIECE = 32 << 10 };
 
+/* Bytes 10xxxxxx continue a character that began before the cut. */
 size_t clip_begin(const char *s, size_t n) {
     size_t skip = 0;
     while (skip < n && skip < 3 && ((unsigned char)s[skip] & 0xc0) == 0x80)
@@ -12,6 +13,7 @@ size_t clip_begin(const char *s, size_t n) {
     return skip;
 }
 
+/* Looks back for the first byte of the last character and drops it if the cut is inside it. */
 size_t clip_end(const char *s, size_t n) {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         unsigned char c = (unsigned char)s[n - back];
@@ -48,6 +50,7 @@ static void cut_tail(struct buf *out, size_t from) {
     out->data[out->len] = '\0';
 }
 
+/* `produced` is read once: the command may print more while this runs. */
 uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint64_t max,
                      struct buf *out) {
     uint64_t end = outlog_extent(log, stream).produced, start = *from;

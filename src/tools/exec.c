@@ -1,3 +1,4 @@
+/* The tools exec, install and session. A command outlives the call that started it. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,6 +79,7 @@ static void exec_report(struct act *a, struct exec *x, uint64_t at[2], unsigned 
     act_done(a, &out);
 }
 
+/* The waiting is freed first, because exec_report() ends the act. */
 static void exec_finish(struct waiting *w) {
     struct act *a = w->act;
     struct exec *x = w->exec;
@@ -195,7 +197,7 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
     }
     struct waiting *w = exec_wait_for(a, x, yield_ms, max, false);
     a->cancel = kill_it;
-    if (a->cancelled) /* while it waited for its turn */
+    if (a->cancelled) /* while the command waited to be started */
         kill_it(a);
     if (exec_is_over(x))
         exec_finish(w);
@@ -301,7 +303,7 @@ void tool_install(struct act *a) {
     }
     while (m < MANAGERS && strcmp(managers[m].name, in->manager) != 0)
         m++;
-    /* The schema has let no other name pass. */
+    /* The schema accepts only names of this table, so m is in range. */
     const char *const first[] = {"/bin/sh", "-c", managers[m].script, "install"};
     struct sending *s = sending_new(a);
     memcpy(s->argv, first, sizeof(first));
@@ -354,14 +356,15 @@ static int send_signal(struct act *a, struct exec *x, struct err *err) {
     if (!in->signal)
         return 0;
     while (strcmp(session_signals[i], in->signal) != 0)
-        i++; /* the schema has let no other pass */
+        i++; /* the schema accepts only these names */
     if (numbers[i] != SIGKILL)
         return exec_signal(x, act_who(a), numbers[i], false, err);
     exec_kill(x, act_who(a), ignore, NULL); /* kills all processes of the command */
     return 0;
 }
 
-/* Output from a given offset; does not wait. */
+/* Output from a given offset, without waiting. Does not move the offsets of the client: session
+ * without offset still returns all new output. */
 static void tell_from(struct act *a, struct exec *x) {
     const struct session_input *in = a->request;
     int stream = in->stream && strcmp(in->stream, "stderr") == 0;

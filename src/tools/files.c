@@ -1,3 +1,4 @@
+/* The tools read, write and edit: through the guest, so that the machine's own rights apply. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,7 @@ static int pull_file(struct act *a, const char *path, const char *user, void *ar
     return 0;
 }
 
+/* The hash covers all bytes that were read; it is returned only if the file was read to its end. */
 static bool read_piece(void *arg, const uint8_t *bytes, size_t n) {
     struct reading *r = arg;
     if (!r->size) {
@@ -133,6 +135,7 @@ static bool read_piece(void *arg, const uint8_t *bytes, size_t n) {
     return !r->full;
 }
 
+/* Errors that are known only after reading. */
 static int judge(struct reading *r, struct err *err) {
     const struct read_input *in = r->act->request;
     if (r->binary) {
@@ -198,7 +201,7 @@ void tool_read(struct act *a) {
 
 /* ---- write ---- */
 
-/* A write in progress. */
+/* A write or edit in progress. `condition` is the hash that the file must still have. */
 struct putting {
     struct act *act;
     struct tool_run *tool;
@@ -238,6 +241,7 @@ static void put_told(struct putting *p, const char *hash) {
     putting_free(p);
 }
 
+/* MSG_TOOL_UNMET: the file does not have the expected hash, and nothing was written. */
 static void put_ended(void *arg, int status, const char *answer, const char *said,
                       const struct err *failed) {
     struct putting *p = arg;
@@ -285,7 +289,8 @@ static void put_go(struct act *a) {
         put_failed(p, &err);
 }
 
-/* Calls events.sure with the hash before the file is written. */
+/* Calls events.sure with the hash before the file is written: after a crash the hash of the file
+ * shows whether the write was done. */
 static void put_start(struct putting *p) {
     struct act *a = p->act;
     char hash[HEX_SIZE];

@@ -1,3 +1,4 @@
+/* Ends with the command: the act holds the helper, and the follower calls helper_finish() once. */
 #include "tools/helper.h"
 
 #include <stdlib.h>
@@ -11,11 +12,12 @@ struct helper {
     struct exec_follower follower;
     uint64_t max;
     helper_fn *ended;
-    /* Lives until it was sent: */
+    /* The request must live until sent() is called: */
     struct exec_request request;
     char *words[HELPER_WORDS];
 };
 
+/* service_exec() has copied the request by then. */
 static void forget_request(struct helper *h) {
     for (size_t i = 0; i < h->request.argv.count; i++)
         free(h->words[i]);
@@ -45,7 +47,7 @@ static void helper_finish(struct helper *h) {
 
 static void ignore(void *arg, const struct err *err) {
     (void)arg;
-    (void)err; /* it has ended meanwhile */
+    (void)err; /* an error means that the command has already ended */
 }
 
 static void stop(struct act *a) {
@@ -76,9 +78,9 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
     a->user = h;
     a->cancel = stop;
     exec_follow(x, &h->follower);
-    if (a->cancelled) /* while it waited for its turn */
+    if (a->cancelled) /* while the command waited to be started */
         stop(a);
-    if (exec_is_over(x))
+    if (exec_is_over(x)) /* the follower is not called for an end before it */
         helper_finish(h);
 }
 

@@ -1,3 +1,4 @@
+/* The tools machine_create, machine_list and machine_destroy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,7 @@ void tool_machine_list(struct act *a) {
     act_done(a, &(struct machine_list_output){text.data});
 }
 
+/* Ownership is checked here: the service lets the owner's token destroy every machine. */
 static void destroy_shown(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
     struct err why;
@@ -86,7 +88,7 @@ static void destroy_shown(void *arg, const struct machine_view *view, const stru
         return;
     }
     snprintf(id, sizeof(id), "%s", view->id);
-    if (strcmp(id, a->box->machine) == 0)
+    if (strcmp(id, a->box->machine) == 0) /* the next call creates a new one */
         a->box->machine[0] = '\0';
     service_destroy(act_service(a), act_who(a), id, machines_changed, a);
 }

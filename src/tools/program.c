@@ -1,3 +1,4 @@
+/* The tool program: runs a module in a cell through the service, apart from all machines. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ static char *dumped(const json_t *answer, const char *name) {
     return value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 }
 
+/* The answer of the cell is untrusted JSON: absent members become absent fields of the result. */
 static void ran(void *arg, const struct program_result *result, const struct err *err) {
     struct act *a = arg;
     struct err why;

@@ -12,12 +12,13 @@ struct pulling {
     pull_ended_fn *ended;
     void *arg;
     uint64_t offset;
-    struct msg_read_data seen; /* when it began, without its bytes */
+    struct msg_read_data seen; /* of the first piece: the file must stay the same */
     bool begun;
 };
 
 static void came(void *arg, const struct frame *frame, const struct err *err);
 
+/* Only the first request names the path for the journal: it is one read for the owner. */
 static void pull_ask(struct pulling *p) {
     const char *path = p->from.path;
     const struct msg_read m = {.uid = p->from.uid,
@@ -29,6 +30,7 @@ static void pull_ask(struct pulling *p) {
                  p->begun ? NULL : path, came, p);
 }
 
+/* Frees first: `ended` may start another pull. */
 static void pull_end(struct pulling *p, const struct err *err, bool whole) {
     struct pulling over = *p;
     free(p);
@@ -52,6 +54,7 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
         p->seen = m;
     p->begun = true;
     p->offset += m.data.n;
+    /* Files of /proc have size 0 and content: read them until a piece is empty. */
     if (!m.data.n)
         pull_end(p, NULL, true);
     else if ((p->from.stop && *p->from.stop) || !p->piece(p->arg, m.data.p, m.data.n))

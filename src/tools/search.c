@@ -1,3 +1,4 @@
+/* The tool search: runs grep or find inside the machine, never on the host. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +9,6 @@
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
-/* The tool search: runs grep or find inside the machine, never on the host. */
 enum { SEARCH_MS = 30000, TEXT_SHOWN = 300, OUTPUT_READ = 4 << 20 };
 
 static bool search_by_name(const struct search_input *in) {
@@ -42,7 +42,7 @@ static void put_match(struct matches *m, const char *path, size_t path_n, const 
     m->count++;
 }
 
-/* Only whole records count. */
+/* Output that was cut ends with a partial record, which is dropped. */
 static void put_matches(struct matches *m, const char *s, size_t n) {
     while (n && m->count < m->max) {
         const char *nul = memchr(s, '\0', n);

@@ -48,6 +48,7 @@ static void checkpoint_now(void *arg) {
         service_snap(act_service(a), act_who(a), a->machine, in->name, snapped, a);
 }
 
+/* The step of the command before may still be in progress: wait, so that steps are in order. */
 void tool_checkpoint(struct act *a) {
     service_settled(act_service(a), act_who(a), a->machine, checkpoint_now, a);
 }

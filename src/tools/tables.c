@@ -1,3 +1,7 @@
+/*
+ * Descriptions for models: every tool, its arguments and results. Keep each text exact and short:
+ * it is sent with every request.
+ */
 #include "tools/tables.h"
 
 #include "service/exec/programs.h"

@@ -123,6 +123,7 @@ static bool is_running(const struct machine_view *view) {
     return strcmp(view->state, "running") == 0;
 }
 
+/* A stopped machine is resumed: clients do not see that it was idle. */
 static void use(struct act *a, const struct machine_view *view) {
     struct toolbox *b = a->box;
     char id[ID_SIZE];
@@ -133,6 +134,7 @@ static void use(struct act *a, const struct machine_view *view) {
         service_resume(b->service, &b->who, id, resumed, a);
 }
 
+/* Acts that waited go on with the new machine; after a failure the next one tries to create it. */
 static void own_made(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
     struct toolbox *b = a->box;
@@ -189,6 +191,10 @@ static void look_for_own(struct toolbox *b) {
         (void)service_list(b->service, &b->who, &r, note_first, b, next, &err);
 }
 
+/*
+ * The client's own machine is replaced when it has ended, because the client does not manage it. A
+ * machine that the client is bound to is the owner's: then the call fails.
+ */
 static void own_shown(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
     struct toolbox *b = a->box;
@@ -224,6 +230,7 @@ static void bring_own(struct toolbox *b, struct act *a) {
         make_own(b, a);
 }
 
+/* A machine of somebody else, or of the owner, gets the same answer as one that does not exist. */
 static void named_shown(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
     struct err why;
