@@ -30,6 +30,7 @@ void *engine_alloc(struct wasm_engine *e, size_t size) {
     return p;
 }
 
+/* The embedder's allocator gets the old size, so that it needs no headers of its own. */
 void engine_release(struct wasm_engine *e, void *p, size_t size) {
     if (p)
         engine_realloc(e, p, size ? size : 1, 0);
@@ -88,6 +89,7 @@ void engine_arena_done(struct arena *a) {
 
 #define OR(value, fallback) ((value) ? (value) : (fallback))
 
+/* 0 in the configuration means the default. */
 struct wasm_engine *wasm_engine_new(const struct wasm_config *config) {
     struct wasm_config cfg = config ? *config : (struct wasm_config){0};
     if (!cfg.alloc.realloc)

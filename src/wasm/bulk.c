@@ -9,6 +9,7 @@
 /* Larger memories are mapped at creation, so that lack of address space is reported then. */
 enum { LAZY_MAX = 4 * PAGE_SIZE, PART_MAX = 4096, PART_UNIT = 256 };
 
+/* A 32-bit memory has at most 65536 pages, whatever the configuration allows. */
 static uint64_t memory_cap(const struct wasm_store *s, const struct wasm_limits *l) {
     uint64_t cap = s->engine->cfg.memory_pages;
     if (!l->is64 && cap > 65536)
@@ -36,6 +37,7 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     return true;
 }
 
+/* The used part of a small memory, on the heap: doubled up to PART_MAX, in units of PART_UNIT. */
 static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
     uint64_t twice = m->ready * 2 < PART_MAX ? m->ready * 2 : PART_MAX;
     uint64_t ready = ((twice > end ? twice : end) + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
@@ -48,6 +50,7 @@ static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
     return true;
 }
 
+/* From PART_MAX on a memory is mapped as a whole and its base moves only when it grows. */
 static bool reach_all(struct wasm_engine *e, struct memory *m, uint64_t size) {
     uint8_t *base;
     struct pages *pages = pages_new(e, size, &base);
@@ -68,6 +71,7 @@ bool memory_reach(struct wasm_engine *e, struct memory *m, uint64_t end) {
     return end <= PART_MAX ? reach_part(e, m, end) : reach_all(e, m, m->size);
 }
 
+/* A memory on the heap is small: all of it counts as touched. */
 void memory_touched(const struct memory *m, uint8_t *units) {
     if (m->pages)
         pages_touched(m->pages, units);
@@ -235,10 +239,12 @@ bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t 
 
 /* ---- Bulk instructions ---- */
 
+/* Written so that at + n cannot overflow. */
 static bool outside(uint64_t at, uint64_t n, uint64_t size) {
     return at > size || n > size - at;
 }
 
+/* Fuel: one per 64 bytes or 8 elements, rounded up. */
 static uint64_t by_bytes(uint64_t n) {
     return n / 64 + (n % 64 != 0);
 }
@@ -309,6 +315,8 @@ const char *bulk_check(struct wasm_instance *i, struct bulk *b) {
     }
 }
 
+/* A grow beyond a limit has the result -1. Lack of host memory must not: a program could see on
+ * which host it runs. It is a trap (false). */
 static bool grow(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
     uint64_t old = UINT64_MAX;
     if (b->row == OP_MEMORY_GROW) {

@@ -3,6 +3,7 @@
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
+/* Marks a function that ref.func may name: function bodies may use only declared ones. */
 bool module_declare(struct wasm_module *m, struct reader *r, uint32_t func) {
     if (func >= m->n_funcs)
         return reader_fail(r, WASM_INVALID, "unknown function %u", func);
@@ -12,6 +13,7 @@ bool module_declare(struct wasm_module *m, struct reader *r, uint32_t func) {
     return true;
 }
 
+/* The types of the operands. Values are computed later, at instantiation (store_link.c). */
 struct const_stack {
     uint32_t types[MAX_CONST_DEPTH];
     uint32_t n;
@@ -31,6 +33,7 @@ static bool const_binary(struct reader *r, struct const_stack *s, uint32_t type)
     return true;
 }
 
+/* Before 3.0 only imported globals; since then all that are defined before this one. */
 static bool const_global(struct wasm_module *m, struct reader *r, struct const_stack *s) {
     uint32_t i = reader_u32(r);
     uint32_t visible = m->level >= WASM_3_0 ? m->n_globals : m->imported_globals;
@@ -51,7 +54,7 @@ static bool const_ref_func(struct wasm_module *m, struct reader *r, struct const
 
 static bool const_pop(struct wasm_module *m, struct reader *r, struct const_stack *s,
                       uint32_t type) {
-    if (type == TYPE_I8 || type == TYPE_I16)
+    if (type == TYPE_I8 || type == TYPE_I16) /* packed fields are i32 on the stack */
         type = WASM_I32;
     if (s->n == 0 || !types_sub(m->engine, s->types[s->n - 1], type))
         return reader_fail(r, WASM_INVALID, "type mismatch in constant expression");
@@ -120,6 +123,7 @@ static bool const_object(struct wasm_module *m, struct reader *r, struct const_s
     }
 }
 
+/* Tells an unknown opcode (malformed) from one that is not allowed here (invalid). */
 static bool const_other(struct wasm_module *m, struct reader *r, uint8_t op) {
     uint32_t code = op;
     unsigned prefix = 0;

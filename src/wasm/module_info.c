@@ -3,6 +3,7 @@
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
+/* Computed at the first call: most modules are never captured. */
 void wasm_module_hash(struct wasm_module *m, uint8_t hash[32]) {
     if (!m->hashed) {
         struct sha256 s;
@@ -103,6 +104,7 @@ static const char *section_name(const struct wasm_module *m, uint32_t func, size
     return NULL;
 }
 
+/* The name section, else the first export of the function. */
 const char *wasm_module_func_name(const struct wasm_module *m, uint32_t func, size_t *ret_size) {
     const char *found = section_name(m, func, ret_size);
     for (uint32_t i = 0; !found && i < m->n_exports; i++)

@@ -13,6 +13,7 @@ static uint32_t heap_index(struct wasm_module *m, struct reader *r, struct loade
     return 0;
 }
 
+/* A heap type is a signed LEB: an index if not negative, else one byte for an abstract type. */
 static uint32_t heaptype(struct wasm_module *m, struct reader *r, struct loader *l) {
     const uint8_t *at = r->p;
     int64_t v = reader_s33(r);
@@ -66,6 +67,7 @@ uint32_t module_reftype(struct wasm_module *m, struct reader *r) {
     return t;
 }
 
+/* Appends to a list that starts with `base` values: parameters, then results, in one array. */
 static bool vals(struct loader *l, uint32_t **list, uint32_t *n, uint32_t base) {
     *n = module_count(&l->r, MAX_PARAMS, "parameters or results");
     uint32_t *next = arena_get(&l->m->arena, (base + *n) * sizeof *next);
@@ -136,6 +138,10 @@ static bool sub_type(struct loader *l, struct type *t, uint32_t index) {
     return reader_fail(r, WASM_MALFORMED, "malformed type: integer representation too long");
 }
 
+/*
+ * Types of a group may refer to each other, so the group is interned as one unit. Equal groups of
+ * all modules share their types: comparing two types is comparing two numbers.
+ */
 static bool type_group(struct loader *l) {
     struct reader *r = &l->r;
     struct wasm_module *m = l->m;

@@ -2,6 +2,7 @@
  */
 #include "wasm/engine.h"
 
+/* Each number takes at least one byte, so a count above the rest of the body is malformed. */
 static void skip_many(struct reader *r, uint32_t n) {
     if (n > (size_t)(r->end - r->p))
         reader_fail(r, WASM_MALFORMED, "unexpected end");
@@ -123,6 +124,8 @@ static int depth_change(enum wasm_op op) {
     }
 }
 
+/* Called for a body that is invalid: the specification wants "malformed" reported before "invalid",
+ * even if the malformed byte comes later. */
 bool skip_body(struct fn *fn, struct wasm_diag *diag) {
     const struct wasm_module *m = fn->mod;
     const uint8_t *at = m->bytes + fn->body;

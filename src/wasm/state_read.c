@@ -17,6 +17,7 @@ struct loader {
     uint32_t n_mems, n_tables;
 };
 
+/* An error that was set deeper down is more precise and stays. */
 static int state_read_bad(struct loader *l, const char *what) {
     if (l->err && l->err->code)
         return -1;
@@ -48,6 +49,7 @@ static bool get_slots(struct loader *l, uint64_t *p, uint64_t n) {
     return !l->r.failed;
 }
 
+/* Only types without an index of a module: numbers, v128 and abstract references. */
 static uint32_t get_type(struct loader *l) {
     uint64_t t = get(l);
     bool number = t >= WASM_V128 && t <= WASM_I32;
@@ -71,6 +73,7 @@ static struct wasm_limits get_limits(struct loader *l) {
     return lim;
 }
 
+/* Modules are not part of the state: the embedder finds them by hash. */
 static struct wasm_module *get_module(struct loader *l) {
     const uint8_t *hash = reader_bytes(&l->r, HASH);
     struct wasm_module *m = hash ? l->modules->find(l->modules->ctx, hash) : NULL;
@@ -80,6 +83,7 @@ static struct wasm_module *get_module(struct loader *l) {
     return m;
 }
 
+/* Reads the list twice: the first pass counts, so that one array holds both kinds. */
 static int get_sizes(struct loader *l) {
     struct reader at = l->r;
     l->n_mems = get_count(l);
@@ -161,6 +165,7 @@ static int get_object(struct loader *l, uint64_t kind) {
     return ok ? resize_new(l, mems, tables) : state_read_bad(l, "host object");
 }
 
+/* store_instantiate() checks the imports as for a new instance, so hostile ones are refused. */
 static int get_instance(struct loader *l) {
     struct wasm_store *s = l->s;
     uint32_t mems = s->n_mems, tables = s->n_tables;
@@ -197,6 +202,10 @@ static int get_defs(struct loader *l) {
     return l->r.failed ? state_read_bad(l, "definitions") : 0;
 }
 
+/*
+ * Creates all objects again in the order of their creation, so that they get the same numbers. The
+ * rest of the state refers to them by number.
+ */
 static int get_origin(struct loader *l) {
     if (get_sizes(l) < 0)
         return -1;
@@ -215,6 +224,8 @@ static int get_origin(struct loader *l) {
     return get_defs(l);
 }
 
+/* Runs of unchanged units, each followed by one unit of bytes. Unchanged: as the data segments made
+ * them. */
 static int get_memory(struct loader *l, uint32_t mem) {
     struct memory *m = l->s->mems[mem];
     if (!memory_reach(l->e, m, m->size))
@@ -239,7 +250,7 @@ static int get_table(struct loader *l, struct table *t) {
         if (l->r.failed || run == 0 || run > t->size - i)
             return state_read_bad(l, "table");
         for (; run > 0; run--, i++)
-            if (t->elems[i] != value) /* what is null stays untouched */
+            if (t->elems[i] != value) /* do not touch pages of a mapped table that stay zero */
                 t->elems[i] = value;
     }
     return 0;
@@ -327,7 +338,7 @@ static int get_object_one(struct loader *l, struct object *ret) {
     return get_slots(l, p, slots) ? 0 : state_read_bad(l, "object");
 }
 
-/* What making the instances left behind goes first. */
+/* Instantiation has created objects for globals and segments: the saved ones replace them. */
 static int get_objects(struct loader *l) {
     struct wasm_store *s = l->s;
     for (uint32_t i = 0; i < s->n_objs; i++) {
@@ -570,6 +581,7 @@ static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
     return 0;
 }
 
+/* state_check() comes last: it needs all objects, because values refer to each other. */
 static int state_read_load(struct loader *l) {
     struct wasm_store *s = l->s;
     s->budget = get(l);

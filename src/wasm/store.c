@@ -8,6 +8,7 @@ const struct memory store_empty_memory;
 
 /* ---- The store ---- */
 
+/* Instance 0 holds the host functions, so that a reference to one looks like any other. */
 static bool host_instance(struct wasm_store *s) {
     struct wasm_instance *i = engine_alloc(s->engine, sizeof *i);
     if (!i || !engine_grow(s->engine, &s->insts, &s->cap_insts, 1, sizeof *s->insts)) {
@@ -140,6 +141,7 @@ bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
     return true;
 }
 
+/* wasm_resume() creates the objects again in this order, so that they get the same numbers. */
 bool store_log_creation(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
     if (!engine_grow(s->engine, &s->log, &s->cap_log, s->n_log + 1, sizeof *s->log))
         return false;
@@ -152,6 +154,7 @@ static int compare_handles(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* Sorted and without duplicates: a captured state does not depend on the order of calls. */
 void store_handles_sort(struct wasm_store *s) {
     uint32_t n = 0;
     heap_sort(s->handles, s->n_handles, sizeof *s->handles, compare_handles);
@@ -171,7 +174,7 @@ static bool is_handle_value(const struct wasm_value *v) {
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v) {
     if (!is_handle_value(v) || (s->n_handles && s->handles[s->n_handles - 1] == v->ref - 1))
         return true;
-    /* Told again and again of the same ones, the list must not grow. */
+    /* Remove duplicates before the list grows: hosts pass the same handles again and again. */
     if (s->n_handles == s->cap_handles)
         store_handles_sort(s);
     if (!engine_grow(s->engine, &s->handles, &s->cap_handles, s->n_handles + 1, sizeof *s->handles))
@@ -204,7 +207,7 @@ void store_exn_free(struct wasm_store *s, uint64_t ref) {
     exn_drop(s, &s->exns[ref - EXN_REF]);
 }
 
-/* The lowest free one, so that it is the same after a save. */
+/* The lowest free index: a program sees the same references before and after a capture. */
 static uint32_t exn_slot(struct wasm_store *s) {
     for (; s->free_exn < s->n_exns; s->free_exn++)
         if (s->exns[s->free_exn].tag == NO_TYPE)
@@ -223,7 +226,7 @@ uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots
     bool collected = s->live_exns >= MAX_EXNS;
     if (collected)
         store_collect(s, slots + n); /* the arguments are on top of the stack */
-    /* Half must have gone, or every throw would collect. */
+    /* Require that half of them were garbage. Else every further throw would collect. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
     if (full || !store_take(s, budget_slots(n)))
         return 0;
@@ -266,6 +269,7 @@ bool store_define(struct wasm_store *s, const char *module, size_t module_size, 
     return true;
 }
 
+/* From the end: a later definition of the same name hides an earlier one. */
 bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, const char *name,
                  size_t name_size, struct wasm_extern *ret) {
     for (uint32_t i = s->n_defs; i-- > 0;) {

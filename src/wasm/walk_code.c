@@ -5,7 +5,8 @@
 #include "wasm/walk.h"
 #include "wasm/walk_inner.h"
 
-/* The sum of all groups first: too many for the format is another failure than too many for us. */
+/* Counts all groups before memory is allocated. More than 2^32 is malformed by the specification,
+ * more than MAX_LOCALS is a limit of this engine. */
 static bool locals_count(struct scratch *w, uint32_t groups) {
     struct reader at = w->r;
     uint64_t total = w->fn->type->n_params;
@@ -56,6 +57,7 @@ bool walk_locals(struct scratch *w) {
            reader_fail(r, WASM_TOO_BIG, "too many locals: the frame is too big");
 }
 
+/* A local of a non-nullable reference type has no default: it must be set before it is read. */
 bool walk_unset_init(struct scratch *w) {
     if (!w->has_unset)
         return true;
@@ -96,6 +98,7 @@ bool walk_enter(struct scratch *w) {
     return true;
 }
 
+/* The scratch buffers are used again for the next body, so the code is copied out of them. */
 static struct code *code_take(struct scratch *w) {
     struct wasm_engine *e = w->e;
     struct code *c = engine_alloc(e, sizeof *c);
@@ -150,6 +153,8 @@ struct code *walk_emit(struct fn *fn, bool stepping) {
     return c;
 }
 
+/* Marks are made when they are first needed. Translating the body again gives the
+ * same words, so the marks fit the code that exists. */
 bool walk_marks(struct fn *fn, struct code *c) {
     if (c->marks)
         return true;
@@ -160,7 +165,7 @@ bool walk_marks(struct fn *fn, struct code *c) {
     if (!marks)
         return false;
     memcpy(marks, w->marks, w->n_marks * sizeof *marks);
-    for (uint32_t i = 1; i < w->n_marks; i++) /* they are searched by either */
+    for (uint32_t i = 1; i < w->n_marks; i++) /* both are searched by bisection */
         assert(marks[i - 1].pos <= marks[i].pos && marks[i - 1].offset <= marks[i].offset);
     c->n_marks = w->n_marks;
     c->marks = marks;
@@ -198,6 +203,7 @@ void scratch_free(struct wasm_engine *e) {
     engine_release(e, w, sizeof *w);
 }
 
+/* Decodes the signatures of opcodes.def ("ii:i") once, so that the walk needs no text. */
 void plain_ops_init(struct plain_op ops[256]) {
     static const uint8_t letters[128] = {
         ['i'] = WASM_I32, ['I'] = WASM_I64, ['f'] = WASM_F32, ['F'] = WASM_F64, ['v'] = WASM_V128};
@@ -211,7 +217,7 @@ void plain_ops_init(struct plain_op ops[256]) {
         }
         const struct wasm_op_info *info = &wasm_ops[p->row];
         p->level = info->level;
-        /* The others pay in emit.c, or for themselves. */
+        /* Other instructions are charged in emit.c or while they run. */
         p->cost = info->fuel == FUEL_ONE && p->row != OP_REF_EQ;
         const char *s = info->sig;
         if (s[0] == '*')

@@ -39,7 +39,7 @@ bool walk_ref_as_non_null(struct scratch *w, const bool emit) {
         em_plain(w, I_NULL_CHECK, 1, false, NULL, 0);
     if (!walk_pop_ref(w, &t))
         return false;
-    /* The check left the operand in its slot. */
+    /* The null check leaves the operand in its slot, so nothing is moved. */
     return push(w, emit, t & ~WASM_NULLABLE);
 }
 
@@ -101,7 +101,7 @@ bool walk_select(struct scratch *w, const bool emit) {
     if (a != b && a != 0 && b != 0)
         return walk_fail_type(w, "type mismatch: select needs two operands of one type");
     uint32_t t = a ? a : b;
-    w->n = w->n_before; /* the emitter looks at the operands */
+    w->n = w->n_before; /* restore the operands for the emitter, which reads them */
     if (emit && !w->dead)
         em_select(w, t);
     w->n = w->n_before - w->floor < 3 ? w->floor : w->n_before - 3;
