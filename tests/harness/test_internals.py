@@ -1,4 +1,4 @@
-"""docs/internals names functions and files of src/; each of them exists."""
+"""docs/internals names functions and files of src/, CONTRIBUTING.md files to touch; each of them exists."""
 import pathlib, re
 
 import pytest
@@ -66,3 +66,19 @@ def test_internals_pages_that_follow_code_mention_it(name):
 ])
 def test_internals_check_finds_wrong_names(text, wrong):
     assert missing(text) == wrong
+
+
+def touched(text):
+    """Paths of the tree that a page mentions; a word in capitals is a placeholder."""
+    found = re.findall(r"`((?:src|tests|docs|scripts|bench|packaging)/[^`\s]*)", text)
+    return [re.sub(r"[A-Z]{3,}", "*", path).rstrip("/") for path in found]
+
+
+def test_contributing_names_files_that_exist():
+    paths = touched((TOP / "CONTRIBUTING.md").read_text())
+    assert len(paths) > 30
+    assert [path for path in paths if not any(TOP.glob(path))] == []
+
+
+def test_contributing_check_reads_paths_and_placeholders():
+    assert touched("`src/a/NAME.c` and `tests/x_AREA.py:` but not `make`") == ["src/a/*.c", "tests/x_*.py:"]
