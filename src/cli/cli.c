@@ -15,6 +15,8 @@
 #include "cli/text/nearest.h"
 #include "io/place.h"
 
+enum { FORM_WIDTH = 36 };
+
 static int cmd_help(int argc, char **argv);
 
 /* Of commands that read their words with cli_words(). */
@@ -80,29 +82,31 @@ const struct command commands[] = {
     {"deny", "ITEM...", "refuse pending requests", cmd_deny, help_rows, NULL},
 
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
-     "show or change what a machine may connect to", cmd_net, net_rows, "Network and grants"},
+     "show or change what a machine may connect to", cmd_net, net_rows, "Network and grants",
+     net_forms, net_notes},
     {"expose", "[--json] MACHINE [PORT]", "make a machine's port reachable, with a token",
-     cmd_expose, json_rows, NULL},
+     cmd_expose, json_rows, NULL, expose_forms},
     {"grants", "[--json] MACHINE", "list the directories, sockets and devices of a machine",
      cmd_grants, json_rows, NULL},
     {"grant", "ls|add|revoke MACHINE [OPTIONS] [GRANT]", "add or revoke a machine's grants",
-     cmd_grant, grant_rows, NULL},
+     cmd_grant, grant_rows, NULL, grant_forms},
     {"secret", "set|ls|rm [--json] [NAME...]", "manage secrets, which machines use but never see",
-     cmd_secret, json_rows, NULL},
+     cmd_secret, json_rows, NULL, secret_forms},
 
     {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
-     "import, build, export and delete images", cmd_image, image_rows, "Images and storage"},
+     "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
+     image_forms},
     {"store", "check|init|boxes|adopt [OPTIONS] [ID]",
      "verify snapshot layers, set the disk format, adopt unknown boxes", cmd_store, store_rows,
-     NULL},
+     NULL, store_forms},
 
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
     {"doctor", "[--json]", "check what this host supports, and how to fix it", cmd_doctor,
      json_rows, NULL},
     {"token", "new|ls|rm [OPTIONS]", "manage tokens for clients over TCP", cmd_token, token_rows,
-     NULL},
+     NULL, token_forms},
     {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
-     audit_rows, NULL},
+     audit_rows, NULL, audit_forms},
 
     {"cell", "run|check|fuel|replay FILE ...", "run WebAssembly programs with exact fuel", cmd_cell,
      NULL, "Other"},
@@ -133,6 +137,19 @@ void cli_usage(const char *name) {
     const struct command *c = cli_find(name);
     assert(c);
     printf("usage: carrel %s%s%s\n\n%s.\n", c->name, *c->usage ? " " : "", c->usage, c->summary);
+    if (c->forms)
+        puts("");
+    for (const struct form *f = c->forms; f && f->usage; f++)
+        printf("  %-*s %s\n", FORM_WIDTH, f->usage, f->summary);
+    if (c->notes)
+        printf("\n%s\n", c->notes);
+    if (c->forms || c->notes)
+        puts("");
+}
+
+void cli_help(const char *name) {
+    cli_usage(name);
+    options_print(cli_find(name)->options);
 }
 
 static void overview(FILE *to) {

@@ -13,13 +13,21 @@
 
 enum { CLI_FAILED = 125 };
 
+/* One way to call a command: what follows its name, and what that does. */
+struct form {
+    const char *usage;
+    const char *summary;
+};
+
 struct command {
     const char *name;
     const char *usage;   /* what follows the name; completion reads it too */
     const char *summary; /* one line for the overview */
     int (*run)(int argc, char **argv);
     const struct option_row *options; /* NULL: another program's */
-    const char *group; /* heading above it in the overview; NULL: that of the row before */
+    const char *group;        /* heading above it in the overview; NULL: that of the row before */
+    const struct form *forms; /* its subcommands, ended by a row without usage; NULL: it has none */
+    const char *notes;        /* lines for its help; NULL: none */
 };
 
 /* All of them, ended by a row without a name. */
@@ -31,8 +39,10 @@ int cli_main(int argc, char **argv);
 /* "carrel: text\n  remedy"; returns CLI_FAILED. */
 int cli_fail(const struct err *err);
 
-/* `--help` of one command: usage, then its options are printed by the caller. */
+/* `--help` of one command: usage, subcommands and notes; the caller prints the options. */
 void cli_usage(const char *name);
+/* The same with the options of its row. */
+void cli_help(const char *name);
 
 /*
  * For commands without options of their own: words is how many may follow, json where `--json` is
@@ -93,3 +103,8 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
     token_rows[], audit_rows[], mcp_rows[], approve_rows[], grant_rows[], top_rows[], do_rows[],
     ship_rows[], image_rows[];
+
+/* Subcommands (forms.c). */
+extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
+    store_forms[], token_forms[], audit_forms[];
+extern const char net_notes[];

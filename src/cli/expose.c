@@ -55,12 +55,7 @@ int cmd_expose(int argc, char **argv) {
     bool as_json = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            cli_usage("expose");
-            fputs("\n  MACHINE PORT       show it, and print its address with a token\n"
-                  "  MACHINE            what is shown\n"
-                  "  MACHINE rm PORT    show it no longer\n"
-                  "  --json             print the whole answer\n",
-                  stdout);
+            cli_help("expose");
             return 0;
         }
         if (strcmp(argv[i], "--json") == 0)

@@ -210,12 +210,7 @@ int cmd_grant(int argc, char **argv) {
     if (count < 0)
         return cli_fail(&err);
     if (o.help) {
-        cli_usage("grant");
-        fputs("\n  ls MACHINE               what it was handed (also: carrel grants MACHINE)\n"
-              "  add MACHINE OPTIONS      hand it more\n"
-              "  revoke MACHINE GRANT     take one back, at once\n\n",
-              stdout);
-        options_print(grant_rows);
+        cli_help("grant");
         return 0;
     }
     size_t v = 0;

@@ -243,18 +243,6 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
     return 0;
 }
 
-static void print_help(void) {
-    cli_usage("net");
-    fputs(
-        "\nTARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all "
-        "names\n"
-        "below it), an address, or *. Or it is a preset: apt, npm, pip, cargo, go, for the hosts\n"
-        "that tool is configured to use. The newest rule that fits decides; without one nothing\n"
-        "is reached. `rm` takes numbers of rules, as `show` prints them.\n\n",
-        stdout);
-    options_print(net_rows);
-}
-
 int cmd_net(int argc, char **argv) {
     struct net_options o = {0};
     struct client c DEFER(client_close) = {0};
@@ -265,13 +253,13 @@ int cmd_net(int argc, char **argv) {
     const char *verb = argc > 2 && argv[2][0] != '-' ? argv[2] : "show";
     int skip = argc > 2 && argv[2][0] != '-' ? 3 : 2;
     if (machine[0] == '-') {
-        print_help();
+        cli_help("net");
         return argc > 1 ? 0 : CLI_FAILED;
     }
     if (argc > skip && options_parse(net_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
         return cli_fail(&err);
     if (o.help) {
-        print_help();
+        cli_help("net");
         return 0;
     }
     char **words = argv + (argc > skip ? skip + next : argc);

@@ -104,16 +104,6 @@ static void print_answer(const json_t *answer, bool as_json) {
     }
 }
 
-static void print_help(void) {
-    cli_usage("secret");
-    fputs(
-        "\n  set NAME                 a value from standard input, new or in place of the old one\n"
-        "  ls | rm NAME             those there are; take one away, at once and for all machines\n"
-        "                           (machines are granted them: carrel grant)\n"
-        "  --json                   print the whole answer\n",
-        stdout);
-}
-
 int cmd_secret(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
@@ -123,7 +113,7 @@ int cmd_secret(int argc, char **argv) {
     bool as_json = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            print_help();
+            cli_help("secret");
             return 0;
         }
         if (strcmp(argv[i], "--json") == 0)

@@ -1,0 +1,77 @@
+/*
+ * Subcommands: what follows the name of a command, and what that does.
+ *
+ * `--help`, the manual and completion read these rows. A word in lower case is typed as it is; a
+ * word in capitals is a name for a value, and completion offers values by that name.
+ */
+#include "cli/cli.h"
+
+const struct form net_forms[] = {
+    {"MACHINE [show]", "list the rules"},
+    {"MACHINE allow TARGET...", "add rules that allow connections"},
+    {"MACHINE deny TARGET...", "add rules that refuse connections"},
+    {"MACHINE ask TARGET...", "add rules that ask you first (see carrel pending)"},
+    {"MACHINE rm RULE...", "delete rules, by the numbers that show prints"},
+    {NULL, NULL},
+};
+
+const char net_notes[] =
+    "TARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all names\n"
+    "below it), an address, or *. Or TARGET is a preset (apt, npm, pip, cargo or go): the hosts\n"
+    "that this tool is configured to use. The newest rule that matches decides. A connection that\n"
+    "matches no rule is refused.";
+
+const struct form expose_forms[] = {
+    {"MACHINE PORT", "make a port reachable and print its URL, with a token"},
+    {"MACHINE", "list the ports that are reachable"},
+    {"MACHINE rm PORT", "make a port unreachable again"},
+    {NULL, NULL},
+};
+
+const struct form grant_forms[] = {
+    {"ls MACHINE", "list its grants, as carrel grants does"},
+    {"add MACHINE OPTIONS", "add the grants that the options name"},
+    {"revoke MACHINE GRANT", "revoke a grant at once"},
+    {NULL, NULL},
+};
+
+const struct form secret_forms[] = {
+    {"set NAME", "read a value from standard input; replaces the old value"},
+    {"ls", "list the names of secrets, and when each was last used"},
+    {"rm SECRET", "delete a secret, at once and for all machines"},
+    {NULL, NULL},
+};
+
+const struct form image_forms[] = {
+    {"ls", "list images"},
+    {"show IMAGE", "show one image"},
+    {"import FILE", "import a tar, docker save archive or OCI layout; - is stdin"},
+    {"export IMAGE", "write an image to --oci DIR or --tar FILE"},
+    {"build FILE", "build an image from a recipe"},
+    {"tag IMAGE NAME", "give an image another name"},
+    {"rm IMAGE...", "delete images; files stay while a machine uses them"},
+    {"prune", "delete the intermediate images of builds"},
+    {NULL, NULL},
+};
+
+const struct form store_forms[] = {
+    {"check", "verify that every layer of every step is there"},
+    {"init", "set the disk format of new machines: --btrfs SIZE or --plain"},
+    {"boxes", "list boxes that no machine of this store owns"},
+    {"adopt BOX", "make a machine of such a box"},
+    {NULL, NULL},
+};
+
+const struct form token_forms[] = {
+    {"new", "create a token and print it"},
+    {"ls", "list tokens"},
+    {"rm TOKEN...", "revoke tokens"},
+    {NULL, NULL},
+};
+
+const struct form audit_forms[] = {
+    {"[OPTIONS]", "print the records"},
+    {"verify", "verify every hash and signature of the journal"},
+    {"verify RECEIPT...", "verify that receipts of carrel ship match the journal"},
+    {NULL, NULL},
+};
