@@ -48,10 +48,6 @@ struct key {
 static const struct key keys[] = {
     {"daemon", "listen", CONF_ADDRESS, AT(listen), "", 0, 0,
      "address and port for TCP clients; default: none, only the unix socket"},
-    {"daemon", "home", CONF_PATH, AT(home), "", 0, 0,
-     "directory of database, journal and images; default: `CARREL_HOME` or its default"},
-    {"daemon", "run", CONF_PATH, AT(run), "", 0, 0,
-     "directory of sockets; default: `CARREL_RUN` or its default"},
     {"daemon", "roots", CONF_PATHS, AT(roots), "", 0, 0,
      "directories below which TCP clients may use paths of this host, as PATH or OWNER:PATH; PATH "
      "alone is for the user that runs the daemon; one per line, up to 32"},

@@ -18,9 +18,7 @@
 enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF_LINE_MAX = 190 };
 
 struct conf {
-    char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
-    char home[CONF_TEXT_SIZE];   /* empty: CARREL_HOME or its default */
-    char run[CONF_TEXT_SIZE];
+    char listen[CONF_TEXT_SIZE];                /* "ADDRESS:PORT"; empty: only the unix socket */
     char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* directories whose paths TCP clients may use */
     char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* empty: the user that runs the daemon */
     size_t root_count;

@@ -20,8 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     assert(c.root_count <= CONF_ROOTS_MAX);
     for (size_t i = 0; i < c.root_count; i++)
         assert(c.roots[i][0] == '/' && memchr(c.roots[i], 0, CONF_TEXT_SIZE));
-    assert(c.home[0] == '\0' || c.home[0] == '/');
-    assert(memchr(c.listen, 0, CONF_TEXT_SIZE) && memchr(c.run, 0, CONF_TEXT_SIZE));
+    assert(c.gate_hosts[0] == '\0' || c.gate_hosts[0] == '/');
+    assert(memchr(c.listen, 0, CONF_TEXT_SIZE) && memchr(c.gate_ca, 0, CONF_TEXT_SIZE));
     assert(c.max_machines >= 1 && c.max_machines <= 100000);
     assert(c.log_bytes >= 65536 && c.idle_action >= 1 && c.idle_action <= 3);
     assert(c.uid_base == 0 || c.uid_base >= 65536);

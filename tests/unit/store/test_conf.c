@@ -36,15 +36,16 @@ static void every_key_is_read(void **state) {
     (void)state;
     struct conf c;
     parse("# comment\n"
-          "[daemon]\nlisten = [::1]:7070\nhome=/h\nrun : /r ; where sockets are\n"
+          "[daemon]\nlisten = [::1]:7070\n"
           "roots = /one\n  ann:/two\nroots = /three\nmax_machines = 5\n"
           "[defaults]\nmem = 512M\ncpus = 1.5\npids = 64\ndisk = 2G\nttl = 1d\nidle = 90s\n"
           "idle_action = destroy\nsteps = risky\n"
-          "[output]\nlog_bytes = 1M\n[journal]\nsegment_bytes = 128K\n[boxes]\nuid_base = 700000",
+          "[output]\nlog_bytes = 1M\n[journal]\nsegment_bytes = 128K\n[boxes]\nuid_base = 700000\n"
+          "[gate]\nhosts=/h\nca : /c ; of servers that the gate trusts",
           &c);
     assert_string_equal(c.listen, "[::1]:7070");
-    assert_string_equal(c.home, "/h");
-    assert_string_equal(c.run, "/r");
+    assert_string_equal(c.gate_hosts, "/h");
+    assert_string_equal(c.gate_ca, "/c");
     assert_int_equal(c.root_count, 3);
     assert_string_equal(c.roots[1], "/two");
     assert_string_equal(c.root_owners[0], "");
@@ -102,7 +103,7 @@ static void mistakes_name_their_line(void **state) {
          "pause stop destroy"},
         {"[daemon]\nmax_machines = 0\n", "line 2", "max_machines", ""},
         {"[daemon]\nmax_machines = 1\nmax_machines = 2\n", "line 3", "given twice", ""},
-        {"[daemon]\nhome = relative\n", "line 2", "not an absolute path", ""},
+        {"[gate]\nhosts = relative\n", "line 2", "not an absolute path", ""},
         {"[daemon]\nlisten = 7070\n", "line 2", "not an address", "127.0.0.1:7070"},
         {"[daemon]\nlisten = ::1:7070\n", "line 2", "not an address", "[::1]:7070"},
         {"[daemon]\nlisten = a:70700\n", "line 2", "not an address", ""},
