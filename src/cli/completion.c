@@ -1,11 +1,10 @@
 /*
- * carrel completion: what a shell needs to complete our words.
+ * carrel completion: scripts for shells, and the candidates that these scripts ask for.
  *
- * The scripts know nothing: on every Tab they ask `carrel completion words WORD...`, whose last
- * word is being typed. The answer comes from the tables of commands and options and from the
- * usage lines, which name what each word is; machines are asked from a daemon that runs already.
- * One candidate a line, then a tab and what it means; ":files" and ":commands" leave it to the
- * shell.
+ * On every Tab a script runs `carrel completion words WORD...`; the last word is being typed. The
+ * tables of commands, subcommands and options say what each word is. Values (machines, images,
+ * steps, ...) come from a daemon that runs already; none is started. The answer has one candidate
+ * per line, then a tab and its description; ":files" and ":commands" leave it to the shell.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@
 #include "cli/machine.h"
 #include "cli/table.h"
 
-enum { PATIENCE_MS = 1000, KIND_SIZE = 64 };
+enum { PATIENCE_MS = 1000, KIND_SIZE = 64, OPERANDS_MAX = 16 };
 
 /* ---- what a word is, by the usage line ---- */
 
@@ -76,6 +75,7 @@ struct typed {
     const char *lead;
     int lead_len;
     const char *rest;
+    const char *machine; /* named before it; NULL: none */
 };
 
 static void offer(const struct typed *t, const char *word, const char *tail, const char *about) {
@@ -123,8 +123,9 @@ static void limit_patience(void) {
 
 /* A daemon may be somebody else's: only what cannot mean anything to a shell is passed on. */
 static bool is_plain(const char *word) {
-    return *word && *word != '-' &&
-           !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")];
+    return *word && !strchr("-:", *word) && word[strlen(word) - 1] != ':' &&
+           !word[strspn(word,
+                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/")];
 }
 
 static void offer_machine(const struct typed *t, const json_t *m, const char *tail) {
@@ -152,6 +153,78 @@ static void offer_machines(const struct typed *t, const char *tail) {
 
 static void offer_machine_names(const struct typed *t) {
     offer_machines(t, "");
+}
+
+/* Lists of the daemon: the kind of word, where they are, and which members to offer. */
+static const struct source {
+    const char *kind;
+    const char *target; /* %s: the machine */
+    const char *list, *word, *about;
+} sources[] = {
+    {"IMAGE", "/v1/images", "images", "name", "origin"},
+    {"ITEM", "/v1/pending", "pending", "id", "host"},
+    {"SECRET", "/v1/secrets", "secrets", "name", ""},
+    {"TOKEN", "/v1/tokens", "tokens", "id", "owner"},
+    {"BOX", "/v1/store/boxes", "boxes", "id", "store"},
+    {"STEP", "/v1/machines/%s/steps", "steps", "number", "kind"},
+    {"FROM", "/v1/machines/%s/steps", "steps", "number", "kind"},
+    {"TO", "/v1/machines/%s/steps", "steps", "number", "kind"},
+    {"GRANT", "/v1/machines/%s/grants", "grants", "id", "kind"},
+    {"RULE", "/v1/machines/%s/net", "rules", "id", "action"},
+    {"EXEC", "/v1/machines/%s/execs", "execs", "id", "state"},
+};
+
+static const struct source *source_of(const char *kind) {
+    for (size_t i = 0; i < sizeof(sources) / sizeof(*sources); i++)
+        if (strcmp(kind, sources[i].kind) == 0)
+            return &sources[i];
+    return NULL;
+}
+
+static void offer_row(const struct typed *t, const struct source *s, const json_t *row,
+                      const char *tail) {
+    char number[24];
+    const char *word = client_text(row, s->word), *about = client_text(row, s->about);
+    if (json_is_integer(json_object_get(row, s->word))) {
+        snprintf(number, sizeof(number), "%lld", client_number(row, s->word));
+        word = number;
+    }
+    /* Intermediate images of builds are many, and nobody types their names. */
+    if (is_plain(word) && strncmp(word, "build:", 6) != 0)
+        offer(t, word, tail, is_plain(about) ? about : "");
+    if (strcmp(s->list, "steps") == 0 && is_plain(client_text(row, "name")))
+        offer(t, client_text(row, "name"), tail, word);
+}
+
+static void offer_source(const struct typed *t, const struct source *s, const char *tail) {
+    struct client c DEFER(client_close) = {0};
+    json_t *answer DEFER(json_decrefp) = NULL, *row;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    struct err err;
+    size_t i;
+    if (strchr(s->target, '%') && !t->machine)
+        return;
+    limit_patience();
+    if (client_target(target, &err, s->target, t->machine) < 0 ||
+        client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || client_call(&c, &r, &answer, &err) < 0)
+        return;
+    json_array_foreach(json_object_get(answer, s->list), i, row) {
+        offer_row(t, s, row, tail);
+    }
+}
+
+/* NAME@HOST of --secret. */
+static void offer_secrets_at(const struct typed *t) {
+    if (!strchr(t->rest, '@'))
+        offer_source(t, source_of("SECRET"), "@");
+}
+
+/* Presets of the network gate, which has the list of what each stands for. */
+static void offer_presets(const struct typed *t) {
+    static const char *const presets[] = {"apt", "npm", "pip", "cargo", "go"};
+    for (size_t i = 0; i < sizeof(presets) / sizeof(*presets); i++)
+        offer(t, presets[i], "", "preset");
 }
 
 /* A place of `cp`: a file here, or MACHINE:PATH. */
@@ -185,10 +258,16 @@ static const struct {
     {"ARG", offer_files},
     {"FILE", offer_files},
     {"HOST", offer_files},
+    {"RECEIPT", offer_files},
     {"VERB", offer_commands},
+    {"NAME@HOST", offer_secrets_at},
 };
 
 static void offer_kind(const struct typed *t, const char *kind) {
+    if (source_of(kind))
+        offer_source(t, source_of(kind), "");
+    if (strstr(kind, "TARGET"))
+        offer_presets(t);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (strncmp(kind, kinds[i].kind, strlen(kinds[i].kind)) == 0) {
             kinds[i].offer(t);
@@ -203,7 +282,8 @@ static void offer_kind(const struct typed *t, const char *kind) {
 struct line {
     const struct option_row *awaiting; /* its value is the next word */
     size_t operands;
-    bool options; /* may still come */
+    const char *words[OPERANDS_MAX]; /* the first operands */
+    bool options;                    /* may still come */
 };
 
 static struct line read_line(const struct command *c, char **words, int count) {
@@ -217,6 +297,8 @@ static struct line read_line(const struct command *c, char **words, int count) {
         } else if (line.options && words[i][0] == '-' && words[i][1]) {
             line.awaiting = options_awaiting(c->options, words[i]);
         } else if (strcmp(words[i], "--") != 0) {
+            if (line.operands < OPERANDS_MAX)
+                line.words[line.operands] = words[i];
             line.operands++;
             line.options &= line.operands <= before;
         }
@@ -224,12 +306,58 @@ static struct line read_line(const struct command *c, char **words, int count) {
     return line;
 }
 
+static bool is_literal(const char *kind) {
+    return *kind >= 'a' && *kind <= 'z' && !strchr(kind, '|');
+}
+
+/* The line so far follows this form, and one of its words is a subcommand. */
+static bool form_fits(const char *usage, const struct line *line) {
+    char kind[KIND_SIZE];
+    bool repeats = false, named = false;
+    size_t i = 0;
+    for (const char *at = usage; i < line->operands && next_kind(&at, kind, &repeats);) {
+        if (!is_operand(kind))
+            continue;
+        if (is_literal(kind) && (i >= OPERANDS_MAX || strcmp(kind, line->words[i]) != 0))
+            return false;
+        named |= is_literal(kind);
+        i++;
+    }
+    return named && (i == line->operands || repeats);
+}
+
+/* The words that may follow: of the subcommand, once it was typed. */
+static const char *usage_of(const struct command *c, const struct line *line) {
+    const char *found = c->usage;
+    for (const struct form *f = c->forms; f && f->usage; f++)
+        if (form_fits(f->usage, line))
+            found = f->usage;
+    return found;
+}
+
+/* The machine that the line has named. */
+static const char *machine_of(const char *usage, const struct line *line) {
+    char kind[KIND_SIZE];
+    bool repeats = false;
+    size_t i = 0;
+    for (const char *at = usage; next_kind(&at, kind, &repeats);) {
+        if (!is_operand(kind))
+            continue;
+        if (strcmp(kind, "MACHINE") == 0)
+            return i < line->operands && i < OPERANDS_MAX ? line->words[i] : NULL;
+        i++;
+    }
+    return NULL;
+}
+
 /* words: those after the command's name, the last one being typed. */
 static void complete_word(const struct command *c, char **words, int count) {
     struct typed t = {.lead = "", .rest = words[count - 1]};
     const struct line line = read_line(c, words, count - 1);
     const struct option_row *given = line.options ? options_given(c->options, t.rest) : NULL;
+    const char *usage = usage_of(c, &line);
     char kind[KIND_SIZE];
+    t.machine = machine_of(usage, &line);
     if (line.awaiting) {
         offer_kind(&t, line.awaiting->value);
     } else if (given) {
@@ -240,7 +368,7 @@ static void complete_word(const struct command *c, char **words, int count) {
     } else if (line.options && t.rest[0] == '-') {
         offer_options(&t, c->options);
     } else {
-        operand_kind(c->usage, line.operands, kind);
+        operand_kind(usage, line.operands, kind);
         offer_kind(&t, kind);
     }
 }
@@ -290,7 +418,7 @@ static const char bash_script[] =
     "    done < <(command carrel completion words \"${words[@]}\" 2>/dev/null)\n"
     "    if ((!${#COMPREPLY[@]})); then\n"
     "        ((!${#other[@]})) || compopt -o filenames\n"
-    "    elif ((${#COMPREPLY[@]} + ${#other[@]} == 1)) && [[ ${COMPREPLY[0]} == *: ]]; then\n"
+    "    elif ((${#COMPREPLY[@]} + ${#other[@]} == 1)) && [[ ${COMPREPLY[0]} == *[:@] ]]; then\n"
     "        compopt -o nospace\n"
     "    fi\n"
     "    COMPREPLY+=(\"${other[@]}\")\n"
@@ -308,7 +436,7 @@ static const char zsh_script[] =
     "        while IFS=$'\\t' read -r word about; do\n"
     "            case $word in\n"
     "                (:*) other=${word#:} ;;\n"
-    "                (*:) open+=(\"$word\") ;;\n"
+    "                (*[:@]) open+=(\"$word\") ;;\n"
     "                (*) plain+=(\"$word\")\n"
     "                    plain_shown+=(\"${(r:14:)word}${about:+  $about}\") ;;\n"
     "            esac\n"
@@ -328,9 +456,32 @@ static const char zsh_script[] =
     "    compdef _carrel carrel\n"
     "fi\n";
 
+/*
+ * fish keeps no blank behind a candidate that ends with ':', '@', '=' or '/'. -x stops it from
+ * offering files of its own accord.
+ */
+static const char fish_script[] =
+    "# carrel(1) completion for fish: `carrel completion fish | source`\n"
+    "function __carrel_words\n"
+    "    set -l current (commandline -ct)\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -e words[1]\n"
+    "    for line in (command carrel completion words $words \"$current\" 2>/dev/null)\n"
+    "        switch $line\n"
+    "            case :files\n"
+    "                __fish_complete_path \"$current\"\n"
+    "            case :commands\n"
+    "                __fish_complete_command\n"
+    "            case '*'\n"
+    "                echo $line\n"
+    "        end\n"
+    "    end\n"
+    "end\n"
+    "complete -c carrel -x -a '(__carrel_words)'\n";
+
 static const struct {
     const char *name, *text;
-} scripts[] = {{"bash", bash_script}, {"zsh", zsh_script}};
+} scripts[] = {{"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
 
 int cmd_completion(int argc, char **argv) {
     struct err err;
@@ -344,8 +495,10 @@ int cmd_completion(int argc, char **argv) {
             fputs(scripts[i].text, stdout);
             return 0;
         }
-    err_set(&err, ERR_INVALID, argc > 1 ? "unknown shell '%s'" : "no shell named%s",
-            argc > 1 ? argv[1] : "");
-    err_remedy(&err, "use carrel completion bash, or carrel completion zsh");
+    if (argc > 1)
+        err_set(&err, ERR_INVALID, "unknown shell '%s'", argv[1]);
+    else
+        err_set(&err, ERR_INVALID, "no shell named");
+    err_remedy(&err, "use carrel completion bash, zsh or fish");
     return cli_fail(&err);
 }
