@@ -72,15 +72,18 @@ int cmd_pending(int argc, char **argv) {
     json_t *list DEFER(json_decrefp) = NULL, *p;
     const struct client_request r = {.method = "GET", .target = "/v1/pending"};
     struct err err;
-    bool as_json = false;
+    struct list_flags flags = {.quiet = false};
     int status;
     size_t i;
-    if (cli_words(argc, argv, 0, &as_json, &status) < 0)
+    if (cli_list_words(argc, argv, 0, &flags, &status) < 0)
         return status;
     if (client_open(&c, CLIENT_START, NULL, &err) < 0 || client_call(&c, &r, &list, &err) < 0)
         return cli_fail(&err);
-    if (as_json) {
-        print_json(list);
+    if (flags.json || flags.quiet) {
+        if (flags.json)
+            print_json(list);
+        else
+            print_ids(json_object_get(list, "pending"), "id");
         return 0;
     }
     puts("ITEM            MACHINE         LEFT   PROTOCOL  WHERE                           METHOD  "

@@ -19,13 +19,15 @@ enum { FORM_WIDTH = 36 };
 
 static int cmd_help(int argc, char **argv);
 
-/* Of commands that read their words with cli_words(). */
-static const struct option_row json_rows[] = {
-    {0, "json", NULL, OPTION_FLAG, 0, "print JSON"},
+const struct option_row list_rows[] = {
+    {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct list_flags, quiet), "print only ids"},
+    {0, "json", NULL, OPTION_FLAG, offsetof(struct list_flags, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, 0, "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
-#define help_rows (json_rows + 1)
+/* Of commands that read their words with cli_words(). */
+#define json_rows (list_rows + 1)
+#define help_rows (list_rows + 2)
 
 const struct command commands[] = {
     {"run", "[OPTIONS] [--] COMMAND [ARG...]", "run a command in a new machine, then delete it",
@@ -62,7 +64,8 @@ const struct command commands[] = {
 
     {"snap", "[OPTIONS] MACHINE [NAME]", "take a step (a snapshot) now, with a name", cmd_snap,
      snap_rows, "Steps (snapshots)"},
-    {"steps", "[OPTIONS] MACHINE", "list a machine's steps", cmd_steps, steps_rows, NULL},
+    {"steps", "[OPTIONS] MACHINE [STEP]", "list a machine's steps, or show one", cmd_steps,
+     steps_rows, NULL},
     {"diff", "[OPTIONS] MACHINE [FROM [TO]]", "show which files changed between two steps",
      cmd_diff, diff_rows, NULL},
     {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; the present state becomes a step too",
@@ -76,22 +79,23 @@ const struct command commands[] = {
      mcp_rows, NULL},
     {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",
      "review a machine's changes and copy them to this host", cmd_ship, ship_rows, NULL},
-    {"pending", "[--json]", "list requests that wait for an approval", cmd_pending, json_rows,
+    {"pending", "[OPTIONS]", "list requests that wait for an approval", cmd_pending, list_rows,
      NULL},
     {"approve", "[OPTIONS] ITEM...", "approve pending requests", cmd_approve, approve_rows, NULL},
-    {"deny", "ITEM...", "refuse pending requests", cmd_deny, help_rows, NULL},
+    {"deny", "ITEM...", "refuse pending requests", cmd_deny, deny_rows, NULL},
 
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
      "show or change what a machine may connect to", cmd_net, net_rows, "Network and grants",
      net_forms, net_notes},
-    {"expose", "[--json] MACHINE [PORT]", "make a machine's port reachable, with a token",
-     cmd_expose, json_rows, NULL, expose_forms},
-    {"grants", "[--json] MACHINE", "list the directories, sockets and devices of a machine",
-     cmd_grants, json_rows, NULL},
-    {"grant", "ls|add|revoke MACHINE [OPTIONS] [GRANT]", "add or revoke a machine's grants",
+    {"expose", "[OPTIONS] MACHINE [PORT]", "make a machine's port reachable, with a token",
+     cmd_expose, expose_rows, NULL, expose_forms},
+    {"grants", "[OPTIONS] MACHINE", "list a machine's grants, such as directories and secrets",
+     cmd_grants, list_rows, NULL},
+    {"grant", "ls|show|add|revoke MACHINE [OPTIONS] [GRANT]", "add or revoke a machine's grants",
      cmd_grant, grant_rows, NULL, grant_forms},
-    {"secret", "set|ls|rm [--json] [NAME...]", "manage secrets, which machines use but never see",
-     cmd_secret, json_rows, NULL, secret_forms},
+    {"secret", "set|ls|show|rm [OPTIONS] [NAME]",
+     "manage secrets, which machines use but never see", cmd_secret, secret_rows, NULL,
+     secret_forms},
 
     {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
@@ -103,8 +107,8 @@ const struct command commands[] = {
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
     {"doctor", "[--json]", "check what this host supports, and how to fix it", cmd_doctor,
      json_rows, NULL},
-    {"token", "new|ls|rm [OPTIONS]", "manage tokens for clients over TCP", cmd_token, token_rows,
-     NULL, token_forms},
+    {"token", "new|ls|show|rm [OPTIONS] [TOKEN...]", "manage tokens for clients over TCP",
+     cmd_token, token_rows, NULL, token_forms},
     {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
      audit_rows, NULL, audit_forms},
 
@@ -170,22 +174,30 @@ static void overview(FILE *to) {
     fputs("\n`carrel COMMAND --help` shows a command's options.\n", to);
 }
 
-int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
+static bool is_option(const char *word, const char *letter, const char *name) {
+    return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
+}
+
+/* `rows` is list_rows, or the end of it. */
+static int read_words(int argc, char **argv, int words, const struct option_row *rows,
+                      struct list_flags *ret, int *ret_status) {
     struct err err;
     int given = 0;
     for (int i = 1; i < argc; i++) {
         bool option = argv[i][0] == '-';
-        if (option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+        if (is_option(argv[i], "-h", "--help")) {
             cli_usage(argv[0]);
-            options_print(json ? json_rows : help_rows);
+            options_print(rows);
             *ret_status = 0;
             return -1;
         }
-        if (json && strcmp(argv[i], "--json") == 0) {
-            *json = true;
+        if (rows != help_rows && is_option(argv[i], "--json", "--json")) {
+            ret->json = true;
+        } else if (rows == list_rows && is_option(argv[i], "-q", "--quiet")) {
+            ret->quiet = true;
         } else if (option || ++given > words) {
             if (option) {
-                options_unknown(json ? json_rows : help_rows, argv[i], &err);
+                options_unknown(rows, argv[i], &err);
             } else {
                 err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[i]);
                 err_remedy(&err, "see carrel %s --help", argv[0]);
@@ -195,6 +207,18 @@ int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
         }
     }
     return 0;
+}
+
+int cli_words(int argc, char **argv, int words, bool *json, int *ret_status) {
+    struct list_flags flags = {.json = false};
+    int r = read_words(argc, argv, words, json ? json_rows : help_rows, &flags, ret_status);
+    if (json)
+        *json |= flags.json;
+    return r;
+}
+
+int cli_list_words(int argc, char **argv, int words, struct list_flags *ret, int *ret_status) {
+    return read_words(argc, argv, words, list_rows, ret, ret_status);
 }
 
 static int unknown(const char *name) {

@@ -50,6 +50,12 @@ void cli_help(const char *name);
  */
 int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
 
+/* The same for commands that print a list: `-q` and `--json`. */
+struct list_flags {
+    bool quiet, json;
+};
+int cli_list_words(int argc, char **argv, int words, struct list_flags *ret, int *ret_status);
+
 /* Sets the error for a word that the usage line of the command does not list; returns -1. */
 int cli_unknown_subcommand(const char *command, const char *word, struct err *err);
 
@@ -97,12 +103,14 @@ int cmd_wast(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
-/* Options of those that have more than --json and --help. */
+/* Options of cli_list_words(). */
+extern const struct option_row list_rows[];
+/* Options of those that have more than these, --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],
-    token_rows[], audit_rows[], mcp_rows[], approve_rows[], grant_rows[], top_rows[], do_rows[],
-    ship_rows[], image_rows[];
+    token_rows[], audit_rows[], mcp_rows[], approve_rows[], deny_rows[], grant_rows[], top_rows[],
+    do_rows[], ship_rows[], image_rows[], secret_rows[], expose_rows[];
 
 /* Subcommands (forms.c). */
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],

@@ -15,6 +15,8 @@
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/table.h"
+#include "cli/text/colour.h"
+#include "cli/text/units.h"
 
 enum {
     LINE_MAX_BYTES = 32 << 20,
@@ -54,6 +56,8 @@ const struct option_row do_rows[] = {
     {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},
     {0, "export", "RUN", OPTION_TEXT, AT(export), "print a run as an agent trajectory (ATIF)"},
     {0, "ls", NULL, OPTION_FLAG, AT(ls), "list runs"},
+    {0, "show", "RUN", OPTION_TEXT, AT(show), "show one run"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "with --ls: print only ids"},
     {'v', "verbose", NULL, OPTION_FLAG, AT(verbose),
      "show what the model says and what its calls print"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the run as JSON at its end"},
@@ -484,6 +488,23 @@ static int cancel(struct doing *d, struct err *err) {
     return 0;
 }
 
+static int do_show(struct doing *d, struct err *err) {
+    char target[CLIENT_TARGET_SIZE], cost[32];
+    const struct client_request r = {.method = "GET", .target = target};
+    if (client_target(target, err, "/v1/runs/%s", d->options->show) < 0 ||
+        client_call(&d->client, &r, &d->view, err) < 0)
+        return -1;
+    if (d->options->json) {
+        print_json(d->view);
+        return 0;
+    }
+    snprintf(cost, sizeof(cost), "%.6f", (double)client_number(d->view, "cost_micro") / 1e6);
+    json_object_del(d->view, "cost_micro");
+    json_object_set_new(d->view, "cost", json_string(cost));
+    units_print(d->view, 0);
+    return 0;
+}
+
 static int export(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "GET", .target = target};
@@ -514,10 +535,14 @@ static int do_list(struct doing *d, struct err *err) {
     json_t *run;
     if (client_call(&d->client, &r, &d->view, err) < 0)
         return -1;
-    if (d->options->json) {
-        print_json(d->view);
+    if (d->options->json || d->options->quiet) {
+        if (d->options->json)
+            print_json(d->view);
+        else
+            print_ids(json_object_get(d->view, "runs"), "id");
         return 0;
     }
+    colour_heading("RUN             MACHINE         STATUS        AGE   TURNS  TASK");
     json_array_foreach(json_object_get(d->view, "runs"), i, run) {
         print_row(run);
     }
@@ -544,7 +569,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
             return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
         words[count++] = argv[at];
     }
-    bool other = o->resume || o->cancel || o->export || o->ls || o->help;
+    bool other = o->resume || o->cancel || o->export || o->show || o->ls || o->help;
     if (count == 2 && do_makes(o))
         return err_set(err, ERR_INVALID,
                        "'%s' is there already: options of a new machine do not go "
@@ -585,6 +610,7 @@ int cmd_do(int argc, char **argv) {
     int status = o.resume   ? resume(&d, &err)
                  : o.cancel ? cancel(&d, &err)
                  : o.export ? export(&d, &err)
+                 : o.show   ? do_show(&d, &err)
                  : o.ls     ? do_list(&d, &err)
                             : do_start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
     return status < 0 ? cli_fail(&err) : status;

@@ -8,11 +8,12 @@
 #include "cli/new.h"
 
 struct do_options {
-    const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel, *export, *check;
+    const char *model, *provider, *script, *mode, *menu, *money, *resume, *cancel, *export, *show,
+        *check;
     uint64_t turns, tokens, timeout_ms, tries;
     struct option_list check_files;
     struct new_options made; /* the machine, where none is named */
-    bool ask_deviations, verbose, json, ls, help;
+    bool ask_deviations, verbose, quiet, json, ls, help;
 };
 
 enum { DO_BODY_MAX = 16 << 20, DO_NOT_DONE = 1, DO_INTERRUPTED = 2, DO_TRIES_MAX = 8 };

@@ -1,4 +1,4 @@
-/* carrel expose: ports inside machines, shown outside. */
+/* carrel expose: make ports of machines reachable from this host, with a token. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,10 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/options.h"
 #include "cli/table.h"
+
+enum { WORDS = 3 };
 
 static int expose_ask(struct client *c, char **words, int count, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -15,7 +18,7 @@ static int expose_ask(struct client *c, char **words, int count, json_t **ret, s
     bool removes = count == 3 && strcmp(words[1], "rm") == 0;
     uint64_t port;
     if (count > 1 && parse_u64(words[count - 1], 1, 65535, &port, err) < 0)
-        return -1;
+        return err_wrap(err, "port");
     if (removes) {
         r.method = "DELETE";
         if (client_target(target, err, "/v1/machines/%s/exposures/%s", words[0], words[2]) < 0)
@@ -32,11 +35,30 @@ static int expose_ask(struct client *c, char **words, int count, json_t **ret, s
     return client_call(c, &r, ret, err);
 }
 
-static void print_answer(const json_t *answer, bool as_json) {
+struct expose_options {
+    bool quiet, json, help;
+};
+
+#define AT(member) offsetof(struct expose_options, member)
+
+const struct option_row expose_rows[] = {
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only port numbers"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+
+static void print_answer(const json_t *answer, const struct expose_options *o) {
     size_t i;
     json_t *row;
-    if (as_json) {
+    if (o->json) {
         print_json(answer);
+        return;
+    }
+    if (o->quiet) {
+        if (json_object_get(answer, "port"))
+            printf("%lld\n", client_number(answer, "port"));
+        print_ids(json_object_get(answer, "exposures"), "port");
         return;
     }
     if (*client_text(answer, "url"))
@@ -46,32 +68,38 @@ static void print_answer(const json_t *answer, bool as_json) {
     }
 }
 
+static int expose_read_words(int argc, char **argv, struct expose_options *o, char *words[WORDS],
+                             struct err *err) {
+    int count = options_words(expose_rows, argc, argv, o, words, WORDS, err);
+    if (count < 0 || o->help)
+        return count;
+    if (count == 0) {
+        err_set(err, ERR_INVALID, "no machine named");
+        return err_remedy(err, "see carrel ls");
+    }
+    if (count == 3 && strcmp(words[1], "rm") != 0) {
+        err_set(err, ERR_INVALID, "unexpected argument '%s'", words[2]);
+        return err_remedy(err, "see carrel expose --help");
+    }
+    return count;
+}
+
 int cmd_expose(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
+    struct expose_options o = {.quiet = false};
     struct err err;
-    char *words[4] = {NULL};
-    int count = 0;
-    bool as_json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            cli_help("expose");
-            return 0;
-        }
-        if (strcmp(argv[i], "--json") == 0)
-            as_json = true;
-        else if (count < 4)
-            words[count++] = argv[i];
-    }
-    if (count < 1 || count > 3 || (count == 3 && strcmp(words[1], "rm") != 0)) {
-        err_set(&err, ERR_INVALID,
-                "unexpected arguments: write MACHINE, MACHINE PORT or MACHINE rm PORT");
-        err_remedy(&err, "see `carrel expose --help`");
+    char *words[WORDS] = {NULL};
+    int count = expose_read_words(argc, argv, &o, words, &err);
+    if (count < 0)
         return cli_fail(&err);
+    if (o.help) {
+        cli_help("expose");
+        return 0;
     }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
         expose_ask(&c, words, count, &answer, &err) < 0)
         return cli_fail(&err);
-    print_answer(answer, as_json);
+    print_answer(answer, &o);
     return 0;
 }

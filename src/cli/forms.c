@@ -30,6 +30,7 @@ const struct form expose_forms[] = {
 
 const struct form grant_forms[] = {
     {"ls MACHINE", "list its grants, as carrel grants does"},
+    {"show MACHINE GRANT", "show one grant"},
     {"add MACHINE OPTIONS", "add the grants that the options name"},
     {"revoke MACHINE GRANT", "revoke a grant at once"},
     {NULL, NULL},
@@ -38,6 +39,7 @@ const struct form grant_forms[] = {
 const struct form secret_forms[] = {
     {"set NAME", "read a value from standard input; replaces the old value"},
     {"ls", "list the names of secrets, and when each was last used"},
+    {"show SECRET", "show when a secret was made, changed and used"},
     {"rm SECRET", "delete a secret, at once and for all machines"},
     {NULL, NULL},
 };
@@ -65,6 +67,7 @@ const struct form store_forms[] = {
 const struct form token_forms[] = {
     {"new", "create a token and print it"},
     {"ls", "list tokens"},
+    {"show TOKEN", "show one token, without its secret"},
     {"rm TOKEN...", "revoke tokens"},
     {NULL, NULL},
 };

@@ -1,4 +1,4 @@
-/* carrel grant, grants: what a machine was handed, more of it, and less. */
+/* carrel grant, grants: list, add and revoke what a machine was granted. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,11 +11,12 @@
 #include "cli/safe.h"
 #include "cli/spec.h"
 #include "cli/table.h"
+#include "cli/text/units.h"
 
 struct grant_options {
     struct handed_options handed;
     struct option_list env;
-    bool json, help;
+    bool quiet, json, help;
 };
 
 #define AT(member) offsetof(struct grant_options, member)
@@ -23,6 +24,7 @@ struct grant_options {
 const struct option_row grant_rows[] = {
     HANDED_OPTIONS(struct grant_options, handed),
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "set a variable for its commands from now on"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -87,15 +89,19 @@ static void print_grant(const json_t *g) {
     print_stays(g);
 }
 
-static void print_answer(const json_t *answer, bool as_json) {
+static void print_answer(const json_t *answer, const struct grant_options *o) {
     size_t i;
     json_t *row;
-    if (as_json) {
+    if (o->json) {
         print_json(answer);
         return;
     }
     if (*client_text(answer, "warnings"))
         fprintf(stderr, "carrel: warning: %s\n", client_text(answer, "warnings"));
+    if (o->quiet) {
+        print_ids(json_object_get(answer, "grants"), "id");
+        return;
+    }
     puts("GRANT           KIND      MODE      LEFT    WHAT");
     json_array_foreach(json_object_get(answer, "grants"), i, row) {
         print_grant(row);
@@ -112,6 +118,21 @@ static int grant_list(struct client *c, const struct grant_options *o, char **wo
     return client_target(target, err, "/v1/machines/%s/grants", words[0]) < 0
                ? -1
                : client_call(c, &r, ret, err);
+}
+
+/* One grant; *ret is not a list then. */
+static int grant_show(struct client *c, const struct grant_options *o, char **words, json_t **ret,
+                      struct err *err) {
+    json_t *list DEFER(json_decrefp) = NULL;
+    if (grant_list(c, o, words, &list, err) < 0)
+        return -1;
+    const json_t *grant = table_find(json_object_get(list, "grants"), "id", words[1]);
+    if (!grant) {
+        err_set(err, ERR_NOT_FOUND, "machine '%s' has no grant '%s'", words[0], words[1]);
+        return err_remedy(err, "see carrel grants %s", words[0]);
+    }
+    *ret = json_incref((json_t *)grant);
+    return 0;
 }
 
 static int grant_take_back(struct client *c, const struct grant_options *o, char **words,
@@ -164,8 +185,8 @@ static int grant_add(struct client *c, const struct grant_options *o, char **wor
         }
     if (any)
         return 0;
-    err_set(err, ERR_INVALID, "nothing to hand over");
-    return err_remedy(err, "see `carrel grant --help`");
+    err_set(err, ERR_INVALID, "carrel grant add requires an option such as --file or --secret");
+    return err_remedy(err, "see carrel grant --help");
 }
 
 static const struct {
@@ -173,24 +194,11 @@ static const struct {
     int words;
     int (*run)(struct client *c, const struct grant_options *o, char **words, json_t **ret,
                struct err *err);
-} verbs[] = {{"ls", 1, grant_list}, {"add", 1, grant_add}, {"revoke", 2, grant_take_back}};
+} verbs[] = {{"ls", 1, grant_list},
+             {"show", 2, grant_show},
+             {"add", 1, grant_add},
+             {"revoke", 2, grant_take_back}};
 enum { VERBS = sizeof(verbs) / sizeof(*verbs), WORDS = 3 };
-
-static int words_of(int argc, char **argv, struct grant_options *o, char *words[WORDS],
-                    struct err *err) {
-    int count = 0, next;
-    for (int at = 1; at < argc; at++) {
-        if (options_parse(grant_rows, argc - at, argv + at, o, &next, err) < 0)
-            return -1;
-        at += next;
-        if (at >= argc)
-            break;
-        if (count == WORDS)
-            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-        words[count++] = argv[at];
-    }
-    return count;
-}
 
 static int grant_run(const struct grant_options *o, size_t verb, char **words, struct err *err) {
     struct client c DEFER(client_close) = {0};
@@ -198,7 +206,10 @@ static int grant_run(const struct grant_options *o, size_t verb, char **words, s
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
         verbs[verb].run(&c, o, words, &answer, err) < 0)
         return -1;
-    print_answer(answer, o->json);
+    if (json_object_get(answer, "grants") || o->json)
+        print_answer(answer, o);
+    else
+        units_print(answer, 0);
     return 0;
 }
 
@@ -206,7 +217,7 @@ int cmd_grant(int argc, char **argv) {
     struct grant_options o = {0};
     char *words[WORDS] = {NULL};
     struct err err;
-    int count = words_of(argc, argv, &o, words, &err);
+    int count = options_words(grant_rows, argc, argv, &o, words, WORDS, &err);
     if (count < 0)
         return cli_fail(&err);
     if (o.help) {
@@ -234,8 +245,11 @@ int cmd_grants(int argc, char **argv) {
     char *machine = NULL;
     struct err err;
     int status;
-    if (cli_words(argc, argv, 1, &o.json, &status) < 0)
+    struct list_flags flags = {.quiet = false};
+    if (cli_list_words(argc, argv, 1, &flags, &status) < 0)
         return status;
+    o.quiet = flags.quiet;
+    o.json = flags.json;
     for (int i = 1; i < argc; i++)
         if (argv[i][0] != '-')
             machine = argv[i];

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/text/pager.h"
+#include "cli/text/units.h"
 #include "review/parcel.h"
 
 /* ---- serve ---- */
@@ -66,7 +67,7 @@ struct token_options {
     const char *owner, *note;
     struct option_list scopes;
     uint64_t machines, cpu_milli, mem, disk, max_ttl_ms;
-    bool json, help;
+    bool quiet, json, help;
 };
 
 #define AT(member) offsetof(struct token_options, member)
@@ -81,6 +82,7 @@ const struct option_row token_rows[] = {
     {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "quota: memory of all machines"},
     {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota: disk of all machines"},
     {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms), "quota: longest --ttl of a machine"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -117,7 +119,8 @@ static void put_token(struct jot *j, const struct token_options *o) {
     jot_end(j, '}');
 }
 
-static int token_new(struct client *c, const struct token_options *o, struct err *err) {
+static int token_new(struct client *c, const struct token_options *o, char **ids, struct err *err) {
+    (void)ids;
     struct buf body DEFER(buf_done) = BUF(65536);
     struct jot j = JOT(&body);
     json_t *token DEFER(json_decrefp) = NULL;
@@ -132,15 +135,58 @@ static int token_new(struct client *c, const struct token_options *o, struct err
     return 0;
 }
 
-static int token_list(struct client *c, bool json, struct err *err) {
+static int token_get_all(struct client *c, json_t **ret, struct err *err) {
+    const struct client_request r = {.method = "GET", .target = "/v1/tokens"};
+    return client_call(c, &r, ret, err);
+}
+
+/* A quota of 0 is none. */
+static void print_token(const json_t *token) {
+    static const char *const quotas[][2] = {{"machines", "machines"},
+                                            {"cpus", "cpus"},
+                                            {"mem", "mem"},
+                                            {"disk", "disk"},
+                                            {"max_ttl_ms", "max_ttl"}};
+    json_t *shown DEFER(json_decrefp) = json_copy((json_t *)token);
+    for (size_t i = 0; i < sizeof(quotas) / sizeof(*quotas); i++) {
+        if (json_number_value(json_object_get(shown, quotas[i][0])) > 0)
+            continue;
+        json_object_del(shown, quotas[i][0]);
+        json_object_set_new(shown, quotas[i][1], json_string("unlimited"));
+    }
+    units_print(shown, 0);
+}
+
+static int token_show(struct client *c, const struct token_options *o, char **ids,
+                      struct err *err) {
+    json_t *list DEFER(json_decrefp) = NULL;
+    if (token_get_all(c, &list, err) < 0)
+        return -1;
+    const json_t *token = table_find(json_object_get(list, "tokens"), "id", ids[0]);
+    if (!token) {
+        err_set(err, ERR_NOT_FOUND, "there is no token '%s'", ids[0]);
+        return err_remedy(err, "see carrel token ls");
+    }
+    if (o->json)
+        print_json(token);
+    else
+        print_token(token);
+    return 0;
+}
+
+static int token_list(struct client *c, const struct token_options *o, char **ids,
+                      struct err *err) {
     json_t *list DEFER(json_decrefp) = NULL;
     size_t i;
     json_t *t;
-    const struct client_request r = {.method = "GET", .target = "/v1/tokens"};
-    if (client_call(c, &r, &list, err) < 0)
+    (void)ids;
+    if (token_get_all(c, &list, err) < 0)
         return -1;
-    if (json) {
-        print_json(list);
+    if (o->json || o->quiet) {
+        if (o->json)
+            print_json(list);
+        else
+            print_ids(json_object_get(list, "tokens"), "id");
         return 0;
     }
     puts("TOKEN           OWNER         SCOPES          STATE     NOTE");
@@ -155,7 +201,9 @@ static int token_list(struct client *c, bool json, struct err *err) {
     return 0;
 }
 
-static int token_remove(struct client *c, char **ids, struct err *err) {
+static int token_remove(struct client *c, const struct token_options *o, char **ids,
+                        struct err *err) {
+    (void)o;
     for (; *ids; ids++) {
         char target[CLIENT_TARGET_SIZE];
         const struct client_request r = {.method = "DELETE", .target = target};
@@ -164,6 +212,31 @@ static int token_remove(struct client *c, char **ids, struct err *err) {
             return -1;
     }
     return 0;
+}
+
+static const struct {
+    const char *name;
+    size_t least, most; /* tokens that follow it */
+    int (*run)(struct client *c, const struct token_options *o, char **ids, struct err *err);
+} token_verbs[] = {
+    {"new", 0, 0, token_new},
+    {"ls", 0, 0, token_list},
+    {"show", 1, 1, token_show},
+    {"rm", 1, SIZE_MAX, token_remove},
+};
+enum { TOKEN_VERBS = sizeof(token_verbs) / sizeof(*token_verbs) };
+
+static int token_check(size_t verb, char **ids, struct err *err) {
+    size_t count = 0;
+    while (ids[count] && count < token_verbs[verb].most)
+        count++;
+    if (count < token_verbs[verb].least)
+        err_set(err, ERR_INVALID, "carrel token %s requires a token", token_verbs[verb].name);
+    else if (ids[count])
+        err_set(err, ERR_INVALID, "unexpected argument '%s'", ids[count]);
+    else
+        return 0;
+    return err_remedy(err, "see carrel token --help");
 }
 
 int cmd_token(int argc, char **argv) {
@@ -179,17 +252,16 @@ int cmd_token(int argc, char **argv) {
         options_print(token_rows);
         return 0;
     }
-    bool known = strcmp(verb, "new") == 0 || strcmp(verb, "ls") == 0 || strcmp(verb, "rm") == 0;
-    if (!known) {
+    size_t v = 0;
+    while (v < TOKEN_VERBS && strcmp(token_verbs[v].name, verb) != 0)
+        v++;
+    char **ids = argv + (argc > 2 ? 2 + next : argc);
+    if (v == TOKEN_VERBS)
         cli_unknown_subcommand("token", verb, &err);
-        return cli_fail(&err);
-    }
-    if (client_open(&c, CLIENT_START, NULL, &err) < 0)
-        return cli_fail(&err);
-    int r = verb[0] == 'n'   ? token_new(&c, &o, &err)
-            : verb[0] == 'l' ? token_list(&c, o.json, &err)
-                             : token_remove(&c, argv + 2 + next, &err);
-    return r < 0 ? cli_fail(&err) : 0;
+    else if (token_check(v, ids, &err) == 0 && client_open(&c, CLIENT_START, NULL, &err) == 0 &&
+             token_verbs[v].run(&c, &o, ids, &err) == 0)
+        return 0;
+    return cli_fail(&err);
 }
 
 /* ---- audit ---- */

@@ -14,7 +14,7 @@
 struct net_options {
     const char *methods;
     uint64_t bytes, rate, hold_ms, for_ms;
-    bool local, trusted, tainted, json, help;
+    bool local, trusted, tainted, quiet, json, help;
 };
 
 #define AT(member) offsetof(struct net_options, member)
@@ -33,6 +33,7 @@ const struct option_row net_rows[] = {
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "delete the rule after this time"},
     {0, "hold", "TIME", OPTION_DURATION, AT(hold_ms),
      "ask: a request waits this long (default: 2m)"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only the numbers of rules"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -164,11 +165,14 @@ static void print_rule(const json_t *r) {
     putchar('\n');
 }
 
-static void print_network(const json_t *n, bool as_json) {
+static void print_network(const json_t *n, const struct net_options *o) {
     size_t i;
     json_t *r;
-    if (as_json) {
-        print_json(n);
+    if (o->json || o->quiet) {
+        if (o->json)
+            print_json(n);
+        else
+            print_ids(json_object_get(n, "rules"), "id");
         return;
     }
     puts("RULE  ACTION  TARGET                                    METHODS     BYTES");
@@ -273,6 +277,6 @@ int cmd_net(int argc, char **argv) {
     if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
         act(&c, machine, verb, words, &o, &network, &err) < 0)
         return cli_fail(&err);
-    print_network(network, o.json);
+    print_network(network, &o);
     return 0;
 }

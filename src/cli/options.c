@@ -139,6 +139,24 @@ int options_parse(const struct option_row *rows, int argc, char **argv, void *in
     return 0;
 }
 
+int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
+                  int max, struct err *err) {
+    int count = 0, next;
+    for (int at = 1; at < argc; at++) {
+        if (options_parse(rows, argc - at, argv + at, into, &next, err) < 0)
+            return -1;
+        at += next;
+        if (at >= argc)
+            break;
+        if (count == max) {
+            err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
+            return err_remedy(err, "see carrel %s --help", argv[0]);
+        }
+        words[count++] = argv[at];
+    }
+    return count;
+}
+
 const struct option_row *options_awaiting(const struct option_row *rows, const char *word) {
     const struct option_row *row = NULL;
     if (strncmp(word, "--", 2) == 0) {

@@ -41,6 +41,9 @@ struct option_row {
 /* *ret_next is the index of the first word that is not an option (behind a "--"). */
 int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
                   struct err *err);
+/* Words with options before, between and after them; returns how many words there are. */
+int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
+                  int max, struct err *err);
 /* The option of this word whose value is the next word; NULL: it has none, or has its value. */
 const struct option_row *options_awaiting(const struct option_row *rows, const char *word);
 /* The option of "--name=..." that takes a value; NULL: it is none. */

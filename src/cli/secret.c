@@ -1,4 +1,4 @@
-/* carrel secret: values that machines use and never see. */
+/* carrel secret: set, list and delete values that machines use but never see. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,24 @@
 #include "base/fdio.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/options.h"
 #include "cli/table.h"
+#include "cli/text/units.h"
 
-enum { VALUE_MAX = 8192 };
+enum { VALUE_MAX = 8192, WORDS = 2 };
+
+struct secret_options {
+    bool quiet, json, help;
+};
+
+#define AT(member) offsetof(struct secret_options, member)
+
+const struct option_row secret_rows[] = {
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only names"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
 
 /* ---- verbs ---- */
 
@@ -26,15 +41,15 @@ static int read_value(char value[VALUE_MAX + 2], struct err *err) {
     size_t n = 0;
     ssize_t got;
     if (isatty(STDIN_FILENO))
-        fputs("value (ends with ctrl-d): ", stderr);
+        fputs("value, then ctrl-d: ", stderr);
     while (n <= VALUE_MAX && (got = read(STDIN_FILENO, value + n, VALUE_MAX + 1 - n)) > 0)
         n += (size_t)got;
     if (n > VALUE_MAX)
-        return err_set(err, ERR_INVALID, "a secret has at most %d bytes", VALUE_MAX);
+        return err_set(err, ERR_INVALID, "the secret is longer than %d bytes", VALUE_MAX);
     if (n && value[n - 1] == '\n')
         n--;
     value[n] = '\0';
-    return strlen(value) == n ? 0 : err_set(err, ERR_INVALID, "a secret holds no NUL byte");
+    return strlen(value) == n ? 0 : err_set(err, ERR_INVALID, "the secret contains a NUL byte");
 }
 
 static int set(struct client *c, char **words, json_t **ret, struct err *err) {
@@ -68,6 +83,21 @@ static int secret_drop(struct client *c, char **words, json_t **ret, struct err 
     return call(c, "DELETE", target, NULL, NULL, err);
 }
 
+static int secret_show(struct client *c, char **words, json_t **ret, struct err *err) {
+    json_t *list DEFER(json_decrefp) = NULL;
+    if (secret_list(c, words, &list, err) < 0)
+        return -1;
+    const json_t *secret = table_find(json_object_get(list, "secrets"), "name", words[0]);
+    if (!secret) {
+        err_set(err, ERR_NOT_FOUND, "there is no secret '%s'", words[0]);
+        return err_remedy(err, "see carrel secret ls");
+    }
+    *ret = json_copy((json_t *)secret);
+    if (!json_object_get(*ret, "used_ms"))
+        json_object_set_new(*ret, "used_ms", json_integer(0));
+    return 0;
+}
+
 static const struct {
     const char *name;
     int words;
@@ -75,6 +105,7 @@ static const struct {
 } verbs[] = {
     {"set", 1, set},
     {"ls", 0, secret_list},
+    {"show", 1, secret_show},
     {"rm", 1, secret_drop},
 };
 enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
@@ -90,16 +121,21 @@ static void print_secret(const json_t *s) {
     putchar('\n');
 }
 
-static void print_answer(const json_t *answer, bool as_json) {
+static void print_answer(const json_t *answer, const struct secret_options *o) {
+    const json_t *secrets = json_object_get(answer, "secrets");
     size_t i;
-    json_t *row;
-    if (as_json) {
+    const json_t *row;
+    if (o->json) {
         print_json(answer);
         return;
     }
-    if (json_object_get(answer, "secrets"))
+    if (!secrets)
+        units_print(answer, 0);
+    else if (o->quiet)
+        print_ids(secrets, "name");
+    else
         puts("NAME                              USED");
-    json_array_foreach(json_object_get(answer, "secrets"), i, row) {
+    json_array_foreach(o->quiet ? NULL : secrets, i, row) {
         print_secret(row);
     }
 }
@@ -108,18 +144,14 @@ int cmd_secret(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
     struct err err;
-    char *words[4] = {NULL};
-    int count = 0;
-    bool as_json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            cli_help("secret");
-            return 0;
-        }
-        if (strcmp(argv[i], "--json") == 0)
-            as_json = true;
-        else if (count < 4)
-            words[count++] = argv[i];
+    struct secret_options o = {.quiet = false};
+    char *words[WORDS] = {NULL};
+    int count = options_words(secret_rows, argc, argv, &o, words, WORDS, &err);
+    if (count < 0)
+        return cli_fail(&err);
+    if (o.help) {
+        cli_help("secret");
+        return 0;
     }
     size_t v = 0;
     while (v < VERBS && (!count || strcmp(verbs[v].name, words[0]) != 0))
@@ -138,6 +170,6 @@ int cmd_secret(int argc, char **argv) {
         verbs[v].run(&c, words + 1, &answer, &err) < 0)
         return cli_fail(&err);
     if (answer)
-        print_answer(answer, as_json);
+        print_answer(answer, &o);
     return 0;
 }

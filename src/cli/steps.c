@@ -14,6 +14,7 @@
 #include "cli/table.h"
 #include "cli/text/colour.h"
 #include "cli/text/pager.h"
+#include "cli/text/units.h"
 
 enum { WORDS_MAX = 3, FORKS_MAX = 1000 };
 
@@ -110,13 +111,14 @@ static void print_step(const json_t *step) {
 
 struct plain_options {
     const char *image;
-    bool json, drifted, help, files_only;
+    bool quiet, json, drifted, help, files_only;
 };
 
 #define AT(type, member) offsetof(struct type, member)
 const struct option_row snap_rows[] = {
     {0, "image", "IMAGE", OPTION_TEXT, AT(plain_options, image),
      "create an image from the machine"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(plain_options, quiet), "print only the number or id"},
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -153,14 +155,15 @@ static int snap_image(struct client *c, const struct plain_options *o, const str
     if (w->count > 1)
         jot_string(&j, "step", w->v[1]);
     jot_end(&j, '}');
-    if (isatty(STDERR_FILENO))
+    if (isatty(STDERR_FILENO) && !o->quiet)
         fprintf(stderr, "carrel: making an image of '%s'...\n", w->v[0]);
     if (post(c, w->v[0], "/v1/machines/%s/image", &body, &image, err) < 0)
         return -1;
     if (o->json)
         print_json(image);
     else
-        printf("%s %s\n", client_text(image, "name"), client_text(image, "id"));
+        printf("%s%s%s\n", o->quiet ? "" : client_text(image, "name"), o->quiet ? "" : " ",
+               client_text(image, "id"));
     return 0;
 }
 
@@ -274,6 +277,45 @@ const struct option_row steps_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
+/* The step's argv as people read it instead of as JSON. */
+static void show_step(json_t *step) {
+    json_t *argv DEFER(json_decrefp) = json_loads(client_text(step, "what"), 0, NULL);
+    struct buf words DEFER(buf_done) = BUF(1 << 20);
+    size_t i;
+    json_t *word;
+    json_array_foreach(argv, i, word) {
+        if (!buf_addf(&words, "%s%s", i ? " " : "",
+                      json_string_value(word) ? json_string_value(word) : ""))
+            break;
+    }
+    if (words.len)
+        json_object_set_new(step, "what", json_string(words.data));
+    if (client_number(step, "status") < 0)
+        json_object_del(step, "status");
+    if (!json_is_true(json_object_get(step, "counted"))) {
+        json_object_del(step, "files");
+        json_object_del(step, "bytes");
+    }
+    json_object_del(step, "counted");
+    units_print(step, 0);
+}
+
+static int steps_show(const struct words *w, bool json, struct err *err) {
+    struct client c DEFER(client_close) = {0};
+    json_t *step DEFER(json_decrefp) = NULL;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
+        client_target(target, err, "/v1/machines/%s/steps/%s", w->v[0], w->v[1]) < 0 ||
+        client_call(&c, &r, &step, err) < 0)
+        return -1;
+    if (json)
+        print_json(step);
+    else
+        show_step(step);
+    return 0;
+}
+
 int cmd_steps(int argc, char **argv) {
     struct steps_options o = {.count = 100};
     struct words w = {.count = 0};
@@ -287,7 +329,11 @@ int cmd_steps(int argc, char **argv) {
     if (o.help)
         return show_help("steps", steps_rows);
     snprintf(count, sizeof(count), "%llu", (unsigned long long)(o.count < 1000 ? o.count : 1000));
-    if (need(&w, 1, 1, "", &err) < 0 || client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
+    if (need(&w, 1, 2, "", &err) < 0)
+        return cli_fail(&err);
+    if (w.count > 1)
+        return steps_show(&w, o.json, &err) < 0 ? cli_fail(&err) : 0;
+    if (client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0 ||
         client_target(target, &err, "/v1/machines/%s/steps?limit=%s", w.v[0], count) < 0 ||
         client_call(&c, &r, &answer, &err) < 0)
         return cli_fail(&err);
@@ -315,7 +361,7 @@ int cmd_steps(int argc, char **argv) {
 struct fork_options {
     uint64_t count;
     const char *at, *run, *score;
-    bool keep_best, drifted, json, help;
+    bool keep_best, drifted, quiet, json, help;
 };
 
 const struct option_row fork_rows[] = {
@@ -330,6 +376,7 @@ const struct option_row fork_rows[] = {
      "delete all but the fork with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
      "proceed even if the host's packages have changed"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(fork_options, quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(fork_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -449,6 +496,14 @@ static int destroy_others(struct client *c, const struct runner *runners, size_t
     return 0;
 }
 
+/* With --keep-best only the best one is left, unless no fork has a score. */
+static void print_kept(const struct fork_options *o, const struct runner *runners, size_t count,
+                       size_t best) {
+    for (size_t i = 0; i < count; i++)
+        if (!o->keep_best || best == count || i == best)
+            puts(runners[i].id);
+}
+
 static void print_tournament(const struct runner *runners, size_t count, size_t best, bool json) {
     json_t *list DEFER(json_decrefp) = json_array();
     if (!json)
@@ -499,7 +554,10 @@ static int tournament(struct client *c, const struct fork_options *o, const json
     /* Without a winner nothing is thrown away. */
     if (o->keep_best && best < count && destroy_others(c, runners, count, best, err) < 0)
         return -1;
-    print_tournament(runners, count, best, o->json);
+    if (o->quiet)
+        print_kept(o, runners, count, best);
+    else
+        print_tournament(runners, count, best, o->json);
     if (o->keep_best && best == count)
         return err_set(err, ERR_UNKNOWN, "no fork has a score: all are kept");
     return 0;

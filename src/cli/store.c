@@ -15,7 +15,7 @@
 
 struct store_options {
     struct store_init init;
-    bool help;
+    bool quiet, help;
 };
 
 #define AT(member) offsetof(struct store_options, member)
@@ -23,6 +23,7 @@ const struct option_row store_rows[] = {
     {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
      "init: give new machines a btrfs disk of this size, for instant steps"},
     {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: give new machines plain disks"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "boxes: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(init.json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -76,8 +77,11 @@ static int boxes(const struct store_options *o, const char *none, struct err *er
     (void)none;
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0 || client_call(&c, &r, &answer, err) < 0)
         return -1;
-    if (o->init.json) {
-        print_json(answer);
+    if (o->init.json || o->quiet) {
+        if (o->init.json)
+            print_json(answer);
+        else
+            print_ids(json_object_get(answer, "boxes"), "id");
         return 0;
     }
     puts("BOX             STORE           WHY IT IS LEFT ALONE");

@@ -13,6 +13,30 @@ void print_json(const json_t *value) {
     free(text);
 }
 
+void print_ids(const json_t *rows, const char *member) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        const json_t *id = json_object_get(row, member);
+        if (json_is_integer(id))
+            printf("%lld", (long long)json_integer_value(id));
+        else
+            safe_name(stdout, json_string_value(id) ? json_string_value(id) : "");
+        putchar('\n');
+    }
+}
+
+const json_t *table_find(const json_t *rows, const char *member, const char *id) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        const char *text = json_string_value(json_object_get(row, member));
+        if (text && strcmp(text, id) == 0)
+            return row;
+    }
+    return NULL;
+}
+
 void table_cell(const char *text, int width) {
     int n = (int)strlen(text);
     safe_name(stdout, text);

@@ -9,6 +9,11 @@
 
 void print_json(const json_t *value);
 
+/* One line per row: its text or number `member`. For -q. */
+void print_ids(const json_t *rows, const char *member);
+/* The row whose text `member` is `id`; NULL: there is none. */
+const json_t *table_find(const json_t *rows, const char *member, const char *id);
+
 /* One cell, made safe to show, then blanks up to `width` and two more. */
 void table_cell(const char *text, int width);
 

@@ -28,13 +28,14 @@ static void verbs_announce(void) {
 
 struct new_command {
     struct new_options made;
-    bool json, help;
+    bool quiet, json, help;
 };
 
 #define AT(member) offsetof(struct new_command, member)
 
 const struct option_row new_rows[] = {
     NEW_OPTIONS(struct new_command, made),
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only the id, and no messages"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -166,7 +167,7 @@ int cmd_new(int argc, char **argv) {
     }
     if (argv[1 + next])
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
-    else if (client_open(&c, CLIENT_START, verbs_announce, &err) == 0 &&
+    else if (client_open(&c, CLIENT_START, o.quiet ? NULL : verbs_announce, &err) == 0 &&
              verbs_make(&o, &c, &err) == 0)
         return 0;
     return cli_fail(&err);

@@ -77,6 +77,67 @@ def test_other_lists_print_ids_only(carrel, machine):
     assert carrel("steps", "-q", "tour").stdout.decode().split() == [str(s["number"]) for s in reversed(steps)] != []
 
 
+def test_lists_and_makers_print_ids_only(carrel, machine, tmp_path):
+    lines = lambda *words: carrel(*words).stdout.decode().split()
+    made = carrel("new", "-q").stdout.decode()
+    assert re.fullmatch("m-[^ ]+\n", made) and carrel("rm", made.strip()).returncode == 0
+    assert lines("snap", "-q", "tour", "mark") == [lines("steps", "-q", "tour")[-1]]
+    forks = lines("fork", "-q", "-n", "2", "--run", "echo 1", "--score", "echo 2", "--keep-best", "tour")
+    assert len(forks) == 1 and carrel("show", forks[0]).returncode == 0 and carrel("rm", *forks).returncode == 0
+    carrel("token", "new")
+    tokens = json.loads(carrel("token", "ls", "--json").stdout)["tokens"]
+    assert lines("token", "ls", "-q") == [t["id"] for t in tokens] != []
+    assert carrel("secret", "set", "ONE_SECRET", stdin=b"a value of it").returncode == 0
+    assert "ONE_SECRET" in lines("secret", "ls", "-q") and "NAME" not in lines("secret", "-q", "ls")
+    (tmp_path / "file").write_text("x")
+    assert carrel("grant", "add", "tour", "--file", f"{tmp_path}/file:/home/user/f").returncode == 0
+    grants = json.loads(carrel("grants", "--json", "tour").stdout)["grants"]
+    assert lines("grants", "-q", "tour") == lines("grant", "ls", "-q", "tour") == [g["id"] for g in grants] != []
+    assert carrel("net", "tour", "allow", "https://one.example").returncode == 0
+    rules = json.loads(carrel("net", "tour", "--json").stdout)["rules"]
+    assert lines("net", "tour", "-q") == [str(r["id"]) for r in rules] != []
+    for words in (["pending", "-q"], ["do", "--ls", "-q"], ["expose", "-q", "tour"]):
+        done = carrel(*words)
+        assert (done.returncode, done.stdout) == (0, b""), done
+
+
+def fields(text):
+    """The lines "name  value" of a `show`."""
+    return dict(line.split(None, 1) for line in text.decode().splitlines() if len(line.split(None, 1)) == 2)
+
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \((in )?\d+(\.\d)?(ms|[smhd])( \d+[smh])?( ago)?\)"
+
+
+def test_each_object_is_shown_with_units(carrel, machine, tmp_path):
+    token = json.loads(carrel("token", "new", "--note", "shown", "--mem", "1G", "--json").stdout)["id"]
+    shown = fields(carrel("token", "show", token).stdout)
+    assert (shown["note"], shown["mem"], shown["disk"], shown["max_ttl"]) == ("shown", "1G", "unlimited", "unlimited")
+    assert re.fullmatch(TIME, shown["created"]) and "crl_" not in str(shown)
+    assert carrel("secret", "set", "SHOWN", stdin=b"a value of it").returncode == 0
+    shown = fields(carrel("secret", "show", "SHOWN").stdout)
+    assert shown["name"] == "SHOWN" and shown["used"] == "never" and re.fullmatch(TIME, shown["created"])
+    (tmp_path / "file").write_text("x")
+    carrel("grant", "add", "tour", "--expires", "2h", "--file", f"{tmp_path}/file:/home/user/f")
+    grant = carrel("grants", "-q", "tour").stdout.decode().split()[0]
+    shown = fields(carrel("grant", "show", "tour", grant).stdout)
+    assert (shown["id"], shown["kind"], shown["at"]) == (grant, "file", "/home/user/f") and re.fullmatch(TIME, shown["expires"])
+    carrel("exec", "tour", "--", "sh", "-c", "echo one >g")
+    number = carrel("steps", "-q", "tour").stdout.decode().split()[-1]
+    shown = fields(carrel("steps", "tour", number).stdout)
+    assert shown["number"] == number and shown["what"] == "sh -c echo one >g" and re.fullmatch(TIME, shown["created"])
+    assert json.loads(carrel("steps", "--json", "tour", number).stdout)["number"] == int(number)
+    for words, says in ((["token", "show", "t-none"], "there is no token 't-none': see carrel token ls"),
+                        (["token", "show"], "carrel token show requires a token: see carrel token --help"),
+                        (["token", "ls", "x"], "unexpected argument 'x': see carrel token --help"),
+                        (["secret", "show", "NONE"], "there is no secret 'NONE': see carrel secret ls"),
+                        (["grant", "show", "tour", "g-none"], "machine 'tour' has no grant 'g-none': see carrel grants tour"),
+                        (["expose"], "no machine named: see carrel ls"),
+                        (["expose", "tour", "1", "2"], "unexpected argument '2': see carrel expose --help")):
+        done = carrel(*words)
+        assert (done.returncode, done.stderr.decode()) == (125, f"carrel: {says}\n")
+
+
 def test_rm_all(carrel):
     assert carrel("new").returncode == 0 and carrel("new").returncode == 0
     done = carrel("rm", "--all", "x")

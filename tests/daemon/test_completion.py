@@ -71,7 +71,7 @@ def offered(carrel, line):
     ("net workbench a", ["allow", "ask"]),
     ("net workbench allow --lo", ["--local"]),
     ("token new --scope r", ["read", "run"]),
-    ("token ", ["new", "ls", "rm"]),
+    ("token ", ["new", "ls", "show", "rm"]),
     ("audit --machine=wo", ["--machine=workbench"]),
     ("audit verify --he", ["--head", "--help"]),
     ("mcp --machine wo", ["workbench"]),

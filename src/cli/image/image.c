@@ -17,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
+#include "cli/text/units.h"
 
 enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
 
@@ -34,7 +35,7 @@ const struct option_row image_rows[] = {
      "export: write FILE.tar or FILE.tar.zst; - is standard output"},
     {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache), "build: repeat every instruction"},
     {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress; ls: print only ids"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids, and no progress"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -105,22 +106,13 @@ int image_show(struct client *c, const char *name, json_t **ret, struct err *err
 
 static int image_cmd_show(struct client *c, const struct image_options *o, const struct words *w,
                           struct err *err) {
-    json_t *image DEFER(json_decrefp) = NULL, *value;
-    const char *name;
+    json_t *image DEFER(json_decrefp) = NULL;
     if (about(c, "GET", w->v[0], &image, err) < 0)
         return -1;
-    if (o->json) {
+    if (o->json)
         print_json(image);
-        return 0;
-    }
-    json_object_foreach(image, name, value) {
-        table_cell(name, 10);
-        if (json_is_string(value))
-            table_cell(json_string_value(value), 0);
-        else
-            json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
-        putchar('\n');
-    }
+    else
+        units_print(image, 0);
     return 0;
 }
 
@@ -229,7 +221,8 @@ static int print_made(const struct image_options *o, const json_t *image) {
     if (o->json)
         print_json(image);
     else
-        printf("%s %s\n", client_text(image, "name"), client_text(image, "id"));
+        printf("%s%s%s\n", o->quiet ? "" : client_text(image, "name"), o->quiet ? "" : " ",
+               client_text(image, "id"));
     return 0;
 }
 

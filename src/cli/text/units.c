@@ -12,6 +12,8 @@
 #include "cli/table.h"
 
 enum { LABEL_WIDTH = 16 };
+/* Milliseconds from here on are a time since 1970: the year 2001, or a duration of 31 years. */
+#define MOMENT_MS 1e12
 
 #define SECOND 1000000ull
 
@@ -33,14 +35,20 @@ static bool is_time(const char *text) {
 }
 
 /* "2026-11-17 04:57:36 UTC (3h 5m ago)" */
+static void units_moment(time_t when, char ret[UNITS_SIZE]) {
+    struct tm tm = {0};
+    char distance[UNITS_SIZE], text[24];
+    int64_t s = (int64_t)time(NULL) - (int64_t)when;
+    amount_duration((uint64_t)(s < 0 ? -s : s) * SECOND, distance);
+    if (!gmtime_r(&when, &tm) || !strftime(text, sizeof(text), "%F %T", &tm))
+        text[0] = '\0';
+    snprintf(ret, UNITS_SIZE, s < 0 ? "%s UTC (in %.12s)" : "%s UTC (%.12s ago)", text, distance);
+}
+
 static void units_time(const char *text, char ret[UNITS_SIZE]) {
     struct tm tm = {0};
-    char distance[UNITS_SIZE];
     strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-    int64_t s = (int64_t)time(NULL) - (int64_t)timegm(&tm);
-    amount_duration((uint64_t)(s < 0 ? -s : s) * SECOND, distance);
-    snprintf(ret, UNITS_SIZE, s < 0 ? "%.10s %.8s UTC (in %.12s)" : "%.10s %.8s UTC (%.12s ago)",
-             text, text + 11, distance);
+    units_moment(timegm(&tm), ret);
 }
 
 static const char *units_number(const char *name, const json_t *value, char ret[UNITS_SIZE],
@@ -50,8 +58,11 @@ static const char *units_number(const char *name, const json_t *value, char ret[
     bool none = n <= 0;
     if (ends_with(label, "_ms")) {
         if (none)
-            return "none";
-        amount_duration((uint64_t)n * 1000, ret);
+            return strcmp(name, "used_ms") == 0 ? "never" : "none";
+        if (n >= MOMENT_MS)
+            units_moment((time_t)(n / 1000), ret);
+        else
+            amount_duration((uint64_t)n * 1000, ret);
     } else if (ends_with(label, "_us")) {
         amount_duration((uint64_t)n, ret);
     } else if (ends_with(label, "_bytes") || strcmp(name, "mem") == 0 ||

@@ -12,9 +12,9 @@
 enum { UNITS_SIZE = AMOUNT_SIZE };
 
 /*
- * The value of a member, by the member's name: NAME_ms and NAME_us are durations, NAME_bytes, mem
- * and disk are sizes. ret_label is the name without its unit. NULL: the value is an object, an
- * array or a text that is not a time.
+ * The value of a member, by the member's name: NAME_ms and NAME_us are durations, but NAME_ms after
+ * the year 2001 is a time; NAME_bytes, bytes, mem and disk are sizes. ret_label is the name without
+ * its unit. NULL: the value is an object, an array or a text that is not a time.
  */
 const char *units_value(const char *name, const json_t *value, char ret[UNITS_SIZE],
                         char ret_label[UNITS_SIZE]);

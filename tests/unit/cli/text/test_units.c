@@ -17,6 +17,10 @@ static void a_name_tells_the_unit(void **state) {
     (void)state;
     assert_string_equal(shown("idle_ms", json_integer(1800000), "idle"), "30m");
     assert_string_equal(shown("idle_ms", json_integer(0), "idle"), "none");
+    assert_string_equal(shown("used_ms", json_integer(0), "used"), "never");
+    assert_non_null(strstr(shown("created_ms", json_integer(1577934245678), "created"),
+                           "2020-01-02 03:04:05 UTC ("));
+    assert_string_equal(shown("max_ttl_ms", json_integer(315360000000), "max_ttl"), "3650d");
     assert_string_equal(shown("cpu_us", json_integer(1500000), "cpu"), "1.5s");
     assert_string_equal(shown("disk_bytes", json_integer(1536), "disk"), "1.5K");
     assert_string_equal(shown("mem", json_integer(2ll << 30), "mem"), "2G");
