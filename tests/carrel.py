@@ -67,7 +67,7 @@ class Carrel:
         done = subprocess.run([PROGRAM, *map(str, args)], env={**self.env, **dict(env)}, timeout=timeout * PATIENCE,
                               **source, **kw)
         if PATIENCE > 1 and isinstance(done.stderr, bytes):  # what only a slow host says
-            done.stderr = done.stderr.removeprefix(b"carrel: preparing this host for its first box...\n")
+            done.stderr = done.stderr.removeprefix(b"carrel: preparing this host for its first machine...\n")
         return done
 
     def run(self, *args, **kw):

@@ -56,9 +56,8 @@ static void print_item(const json_t *p) {
     table_cell(target.data ? target.data : "", 0);
     putchar('\n');
     if (!web)
-        printf(
-            "    the whole call: %lld bytes, sha256 %s; a dot stands for each of several spaces\n",
-            client_number(p, "bytes"), client_text(p, "sha256"));
+        printf("    call: %lld bytes, sha256 %s; repeated spaces are shown as dots\n",
+               client_number(p, "bytes"), client_text(p, "sha256"));
     print_indented(client_text(p, "why"));
     print_indented(client_text(p, "first"));
     if (json_object_get(p, "body_sha256"))

@@ -38,7 +38,7 @@ static int use_url(struct client *c, const char *url, struct err *err) {
     }
     if (!colon || !n || n >= sizeof(c->host) || parse_u64(colon + 1, 1, 65535, &port, NULL) < 0) {
         err_set(err, ERR_INVALID, "CARREL_URL '%s' is not http://ADDRESS:PORT", url);
-        return err_remedy(err, "such as http://127.0.0.1:7070");
+        return err_remedy(err, "use a URL such as http://127.0.0.1:7070");
     }
     snprintf(c->host, sizeof(c->host), "%.*s", (int)n, rest);
     c->port = (uint16_t)port;
@@ -71,7 +71,7 @@ static int check_store(struct client *c, struct err *err) {
         same_place(daemon.words, c->place.home))
         return 0;
     client_close(c);
-    err_set(err, ERR_INVALID, "the daemon of '%s' uses the store '%s', not CARREL_HOME '%s'",
+    err_set(err, ERR_INVALID, "the daemon in '%s' uses store '%s', but CARREL_HOME is '%s'",
             c->place.run, daemon.words, c->place.home);
     return err_remedy(err, "unset CARREL_HOME, or set another CARREL_RUN too");
 }
@@ -134,7 +134,7 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
     if (start == CLIENT_START || (start == CLIENT_IF_MACHINES && machines_live(&c->place)))
         return start_and_connect(c, waiting, err);
     err_set(err, ERR_NOT_FOUND, "no daemon is running");
-    return err_remedy(err, "start one with `carrel serve`, or just make a machine");
+    return err_remedy(err, "start it with carrel serve, or create a machine with carrel new");
 }
 
 void client_close(struct client *c) {
@@ -278,11 +278,11 @@ static int take_file(const struct taker *t, struct http_client *http, struct err
     size_t n;
     int more;
     if (ftruncate(t->fd, 0) < 0 || lseek(t->fd, 0, SEEK_SET) < 0)
-        return err_sys(err, "keep what the daemon answers");
+        return err_sys(err, "store the answer of the daemon");
     while ((more = http_client_read(http, &bytes, &n, err)) > 0) {
         int status = write_all(t->fd, bytes, n);
         if (status < 0)
-            return err_num(err, status, "keep what the daemon answers");
+            return err_num(err, status, "store the answer of the daemon");
     }
     return more;
 }

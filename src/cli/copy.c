@@ -79,7 +79,7 @@ static int read_end(const char *text, const char *user, struct end *e, struct er
     }
     if (!utf8_valid(path, strlen(path))) {
         err_set(err, ERR_UNSUPPORTED, "'%s' is not UTF-8", path);
-        return err_remedy(err, "copy the directory that it is in");
+        return err_remedy(err, "copy its directory instead");
     }
     snprintf(e->machine, sizeof(e->machine), "%.*s", (int)n, text);
     if (*path == '/')
@@ -123,7 +123,7 @@ static int look_here(struct end *e, struct err *err) {
     e->size = (uint64_t)st.st_size;
     if (!e->is_dir && !S_ISREG(st.st_mode)) {
         err_set(err, ERR_INVALID, "'%s' is neither a file nor a directory", e->path);
-        return err_remedy(err, "read it into a pipe: carrel cp - MACHINE:PATH <%s", e->path);
+        return err_remedy(err, "pipe it: carrel cp - MACHINE:PATH <%s", e->path);
     }
     return 0;
 }
@@ -162,20 +162,20 @@ static int settle_target(struct copy *c, struct err *err) {
         return err_set(err, ERR_NOT_FOUND, "there is no directory '%s'", to->path);
     if (!to->is_dir)
         return c->from.is_dir && to->exists
-                   ? err_set(err, ERR_INVALID, "'%s' is a file, and a directory cannot become one",
+                   ? err_set(err, ERR_INVALID, "'%s' is a file: a directory cannot replace it",
                              to->path)
                    : 0;
     if (c->from.is_stream || !last_name(c->from.path, name))
         return c->from.is_dir
                    ? 0
-                   : err_set(err, ERR_INVALID, "'%s' is a directory: name a file", to->path);
+                   : err_set(err, ERR_INVALID, "'%s' is a directory: add a file name", to->path);
     if (snprintf(to->path + n, sizeof(to->path) - n, "%s%s", to->path[n - 1] == '/' ? "" : "/",
                  name) >= (int)(sizeof(to->path) - n))
         return err_set(err, ERR_LIMIT, "'%s' is too long", to->path);
     to->exists = to->is_dir = false;
     absent = copy_look(c, to, err) < 0;
     if (!absent && to->is_dir != c->from.is_dir)
-        return err_set(err, ERR_INVALID, "'%s' is there, and is %s", to->path,
+        return err_set(err, ERR_INVALID, "'%s' already exists and is %s", to->path,
                        to->is_dir ? "a directory" : "a file");
     return 0;
 }
@@ -355,7 +355,7 @@ static void show_complaints(int fd, bool failed, struct err *err) {
         told = true;
     }
     if (failed && !told)
-        err_set(err, ERR_INTERNAL, "the archive was not finished");
+        err_set(err, ERR_INTERNAL, "the archive is incomplete");
 }
 
 /* 0 all of it; -1 not, and what was left out was said. */
@@ -369,7 +369,7 @@ static int tool_end(struct tool *t, struct err *err) {
     if (!done && t->pid > 0)
         show_complaints(t->complaints, !partly, err);
     if (partly)
-        err_set(err, ERR_INVALID, "not everything was copied");
+        err_set(err, ERR_INVALID, "some files were not copied");
     close_fd(&t->complaints);
     return done ? 0 : -1;
 }
@@ -410,9 +410,11 @@ static int get_dir(struct copy *c, struct err *err) {
     struct err why;
     char target[CLIENT_TARGET_SIZE];
     if (c->to.is_stream)
-        return err_set(err, ERR_INVALID, "'%s' is a directory: name a place for it", c->from.path);
+        return err_set(err, ERR_INVALID,
+                       "'%s' is a directory: it cannot be written to standard output",
+                       c->from.path);
     if (!c->to.is_dir && mkdir(c->to.path, c->from.mode | 0700) < 0)
-        return err_sys(err, "make '%s'", c->to.path);
+        return err_sys(err, "create directory '%s'", c->to.path);
     if (target_of(c, &c->from, "/v1/machines/%s/files/tar?path=%s", target, err) < 0 ||
         tool_start(&t, &c->client.place, c->to.path, false, err) < 0)
         return -1;
@@ -428,13 +430,13 @@ static int get_dir(struct copy *c, struct err *err) {
 static int check_ends(const struct copy *c, struct err *err) {
     bool in = c->to.machine[0], out = c->from.machine[0];
     if (in && out) {
-        err_set(err, ERR_UNSUPPORTED, "both sides are machines");
-        return err_remedy(err, "copy through a pipe: carrel cp A:PATH - | carrel cp - B:PATH");
+        err_set(err, ERR_UNSUPPORTED, "files cannot be copied directly between two machines");
+        return err_remedy(err, "use a pipe: carrel cp A:PATH - | carrel cp - B:PATH");
     }
     if (in || out)
         return 0;
-    err_set(err, ERR_INVALID, "neither side is a machine");
-    return err_remedy(err, "write MACHINE:PATH for what is inside");
+    err_set(err, ERR_INVALID, "neither SOURCE nor DESTINATION is in a machine");
+    return err_remedy(err, "write MACHINE:PATH for a file in a machine");
 }
 
 static int copy_between(struct copy *c, struct err *err) {
@@ -470,7 +472,7 @@ int cmd_cp(int argc, char **argv) {
     char **words = argv + 1 + next;
     if (!words[0] || !words[1] || words[2]) {
         err_set(&err, ERR_INVALID, "carrel cp takes two arguments: SOURCE and DESTINATION");
-        err_remedy(&err, "carrel cp FILE MACHINE:PATH, or the other way round");
+        err_remedy(&err, "carrel cp FILE MACHINE:PATH, or carrel cp MACHINE:PATH FILE");
         return cli_fail(&err);
     }
     if (read_end(words[0], c->o.user, &c->from, &err) < 0 ||

@@ -107,7 +107,7 @@ static void print_content(const json_t *change, const json_t *before, const json
         printf("  +%lld -%lld", client_number(change, "lines_added"),
                client_number(change, "lines_removed"));
         if (strcmp(content, "text") != 0)
-            fputs(", too much to show", stdout);
+            fputs(", too large to show", stdout);
         return;
     }
     printf("  %s, ", strcmp(content, "cut") == 0 ? "text" : content);
@@ -152,11 +152,12 @@ static void print_end(const json_t *answer) {
     printf("%lld added, %lld modified, %lld deleted\n", client_number(answer, "added"),
            client_number(answer, "modified"), client_number(answer, "deleted"));
     if (*cut)
-        fprintf(stderr, "carrel: not all of it: %s\n",
-                strcmp(cut, "entries") == 0  ? "more paths differ than are listed"
-                : strcmp(cut, "looked") == 0 ? "there are more names than are looked at"
-                : strcmp(cut, "time") == 0   ? "it took too long"
-                                             : "directories are nested too deep, or unreadable");
+        fprintf(stderr, "carrel: the list is incomplete: %s\n",
+                strcmp(cut, "entries") == 0  ? "too many paths differ"
+                : strcmp(cut, "looked") == 0 ? "there are too many files to compare"
+                : strcmp(cut, "time") == 0
+                    ? "the comparison took too long"
+                    : "directories are nested too deeply, or cannot be read");
 }
 
 static void print_all(const json_t *answer, bool stat) {
@@ -193,7 +194,7 @@ static void title(const struct handed_over *h, const char *at, const char *home)
         return;
     printf("\n%s", at);
     if (*home)
-        printf(", handed over from %s", home);
+        printf(", granted from %s", home);
     puts(":");
 }
 

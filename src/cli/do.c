@@ -205,7 +205,7 @@ static void show_held(const json_t *event) {
     if (client_number(item, "bytes"))
         printf(" (%lld bytes, sha256 %s)", client_number(item, "bytes"),
                client_text(item, "sha256"));
-    printf("; to decide: carrel approve %s\n", client_text(item, "id"));
+    printf("; to approve it: carrel approve %s\n", client_text(item, "id"));
 }
 
 static void print_list(const char *title, const json_t *list) {
@@ -349,7 +349,7 @@ static void on_interrupt(int number) {
 static int do_let_go(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target};
-    fprintf(stderr, "\ncarrel: run %s goes on; ^C again ends it\n", d->run);
+    fprintf(stderr, "\ncarrel: run %s continues; press ^C again to end it\n", d->run);
     for (int i = 0; i < SECOND_THOUGHTS_MS / 50 && interrupts < 2; i++)
         usleep(50000);
     if (interrupts < 2) {
@@ -411,7 +411,7 @@ static int show_state(struct doing *d, struct err *err) {
     if (!d->interrupted) {
         fputs("carrel: interrupted: ", stderr);
         safe_name(stderr, client_text(view, "reason"));
-        fprintf(stderr, "\ncarrel: to go on: carrel do --resume %s\n", d->run);
+        fprintf(stderr, "\ncarrel: to continue: carrel do --resume %s\n", d->run);
     }
     return DO_INTERRUPTED;
 }
@@ -442,7 +442,7 @@ static int do_watch(struct doing *d, struct err *err) {
         print_run(d);
     fflush(stdout);
     if (do_follow(d, err) < 0) {
-        err_remedy(err, "the run may go on: carrel do --resume %s", d->run);
+        err_remedy(err, "the run may continue; to watch it: carrel do --resume %s", d->run);
         return -1;
     }
     if (d->interrupted && reconnect(d, err) < 0)
@@ -572,18 +572,15 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
     bool other = o->resume || o->cancel || o->export || o->show || o->ls || o->help;
     if (count == 2 && do_makes(o))
         return err_set(err, ERR_INVALID,
-                       "'%s' is there already: options of a new machine do not go "
-                       "with it",
-                       words[0]);
+                       "machine '%s' exists: options of a new machine cannot be used", words[0]);
     if (o->check && !o->tries)
         return err_set(err, ERR_INVALID, "--check requires --tries");
     if (o->check_files.count && !o->check)
         return err_set(err, ERR_INVALID, "--check-file requires --check");
     if (o->tries > DO_TRIES_MAX)
-        return err_set(err, ERR_INVALID, "--tries is at most %d", DO_TRIES_MAX);
+        return err_set(err, ERR_INVALID, "--tries must be at most %d", DO_TRIES_MAX);
     if (other == (count > 0)) {
-        err_set(err, ERR_INVALID,
-                other ? "'%s' does not go with that option" : "there is no task%s",
+        err_set(err, ERR_INVALID, other ? "unexpected argument '%s'" : "no task given%s",
                 other ? words[0] : "");
         return err_remedy(err, "carrel do [MACHINE] \"TASK\"");
     }

@@ -42,7 +42,7 @@ static int parse_money(const char *text, uint64_t *ret, struct err *err) {
         }
     *ret = whole * 1000000 + part;
     if (*p || p == text || !*ret)
-        return err_set(err, ERR_INVALID, "'%s' is not an amount of money, such as 1.50", text);
+        return err_set(err, ERR_INVALID, "--money %s: must be an amount such as 1.50", text);
     return 0;
 }
 
@@ -96,7 +96,7 @@ static int put_check_file(struct jot *j, const char *words, struct err *err) {
     char path[4096];
     const char *colon = strrchr(words, ':');
     if (!colon || colon[1] != '/' || (size_t)(colon - words) >= sizeof(path)) {
-        err_set(err, ERR_INVALID, "'%s' does not say where to", words);
+        err_set(err, ERR_INVALID, "--check-file %s: no path in the machine given", words);
         return err_remedy(err, "write --check-file FILE:/PATH");
     }
     snprintf(path, sizeof(path), "%.*s", (int)(colon - words), words);
@@ -107,7 +107,7 @@ static int put_check_file(struct jot *j, const char *words, struct err *err) {
     bool fits = is_text && !memchr(bytes, 0, text.len);
     json_decref(is_text);
     if (!fits)
-        return err_set(err, ERR_INVALID, "'%s' is not UTF-8 text", path);
+        return err_set(err, ERR_INVALID, "--check-file %s: the file is not UTF-8 text", path);
     jot_bytes(j, colon + 1, bytes, text.len);
     return 0;
 }
@@ -165,7 +165,7 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
         return -1;
     do_put_keys(j, c);
     jot_end(j, '}');
-    return j->failed ? err_set(err, ERR_LIMIT, "the request is too long") : 0;
+    return j->failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }
 
 /* --guard is also for a machine that is there already. */

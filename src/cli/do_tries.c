@@ -14,7 +14,7 @@ static void do_tries_drop(struct client *c, const char *machine) {
     struct err err;
     if (client_target(target, &err, "/v1/machines/%s", machine) < 0 ||
         client_call(c, &r, NULL, &err) < 0)
-        fprintf(stderr, "carrel: machine %s stays: %s\n", machine, err.text);
+        fprintf(stderr, "carrel: delete machine %s: %s\n", machine, err.text);
 }
 
 static int make_one(const struct do_options *o, struct client *c, size_t i, char ret[64],
@@ -76,7 +76,7 @@ void do_show_tries(const json_t *report) {
     if (!x)
         return;
     bool good = json_is_true(json_object_get(x, "good"));
-    printf("%s try %lld, machine %s", good ? "The best is" : "None is good; the nearest is",
+    printf("%s try %lld, machine %s", good ? "The best is" : "No try succeeded; the closest is",
            best + 1, client_text(x, "machine"));
     if (*client_text(x, "changeset"))
         printf(", change set %s", client_text(x, "changeset"));

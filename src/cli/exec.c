@@ -22,10 +22,10 @@ static int env_set(struct command_setup *c, const char *name, size_t len, const 
     while (at < c->env_count && !(strncmp(c->env[at], name, len) == 0 && c->env[at][len] == '='))
         at++;
     if (at >= ENV_MAX - 1)
-        return err_set(err, ERR_LIMIT, "more than %d variables", ENV_MAX);
+        return err_set(err, ERR_LIMIT, "--env: more than %d variables", ENV_MAX);
     int n = snprintf(c->texts[at], sizeof(c->texts[at]), "%.*s=%s", (int)len, name, value);
     if (n < 0 || (size_t)n >= sizeof(c->texts[at]))
-        return err_set(err, ERR_LIMIT, "variable '%.*s' is too long", (int)len, name);
+        return err_set(err, ERR_LIMIT, "--env %.*s: the value is too long", (int)len, name);
     c->env[at] = c->texts[at];
     if (at == c->env_count)
         c->env[++c->env_count] = NULL;
@@ -48,7 +48,7 @@ static int check_user(const char *user, struct err *err) {
     if (!user || strcmp(user, "user") == 0 || strcmp(user, "root") == 0 ||
         parse_u64(user, 0, 65534, &uid, NULL) == 0)
         return 0;
-    err_set(err, ERR_INVALID, "there is no user '%s' in the machine", user);
+    err_set(err, ERR_INVALID, "--user %s: there is no such user in the machine", user);
     return err_remedy(err, "use user, root or a number up to 65534");
 }
 

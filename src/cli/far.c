@@ -47,7 +47,7 @@ int far_output(struct session *s, const json_t *event, int stream, struct err *e
     size_t n = strlen(encoded);
     char *bytes DEFER_FREE = malloc(n + 1);
     if (!bytes || !base64_decode(encoded, n, bytes, &n))
-        return err_set(err, ERR_INTERNAL, "output of the command came damaged");
+        return err_set(err, ERR_INTERNAL, "the output of the command arrived damaged");
     *seen += n;
     put_output(s, stream, bytes, n);
     return 0;

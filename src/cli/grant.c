@@ -51,7 +51,7 @@ static void print_others(const json_t *others) {
     json_t *name;
     if (!json_array_size(others))
         return;
-    fputs("  its server also lets it connect to:", stdout);
+    fputs("  the server also allows connections to:", stdout);
     json_array_foreach(others, i, name) {
         putchar(' ');
         safe_name(stdout, json_string_value(name) ? json_string_value(name) : "");
@@ -64,10 +64,10 @@ static void print_stays(const json_t *g) {
     const char *why = client_text(json_object_get(g, "detail"), "why");
     if (!*why)
         return;
-    fputs("  it could not be dropped: ", stdout);
+    fputs("  the database could not be dropped: ", stdout);
     safe_name(stdout, why);
     puts(strcmp(client_text(g, "mode"), "given-up") == 0
-             ? "\n  nobody tries any more; drop it and its role there, and revoke it here"
+             ? "\n  drop the database and its role on the server, then revoke this grant"
              : "");
 }
 

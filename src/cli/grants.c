@@ -22,7 +22,7 @@ bool grants_cut_untrusted(char *words) {
 static int grants_split(const char *text, char *host, char *guest, enum plan_grant_mode *mode,
                         bool *untrusted, struct err *err) {
     if (snprintf(host, PLAN_PATH_SIZE, "%s", text) >= PLAN_PATH_SIZE)
-        return err_set(err, ERR_LIMIT, "--dir %.40s... is too long", text);
+        return err_set(err, ERR_LIMIT, "--dir %.40s...: the value is too long", text);
     guest[0] = '\0';
     *mode = PLAN_GRANT_COW;
     *untrusted = grants_cut_untrusted(host);
@@ -35,8 +35,7 @@ static int grants_split(const char *text, char *host, char *guest, enum plan_gra
         snprintf(guest, PLAN_PATH_SIZE, "%s", colon + 1);
         *colon = '\0';
     } else if (colon) {
-        err_set(err, ERR_INVALID, "'%s' in --dir %s is neither a path nor ro, cow or rw", colon + 1,
-                text);
+        err_set(err, ERR_INVALID, "--dir %s: '%s' is not a path, ro, cow or rw", text, colon + 1);
         return err_remedy(err, "write --dir HOST[:/GUEST][:ro|cow|rw][:untrusted]");
     }
     return 0;
@@ -50,7 +49,7 @@ static int open_one(const char *text, struct plan *plan, struct grants *g, struc
     if (!realpath(host, real))
         return err_sys(err, "open directory '%s'", host);
     if (strlen(real) >= PLAN_PATH_SIZE)
-        return err_set(err, ERR_LIMIT, "directory '%.40s...' has too long a name", real);
+        return err_set(err, ERR_LIMIT, "--dir %.40s...: the path is too long", real);
     int fd DEFER_CLOSE = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open directory '%s'", real);
@@ -69,7 +68,7 @@ int grants_open(const struct option_list *dirs, struct plan *plan, struct grants
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         ret->dirs[i] = ret->uppers[i] = -1;
     if (dirs->count > PLAN_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "more than %d times --dir", PLAN_MAX_GRANTS);
+        return err_set(err, ERR_LIMIT, "--dir can be given at most %d times", PLAN_MAX_GRANTS);
     for (size_t i = 0; i < dirs->count; i++)
         if (open_one(dirs->items[i], plan, ret, err) < 0)
             return -1;

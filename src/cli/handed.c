@@ -24,7 +24,7 @@ void handed_close(struct handed *h) {
 static int keep_fd(struct handed *h, int fd, struct err *err) {
     if (h->count == HANDED_MAX) {
         close(fd);
-        return err_set(err, ERR_LIMIT, "more than %d files at once", HANDED_MAX);
+        return err_set(err, ERR_LIMIT, "--file, --repo and --db: at most %d together", HANDED_MAX);
     }
     h->fds[h->count++] = fd;
     return 0;
@@ -32,7 +32,7 @@ static int keep_fd(struct handed *h, int fd, struct err *err) {
 
 static int copy_words(const char *text, char words[WORDS_MAX], struct err *err) {
     if ((size_t)snprintf(words, WORDS_MAX, "%s", text) >= WORDS_MAX)
-        return err_set(err, ERR_LIMIT, "'%.60s...' is too long for a grant", text);
+        return err_set(err, ERR_LIMIT, "'%.60s...' is too long", text);
     return 0;
 }
 
@@ -73,7 +73,8 @@ static int find_commit(const char *path, const char *words, char ret[256], struc
     struct buf hash DEFER(buf_done) = BUF(GIT_SAID_MAX);
     snprintf(commit, sizeof(commit), "%s^{commit}", words);
     if (git_ask(argv, &hash, err) < 0 || !hash.len || hash.len >= BARE_COMMIT_SIZE)
-        return err_set(err, ERR_NOT_FOUND, "there is no '%s' in repository '%s'", words, path);
+        return err_set(err, ERR_NOT_FOUND, "repository '%s' has no branch, tag or commit '%s'",
+                       path, words);
     snprintf(ret, 256, "%s", hash.data);
     return 0;
 }
@@ -85,7 +86,8 @@ static int find_ref(const char *path, const char *ref, char ret[256], struct err
         ref,  NULL};
     struct buf full DEFER(buf_done) = BUF(GIT_SAID_MAX);
     if (git_ask(words, &full, err) < 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no '%s' in repository '%s'", ref, path);
+        return err_set(err, ERR_NOT_FOUND, "repository '%s' has no branch, tag or commit '%s'",
+                       path, ref);
     const char *name = full.data ? full.data : "";
     bool known = strncmp(name, "refs/heads/", 11) == 0 || strncmp(name, "refs/tags/", 10) == 0;
     if (!known || strlen(name) > 200)
@@ -99,7 +101,7 @@ static int make_bundle(const char *path, const char *ref, struct err *err) {
     const char *const words[] = {"-C", path, "bundle", "create", "-q", "-", ref, "--", NULL};
     int fd = memfd_create("bundle", MFD_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "make room for a bundle");
+        return err_sys(err, "create a file for the bundle");
     bool named = strncmp(ref, "refs/", 5) == 0;
     if ((named ? git_run(words, fd, err) : bare_commit_bundle(path, ref, fd, err)) == 0)
         return fd;
@@ -182,8 +184,7 @@ static int put_db(struct jot *j, const char *text, struct handed *h, struct err 
         return databases[i].put(j, text + databases[i].skip, h, err);
     }
     /* What follows the first word may be a password. */
-    err_set(err, ERR_INVALID, "'%.*s' is not a supported kind of database", (int)strcspn(text, ":"),
-            text);
+    err_set(err, ERR_INVALID, "--db %.*s: unknown kind of database", (int)strcspn(text, ":"), text);
     return err_remedy(err, "write --db sqlite:FILE[:/GUEST], or --db postgres:NAME");
 }
 
@@ -196,8 +197,8 @@ static int put_secret(struct jot *j, const char *text, struct handed *h, struct 
         return -1;
     char *host = strchr(words, '@'), *way = host ? strrchr(host, ':') : NULL;
     if (!host || host == words || !host[1]) {
-        err_set(err, ERR_INVALID, "'%s' does not say for which host", text);
-        return err_remedy(err, "write NAME@HOST, and :header, :basic or :query behind it");
+        err_set(err, ERR_INVALID, "--secret %s: no host given", text);
+        return err_remedy(err, "write --secret NAME@HOST[:header|basic|query]");
     }
     *host++ = '\0';
     if (way)
@@ -234,7 +235,7 @@ static int put_env(struct jot *j, const char *text, struct handed *h, struct err
     const char *eq = strchr(text, '=');
     (void)h;
     if (!eq || eq == text || (size_t)(eq - text) >= sizeof(name))
-        return err_set(err, ERR_INVALID, "'%s' is not NAME=VALUE", text);
+        return err_set(err, ERR_INVALID, "--env %s: write it as NAME=VALUE", text);
     snprintf(name, sizeof(name), "%.*s", (int)(eq - text), text);
     jot_string(j, "what", name);
     jot_string(j, "value", eq + 1);

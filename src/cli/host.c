@@ -313,12 +313,12 @@ static const char *receipt_fault(const json_t *receipt, const json_t *record) {
     char hash[PARCEL_HEX];
     list_hash(json_object_get(receipt, "files"), hash);
     if (strcmp(hash, client_text(receipt, "files_sha256")) != 0)
-        return "its list of files is not the one that was announced";
+        return "not valid: its list of files does not match its hash";
     if (!record || strcmp(client_text(record, "verb"), "review.ship") != 0)
-        return "the journal has no such record";
+        return "not valid: the journal has no such record";
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
         if (strcmp(client_text(receipt, same[i][0]), client_text(detail, same[i][1])) != 0)
-            return "the journal's record is about something else";
+            return "not valid: the record of the journal differs";
     return NULL;
 }
 
@@ -347,7 +347,7 @@ static int verify_receipt(struct client *c, const char *path, struct err *err) {
     if (find_record(c, client_number(receipt, "journal_record"), &record, err) < 0)
         return -1;
     const char *fault = receipt_fault(receipt, record);
-    printf("%s: %s\n", path, fault ? fault : "holds, as the journal says");
+    printf("%s: %s\n", path, fault ? fault : "valid: the journal has the same record");
     return fault ? 1 : 0;
 }
 
@@ -375,9 +375,9 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
         printf("%lld records in %lld segments\nhead %s\n", client_number(report, "records"),
                client_number(report, "segments"), client_text(report, "head"));
         if (client_number(report, "first") > 1)
-            printf("it begins with record %lld: what was before it was forgotten\n",
+            printf("the journal begins with record %lld: earlier records were deleted\n",
                    client_number(report, "first"));
-        puts(whole ? "whole: every hash and signature holds" : client_text(report, "problem"));
+        puts(whole ? "whole: every hash and signature is valid" : client_text(report, "problem"));
     }
     return whole ? 0 : 1;
 }

@@ -41,7 +41,7 @@ static int send_contents(int fd, uint64_t size, const char *path, layout_write_f
             continue;
         if (n <= 0)
             return n < 0 ? err_sys(err, "read '%s'", path)
-                         : err_set(err, ERR_BUSY, "'%s' became shorter meanwhile", path);
+                         : err_set(err, ERR_BUSY, "'%s' was changed while it was read", path);
         if (write_fn(arg, block, (size_t)n, err) < 0)
             return -1;
         left -= (uint64_t)n;
@@ -60,7 +60,7 @@ static int send_file(int dir, const char *path, layout_write_fn *write_fn, void 
     if (!e)
         return err_set(err, ERR_LIMIT, "out of memory");
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "look at '%s' of the layout", path);
+        return err_sys(err, "stat '%s' of the layout", path);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = (uint64_t)st.st_size};
     snprintf(e->path, sizeof(e->path), "%s", path);
     if (write_fn(arg, head, tar_put(head, e), err) < 0)
@@ -81,7 +81,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     if (faccessat(dir, "index.json", R_OK, 0) < 0) {
         err_set(err, ERR_INVALID, "'%s' is not an OCI layout: it has no index.json", path);
         return err_remedy(err,
-                          "a directory with a root filesystem: tar -C %s -c . | carrel image "
+                          "to import a root filesystem: tar -C %s -c . | carrel image "
                           "import -",
                           path);
     }
@@ -90,7 +90,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
         return -1;
     int blobs = beneath_open(dir, BLOBS, O_RDONLY | O_DIRECTORY);
     if (beneath_leaves(blobs))
-        return err_set(err, ERR_DENIED, "OCI layout: '" BLOBS "' leads out of its directory");
+        return err_set(err, ERR_DENIED, "OCI layout: '" BLOBS "' is a link out of the directory");
     if (blobs < 0)
         return err_num(err, blobs, "open '" BLOBS "' of the layout");
     DIR *d DEFER(close_dir) = fdopendir(blobs);
@@ -123,16 +123,16 @@ static bool is_empty(int dir) {
 int layout_open(struct layout_reader *r, const char *path, struct err *err) {
     *r = (struct layout_reader){.dir = -1, .file = -1};
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", path);
+        return err_sys(err, "create '%s'", path);
     r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->dir < 0)
         return err_sys(err, "open '%s'", path);
     if (!is_empty(r->dir)) {
         err_set(err, ERR_EXISTS, "'%s' is not empty", path);
-        return err_remedy(err, "name a directory that is new or empty");
+        return err_remedy(err, "use a new or empty directory");
     }
     if (mkdirat(r->dir, "blobs", 0755) < 0 || mkdirat(r->dir, BLOBS, 0755) < 0)
-        return err_sys(err, "make '%s/" BLOBS "'", path);
+        return err_sys(err, "create '%s/" BLOBS "'", path);
     r->tar = calloc(1, sizeof(*r->tar));
     r->entry = calloc(1, sizeof(*r->entry));
     return r->tar && r->entry ? 0 : err_set(err, ERR_LIMIT, "out of memory");
@@ -150,8 +150,8 @@ static int begin_file(struct layout_reader *r, struct err *err) {
     r->left = e->size;
     r->padding = tar_padding(e->size);
     if (e->kind != TAR_FILE || !belongs(e->path))
-        return err_set(err, ERR_INVALID, "the archive holds '%.120s', which no layout has",
-                       e->path);
+        return err_set(err, ERR_INVALID,
+                       "the archive contains '%.120s', which is not part of a layout", e->path);
     r->file = openat(r->dir, e->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     return r->file < 0 ? err_sys(err, "write '%s'", e->path) : 0;
 }
@@ -166,7 +166,7 @@ static int take_block(struct layout_reader *r, struct err *err) {
         r->ended = true;
         return 0;
     default:
-        return err_set(err, ERR_INVALID, "the archive is broken");
+        return err_set(err, ERR_INVALID, "the archive is damaged");
     }
 }
 

@@ -145,8 +145,8 @@ static void ls_print(const json_t *list, bool ids_only) {
     }
     long long alone = client_number(list, "left_alone");
     if (alone && !ids_only)
-        fprintf(stderr, "carrel: %lld %s left alone; see: carrel store boxes\n", alone,
-                alone == 1 ? "box on this host is" : "boxes on this host are");
+        fprintf(stderr, "carrel: %lld %s to no machine of this store; see: carrel store boxes\n",
+                alone, alone == 1 ? "box on this host belongs" : "boxes on this host belong");
     if (!ids_only)
         store_note(json_object_get(list, "store"), stderr);
 }

@@ -104,7 +104,7 @@ static int lose(struct bridge *b, struct err *err) {
     b->out.len = 0;
     client_lost(&b->search);
     return !link_lost(&b->link, &answers)
-               ? err_set(err, ERR_LIMIT, "too many calls were under way")
+               ? err_set(err, ERR_LIMIT, "too many calls are in progress")
                : mcp_say(answers.data ? answers.data : "", answers.len, err);
 }
 
@@ -251,7 +251,7 @@ int cmd_mcp(int argc, char **argv) {
     const char *word = argv[1 + next];
     if (word) {
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", word);
-        err_remedy(&err, "over HTTP the daemon itself serves MCP, at /mcp: see `carrel serve`");
+        err_remedy(&err, "for MCP over HTTP use /mcp of the daemon: see carrel serve --help");
         return cli_fail(&err);
     }
     return run_bridge(&o, &err) < 0 ? cli_fail(&err) : 0;

@@ -88,7 +88,7 @@ int net_put(struct jot *j, const struct option_list *list, struct err *err) {
             }
         }
         if ((size_t)snprintf(target, sizeof(target), "%s", text) >= sizeof(target))
-            return err_set(err, ERR_INVALID, "--net: that target is too long");
+            return err_set(err, ERR_INVALID, "--net %.40s...: the target is too long", text);
         char *comma = strstr(target, ",local");
         if (comma && !comma[6]) {
             *comma = '\0';
@@ -116,7 +116,7 @@ static int put_limit(struct jot *j, const char *word, struct err *err) {
         jot_string(j, "money", value + 1);
         return 0;
     }
-    err_set(err, ERR_INVALID, "--models: '%s' is not a limit", word);
+    err_set(err, ERR_INVALID, "--models %s: not a limit", word);
     return err_remedy(err, "use any, tokens=N, money=X, or both with a comma");
 }
 
@@ -125,7 +125,7 @@ int net_put_models(struct jot *j, const char *text, struct err *err) {
     if (!text)
         return 0;
     if ((size_t)snprintf(words, sizeof(words), "%s", text) >= sizeof(words))
-        return err_set(err, ERR_INVALID, "--models: that is too long");
+        return err_set(err, ERR_INVALID, "--models %.40s...: the value is too long", text);
     jot_object(j, "models");
     jot_bool(j, "allow", true);
     for (char *word; strcmp(text, "any") != 0 && (word = strsep(&rest, ","));)
@@ -183,15 +183,15 @@ static void print_network(const json_t *n, const struct net_options *o) {
     }
     puts("      deny    everything else");
     if (*client_text(n, "tainted"))
-        printf("tainted: it read from %s%s\n", client_text(n, "tainted"),
+        printf("tainted: the machine has read from %s%s\n", client_text(n, "tainted"),
                json_is_true(json_object_get(n, "guarded"))
-                   ? ", and it is guarded: only presets, rules with --tainted and what you approve "
-                     "still hold"
+                   ? "; guarded: only presets, rules with --tainted and approved requests are "
+                     "still allowed"
                    : "");
     else if (json_is_true(json_object_get(n, "guarded")))
-        puts("guarded: once it has read from a source that is not trusted, egress is closed");
+        puts("guarded: its network is cut once it has read from an untrusted source");
     if (!json_is_true(json_object_get(n, "listening")))
-        puts("its gate is not open: nothing can be reached at this moment");
+        puts("its network gate is not open: the machine can reach nothing now");
 }
 
 static int net_show(struct client *c, const char *machine, json_t **ret, struct err *err) {
@@ -239,7 +239,7 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
     if (!is_action(verb) && !removing)
         return cli_unknown_subcommand("net", verb, err);
     if (!words[0])
-        return err_set(err, ERR_INVALID, removing ? "no rule named" : "no target named");
+        return err_set(err, ERR_INVALID, removing ? "no rule given" : "no target given");
     for (; *words; words++)
         if ((removing ? take_away(c, machine, *words, ret, err)
                       : net_add(c, machine, verb, *words, o, ret, err)) < 0)

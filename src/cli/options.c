@@ -27,7 +27,8 @@ static const struct option_row *by_letter(const struct option_row *rows, char le
 static int add_to_list(struct option_list *list, const struct option_row *row, const char *value,
                        struct err *err) {
     if (list->count == OPTION_LIST_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d times --%s", OPTION_LIST_MAX, row->name);
+        return err_set(err, ERR_LIMIT, "--%s can be given at most %d times", row->name,
+                       OPTION_LIST_MAX);
     list->items[list->count++] = value;
     return 0;
 }
@@ -59,7 +60,7 @@ static int store(const struct option_row *row, const char *value, void *into, st
     }
     if (r == 0 && *(uint64_t *)at == 0)
         r = err_set(err, ERR_INVALID, "must be greater than 0; leave it out for no limit");
-    return r < 0 ? err_wrap(err, "option --%s", row->name) : 0;
+    return r < 0 ? err_wrap(err, "--%s", row->name) : 0;
 }
 
 int options_unknown(const struct option_row *rows, const char *word, struct err *err) {
@@ -84,12 +85,11 @@ static int parse_long(const struct option_row *rows, int argc, char **argv, int 
     if (!row)
         return options_unknown(rows, argv[*at], err);
     if (!row->value && eq)
-        return err_set(err, ERR_INVALID, "option --%s takes no value", row->name);
+        return err_set(err, ERR_INVALID, "--%s takes no value", row->name);
     const char *value = eq ? eq + 1 : NULL;
     if (row->value && !value) {
         if (*at + 1 >= argc)
-            return err_set(err, ERR_INVALID, "option --%s needs a value (%s)", row->name,
-                           row->value);
+            return err_set(err, ERR_INVALID, "--%s requires a value: %s", row->name, row->value);
         value = argv[++*at];
     }
     return store(row, value, into, err);
@@ -109,7 +109,7 @@ static int parse_short(const struct option_row *rows, int argc, char **argv, int
             else if (*at + 1 < argc)
                 value = argv[++*at];
             else
-                return err_set(err, ERR_INVALID, "option -%c needs a value (%s)", *p, row->value);
+                return err_set(err, ERR_INVALID, "-%c requires a value: %s", *p, row->value);
         }
         if (store(row, value, into, err) < 0)
             return -1;

@@ -86,7 +86,7 @@ static int check_text(const char *what, const char *text, struct err *err) {
     if (utf8_valid(text, strlen(text)))
         return 0;
     err_set(err, ERR_UNSUPPORTED, "%s '%.60s' is not UTF-8", what, text);
-    return err_remedy(err, "pass such bytes by standard input");
+    return err_remedy(err, "pass such bytes on standard input");
 }
 
 static int check_texts(const struct session *s, struct err *err) {
@@ -205,7 +205,7 @@ static void found(struct remote *r) {
 
 static int no_return(const struct remote *r, struct err *err) {
     return r->exec[0]
-               ? err_remedy(err, "the command goes on; `carrel logs %s` tells how it ends", r->id)
+               ? err_remedy(err, "the command continues; see carrel logs %s for its end", r->id)
                : -1;
 }
 
@@ -227,7 +227,7 @@ static int open_again(struct session *s, struct err *err) {
             break;
         usleep(CLIENT_AGAIN_MS * 1000);
     }
-    return err_wrap(err, "come back to '%s'", s->remote->exec);
+    return err_wrap(err, "return to command '%s'", s->remote->exec);
 }
 
 /* From where we were. */
@@ -242,13 +242,13 @@ static int open_events(struct session *s, struct err *err) {
                       r->exec, out, errors) < 0)
         return -1;
     int there = ask_events(r, &q, err);
-    return there < 0 ? err_wrap(err, "come back to '%s'", r->exec) : there;
+    return there < 0 ? err_wrap(err, "return to command '%s'", r->exec) : there;
 }
 
 int remote_return(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     if (r->interrupted) {
-        err_set(err, ERR_UNKNOWN, "interrupted while the daemon was away");
+        err_set(err, ERR_UNKNOWN, "interrupted while the daemon was not running");
         return no_return(r, err);
     }
     int there = client_look(r->client, &r->search, err);
@@ -385,7 +385,8 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
     if (strcmp(type, "start") == 0)
         take_start(s, event);
     else if (strcmp(type, "exit") == 0 && answer_end(x) == EXEC_END_UNKNOWN)
-        return err_set(err, ERR_UNKNOWN, "how it ended is not known: %s", client_text(x, "reason"));
+        return err_set(err, ERR_UNKNOWN, "the exit status of the command is not known: %s",
+                       client_text(x, "reason"));
     else if (strcmp(type, "exit") == 0)
         take_exec(s, x);
     else if (strcmp(type, "stdout") == 0)
@@ -393,7 +394,7 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
     else if (strcmp(type, "stderr") == 0)
         return far_output(s, event, STDERR_FILENO, err);
     else if (strcmp(type, "gap") == 0 && take_gap(s->remote, event))
-        fprintf(stderr, "\r\ncarrel: %lld bytes that came too fast were not kept\r\n",
+        fprintf(stderr, "\r\ncarrel: %lld bytes of output were dropped: they came too fast\r\n",
                 client_number(event, "bytes"));
     else if (json_object_get(event, "error"))
         return err_set(err, ERR_INTERNAL, "%s",

@@ -57,7 +57,7 @@ struct run {
 };
 
 static void run_announce(void) {
-    fputs("carrel: preparing this host for its first box...\n", stderr);
+    fputs("carrel: preparing this host for its first machine...\n", stderr);
 }
 
 static int check_options(const struct run_options *o, struct err *err) {
@@ -97,8 +97,8 @@ static void warn_of_doors(const struct run *r) {
     for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
         if (r->plan.grants[i].mode == PLAN_GRANT_RW && r->o.spec.unreviewed)
             fprintf(stderr,
-                    "carrel: '%s' is lent rw: changes go out unreviewed, and sockets and pipes in "
-                    "it lead to the host's processes\n",
+                    "carrel: '%s' is lent rw: changes reach the host without review, and its "
+                    "sockets and pipes lead to processes of the host\n",
                     r->grants.host[i]);
 }
 
@@ -188,13 +188,14 @@ static int lost(const struct run *r, struct err *err) {
         return cli_fail(err);
     err_wrap(err, "machine '%s'", r->remote.id);
     if (err->code == ERR_UNKNOWN && !err->remedy[0] && !r->o.keep)
-        err_remedy(err, "it is gone with its files; a machine of `carrel run --keep` outlives the "
-                        "daemon, and comes back as its last durable step");
+        err_remedy(err, "the machine and its files are gone; with carrel run --keep it is restored "
+                        "from its last durable step");
     if (err->code != ERR_UNKNOWN || !ttl_ms || ms < ttl_ms)
         return cli_fail(err);
     if (!r->o.command.quiet)
         fprintf(stderr,
-                "carrel: ended after %" PRIu64 ".%03" PRIu64 " s: the machine's lifetime (--ttl)\n",
+                "carrel: ended after %" PRIu64 ".%03" PRIu64
+                " s: the time limit of the machine (--ttl)\n",
                 ttl_ms / 1000, ttl_ms % 1000);
     return 124;
 }

@@ -205,8 +205,8 @@ static int open_terminal(SCREEN **ret, struct err *err) {
     }
     if (*ret)
         endwin();
-    err_set(err, ERR_UNSUPPORTED, "a terminal '%s' cannot show a live table", term ? term : "");
-    return err_remedy(err, "set TERM, or use `carrel top --once`");
+    err_set(err, ERR_UNSUPPORTED, "terminal '%s' cannot show a live table", term ? term : "");
+    return err_remedy(err, "set TERM, or use carrel top --once");
 }
 
 int main(int argc, char **argv) {

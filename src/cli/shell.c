@@ -83,7 +83,8 @@ int cmd_sh(int argc, char **argv) {
     else if (shell_run(s, machine, exec, &err) == 0 && !shell_left(s))
         return command_report(&s->setup, &s->o, &(struct command_end){.id = s->remote.id});
     else if (shell_left(s)) {
-        fprintf(stderr, "carrel: the shell goes on: carrel sh %s %s\n", machine, s->remote.exec);
+        fprintf(stderr, "carrel: the shell continues; to return to it: carrel sh %s %s\n", machine,
+                s->remote.exec);
         return 0;
     }
     return cli_fail(&err);

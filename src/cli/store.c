@@ -43,15 +43,15 @@ static void print_report(const json_t *answer) {
     size_t i;
     const json_t *p;
     json_array_foreach(json_object_get(answer, "problems"), i, p) print_problem(p);
-    printf("%lld machines, %lld layers named by %lld steps and roots: %s\n",
+    printf("%lld machines, %lld layers used by %lld steps and roots: %s\n",
            client_number(answer, "machines"), client_number(answer, "layers"),
            client_number(answer, "stacks"),
            json_is_true(json_object_get(answer, "whole")) ? "whole" : "NOT WHOLE");
     if (client_number(answer, "leftovers"))
-        printf("%lld layers are named by nobody; they go when steps are next dropped\n",
+        printf("%lld layers are unused; they are deleted with the next old steps\n",
                client_number(answer, "leftovers"));
     if (client_number(answer, "unchecked"))
-        printf("%lld machines could not be looked at; try again\n",
+        printf("%lld machines could not be checked; try again\n",
                client_number(answer, "unchecked"));
 }
 
@@ -84,7 +84,7 @@ static int boxes(const struct store_options *o, const char *none, struct err *er
             print_ids(json_object_get(answer, "boxes"), "id");
         return 0;
     }
-    puts("BOX             STORE           WHY IT IS LEFT ALONE");
+    puts("BOX             STORE           REASON");
     json_array_foreach(json_object_get(answer, "boxes"), i, b) {
         const char *store = client_text(b, "store");
         printf("%-14s  %-14s  %s\n", client_text(b, "id"), *store ? store : "-",
@@ -155,7 +155,7 @@ int cmd_store(int argc, char **argv) {
     }
     if (verb->takes_id && !word) {
         err_set(&err, ERR_INVALID, "no box named");
-        err_remedy(&err, "list them with: carrel store boxes");
+        err_remedy(&err, "see carrel store boxes");
         return cli_fail(&err);
     }
     int r = verb->run(&o, word, &err);

@@ -22,8 +22,10 @@
 
 static int check_choice(const struct store_init *o, struct err *err) {
     if (o->plain == (o->btrfs_bytes > 0)) {
-        err_set(err, ERR_INVALID, o->plain ? "both --btrfs and --plain" : "neither is chosen");
-        return err_remedy(err, "carrel store init --btrfs SIZE, or --plain");
+        err_set(err, ERR_INVALID,
+                o->plain ? "--btrfs and --plain exclude each other"
+                         : "carrel store init requires --btrfs or --plain");
+        return err_remedy(err, "use carrel store init --btrfs SIZE, or --plain");
     }
     if (geteuid() != 0) {
         err_set(err, ERR_UNSUPPORTED,
@@ -80,7 +82,7 @@ static int check_quiet(const struct place *place, struct err *err) {
     static const char *const sockets[] = {"carrel.sock", "spawn.sock"};
     for (size_t i = 0; i < sizeof(sockets) / sizeof(*sockets); i++)
         if (answers(place->run, sockets[i])) {
-            err_set(err, ERR_BUSY, "%s runs, and has begun with the disks as they are",
+            err_set(err, ERR_BUSY, "%s is running with the present disk format",
                     i == 0 ? "the daemon" : "the spawner");
             return err_remedy(err, "end it, or wait: it leaves after a quiet minute without "
                                    "machines");
@@ -121,6 +123,6 @@ int store_init(const struct store_init *o, struct err *err) {
                "size\n",
                size, place.home);
     else
-        printf("new machines have disks of the usual kind\n");
+        printf("new machines have plain disks\n");
     return 0;
 }

@@ -366,7 +366,7 @@ int cmd_set(int argc, char **argv) {
     } else if (argv[2 + next + more]) {
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[2 + next + more]);
     } else if (!is_any_given(&o)) {
-        err_set(&err, ERR_INVALID, "nothing to change");
+        err_set(&err, ERR_INVALID, "carrel set requires an option");
         err_remedy(&err, "see carrel set --help");
     } else if (set_describe(&o, &body, &err) == 0 && patch(machine, &body, o.json, &err) == 0) {
         return 0;
@@ -461,7 +461,7 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
     struct http_text gap = http_field_only(head, "Carrel-Left-Out");
     uint64_t left_out = gap.s ? strtoull(gap.s, NULL, 10) : 0;
     if (left_out)
-        fprintf(stderr, "carrel: %" PRIu64 " bytes here were not kept\n", left_out);
+        fprintf(stderr, "carrel: %" PRIu64 " bytes of output were not kept here\n", left_out);
     else if (*offset)
         return 0;
     *offset += left_out;

@@ -82,7 +82,7 @@ static int show_live(enum top_order order, struct err *err) {
     snprintf(program, sizeof(program), "%s/carrel-top", place.libexec);
     execl(program, "carrel-top", top_order_names[order], (char *)NULL);
     err_sys(err, "run '%s'", program);
-    return err_remedy(err, "carrel top --once needs nothing else");
+    return err_remedy(err, "carrel top --once works without it");
 }
 
 int cmd_top(int argc, char **argv) {

@@ -257,7 +257,7 @@ def test_what_cannot_be_is_refused(btrfs, tmp_path):
         return done.stderr
     assert "the daemon runs" in no(btrfs.env, "--btrfs", "1G")
     env = {"PATH": btrfs.env["PATH"], "CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": str(tmp_path / "home")}
-    assert "neither is chosen" in no(env)
+    assert "carrel store init requires --btrfs or --plain" in no(env)
     assert "both" in no(env, "--btrfs", "1G", "--plain")
     for size in ("1M", "100T"):
         assert f"--btrfs {size}: must be between 256M and 64T" in no(env, "--btrfs", size)

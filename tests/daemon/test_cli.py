@@ -156,7 +156,7 @@ def test_set_and_rename(carrel, machine):
     assert (carrel("rename", "tour", "trip").stdout, carrel("ls", "-q", "--name", "trip").stdout.decode().strip()) == (b"", machine)
     assert carrel("show", "tour").returncode == 125
     assert json.loads(carrel("rename", "--json", "trip", "tour").stdout)["name"] == "tour"
-    for words, says in ((["set", "tour"], b"nothing to change: see carrel set --help"), (["set"], b"no machine named"), (["rename", "tour"], b"no new name given"),
+    for words, says in ((["set", "tour"], b"carrel set requires an option: see carrel set --help"), (["set"], b"no machine named"), (["rename", "tour"], b"no new name given"),
                         (["set", "tour", "--mem", "1K"], b"--mem 1K: must be between 4M and 16T"), (["set", "tour", "x", "--mem", "1G"], b"unexpected argument 'x'")):
         done = carrel(*words)
         assert done.returncode == 125 and says in done.stderr, done

@@ -86,7 +86,7 @@ def test_a_box_without_a_row_is_kept_and_can_be_adopted(fresh):
     d.start()
     assert d.machines() == [] and set(boxes(d)) == {m}
     listed = carrel(d, "ls")
-    assert "1 box on this host is left alone" in listed.stderr, listed
+    assert "1 box on this host belongs to no machine of this store" in listed.stderr, listed
     assert m in carrel(d, "store", "boxes").stdout
     done = carrel(d, "store", "adopt", m)
     assert done.returncode == 0 and done.stdout.strip() == m, done

@@ -41,7 +41,7 @@ def test_it_waits_for_the_owner(gated, servers, decision, status):
 def test_it_shows_on_the_terminal(gated, servers):
     run = start(gated, servers)
     item = gated.until(lambda: waiting(gated, run))["question"]["approval"]
-    wanted = f"waits for an approval: GET ok.test/page; to decide: carrel approve {item['id']}"
+    wanted = f"waits for an approval: GET ok.test/page; to approve it: carrel approve {item['id']}"
     with subprocess.Popen([PROGRAM, "do", "--resume", run], env=gated.env, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, text=True) as shown:
         seen = next((line for line in shown.stdout if wanted in line), None)

@@ -125,14 +125,14 @@ def test_what_diff_froze_is_what_ships_and_it_can_be_taken_back(gated, repo):
     commit(gated, box, "echo two >>a.txt")
     shown = carrel(gated, "diff", box).stdout
     changeset = re.search(r"1 commit to ship: carrel ship -y (c-[a-z2-7]{12})", shown)[1]
-    assert f"/home/user/proj, handed over from {repo}:" in shown and "+two" in shown
+    assert f"/home/user/proj, granted from {repo}:" in shown and "+two" in shown
     commit(gated, box, "echo three >>a.txt")
     done = carrel(gated, "ship", "-y", changeset).stdout
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo", done
     receipt = re.search(r"receipt (\S+),", done)[1]
     told = json.loads(pathlib.Path(receipt).read_text())
     assert told["commit"] == git(repo, "rev-parse", f"carrel/{box}") and told["changeset"] == changeset
-    assert "holds" in carrel(gated, "audit", "verify", receipt).stdout and git(repo, "status", "--porcelain") == ""
+    assert ": valid: the journal has the same record" in carrel(gated, "audit", "verify", receipt).stdout and git(repo, "status", "--porcelain") == ""
     # More of it, then back to the first, then to nothing; a branch that somebody moved is left alone.
     second = re.search(r"c-[a-z2-7]{12}", carrel(gated, "ship", "-y", box, repo).stdout)[0]
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo\nthree"
@@ -204,7 +204,7 @@ def test_work_comes_back_as_a_patch(gated, repo, tmp_path):
     patch = tmp_path / "work.patch"
     done = carrel(gated, "ship", "-y", "--patch", patch, box, repo).stdout
     assert git(repo, "branch", "--list", "carrel/*") == "" and "+two" in patch.read_text()
-    assert "holds" in carrel(gated, "audit", "verify", f"{patch}.receipt.json").stdout, done
+    assert ": valid: the journal has the same record" in carrel(gated, "audit", "verify", f"{patch}.receipt.json").stdout, done
     git(repo, "apply", "--check", patch)
     assert carrel(gated, "ship", "-y", "--patch", patch, box, repo, ok=False).returncode, "it is never written over"
 

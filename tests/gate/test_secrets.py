@@ -352,4 +352,4 @@ def test_the_command_line(gated, servers, api):
     assert carrel("secret", "rm", "FROM_CLI").returncode == 0
     assert "FROM_CLI" not in carrel("secret", "ls").stdout
     bad = carrel("new", "--secret", "FROM_CLI")
-    assert bad.returncode and "for which host" in bad.stderr
+    assert bad.returncode and "no host given" in bad.stderr

@@ -43,7 +43,7 @@ def test_a_recipe_becomes_an_image(daemon, recipe):
     assert done.returncode == 0, done
     image = json.loads(done.stdout)
     assert image["name"] == "app" and image["config"]["user"] == "app" and image["config"]["command"] == ["cat", "/greeting"]
-    assert "3 steps made, 0 cached" in done.stderr
+    assert "3 instructions run, 0 cached" in done.stderr
     m = daemon.machine(image="app")
     out = daemon.exec(m, "cat /greeting /copied; pwd; id -u; echo $GREETING")["stdout"].split()
     assert out == ["hello", "one", "/srv/app", "1234", "hello"], out
@@ -53,31 +53,31 @@ def test_a_recipe_becomes_an_image(daemon, recipe):
 def test_what_was_made_is_not_made_again(daemon, recipe):
     first = json.loads(cli(daemon, "image", "build", recipe, "--json").stdout)
     again = cli(daemon, "image", "build", recipe, "--json")
-    assert "0 steps made, 3 cached" in again.stderr and json.loads(again.stdout)["id"] == first["id"]
+    assert "0 instructions run, 3 cached" in again.stderr and json.loads(again.stdout)["id"] == first["id"]
     (recipe.parent / "conf").write_text("two\n")
     changed = cli(daemon, "image", "build", recipe, "--json", "--name", "other")
-    assert "2 steps made, 1 cached" in changed.stderr, changed
+    assert "2 instructions run, 1 cached" in changed.stderr, changed
     assert daemon.exec(daemon.machine(image="other"), "cat /copied")["stdout"] == "two\n"
 
 
 def test_steps_are_hidden_and_go_when_asked(daemon, recipe):
     cli(daemon, "image", "build", recipe, "--name", "app")
     assert "build:" not in cli(daemon, "image", "ls").stdout and "build:" in cli(daemon, "image", "ls", "--all").stdout
-    assert cli(daemon, "image", "prune").stdout.startswith("3 steps of builds removed")
+    assert cli(daemon, "image", "prune").stdout.startswith("3 intermediate images deleted")
     assert {i["name"] for i in daemon.get("/v1/images")["images"]} == {"small", "app"}
 
 
 def test_a_line_that_fails_says_which_and_leaves_no_machine(daemon, recipe):
     recipe.write_text("base small\nrun echo fine\nrun echo broken >&2; exit 7\n")
     done = cli(daemon, "image", "build", recipe, "--name", "app")
-    assert done.returncode == 125 and "line 3 of the recipe ended with 7" in done.stderr and "broken\n" in done.stderr, done
+    assert done.returncode == 125 and "line 3 of the recipe: the command exited with status 7" in done.stderr and "broken\n" in done.stderr, done
     assert daemon.machines() == [] and "app" not in [i["name"] for i in daemon.get("/v1/images")["images"]]
 
 
 @pytest.mark.parametrize("text,said", [
     ("", "empty"), ("base nothing\n", "no image 'nothing'"), ("base small\nfile ../x /x\n", "leads out of its directory"),
     ("base small\nfile missing /x\n", "open 'missing'"), ("base small\nbake x\n", "no verb 'bake x'"),
-    ("base debian:no-such-suite\n", "knows no mirror")])
+    ("base debian:no-such-suite\n", "has no mirror")])
 def test_a_recipe_that_makes_no_sense(daemon, recipe, text, said):
     recipe.write_text(text)
     done = cli(daemon, "image", "build", recipe)
@@ -169,7 +169,7 @@ def test_a_file_that_changes_during_a_build_spoils_no_step(daemon, recipe, betwe
     assert cli(daemon, "image", "build", recipe, "--name", "first", run=swap.run).returncode == 0 and swap.done
     conf.write_text("one\n")
     again = cli(daemon, "image", "build", recipe, "--name", "again")
-    assert "0 steps made, 1 cached" in again.stderr, again
+    assert "0 instructions run, 1 cached" in again.stderr, again
     assert daemon.exec(daemon.machine(image="again"), "cat /conf")["stdout"] == "one\n"
 
 

@@ -251,8 +251,8 @@ def test_the_store_is_never_lent(carrel):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("/no/such/dir", b"No such file or directory"), ("/etc/passwd", b"Not a directory"), ("/tmp:rx", b"neither a path"),
-    ("/tmp:", b"neither a path"), ("", b"No such file"), ("/tmp:relative:ro", b"neither a path"), ("a" * 5000, b"too long")], ids=str.split("absent file mode empty-mode empty relative long"))
+    ("/no/such/dir", b"No such file or directory"), ("/etc/passwd", b"Not a directory"), ("/tmp:rx", b"is not a path, ro, cow or rw"),
+    ("/tmp:", b"is not a path, ro, cow or rw"), ("", b"No such file"), ("/tmp:relative:ro", b"is not a path, ro, cow or rw"), ("a" * 5000, b"too long")], ids=str.split("absent file mode empty-mode empty relative long"))
 def test_what_is_no_directory(carrel, text, says):
     done = carrel.run("--dir", text, "--", "true")
     assert done.returncode == 125 and says in done.stderr and done.stderr.count(b"\n") == 1, done.stderr
@@ -311,7 +311,7 @@ def test_apply_keeps_the_commands_status(carrel, lent):
 def test_apply_leaves_alone_what_changed_here_meanwhile(carrel, lent):
     status, _, rest = apply(carrel, lent, "echo two > file; echo n > new", b"y\n",
                             meanwhile=lambda: (lent / "file").write_text("mine\n"))
-    assert "'file' was changed here meanwhile: left alone" in rest and "1 of 2 changes" in rest
+    assert "'file' was changed on this host: not overwritten" in rest and "1 of 2 changes" in rest
     assert (lent / "file").read_text() == "mine\n" and (lent / "new").read_text() == "n\n"
 
 
@@ -428,12 +428,12 @@ def test_hostile_names_in_error_lines_too(carrel, lent):
     name = "\x1b[31mred\nline"
     (lent / name).write_text("1")
     status, shown, rest = apply(carrel, lent, f"printf 2 > '{name}'", b"y\n", meanwhile=lambda: (lent / name).write_text("3"))
-    assert "\x1b" not in rest and "left alone" in rest
+    assert "\x1b" not in rest and "not overwritten" in rest
 
 
 def test_apply_with_nobody_to_ask(carrel, lent):
     done = carrel.run("--dir", lent, "--apply", "--", "sh", "-c", f"echo 2 > {lent}/file", start_new_session=True)
-    assert done.returncode == 0 and b"nobody to ask: not applied" in done.stderr and (lent / "file").read_text() == "one\n"
+    assert done.returncode == 0 and b"no terminal to ask on: not applied" in done.stderr and (lent / "file").read_text() == "one\n"
 
 
 def test_apply_with_nothing_to_apply(carrel, lent):

@@ -69,7 +69,7 @@ def test_the_lifetime_ends_the_machine(carrel):
     started = clock()
     done = carrel.run("--ttl", "300ms", "--", "sleep", "60")
     assert done.returncode == 124 and clock() - started < 5
-    assert done.stderr == b"carrel: ended after 0.300 s: the machine's lifetime (--ttl)\n"
+    assert done.stderr == b"carrel: ended after 0.300 s: the time limit of the machine (--ttl)\n"
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])

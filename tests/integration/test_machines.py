@@ -153,7 +153,7 @@ def test_a_store_has_one_daemon(carrel, tmp_path):
     *progress, line = done.stderr.decode().splitlines()
     assert done.returncode == 125 and line.startswith("carrel: start the daemon: another daemon (pid "), done
     assert f"uses '{carrel.home}'" in line and "CARREL_HOME" in line
-    assert progress in ([], ["carrel: preparing this host for its first box..."])  # where it takes a while
+    assert progress in ([], ["carrel: preparing this host for its first machine..."])  # where it takes a while
 
 
 def test_a_fork_wants_no_limit_that_its_source_did_not(carrel, machine):

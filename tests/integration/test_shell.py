@@ -53,7 +53,7 @@ def test_a_shell_goes_on_when_its_terminal_is_gone(carrel, machine, how):
     t.expect(b"was-here\r\n")
     t.process.send_signal(how)
     status, text = t.close()
-    words = re.search(rb"the shell goes on: carrel sh (\S+) (x-\w+)", text)
+    words = re.search(rb"the shell continues; to return to it: carrel sh (\S+) (x-\w+)", text)
     assert status == 0 and t.after == t.before and words, text
     back = Terminal(carrel, "sh", words[1].decode(), words[2].decode())
     back.expect(b"was-here\r\n")  # what it showed last

@@ -152,7 +152,7 @@ def test_undo_leaves_alone_what_was_changed_since(carrel, daemon, machine, proje
     (project / "run.sh").write_text("mine now\n")
     changeset = re.search(r"--undo (c-\w+)", done.stdout)[1]
     undone = ship(carrel, "--undo", changeset, project)
-    assert undone.returncode == 1 and "1 changed since and left alone" in undone.stdout
+    assert undone.returncode == 1 and "1 changed since then and kept" in undone.stdout
     assert (project / "run.sh").read_text() == "mine now\n" and (project / "src/a.c").read_text() == "one\ntwo\nthree\n"
 
 
@@ -271,7 +271,7 @@ def test_a_change_set_may_go_out_in_parts_and_come_back_whole(carrel, daemon, ma
     receipts = sorted((project / f".carrel-ship-{changeset}").glob("receipt*.json"))
     assert len(receipts) == 2 and (project / f".carrel-ship-{changeset}/receipt.json").read_text() == first
     verified = carrel("audit", "verify", *receipts)
-    assert verified.returncode == 0 and verified.stdout.count("holds") == 3, verified
+    assert verified.returncode == 0 and verified.stdout.count("valid") == 3, verified
     assert ship(carrel, "--undo", changeset, project).returncode == 0
     assert tree(project) == before and not (project / f".carrel-ship-{changeset}").exists(), "nothing is left behind"
 
@@ -288,7 +288,7 @@ def test_what_was_cut_short_is_finished_from_its_receipt(carrel, daemon, machine
     (project / "b").rename(stage / f"{record}.{row['n']}.new")
     (stage / "receipt.json.done").unlink()
     done = ship(carrel, "-y", "--mirror", changeset, project)
-    assert done.returncode == 0 and " of before are in their place" in done.stdout, done
+    assert done.returncode == 0 and " files of an interrupted shipment are now in place" in done.stdout, done
     assert (project / "b").read_text() == "b\n" and not (project / "old").exists()
     assert (stage / "receipt.json").read_text() == receipt and (stage / "receipt.json.done").exists()
     assert not list(stage.glob("receipt-*")), "it is not shipped twice"
@@ -309,13 +309,13 @@ def test_what_its_owner_did_after_a_cut_stays(carrel, daemon, machine, project):
     for name in ("b", "keep", "old"):
         (project / name).write_text("mine\n")
     done = ship(carrel, "-y", changeset, project)
-    assert done.returncode == 1 and "1 file of before" in done.stdout, done
+    assert done.returncode == 1 and "1 file of an interrupted shipment is now in place" in done.stdout, done
     for name in ("b", "keep", "old"):
-        assert (project / name).read_text() == "mine\n" and f"'{name}' is not what was looked at any more: yours stays" in done.stderr
-    assert f"the machine's is kept as {parts['b']}.new" in done.stderr and pathlib.Path(f"{parts['b']}.new").read_text() == "b\n"
+        assert (project / name).read_text() == "mine\n" and f"'{name}' changed after the review: your file is kept" in done.stderr
+    assert f"the machine's file is kept as {parts['b']}.new" in done.stderr and pathlib.Path(f"{parts['b']}.new").read_text() == "b\n"
     assert pathlib.Path(f"{parts['keep']}.old").read_text() == "kept\n"
     undone = ship(carrel, "--undo", changeset, project)
-    assert "1 taken back, 3 changed since and left alone" in undone.stdout and not (project / "a").exists()
+    assert "1 undone, 3 changed since then and kept" in undone.stdout and not (project / "a").exists()
 
 
 def test_a_kill_at_every_rename_and_a_second_run(carrel, daemon, machine, project, tmp_path):
@@ -371,8 +371,8 @@ def test_a_receipt_that_was_changed_does_not_hold(carrel, daemon, machine, proje
     path = project / f".carrel-ship-{changeset}/receipt.json"
     good = json.loads(path.read_text())
     assert good["files"][0]["step"] >= 1, "where it came from"
-    for change, words in [({"journal_record": 1}, "no such record"), ({"archive_sha256": "0" * 64}, "about something else"),
-                          ({"files": [{**good["files"][0], "path": "b"}]}, "not the one that was announced")]:
+    for change, words in [({"journal_record": 1}, "not valid: the journal has no such record"), ({"archive_sha256": "0" * 64}, "not valid: the record of the journal differs"),
+                          ({"files": [{**good["files"][0], "path": "b"}]}, "not valid: its list of files does not match its hash")]:
         path.write_text(json.dumps({**good, **change}))
         done = carrel("audit", "verify", path)
         assert done.returncode == 1 and words in done.stdout, done
@@ -388,7 +388,7 @@ def test_diff_freezes_everything_that_comes_back(carrel, daemon, machine, projec
     daemon.exec(machine, "mkdir /outbox && echo report > /outbox/report.txt", user="root")
     shown = carrel("diff", "work")
     assert shown.returncode == 0 and "A /home/user/own" in shown.stdout, shown
-    assert f"/home/user/project, handed over from {project}:\nA  new" in shown.stdout
+    assert f"/home/user/project, granted from {project}:\nA  new" in shown.stdout
     assert "/outbox:\nA  report.txt" in shown.stdout and " DIRECTORY\n" in shown.stdout
     lent, out = re.findall(r"carrel ship -y (c-[a-z2-7]{12})", shown.stdout)
     changed(daemon, machine, "echo later > /home/user/project/new; echo later > /outbox/report.txt || true")
@@ -491,7 +491,7 @@ def test_work_is_returned_with_a_comment(carrel, daemon, machine, project):
                         machine=machine)
     assert view["report"]["summary"] == "Not all is done."
     done = carrel("ship", "work", "--return", "Please call it better.")
-    assert done.returncode == 0 and f"run {view['id']} goes on" in done.stdout, done
+    assert done.returncode == 0 and f"run {view['id']} continues" in done.stdout, done
     view = runs.wait(view["id"], "ended")
     assert view["report"]["summary"] == "Better." and daemon.exec(machine, "cat a")["stdout"] == "better\n"
     events = runs.transcript(view["id"])

@@ -52,7 +52,7 @@ def test_what_a_check_needs_comes_from_the_owners_side(carrel, daemon, tmp_path)
     forge = "mkdir t; printf '#!/bin/sh\\n' > t/test.sh; chmod 755 t/test.sh; echo wrong > made"
     words = ["--tries", 2, "--check", "t/test.sh", "--check-file", f"{tmp_path}/test.sh:/home/user/t/test.sh", m, "Make it."]
     status, out, err = carrel(*words, turns=to_the_end([run(forge)]))
-    assert status == 1 and "None is good" in out and "the check exited 1" in out, (out, err)
+    assert status == 1 and "No try succeeded" in out and "the check exited 1" in out, (out, err)
     status, out, err = carrel(*words, turns=to_the_end([run("echo right > made")]))
     assert status == 0, (out, err)
     best = re.search(r"The best is try \d, machine (m-\w+)", out)[1]
@@ -115,7 +115,7 @@ def test_a_check_sees_what_a_try_made_and_removed(carrel, daemon):
 
 def test_when_none_is_good(carrel, daemon):
     status, out, _ = carrel("--tries", 2, "--check", "false", "Try.", turns=to_the_end([run("true")]))
-    assert status == 1 and "None is good" in out
+    assert status == 1 and "No try succeeded" in out
     daemon.until(lambda: len(daemon.machines()) == 1)
 
 
@@ -281,7 +281,7 @@ def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
 @pytest.mark.parametrize("args,words", [
     (["--tries", "9", "x"], "at most 8"), (["--check", "true", "x"], "--check requires --tries"),
     (["--tries", "2", "--check-file", "a:/b", "x"], "--check-file requires --check"),
-    (["--tries", "2", "--check", "true", "--check-file", "a", "x"], "does not say where to"),
+    (["--tries", "2", "--check", "true", "--check-file", "a", "x"], "--check-file a: no path in the machine given"),
     (["--tries", "2", "--check", "true", "--check-file", "/nowhere:/a", "x"], "/nowhere"),
     (["--mem", "1G", "work", "x"], "options of a new machine"), (["--dir", "/nowhere", "x"], "/nowhere")])
 def test_what_does_not_go_together(carrel, daemon, args, words):

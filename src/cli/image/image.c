@@ -126,7 +126,7 @@ static int remove_all(struct client *c, const struct image_options *o, const str
         if (o->json)
             print_json(image);
         else if (machines)
-            printf("%s: the name is gone; its files stay until %lld machine%s of it end%s\n",
+            printf("%s: name deleted; its files stay until %lld machine%s end%s\n",
                    client_text(image, "name"), machines, machines == 1 ? "" : "s",
                    machines == 1 ? "s" : "");
     }
@@ -145,7 +145,7 @@ static int prune(struct client *c, const struct image_options *o, const struct w
     if (o->json)
         print_json(answer);
     else
-        printf("%lld steps of builds removed (%s)\n", client_number(answer, "removed"), size);
+        printf("%lld intermediate images deleted (%s)\n", client_number(answer, "removed"), size);
     return 0;
 }
 
@@ -346,7 +346,7 @@ static int export(struct client *c, const struct image_options *o, const struct 
                   struct err *err) {
     if (!o->oci == !o->tar) {
         err_set(err, ERR_INVALID, "carrel image export requires --oci DIR or --tar FILE");
-        return err_remedy(err, "FILE.tar.zst is packed, FILE.tar is not");
+        return err_remedy(err, "use --tar FILE.tar, or FILE.tar.zst to compress it");
     }
     return o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err);
 }

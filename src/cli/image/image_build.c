@@ -182,8 +182,9 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
         return 0;
     fputs(client_text(answer, "stdout"), stderr);
     fputs(client_text(answer, "stderr"), stderr);
-    err_set(err, ERR_INVALID, "line %u of the recipe ended with %lld", l->number, status);
-    return err_remedy(err, "what it said stands above");
+    err_set(err, ERR_INVALID, "line %u of the recipe: the command exited with status %lld",
+            l->number, status);
+    return err_remedy(err, "its output is above");
 }
 
 static int install(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -212,7 +213,7 @@ static int read_source(struct build *b, const struct recipe_line *l, struct err 
     if (fd < 0)
         return -1;
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "look at '%s'", l->words[0]);
+        return err_sys(err, "stat '%s'", l->words[0]);
     b->source_mode = st.st_mode & 0755;
     buf_drop(&b->source, b->source.len);
     while ((n = read(fd, piece, sizeof(piece))) > 0)
@@ -370,7 +371,7 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
     int status = -1;
     find_sources(&s, suite);
     if (!s.count) {
-        err_set(err, ERR_NOT_FOUND, "this host's apt knows no mirror with '%.40s'", suite);
+        err_set(err, ERR_NOT_FOUND, "apt on this host has no mirror for '%.40s'", suite);
         return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
                           name);
     }
@@ -385,14 +386,13 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
     off_t size = lseek(out, 0, SEEK_CUR);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return size <= 0 || lseek(out, 0, SEEK_SET) < 0
-                   ? err_sys(err, "read what mmdebstrap made")
+                   ? err_sys(err, "read the output of mmdebstrap")
                    : image_upload(b->client, out, name, (uint64_t)size, name, b->o->quiet, &image,
                                   err);
     bool absent = WIFEXITED(status) && WEXITSTATUS(status) == 127;
     err_set(err, absent ? ERR_UNSUPPORTED : ERR_INTERNAL,
             absent ? "mmdebstrap is not installed" : "mmdebstrap failed (status %d)", status);
-    return err_remedy(err,
-                      absent ? "sudo apt-get install mmdebstrap" : "what it said stands above");
+    return err_remedy(err, absent ? "sudo apt-get install mmdebstrap" : "its output is above");
 }
 
 static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -438,7 +438,8 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
     default:
         for (size_t i = 0; i < l->count; i++) {
             if (b->net_count == HOSTS_MAX)
-                return err_set(err, ERR_LIMIT, "the recipe reaches more than %d hosts", HOSTS_MAX);
+                return err_set(err, ERR_LIMIT,
+                               "the net lines of the recipe name more than %d hosts", HOSTS_MAX);
             char *name = strdup(l->words[i]);
             if (!name)
                 return err_set(err, ERR_LIMIT, "out of memory");
@@ -552,7 +553,7 @@ static int read_recipe(struct build *b, const char *path, struct err *err) {
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
     if (!text || n >= sizeof(dir) - 1)
-        return err_set(err, ERR_LIMIT, "the name of the recipe is too long");
+        return err_set(err, ERR_LIMIT, "the path of the recipe is too long");
     snprintf(dir, sizeof(dir), "%.*s/", (int)n, path);
     b->dir = open(slash ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     ssize_t got = b->dir < 0
@@ -583,7 +584,7 @@ int image_build(struct client *c, const char *path, const struct build_options *
     if (r == 0)
         r = give_name(b, ret, err);
     if (r == 0 && !o->quiet)
-        fprintf(stderr, "%u steps made, %u cached\n", b->made, b->cached);
+        fprintf(stderr, "%u instructions run, %u cached\n", b->made, b->cached);
     recipe_done(&b->recipe);
     buf_done(&b->source);
     close_fd(&b->dir);

@@ -122,8 +122,10 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     if (l->count < verbs[i].least || l->count > verbs[i].most)
         return recipe_refuse(err, number, "too few or too many words for", verbs[i].name);
     if ((r->count == 0) != (l->verb == RECIPE_BASE))
-        return err_set(err, ERR_INVALID, "line %u of the recipe: `base` comes first, and once",
-                       number);
+        return err_set(
+            err, ERR_INVALID,
+            "line %u of the recipe: the first instruction, and only the first, must be `base`",
+            number);
     r->count++;
     return recipe_check(l, err);
 }

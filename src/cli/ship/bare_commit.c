@@ -34,7 +34,7 @@ static int bare_commit_make(int dir, const char *objects, const char *hash, stru
         const char *part = parts[i], *text = bare_commit_text_of(part, objects, hash);
         if (part[strlen(part) - 1] == '/') {
             if (mkdirat(dir, part, 0700) < 0)
-                return err_sys(err, "make '%s' of a repository", part);
+                return err_sys(err, "create '%s' of a repository", part);
             continue;
         }
         int fd DEFER_CLOSE = openat(dir, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -57,7 +57,7 @@ int bare_commit_bundle(const char *path, const char *hash, int out, struct err *
     struct buf objects DEFER(buf_done) = BUF(GIT_SAID_MAX);
     char beside[] = "/tmp/carrel-repo-XXXXXX";
     if (git_ask(where, &objects, err) < 0 || !objects.len || !mkdtemp(beside))
-        return err_set(err, ERR_INVALID, "the objects of repository '%s' are not found", path);
+        return err_set(err, ERR_INVALID, "repository '%s' has no directory of objects", path);
     int dir DEFER_CLOSE = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const char *const words[] = {"-C", beside,          "bundle", "create", "-q",
                                  "-",  BARE_COMMIT_REF, "--",     NULL};

@@ -241,12 +241,12 @@ static int hold(const struct apply *a, size_t grant, const char *path, struct ch
     size_t n = 0;
     int fd DEFER_CLOSE = open_nameless(a->grants->dirs[grant]);
     if (fd < 0)
-        return err_sys(err, "make room for '%s'", path);
+        return err_sys(err, "create a file for a copy of '%s'", path);
     if (fetch(a, path, fd, &n, err) < 0)
         return -1;
     if (n > HELD_MAX - all->held) {
-        err_set(err, ERR_LIMIT, "there is more than %d MiB to review here", HELD_MAX >> 20);
-        return err_remedy(err, "lend it with carrel new --dir, and carrel ship it in parts");
+        err_set(err, ERR_LIMIT, "the changes are larger than %d MiB", HELD_MAX >> 20);
+        return err_remedy(err, "use carrel new --dir, and carrel ship for a part at a time");
     }
     char *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     if (bytes == MAP_FAILED)
@@ -272,7 +272,7 @@ static int changes_look(const struct apply *a, size_t grant, struct changes *all
     if (stat_inside(a, path, &entry, err) < 0)
         return -1;
     if (strcmp(client_text(entry, "type"), type_of(c)) != 0)
-        return err_set(err, ERR_BUSY, "'%s' became something else meanwhile: not applied", c->path);
+        return err_set(err, ERR_BUSY, "'%s' changed after the review: not applied", c->path);
     c->mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8) & 07777;
     c->target = c->is_link ? strdup(client_text(entry, "target")) : NULL;
     if (c->is_link && !c->target)
@@ -373,7 +373,7 @@ static bool changes_ask(size_t count, const char *dir) {
     FILE *tty = fopen("/dev/tty", "r+e");
     char answer[16] = "";
     if (!tty) {
-        fprintf(stderr, "carrel: nobody to ask: not applied\n");
+        fprintf(stderr, "carrel: no terminal to ask on: not applied\n");
         return false;
     }
     fprintf(tty, "Copy %zu change%s back to %s? [y/N] ", count, count == 1 ? "" : "s", dir);
@@ -438,11 +438,11 @@ static int make_link(int dir, const char *name, const char *target, struct err *
     struct stat owner;
     /* What is no UTF-8 has come as this character: the link would lead elsewhere. */
     if (!*target || strstr(target, "\xef\xbf\xbd"))
-        return err_set(err, ERR_UNSUPPORTED, "what link '%s' says is not UTF-8", name);
+        return err_set(err, ERR_UNSUPPORTED, "the target of link '%s' is not UTF-8", name);
     owner_of(dir, name, &owner);
     aside_name(dir, aside);
     if (symlinkat(target, dir, aside) < 0)
-        return err_sys(err, "make link '%s'", name);
+        return err_sys(err, "create link '%s'", name);
     return take_place(dir, aside, name, &owner, err);
 }
 
@@ -466,7 +466,7 @@ static int apply_one(const struct apply *a, size_t grant, const struct change *c
     if (dir < 0)
         return err_num(err, dir, "open directory of '%s'", c->path);
     if (!c->is_dir && touched_since(dir, name, a->since))
-        return err_set(err, ERR_BUSY, "'%s' was changed here meanwhile: left alone", c->path);
+        return err_set(err, ERR_BUSY, "'%s' was changed on this host: not overwritten", c->path);
     if (c->kind != 'D')
         return write_one(c, dir, name, err);
     if (unlinkat(dir, name, c->is_dir ? AT_REMOVEDIR : 0) < 0 && errno != ENOENT)
@@ -492,7 +492,7 @@ int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct
     }
     fflush(stdout);
     if (c->cut)
-        return err_set(err, ERR_LIMIT, "too many changes to review here");
+        return err_set(err, ERR_LIMIT, "too many changes to review");
     if (!changes_ask(c->count, a->grants->host[grant]))
         return 0;
     /* Removals from the leaves up, then the rest from the root down. */

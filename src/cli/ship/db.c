@@ -26,7 +26,7 @@ static int db_run(const char *const *argv, const int fds[FDS], struct err *err) 
     int status, said DEFER_CLOSE = memfd_create("said", MFD_CLOEXEC);
     pid_t pid;
     if (said < 0 || place_find(&place, err) < 0)
-        return said < 0 ? err_sys(err, "make room for an answer") : -1;
+        return said < 0 ? err_sys(err, "create a file for the answer") : -1;
     snprintf(path, sizeof(path), "%s/carrel-sqlite", place.libexec);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -54,7 +54,7 @@ int db_copy(const char *path, struct err *err) {
     int out = memfd_create("database", MFD_CLOEXEC);
     const int fds[FDS] = {-1, out, -1, -1, -1, -1};
     if (out < 0)
-        return err_sys(err, "make room for a database");
+        return err_sys(err, "create a file for the database");
     if (db_run(argv, fds, err) == 0)
         return out;
     close(out);
@@ -65,15 +65,15 @@ static void show_diff(const json_t *d) {
     const char *text = client_text(d, "diff");
     safe_text(stdout, text, strlen(text));
     if (json_is_true(json_object_get(d, "cut")))
-        puts("... and more than is shown");
+        puts("... the rest is not shown");
 }
 
 static void show_server(const json_t *d) {
     fputs(": a copy of ", stdout);
     safe_name(stdout, client_text(d, "what"));
-    puts(", dropped at the end: nothing of it comes back");
+    puts(", deleted with the machine: its changes are not shipped");
     if (json_object_get(d, "error")) {
-        fputs("what became of it is not known: ", stdout);
+        fputs("its changes are not known: ", stdout);
         safe_name(stdout, client_text(d, "error"));
         putchar('\n');
     }
@@ -89,6 +89,6 @@ void db_show(const json_t *d) {
     }
     fputs(" against ", stdout);
     safe_name(stdout, client_text(d, "what"));
-    puts(*client_text(d, "diff") ? " as it was handed over" : ": the same");
+    puts(*client_text(d, "diff") ? " as it was granted" : ": the same");
     show_diff(d);
 }

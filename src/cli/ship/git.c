@@ -67,7 +67,7 @@ static int git_start(const char *const *words, const int fds[3], pid_t *ret, str
     memcpy(argv, always, sizeof(always));
     for (size_t i = 0; words[i]; i++) {
         if (i == WORDS_MAX)
-            return err_set(err, ERR_INTERNAL, "too many words for git");
+            return err_set(err, ERR_INTERNAL, "too many arguments for git");
         argv[n++] = words[i];
     }
     argv[n] = NULL;
@@ -83,7 +83,7 @@ static int git_start(const char *const *words, const int fds[3], pid_t *ret, str
     if (r == 0)
         return 0;
     err_num(err, -r, "run git");
-    return err_remedy(err, "repositories need git on this host: apt install git");
+    return err_remedy(err, "install git: apt install git");
 }
 
 /* Its last line, which is where it says why. */
@@ -116,7 +116,7 @@ int git_feed(const char *const *words, int in, int out, struct err *err) {
     if (status == 0)
         return 0;
     last_line(said, why, sizeof(why));
-    return err_set(err, ERR_INVALID, "git: %s", why[0] ? why : "it failed");
+    return err_set(err, ERR_INVALID, "git: %s", why[0] ? why : "the command failed");
 }
 
 int git_ask(const char *const *words, struct buf *ret, struct err *err) {
@@ -130,8 +130,8 @@ int git_ask(const char *const *words, struct buf *ret, struct err *err) {
     lseek(out, 0, SEEK_SET);
     while ((n = read(out, bytes, sizeof(bytes))) > 0)
         if (!buf_add(ret, bytes, (size_t)n))
-            return err_set(err, ERR_LIMIT, "git says more than there is room for");
+            return err_set(err, ERR_LIMIT, "the output of git is too large");
     while (ret->len && ret->data[ret->len - 1] == '\n')
         ret->data[--ret->len] = '\0';
-    return n < 0 ? err_sys(err, "read what git says") : 0;
+    return n < 0 ? err_sys(err, "read the output of git") : 0;
 }

@@ -96,12 +96,12 @@ static int map_part(struct ship *s, const char *part, char **ret, size_t *ret_si
     struct stat st;
     int fd DEFER_CLOSE = memfd_create("changeset", MFD_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "make room for the change set");
+        return err_sys(err, "create a file for the change set");
     if (client_target(target, err, "/v1/changesets/%s/%s", client_text(s->set, "id"), part) < 0 ||
         client_fetch_again(s->client, target, fd, err) < 0)
         return -1;
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "look at the change set");
+        return err_sys(err, "stat the change set");
     *ret_size = (size_t)st.st_size;
     *ret = *ret_size ? mmap(NULL, *ret_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     return *ret == MAP_FAILED ? err_sys(err, "map the change set") : 0;
@@ -120,7 +120,7 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
     parcel_hash_bytes(map ? map : "", size, hash);
     if (strcmp(hash, client_text(s->set, "sha256")) != 0) {
         unmap(map, size);
-        return err_set(err, ERR_INVALID, "the change set is not what was frozen");
+        return err_set(err, ERR_INVALID, "the change set does not match its hash");
     }
     *ret = map;
     *ret_size = size;
@@ -199,7 +199,7 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     if (hunks_parse(words, chosen, err) < 0)
         return -1;
     if (!textdiff(&diff, here.data ? here.data : "", here.len, i->bytes, i->n, CONTEXT, &count))
-        return err_set(err, ERR_LIMIT, "the differences of '%s' are too large", i->path);
+        return err_set(err, ERR_LIMIT, "the diff of '%s' is too large", i->path);
     if (hunks_apply(here.data ? here.data : "", here.len, diff.data, diff.len, chosen, &made, err) <
         0)
         return err_wrap(err, "'%s'", i->path);
@@ -220,7 +220,7 @@ static int check_named(const struct ship *s, struct err *err) {
         if (!found) {
             err_set(err, ERR_NOT_FOUND, "--only '%s': there is no such path in change set %s",
                     only->items[n], client_text(s->set, "id"));
-            return err_remedy(err, "paths are as the list shows them, without a leading ./");
+            return err_remedy(err, "write the path as the list shows it, without a leading ./");
         }
     }
     return 0;
@@ -312,9 +312,9 @@ static int note_shipped(void *arg, const struct delivered *what, struct err *err
     long long after;
     if (ship_note(s, &words, &after, err) == 0)
         return 0;
-    err_wrap(err, "%ld file%s shipped to '%s', but that is not written down yet", what->count,
+    err_wrap(err, "%ld file%s shipped to '%s', but not yet recorded in the journal", what->count,
              what->count == 1 ? " was" : "s were", s->target);
-    return err_remedy(err, "the same command again finishes it: carrel ship -y %s %s",
+    return err_remedy(err, "repeat the command to finish: carrel ship -y %s %s",
                       client_text(s->set, "id"), s->target);
 }
 
@@ -323,11 +323,11 @@ static void say_left(void *arg, const char *path, const char *kept) {
     s->left++;
     fputs("carrel: '", stderr);
     safe_name(stderr, path);
-    fputs("' is not what was looked at any more: yours stays", stderr);
+    fputs("' changed after the review: your file is kept", stderr);
     if (kept)
-        fprintf(stderr, ", the machine's is kept as %s/.carrel-ship-%s/%s", s->target,
+        fprintf(stderr, ", the machine's file is kept as %s/.carrel-ship-%s/%s", s->target,
                 client_text(s->set, "id"), kept);
-    fputs("; look at it, and ship again what you want\n", stderr);
+    fputs("; review the changes again\n", stderr);
 }
 
 /* Noted on the disk before the first file moves, and afterwards. */
@@ -352,7 +352,7 @@ static long let_out(struct ship *s, struct err *err) {
         return -1;
     if (!s->options->json)
         printf("%ld file%s shipped to %s; receipt %s/.carrel-ship-%s/%s, journal record "
-               "%lld\nto take it back: carrel ship --undo %s %s\n",
+               "%lld\nto undo it: carrel ship --undo %s %s\n",
                count, count == 1 ? "" : "s", s->target, s->target, id, receipt, record, id,
                s->target);
     return count;
@@ -365,8 +365,8 @@ static int finish_before(struct ship *s, struct err *err) {
                      ? deliver_finish(s->dir, id, note_shipped, say_left, s, err)
                      : 0;
     if (count > 0 && !s->options->json)
-        printf("%ld file%s of before %s in %s place\n", count, count == 1 ? "" : "s",
-               count == 1 ? "is" : "are", count == 1 ? "its" : "their");
+        printf("%ld file%s of an interrupted shipment %s now in place\n", count,
+               count == 1 ? "" : "s", count == 1 ? "is" : "are");
     return count < 0 ? -1 : 0;
 }
 
@@ -405,12 +405,12 @@ static int ship_take_back(struct ship *s, const char *id, struct err *err) {
     if (count < 0)
         return -1;
     if (ship_note(s, &words, &after, err) < 0) {
-        err_wrap(err, "%ld taken back in '%s', but that is not written down", count, s->target);
-        return err_remedy(err, "the journal has only that it was begun: record %lld", record);
+        err_wrap(err, "%ld undone in '%s', but not recorded in the journal", count, s->target);
+        return err_remedy(err, "the journal has only the record that it was begun: %lld", record);
     }
-    printf("%ld taken back", count);
+    printf("%ld undone", count);
     if (kept)
-        printf(", %ld changed since and left alone", kept);
+        printf(", %ld changed since then and kept", kept);
     putchar('\n');
     return kept ? 1 : 0;
 }
@@ -452,8 +452,8 @@ static int open_set(struct ship *s, const char *what, struct err *err) {
 
 static void say_how(const struct ship *s, size_t wanted, size_t refused) {
     const char *id = client_text(s->set, "id");
-    printf("%zu to ship%s: carrel ship -y %s %s\n", wanted, refused ? ", the rest is refused" : "",
-           id, s->dir < 0 ? "DIRECTORY" : s->target);
+    printf("%zu to ship%s: carrel ship -y %s %s\n", wanted,
+           refused ? ", the others are refused" : "", id, s->dir < 0 ? "DIRECTORY" : s->target);
 }
 
 static int show_and_ship(struct ship *s, const char *what, struct err *err) {
@@ -527,7 +527,7 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
                                       .parcel = {.dir = -1},
                                       .among = like->among};
     if (!*slice->home && s.options->undo)
-        return err_set(err, ERR_INVALID, "nothing of '%s' was ever shipped", word);
+        return err_set(err, ERR_INVALID, "nothing of '%s' was shipped", word);
     if (*slice->home && ship_open(&s, slice->home, err) < 0)
         return -1;
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);
@@ -557,7 +557,7 @@ static int ship_home(struct ship *like, const char *what, struct err *err) {
 static int ship_fail(const struct ship *s, struct err *err) {
     if (err->code == ERR_UNKNOWN && !err->remedy[0] && !s->options->comment)
         err_remedy(err, "nothing%s was %s: start the daemon (carrel serve), then ship again",
-                   s->among ? " more" : "", s->options->undo ? "taken back" : "shipped");
+                   s->among ? " more" : "", s->options->undo ? "undone" : "shipped");
     return cli_fail(err);
 }
 

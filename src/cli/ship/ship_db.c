@@ -85,7 +85,7 @@ static int take_side(struct ship *s, struct err *err) {
     struct stat dir, file = {.st_ino = 1};
     snprintf(path, sizeof(path), "%s/%s", s->target, name_of(s));
     if (fstat(s->dir, &dir) < 0)
-        return err_sys(err, "look at '%s'", s->target);
+        return err_sys(err, "stat '%s'", s->target);
     bool there = fstatat(s->dir, name_of(s), &file, AT_SYMLINK_NOFOLLOW) == 0;
     bool was = strcmp(path, client_text(s->set, "home")) == 0;
     bool put = baseline_put(&text, ".", &dir);
@@ -131,7 +131,7 @@ void ship_db_judge(struct ship *s) {
 int ship_db_check(const struct ship *s, struct err *err) {
     if (!is_file(s) || !is_open(s))
         return 0;
-    err_set(err, ERR_BUSY, "somebody has '%s/%s' open, or its log is not empty", s->target,
-            name_of(s));
+    err_set(err, ERR_BUSY, "database '%s/%s' is open in another process, or its log is not empty",
+            s->target, name_of(s));
     return err_remedy(err, "close it and try again");
 }

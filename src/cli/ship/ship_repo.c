@@ -84,7 +84,7 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     struct err late;
     (void)run_inside(s, machine, clear, &cleared, &late);
     if (*client_text(done, "stdout") && !s->options->json)
-        puts("changes that are not committed stay in the machine");
+        puts("changes without a commit stay in the machine");
     return place ? -1 : 0;
 }
 
@@ -94,7 +94,7 @@ static const struct parcel_item *find_bundle(const struct ship *s, struct err *e
         if (strcmp(item->path, BUNDLE) == 0 && item->kind == TAR_FILE && !item->refused)
             return item;
     }
-    err_set(err, ERR_INVALID, "the machine made no bundle");
+    err_set(err, ERR_INVALID, "git in the machine made no bundle");
     return NULL;
 }
 
@@ -160,7 +160,7 @@ static int take_in(const struct ship *s, const struct parcel_item *bundle, struc
         return -1;
     if (fetch_from(q->raw, q->bundle, "+HEAD:" WORK, err) < 0 ||
         fetch_from(q->repo, q->raw, "+" WORK ":" WORK, err) < 0)
-        return err_wrap(err, "what the machine handed out is refused");
+        return err_wrap(err, "the repository of the machine is refused");
     return 0;
 }
 
@@ -173,7 +173,7 @@ static int count_commits(const struct ship *s, const char *ref, struct quarantin
     const char *const parse[] = {"-C", s->target,          "rev-parse", "--verify",
                                  "-q", "--end-of-options", from,        NULL};
     if (git_ask(parse, &base, err) < 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no '%s' in '%s' any more", ref, s->target);
+        return err_set(err, ERR_NOT_FOUND, "'%s' no longer exists in '%s'", ref, s->target);
     snprintf(q->base, sizeof(q->base), "%s", base.data ? base.data : "");
     snprintf(range, sizeof(range), "%s.." WORK, q->base);
     const char *const log[] = {"-C", q->repo, "rev-list", "--count", range, NULL};
@@ -188,7 +188,7 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
     snprintf(q->dir, sizeof(q->dir), "/tmp/carrel-ship-XXXXXX");
     if (!mkdtemp(q->dir)) {
         q->dir[0] = '\0';
-        return err_sys(err, "make a directory in /tmp");
+        return err_sys(err, "create a directory in /tmp");
     }
     unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
     if (take_in(s, bundle, q, err) < 0 || count_commits(s, ref, q, err) < 0)
@@ -200,11 +200,11 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
 static int print_of(const char *const *words, struct err *err) {
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0 || git_run(words, out, err) < 0)
-        return out < 0 ? err_sys(err, "make room for what git says") : -1;
+        return out < 0 ? err_sys(err, "create a file for the output of git") : -1;
     off_t size = lseek(out, 0, SEEK_END);
     char *text = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
     if (text == MAP_FAILED)
-        return err_sys(err, "read what git says");
+        return err_sys(err, "read the output of git");
     if (text) {
         safe_text(stdout, text, (size_t)size - (text[size - 1] == '\n'));
         munmap(text, (size_t)size);
@@ -253,7 +253,7 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
     for (size_t i = 0; i < q->changes.count; i++)
         show_file(&q->changes.files[i]);
     if (q->changes.cut)
-        puts("... and more files than are listed");
+        puts("... the rest is not shown");
     return s->options->stat ? 0 : print_of(diff, err);
 }
 
@@ -272,7 +272,7 @@ static int receipt_path(const struct ship *s, const char *id, bool make, char re
         return err_set(err, ERR_LIMIT, "the path of the repository is too long");
     int status = make ? folder_make(dir) : 0;
     if (status < 0)
-        return err_num(err, status, "make '%s'", dir);
+        return err_num(err, status, "create '%s'", dir);
     snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s.json", RECEIPT_PATH - 64, dir, id);
     return 0;
 }
@@ -387,18 +387,18 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     const struct ship_words words = {
         .action = "shipped", .hash = list_hash, .files = 1, .intent = record};
     if (ship_note(s, &words, &after, err) < 0) {
-        err_wrap(err, "'%s' of '%s' is made, but that is not written down yet",
+        err_wrap(err, "'%s' of '%s' was written, but not yet recorded in the journal",
                  patch ? patch : q->branch, s->target);
         return patch ? err_remedy(err, "remove it, then ship change set %s again", id)
-                     : err_remedy(err, "the same command again finishes it: carrel ship -y %s %s",
-                                  id, s->target);
+                     : err_remedy(err, "repeat the command to finish: carrel ship -y %s %s", id,
+                                  s->target);
     }
     if (!s->options->json)
         printf("%ld commit%s in %s%s of %s; receipt %s, journal record %lld\n", q->commits,
                q->commits == 1 ? "" : "s", patch ? "" : "branch ", patch ? patch : q->branch,
                s->target, receipt, record);
     if (!s->options->json && !patch)
-        printf("to take it back: carrel ship --undo %s %s\n", id, s->target);
+        printf("to undo it: carrel ship --undo %s %s\n", id, s->target);
     return 0;
 }
 
@@ -429,9 +429,9 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
         return err_wrap(err, "branch '%s' is not what was shipped", ref + 11);
     const struct ship_words last = {.action = "undone", .hash = hash, .files = 1, .intent = record};
     if (ship_note(s, &last, &after, err) < 0) {
-        err_wrap(err, "branch '%s' is %s, but that is not written down", ref + 11,
+        err_wrap(err, "branch '%s' is %s, but that is not recorded in the journal", ref + 11,
                  *before ? "what it was" : "gone");
-        return err_remedy(err, "the journal has only that it was begun: record %lld", record);
+        return err_remedy(err, "the journal has only the record that it was begun: %lld", record);
     }
     unlink(path);
     printf("branch %s is %s\n", ref + 11, *before ? "what it was" : "gone");

@@ -28,7 +28,7 @@ static int find_run(struct ship *s, const char *word, char ret[64], struct err *
         }
     }
     err_set(err, ERR_NOT_FOUND, "no run has worked on machine '%s'", machine);
-    return err_remedy(err, "carrel do %s \"TASK\" starts one", machine);
+    return err_remedy(err, "start one with carrel do %s \"TASK\"", machine);
 }
 
 int ship_send_back(struct ship *s, const char *word, struct err *err) {
@@ -47,6 +47,6 @@ int ship_send_back(struct ship *s, const char *word, struct err *err) {
         client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
         client_call_again(s->client, &r, NULL, err) < 0)
         return -1;
-    printf("returned: run %s goes on; to watch it: carrel do --resume %s\n", run, run);
+    printf("returned: run %s continues; to watch it: carrel do --resume %s\n", run, run);
     return 0;
 }

@@ -82,13 +82,13 @@ static void bad_options_are_named(void **state) {
     REFUSED("-fz", W("-fz"));
     REFUSED("--fla", W("--fla")); /* no abbreviations */
     REFUSED("takes no value", W("--flag=1"));
-    REFUSED("needs a value", W("--text"));
-    REFUSED("needs a value", W("-t"));
-    REFUSED("option --size", W("--size=x"));
-    REFUSED("option --size", W("--size=0"));
-    REFUSED("option --number", W("--number=0"));
-    REFUSED("option --time", W("--time=soon"));
-    REFUSED("option --milli", W("--milli=0"));
+    REFUSED("--text requires a value: TEXT", W("--text"));
+    REFUSED("-t requires a value: TEXT", W("-t"));
+    REFUSED("--size", W("--size=x"));
+    REFUSED("--size", W("--size=0"));
+    REFUSED("--number", W("--number=0"));
+    REFUSED("--time", W("--time=soon"));
+    REFUSED("--milli", W("--milli=0"));
 }
 
 static void a_list_has_an_end(void **state) {

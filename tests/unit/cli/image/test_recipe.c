@@ -32,8 +32,9 @@ static void what_makes_no_sense_is_refused_with_its_line(void **state) {
     static const char *const bad[][2] = {
         {"", "empty"},
         {"# nothing\n", "empty"},
-        {"run true\n", "`base` comes first"},
-        {"base a\nbase b\n", "line 2 of the recipe: `base` comes first, and once"},
+        {"run true\n", "the first instruction, and only the first, must be `base`"},
+        {"base a\nbase b\n",
+         "line 2 of the recipe: the first instruction, and only the first, must be `base`"},
         {"base\n", "too few"},
         {"base a b\n", "too few or too many"},
         {"base ../a\n", "no image can be called"},
