@@ -101,8 +101,9 @@ struct approve_options {
 #define AT(member) offsetof(struct approve_options, member)
 
 const struct option_row approve_rows[] = {
-    {0, "always", NULL, OPTION_FLAG, AT(always), "also add the rule that carrel pending shows"},
-    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "also add that rule, for this time"},
+    {0, "always", NULL, OPTION_FLAG, AT(always),
+     "approve, and add the rule that carrel pending shows"},
+    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "approve, and add that rule for this time"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };

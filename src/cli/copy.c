@@ -38,7 +38,8 @@ struct copy_options {
 #define AT(member) offsetof(struct copy_options, member)
 
 const struct option_row cp_rows[] = {
-    {'u', "user", "NAME", OPTION_TEXT, AT(user), "act as user, root or a uid (default: user)"},
+    {'u', "user", "NAME", OPTION_TEXT, AT(user),
+     "read and write as user, root or a uid (default: user)"},
     {'r', "recursive", NULL, OPTION_FLAG, AT(recursive),
      "accepted; directories are always copied whole"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},

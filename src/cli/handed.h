@@ -28,7 +28,7 @@ struct handed_options {
          "PATH[@REF][:/GUEST]",                                                                 \
          OPTION_LIST,                                                                           \
          offsetof(type, member.repos),                                                          \
-         "clone a repository, without remotes; carrel ship brings commits back"},               \
+         "clone a git repository; carrel ship brings commits back"},                            \
         {0,                                                                                     \
          "db",                                                                                  \
          "sqlite:FILE[:/GUEST]|postgres:NAME",                                                  \
@@ -46,10 +46,10 @@ struct handed_options {
          "NAME@HOST[:header|basic|query]",                                                      \
          OPTION_LIST,                                                                           \
          offsetof(type, member.secrets),                                                        \
-         "set variable NAME to a placeholder, replaced on the way to HOST"},                    \
+         "use secret NAME in requests to HOST; variable NAME is a placeholder"},                \
     {                                                                                           \
         0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),               \
-            "revoke these grants after this time"                                               \
+            "revoke what these options grant after this time"                                   \
     }
 
 enum { HANDED_MAX = 16 };

@@ -32,7 +32,7 @@ struct mcp_options {
 
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
-     "serve this machine only (default: a machine for this directory)"},
+     "serve this machine (default: one for the current directory)"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };

@@ -46,13 +46,13 @@ struct new_options {
          "TIME",                                                                                   \
          OPTION_DURATION,                                                                          \
          offsetof(type, member.idle_ms),                                                           \
-         "act when unused for this long, such as 30m"},                                            \
+         "apply --idle-action after this time without use, such as 30m"},                          \
         {0,                                                                                        \
          "idle-action",                                                                            \
          "pause|stop|destroy|release",                                                             \
          OPTION_TEXT,                                                                              \
          offsetof(type, member.idle_action),                                                       \
-         "action when idle (default: destroy)"},                                                   \
+         "action after --idle (default: destroy)"},                                                \
         {0,                                                                                        \
          "net",                                                                                    \
          "[allow:|deny:|ask:]TARGET[,local]",                                                      \

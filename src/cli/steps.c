@@ -126,7 +126,7 @@ const struct option_row snap_rows[] = {
 const struct option_row hibernate_rows[] = {
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {0, "files-only", NULL, OPTION_FLAG, AT(plain_options, files_only),
-     "take a step and stop the machine, without its memory"},
+     "take a step and stop the machine; do not save its processes"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -270,7 +270,7 @@ struct steps_options {
 
 const struct option_row steps_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(steps_options, count),
-     "print only the last N (default 100)"},
+     "print only the last N (default: 100)"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(steps_options, quiet), "print only the numbers of steps"},
     {0, "json", NULL, OPTION_FLAG, AT(steps_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(steps_options, help), "show this help"},
@@ -365,13 +365,13 @@ struct fork_options {
 };
 
 const struct option_row fork_rows[] = {
-    {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "make N machines (default 1)"},
+    {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "create N machines (default: 1)"},
     {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at),
      "step to start from (default: the present state)"},
     {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run),
      "run a shell command in all of them at once"},
     {0, "score", "COMMAND", OPTION_TEXT, AT(fork_options, score),
-     "then run this; the last number it prints is the score"},
+     "run this after --run; the last number it prints is the score"},
     {0, "keep-best", NULL, OPTION_FLAG, AT(fork_options, keep_best),
      "delete all but the fork with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),

@@ -21,8 +21,8 @@ struct store_options {
 #define AT(member) offsetof(struct store_options, member)
 const struct option_row store_rows[] = {
     {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
-     "init: give new machines a btrfs disk of this size, for instant steps"},
-    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: give new machines plain disks"},
+     "init: btrfs disks of this size for new machines; steps are instant"},
+    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: plain disks for new machines"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "boxes: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(init.json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},

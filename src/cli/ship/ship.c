@@ -28,17 +28,17 @@
 
 #define AT(member) offsetof(struct ship_options, member)
 const struct option_row ship_rows[] = {
-    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "ship; without this the changes are only shown"},
+    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "ship the changes; without this they are only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
      "only this path and everything below it (repeatable)"},
     {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
-     "only these hunks of a file, counted from 1 (repeatable)"},
+     "only these hunks of a file; the first is 1 (repeatable)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
      "ship nothing; send the run this comment and let it continue"},
     {0, "mirror", NULL, OPTION_FLAG, AT(mirror),
-     "also delete files that the machine does not have"},
+     "also delete files in DIRECTORY that the machine does not have"},
     {0, "patch", "FILE", OPTION_TEXT, AT(patch),
-     "write a repository's commits to this file, without a branch"},
+     "write commits of a repository to this file, not to a branch"},
     {0, "undo", NULL, OPTION_FLAG, AT(undo), "undo the shipping of this change set"},
     {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per file"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
