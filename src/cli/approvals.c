@@ -1,4 +1,4 @@
-/* carrel pending, approve, deny: requests of machines that wait for a word. */
+/* carrel pending, approve, deny: list, approve and refuse requests that wait for an approval. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { TARGET_MAX = 32768 };
 
-/* A machine's words: line by line, and no control character of theirs. */
+/* Text that a machine chose: indented, with control characters made visible. */
 static void print_indented(const char *text) {
     while (*text) {
         size_t n = strcspn(text, "\n");
@@ -26,7 +26,7 @@ static void print_indented(const char *text) {
     }
 }
 
-/* Word for word what --always adds; for calls of runs there are no rules. */
+/* The exact rule that --always adds. Calls of runs have no rules. */
 static void print_rule(const json_t *p) {
     const char *rule = client_text(p, "always"), *why = client_text(p, "no_rule");
     struct buf line DEFER(buf_done) = BUF(TARGET_MAX);
@@ -39,8 +39,7 @@ static void print_rule(const json_t *p) {
 
 static void print_item(const json_t *p) {
     char where[300], left[16];
-    bool web =
-        client_number(p, "port"); /* else it is a call of a run, which waits as long as it takes */
+    bool web = client_number(p, "port"); /* 0: a call of a run, which waits without a limit */
     snprintf(where, sizeof(where), web ? "%s:%lld" : "%s", client_text(p, "host"),
              client_number(p, "port"));
     snprintf(left, sizeof(left), web ? "%llds" : "-", client_number(p, "left_ms") / 1000);
@@ -138,7 +137,7 @@ static int decide(struct client *c, const char *id, const char *decision,
     return 0;
 }
 
-/* Options may stand before items and behind them; the items are left, from argv[1] on. */
+/* Options may stand before and after items. Only the items are left, from argv[1] on. */
 static int approvals_read_words(int argc, char **argv, const struct option_row *rows,
                                 struct approve_options *o, struct err *err) {
     int items = 1;

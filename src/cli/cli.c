@@ -25,7 +25,7 @@ const struct option_row list_rows[] = {
     {'h', "help", NULL, OPTION_FLAG, 0, "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
-/* Of commands that read their words with cli_words(). */
+/* Options of commands that use cli_words(). */
 #define json_rows (list_rows + 1)
 #define help_rows (list_rows + 2)
 
@@ -304,13 +304,13 @@ int cmd_cell(int argc, char **argv) {
 
 int cmd_wast(int argc, char **argv) {
     (void)argc;
-    /* carrel-cell's first word is its verb, which is our own name: one word back. */
+    /* carrel-cell expects the verb as argv[1]: start one element earlier. */
     argv[0] = (char *)"wast";
     argv[-1] = (char *)"carrel-cell";
     return exec_cell(argv - 1);
 }
 
-/* A stream the caller closed would become whatever is opened first, and be handed on as such. */
+/* If a standard stream is closed, the next open() would take its number and be used as it. */
 static bool fill_closed_streams(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
@@ -318,7 +318,7 @@ static bool fill_closed_streams(void) {
     return true;
 }
 
-/* A command by the name that another tool gives it. */
+/* Runs a command by the name that it has in Docker. */
 static int run_habit(int argc, char **argv) {
     bool json;
     const char *name = habit_command(argv[0], &json);

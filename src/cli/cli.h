@@ -24,19 +24,19 @@ struct command {
     const char *usage;   /* what follows the name; completion reads it too */
     const char *summary; /* one line for the overview */
     int (*run)(int argc, char **argv);
-    const struct option_row *options; /* NULL: another program's */
+    const struct option_row *options; /* NULL: another program reads them */
     const char *group;        /* heading above it in the overview; NULL: that of the row before */
     const struct form *forms; /* its subcommands, ended by a row without usage; NULL: it has none */
     const char *notes;        /* lines for its help; NULL: none */
 };
 
-/* All of them, ended by a row without a name. */
+/* All commands; ends with a row without a name. */
 extern const struct command commands[];
-const struct command *cli_find(const char *name); /* NULL: there is none */
+const struct command *cli_find(const char *name); /* NULL: unknown */
 
 int cli_main(int argc, char **argv);
 
-/* "carrel: text\n  remedy"; returns CLI_FAILED. */
+/* Prints "carrel: text: remedy"; returns CLI_FAILED. */
 int cli_fail(const struct err *err);
 
 /* `--help` of one command: usage, subcommands and notes; the caller prints the options. */
@@ -45,8 +45,8 @@ void cli_usage(const char *name);
 void cli_help(const char *name);
 
 /*
- * For commands without options of their own: words is how many may follow, json where `--json` is
- * noted (NULL: there is none). 0 go on; otherwise it is settled and *ret_status is what to return.
+ * Reads the arguments of a command without options of its own. words: how many arguments it takes;
+ * json: set by `--json` (NULL: not an option). -1: the command ends with *ret_status.
  */
 int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
 
@@ -105,7 +105,7 @@ int cmd_completion(int argc, char **argv);
 
 /* Options of cli_list_words(). */
 extern const struct option_row list_rows[];
-/* Options of those that have more than these, --json and --help. */
+/* Options of commands that have others than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],

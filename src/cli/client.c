@@ -21,7 +21,7 @@ enum {
     ATTEMPTS = 50,
     WAIT_S = 30,
     WAIT_MAX_S = 86400,
-    GRACE_MS = 1000, /* whoever looks after the daemon has so long to start it again */
+    GRACE_MS = 1000, /* a service manager has this time to restart the daemon */
 };
 
 /* ---- which daemon ---- */
@@ -61,7 +61,7 @@ static bool same_place(const char *a, const char *b) {
     return at.st_dev == bt.st_dev && at.st_ino == bt.st_ino;
 }
 
-/* A daemon of another store answers here: nobody who named a store gets another one instead. */
+/* Refuses a daemon of another store than the one that CARREL_HOME names. */
 static int check_store(struct client *c, struct err *err) {
     char path[PLACE_SIZE + 16];
     struct lock_holder daemon;
@@ -83,7 +83,7 @@ static int start_daemon(struct client *c, void (**waiting)(void), struct err *er
     return launch(&c->place, "carrel-daemon", "carrel.log", args, waiting, err);
 }
 
-/* One that is about to leave, or that another command has just started, is waited for. */
+/* Waits for a daemon that is about to exit, or that another command has just started. */
 static int start_and_connect(struct client *c, void (*waiting)(void), struct err *err) {
     struct err unreached;
     int r = -1;
@@ -100,7 +100,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     return err_wrap(err, "start the daemon");
 }
 
-/* Boxes that outlived their daemon. */
+/* Do boxes exist that outlived their daemon? */
 static bool machines_live(const struct place *place) {
     char path[PLACE_SIZE + 16];
     bool found = false;
@@ -117,7 +117,7 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
     const char *url = getenv("CARREL_URL");
     *c = (struct client){0};
     if (place_find(&c->place, err) < 0) {
-        err->code = ERR_INTERNAL; /* not found are daemons: to many that means "no machines" */
+        err->code = ERR_INTERNAL; /* callers take ERR_NOT_FOUND for "no machines" */
         return -1;
     }
     if (url && *url)
@@ -152,7 +152,7 @@ static bool is_ours(const struct client *c) {
     return c->local && strcmp(own, c->socket) == 0;
 }
 
-/* Only where it is ours to start; a run directory that was removed is not made again. */
+/* Starts only a daemon of this user, and does not recreate a run directory that was removed. */
 static bool may_start(const struct client *c, enum client_start start) {
     if (!is_ours(c) || access(c->place.run, F_OK) < 0)
         return false;
@@ -188,7 +188,7 @@ void client_lost(struct client_search *s) {
 int client_look(struct client *c, struct client_search *s, struct err *err) {
     uint64_t now = now_ms(), away = now - s->since_ms;
     char why[sizeof(err->text)];
-    /* Also one that takes connections and answers none has had its time: but one look at least. */
+    /* Look at least once. The limit also ends the wait for a daemon that never answers. */
     if (s->again_ms && away >= wait_s() * 1000) {
         snprintf(why, sizeof(why), "%s", err->text);
         return err_set(err, ERR_UNKNOWN, "the daemon did not come back within %" PRIu64 " s: %s",
@@ -230,7 +230,7 @@ int client_send(struct client *c, struct http_client *http, const struct client_
     return http_client_send(http, &request, err);
 }
 
-/* {"error":{...}} as one of ours; *ret_told false: it did not come whole. */
+/* Reads {"error":{...}} into *err; *ret_told is false if it was incomplete. */
 static int refusal(struct http_client *http, int status, bool *ret_told, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
     *ret_told = http_client_collect(http, &text, err) == 0;
@@ -261,7 +261,7 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
     return take_head(http, ret, &told, err);
 }
 
-/* What an answer holds, from its beginning each time. */
+/* Receives an answer; each attempt starts from its beginning. */
 struct taker {
     int (*take)(const struct taker *t, struct http_client *http, struct err *err);
     struct buf *text;
@@ -287,13 +287,13 @@ static int take_file(const struct taker *t, struct http_client *http, struct err
     return more;
 }
 
-/* 0 with the whole answer; -1, and *ret_answered false when the daemon did not say why. */
+/* 0: the whole answer came. -1: *ret_answered says whether the daemon gave the reason. */
 static int exchange(struct client *c, const struct client_request *r, const struct taker *t,
                     bool *ret_answered, struct err *err) {
     const struct http_head *head;
     *ret_answered = false;
     if (client_send(c, c->http, r, err) < 0) {
-        *ret_answered = err->code == ERR_INVALID; /* it makes no request: nobody was asked */
+        *ret_answered = err->code == ERR_INVALID; /* the request was not sent */
         return -1;
     }
     if (take_head(c->http, &head, ret_answered, err) < 0)
@@ -303,7 +303,7 @@ static int exchange(struct client *c, const struct client_request *r, const stru
     return got;
 }
 
-/* Until it is answered, or the daemon does not come back. */
+/* Repeats the request until it is answered, or the daemon stays away too long. */
 static int exchange_again(struct client *c, const struct client_request *r, const struct taker *t,
                           struct err *err) {
     struct client_search search = {.start = CLIENT_START};

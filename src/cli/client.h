@@ -28,32 +28,31 @@ struct client {
     uint16_t port;
 };
 
-/* Whether a daemon is started where none runs: always, only where machines live without one, never.
- */
+/* When to start a daemon if none runs: always, only if machines exist, never. */
 enum client_start { CLIENT_START, CLIENT_IF_MACHINES, CLIENT_NEVER };
 
 /* `waiting` (may be NULL) is called once when starting the daemon takes a while. */
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err);
 void client_close(struct client *c);
 
-/* A second connection to the same daemon, for signals while the first waits. */
+/* Another connection to the same daemon, for requests while the first one waits. */
 struct http_client *client_again(const struct client *c, struct err *err);
 
-/* Looking for a daemon that went away, until CARREL_WAIT seconds (30) are over. */
+/* The search for a daemon that went away. It ends after CARREL_WAIT seconds (default 30). */
 struct client_search {
-    uint64_t since_ms, again_ms; /* 0: nothing is looked for */
-    enum client_start start;     /* after a moment in which others may start it */
+    uint64_t since_ms, again_ms; /* 0: no search */
+    enum client_start start;     /* after GRACE_MS, in which a service manager may start it */
 };
 
 enum { CLIENT_AGAIN_MS = 100 };
 
 void client_lost(struct client_search *s);
 /*
- * One look, at most every CLIENT_AGAIN_MS: 1 the first connection is there again, 0 not yet, -1 the
- * time is up, with what was wrong last. Who is done with looking sets *s to zero.
+ * Tries once, at most every CLIENT_AGAIN_MS. 1: connected again; 0: not yet; -1: time is up, with
+ * the last error. The caller sets *s to zero to end the search.
  */
 int client_look(struct client *c, struct client_search *s, struct err *err);
-/* Looks until one of the two. */
+/* Tries until it is connected or time is up. */
 int client_await(struct client *c, struct client_search *s, struct err *err);
 
 /* A request as client_call() makes it; body: JSON text or NULL. */
@@ -64,28 +63,28 @@ struct client_request {
     const char *accept; /* NULL: application/json */
     const int *fds;
     size_t nfds;
-    bool streamed; /* the body follows by http_client_write() */
+    bool streamed; /* the caller sends the body with http_client_write() */
 };
 
-/* Sends it and waits for the answer's head. An error of the daemon becomes *err. */
+/* Sends the request and waits for the head of the answer. An error of the daemon becomes *err. */
 int client_send(struct client *c, struct http_client *http, const struct client_request *r,
                 struct err *err);
 int client_answer(struct http_client *http, const struct http_head **ret, struct err *err);
 
-/* The whole exchange; *ret is the answer, to be json_decref()ed; NULL ret: thrown away. */
+/* Request and answer. The caller owns *ret; ret NULL: the answer is discarded. */
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
 
 /*
- * The same for a request that may come twice, as it only reads or has a key: a daemon that dies
- * before it answers is looked for and asked again.
+ * The same for a request that is safe to repeat, because it only reads or has a key. If the daemon
+ * dies before it answers, the request is sent to the next one.
  */
 int client_call_again(struct client *c, const struct client_request *r, json_t **ret,
                       struct err *err);
-/* The bytes that a GET answers, from the beginning of a file that can be sought in. */
+/* Writes the answer of a GET into a file, from its beginning. */
 int client_fetch_again(struct client *c, const char *target, int fd, struct err *err);
 
 /*
- * "/v1/machines/%s/files?path=%s" with every word encoded.
+ * Formats a target such as "/v1/machines/%s/files?path=%s"; every argument is percent-encoded.
  */
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...);
 
@@ -93,6 +92,6 @@ int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *form
 int client_query(char target[CLIENT_TARGET_SIZE], const char *name, const char *value,
                  struct err *err);
 
-/* Members of an answer, with something to fall back on. */
+/* Members of an answer; "" or 0 if a member is absent. */
 const char *client_text(const json_t *object, const char *name);
 long long client_number(const json_t *object, const char *name);

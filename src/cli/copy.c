@@ -1,9 +1,8 @@
 /*
- * carrel cp: files and directories into a machine and out of it.
+ * carrel cp: copies files and directories into and out of machines.
  *
- * Bytes stream through one buffer, whatever their number. A directory travels as an archive that
- * the guest's own tool packs and unpacks on either side: names are the other side's choice, and it
- * never leaves the directory it was given.
+ * Files of any size stream through one buffer. A directory travels as a tar archive. The guest's
+ * tool packs and unpacks it on both sides, and never writes outside the directory it was given.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,9 +46,9 @@ const struct option_row cp_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* One side of it. */
+/* SOURCE or DESTINATION. */
 struct end {
-    char machine[128]; /* empty: here */
+    char machine[128]; /* empty: this host */
     char path[PATH_MAX];
     bool is_stream; /* "-" */
     bool exists, is_dir;
@@ -135,7 +134,7 @@ static int copy_look(struct copy *c, struct end *e, struct err *err) {
     return e->machine[0] ? look_inside(c, e, err) : look_here(e, err);
 }
 
-/* The last name of a path; NULL: it has none that could be taken over. */
+/* The last name of a path; NULL: it has no name that a copy could have. */
 static const char *last_name(const char *path, char to[NAME_MAX + 1]) {
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/')
@@ -149,7 +148,7 @@ static const char *last_name(const char *path, char to[NAME_MAX + 1]) {
     return strcmp(to, ".") == 0 || strcmp(to, "..") == 0 ? NULL : to;
 }
 
-/* As cp does: into a directory that exists, else under the very name. */
+/* As cp(1): a copy goes into an existing directory, else it gets the name that was typed. */
 static int settle_target(struct copy *c, struct err *err) {
     struct end *to = &c->to;
     char name[NAME_MAX + 1];
@@ -200,7 +199,7 @@ static int send_from(struct copy *c, int fd, const char *target, const char *wha
             return -1;
         progress_add(&p, n > 0 ? (uint64_t)n : 0);
     }
-    if (n < 0) /* half a file is none: the connection is given up, and with it the write */
+    if (n < 0) /* close the connection, so that the daemon discards the incomplete file */
         return err_sys(err, "read '%s'", what);
     progress_end(&p);
     if (http_client_finish(c->client.http, err) < 0 ||
@@ -232,7 +231,7 @@ static int receive_to(struct copy *c, int fd, const char *target, const char *wh
 
 /* ---- files ---- */
 
-/* A file that was there keeps its mode when it is replaced; ours has another one. */
+/* An existing file keeps its mode when it is replaced. */
 static int give_mode(struct copy *c, mode_t mode, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(3 * PATH_MAX);
     struct jot j = JOT(&body);
@@ -265,14 +264,14 @@ static int copy_put_file(struct copy *c, struct err *err) {
     return c->to.exists && !c->from.is_stream ? give_mode(c, mode, err) : 0;
 }
 
-/* As any file that its owner makes: a machine's mode does not open it to more than the umask. */
+/* The umask applies: the mode in the machine gives nobody more access on this host. */
 static mode_t own_mode(mode_t mode) {
     mode_t masked = umask(0);
     umask(masked);
     return mode & ~masked;
 }
 
-/* Beside its place under another name, and only whole under its own. */
+/* Writes under a temporary name, and renames the file once it is complete. */
 static int get_into_place(struct copy *c, const char *target, struct err *err) {
     char aside[PATH_MAX + 32];
     snprintf(aside, sizeof(aside), "%s.carrel-%d", c->to.path, (int)getpid());
@@ -297,7 +296,7 @@ static int get_file(struct copy *c, struct err *err) {
 
 /* ---- directories ---- */
 
-/* The guest's tool, on this side: `stream` is its stdin or stdout, and our other end of it. */
+/* The guest's tar tool, run on this host. `stream` is the other end of its stdin or stdout. */
 struct tool {
     pid_t pid;
     int stream;
@@ -359,7 +358,7 @@ static void show_complaints(int fd, bool failed, struct err *err) {
         err_set(err, ERR_INTERNAL, "the archive is incomplete");
 }
 
-/* 0 all of it; -1 not, and what was left out was said. */
+/* 0: everything was copied. -1: *err, or what was left out has been printed. */
 static int tool_end(struct tool *t, struct err *err) {
     int status = 0;
     close_fd(&t->stream);
@@ -422,7 +421,7 @@ static int get_dir(struct copy *c, struct err *err) {
     int r = receive_to(c, t.stream, target, c->from.path, 0, err);
     int unpacked = tool_end(&t, &why);
     if (unpacked < 0 && (r == 0 || t.pid > 0))
-        *err = why; /* what it could not write is the cause of a broken pipe */
+        *err = why; /* the tool failed first: a broken pipe is only the consequence */
     return r < 0 ? r : unpacked;
 }
 

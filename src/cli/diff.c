@@ -1,6 +1,6 @@
 /*
- * carrel diff: what changed in a machine's files between two steps, or a step and now; and for its
- * owner, what it made of everything that was handed over: frozen, to be let out by its id.
+ * carrel diff: shows which files of a machine changed between two steps, or since a step. Then it
+ * freezes each granted directory, repository and database as a change set and shows its changes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static int parse(int argc, char **argv, struct diff_options *o, struct words *re
     return err_remedy(err, "see `carrel ls`");
 }
 
-/* ---- people read it ---- */
+/* ---- printing ---- */
 
 static const char *member(const json_t *side, const char *name) {
     return client_text(side, name);
@@ -180,7 +180,7 @@ static int fetch(struct client *c, const struct diff_options *o, const struct wo
     return client_call(c, &r, ret, err);
 }
 
-/* ---- what was handed over ---- */
+/* ---- grants ---- */
 
 struct handed_over {
     struct client *client;
@@ -198,7 +198,7 @@ static void title(const struct handed_over *h, const char *at, const char *home)
     puts(":");
 }
 
-/* One that cannot be looked at is said, and the others are shown. */
+/* Reports a grant that cannot be compared, and goes on with the others. */
 static int show_slice(struct handed_over *h, const char *word, const char *at, const char *home) {
     json_t *told = NULL;
     struct ship s DEFER(ship_done) = {.options = &h->options,
@@ -225,7 +225,7 @@ static bool has_outbox(struct client *c, const char *machine) {
            client_call(c, &r, NULL, &none) == 0;
 }
 
-/* 1: something of it cannot be shown. */
+/* 1: a grant could not be compared. */
 static int show_handed(struct handed_over *h, struct err *err) {
     struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
     char word[SLICE_WORD];
@@ -238,7 +238,7 @@ static int show_handed(struct handed_over *h, struct err *err) {
         const struct slice *one = &found->list[i];
         bool is_file = one->kind == SLICE_DIR || one->kind == SLICE_REPO;
         if (is_file && !h->client->local)
-            continue; /* its other side is elsewhere */
+            continue; /* its original is on another host */
         slice_word(one, h->machine, word);
         failed |= show_slice(h, word, one->at, h->client->local ? one->home : "") < 0;
     }

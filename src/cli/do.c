@@ -1,4 +1,4 @@
-/* carrel do: the operator carries out a task, and its steps are shown as they are taken. */
+/* carrel do: starts a run of the operator and shows its calls as they are made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ enum {
     WORD_WIDTH = 56,
     SECOND_THOUGHTS_MS = 2000,
     ANSWER_TRIES = 100,
-    LOOK_MS = 300, /* how often ^C is looked for */
+    LOOK_MS = 300, /* how often ^C is checked */
 };
 
 #define AT(member) offsetof(struct do_options, member)
@@ -72,8 +72,8 @@ struct doing {
     struct client client;
     const struct do_options *options;
     const char *run;
-    json_t *view;            /* as it was when it began */
-    json_t *calls[256];      /* of the turn, until their results come */
+    json_t *view;            /* the run as it was at its start */
+    json_t *calls[256];      /* calls of this turn that have no result yet */
     long long begun_ms[256]; /* when each was made */
     size_t turn;
     bool finished; /* its end was shown */
@@ -87,7 +87,7 @@ static void print_words(const char *text, size_t width) {
     size_t n = 0;
     for (const char *p = text; *p && n + 1 < sizeof(line) && n < width; p++)
         line[n++] = *p == '\n' || *p == '\t' ? ' ' : *p;
-    while (n && ((unsigned char)line[n - 1] & 0xc0) == 0x80) /* no half character */
+    while (n && ((unsigned char)line[n - 1] & 0xc0) == 0x80) /* do not cut a UTF-8 character */
         n--;
     if (n && (unsigned char)line[n - 1] >= 0xc0)
         n--;
@@ -95,7 +95,7 @@ static void print_words(const char *text, size_t width) {
     table_cell(line, (int)width);
 }
 
-/* What a call is about, in few words. */
+/* The argument that best describes a call. */
 static void print_subject(const json_t *arguments) {
     static const char *const names[] = {"cmd", "path",     "pattern", "session", "url", "name",
                                         "to",  "question", "summary", "manager", "step"};
@@ -186,14 +186,14 @@ static void show_call(struct doing *d, const json_t *event) {
 
 static void show_mark(const json_t *event, const char *what) {
     if (!*client_text(event, "step") && !*client_text(event, "text"))
-        return; /* it has only begun */
+        return; /* a checkpoint that is not taken yet */
     printf("      %s ", what);
     table_cell(client_text(event, "name"), 0);
     table_cell(client_text(event, "text"), 0);
     putchar('\n');
 }
 
-/* What somebody has to approve; what was asked is shown when it is answered. */
+/* Shows a request that waits for an approval. Questions are shown by ask_person(). */
 static void show_held(const json_t *event) {
     json_t *what DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
     const json_t *item = json_object_get(what, "approval");
@@ -270,7 +270,7 @@ static int send_answer(struct doing *d, const char *answer, struct err *err) {
     for (int i = 0; i < ANSWER_TRIES && status < 0; i++) {
         status = client_call(&second, &r, NULL, err);
         if (status < 0)
-            usleep(50000); /* the question is on its way to the disk */
+            usleep(50000); /* the daemon has not stored the question yet */
     }
     http_client_free(second.http);
     return status;
@@ -317,7 +317,7 @@ static int show_line(struct doing *d, const char *line, size_t n, struct err *er
     } else if (strcmp(kind, "held") == 0 && !quiet) {
         show_held(event);
     } else if (!quiet && do_show_try(event)) {
-        /* it was */
+        /* do_show_try() printed it */
     } else if (strcmp(kind, "end") == 0) {
         d->finished = true;
         if (!quiet)
@@ -348,7 +348,7 @@ static void on_interrupt(int number) {
     interrupts++;
 }
 
-/* The first ^C lets go of the run, a second one soon after ends it. */
+/* The first ^C leaves the run running; a second one within two seconds cancels it. */
 static int do_let_go(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target};
@@ -419,7 +419,7 @@ static int show_state(struct doing *d, struct err *err) {
     return DO_INTERRUPTED;
 }
 
-/* The transcript that we no longer follow still comes on the old one. */
+/* The old connection still delivers the transcript, so further requests need another one. */
 static int reconnect(struct doing *d, struct err *err) {
     struct http_client *other = client_again(&d->client, err);
     if (!other)

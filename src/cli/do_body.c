@@ -1,4 +1,4 @@
-/* What a run is asked to be. */
+/* carrel do: the body of the request that starts a run. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { SCRIPT_MAX = 4 << 20 };
 
-/* Variables that providers know, given to the daemon for this run. */
+/* Variables with keys and URLs of providers; the daemon gets them for this run only. */
 static const char *const key_names[] = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY",
                                         "OPENAI_BASE_URL"};
 
@@ -168,7 +168,7 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
     return j->failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }
 
-/* --guard is also for a machine that is there already. */
+/* --guard alone does not make a machine: it also applies to an existing one. */
 bool do_makes(const struct do_options *o) {
     size_t first = offsetof(struct do_options, made), end = first + sizeof(o->made);
     for (const struct option_row *row = do_rows; row->name; row++)

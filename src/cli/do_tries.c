@@ -1,4 +1,4 @@
-/* Several tries at a task, as the command line asks for them and shows them. */
+/* carrel do --tries: makes the machines of several tries, and prints their results. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* carrel doctor: what this host offers, what Carrel makes of it, and how to mend the rest. */
+/* carrel doctor: checks what this host supports, how Carrel uses it, and how to fix the rest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,12 +24,12 @@
 
 enum { PROBE_MS = 30000 };
 
-enum verdict { GOOD, LESS, BAD }; /* there; missing but done without; missing and needed */
+enum verdict { GOOD, LESS, BAD }; /* supported; missing but optional; missing and required */
 
 struct finding {
     enum verdict verdict;
     char found[200];
-    char used[120]; /* what Carrel does with it, or without */
+    char used[120]; /* what Carrel does with or without it */
     char mend[120];
 };
 
@@ -64,7 +64,7 @@ static bool spawner_says(const struct host *h, const char *fact) {
     return strstr(h->status, fact) != NULL;
 }
 
-/* A string of the spawner's status, up to the first character that is written in another way. */
+/* A string of the spawner's status. It ends at the first escaped character. */
 static const char *status_text(const struct host *h, const char *name, char ret[160]) {
     char start[32];
     snprintf(start, sizeof(start), "\"%s\":\"", name);
@@ -311,7 +311,7 @@ static void look_room(const struct host *h, struct finding *f) {
                "make room on the disk that holds CARREL_HOME, or carrel rm, carrel image prune");
 }
 
-/* Boxes that the running daemon does not touch, because its database does not vouch for them. */
+/* Boxes that the daemon leaves alone because its database has no row for them. */
 static void look_strays(const struct host *h, struct finding *f) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
@@ -380,7 +380,7 @@ static void print_findings(const struct finding *f) {
     safe_json_line(text.data);
 }
 
-/* What the kernel can do is known once the spawner has made its first root, or could not. */
+/* The spawner's status is complete once it has tried to make its first root filesystem. */
 static bool ask_spawner(int link, struct host *h) {
     char why[160] = "", remedy[160];
     for (int i = 0; i < PROBE_MS / 10; i++) {

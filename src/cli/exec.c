@@ -42,7 +42,7 @@ static int env_from_line(void *setup, const char *line, struct err *err) {
     return env_from_option(setup, line, err);
 }
 
-/* Before a machine is made for it: what the daemon would refuse afterwards. */
+/* Refuses a user before a machine is made, as the daemon would do it afterwards. */
 static int check_user(const char *user, struct err *err) {
     uint64_t uid;
     if (!user || strcmp(user, "user") == 0 || strcmp(user, "root") == 0 ||
@@ -70,7 +70,7 @@ int command_prepare(struct command_setup *c, const struct command_options *o, ch
     for (size_t i = 0; i < o->env.count; i++)
         if (env_from_option(c, o->env.items[i], err) < 0)
             return -1;
-    /* Whatever is not said is the machine's to choose: its image may have a word in it. */
+    /* What is not set is left to the machine: its image may have a default. */
     s->request = (struct session_request){.argv = (const char *const *)argv,
                                           .env = c->env,
                                           .cwd = o->cwd ? o->cwd : default_cwd,
@@ -98,7 +98,7 @@ static bool out_of_memory(const struct session_result *r, const struct command_e
     return r->end == EXEC_END_MEMORY || (end->facts && end->facts->oom_kills);
 }
 
-/* One sentence about why it ended, or nothing when it simply did. */
+/* Why the command ended, in one sentence; empty after an ordinary exit. */
 static void reason(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end, char *text, size_t size) {
     const struct session_result *r = &c->session.result;

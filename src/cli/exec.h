@@ -12,7 +12,7 @@
 #include "cli/options.h"
 #include "cli/session.h"
 
-/* Options of both; a command's own struct starts with this. */
+/* Options that run and exec share. */
 struct command_options {
     struct option_list env, env_files;
     const char *cwd;
@@ -81,10 +81,10 @@ int command_prepare(struct command_setup *c, const struct command_options *o, ch
                     const char *default_cwd, struct err *err);
 void command_done(struct command_setup *c);
 
-/* What is known about the end of a command, for a person or as JSON; returns the exit status. */
+/* Prints how the command ended, as text or JSON; returns the exit status. */
 struct command_end {
     const char *id;
-    const struct plan_facts *facts; /* NULL: not asked, nothing went wrong */
+    const struct plan_facts *facts; /* NULL: not asked for, because the command succeeded */
     uint64_t changed_files;
     bool has_grants;
 };

@@ -1,7 +1,7 @@
 /*
- * Standard streams of a command whose daemon is elsewhere. No pipe can be handed over: output comes
- * in the stream of events, from the log that the daemon keeps; input goes in requests of its own,
- * the next one when the last was taken, so that nobody waits for a command that does not read.
+ * Standard streams of a command on a daemon over TCP, which takes no descriptors. Output comes as
+ * events from the daemon's log. Input goes in separate requests, one at a time, so that a command
+ * that does not read its input blocks nothing else.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static void put_output(struct session *s, int stream, const char *bytes, size_t 
         return;
     int r = write_all(stream, bytes, n);
     s->remote->unread[stream - 1] = r < 0;
-    if (r == -EPIPE) /* the command is told as by a pipe of its own */
+    if (r == -EPIPE) /* the command gets SIGPIPE, as from a closed pipe */
         remote_signal(s, SIGPIPE);
     else if (r < 0)
         s->lost = -r;
@@ -53,7 +53,7 @@ int far_output(struct session *s, const json_t *event, int stream, struct err *e
     return 0;
 }
 
-/* The piece in r->input, which ends where r->fed says. A daemon that is away gets it later. */
+/* Sends r->input, whose end is at offset r->fed. If the daemon is away, it is sent again later. */
 static int send_input(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE], offset[24];
@@ -94,7 +94,7 @@ int far_fed(struct session *s, struct err *err) {
         if (!head)
             return remote_lost(s, err);
         r->feeding = false;
-        /* It has ended, or closed its input: how, the stream of events tells. */
+        /* The command ended or closed its input; the events tell which. */
         return err->code == ERR_GONE || err->code == ERR_BUSY || err->code == ERR_INVALID ? 1 : -1;
     }
     r->feeding = false;

@@ -45,7 +45,7 @@ static void print_left(const json_t *g) {
     table_cell(left, 6);
 }
 
-/* Databases that its server lets everybody connect to. */
+/* Other databases of the server that every role may connect to. */
 static void print_others(const json_t *others) {
     size_t i;
     json_t *name;
@@ -59,7 +59,7 @@ static void print_others(const json_t *others) {
     putchar('\n');
 }
 
-/* A database that is nobody's any more. */
+/* A database that could not be dropped when its grant ended. */
 static void print_stays(const json_t *g) {
     const char *why = client_text(json_object_get(g, "detail"), "why");
     if (!*why)
@@ -120,7 +120,7 @@ static int grant_list(struct client *c, const struct grant_options *o, char **wo
                : client_call(c, &r, ret, err);
 }
 
-/* One grant; *ret is not a list then. */
+/* Sets *ret to the grant itself, not to a list. */
 static int grant_show(struct client *c, const struct grant_options *o, char **words, json_t **ret,
                       struct err *err) {
     json_t *list DEFER(json_decrefp) = NULL;

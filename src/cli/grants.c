@@ -18,7 +18,7 @@ bool grants_cut_untrusted(char *words) {
     return is;
 }
 
-/* Cuts HOST, GUEST and mode out of the text; a part that starts with '/' is a path inside. */
+/* Splits HOST[:GUEST][:MODE]. A part that starts with '/' is the path in the machine. */
 static int grants_split(const char *text, char *host, char *guest, enum plan_grant_mode *mode,
                         bool *untrusted, struct err *err) {
     if (snprintf(host, PLAN_PATH_SIZE, "%s", text) >= PLAN_PATH_SIZE)

@@ -15,13 +15,13 @@ struct grants {
     int dirs[PLAN_MAX_GRANTS];
     int uppers[PLAN_MAX_GRANTS];                /* changes of a cow grant, once the box exists */
     char host[PLAN_MAX_GRANTS][PLAN_PATH_SIZE]; /* absolute, links resolved */
-    bool untrusted[PLAN_MAX_GRANTS];            /* strangers may have written it */
-    int working; /* the grant that is the caller's own directory, or -1 */
+    bool untrusted[PLAN_MAX_GRANTS];            /* marked :untrusted */
+    int working; /* index of the grant of the current directory, or -1 */
 };
 
-/* Fills the plan's grants. Whether they may be lent, and there, is for the daemon to say. */
+/* Fills the plan's grants. The daemon checks whether each may be lent at its path. */
 int grants_open(const struct option_list *dirs, struct plan *plan, struct grants *ret,
                 struct err *err);
 void grants_close(struct grants *g);
-/* Cuts ":untrusted" off the end of what is handed over; true: it was there. */
+/* Removes ":untrusted" from the end of an option's value; true: it was there. */
 bool grants_cut_untrusted(char *words);

@@ -38,7 +38,7 @@ static int copy_words(const char *text, char words[WORDS_MAX], struct err *err) 
 
 /* ---- HOST[:/GUEST] ---- */
 
-/* Cuts ":/GUEST" off, if it is there. */
+/* Removes and returns "/GUEST"; NULL: it is absent. */
 static char *cut_guest(char *words) {
     char *guest = strrchr(words, ':');
     if (!guest || guest[1] != '/')
@@ -65,7 +65,7 @@ static int handed_put_file(struct jot *j, const char *text, struct handed *h, st
 
 /* ---- PATH[@REF][:/GUEST] ---- */
 
-/* The whole hash of the commit that the words mean. */
+/* The full hash of the commit that a revision names. */
 static int find_commit(const char *path, const char *words, char ret[256], struct err *err) {
     char commit[PATH_MAX];
     const char *const argv[] = {"-C",   path, "rev-parse", "--verify", "-q", "--end-of-options",
@@ -79,7 +79,7 @@ static int find_commit(const char *path, const char *words, char ret[256], struc
     return 0;
 }
 
-/* The full name of a branch or a tag; of anything else the commit that it means. */
+/* The full name of a branch or tag; else the hash of the commit. */
 static int find_ref(const char *path, const char *ref, char ret[256], struct err *err) {
     const char *const words[] = {
         "-C", path, "rev-parse", "--verify", "--symbolic-full-name", "-q", "--end-of-options",
@@ -96,7 +96,7 @@ static int find_ref(const char *path, const char *ref, char ret[256], struct err
     return 0;
 }
 
-/* All that the ref leads to, and nothing of the repository's configuration. */
+/* A bundle has all objects of the ref and nothing of the repository's configuration. */
 static int make_bundle(const char *path, const char *ref, struct err *err) {
     const char *const words[] = {"-C", path, "bundle", "create", "-q", "-", ref, "--", NULL};
     int fd = memfd_create("bundle", MFD_CLOEXEC);
@@ -154,7 +154,7 @@ static int put_sqlite(struct jot *j, const char *text, struct handed *h, struct 
 
 /* ---- postgres:NAME, postgres:DSN ---- */
 
-/* The name of a secret that holds the address, or the address itself. */
+/* NAME is a secret that holds the URL; DSN is the URL itself. */
 static int put_postgres(struct jot *j, const char *text, struct handed *h, struct err *err) {
     (void)h, (void)err;
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
@@ -166,7 +166,7 @@ static int put_postgres(struct jot *j, const char *text, struct handed *h, struc
 
 static const struct {
     const char *begins;
-    size_t skip; /* of that */
+    size_t skip; /* characters of it to leave out */
     const char *kind;
     int (*put)(struct jot *j, const char *text, struct handed *h, struct err *err);
 } databases[] = {
@@ -183,7 +183,7 @@ static int put_db(struct jot *j, const char *text, struct handed *h, struct err 
         jot_string(j, "kind", databases[i].kind);
         return databases[i].put(j, text + databases[i].skip, h, err);
     }
-    /* What follows the first word may be a password. */
+    /* The rest of the text may hold a password: do not print it. */
     err_set(err, ERR_INVALID, "--db %.*s: unknown kind of database", (int)strcspn(text, ":"), text);
     return err_remedy(err, "write --db sqlite:FILE[:/GUEST], or --db postgres:NAME");
 }
@@ -266,7 +266,7 @@ int handed_put_words(struct jot *j, const char *kind, const char *whole, struct 
         jot_bool(j, "untrusted", true);
     for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i].kind, kind) == 0) {
-            if (kinds[i].put != put_db) /* which knows better */
+            if (kinds[i].put != put_db) /* put_db() writes the kind itself */
                 jot_string(j, "kind", kind);
             return kinds[i].put(j, text, h, err);
         }

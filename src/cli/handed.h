@@ -54,15 +54,15 @@ struct handed_options {
 
 enum { HANDED_MAX = 16 };
 
-/* Descriptors in the order in which the request names what they are of. */
+/* Descriptors of the request, in the order of the grants that they belong to. */
 struct handed {
     int fds[HANDED_MAX];
     size_t count;
 };
 void handed_close(struct handed *h);
 
-/* The members of one grant; `kind` is an option's name; ":untrusted" may stand behind any. */
+/* Writes one grant; `kind` is the name of its option. ":untrusted" may end any text. */
 int handed_put_words(struct jot *j, const char *kind, const char *whole, struct handed *h,
                      struct err *err);
-/* The members "grants" and "expires" of a machine's request. */
+/* Writes the members "grants" and "expires" of a request for a machine. */
 int handed_put(struct jot *j, const struct handed_options *o, struct handed *h, struct err *err);

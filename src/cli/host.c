@@ -1,4 +1,4 @@
-/* carrel serve, token, audit: the daemon itself. */
+/* carrel serve, token and audit: runs the daemon, manages its tokens, reads its journal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +141,7 @@ static int token_get_all(struct client *c, json_t **ret, struct err *err) {
     return client_call(c, &r, ret, err);
 }
 
-/* A quota of 0 is none. */
+/* A quota of 0 means unlimited. */
 static void print_token(const json_t *token) {
     static const char *const quotas[][2] = {{"machines", "machines"},
                                             {"cpus", "cpus"},
@@ -292,7 +292,7 @@ const struct option_row audit_rows[] = {
 
 /* ---- receipts ---- */
 
-/* Hash of the list that a receipt names, as it was announced. */
+/* Hash of the list of files in a receipt, as `ship` announced it to the journal. */
 static void list_hash(const json_t *files, char ret[PARCEL_HEX]) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
     const json_t *file;
@@ -305,7 +305,7 @@ static void list_hash(const json_t *files, char ret[PARCEL_HEX]) {
     parcel_hash_bytes(text.data ? text.data : "", text.len, ret);
 }
 
-/* What the journal says about it: NULL, or what differs. */
+/* Compares a receipt with its record in the journal; NULL: they agree. */
 static const char *receipt_fault(const json_t *receipt, const json_t *record) {
     static const char *const same[][2] = {{"changeset", "changeset"},
                                           {"archive_sha256", "archive"},
@@ -339,7 +339,7 @@ static int find_record(struct client *c, long long seq, json_t **ret, struct err
     return 0;
 }
 
-/* 0: the receipt is what the journal says. */
+/* 0: the receipt matches the journal; 1: it does not. */
 static int verify_receipt(struct client *c, const char *path, struct err *err) {
     json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL),
                     *record DEFER(json_decrefp) = NULL;
@@ -383,7 +383,7 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
     return whole ? 0 : 1;
 }
 
-/* One line a record: time, kind, who, verb, what. */
+/* One line per record: time, kind, owner, verb, machine and details. */
 static void print_record(const char *line, size_t n) {
     json_t *r DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     long long ms = client_number(r, "time");

@@ -170,7 +170,7 @@ static int take_block(struct layout_reader *r, struct err *err) {
     }
 }
 
-/* Bytes of a file, or of what follows it; how many were used. */
+/* Consumes bytes of a file or of its padding; returns how many. */
 static size_t take_contents(struct layout_reader *r, const uint8_t *p, size_t n, struct err *err,
                             int *failed) {
     uint64_t *of = r->left ? &r->left : &r->padding;

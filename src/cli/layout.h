@@ -13,10 +13,10 @@
 
 typedef int layout_write_fn(void *arg, const void *bytes, size_t n, struct err *err);
 
-/* The directory as an archive; `write` gets its bytes. */
+/* Passes the directory as an archive to `write`. */
 int layout_send(const char *dir, layout_write_fn *write, void *arg, struct err *err);
 
-/* The archive as a directory, which must be new or empty. Fed in pieces of any size. */
+/* Unpacks an archive, which comes in pieces of any size, into a new or empty directory. */
 struct layout_reader {
     int dir;  /* -1 */
     int file; /* being written; -1 */
@@ -29,6 +29,6 @@ struct layout_reader {
 };
 int layout_open(struct layout_reader *r, const char *dir, struct err *err);
 int layout_take(struct layout_reader *r, const void *bytes, size_t n, struct err *err);
-/* Was it whole? */
+/* Fails if the archive was incomplete. */
 int layout_finish(struct layout_reader *r, struct err *err);
 void layout_done(struct layout_reader *r);

@@ -94,7 +94,7 @@ void store_note(const json_t *store, FILE *to) {
     fputc('\n', to);
 }
 
-/* {"machines":[...]}; where no daemon runs there are none. */
+/* {"machines":[...]}; the list is empty if no daemon runs. */
 static int list_machines(const struct ls_options *o, json_t **ret, struct err *err) {
     struct client c DEFER(client_close) = {0};
     *ret = json_pack("{s:[]}", "machines");

@@ -1,7 +1,7 @@
 /*
- * carrel mcp: standard input and output become a connection of the daemon's MCP face, line by line.
- * Of a line only its method and id are looked at, so that a client survives its daemon: the next
- * one is told how the conversation began, and calls that were under way are answered with an error.
+ * carrel mcp: connects standard input and output to the MCP endpoint of the daemon, line by line.
+ * If the daemon is replaced, it repeats the client's first messages to the next one and answers
+ * calls in progress with an error. For this it reads only method and id of each line.
  */
 #include <poll.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ const struct option_row mcp_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* The same directory finds the same machine again. */
+/* The current directory selects the machine, so the same directory gets the same one. */
 static void directory_key(char ret[33]) {
     char *cwd DEFER_FREE = getcwd(NULL, 0);
     uint8_t hash[SHA256_BYTES];
@@ -58,14 +58,14 @@ struct bridge {
     const struct mcp_options *o;
     struct mcp_link link;
     struct client_search search;
-    struct buf in, out; /* lines that are not whole yet */
-    bool open;          /* the client may say more */
-    bool endless;       /* it said a line that nobody takes: the daemon ends this on purpose */
+    struct buf in, out; /* incomplete lines */
+    bool open;          /* the client may send more */
+    bool endless; /* the client sent a line over the limit: the daemon will close the connection */
     bool lost;
-    struct id talk; /* for the next daemon it is the same conversation */
+    struct id talk; /* id of the conversation, the same for the next daemon */
 };
 
-/* 1, 0: there was no answer, -1: it was refused. */
+/* 1: connected; 0: no answer; -1: refused. */
 static int upgrade(struct bridge *b, struct err *err) {
     struct client *c = &b->client;
     char target[CLIENT_TARGET_SIZE], key[33];
@@ -95,7 +95,7 @@ static int mcp_say(const char *bytes, size_t n, struct err *err) {
     return w < 0 ? err_num(err, w, "write a message") : 0;
 }
 
-/* The calls under way have failed; the conversation goes on with the next daemon. */
+/* Answers the calls in progress with an error; the conversation continues with the next daemon. */
 static int lose(struct bridge *b, struct err *err) {
     struct buf answers DEFER(buf_done) = BUF(ANSWERS_MAX);
     if (b->endless)
@@ -124,7 +124,7 @@ static int come_back(struct bridge *b, struct err *err) {
     return 0;
 }
 
-/* Whole lines of what the daemon says. */
+/* Passes complete lines of the daemon to the client. */
 static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err *err) {
     if (!buf_add(&b->out, bytes, n))
         return err_set(err, ERR_LIMIT, "a message of the daemon is too long");
@@ -138,7 +138,7 @@ static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err 
     return 0;
 }
 
-/* What has come from the daemon. 1 more may come, 0 nothing, -1. */
+/* Reads from the daemon. 1: more may come; 0: nothing is there; -1: failed. */
 static int pass_out(struct bridge *b, struct err *err) {
     struct err why;
     char *bytes;
@@ -150,14 +150,14 @@ static int pass_out(struct bridge *b, struct err *err) {
     return more < 0 && why.code == ERR_TIMEOUT;
 }
 
-/* An answer that came before the daemon went is one. */
+/* Passes on answers that arrived before the daemon ended. */
 static int send_bytes(struct bridge *b, const char *bytes, size_t n, struct err *err) {
     if (n == 0 || http_client_write_raw(b->client.http, bytes, n, err) == 0)
         return 0;
     return pass_out(b, err) < 0 ? -1 : lose(b, err);
 }
 
-/* The lines that are whole: a part of one would be lost with the daemon that has it. */
+/* Sends complete lines only: part of a line would be lost with its daemon. */
 static int pass_lines(struct bridge *b, struct err *err) {
     char *at = b->in.data, *end;
     for (; (end = memchr(at, '\n', b->in.len - (size_t)(at - b->in.data))); at = end + 1)
@@ -174,7 +174,7 @@ static int pass_rest(struct bridge *b, const char *bytes, size_t n, struct err *
     return r < 0 || b->lost ? r : send_bytes(b, bytes, n, err);
 }
 
-/* What the client says. */
+/* Reads lines of the client. */
 static int pass_in(struct bridge *b, struct err *err) {
     char bytes[BLOCK];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
@@ -187,11 +187,11 @@ static int pass_in(struct bridge *b, struct err *err) {
     if (pass_rest(b, bytes, (size_t)n, err) < 0)
         return -1;
     if (n == 0 && !b->lost)
-        shutdown(http_client_fd(b->client.http), SHUT_WR); /* what is on its way still comes */
+        shutdown(http_client_fd(b->client.http), SHUT_WR); /* answers in progress still arrive */
     return 0;
 }
 
-/* 1 go on, 0 it is over, -1. */
+/* 1: continue; 0: the end; -1: failed. */
 static int turn(struct bridge *b, struct err *err) {
     struct pollfd fds[] = {
         {.fd = b->lost ? -1 : http_client_fd(b->client.http), .events = POLLIN | POLLRDHUP},

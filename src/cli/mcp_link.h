@@ -18,7 +18,7 @@ struct mcp_link {
     json_t *first;      /* the id of `initialize` */
     json_t *pending;    /* ids of calls */
     bool greeted;       /* `initialize` was answered */
-    bool answers_twice; /* and will be once more */
+    bool answers_twice; /* and will be answered once more */
 };
 
 void link_init(struct mcp_link *l);
@@ -29,7 +29,7 @@ void link_said(struct mcp_link *l, const char *line, size_t n);
 /* A line of the daemon; false: not for the client. */
 bool link_heard(struct mcp_link *l, const char *line, size_t n);
 
-/* Lines for the client, and none of its calls is under way any more. */
+/* Adds an error for each pending call, and forgets the calls. */
 bool link_lost(struct mcp_link *l, struct buf *ret);
 /* Lines for the next daemon. */
 bool link_hello(struct mcp_link *l, struct buf *ret);

@@ -1,4 +1,4 @@
-/* carrel net: what a machine may reach. */
+/* carrel net: shows and changes the network rules of a machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +136,7 @@ int net_put_models(struct jot *j, const char *text, struct err *err) {
     return 0;
 }
 
-/* A rule for one path alone shows its query, and says so. */
+/* A rule for exactly one path is marked "(only)", and its query is shown. */
 static void print_target(const json_t *r) {
     struct buf text DEFER(buf_done) = BUF(4096);
     const char *query = client_text(r, "query");
@@ -146,7 +146,7 @@ static void print_target(const json_t *r) {
     table_cell(text.data ? text.data : "", 40);
 }
 
-/* Options of a rule that are there or not, as the API and the command line name them. */
+/* Flags of a rule, by their names in the API and on the command line. */
 static const char *const rule_words[] = {"local", "trusted", "tainted"};
 
 static void print_rule(const json_t *r) {

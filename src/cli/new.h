@@ -89,5 +89,5 @@ struct new_options {
             "take steps after every change, before risky commands, or on request (default: every)" \
     }
 
-/* *ret is the machine as the daemon tells it; its warnings have been said. */
+/* *ret is the machine as the daemon describes it; warnings have been printed. */
 int new_make(const struct new_options *o, struct client *c, json_t **ret, struct err *err);

@@ -38,15 +38,15 @@ struct option_row {
     const char *help;
 };
 
-/* *ret_next is the index of the first word that is not an option (behind a "--"). */
+/* *ret_next is the index of the first argument that is not an option, after "--" if given. */
 int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
                   struct err *err);
-/* Words with options before, between and after them; returns how many words there are. */
+/* Reads arguments with options before, between and after them; returns their number. */
 int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
                   int max, struct err *err);
-/* The option of this word whose value is the next word; NULL: it has none, or has its value. */
+/* The option whose value must follow as the next argument; NULL: no value is missing. */
 const struct option_row *options_awaiting(const struct option_row *rows, const char *word);
-/* The option of "--name=..." that takes a value; NULL: it is none. */
+/* The option of "--name=..." that takes a value; NULL: there is no such option. */
 const struct option_row *options_given(const struct option_row *rows, const char *word);
 /* Was it given? A list: at least once. */
 bool option_is_given(const struct option_row *row, const void *into);

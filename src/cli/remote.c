@@ -15,7 +15,7 @@
 enum {
     LINE_MAX_BYTES = 4 << 20,
     MESSAGE_MAX = 1 << 20,
-    SCREEN_BYTES = 64 << 10, /* shown again by who comes back */
+    SCREEN_BYTES = 64 << 10, /* output that is shown again after a reconnect */
 };
 
 void remote_done(struct remote *r) {
@@ -81,7 +81,7 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
     jot_end(j, '}');
 }
 
-/* A JSON text holds characters; a word of other bytes would arrive as another one. */
+/* JSON holds only UTF-8: other bytes would arrive changed. */
 static int check_text(const char *what, const char *text, struct err *err) {
     if (utf8_valid(text, strlen(text)))
         return 0;
@@ -117,7 +117,7 @@ static int compose(const struct session *s, struct buf *body, struct err *err) {
     return j.failed ? err_set(err, ERR_LIMIT, "the command is too long") : 0;
 }
 
-/* Sends it: 1 the events of our command begin, 0 there was no answer, -1 it was refused. */
+/* Sends the request. 1: events of the command begin; 0: no answer; -1: refused. */
 static int ask_events(struct remote *r, const struct client_request *request, struct err *err) {
     const struct http_head *head = NULL;
     r->line.len = 0;
@@ -146,7 +146,7 @@ static int open_stream(struct session *s, const int *fds, size_t count, struct e
     return ask_events(r, &request, err);
 }
 
-/* The screen of our command, on a connection of its own. */
+/* Opens the terminal of the command on a separate connection. */
 static int open_screen(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char attach[CLIENT_TARGET_SIZE], offset[24];
@@ -164,7 +164,7 @@ static int open_screen(struct session *s, struct err *err) {
     return r->ws ? take_messages(s, err) : -1;
 }
 
-/* One that is there: from what its screen showed last. */
+/* Attaches to a running command, beginning with the last output on its screen. */
 static int come_back(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE];
@@ -181,9 +181,9 @@ static int come_back(struct session *s, struct err *err) {
     return open_screen(s, err);
 }
 
-/* ---- coming back ---- */
+/* ---- reconnecting ---- */
 
-/* A machine that ends with our connection has ended: nothing is left to come back to. */
+/* A machine that was made for this command ended with our connection. */
 static bool goes_on(const struct session *s) {
     return !s->ends_machine;
 }
@@ -216,7 +216,7 @@ static int await_daemon(struct session *s, struct err *err) {
     return client_await(r->client, &r->search, err) < 0 ? no_return(r, err) : 0;
 }
 
-/* The daemon went, or its connection: the command on our terminal did not. */
+/* The connection is lost, but the command continues. */
 static int open_again(struct session *s, struct err *err) {
     while (await_daemon(s, err) == 0) {
         if (open_screen(s, err) == 0) {
@@ -230,7 +230,7 @@ static int open_again(struct session *s, struct err *err) {
     return err_wrap(err, "return to command '%s'", s->remote->exec);
 }
 
-/* From where we were. */
+/* Reads on from the last position. */
 static int open_events(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE], out[24], errors[24];
@@ -262,7 +262,7 @@ int remote_return(struct session *s, struct err *err) {
     return take_stream(s, err) < 0 ? -1 : far_feed_again(s, err);
 }
 
-/* Waits until we know what our command is called; 0: the daemon died before. */
+/* Waits for the id of the command; 0: the daemon died before it was sent. */
 static int await_start(struct session *s, struct err *err) {
     struct http_client *http = s->remote->client->http;
     const char *bytes;
@@ -281,7 +281,7 @@ static enum exec_end answer_end(const json_t *exec) {
     return exec_end_of(client_text(exec, "state"), client_text(exec, "reason"));
 }
 
-/* Known to have never begun, as its daemon died first. */
+/* Did the daemon die before the command began? */
 static bool never_began(struct session *s) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE];
@@ -300,8 +300,8 @@ static void new_request(struct session *s) {
 }
 
 /*
- * The request, until its command has a name. A daemon that dies before is asked again: by the key
- * it is the same command, and one that never began is started anew.
+ * Repeats the request until the command has an id. Its key makes repeated requests the same
+ * command. A command that never began is started again.
  */
 static int start_command(struct session *s, const int *fds, size_t count, struct err *err) {
     if (goes_on(s))
@@ -339,11 +339,11 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     found(r);
     if (s->request.terminal)
         return open_screen(s, err);
-    /* What came with the head is here already, and poll() would not tell. */
+    /* Bytes that came with the head are buffered already: poll() does not report them. */
     return take_stream(s, err);
 }
 
-/* ---- what comes back ---- */
+/* ---- events ---- */
 
 static void take_exec(struct session *s, const json_t *x) {
     const json_t *usage = json_object_get(x, "usage");
@@ -369,7 +369,7 @@ static void take_start(const struct session *s, const json_t *event) {
         fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->request.terminal ? "\r" : "");
 }
 
-/* Bytes that were not kept are behind us too. */
+/* Dropped bytes count for the offset too. */
 static bool take_gap(struct remote *r, const json_t *event) {
     uint64_t bytes = (uint64_t)client_number(event, "bytes");
     int stream = strcmp(client_text(event, "stream"), "stderr") == 0;
@@ -419,7 +419,7 @@ static int take_stream(struct session *s, struct err *err) {
     const char *bytes;
     size_t n;
     int more = 1;
-    http_client_set_timeout(http, 0); /* what is here, and no more */
+    http_client_set_timeout(http, 0); /* read only what has arrived */
     while ((more = http_client_read(http, &bytes, &n, err)) > 0)
         if (take_lines(s, bytes, n, err) < 0)
             return -1;
@@ -465,7 +465,7 @@ int remote_fd(const struct session *s) {
     return http_client_fd(s->request.terminal ? s->remote->screen : s->remote->client->http);
 }
 
-/* ---- what we say meanwhile ---- */
+/* ---- signals and input ---- */
 
 int remote_ask(struct remote *r, const struct client_request *request, const struct http_head **ret,
                struct err *err) {
@@ -493,12 +493,12 @@ void remote_signal(struct session *s, uint32_t number) {
     const struct client_request request = {.method = "POST", .target = target, .body = &body};
     if (r->exec[0] && buf_addf(&body, "{\"signal\":\"%u\",\"main_only\":true}", number) &&
         client_target(target, &err, "/v1/machines/%s/execs/%s/signal", r->id, r->exec) == 0)
-        remote_call(r, &request, NULL, &err); /* too late is no error */
+        remote_call(r, &request, NULL, &err); /* the command may have ended: ignore an error */
 }
 
 void remote_resize(struct session *s, uint16_t rows, uint16_t cols) {
     struct buf text DEFER(buf_done) = BUF(128);
-    struct err err; /* a terminal that is going away needs no size */
+    struct err err; /* ignored: the terminal may be closing */
     if (s->remote->ws && rows && cols &&
         buf_addf(&text, "{\"resize\":{\"rows\":%u,\"cols\":%u}}", rows, cols))
         ws_client_send(s->remote->ws, WS_TEXT, text.data, text.len, &err);

@@ -1,4 +1,4 @@
-/* carrel run: a fresh box, one command, thrown away. */
+/* carrel run: makes a machine, runs one command in it, and deletes it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +48,10 @@ struct run {
     struct client client;
     struct remote remote;
     struct buf spec;
-    struct plan plan; /* of it: the grants */
+    struct plan plan; /* only its grants are used */
     struct grants grants;
     struct handed handed;
-    int fds[PLAN_MAX_GRANTS + HANDED_MAX]; /* of both, in the order of the request */
+    int fds[PLAN_MAX_GRANTS + HANDED_MAX]; /* of grants, then handed, in the order of the request */
     struct command_setup setup;
     struct timespec started;
 };
@@ -72,7 +72,7 @@ static int check_options(const struct run_options *o, struct err *err) {
     return 0;
 }
 
-/* The machine as the daemon is to make it, and the directories it is lent. */
+/* Writes the request for the machine, and opens what it is lent. */
 static int run_describe(struct run *r, struct err *err) {
     struct jot j = JOT(&r->spec);
     if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
@@ -92,7 +92,7 @@ static int run_describe(struct run *r, struct err *err) {
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }
 
-/* Such a directory is the host's own: what is bound in it answers, whoever knocks. */
+/* A directory lent rw is the host's own: its sockets and pipes connect to processes of the host. */
 static void warn_of_doors(const struct run *r) {
     for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
         if (r->plan.grants[i].mode == PLAN_GRANT_RW && r->o.spec.unreviewed)
@@ -102,7 +102,7 @@ static void warn_of_doors(const struct run *r) {
                     r->grants.host[i]);
 }
 
-/* What changed in directories lent as copies: one descriptor each, in their order. */
+/* Gets a descriptor of the changes for each directory lent as a copy, in their order. */
 static int take_uppers(struct run *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request q = {.method = "GET", .target = target};
@@ -120,7 +120,7 @@ static int take_uppers(struct run *r, struct err *err) {
     return 0;
 }
 
-/* Says once what became of the changes in lent directories; returns how many there were. */
+/* Applies or reports the changes in lent directories; returns their number. */
 static uint64_t settle_changes(struct run *r, struct err *err) {
     uint64_t total = 0;
     if (take_uppers(r, err) < 0)
@@ -134,7 +134,7 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         struct apply a = {
             .remote = &r->remote, .grants = &r->grants, .plan = &r->plan, .since = r->started};
         if (r->setup.session.result.end == EXEC_END_UNANSWERED)
-            continue; /* what changed is read through the guest */
+            continue; /* the guest does not answer, and changes are read through it */
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
             cli_fail(err);
     }
@@ -147,7 +147,7 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
     return total;
 }
 
-/* Which limits were met: what the kernel counted for the machine. */
+/* Asks which limits the machine has hit. */
 static int find_facts(struct run *r, struct plan_facts *ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request q = {.method = "GET", .target = target};
@@ -177,7 +177,7 @@ static int run_finish(struct run *r, struct err *err) {
     return command_report(&r->setup, &r->o.command, &end);
 }
 
-/* The machine went away under its command: by its own deadline, or nobody knows why. */
+/* The machine ended before its command: at its --ttl, or for an unknown reason. */
 static int lost(const struct run *r, struct err *err) {
     struct timespec now;
     uint64_t ttl_ms = r->o.spec.ttl_ms;

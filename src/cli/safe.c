@@ -11,10 +11,10 @@
 #undef puts
 #undef fputs
 
-/* Of what has no ink, what stays all the same; 0 ends it. */
+/* Invisible characters that are shown as they are; ends with 0. */
 static const uint32_t in_name[] = {0};
 static const uint32_t in_json[] = {'\n', 0};
-/* Also the spaces of other scripts, and the mark behind many an emoji. */
+/* Spaces of other scripts, and the variation selector after many emoji, are fine too. */
 static const uint32_t in_text[] = {'\n', '\t', 0xa0, 0x202f, 0x3000, 0xfe0f, 0};
 
 static bool is_harmful(uint32_t c, const uint32_t *allowed) {
@@ -24,7 +24,7 @@ static bool is_harmful(uint32_t c, const uint32_t *allowed) {
     return visible_is_unseen(c);
 }
 
-/* How many bytes go out as they are, up to the first character that must not. */
+/* How many bytes are safe, up to the first character that is not. */
 static size_t span(const char *text, size_t len, const uint32_t *allowed, size_t *ret_n,
                    uint32_t *ret_c) {
     size_t at = 0;
@@ -103,7 +103,7 @@ void safe_json_line(const char *text) {
     fputc('\n', stdout);
 }
 
-/* ---- printf, text by text ---- */
+/* ---- printf ---- */
 
 /* One conversion of a format: "%-*.*s" and its length modifier. */
 struct conversion {
@@ -113,7 +113,7 @@ struct conversion {
     char length, kind; /* length: 0, 'l', 'L' for ll, 'z', 'j' */
 };
 
-/* Reads it at `format`, which is behind the percent sign; returns where the format goes on. */
+/* Reads a conversion at `format`, after the percent sign; returns its end. */
 static const char *read_conversion(const char *format, struct conversion *ret, va_list *args) {
     size_t n = 0;
     *ret = (struct conversion){.text = "%"};
@@ -156,7 +156,7 @@ static void safe_put_number(FILE *to, const struct conversion *c, va_list *args)
         PUT(to, c, va_arg(*args, int));
 }
 
-/* A precision counts bytes of what was given, and what it cuts off may not be there at all. */
+/* A precision limits the bytes that may be read: beyond them the text may not be valid memory. */
 static void put_name(FILE *to, const struct conversion *c, const char *name) {
     const char *dot = strchr(c->text, '.');
     struct conversion plain = *c;

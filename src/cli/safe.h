@@ -15,17 +15,17 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A name is one line whatever it holds; a text keeps its line breaks and spaces. */
+/* A name is printed as one line; a text keeps its line breaks and spaces. */
 void safe_name(FILE *to, const char *name);
-char *safe_copy(const char *name); /* the same as a text of its own, to be freed */
+char *safe_copy(const char *name); /* the same into a new string; the caller frees it */
 void safe_text(FILE *to, const char *text, size_t len);
-/* JSON is data of other programs: what a terminal must not get is written as \\uNNNN. */
+/* JSON stays valid: unsafe characters are written as \\uNNNN. */
 void safe_json(FILE *to, const char *text, size_t len);
 void safe_json_line(const char *text); /* to stdout */
 
-/* What the format says goes out as it is; every text that it is given is a name. */
+/* The format is printed as it is; every %s argument as a name. */
 int safe_printf(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A text that is not the program's own keeps only its line breaks and tabs. */
+/* Of control characters, only line breaks and tabs are kept. */
 int safe_puts(FILE *to, const char *text, bool is_own, const char *end);
 
 #define printf(...) safe_printf(stdout, __VA_ARGS__)

@@ -1,4 +1,4 @@
-/* carrel-top ORDER: the live table of `carrel top`, on the whole screen. */
+/* carrel-top ORDER: draws the live table of `carrel top` on the whole screen. */
 #include <curses.h>
 #include <locale.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static size_t rows_shown(void) {
 
 /* ---- drawing ---- */
 
-/* As much as fits into `width` columns; returns how many it took. */
+/* Draws as much as fits into `width` columns; returns the columns used. */
 static int screen_put_text(int y, int x, int width, const char *text) {
     mbstate_t state = {0};
     int used = 0;
@@ -126,7 +126,7 @@ static void draw(const struct screen *s) {
     refresh();
 }
 
-/* What is shown is put in order, and commands are asked for those rows alone. */
+/* Sorts the rows, and asks for the commands of visible rows only. */
 static void screen_show(struct screen *s) {
     size_t rows = rows_shown(), last = s->top.count > rows ? s->top.count - rows : 0;
     s->from = s->from < last ? s->from : last;
@@ -165,12 +165,12 @@ static void take_key(struct screen *s, int key) {
     case KEY_HOME:
         s->from = 0;
         break;
-    default: /* KEY_RESIZE among them: it is drawn again */
+    default: /* also KEY_RESIZE: draw again */
         break;
     }
 }
 
-/* Shows it until the next look is due; a terminal that is gone ends it. */
+/* Shows the table until the next update is due; ends if the terminal is gone. */
 static void show_for(struct screen *s, long ms) {
     long end = now_ms() + ms, left;
     screen_show(s);

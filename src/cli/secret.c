@@ -36,7 +36,7 @@ static int call(struct client *c, const char *method, const char *target, const 
     return client_call(c, &r, ret, err);
 }
 
-/* All of standard input, without the end of its line. */
+/* Reads standard input, without a newline at its end. */
 static int read_value(char value[VALUE_MAX + 2], struct err *err) {
     size_t n = 0;
     ssize_t got;

@@ -19,13 +19,13 @@
 #include "base/fdio.h"
 #include "cli/remote.h"
 
-/* The guest ends a command in time; if it says nothing for so long after that, it cannot. */
+/* The guest enforces --timeout. After this further time without an answer we give up. */
 enum { BLOCK = 65536, ANSWER_MS = 2000 };
 
-/* What stands between one of the caller's streams and the command's. */
+/* Connects one stream of the caller to the same stream of the command. */
 struct pump {
     bool active;
-    int from, to;        /* relayed from one to the other; the machine has the far end of a pipe */
+    int from, to;        /* bytes are copied from one to the other */
     struct buf *capture; /* instead of `to` */
     bool *cut;
     int *lost;
@@ -40,7 +40,7 @@ struct loop {
     bool raw;
     struct termios saved;
     uint64_t started_ms;
-    bool input_open; /* of a terminal, or far.c */
+    bool input_open; /* input of a terminal or of far.c */
 };
 
 bool session_wants_terminal(void) {
@@ -48,7 +48,7 @@ bool session_wants_terminal(void) {
 }
 
 static void pump_close(struct pump *p, int own) {
-    /* Ours is the pipe's near end; the other descriptor is the caller's. */
+    /* One descriptor is our end of a pipe, which we close; the other is the caller's. */
     if (own >= 0)
         close(own);
     free(p->data);
@@ -67,8 +67,8 @@ static bool is_null(int fd) {
 }
 
 /*
- * Opening /dev/stdout inside goes by the pipe's owner and mode, and its owner is nobody there.
- * Only for pipes without a name: those can be reached by nobody but their holders.
+ * In the machine the owner of the pipe is nobody, so that opening /dev/stdout depends on its mode:
+ * allow everybody. Only for anonymous pipes, which only processes that hold them can open.
  */
 static void let_reopen(int fd) {
     struct statfs fs;
@@ -76,7 +76,7 @@ static void let_reopen(int fd) {
         fchmod(fd, 0666);
 }
 
-/* Decides how stream n travels; a descriptor for the machine goes to *ret_fd (and *ret_close). */
+/* Decides how stream n reaches the command. *ret_fd: a descriptor for the request. */
 static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, struct err *err) {
     struct buf *capture = n > 0 ? l->s->captured[n - 1] : NULL;
     int ends[2];
@@ -110,7 +110,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     return 0;
 }
 
-/* Nothing can be handed over: input is read here, output comes with the events. */
+/* A daemon over TCP takes no descriptors: we read input, and output comes with the events. */
 static int start_far(struct loop *l, struct err *err) {
     bool reads = !is_null(STDIN_FILENO);
     struct session_request *request = &l->s->request;
@@ -192,7 +192,7 @@ static void forward_signal(struct loop *l) {
         l->s->result.end = EXEC_END_DETACHED;
         return;
     }
-    if (l->s->remote->lost) /* nobody is there to pass it on */
+    if (l->s->remote->lost) /* no daemon to send it to */
         l->s->remote->interrupted |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
     else
         remote_signal(l->s, info.ssi_signo);
@@ -223,7 +223,7 @@ static void capture(struct pump *p) {
     p->len = 0;
 }
 
-/* One turn of a relay: fill when empty, empty when full. Ends the pump at the end of either side.
+/* One step of a relay: reads if the buffer is empty, else writes. Ends at the end of either side.
  */
 static void pump_turn(struct pump *p, bool is_stdin) {
     if (p->at == p->len) {
@@ -245,7 +245,7 @@ static void pump_turn(struct pump *p, bool is_stdin) {
     if (n > 0)
         p->at += (size_t)n;
     else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        /* Nobody who reads is the command's own affair: it gets its SIGPIPE. */
+        /* If our reader is gone, close the pipe, so that the command gets SIGPIPE. */
         if (p->lost && errno != EPIPE)
             *p->lost = errno;
         pump_close(p, is_stdin ? p->to : p->from);
@@ -258,7 +258,7 @@ static short pump_events(const struct pump *p, int *ret_fd) {
     return full ? POLLOUT : POLLIN;
 }
 
-/* Anything left to do once the command itself has ended? */
+/* Is there output left to read after the end of the command? */
 static bool draining(const struct loop *l) {
     if (!l->s->ends_machine)
         return false;
@@ -308,7 +308,7 @@ static uint64_t now_ms(void) {
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* How long to wait for the guest, -1: without end. */
+/* How long to wait for the guest in ms; -1: without a limit. */
 static int patience(const struct loop *l) {
     uint64_t limit = l->s->request.timeout_ms, spent = now_ms() - l->started_ms;
     if (!limit || session_ended(l->s) || l->s->remote->lost)
@@ -331,7 +331,7 @@ static int drive(struct loop *l, struct err *err) {
             return 0;
         }
     }
-    /* What a kept machine's command has written by now is still on its way. */
+    /* In a kept machine, output that the command has written may still be in the pipe. */
     while (!l->s->ends_machine && (l->pumps[1].active || l->pumps[2].active)) {
         int r = turn(l, 20, err);
         if (r < 0)

@@ -18,9 +18,9 @@ struct remote;
 
 /* How one of the command's streams reaches the daemon. */
 enum session_stream {
-    SESSION_STREAM_NULL,   /* not at all: /dev/null */
-    SESSION_STREAM_HANDED, /* a pipe whose descriptor goes with the request */
-    SESSION_STREAM_SENT,   /* its bytes are sent: the daemon is on another host */
+    SESSION_STREAM_NULL,   /* /dev/null */
+    SESSION_STREAM_HANDED, /* a pipe, sent as a descriptor with the request */
+    SESSION_STREAM_SENT,   /* bytes are sent as requests or events, over TCP */
 };
 
 /* The command. The caller fills it up to `terminal`, session_run() the rest. */
@@ -38,9 +38,9 @@ struct session_request {
 /* The end of the command, read once from the daemon's answer. */
 struct session_result {
     enum exec_end end;
-    int status;       /* as a shell shows it */
-    uint32_t signal;  /* that ended it, or 0 */
-    char reason[200]; /* why it never began, in the daemon's words */
+    int status;       /* as in a shell: 128 + signal if it was killed */
+    uint32_t signal;  /* signal that ended it, or 0 */
+    char reason[200]; /* why it did not start, as the daemon says it */
     uint64_t user_us, system_us, wall_us, max_rss_kb;
 };
 
@@ -48,19 +48,19 @@ struct session {
     struct remote *remote; /* the far end */
     struct session_request request;
     struct session_result result;
-    bool output_open;        /* a terminal's output goes on */
-    bool ends_machine;       /* drain to the very end: nothing is left running behind */
+    bool output_open;        /* more of a terminal's output may come */
+    bool ends_machine;       /* read output to its end: the machine ends with the command */
     struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
-    bool cut[2];             /* what was captured is not all of it */
-    int lost;                /* why output could not be passed on; 0: all of it was */
-    bool detaches;           /* told to end, we leave and the command goes on */
+    bool cut[2];             /* the capture is incomplete */
+    int lost;                /* errno of a failed write of output; 0: none failed */
+    bool detaches;           /* after SIGTERM or SIGHUP the command continues */
 };
 
 static inline bool session_ended(const struct session *s) {
     return s->result.end != EXEC_END_NONE;
 }
 
-/* True when both ends of a dialogue are terminals. */
+/* True if stdin and stdout are terminals. */
 bool session_wants_terminal(void);
 
 /* Runs the command to its end; -1 when the outcome is not known. */

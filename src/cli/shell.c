@@ -1,4 +1,4 @@
-/* carrel sh: a shell in a machine, which goes on when its terminal is gone. */
+/* carrel sh: a shell in a machine, which continues when its terminal is closed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -49,8 +49,8 @@ struct spec {
             "allow --dir HOST:rw: changes reach the host without review"                           \
     }
 
-/* Members of an object that is open already; a limit out of range is refused here, before anything
- * is started for it. */
+/* Writes members into an open JSON object. Refuses a limit out of range before a daemon is started.
+ */
 int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan,
              struct err *err);
 void spec_put_duration(struct jot *j, const char *name, uint64_t ms); /* 0: nothing */

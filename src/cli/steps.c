@@ -1,4 +1,4 @@
-/* carrel snap, steps, rewind, fork: what a machine was, the way back, and machines from it. */
+/* carrel snap, steps, rewind, fork, hibernate: takes, lists and restores steps of a machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 enum { WORDS_MAX = 3, FORKS_MAX = 1000 };
 
-/* Words of a command, with options before, between and behind them. */
+/* Arguments of a command; options may stand before, between and after them. */
 struct words {
     const char *v[WORDS_MAX];
     size_t count;
@@ -51,7 +51,7 @@ static int need(const struct words *w, size_t least, size_t most, const char *wh
     return err_remedy(err, w->count ? "see `carrel steps %s`" : "see `carrel ls`", w->v[0]);
 }
 
-/* One request with a JSON body of few members. */
+/* POST about a machine with a small JSON body. */
 static int post(struct client *c, const char *machine, const char *format, const struct buf *body,
                 json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -59,9 +59,9 @@ static int post(struct client *c, const char *machine, const char *format, const
     return client_target(target, err, format, machine) < 0 ? -1 : client_call(c, &r, ret, err);
 }
 
-/* ---- a step, as it is shown ---- */
+/* ---- printing a step ---- */
 
-/* The command's words, or a remark. */
+/* The command's arguments, or a remark. */
 static void print_what(const json_t *step) {
     const char *what = client_text(step, "what");
     json_t *argv DEFER(json_decrefp) = *what == '[' ? json_loads(what, 0, NULL) : NULL;
@@ -144,7 +144,7 @@ static int show_help(const char *name, const struct option_row *rows) {
     return 0;
 }
 
-/* What the machine is now, or that step of it, as an image. */
+/* Makes an image of the present state, or of the named step. */
 static int snap_image(struct client *c, const struct plain_options *o, const struct words *w,
                       struct err *err) {
     struct buf body DEFER(buf_done) = BUF(4096);
@@ -277,7 +277,7 @@ const struct option_row steps_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* The step's argv as people read it instead of as JSON. */
+/* Prints a step for people: arguments as a line, and no fields without a value. */
 static void show_step(json_t *step) {
     json_t *argv DEFER(json_decrefp) = json_loads(client_text(step, "what"), 0, NULL);
     struct buf words DEFER(buf_done) = BUF(1 << 20);
@@ -410,7 +410,7 @@ static int steps_start(struct client *c, const char *machine, const char *comman
                : client_call_again(c, &r, ret, err);
 }
 
-/* Stays until the command ends, or its daemon. -1: the daemon refused. */
+/* Returns when the command or the connection ends. -1: the daemon refused. */
 static int steps_follow(struct client *c, const struct runner *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct http_head *head = NULL;
@@ -433,7 +433,7 @@ static bool is_under_way(const json_t *exec) {
     return *state && exec_end_of(state, client_text(exec, "reason")) == EXEC_END_NONE;
 }
 
-/* Stays until the command ends. It outlives the daemon, and the next one knows its status. */
+/* Waits for the end of the command, also across a restart of the daemon. */
 static int steps_wait_for(struct client *c, struct runner *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request look = {.method = "GET", .target = target};
@@ -551,7 +551,7 @@ static int tournament(struct client *c, const struct fork_options *o, const json
         if (score(c, o->score, &runners[i], err) < 0)
             return -1;
     size_t best = best_of(runners, count);
-    /* Without a winner nothing is thrown away. */
+    /* If no fork has a score, keep all. */
     if (o->keep_best && best < count && destroy_others(c, runners, count, best, err) < 0)
         return -1;
     if (o->quiet)

@@ -1,6 +1,6 @@
 /*
- * carrel store: check proves the layers of machines against what their steps name; init chooses
- * what disks are; boxes lists what this store leaves alone, and adopt takes such a box over.
+ * carrel store: check verifies that all layers of all steps exist; init sets the disk format; boxes
+ * lists boxes that no machine of this store owns, and adopt makes a machine of one.
  */
 #include <stdio.h>
 #include <string.h>

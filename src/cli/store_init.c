@@ -1,6 +1,6 @@
 /*
- * carrel store init: what the disks of a store's machines shall be. It is written down in the
- * store, for the daemon and the spawner that start next; machines that exist keep what they have.
+ * carrel store init: sets the disk format of new machines. It writes a file into the store, which
+ * the daemon and the spawner read at their start; existing machines keep their disks.
  */
 #include "cli/store_init.h"
 
@@ -70,27 +70,27 @@ static int check_btrfs(const struct place *place, uint64_t bytes, struct err *er
 static bool answers(const char *run, const char *name) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int dir DEFER_CLOSE = open(run, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    /* The spawner's keeps packets whole, the daemon's does not. */
+    /* The spawner's socket is SOCK_SEQPACKET, the daemon's SOCK_STREAM. */
     int kind = strcmp(name, "spawn.sock") == 0 ? SOCK_SEQPACKET : SOCK_STREAM;
     int fd DEFER_CLOSE = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
     snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir, name);
     return dir >= 0 && fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
 }
 
-/* They have read it already, and have disks ready. */
+/* A running daemon or spawner has read the old format already. */
 static int check_quiet(const struct place *place, struct err *err) {
     static const char *const sockets[] = {"carrel.sock", "spawn.sock"};
     for (size_t i = 0; i < sizeof(sockets) / sizeof(*sockets); i++)
         if (answers(place->run, sockets[i])) {
             err_set(err, ERR_BUSY, "%s is running with the present disk format",
                     i == 0 ? "the daemon" : "the spawner");
-            return err_remedy(err, "end it, or wait: it leaves after a quiet minute without "
+            return err_remedy(err, "end it, or wait: it exits after a quiet minute without "
                                    "machines");
         }
     return 0;
 }
 
-/* Beside it, then over it. */
+/* Writes a temporary file and renames it. */
 static int write_down(const struct place *place, const struct disks *d, struct err *err) {
     static const char beside[] = DISKS_NAME ".new";
     char text[DISKS_TEXT_SIZE];

@@ -11,7 +11,7 @@
 #include "base/err.h"
 
 struct store_init {
-    uint64_t btrfs_bytes; /* 0: not chosen */
+    uint64_t btrfs_bytes; /* 0: --btrfs was not given */
     bool plain, json;
 };
 

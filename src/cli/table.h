@@ -9,7 +9,7 @@
 
 void print_json(const json_t *value);
 
-/* One line per row: its text or number `member`. For -q. */
+/* Prints `member` of each row, a text or a number, one per line: for -q. */
 void print_ids(const json_t *rows, const char *member);
 /* The row whose text `member` is `id`; NULL: there is none. */
 const json_t *table_find(const json_t *rows, const char *member, const char *id);

@@ -10,7 +10,7 @@
 #include "cli/safe.h"
 #include "cli/table.h"
 
-enum { PATIENCE_MS = 5000 }; /* with a daemon that does not answer */
+enum { PATIENCE_MS = 5000 }; /* how long to wait for a daemon that does not answer */
 
 const char *const top_order_names[TOP_ORDERS] = {"cpu", "mem", "disk", "age", "name"};
 
@@ -59,7 +59,7 @@ static void copy_members(json_t *to, const json_t *from, const char *const *name
             json_object_set(to, *names, json_object_get(from, *names));
 }
 
-/* What lives has some of each: 0 means that on this host nobody counts it. */
+/* A running machine uses some of each: 0 means that this host does not count it. */
 static void copy_counts(json_t *row, const json_t *stats) {
     static const char *const counts[] = {"mem_bytes", "mem_limit_bytes", "pids"};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
@@ -68,8 +68,8 @@ static void copy_counts(json_t *row, const json_t *stats) {
 }
 
 /*
- * The cpu used since the look before, and a note for the next one. It may be none yet; where no
- * memory is counted either, nobody counts.
+ * Sets the cpu share since the last look, and stores the counter for the next one. Without a
+ * memory count a cpu count of 0 means that this host does not count it.
  */
 static void count_cpu(json_t *row, const json_t *stats, const json_t *before, json_t *next) {
     const char *id = client_text(row, "id");
@@ -82,7 +82,7 @@ static void count_cpu(json_t *row, const json_t *stats, const json_t *before, js
                             json_real(more > 0 ? 100.0 * (double)more / (double)passed : 0));
 }
 
-/* One that ended meanwhile, or is not to be reached, has a row without figures. */
+/* A machine that has ended or does not answer gets a row without figures. */
 static bool is_of_the_machine(const struct err *err) {
     return err->code == ERR_NOT_FOUND || err->code == ERR_GONE || err->code == ERR_BUSY ||
            err->code == ERR_UNSUPPORTED;
@@ -182,7 +182,7 @@ static int top_by_name(const void *a, const void *b) {
     return strcmp(called(*(json_t *const *)a), called(*(json_t *const *)b));
 }
 
-/* The greater figure first; without a figure last. */
+/* Larger figures first; rows without a figure last. */
 static int by_figure(const void *a, const void *b, const char *member) {
     const json_t *x = json_object_get(*(json_t *const *)a, member);
     const json_t *y = json_object_get(*(json_t *const *)b, member);

@@ -27,15 +27,15 @@ struct top {
     struct client client;
     json_t **rows;
     size_t count;
-    json_t *before; /* of the look before: id -> cpu used, and when that was asked */
-    json_t *store;  /* what the daemon says of a disk that is full; or NULL */
+    json_t *before; /* last look: id -> cpu used, and its time */
+    json_t *store;  /* note of the daemon about a full disk; or NULL */
 };
 
-/* Asks for all machines; where no daemon runs there are none. After a failure it can be tried
- * again. */
+/* Asks for all machines; there are none if no daemon runs. It may be called again after a failure.
+ */
 int top_look(struct top *t, struct err *err);
 void top_sort(struct top *t, enum top_order order);
-/* Asks for the last command of these rows, as far as it was not asked since the last look. */
+/* Asks for the last command of these rows, once per look. */
 int top_commands(struct top *t, size_t from, size_t count, struct err *err);
 void top_done(struct top *t);
 

@@ -1,4 +1,4 @@
-/* carrel new, show, set, rename, pause, resume, stop, stats, logs: the daemon's machines. */
+/* carrel new, show, set, rename, pause, resume, stop, stats and logs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,8 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
                           const struct plan *plan, struct handed *h, struct buf *text,
                           struct err *err) {
     struct jot j = JOT(text);
-    const struct id key = id_new('k'); /* a request that is sent again makes no second one */
+    const struct id key =
+        id_new('k'); /* idempotency key: a repeated request makes no second machine */
     const struct {
         const char *name, *value;
     } texts[] = {{"kind", o->kind},   {"image", o->image},
@@ -175,7 +176,7 @@ int cmd_new(int argc, char **argv) {
 
 /* ---- verbs of one machine ---- */
 
-/* Opens the daemon and makes one request about the machine argv names; answer in *ret. */
+/* Connects if needed, and makes one request about a machine; the answer is *ret. */
 static int about(struct client *c, const char *machine, const char *method, const char *format,
                  json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -185,7 +186,7 @@ static int about(struct client *c, const char *machine, const char *method, cons
     return client_target(target, err, format, machine) < 0 ? -1 : client_call(c, &r, ret, err);
 }
 
-/* What has the form `carrel VERB [--json] MACHINE`. */
+/* Reads the arguments of `carrel VERB [--json] MACHINE`. */
 static int one_machine(int argc, char **argv, const char **ret_machine, bool *json, int *status) {
     struct err err;
     if (cli_words(argc, argv, 1, json, status) < 0)
@@ -254,7 +255,7 @@ int cmd_show(int argc, char **argv) {
     return verbs_show(argc, argv, "/v1/machines/%s");
 }
 
-/* Of one machine, or of the daemon. */
+/* Without a machine: the status of the daemon. */
 int cmd_stats(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct err err;
@@ -444,7 +445,7 @@ static void print_execs(const json_t *list, bool ids_only) {
     }
 }
 
-/* One answer, from *offset on. 1: it had something, and what was not kept may follow. */
+/* Copies one answer, from *offset on. 1: it had bytes, and more may follow after a gap. */
 static int copy_answer(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, uint64_t *offset, struct err *err) {
     char target[CLIENT_TARGET_SIZE], from[24];
@@ -475,7 +476,7 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
     return more < 0 ? -1 : *offset > 0;
 }
 
-/* An answer ends before a gap; what follows it is the next one. */
+/* An answer ends at output that was not kept: ask again for what follows. */
 static int copy_output(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, struct err *err) {
     uint64_t offset = 0;

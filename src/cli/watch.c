@@ -1,6 +1,6 @@
 /*
- * carrel top: once as plain text or JSON; the live table is carrel-top, so that only those who look
- * at it load what draws on terminals.
+ * carrel top: prints the table once as text or JSON. The live table is the program carrel-top, so
+ * that only it loads the terminal library.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void print_object(const struct top *t) {
     print_json(object);
 }
 
-/* A share of the cpu takes two looks. */
+/* The cpu share is the difference of two looks. */
 static int show_once(enum top_order order, bool json, struct err *err) {
     struct top t DEFER(top_done) = {0};
     if (top_look(&t, err) < 0)

@@ -1,4 +1,4 @@
-/* carrel image: what machines can start from. */
+/* carrel image: lists, imports, exports, builds and deletes images. */
 #include "cli/image/image.h"
 
 #include <errno.h>
@@ -151,7 +151,7 @@ static int prune(struct client *c, const struct image_options *o, const struct w
 
 /* ---- in ---- */
 
-/* The body of a request, counted for whoever waits. */
+/* A request body that is being sent, with its progress. */
 struct upload {
     struct client *client;
     struct progress progress;
@@ -273,7 +273,7 @@ static int tag(struct client *c, const struct image_options *o, const struct wor
 
 /* ---- out ---- */
 
-/* A stream of the daemon's into a file, or into a directory. */
+/* Where an exported image goes: a file, or a directory with an OCI layout. */
 struct sink {
     int fd;
     struct layout_reader *layout; /* NULL: into fd */
@@ -322,7 +322,7 @@ static const char *form_of(const char *path) {
     return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? "tar.zst" : "tar";
 }
 
-/* Beside its place under another name, and only whole under its own. */
+/* Writes under a temporary name, and renames the file once it is complete. */
 static int export_file(struct client *c, const struct image_options *o, const char *name,
                        struct err *err) {
     char aside[4096];
@@ -356,7 +356,7 @@ static int export(struct client *c, const struct image_options *o, const struct 
 static const struct {
     const char *name;
     size_t least, most;
-    const char *what; /* the words are */
+    const char *what; /* what its arguments are */
     int (*run)(struct client *c, const struct image_options *o, const struct words *w,
                struct err *err);
 } verbs[] = {

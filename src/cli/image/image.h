@@ -9,7 +9,7 @@
 
 #include "cli/client.h"
 
-/* A stream of bytes becomes an image of that name (NULL: as it comes). size 0: not known. */
+/* Imports an archive as image `name` (NULL: the name in the archive). size 0: unknown. */
 int image_upload(struct client *c, int fd, const char *what, uint64_t size, const char *name,
                  bool quiet, json_t **ret, struct err *err);
 int image_show(struct client *c, const char *name, json_t **ret, struct err *err);

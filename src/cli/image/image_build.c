@@ -1,9 +1,9 @@
 /*
- * carrel image build: a recipe becomes an image, step by step, in machines of the daemon.
+ * carrel image build: builds an image from a recipe, line by line, in machines of the daemon.
  *
- * A step that was made before is found by a name that hashes the image it starts from and all that
- * it does; so nothing is made twice, and a change makes anew only what follows it. Machines reach
- * what the recipe names and, to install packages, the mirrors of this host's own apt; nothing else.
+ * Each line gives an intermediate image. Its name is a hash of the image before it and of all that
+ * the line does, so an unchanged line is not run again. Machines reach only the hosts in the
+ * recipe's net lines and, to install packages, the mirrors of this host's apt.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -41,15 +41,15 @@ struct build {
     const struct build_options *o;
     struct recipe recipe;
     int dir;           /* of the recipe */
-    struct buf source; /* what the `file` line brings whose key was last added */
+    struct buf source; /* content of the last `file` line whose key was added */
     mode_t source_mode;
-    struct sha256 key; /* of all that was done so far */
-    char image[80];    /* what the next step starts from */
-    char machine[64];  /* in which steps are made; empty: none yet */
+    struct sha256 key; /* hash of all lines so far */
+    char image[80];    /* image that the next line starts from */
+    char machine[64];  /* machine that runs the lines; empty: none yet */
     const char *env[RECIPE_LINES_MAX];
     struct host {
         char *name;
-        bool local; /* a mirror that the owner chose may stand in the owner's own network */
+        bool local; /* a mirror in this host's own network is allowed, because apt uses it */
     } net[HOSTS_MAX];
     size_t env_count, net_count;
     const char *user, *workdir;
@@ -198,13 +198,13 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
                 : err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
 }
 
-/* Beside the recipe or below, and nowhere else: its author is not the one who builds it. */
+/* Files must be in or below the directory of the recipe: its author may be a stranger. */
 static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
     int fd = beneath_open_file(b->dir, l->words[0], err);
     return fd < 0 ? err_wrap(err, "line %u of the recipe", l->number) : fd;
 }
 
-/* Once: the step that is kept under the key of some bytes must hold them and no others. */
+/* Reads the file once: the bytes that are hashed must be the bytes that are copied. */
 static int read_source(struct build *b, const struct recipe_line *l, struct err *err) {
     char piece[16 << 10];
     struct stat st;
@@ -247,7 +247,7 @@ static int image_build_put_file(struct build *b, const struct recipe_line *l, st
     return client_call(b->client, &r, NULL, err);
 }
 
-/* What the machine is now, with what is known of its configuration by then. */
+/* Makes an image of the machine, with the configuration that the recipe has set so far. */
 static int image_build_keep(struct build *b, const char *name, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(256 << 10);
@@ -289,7 +289,7 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* Files of this host's apt that know the suite. */
+/* Files of this host's apt that name the suite. */
 struct sources {
     char *paths[SOURCES_MAX];
     size_t count;
@@ -325,7 +325,7 @@ static void find_sources(struct sources *s, const char *suite) {
         closedir(d);
 }
 
-/* Where packages come from: machines that install some may reach it. */
+/* Adds the hosts of the mirrors, for machines that install packages. */
 static void add_mirrors(struct build *b, const char *text) {
     for (const char *at = text; (at = strstr(at, "://"));) {
         at += 3;
@@ -363,7 +363,7 @@ static void become_mmdebstrap(const char *suite, const struct sources *s, int ou
     _exit(127);
 }
 
-/* A Debian of that suite, from the mirrors that this host itself uses. */
+/* Makes a Debian of that suite with mmdebstrap, from the mirrors that this host uses. */
 static int make_debian(struct build *b, const char *name, const char *suite, struct err *err) {
     struct sources s DEFER(sources_done) = {.count = 0};
     json_t *image DEFER(json_decrefp) = NULL;
@@ -375,7 +375,7 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
         return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
                           name);
     }
-    /* It says nothing for a minute and then all at once: too slow for a request that waits. */
+    /* mmdebstrap is silent for longer than a request may wait: collect its output first. */
     int out DEFER_CLOSE = open(tmp && *tmp ? tmp : "/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     pid_t pid = out < 0 ? -1 : fork();
     if (pid == 0)
@@ -405,7 +405,7 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
     }
     if (!is_there(b, name, &image)) {
         if (strncmp(name, "debian:", 7) != 0)
-            return image_show(b->client, name, &image, err); /* and say that it is not there */
+            return image_show(b->client, name, &image, err); /* for its error */
         image_build_say(b, l, "making");
         if (make_debian(b, name, name + 7, err) < 0 || image_show(b->client, name, &image, err) < 0)
             return -1;
@@ -445,7 +445,7 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
                 return err_set(err, ERR_LIMIT, "out of memory");
             b->net[b->net_count++] = (struct host){.name = name};
         }
-        close_machine(b); /* the next one may reach more */
+        close_machine(b); /* a new machine gets the larger list of hosts */
         return 0;
     }
 }
@@ -477,7 +477,7 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
     if (!b->o->no_cache && is_there(b, name, &image)) {
         image_build_say(b, l, "cached");
         b->cached++;
-        close_machine(b); /* it lies on what was before */
+        close_machine(b); /* it was made from the image before */
     } else {
         image_build_say(b, l, "making");
         if (do_step(b, l, err) < 0 || image_build_keep(b, name, &image, err) < 0)
@@ -488,7 +488,7 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
     return 0;
 }
 
-/* Settings behind the last change of files belong to that step: they cost no copy of their own. */
+/* Settings after the last change of files are stored with it, without another image. */
 static int note_rest(struct build *b, size_t from, struct err *err) {
     for (size_t i = from; i < b->recipe.count; i++)
         if (add_to_key(b, &b->recipe.lines[i], err) < 0 ||
@@ -513,7 +513,7 @@ static int make_all(struct build *b, struct err *err) {
         if (r < 0)
             return -1;
     }
-    if (b->last == 0 && b->recipe.count > 1) { /* settings alone */
+    if (b->last == 0 && b->recipe.count > 1) { /* no line changes files */
         if (note_rest(b, 1, err) < 0 || open_machine(b, err) < 0)
             return -1;
         char name[80];
@@ -547,7 +547,7 @@ static bool wants_packages(const struct recipe *r) {
     return false;
 }
 
-/* Its directory is opened once: whatever is put in its place meanwhile is not what was named. */
+/* Opens the directory once, so that nobody can replace it during the build. */
 static int read_recipe(struct build *b, const char *path, struct err *err) {
     char *text DEFER_FREE = malloc(RECIPE_BYTES_MAX + 2), dir[4096];
     const char *slash = strrchr(path, '/');

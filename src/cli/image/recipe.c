@@ -43,7 +43,7 @@ static int recipe_refuse(struct err *err, unsigned number, const char *what, con
     return err_set(err, ERR_INVALID, "line %u of the recipe: %s '%.60s'", number, what, text);
 }
 
-/* A name that apt-get takes for nothing but a package. */
+/* A name that apt-get cannot take for an option or a file. */
 static bool is_package(const char *word) {
     return isalnum((unsigned char)word[0]) &&
            word[strspn(word,
@@ -96,7 +96,7 @@ static int recipe_split(struct recipe_line *l, char *text, struct err *err) {
     return 0;
 }
 
-/* text and copy are the same line; the copy is cut up. */
+/* `copy` is the same line as `text`, and is split in place. */
 static int read_line(struct recipe *r, char *text, char *copy, unsigned number, struct err *err) {
     size_t skip = strspn(text, " \t"), n = strcspn(text + skip, " \t"), i = 0;
     text += skip;
@@ -130,7 +130,7 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     return recipe_check(l, err);
 }
 
-/* Ends the line at *at, joined with those that a backslash adds; how many lines of the file. */
+/* Ends the line at *at, joined with lines after a backslash; returns the number of file lines. */
 static unsigned cut_line(char *at, char **ret_next) {
     unsigned lines = 1;
     for (char *p = at;; p++) {

@@ -40,14 +40,14 @@ enum recipe_verb {
 struct recipe_line {
     enum recipe_verb verb;
     unsigned number;                     /* in the file, from 1 */
-    const char *text;                    /* all behind the verb */
-    const char *words[RECIPE_WORDS_MAX]; /* the same, by blanks; not for run and env */
+    const char *text;                    /* the text after the verb */
+    const char *words[RECIPE_WORDS_MAX]; /* the same, split at blanks; unused for run and env */
     size_t count;
 };
 
 struct recipe {
-    char *bytes; /* the texts above lie here */
-    char *split; /* and the words here */
+    char *bytes; /* owns the texts of lines */
+    char *split; /* owns the words of lines */
     size_t count;
     struct recipe_line *lines;
 };

@@ -11,7 +11,7 @@
 #include "base/fdio.h"
 #include "cli/ship/git.h"
 
-/* Directories end with '/'. In this order made, in the other one removed. */
+/* Directories end with '/'. Created in this order, removed in reverse. */
 static const char *const parts[] = {"objects/", "objects/info/", "objects/info/alternates",
                                     "refs/",    "refs/tags/",    BARE_COMMIT_REF,
                                     "config",   "HEAD"};

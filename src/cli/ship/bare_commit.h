@@ -9,11 +9,11 @@
 
 enum { BARE_COMMIT_SIZE = 72 };
 
-/* The ref that the bundle has for it. */
+/* Name of the commit in the bundle. */
 #define BARE_COMMIT_REF "refs/tags/carrel-base"
 
 /*
- * A repository beside the owner's that borrows its objects and has that one ref is made, bundled
- * from and removed again: nothing is written to the owner's. hash: whole. -1 with *err.
+ * Uses a temporary repository that borrows the objects of the owner's and has this one ref; nothing
+ * is written to the owner's repository. `hash` is a full hash.
  */
 int bare_commit_bundle(const char *path, const char *hash, int out, struct err *err);

@@ -20,7 +20,7 @@
 #include "cli/table.h"
 #include "review/flags.h"
 
-/* HELD_MAX: of all files together, from the look at them to the answer. */
+/* HELD_MAX: size of all copies that are held for the review. */
 enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, HELD_MAX = 1 << 30, SHOWN_MAX = 1 << 20, CONTEXT = 3 };
 
 static void close_dir(DIR **d) {
@@ -53,7 +53,7 @@ static bool is_dots(const char *name) {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* An opaque directory shows nothing of the one it covers. */
+/* An opaque directory hides the host directory below it. */
 static bool is_opaque(int dir) {
     static const char *const names[] = {"trusted.overlay.opaque", "user.overlay.opaque"};
     char value[2] = "";
@@ -70,7 +70,7 @@ static int open_below(int dir, const char *name) {
 typedef int entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth,
                      void *arg, struct err *err);
 
-/* Calls fn for every name in dir; what cannot be looked at, or is too much, sets `cut`. */
+/* Calls fn for every name in dir. Sets `cut` if a name cannot be read or there are too many. */
 static int each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn, void *arg,
                 struct err *err) {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -92,7 +92,7 @@ static int each(struct changes *c, int dir, const char *prefix, int depth, entry
     return 0;
 }
 
-/* A host's file or directory that is gone, with all that was in it. */
+/* Adds a deleted file or directory of the host, with its contents. */
 static int removed(struct changes *c, int host, const char *name, const char *path, int depth,
                    void *arg, struct err *err) {
     struct stat st;
@@ -107,7 +107,7 @@ static int removed(struct changes *c, int host, const char *name, const char *pa
     return each(c, below, path, depth + 1, removed, NULL, err);
 }
 
-/* Under an opaque directory: what the host has and the upper has not. */
+/* Adds as deleted what an opaque directory hides and does not replace. */
 static int removed_unless_kept(struct changes *c, int host, const char *name, const char *path,
                                int depth, void *upper, struct err *err) {
     struct stat st;
@@ -116,7 +116,7 @@ static int removed_unless_kept(struct changes *c, int host, const char *name, co
     return removed(c, host, name, path, depth, NULL, err);
 }
 
-/* The host's directory beside one of the upper's, and whether it shows through. */
+/* A directory of the upper and the host's of the same name, and whether it shows through. */
 struct beside {
     int host;
     bool opaque;
@@ -157,7 +157,7 @@ static int visit(struct changes *c, int upper, const char *name, const char *pat
     return visit_dir(c, upper, name, path, depth, was ? *beside : (struct beside){-1, true}, err);
 }
 
-/* What became something else is first removed, then added. */
+/* A name whose type changed is removed, then added. */
 static int by_path(const void *a, const void *b) {
     const struct change *x = a, *y = b;
     int order = strcmp(x->path, y->path);
@@ -187,14 +187,14 @@ void changes_done(struct changes *c) {
     *c = (struct changes){0};
 }
 
-/* ---- looking: what is shown here is what is written later, whatever the machine does ---- */
+/* ---- reading: files are read once, so that what is written is what was shown ---- */
 
 static int guest_path(const struct apply *a, size_t grant, const char *path, char *to,
                       size_t size) {
     return snprintf(to, size, "%s/%s", a->plan->grants[grant].path, path) < (int)size ? 0 : -1;
 }
 
-/* A file of the machine as its root sees it. */
+/* Path of the file in the machine. */
 static int file_target(const struct apply *a, const char *format, const char *path,
                        char target[CLIENT_TARGET_SIZE], struct err *err) {
     return client_target(target, err, format, a->remote->id, path);
@@ -208,7 +208,7 @@ static int stat_inside(const struct apply *a, const char *path, json_t **ret, st
                : remote_call(a->remote, &r, ret, err);
 }
 
-/* Where it will be written, or else in memory; without a name. */
+/* An unnamed file on the target filesystem, or in memory. */
 static int open_nameless(int dir) {
     int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     return fd >= 0 ? fd : memfd_create("change", MFD_CLOEXEC);
@@ -235,7 +235,7 @@ static int fetch(const struct apply *a, const char *path, int to, size_t *ret_n,
     return more;
 }
 
-/* The file as the command left it. */
+/* Reads a file of the machine. */
 static int hold(const struct apply *a, size_t grant, const char *path, struct changes *all,
                 struct change *c, struct err *err) {
     size_t n = 0;
@@ -290,7 +290,7 @@ static bool is_text(const char *bytes, size_t n) {
     return !n || !memchr(bytes, 0, n);
 }
 
-/* Of the file that is there; false: it is not there, or cannot be read, or is too large. */
+/* Maps the file on the host; false: it is absent, unreadable or too large. */
 static bool read_before(int host_dir, const struct change *c, struct stat *ret, struct buf *text) {
     const char *name;
     char bytes[64 << 10];
@@ -337,7 +337,7 @@ static void show_flags(const struct change *c) {
         printf("  %s", flags_why(c->path));
 }
 
-/* What is written keeps no other bits. */
+/* Other mode bits are not written. */
 static void show_mode(const struct change *c, const struct stat *was) {
     unsigned now = c->mode & 0777, before = was->st_mode & 0777;
     if (!was->st_mode)
@@ -393,7 +393,7 @@ static bool touched_since(int dir, const char *name, struct timespec since) {
            (st.st_ctim.tv_sec == since.tv_sec && st.st_ctim.tv_nsec > since.tv_nsec);
 }
 
-/* What root copies back belongs to whoever had it, or has the directory. */
+/* A file that root writes gets the owner of the old file, or of its directory. */
 static void owner_of(int dir, const char *name, struct stat *ret) {
     if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0 && fstat(dir, ret) < 0)
         *ret = (struct stat){.st_uid = geteuid(), .st_gid = getegid()};
@@ -403,7 +403,7 @@ static int give(int dir, const char *name, const struct stat *owner) {
     return geteuid() ? 0 : fchownat(dir, name, owner->st_uid, owner->st_gid, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Under another name first: what is there goes only when the new one is whole. */
+/* Writes under a temporary name: the old file is replaced only by a complete one. */
 static int take_place(int dir, const char *aside, const char *name, const struct stat *owner,
                       struct err *err) {
     if (give(dir, aside, owner) == 0 && renameat(dir, aside, dir, name) == 0)
@@ -436,7 +436,7 @@ static int write_file(int dir, const char *name, const struct change *c, struct 
 static int make_link(int dir, const char *name, const char *target, struct err *err) {
     char aside[64];
     struct stat owner;
-    /* What is no UTF-8 has come as this character: the link would lead elsewhere. */
+    /* U+FFFD stands for bytes that were not UTF-8: the link would have another target. */
     if (!*target || strstr(target, "\xef\xbf\xbd"))
         return err_set(err, ERR_UNSUPPORTED, "the target of link '%s' is not UTF-8", name);
     owner_of(dir, name, &owner);

@@ -21,7 +21,7 @@ struct change {
     char *path; /* relative to the granted directory */
     char kind;  /* A added, M modified, D deleted */
     bool is_dir, is_link;
-    /* As it was shown, but of what is deleted: only this is written. */
+    /* What was shown is what is written; unused for a deletion. */
     mode_t mode;
     char *target; /* of a link */
     char *bytes;  /* of a file, mapped */
@@ -46,5 +46,5 @@ struct apply {
     struct timespec since; /* a host file touched after this is not overwritten */
 };
 
-/* Shows the differences, asks, and writes what was shown. */
+/* Shows the changes, asks, and writes exactly what was shown. */
 int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct err *err);

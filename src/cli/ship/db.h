@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "cli/client.h"
 
-/* A whole image of the owner's database, in memory; -1 with *err. */
+/* Copies the owner's database into memory; returns a descriptor, or -1 with *err. */
 int db_copy(const char *path, struct err *err);
-/* What became of one, as the API tells it, for a person. */
+/* Prints the changes of a database, as the API describes them. */
 void db_show(const json_t *database);

@@ -14,7 +14,7 @@
 
 enum { WORDS_MAX = 48 };
 
-/* What a repository, or a hostile name in it, could otherwise make it do. */
+/* Settings that keep a hostile repository from running programs or reading other files. */
 static const char *const always[] = {
     "git",
     "-c",
@@ -86,7 +86,7 @@ static int git_start(const char *const *words, const int fds[3], pid_t *ret, str
     return err_remedy(err, "install git: apt install git");
 }
 
-/* Its last line, which is where it says why. */
+/* The last line of its errors, which has the reason. */
 static void last_line(int said, char *ret, size_t size) {
     ssize_t n = pread(said, ret, size - 1, 0);
     ret[n > 0 ? n : 0] = '\0';

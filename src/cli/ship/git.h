@@ -11,9 +11,9 @@
 
 enum { GIT_SAID_MAX = 1 << 20 };
 
-/* words: after `git`, NULL-terminated. out: its standard output goes there; -1: nowhere. */
+/* words: arguments of `git`, NULL-terminated. out: receives its standard output; -1: discard it. */
 int git_run(const char *const *words, int out, struct err *err);
-/* The same with something on its standard input. */
+/* The same with standard input. */
 int git_feed(const char *const *words, int in, int out, struct err *err);
-/* What it printed, without the last newline. */
+/* Its standard output, without the last newline. */
 int git_ask(const char *const *words, struct buf *ret, struct err *err);

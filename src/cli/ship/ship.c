@@ -1,4 +1,4 @@
-/* carrel ship: what a machine hands out is looked at, and let out. */
+/* carrel ship: shows the changes of a machine, and copies them to this host. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ int ship_find_set(struct ship *s, const char *word, struct err *err) {
     return ship_freeze(s, machine, colon ? colon + 1 : NULL, NULL, err);
 }
 
-/* What the daemon has of the change set, in a file of our own without a name, mapped. */
+/* Downloads the archive of the change set into an unnamed file and maps it. */
 static int map_part(struct ship *s, const char *part, char **ret, size_t *ret_size,
                     struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -127,7 +127,7 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
     return 0;
 }
 
-/* What the owner's side was when it was lent, if that is known. */
+/* The state of the directory when it was lent, if the daemon knows it. */
 static int fetch_base(struct ship *s, struct err *err) {
     char *text;
     size_t size;
@@ -138,14 +138,14 @@ static int fetch_base(struct ship *s, struct err *err) {
     return status;
 }
 
-/* ---- what is taken ---- */
+/* ---- selection ---- */
 
 static bool is_below(const char *path, const char *top) {
     size_t n = strlen(top);
     return strncmp(path, top, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-/* PATH:HUNKS, of this path; NULL: none was given. */
+/* The --hunk option for this path; NULL: none. */
 static const char *hunks_of(const struct ship_options *o, const char *path) {
     for (size_t i = 0; i < o->hunks.count; i++) {
         const char *colon = strrchr(o->hunks.items[i], ':');
@@ -165,7 +165,7 @@ static bool is_named(const struct ship_options *o, const char *path) {
     return false;
 }
 
-/* By one of its names, if it has got another. */
+/* A renamed file is found by both names. */
 static bool is_chosen(const struct ship_options *o, const struct parcel_item *i) {
     return is_named(o, i->path) || (i->partner && is_named(o, i->partner));
 }
@@ -186,7 +186,7 @@ bool ship_read_here(const struct ship *s, const char *path, struct buf *to) {
     return fd >= 0;
 }
 
-/* A part of what changed in a text: what is taken is the owner's file with these hunks alone. */
+/* Replaces the new text by the owner's file with only the selected hunks applied. */
 static int take_hunks(const struct ship *s, struct parcel_item *i, const char *words,
                       struct err *err) {
     struct buf here DEFER(buf_done) = BUF(SHOWN_MAX), diff DEFER(buf_done) = BUF(4 * SHOWN_MAX),
@@ -210,7 +210,7 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     return 0;
 }
 
-/* A name that nothing has is a mistake, and silence would pass for success. */
+/* A path that matches nothing is an error: otherwise nothing would be shipped silently. */
 static int check_named(const struct ship *s, struct err *err) {
     const struct option_list *only = &s->options->only;
     for (size_t n = 0; n < only->count; n++) {
@@ -242,7 +242,7 @@ static int choose(struct ship *s, struct err *err) {
     return 0;
 }
 
-/* ---- where it came from ---- */
+/* ---- steps of files ---- */
 
 /* Seconds since 1970 of "2026-01-01T00:00:00.000Z", rounded up. */
 static int64_t seconds_of(const char *text) {
@@ -252,8 +252,8 @@ static int64_t seconds_of(const char *text) {
 }
 
 /*
- * By the time of the file, which the machine may have set: the first step from then on. A hint for
- * who looks, and left out where the machine or its steps are gone.
+ * The first step after the modification time of a file, which the machine may have set: only a
+ * hint. It is left out if the machine or its steps no longer exist.
  */
 static void find_steps(struct ship *s) {
     char target[CLIENT_TARGET_SIZE];
@@ -276,7 +276,7 @@ static void find_steps(struct ship *s) {
     }
 }
 
-/* ---- letting it out ---- */
+/* ---- shipping ---- */
 
 int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -294,7 +294,7 @@ int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record,
     if (w->now)
         jot_string(&j, "now", w->now);
     jot_end(&j, '}');
-    /* It may come twice: two records of one delivery are no harm, and none would be. */
+    /* It may be sent twice: two records of one shipment do no harm, a missing one would. */
     if (client_target(target, err, "/v1/changesets/%s/ship", client_text(s->set, "id")) < 0 ||
         client_call_again(s->client, &r, &answer, err) < 0)
         return -1;
@@ -330,7 +330,7 @@ static void say_left(void *arg, const char *path, const char *kept) {
     fputs("; review the changes again\n", stderr);
 }
 
-/* Noted on the disk before the first file moves, and afterwards. */
+/* The journal gets a record before the first file is moved, and one after the last. */
 static long let_out(struct ship *s, struct err *err) {
     char hash[PARCEL_HEX], receipt[DELIVER_NAME];
     long long record;
@@ -358,7 +358,7 @@ static long let_out(struct ship *s, struct err *err) {
     return count;
 }
 
-/* What was cut short before is finished first: then what is left is looked at. */
+/* Finishes an interrupted shipment first, then compares the rest. */
 static int finish_before(struct ship *s, struct err *err) {
     const char *id = client_text(s->set, "id");
     long count = s->options->yes && s->dir >= 0
@@ -370,7 +370,7 @@ static int finish_before(struct ship *s, struct err *err) {
     return count < 0 ? -1 : 0;
 }
 
-/* Yours stays where it is; what the machine made of it is not lost. */
+/* The owner's file is kept, and the machine's version is stored beside the receipt. */
 static int keep_aside(struct ship *s, struct err *err) {
     const char *id = client_text(s->set, "id");
     for (size_t i = 0; i < s->parcel.count; i++) {
@@ -518,7 +518,7 @@ static int undo(struct ship *s, const char *id, struct err *err) {
     return status == 1 ? ship_take_back(s, id, err) : status;
 }
 
-/* One of those that come back, into the directory it came from. */
+/* Ships one slice into the directory that it was granted from. */
 static int ship_slice(const struct ship *like, const struct slice *slice, const char *word,
                       struct err *err) {
     struct ship s DEFER(ship_done) = {.options = like->options,
@@ -533,7 +533,7 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);
 }
 
-/* No directory was named: what was handed over knows where it belongs. */
+/* Without DIRECTORY: ships each grant to where it came from. */
 static int ship_home(struct ship *like, const char *what, struct err *err) {
     struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
     char word[SLICE_WORD];
@@ -553,7 +553,7 @@ static int ship_home(struct ship *like, const char *what, struct err *err) {
     return worst;
 }
 
-/* Whoever knows what became of it has said so: before that nothing has moved. */
+/* The daemon went away (ERR_UNKNOWN). Code that had changed files by then has set a remedy. */
 static int ship_fail(const struct ship *s, struct err *err) {
     if (err->code == ERR_UNKNOWN && !err->remedy[0] && !s->options->comment)
         err_remedy(err, "nothing%s was %s: start the daemon (carrel serve), then ship again",

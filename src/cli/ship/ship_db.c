@@ -1,8 +1,9 @@
 /*
- * carrel ship for databases: what was frozen is one file, which takes the place of the owner's as
- * every file does. Whether that is still what was handed over is told by what it holds, since a
- * database that was only opened has other times; and one that somebody has open is left alone,
- * because what stands in its log would be put on top of another file.
+ * carrel ship for databases: a change set is one file, which replaces the owner's file.
+ *
+ * Contents, not times, tell whether the owner's database is still the granted one: opening it
+ * changes its times. A database that is open is refused, because its log would be applied to the
+ * new file.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,14 +28,14 @@ static const char *name_of(const struct ship *s) {
     return slash ? slash + 1 : home;
 }
 
-/* A file that belongs to it, beside it; -1: there is none. */
+/* Opens a file beside the database, such as its log; -1: absent. */
 static int open_beside(const struct ship *s, const char *ending) {
     char name[NAME_SIZE];
     snprintf(name, sizeof(name), "%.250s%s", name_of(s), ending);
     return openat(s->dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* A log whose beginning is wiped counts for nothing. */
+/* A log with a zeroed header is empty. */
 static bool has_log(const struct ship *s, const char *ending) {
     static const char zeros[MAGIC];
     char bytes[MAGIC] = {0};
@@ -42,7 +43,7 @@ static bool has_log(const struct ship *s, const char *ending) {
     return fd >= 0 && read(fd, bytes, sizeof(bytes)) > 0 && memcmp(bytes, zeros, MAGIC) != 0;
 }
 
-/* With a write-ahead log everybody who has it open holds a lock on this byte of its index. */
+/* With a write-ahead log, every process that has it open locks this byte of the index. */
 static bool is_held(const struct ship *s) {
     struct flock lock = {.l_type = F_WRLCK, .l_start = INDEX_LOCK, .l_len = 1};
     int fd DEFER_CLOSE = open_beside(s, "-shm");
@@ -53,7 +54,7 @@ static bool is_open(const struct ship *s) {
     return is_held(s) || has_log(s, "-wal") || has_log(s, "-journal");
 }
 
-/* ---- what the owner's side is ---- */
+/* ---- the owner's database ---- */
 
 static bool hash_copy(const char *path, char ret[PARCEL_HEX]) {
     struct err unreadable;
@@ -69,7 +70,7 @@ static bool hash_copy(const char *path, char ret[PARCEL_HEX]) {
     return true;
 }
 
-/* It is what was handed over, or what was shipped or put back since. */
+/* Is it the granted database, or what was shipped or restored since? */
 static bool is_known(const struct ship *s, const char *path, const struct stat *st) {
     const struct baseline_file *was = baseline_find(&s->base, name_of(s));
     char hash[PARCEL_HEX];
@@ -77,7 +78,7 @@ static bool is_known(const struct ship *s, const char *path, const struct stat *
            (hash_copy(path, hash) && strcmp(hash, client_text(s->set, "base_sha256")) == 0);
 }
 
-/* As a baseline of the directory that knows this file alone: not there, if it is not known. */
+/* A baseline with this file only; the file is absent from it if its state is unknown. */
 static int take_side(struct ship *s, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(65536);
     struct baseline side = {.count = 0};
@@ -100,7 +101,7 @@ static int take_side(struct ship *s, struct err *err) {
     return 0;
 }
 
-/* ---- what ship asks ---- */
+/* ---- called by ship ---- */
 
 int ship_db_prepare(struct ship *s, struct err *err) {
     char target[CLIENT_TARGET_SIZE];

@@ -1,7 +1,7 @@
 /*
- * carrel ship for repositories: git in the machine makes a bundle, which is frozen like everything
- * that is shipped. The owner's git reads it, with every object checked, into a repository of its
- * own first, and from there into one branch. It never opens a repository that a machine wrote.
+ * carrel ship for repositories: git in the machine makes a bundle, which is frozen as a change set.
+ * git on this host reads the bundle into a temporary repository, checks every object, and fetches
+ * one branch from there. It never opens a repository that a machine wrote.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,12 +36,12 @@ static const char pack_script[] =
     "git -C \"$0\" bundle create -q \"$1/" BUNDLE "\" HEAD\n"
     "test -z \"$(git -C \"$0\" status --porcelain | head -c 1)\" || echo uncommitted\n";
 
-/* Where the bundle is looked at, and who gets it. */
+/* Temporary repositories of the bundle, and the target. */
 struct quarantine {
     char dir[64], bundle[96];
-    char raw[96], repo[96]; /* as it came, and what of it was checked */
+    char raw[96], repo[96]; /* unchecked and checked repository */
     char base[128], branch[128];
-    char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* of the branch: as it is, and was */
+    char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* of the branch: new and old commit */
     long commits;
     struct commits changes;
 };
@@ -68,7 +68,7 @@ static int run_inside(struct ship *s, const char *machine, const char *const *ar
                : client_call_again(s->client, &r, ret, err);
 }
 
-/* The frozen bundle, and nothing of it left behind. */
+/* Freezes the bundle, and deletes it in the machine. */
 static int freeze(struct ship *s, const char *machine, const char *place, struct err *err) {
     char dir[64];
     snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
@@ -123,7 +123,7 @@ static void quarantine_done(struct quarantine *q) {
         waitpid(pid, NULL, 0);
 }
 
-/* Objects that the owner has need not come again. */
+/* The bundle leaves out objects that the owner has. */
 static int share_objects(const struct ship *s, const char *repo, struct err *err) {
     const char *const words[] = {
         "-C", s->target, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
@@ -149,7 +149,7 @@ static int fetch_from(const char *repo, const char *from, const char *refs, stru
     return git_run(words, -1, err);
 }
 
-/* Twice: git does not check the objects of a bundle, but those of another repository. */
+/* Fetches twice: git checks objects from a repository, but not from a bundle. */
 static int take_in(const struct ship *s, const struct parcel_item *bundle, struct quarantine *q,
                    struct err *err) {
     snprintf(q->bundle, sizeof(q->bundle), "%s/" BUNDLE, q->dir);
@@ -164,7 +164,7 @@ static int take_in(const struct ship *s, const struct parcel_item *bundle, struc
     return 0;
 }
 
-/* What it adds to the branch that it was made from. */
+/* Finds the commits that it adds to the original branch. */
 static int count_commits(const struct ship *s, const char *ref, struct quarantine *q,
                          struct err *err) {
     char from[256], range[300];
@@ -196,7 +196,7 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
     return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
 }
 
-/* However long it is: what a machine commits must not hide what else it did. */
+/* Reads the list at any length: a machine must not hide files behind many others. */
 static int print_of(const char *const *words, struct err *err) {
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0 || git_run(words, out, err) < 0)
@@ -213,7 +213,7 @@ static int print_of(const char *const *words, struct err *err) {
     return 0;
 }
 
-/* Modes as git has them; those of an ordinary file go without saying. */
+/* Modes as in git; the mode of an ordinary file is not shown. */
 static void show_file(const struct commits_file *f) {
     char flags[FLAGS_TEXT], size[16];
     flags_text(f->flags, flags);
@@ -237,7 +237,7 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
     snprintf(since, sizeof(since), "%s..." WORK, q->base);
     const char *const log[] = {
         "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
-    /* As of files: of what is larger than 1 MiB no difference is shown. */
+    /* As for files: no diff above 1 MiB. */
     const char *const diff[] = {"-c",
                                 "core.bigFileThreshold=1m",
                                 "-C",
@@ -257,9 +257,9 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
     return s->options->stat ? 0 : print_of(diff, err);
 }
 
-/* ---- what is written down ---- */
+/* ---- receipt and journal ---- */
 
-/* Where the receipt of a branch is: beside the repository's own files, not among the owner's. */
+/* The receipt of a branch is in the .git directory, not among the owner's files. */
 static int receipt_path(const struct ship *s, const char *id, bool make, char ret[RECEIPT_PATH],
                         struct err *err) {
     const char *const words[] = {
@@ -277,7 +277,7 @@ static int receipt_path(const struct ship *s, const char *id, bool make, char re
     return 0;
 }
 
-/* As of files: the one thing that goes out is a branch, or a patch. */
+/* As for files, with the branch or the patch as the only entry. */
 static struct parcel_item item_of(const struct quarantine *q, const char *path, const char *hash) {
     struct parcel_item i = {
         .path = (char *)path, .change = q->before[0] ? 'M' : 'A', .wanted = true};
@@ -316,7 +316,7 @@ static int write_receipt(const struct ship *s, const struct quarantine *q,
     return status < 0 ? err_num(err, status, "write '%s'", path) : 0;
 }
 
-/* The commit of a name in a repository; nothing where there is none. */
+/* The commit of a ref; empty if it does not exist. */
 static void commit_of(const char *repo, const char *ref, char ret[COMMIT_SIZE]) {
     const char *const words[] = {"-C", repo, "rev-parse", "--verify", "-q", ref, NULL};
     struct buf text DEFER(buf_done) = BUF(GIT_SAID_MAX);
@@ -326,7 +326,7 @@ static void commit_of(const char *repo, const char *ref, char ret[COMMIT_SIZE]) 
         snprintf(ret, COMMIT_SIZE, "%s", text.data);
 }
 
-/* ---- letting it out ---- */
+/* ---- shipping ---- */
 
 static int make_branch(const struct ship *s, const struct quarantine *q, const char *ref,
                        struct err *err) {
@@ -345,13 +345,13 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
         return -1;
     if (!buf_add(&text, "\n", 1))
         return err_set(err, ERR_LIMIT, "the patch is too long");
-    /* Its name is on the disk with that of its receipt, which lies beside it. */
+    /* The sync of the receipt, in the same directory, also stores the name of the patch. */
     int fd DEFER_CLOSE = open(s->options->patch, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_synced(fd, text.data, text.len);
     return status < 0 ? err_num(err, status, "write '%s'", s->options->patch) : 0;
 }
 
-/* The branch was made, and this cut short: what it was before that is in the receipt. */
+/* An earlier attempt made the branch: the receipt has its old commit. */
 static void before_first(const struct ship *s, const char *id, char ret[COMMIT_SIZE]) {
     char path[RECEIPT_PATH];
     struct err none;
@@ -362,7 +362,7 @@ static void before_first(const struct ship *s, const char *id, char ret[COMMIT_S
         snprintf(ret, COMMIT_SIZE, "%s", client_text(receipt, "before"));
 }
 
-/* Noted, done, noted: with a receipt in between. */
+/* Journal record, receipt, branch, journal record: in this order. */
 static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct err *err) {
     char ref[160], list_hash[PARCEL_HEX], receipt[RECEIPT_PATH];
     const char *id = client_text(s->set, "id"), *patch = s->options->patch;
@@ -402,7 +402,7 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     return 0;
 }
 
-/* Only while it is what was shipped: git refuses otherwise. */
+/* git refuses if the branch is not at the shipped commit any more. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     char path[RECEIPT_PATH];
     struct err none;
@@ -477,7 +477,7 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
 
 /* ---- the command ---- */
 
-/* Where the clone is that was made of this directory, in the machine; empty: there is none. */
+/* Path in the machine of the clone of this directory; empty: none. */
 static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH], struct err *err) {
     struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
     if (!found)
@@ -491,7 +491,7 @@ static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH],
     return 0;
 }
 
-/* carrel/NAME, as its owner called the machine. */
+/* carrel/NAME; NAME is the name of the machine. */
 static void name_branch(const struct ship *s, char ret[128]) {
     const char *name = client_text(s->set, "machine_name");
     snprintf(ret, 128, "carrel/%s", *name ? name : client_text(s->set, "machine"));

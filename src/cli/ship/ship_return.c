@@ -1,4 +1,4 @@
-/* carrel ship --return: nothing goes out, and the run that made it goes on. */
+/* carrel ship --return: ships nothing; the run continues with a comment. */
 #include <stdio.h>
 #include <string.h>
 

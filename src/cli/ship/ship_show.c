@@ -14,7 +14,7 @@
 #include "review/flags.h"
 #include "review/hunks.h"
 
-/* With their numbers, where there are several to choose from. */
+/* Numbers the hunks if there are several, for --hunk. */
 static void show_hunks(const char *diff, size_t n) {
     size_t number = 0, count = hunks_count(diff, n);
     for (const char *at = diff, *end = diff + n, *line; at < end; at = line) {
