@@ -356,9 +356,9 @@ static void write_images(struct call *c, struct buf *out) {
     for (int i = 0; i < IMAGE_WORKS; i++)
         metrics_line(out, "carrel_image_failures_total", "work",
                      image_work_name((enum image_work)i), n.failed[i]);
-    metrics_head(out, "carrel_image_build_steps_total", "counter", "Steps of builds");
-    metrics_line(out, "carrel_image_build_steps_total", "way", "made", n.steps_made);
-    metrics_line(out, "carrel_image_build_steps_total", "way", "cached", n.steps_cached);
+    metrics_head(out, "carrel_image_build_instructions_total", "counter", "Instructions of builds");
+    metrics_line(out, "carrel_image_build_instructions_total", "way", "made", n.steps_made);
+    metrics_line(out, "carrel_image_build_instructions_total", "way", "cached", n.steps_cached);
 }
 
 /* Of the machines that the caller may see. */

@@ -98,9 +98,9 @@ static int unknown(const struct conf *conf, const char *name, struct err *err) {
 static int take_key(const struct conf_provider *from, model_env_fn *env, void *arg,
                     struct model_provider *p, struct err *err) {
     char name[sizeof(from->key_secret) + sizeof(MODEL_ENV_SECRET)];
-    bool sealed = from->key_secret[0];
-    snprintf(name, sizeof(name), "%s%s", sealed ? MODEL_ENV_SECRET : "",
-             sealed ? from->key_secret : from->key_env);
+    bool is_secret = from->key_secret[0];
+    snprintf(name, sizeof(name), "%s%s", is_secret ? MODEL_ENV_SECRET : "",
+             is_secret ? from->key_secret : from->key_env);
     if (!name[0])
         return 0;
     const char *value = env(arg, name);
@@ -108,8 +108,8 @@ static int take_key(const struct conf_provider *from, model_env_fn *env, void *a
     if (p->key)
         return 0;
     err_set(err, ERR_DENIED, "the model provider '%s' has no key", p->name);
-    return sealed ? err_remedy(err, "set it: carrel secret set %s", from->key_secret)
-                  : err_remedy(err, "set %s in the environment", from->key_env);
+    return is_secret ? err_remedy(err, "set it: carrel secret set %s", from->key_secret)
+                     : err_remedy(err, "set %s in the environment", from->key_env);
 }
 
 static int provider_fill(const struct conf_provider *from, const char *model, model_env_fn *env,

@@ -11,7 +11,7 @@
 #include "base/fdio.h"
 #include "store/store.h"
 
-enum { NONCE = 12, TAG = 16, MINUTE_MS = 60000, SEALED_MAX = NONCE + SECRET_MAX + TAG };
+enum { NONCE = 12, TAG = 16, MINUTE_MS = 60000, ENCRYPTED_MAX = NONCE + SECRET_MAX + TAG };
 #define KEY_FILE "secrets.key"
 
 #define SECRET(m) #m, COL_TEXT, offsetof(struct secret_row, m), sizeof(((struct secret_row *)0)->m)
@@ -32,7 +32,7 @@ void secret_list_done(struct secret_list *list) {
 
 /* ---- The key ---- */
 
-/* On the disk before anything is sealed with it. */
+/* On the disk before anything is encrypted with it. */
 static int make_key(struct store *s, struct err *err) {
     uint8_t key[sizeof(s->secrets_key)];
     if (getrandom(key, sizeof(key), 0) != sizeof(key))
@@ -81,7 +81,7 @@ static int need_key(struct store *s, bool may_make, struct err *err) {
     return err_remedy(err, "restore it next to carrel.db, or set the secrets again");
 }
 
-/* ---- The seal ---- */
+/* ---- Encryption ---- */
 
 static void cipher_freep(EVP_CIPHER_CTX **c) {
     EVP_CIPHER_CTX_free(*c);
@@ -95,8 +95,8 @@ static size_t bind_text(const char *owner, const char *name, char ret[2 * STORE_
     return n + strlen(name);
 }
 
-static int seal(const struct store *s, const char *owner, const char *name, const struct buf *plain,
-                uint8_t ret[SEALED_MAX], size_t *ret_n) {
+static int secrets_encrypt(const struct store *s, const char *owner, const char *name,
+                           const struct buf *plain, uint8_t ret[ENCRYPTED_MAX], size_t *ret_n) {
     EVP_CIPHER_CTX *c DEFER(cipher_freep) = EVP_CIPHER_CTX_new();
     char bound[2 * STORE_NAME_SIZE];
     size_t bound_n = bind_text(owner, name, bound);
@@ -112,17 +112,19 @@ static int seal(const struct store *s, const char *owner, const char *name, cons
     return 0;
 }
 
-static int unseal(const struct store *s, const char *owner, const char *name, const uint8_t *sealed,
-                  size_t len, char ret[SECRET_MAX], size_t *ret_n) {
+static int secrets_decrypt(const struct store *s, const char *owner, const char *name,
+                           const uint8_t *encrypted, size_t len, char ret[SECRET_MAX],
+                           size_t *ret_n) {
     EVP_CIPHER_CTX *c DEFER(cipher_freep) = EVP_CIPHER_CTX_new();
     char bound[2 * STORE_NAME_SIZE];
     size_t bound_n = bind_text(owner, name, bound), inner = len - NONCE - TAG;
     int n = 0, last = 0;
     if (!c || len < NONCE + TAG || inner > SECRET_MAX ||
-        EVP_DecryptInit_ex(c, EVP_aes_256_gcm(), NULL, s->secrets_key, sealed) != 1 ||
+        EVP_DecryptInit_ex(c, EVP_aes_256_gcm(), NULL, s->secrets_key, encrypted) != 1 ||
         EVP_DecryptUpdate(c, NULL, &n, (uint8_t *)bound, (int)bound_n) != 1 ||
-        EVP_DecryptUpdate(c, (uint8_t *)ret, &n, sealed + NONCE, (int)inner) != 1 ||
-        EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_TAG, TAG, (void *)(sealed + NONCE + inner)) != 1 ||
+        EVP_DecryptUpdate(c, (uint8_t *)ret, &n, encrypted + NONCE, (int)inner) != 1 ||
+        EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_TAG, TAG, (void *)(encrypted + NONCE + inner)) !=
+            1 ||
         EVP_DecryptFinal_ex(c, (uint8_t *)ret + n, &last) != 1)
         return -1;
     *ret_n = (size_t)(n + last);
@@ -155,19 +157,19 @@ int store_secret_put(struct store *s, const char *owner, const char *name,
                      const struct secret *value, int64_t now_ms, struct err *err) {
     QUERY;
     struct buf plain DEFER(secret_wipe) = BUF(SECRET_MAX + 1);
-    uint8_t sealed[SEALED_MAX];
+    uint8_t encrypted[ENCRYPTED_MAX];
     size_t n;
     if (check_name(owner, name, err) < 0 || need_key(s, true, err) < 0 ||
         (!store_secret_exists(s, owner, name) && too_many(s, owner, err) < 0))
         return -1;
-    if (!secret_reveal(value, &plain) || seal(s, owner, name, &plain, sealed, &n) < 0)
+    if (!secret_reveal(value, &plain) || secrets_encrypt(s, owner, name, &plain, encrypted, &n) < 0)
         return err_set(err, ERR_INTERNAL, "encrypt secret '%s'", name);
     if (query_start(&q, s, STMT_SECRET_PUT, err) < 0)
         return -1;
     query_text(&q, 1, owner);
     query_text(&q, 2, name);
     query_i64(&q, 3, now_ms);
-    query_blob(&q, 4, sealed, n);
+    query_blob(&q, 4, encrypted, n);
     return query_run(&q, NULL, err);
 }
 
@@ -196,10 +198,11 @@ int store_secret_get(struct store *s, const char *owner, const char *name, struc
         return err_set(err, ERR_NOT_FOUND, "there is no secret '%.70s'", name);
     if (need_key(s, false, err) < 0)
         return -1;
-    const uint8_t *sealed = sqlite3_column_blob(q.stmt, 0);
+    const uint8_t *encrypted = sqlite3_column_blob(q.stmt, 0);
     int len = sqlite3_column_bytes(q.stmt, 0);
     struct secret *value = NULL;
-    if (sealed && len > NONCE + TAG && unseal(s, owner, name, sealed, (size_t)len, plain, &n) == 0)
+    if (encrypted && len > NONCE + TAG &&
+        secrets_decrypt(s, owner, name, encrypted, (size_t)len, plain, &n) == 0)
         value = secret_new(plain, n);
     explicit_bzero(plain, sizeof(plain));
     if (!value) {

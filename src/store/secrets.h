@@ -1,8 +1,8 @@
 /*
  * Secrets of owners, encrypted at rest.
  *
- * Each value is sealed with AES-256-GCM under a key that lies beside the database in a file only
- * the daemon may read (secrets.key, 0600); owner and name are bound into the seal, so that rows
+ * Each value is encrypted with AES-256-GCM. The key is in a file beside the database that only the
+ * daemon may read (secrets.key, 0600). Owner and name are authenticated too, so that rows
  * cannot be exchanged. Values come out as struct secret, which nothing prints.
  */
 #pragma once

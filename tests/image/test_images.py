@@ -340,7 +340,7 @@ def test_an_image_of_an_image_shares_what_is_the_same(daemon, rootfs):
     def tree(image):
         return daemon.home / "images" / daemon.get(f"/v1/images/{image}")["id"] / "root"
 
-    put(daemon, rootfs.read_bytes(), name="build:small")  # steps of builds stay directories
+    put(daemon, rootfs.read_bytes(), name="build:small")  # intermediate images of builds stay directories
     m = daemon.machine(image="build:small")
     daemon.exec(m, "echo new >/new; mkdir -p /etc; echo other >/etc/other")
     daemon.post(f"/v1/machines/{m}/image", {"name": "build:derived"})
@@ -366,9 +366,9 @@ def test_metrics_tell_of_images(daemon, rootfs):
     work = 'carrel_image_work_total{work="import"}'
     before, names = metric(daemon, work), metric(daemon, 'carrel_images{of="names"}')
     put(daemon, rootfs.read_bytes(), name="build:counted")
-    cached = metric(daemon, 'carrel_image_build_steps_total{way="cached"}')
+    cached = metric(daemon, 'carrel_image_build_instructions_total{way="cached"}')
     daemon.get("/v1/images/build:counted")
-    assert metric(daemon, 'carrel_image_build_steps_total{way="cached"}') == cached + 1
+    assert metric(daemon, 'carrel_image_build_instructions_total{way="cached"}') == cached + 1
     assert metric(daemon, work) == before + 1
     assert metric(daemon, 'carrel_images{of="names"}') == names + 1
     assert metric(daemon, "carrel_images_bytes") > 0

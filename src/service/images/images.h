@@ -30,7 +30,7 @@ void service_image_remove(struct service *s, const struct caller *who, const cha
 /* One more name for it. */
 void service_image_tag(struct service *s, const struct caller *who, const char *ref,
                        const char *name, service_image_fn *done, void *arg);
-/* Names of steps of builds (`build:...`) that no machine lies on; how many. */
+/* Deletes names of intermediate images of builds (`build:...`) that no machine uses. */
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err);
 

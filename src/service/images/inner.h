@@ -41,7 +41,7 @@ int image_adopt(struct service *s, const char *staging, const char *id, const ch
 void images_again(struct service *s);
 void image_wipe(struct service *s, const char *name);
 
-/* Is that the name of a step of a build? */
+/* Is that the name of an intermediate image of a build? */
 bool image_is_step(const char *name);
 /* The images' directory. -1 with errno. */
 int images_open(const struct service *s);
