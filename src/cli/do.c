@@ -134,6 +134,7 @@ static void print_output(const json_t *event) {
 }
 
 static void print_outcome(const json_t *event, long long took_ms) {
+    char took[UNITS_SIZE];
     json_t *out DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
     const json_t *exit = json_object_get(out, "exit_code");
     bool failed = json_is_true(json_object_get(event, "failed"));
@@ -147,7 +148,8 @@ static void print_outcome(const json_t *event, long long took_ms) {
               : *client_text(event, "status") ? client_text(event, "status")
                                               : "ok",
               stdout);
-    printf("  %lld ms\n", took_ms);
+    amount_duration((uint64_t)(took_ms > 0 ? took_ms : 0) * 1000, took);
+    printf("  %s\n", took);
 }
 
 static void show_answer(struct doing *d, const json_t *event) {

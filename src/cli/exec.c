@@ -14,7 +14,9 @@
 #include "cli/cli.h"
 #include "cli/machine.h"
 #include "cli/remote.h"
+#include "cli/table.h"
 #include "cli/text/env_file.h"
+#include "cli/text/units.h"
 
 static int env_set(struct command_setup *c, const char *name, size_t len, const char *value,
                    struct err *err) {
@@ -125,8 +127,8 @@ static void reason(const struct command_setup *c, const struct command_options *
         snprintf(text, size, "a name lookup failed: this machine has no network");
 }
 
-static void print_json(const struct command_setup *c, const struct command_end *end, int status,
-                       const char *why) {
+static void command_print_json(const struct command_setup *c, const struct command_end *end,
+                               int status, const char *why) {
     const struct session_result *x = &c->session.result;
     struct buf text = BUF(6 * (CAPTURE_MAX + CAPTURE_MAX) + 65536);
     struct jot j = JOT(&text);
@@ -156,22 +158,28 @@ static void print_json(const struct command_setup *c, const struct command_end *
     buf_done(&text);
 }
 
+static void print_usage(const struct session_result *r, const char *machine, int status) {
+    char user[UNITS_SIZE], system[UNITS_SIZE], wall[UNITS_SIZE], peak[16];
+    amount_duration(r->user_us, user);
+    amount_duration(r->system_us, system);
+    amount_duration(r->wall_us, wall);
+    table_bytes((long long)r->max_rss_kb << 10, peak);
+    fprintf(stderr,
+            "carrel: %s: exit status %d; time: user %s, system %s, wall %s; peak memory %s\n",
+            machine, status, user, system, wall, peak);
+}
+
 int command_report(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end) {
     char why[300];
     int status = c->session.lost ? CLI_FAILED : c->session.result.status;
     reason(c, o, end, why, sizeof(why));
     if (o->json)
-        print_json(c, end, status, why);
+        command_print_json(c, end, status, why);
     else if (*why && !o->quiet)
         fprintf(stderr, "carrel: %s\n", why);
-    if (o->verbose && !o->json) {
-        const struct session_result *x = &c->session.result;
-        fprintf(stderr,
-                "carrel: %s: status %d, user %" PRIu64 " us, system %" PRIu64 " us, wall %" PRIu64
-                " us, peak %" PRIu64 " KiB\n",
-                end->id, status, x->user_us, x->system_us, x->wall_us, x->max_rss_kb);
-    }
+    if (o->verbose && !o->json)
+        print_usage(&c->session.result, end->id, status);
     return status;
 }
 

@@ -445,6 +445,12 @@ static void print_execs(const json_t *list, bool ids_only) {
     }
 }
 
+static void print_gap(uint64_t bytes) {
+    char size[16];
+    table_bytes((long long)bytes, size);
+    fprintf(stderr, "carrel: %s of output were not kept here\n", size);
+}
+
 /* Copies one answer, from *offset on. 1: it had bytes, and more may follow after a gap. */
 static int copy_answer(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, uint64_t *offset, struct err *err) {
@@ -463,7 +469,7 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
     struct http_text gap = http_field_only(head, "Carrel-Left-Out");
     uint64_t left_out = gap.s ? strtoull(gap.s, NULL, 10) : 0;
     if (left_out)
-        fprintf(stderr, "carrel: %" PRIu64 " bytes of output were not kept here\n", left_out);
+        print_gap(left_out);
     else if (*offset)
         return 0;
     *offset += left_out;

@@ -163,7 +163,7 @@ static int read_all(struct recipe *r, size_t len, struct err *err) {
 int recipe_read(const char *bytes, size_t len, struct recipe *ret, struct err *err) {
     *ret = (struct recipe){0};
     if (len > RECIPE_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the recipe is larger than %d bytes", RECIPE_BYTES_MAX);
+        return err_set(err, ERR_LIMIT, "the recipe is larger than %d KiB", RECIPE_BYTES_MAX >> 10);
     if (memchr(bytes, '\0', len))
         return err_set(err, ERR_INVALID, "the recipe is not text: it contains binary data");
     ret->bytes = calloc(1, len + 1);
