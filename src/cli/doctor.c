@@ -30,7 +30,7 @@ struct finding {
     enum verdict verdict;
     char found[200];
     char used[120]; /* what Carrel does with or without it */
-    char mend[120];
+    char fix[120];
 };
 
 struct host {
@@ -41,11 +41,11 @@ struct host {
 };
 
 static void doctor_say(struct finding *f, enum verdict v, const char *found, const char *used,
-                       const char *mend) {
+                       const char *fix) {
     f->verdict = v;
     snprintf(f->found, sizeof(f->found), "%s", found);
     snprintf(f->used, sizeof(f->used), "%s", used);
-    snprintf(f->mend, sizeof(f->mend), "%s", mend);
+    snprintf(f->fix, sizeof(f->fix), "%s", fix);
 }
 
 static bool lists(const char *file, const char *word) {
@@ -110,7 +110,8 @@ static void look_privilege(const struct host *h, struct finding *f) {
         doctor_say(f, GOOD, "root", "own uid range for each box, layers with canonical ids", "");
     else if (h->spawner)
         doctor_say(f, LESS, "ordinary user",
-                   "boxes share your subordinate ids; no disk limit on disk", "run as root");
+                   "boxes share your subordinate ids; no limit for disks in the store",
+                   "run as root");
     else
         doctor_say(
             f, BAD, "ordinary user", "newuidmap and 65536 subordinate ids are needed",
@@ -141,7 +142,7 @@ static void look_dynmods(const struct host *h, struct finding *f) {
     on = strstr(text, "favordynmods") != NULL;
     doctor_say(f, on ? GOOD : LESS, on ? "favordynmods is on" : "favordynmods is off",
                on ? "commands start without waiting for the scheduler"
-                  : "each command start waits some ms",
+                  : "each command starts a few ms later",
                on ? "" : "run the spawner as root on kernel 6.0 or newer");
 }
 
@@ -168,7 +169,7 @@ static void look_overlay(const struct host *h, struct finding *f) {
 static void look_idmap(const struct host *h, struct finding *f) {
     if (geteuid() != 0)
         doctor_say(f, LESS, "needs root",
-                   "the host's files are nobody's in a box: replaceable, not changeable in place",
+                   "files of the root belong to nobody in a box: replace them, do not edit them",
                    "");
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
         doctor_say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box",
@@ -182,7 +183,7 @@ static void look_seccomp(const struct host *h, struct finding *f) {
     (void)h;
     bool there = lists("/proc/sys/kernel/seccomp/actions_avail", "errno");
     doctor_say(f, there ? GOOD : BAD, there ? "seccomp filters" : "no seccomp filters",
-               there ? "allow-list, everything else ENOSYS" : "no box can start",
+               there ? "system calls outside an allow-list fail with ENOSYS" : "no box can start",
                there ? "" : "boot a kernel with CONFIG_SECCOMP_FILTER");
 }
 
@@ -219,16 +220,16 @@ static void look_disk(const struct host *h, struct finding *f) {
 static void look_network(const struct host *h, struct finding *f) {
     char note[160], found[200];
     if (spawner_says(h, "\"network\":\"steered\"")) {
-        doctor_say(f, GOOD, "nf_tables with tproxy", "every connection of a box meets its gate",
-                   "");
+        doctor_say(f, GOOD, "nf_tables with tproxy",
+                   "every connection of a box goes through its network gate", "");
     } else if (spawner_says(h, "\"network\":\"proxy\"")) {
         snprintf(found, sizeof(found), "no nf_tables tproxy: %s",
                  status_text(h, "network_note", note));
         doctor_say(f, LESS, found,
-                   "only programs that use the proxy at 127.0.0.1:3128 meet the gate",
+                   "only programs that use the proxy at 127.0.0.1:3128 have network",
                    "modprobe nft_tproxy");
     } else {
-        doctor_say(f, BAD, "not known", "the spawner did not say", "");
+        doctor_say(f, BAD, "unknown", "the spawner did not report it", "");
     }
 }
 
@@ -275,10 +276,10 @@ static void look_btrfs(const struct host *h, struct finding *f) {
     doctor_say(f, used || !store ? GOOD : LESS,
                !known  ? "no btrfs in the kernel"
                : !mkfs ? "btrfs, no mkfs.btrfs"
-               : store ? "btrfs, and the store lies on it"
+               : store ? "btrfs; the store is on it"
                        : "btrfs, mkfs.btrfs",
-               used ? "disks are btrfs: a step costs nothing while commands run"
-                    : "not used: while commands run a step has no restore point, and snap copies",
+               used ? "disks are btrfs: steps are instant, also while commands run"
+                    : "not used: a step while commands run cannot be restored; snap copies files",
                !known           ? "modprobe btrfs"
                : !mkfs          ? "apt-get install btrfs-progs"
                : geteuid() != 0 ? "run as root"
@@ -319,8 +320,8 @@ static void look_strays(const struct host *h, struct finding *f) {
     struct err err;
     (void)h;
     if (client_open(&c, CLIENT_NEVER, NULL, &err) < 0 || client_call(&c, &r, &answer, &err) < 0) {
-        doctor_say(f, GOOD, err.code == ERR_NOT_FOUND ? "no daemon runs" : err.text,
-                   "not looked at", "");
+        doctor_say(f, GOOD, err.code == ERR_NOT_FOUND ? "no daemon runs" : err.text, "not checked",
+                   "");
         return;
     }
     const json_t *boxes = json_object_get(answer, "boxes");
@@ -331,8 +332,8 @@ static void look_strays(const struct host *h, struct finding *f) {
     snprintf(found, sizeof(found), "boxes of other stores or unknown: %zu; damaged rows: %zu",
              count - damaged, damaged);
     doctor_say(f, count ? LESS : GOOD, count ? found : "every box is known to its store",
-               count ? "they are kept, and nothing is removed that no row names"
-                     : "machines are adopted at a start",
+               count ? "they are kept: nothing without a row in the database is deleted"
+                     : "machines are taken over when the daemon starts",
                damaged ? "restore carrel.db from a backup; see: carrel store boxes"
                        : "carrel store boxes; carrel store adopt ID");
 }
@@ -346,7 +347,7 @@ static const struct {
     {"overlay", look_overlay}, {"idmapped", look_idmap},       {"seccomp", look_seccomp},
     {"disk limit", look_disk}, {"network", look_network},      {"kvm", look_kvm},
     {"criu", look_criu},       {"btrfs", look_btrfs},          {"images", look_images},
-    {"room", look_room},       {"left alone", look_strays},
+    {"room", look_room},       {"unknown boxes", look_strays},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
 
@@ -354,10 +355,10 @@ static const char *const verdicts[] = {"ok", "less", "missing"};
 
 static void print_table(const struct finding *f) {
     for (size_t i = 0; i < CHECKS; i++) {
-        printf("%-12s  %-7s  %s\n", checks[i].name, verdicts[f[i].verdict], f[i].found);
-        printf("%-12s  %-7s  -> %s\n", "", "", f[i].used);
-        if (f[i].mend[0] && f[i].verdict != GOOD)
-            printf("%-12s  %-7s     mend: %s\n", "", "", f[i].mend);
+        printf("%-13s  %-7s  %s\n", checks[i].name, verdicts[f[i].verdict], f[i].found);
+        printf("%-13s  %-7s  -> %s\n", "", "", f[i].used);
+        if (f[i].fix[0] && f[i].verdict != GOOD)
+            printf("%-13s  %-7s     fix: %s\n", "", "", f[i].fix);
     }
 }
 
@@ -372,7 +373,7 @@ static void print_findings(const struct finding *f) {
         jot_string(&j, "verdict", verdicts[f[i].verdict]);
         jot_string(&j, "found", f[i].found);
         jot_string(&j, "used", f[i].used);
-        jot_string(&j, "mend", f[i].mend);
+        jot_string(&j, "fix", f[i].fix);
         jot_end(&j, '}');
     }
     jot_end(&j, ']');

@@ -229,7 +229,7 @@ def test_a_store_that_lies_on_btrfs_is_used_so_without_a_word():
     env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CARREL_RUN": str(where / "run"), "CARREL_HOME": str(mount / "home")}
     try:
         told = subprocess.run([PROGRAM, "doctor"], env=env, capture_output=True, text=True, timeout=60).stdout
-        assert "btrfs, and the store lies on it" in told and "disks are btrfs" in told, told
+        assert "btrfs; the store is on it" in told and "disks are btrfs" in told, told
         done = subprocess.run([PROGRAM, "run", "--disk", "300M", "--", "df", "--output=size", "-k", "/"], env=env,
                               capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and 250_000 < int(done.stdout.split()[-1]) <= 307_200, done

@@ -10,7 +10,7 @@ from carrel import PROGRAM, ROOTLESS, Carrel
 from patience import PATIENCE
 
 CHECKS = ["kernel", "boxes", "privilege", "cgroups", "favordynmods", "userns", "overlay", "idmapped", "seccomp", "disk limit", "network",
-          "kvm", "criu", "btrfs", "images", "room", "left alone"]
+          "kvm", "criu", "btrfs", "images", "room", "unknown boxes"]
 
 
 def test_version(carrel):
@@ -92,9 +92,9 @@ def test_doctor_json(carrel):
     rows = {c["name"]: c for c in told["checks"]}
     assert list(rows) == CHECKS
     for row in rows.values():
-        assert set(row) == {"name", "verdict", "found", "used", "mend"} and row["verdict"] in ("ok", "less", "missing")
+        assert set(row) == {"name", "verdict", "found", "used", "fix"} and row["verdict"] in ("ok", "less", "missing")
         assert row["found"] and row["used"]
-        assert row["mend"] or row["verdict"] == "ok" or row["name"] == "idmapped", row
+        assert row["fix"] or row["verdict"] == "ok" or row["name"] == "idmapped", row
     assert rows["boxes"]["verdict"] == "ok"
     assert (rows["privilege"]["verdict"] == "ok") != ROOTLESS
 
