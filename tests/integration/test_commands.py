@@ -63,7 +63,7 @@ def test_an_option_means_the_same_in_every_command(carrel):
     for _, letter, name, value in rows:
         assert {n for _, le, n, _ in rows if le == letter} == {name} or letter is None, (letter, name)
         assert {bool(v) for _, _, n, v in rows if n == name} == {bool(value)}, name
-    assert not {"lifetime", "tail", "take-steps"} & {name for _, _, name, _ in rows}
+    assert not {"lifetime", "tail", "take-steps", "wall"} & {name for _, _, name, _ in rows}
     assert {value for _, _, name, value in rows if name == "steps"} == {"every|risky|manual"}
 
 
