@@ -7,7 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "io/spawn_link.h"
 #include "stats.h"
 

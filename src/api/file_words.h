@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/call.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 
 /* Path and user of a request whose words are in the query; -1: answered already. */
 int file_words(struct call *c, struct msg_path *ret);

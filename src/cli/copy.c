@@ -19,8 +19,8 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/msg.h"
 #include "base/utf8.h"
+#include "base/wire/msg.h"
 #include "cli/cli.h"
 #include "cli/machine.h"
 #include "cli/progress.h"

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "cli/options.h"
 #include "cli/session.h"
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "cli/options.h"
 
 struct grants {

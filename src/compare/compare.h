@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "base/changes.h"
 #include "base/err.h"
+#include "base/wire/changes.h"
 
 enum {
     COMPARE_LAYERS_MAX = 1024,

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/changes.h"
+#include "base/wire/changes.h"
 
 struct patience {
     uint64_t looked, until_ms;

@@ -2,7 +2,7 @@
  * carrel-compare: compares states of a machine's files, or measures its layers.
  *
  * Standard input is a socket. One order comes over it with the descriptors it is about; records
- * (base/changes.h) go back, and the last of them says that they are whole.
+ * (base/wire/changes.h) go back, and the last of them says that they are whole.
  */
 #include <fcntl.h>
 #include <linux/nsfs.h>

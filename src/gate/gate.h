@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "gate/authority.h"
 #include "gate/pending.h"
 #include "gate/pg.h"

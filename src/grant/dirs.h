@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 #define GRANT_FILE_MAX ((off_t)4 << 30)
 

@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/frame.h"
-#include "base/msg.h"
-#include "base/outlog.h"
+#include "base/wire/frame.h"
+#include "base/wire/msg.h"
+#include "base/wire/outlog.h"
 
 #define CONN_MAX 16
 #define CMD_MAX 256

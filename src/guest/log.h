@@ -1,4 +1,5 @@
-/* A command's log (base/outlog.h) as the guest holds it: mapped, and filled straight from a pipe.
+/* A command's log (base/wire/outlog.h) as the guest holds it: mapped, and filled straight from a
+ * pipe.
  */
 #pragma once
 

@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/msg.h"
+#include "base/wire/msg.h"
 
 typedef int tool_fn(char **argv);
 

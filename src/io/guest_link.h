@@ -1,5 +1,5 @@
 /*
- * The host's end of a connection to a guest (protocol: base/msg.h).
+ * The host's end of a connection to a guest (protocol: base/wire/msg.h).
  *
  * Two ways to use one: blocking (guest_link_run, guest_link_call), or from a loop
  * of the caller that polls guest_link_fd() for guest_link_events() and then calls
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 
 struct guest_link;
 

@@ -1,5 +1,5 @@
 /*
- * Logs of output as descriptors (format: base/outlog.h).
+ * Logs of output as descriptors (format: base/wire/outlog.h).
  *
  * A log that a guest writes is a memfd sealed against growing and shrinking. That is
  * the only kind of file whose size the kernel fixes even for one who may write to it: a
@@ -13,7 +13,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/outlog.h"
+#include "base/wire/outlog.h"
 
 struct outlog_fd {
     int fd;

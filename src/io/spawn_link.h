@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "io/place.h"
 
 /* A connected socket, or -1. `waiting` (may be NULL) is called once when starting takes a while. */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "io/loop.h"
 
 struct guest;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "io/loop.h"
 #include "machine/guest.h"
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "base/fdio.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "io/loop.h"
 #include "io/place.h"
 

@@ -1,8 +1,8 @@
 /*
  * Files of a machine: requests to its guest, which resolves every path inside.
  *
- * One function for all of them: the guest's messages are the vocabulary (base/msg.h), and a table
- * here says which scope each needs and under which name it is written down.
+ * One function for all of them: the guest's messages are the vocabulary (base/wire/msg.h), and a
+ * table here says which scope each needs and under which name it is written down.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "service/service.h"
 
 struct live;

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/fdio.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 struct spawner;
 struct undertaker;

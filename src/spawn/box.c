@@ -17,7 +17,7 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/saved.h"
 #include "spawn/disk/tree.h"

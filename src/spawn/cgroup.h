@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };

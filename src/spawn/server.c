@@ -16,7 +16,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "spawn/archives.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/upkeep.h"

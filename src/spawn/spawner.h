@@ -14,10 +14,10 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/frame.h"
 #include "base/map.h"
-#include "base/plan.h"
 #include "base/program_id.h"
+#include "base/wire/frame.h"
+#include "base/wire/plan.h"
 #include "spawn/cgroup.h"
 #include "spawn/disk/rootfs.h"
 #include "spawn/disk/sealed.h"

@@ -10,7 +10,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/limits.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/quota.h"
 #include "spawn/inside.h"

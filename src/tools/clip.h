@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "base/outlog.h"
+#include "base/wire/outlog.h"
 
 /*
  * Appends the bytes of a stream from *from to its end, at most about max: half from the front, half

@@ -6,8 +6,8 @@
 
 #include "base/base64.h"
 #include "base/defer.h"
-#include "base/msg.h"
 #include "base/sha256.h"
+#include "base/wire/msg.h"
 #include "service/exec/tool_run.h"
 #include "service/files.h"
 #include "tools/edit.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "service/files.h"
 
 struct pulling {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/changes.h"
+#include "base/wire/changes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/frame.h"
-#include "base/msg.h"
+#include "base/wire/frame.h"
+#include "base/wire/msg.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/outlog.h"
+#include "base/wire/outlog.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

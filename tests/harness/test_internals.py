@@ -60,7 +60,7 @@ def test_internals_pages_that_follow_code_mention_it(name):
     ("It calls `nosuchfunction()`.", ["1: nosuchfunction"]),
     ("`STEP_TAKING`, then `STEP_NEVER`", ["1: STEP_NEVER"]),
     ("See\n`src/service/exec/exec.h` and `base/nothing.h`.", ["2: base/nothing.h"]),
-    ("[frames](../../src/base/frame.h), [none](../../src/base/none.h)", ["1: src/base/none.h"]),
+    ("[frames](../../src/base/wire/frame.h), [none](../../src/base/none.h)", ["1: src/base/none.h"]),
     ("  service_exec   service/exec/start.c   begins", []),
     ("  service_exec   service/create.c   begins", ["1: service_exec in service/create.c"]),
 ])

@@ -1,4 +1,4 @@
-"""The host's side of the guest protocol, written from base/msg.h and apart from the C one."""
+"""The host's side of the guest protocol, written from base/wire/msg.h and apart from the C one."""
 import array
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A log of output as the host makes and reads it, written from base/outlog.h and apart from the C one."""
+"""A log of output as the host makes and reads it, written from base/wire/outlog.h and apart from the C one."""
 import fcntl
 import mmap
 import os

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "base/outlog.h"
+#include "base/wire/outlog.h"
 #include "service/service.h"
 
 struct exec;

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "service/request.h"
 
 enum { EXEC_ENV_MAX = 256, EXEC_ARGV_MAX = 4096, EXEC_TEXT_MAX = 1 << 19 };

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "base/changes.h"
+#include "base/wire/changes.h"
 #include "service/service.h"
 
 struct diff_request {

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "spawn/disk/overlays.h"
 #include "spawn/undertaker.h"
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "spawn/disk/overlays.h"
 #include "spawn/disk/uppers.h"
 #include "spawn/make/image.h"

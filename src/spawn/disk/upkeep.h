@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "spawn/undertaker.h"
 
 struct spawner;

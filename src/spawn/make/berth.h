@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "spawn/cgroup.h"
 #include "spawn/disk/rootfs.h"
 

@@ -21,7 +21,7 @@
 #include "base/fdio.h"
 #include "base/image_id.h"
 #include "base/limits.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "spawn/make/filter.h"
 #include "spawn/make/mounts.h"
 #include "spawn/weaken.h"

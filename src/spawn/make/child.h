@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "spawn/cgroup.h"
 #include "spawn/disk/rootfs.h"
 

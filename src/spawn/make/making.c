@@ -14,7 +14,7 @@
 #include "base/fdio.h"
 #include "base/jot.h"
 #include "base/limits.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "spawn/disk/layers.h"
 #include "spawn/make/child.h"
 #include "spawn/spawner.h"

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 
 #include "base/err.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 #include "spawn/make/berth.h"
 #include "spawn/make/netns.h"
 

@@ -13,7 +13,7 @@
 #include "base/defer.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/msg.h"
+#include "base/wire/msg.h"
 #include "spawn/disk/tree.h"
 #include "spawn/make/making.h"
 #include "spawn/spawner.h"

@@ -15,7 +15,7 @@
 #include <stddef.h>
 
 #include "base/image_id.h"
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 struct spawner;
 struct box;

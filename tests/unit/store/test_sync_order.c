@@ -8,8 +8,8 @@
 #include <sqlite3.h>
 
 #include "base/defer.h"
-#include "base/outlog.h"
 #include "base/secret.h"
+#include "base/wire/outlog.h"
 #include "io/outlog_fd.h"
 #include "store/events.h"
 #include "store/owners.h"

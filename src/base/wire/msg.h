@@ -1,5 +1,5 @@
 /*
- * Messages between a host and carrel-guest (frames: base/frame.h).
+ * Messages between a host and carrel-guest (frames: base/wire/frame.h).
  *
  * Each message is a plain struct here and one table of fields in msg.c; one
  * encoder and one decoder serve them all. Decoded strings and bytes point into
@@ -31,7 +31,7 @@
  *
  * Logs
  *   With MSG_EXEC_LOG the guest drains the command's pipes or terminal into a log
- *   (base/outlog.h) that the host made, at full speed, whether a host is connected or
+ *   (base/wire/outlog.h) that the host made, at full speed, whether a host is connected or
  *   not; there are no data frames and no CREDIT. The host reads the log's memory. To
  *   be woken it sends LOG_WAIT with what it has seen; the one reply, LOG_GREW, comes
  *   when there is more, so there is never more than one under way. At EXIT the log
@@ -43,7 +43,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/frame.h"
+#include "base/wire/frame.h"
 
 #define MSG_VERSION 2u
 /*

@@ -1,4 +1,4 @@
-#include "base/msg.h"
+#include "base/wire/msg.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "base/changes.h"
+#include "base/wire/changes.h"
 
 #include <stdlib.h>
 #include <string.h>

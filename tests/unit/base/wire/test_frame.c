@@ -1,7 +1,7 @@
 #include "tests/unit/unit.h"
 
-#include "base/frame.h"
-#include "base/msg.h"
+#include "base/wire/frame.h"
+#include "base/wire/msg.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "base/outlog.h"
+#include "base/wire/outlog.h"
 
 #include <string.h>
 #include <unistd.h>

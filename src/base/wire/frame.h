@@ -4,7 +4,7 @@
  * A frame is a fixed little-endian header and a payload of at most 1 MiB, so it
  * travels the same over a unix socket and over virtio-serial. The codec is pure:
  * it reads and writes the caller's memory, allocates nothing and makes no system
- * call. What the payloads mean is in base/msg.h.
+ * call. What the payloads mean is in base/wire/msg.h.
  */
 #pragma once
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 static char bytes[PLAN_MAX_BYTES];
 static struct plan_message in, out;

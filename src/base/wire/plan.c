@@ -1,4 +1,4 @@
-#include "base/plan.h"
+#include "base/wire/plan.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "base/frame.h"
+#include "base/wire/frame.h"
 
 #include <string.h>
 
