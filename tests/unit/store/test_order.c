@@ -166,16 +166,19 @@ static void commands_go_on_after_the_last_of_a_page_was_forgotten(void **state) 
         ok(store_exec_add(s, &row, existing, &err));
     }
     struct exec_filter page = {.machine = machine, .limit = 2};
-    struct exec_list first DEFER(exec_list_done) = {0}, next DEFER(exec_list_done) = {0};
+    struct exec_list first DEFER(exec_list_done) = {0};
     ok(store_exec_list(s, &page, &first, &err));
     assert_int_equal(first.count, 2);
     assert_int_equal(first.rows[1].number, 3);
-    run_sql(s->db, "DELETE FROM execs WHERE number = 3");
     page.before = first.rows[1].number;
-    ok(store_exec_list(s, &page, &next, &err));
-    assert_int_equal(next.count, 2);
-    assert_int_equal(next.rows[0].number, 2);
-    assert_int_equal(next.rows[1].number, 1);
+    for (int forgotten = 0; forgotten < 2; forgotten++) {
+        struct exec_list next DEFER(exec_list_done) = {0};
+        ok(store_exec_list(s, &page, &next, &err));
+        assert_int_equal(next.count, 2);
+        assert_int_equal(next.rows[0].number, 2);
+        assert_int_equal(next.rows[1].number, 1);
+        run_sql(s->db, "DELETE FROM execs WHERE number = 3");
+    }
     store_close(s);
 }
 
