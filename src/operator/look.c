@@ -20,7 +20,9 @@ static int newer(const void *a, const void *b) {
     const struct found *x = a, *y = b;
     if (x->at.tv_sec != y->at.tv_sec)
         return x->at.tv_sec < y->at.tv_sec ? 1 : -1;
-    return x->at.tv_nsec < y->at.tv_nsec ? 1 : x->at.tv_nsec > y->at.tv_nsec ? -1 : 0;
+    if (x->at.tv_nsec != y->at.tv_nsec)
+        return x->at.tv_nsec < y->at.tv_nsec ? 1 : -1;
+    return strcmp(x->id, y->id); /* the same order each time */
 }
 
 static size_t find_all(const struct runs *o, struct arena *a, struct found **ret) {
