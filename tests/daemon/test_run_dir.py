@@ -33,7 +33,7 @@ def test_a_client_that_names_another_store_is_told(fresh):
     d = fresh()
     m = d.machine()
     told = subprocess.run([CARREL, "ls"], env=other_home(d), capture_output=True, text=True, timeout=60)
-    assert told.returncode == 125 and "uses the store" in told.stderr and "CARREL_RUN" in told.stderr, told
+    assert told.returncode == 125 and "uses store" in told.stderr and "CARREL_RUN" in told.stderr, told
     for env in d.env, {k: v for k, v in d.env.items() if k != "CARREL_HOME"}:
         ours = subprocess.run([CARREL, "ls"], env=env, capture_output=True, text=True, timeout=60)
         assert ours.returncode == 0 and m in ours.stdout, ours

@@ -442,7 +442,7 @@ def test_a_password_that_has_changed_is_not_tried_for_ever(gated, server):
     (note,) = gated.notes(box, verb="database.give_up", count=1, seconds=30)
     assert "does not take the password" in note["reason"] and note["detail"]["grant"] == grant["id"]
     shown = carrel(gated, "grants", box).stdout
-    assert f"{grant['id']}  postgres  given-up" in shown and "does not take the password" in shown and "revoke it here" in shown, shown
+    assert f"{grant['id']}  postgres  given-up" in shown and "does not take the password" in shown and "drop the database and its role on the server, then revoke this grant" in shown, shown
     tries = server.log().count('password authentication failed for user "mover"')
     assert tries == 4
     # Whoever keeps its address as a secret gives it another value, and that counts at once; for this one it is the same as before.

@@ -107,7 +107,7 @@ def test_work_comes_back_as_a_branch(gated, repo):
     gated.exec(box, "echo left >b.txt", cwd="/home/user/proj")
     before = git(repo, "rev-parse", "main")
     seen = carrel(gated, "ship", box, repo).stdout
-    assert "Agent: work of the agent" in seen and "+two" in seen and "1 commit to ship" in seen and "not committed" in seen
+    assert "Agent: work of the agent" in seen and "+two" in seen and "1 commit to ship" in seen and "changes without a commit stay in the machine" in seen
     assert git(repo, "branch", "--list", "carrel/*") == ""
     told = json.loads(carrel(gated, "ship", "-y", "--json", box, repo).stdout)
     assert told["commits"] == 1 and told["shipped"] and told["branch"] == f"carrel/{box}"

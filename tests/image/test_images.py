@@ -275,7 +275,7 @@ def test_the_command_line_does_all_of_it(daemon, rootfs, tmp_path):
     m = cli(daemon, "new", "--image", "c").stdout.decode().strip()
     assert cli(daemon, "exec", m, "--", "touch", "/t").returncode == 0
     assert cli(daemon, "snap", m, "--image", "snapped").stdout.startswith(b"snapped i-")
-    assert b"stay until 1 machine of it ends" in cli(daemon, "image", "rm", "c", "c0", "c1", "c3").stdout
+    assert b"c0: name deleted; its files are kept while 1 machine uses them\n" in cli(daemon, "image", "rm", "c", "c0", "c1", "c3").stdout
     assert cli(daemon, "image", "prune").stdout.startswith(b"0 intermediate images deleted")
 
 

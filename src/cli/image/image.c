@@ -126,9 +126,8 @@ static int remove_all(struct client *c, const struct image_options *o, const str
         if (o->json)
             print_json(image);
         else if (machines)
-            printf("%s: name deleted; its files stay until %lld machine%s end%s\n",
-                   client_text(image, "name"), machines, machines == 1 ? "" : "s",
-                   machines == 1 ? "s" : "");
+            printf("%s: name deleted; its files are kept while %lld machine%s them\n",
+                   client_text(image, "name"), machines, machines == 1 ? " uses" : "s use");
     }
     return 0;
 }
