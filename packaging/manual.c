@@ -43,6 +43,8 @@ static const struct {
     {"ship", "0: nothing was refused. 1: something was refused. " EXIT_CARREL},
     {"audit", "0: success. 1: the journal or a receipt could not be verified. " EXIT_CARREL},
     {"store", "0: success. 1: a layer is missing or damaged. " EXIT_CARREL},
+    {"serve",
+     "0: a signal ended the daemon. 1: it could not start, or its disk failed. " EXIT_CARREL},
     {"doctor", "0: boxes can start on this host. 1: they cannot. " EXIT_CARREL},
 };
 
