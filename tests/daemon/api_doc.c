@@ -88,6 +88,27 @@ static const char *const kind_names[] = {
     [SHOW_OBJECT] = "",
 };
 
+enum { WIDTH = 100 };
+
+/* A full stop follows. */
+static void print_wrapped(const char *text) {
+    size_t column = 0;
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        bool is_last = !text[n];
+        if (column && column + 1 + n + is_last > WIDTH) {
+            putchar('\n');
+            column = 0;
+        } else if (column) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", (int)n, text);
+        column += n;
+        text += n + !is_last;
+    }
+}
+
 static void print_link(const struct schema *s) {
     printf("[%s](#", s->name);
     for (const char *p = s->name; *p; p++)
@@ -184,7 +205,9 @@ static void print_answer(const struct route *r) {
 static void print_route(const struct route *r) {
     char path[ROUTE_PATH_SIZE];
     route_path_named(r, path);
-    printf("## %s %s\n\n%s.\n\n", r->method, path, r->summary);
+    printf("## %s %s\n\n", r->method, path);
+    print_wrapped(r->summary);
+    printf(".\n\n");
     print_queries(r);
     print_body(r);
     print_answer(r);
