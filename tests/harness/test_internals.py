@@ -54,6 +54,12 @@ def test_internals_pages_that_follow_code_mention_it(name):
     assert len(set(mentions(text, True))) > 20
 
 
+def test_internals_page_of_steps_lists_every_file():
+    rows = re.findall(r"^\| (`\w+\.c`.*?) \|", (TOP / "docs/internals/steps.md").read_text(), re.M)
+    listed = [name for row in rows for name in re.findall(r"`(\w+\.c)`", row)]
+    assert sorted(listed) == sorted(p.name for p in (TOP / "src/service/steps").glob("*.c"))
+
+
 @pytest.mark.parametrize("text,wrong", [
     ("It calls `service_exec()`.", []),
     ("It calls `no_such_function()`.", ["1: no_such_function"]),
