@@ -223,8 +223,19 @@ static struct run *run_new(void) {
     return r;
 }
 
+/* Files are lent as descriptors, which TCP does not carry. */
+static int check_lent(const struct run *r, struct err *err) {
+    if (r->client.local || r->grants.count + r->handed.count == 0)
+        return 0;
+    err_set(err, ERR_UNSUPPORTED,
+            r->grants.count ? "--dir works only with a daemon on this host"
+                            : "--file, --repo and --db work only with a daemon on this host");
+    return err_remedy(err, "create a machine with `carrel new` and copy files with `carrel cp`");
+}
+
 static int connect_and_run(struct run *r, struct err *err) {
-    if (client_open(&r->client, CLIENT_START, r->o.command.quiet ? NULL : run_announce, err) < 0)
+    if (client_open(&r->client, CLIENT_START, r->o.command.quiet ? NULL : run_announce, err) < 0 ||
+        check_lent(r, err) < 0)
         return -1;
     r->remote = (struct remote){.client = &r->client,
                                 .spec = &r->spec,

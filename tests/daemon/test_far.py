@@ -85,6 +85,15 @@ def test_a_terminal(far, machine):
     assert status == 0 and b"got word" in text
 
 
+@pytest.mark.parametrize("option,text", [("--dir", b"--dir works"), ("--file", b"--file, --repo and --db work")])
+def test_options_that_lend_files_of_this_host_are_refused(far, tmp_path, option, text):
+    (tmp_path / "file").write_text("x")
+    lent = tmp_path if option == "--dir" else tmp_path / "file"
+    done = far("run", option, str(lent), "--", "true")
+    remedy = b"create a machine with `carrel new` and copy files with `carrel cp`"
+    assert (done.returncode, done.stderr) == (125, b"carrel: " + text + b" only with a daemon on this host: " + remedy + b"\n")
+
+
 def test_without_a_right_it_is_said(far, machine):
     far.env["CARREL_TOKEN"], kept = "nonsense", far.env["CARREL_TOKEN"]
     done = far("exec", "tour", "--", "true")
