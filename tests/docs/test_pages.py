@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 import pages
-from carrel import TOP
+from carrel import ROOTLESS, TOP
 
 PAGES = sorted([*(TOP / "docs/tutorial").glob("*.md"), *(TOP / "docs/howto").glob("*.md")])
 # What a page needs besides a shell; without a row, no daemon and no network.
@@ -29,6 +29,25 @@ def test_a_page_has_no_command_that_is_not_run(page):
             words = line.removeprefix("sudo ").split()
             assert words[0] == "make", line
             subprocess.run(["make", "-n", "SETUP=true", *words[1:]], cwd=TOP, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.skipif(ROOTLESS, reason="a host may enforce no memory limit without root, and the table sets one")
+def test_commands_of_the_table_for_docker_users_work(with_rootfs):
+    """In their order, with a word in place of each placeholder. The machine is small: an image of it is made."""
+    (with_rootfs.dir / "recipe").write_text("base small\n")
+    text = (TOP / "docs/tutorial/from-docker.md").read_text()
+    rows = re.findall(r"^\| `docker.* \| `(carrel .*?)` \|", text, re.M)
+    assert len(rows) > 20
+    names = {"new --name": "new --image small --name", "CMD": "echo", "IMAGE": "small", "DIR:": ".:",
+             "DIR": "layout", "/PATH": "/tmp/copy", "FILE": "rootfs.tar"}
+    shell = pages.Shell(with_rootfs.env, with_rootfs.dir)
+    try:
+        for row in ["carrel image import FILE --name IMAGE", *rows]:
+            command = re.sub("|".join(names), lambda m: names[m[0]], row)
+            status, output = shell.type(command)
+            assert status == 0, (command, output)
+    finally:
+        shell.close()
 
 
 def test_the_ci_job_runs_commands_that_the_page_shows():
