@@ -61,8 +61,8 @@ def test_a_page_that_is_true(play):
     "$ echo hello\nhullo\n", "$ echo hello\n", "$ true\nhello\n", "$ false\n", "$ seq 3\n1\n…\n4\n", "$ echo a b\nab\n",
     "$ echo m-abcdefgh''2345 m-zzzzzz''zzzzzz\nm-4kq2x7w3n5ab m-4kq2x7w3n5ab\n",
     "$ echo m-abcdefgh''2345\nc-4kq2x7w3n5ab\n", "$ echo m-4kq2x7w3n5ab\nm-4kq2x7w3n5ab\n", "hello\n", "$ exit 0\n"],
-    ids=["other text", "text not shown", "text not printed", "failure", "other end", "no blank", "two ids shown as one", "other kind of id",
-         "an id that nobody printed", "no command", "end of the shell"])
+    ids=["other-text", "text-not-shown", "text-not-printed", "failure", "other-end", "no-blank", "two-ids-shown-as-one", "other-kind-of-id",
+         "an-id-that-nobody-printed", "no-command", "end-of-the-shell"])
 def test_a_page_that_is_not_true(play, text):
     with pytest.raises(AssertionError):
         play(("console", text))
