@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "api/mcp_inner.h"
-#include "base/base64.h"
 #include "base/defer.h"
+#include "base/text/base64.h"
 #include "base/utf8.h"
 #include "base/wire/msg.h"
 #include "io/http_uri.h"

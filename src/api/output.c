@@ -7,8 +7,8 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
-#include "base/base64.h"
 #include "base/defer.h"
+#include "base/text/base64.h"
 #include "base/utf8.h"
 #include "io/sse.h"
 

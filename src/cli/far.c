@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base64.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/text/base64.h"
 #include "cli/remote.h"
 #include "cli/session.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/visible.h"
+#include "base/text/visible.h"
 
 #undef printf
 #undef fprintf

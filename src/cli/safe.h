@@ -2,7 +2,7 @@
  * Prints untrusted text, such as file names and contents of a machine, safely on a terminal.
  *
  * Control characters, characters that change the writing direction and invisible characters
- * (base/visible.h) are printed as \xNN, and so are bytes that are not UTF-8.
+ * (base/text/visible.h) are printed as \xNN, and so are bytes that are not UTF-8.
  *
  * The build includes this header first in every file of src/cli, where printf(), fprintf(), puts()
  * and fputs() are the functions below, so that nobody can forget it. Output that must not change,

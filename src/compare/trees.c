@@ -8,7 +8,7 @@
 #include <sys/xattr.h>
 
 #include "base/defer.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "base/utf8.h"
 #include "compare/compare.h"
 #include "compare/look.h"

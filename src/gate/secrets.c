@@ -7,8 +7,8 @@
 #include <strings.h>
 #include <sys/random.h>
 
-#include "base/base64.h"
 #include "base/defer.h"
+#include "base/text/base64.h"
 #include "gate/secret_forms.h"
 
 enum { PLACEHOLDER_RANDOM = 26, BASIC_MAX = 12288 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "io/sha1.h"
 
 enum { IN_HEAD, IN_PAYLOAD };

@@ -6,7 +6,7 @@
 
 #include "base/defer.h"
 #include "base/jot.h"
-#include "base/visible.h"
+#include "base/text/visible.h"
 #include "operator/mode.h"
 #include "operator/prompt.h"
 #include "operator/run.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 
 enum { PICKED_MAX = 8 << 20 };
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/defer.h"
+#include "base/text/base64.h"
 #include "tools/toolbox.h"
 
 enum { RESULT_MAX = 8 << 20 };

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/defer.h"
 #include "base/sha256.h"
+#include "base/text/base64.h"
 #include "base/wire/msg.h"
 #include "service/exec/tool_run.h"
 #include "service/files.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -15,7 +15,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 #include "review/flags.h"

@@ -12,7 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/id.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "cli/client.h"
 #include "cli/options.h"
 #include "cli/safe.h"

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/fdio.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "cli/options.h"
 #include "cli/ship/ship.h"
 

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/base64.h"
 #include "base/defer.h"
+#include "base/text/base64.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/net/live.h"

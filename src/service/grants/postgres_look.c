@@ -16,7 +16,7 @@
 #include "base/fdio.h"
 #include "base/folder.h"
 #include "base/log.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "grant/dsn.h"
 #include "io/child.h"
 #include "service/grants/inner.h"

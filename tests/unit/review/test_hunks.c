@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/defer.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "review/hunks.h"
 
 static void words_name_hunks_or_do_not(void **state) {

@@ -1,4 +1,4 @@
-#include "base/visible.h"
+#include "base/text/visible.h"
 
 /* What stands for a space; one in the text itself is spelled out. */
 #define MARK "\u00b7"

@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/defer.h"
-#include "base/visible.h"
+#include "base/text/visible.h"
 
 static void everything_is_seen(void **state) {
     static const struct {

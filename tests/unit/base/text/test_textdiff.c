@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 #include "tests/unit/unit.h"
 
 static void check_diff(const char *a, const char *b, unsigned context, const char *hunks) {

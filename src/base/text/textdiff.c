@@ -1,4 +1,4 @@
-#include "base/textdiff.h"
+#include "base/text/textdiff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
