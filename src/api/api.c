@@ -8,6 +8,7 @@
 #include "api/mcp.h"
 #include "api/metrics.h"
 #include "api/route.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "io/http_origin.h"
@@ -51,7 +52,7 @@ static void api_destroy(struct api *api) {
 
 void api_call_ended(struct call *c) {
     struct api *api = c->api;
-    metrics_count(api->metrics, c->route, c->status, c->failed, api_now_us() - c->started_us);
+    metrics_count(api->metrics, c->route, c->status, c->failed, monotonic_us() - c->started_us);
     if (--api->busy == 0 && api->freed)
         api_destroy(api);
 }
@@ -112,7 +113,7 @@ static void api_take(struct api *api, struct http_exchange *x, const struct rout
                        .fds = x->fds,
                        .nfds = x->nfds,
                        .length = -1,
-                       .started_us = api_now_us()};
+                       .started_us = monotonic_us()};
     memcpy(c->params, params, sizeof(c->params));
     x->user = c;
     api->busy++;

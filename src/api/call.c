@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/inner.h"
 #include "api/route.h"
@@ -25,12 +24,6 @@ int api_status_of(enum err_code code) {
         if (statuses[i].code == code)
             return statuses[i].status;
     return 500;
-}
-
-uint64_t api_now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 /* ---- the words of a request ---- */

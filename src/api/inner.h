@@ -4,7 +4,6 @@
 #include "api/call.h"
 
 int api_status_of(enum err_code code);
-uint64_t api_now_us(void);
 void api_call_ended(struct call *c);
 
 /* Splits and checks the query against the route's table. */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/lockfile.h"
@@ -168,12 +169,6 @@ static bool reopen(struct client *c, enum client_start start, struct err *err) {
            start_and_connect(c, NULL, err) == 0;
 }
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static uint64_t wait_s(void) {
     const char *text = getenv("CARREL_WAIT");
     uint64_t seconds;
@@ -182,11 +177,11 @@ static uint64_t wait_s(void) {
 
 void client_lost(struct client_search *s) {
     if (!s->since_ms)
-        s->since_ms = now_ms();
+        s->since_ms = monotonic_ms();
 }
 
 int client_look(struct client *c, struct client_search *s, struct err *err) {
-    uint64_t now = now_ms(), away = now - s->since_ms;
+    uint64_t now = monotonic_ms(), away = now - s->since_ms;
     char why[sizeof(err->text)];
     /* Look at least once. The limit also ends the wait for a daemon that never answers. */
     if (s->again_ms && away >= wait_s() * 1000) {

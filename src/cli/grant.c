@@ -1,8 +1,8 @@
 /* carrel grant, grants: list, add and revoke what a machine was granted. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -35,9 +35,7 @@ const struct option_row grant_rows[] = {
 static void print_left(const json_t *g) {
     char left[32] = "-";
     long long until = client_number(g, "expires_ms");
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    long long seconds = until / 1000 - (long long)now.tv_sec;
+    long long seconds = until / 1000 - wall_ms() / 1000;
     if (until && seconds < 2 * 3600)
         snprintf(left, sizeof(left), "%llds", seconds < 0 ? 0 : seconds);
     else if (until)

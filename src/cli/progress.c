@@ -1,24 +1,18 @@
 #include "cli/progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 
 enum { PATIENCE_MS = 1000, STEP_MS = 200, LINE_MS = 5000, BAR = 24 };
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 struct progress progress_begin(const char *what, uint64_t total, bool silent) {
     return (struct progress){.what = what,
                              .total = total,
-                             .started_ms = now_ms(),
+                             .started_ms = monotonic_ms(),
                              .silent = silent,
                              .terminal = isatty(STDERR_FILENO)};
 }
@@ -52,7 +46,7 @@ void progress_add(struct progress *p, uint64_t bytes) {
     p->done += bytes;
     if (p->silent)
         return;
-    uint64_t now = now_ms();
+    uint64_t now = monotonic_ms();
     uint64_t last = p->shown ? p->shown_ms : p->started_ms;
     if (p->terminal ? now - p->started_ms >= PATIENCE_MS && now - last >= STEP_MS
                     : now - last >= LINE_MS)
@@ -62,7 +56,7 @@ void progress_add(struct progress *p, uint64_t bytes) {
 void progress_end(struct progress *p) {
     if (!p->shown)
         return;
-    progress_show(p, now_ms());
+    progress_show(p, monotonic_ms());
     if (p->terminal)
         fputc('\n', stderr);
 }

@@ -3,10 +3,10 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <wchar.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/safe.h"
@@ -23,12 +23,6 @@ struct screen {
 };
 
 static const char keys[TOP_ORDERS] = {'c', 'm', 'd', 'a', 'n'};
-
-static long now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static size_t rows_shown(void) {
     int lines = LINES - HEAD_LINES - FOOT_LINES;
@@ -172,12 +166,12 @@ static void take_key(struct screen *s, int key) {
 
 /* Shows the table until the next update is due; ends if the terminal is gone. */
 static void show_for(struct screen *s, long ms) {
-    long end = now_ms() + ms, left;
+    long end = (long)monotonic_ms() + ms, left;
     screen_show(s);
-    while (!s->leave && (left = end - now_ms()) > 0) {
+    while (!s->leave && (left = end - (long)monotonic_ms()) > 0) {
         timeout((int)left);
         int key = getch();
-        if (key == ERR && end - now_ms() > 0)
+        if (key == ERR && end > (long)monotonic_ms())
             s->leave = !isatty(STDIN_FILENO);
         if (key != ERR) {
             take_key(s, key);

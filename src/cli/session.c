@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/remote.h"
@@ -302,15 +302,10 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     return ready;
 }
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* How long to wait for the guest in ms; -1: without a limit. */
 static int patience(const struct loop *l) {
-    uint64_t limit = l->s->request.timeout_ms, spent = now_ms() - l->started_ms;
+    uint64_t limit = l->s->request.timeout_ms, spent = monotonic_ms() - l->started_ms;
     if (!limit || session_ended(l->s) || l->s->remote->lost)
         return -1;
     if (spent >= limit && spent - limit >= ANSWER_MS)
@@ -325,9 +320,10 @@ static int drive(struct loop *l, struct err *err) {
         if (turn(l, wait, err) < 0)
             return -1;
         if (wait == 0 && !session_ended(l->s)) {
-            l->s->result = (struct session_result){.end = EXEC_END_UNANSWERED,
-                                                   .status = EXEC_STATUS_TIMEOUT,
-                                                   .wall_us = (now_ms() - l->started_ms) * 1000};
+            l->s->result =
+                (struct session_result){.end = EXEC_END_UNANSWERED,
+                                        .status = EXEC_STATUS_TIMEOUT,
+                                        .wall_us = (monotonic_ms() - l->started_ms) * 1000};
             return 0;
         }
     }
@@ -343,7 +339,7 @@ static int drive(struct loop *l, struct err *err) {
 }
 
 int session_run(struct session *s, struct err *err) {
-    struct loop l = {.s = s, .started_ms = now_ms()};
+    struct loop l = {.s = s, .started_ms = monotonic_ms()};
     sigset_t old;
     for (int n = 0; n < 3; n++)
         l.pumps[n] = (struct pump){.from = -1, .to = -1};

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "cli/machine.h"
 #include "cli/safe.h"
@@ -47,12 +47,6 @@ void top_done(struct top *t) {
     client_close(&t->client);
 }
 
-static long long now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
-}
-
 static void copy_members(json_t *to, const json_t *from, const char *const *names) {
     for (; *names; names++)
         if (json_object_get(from, *names))
@@ -74,7 +68,7 @@ static void copy_counts(json_t *row, const json_t *stats) {
 static void count_cpu(json_t *row, const json_t *stats, const json_t *before, json_t *next) {
     const char *id = client_text(row, "id");
     const json_t *last = json_object_get(before, id);
-    long long used = client_number(stats, "cpu_us"), at = now_us();
+    long long used = client_number(stats, "cpu_us"), at = (long long)monotonic_us();
     long long more = used - client_number(last, "used"), passed = at - client_number(last, "at");
     json_object_set_new(next, id, json_pack("{s:I, s:I}", "used", used, "at", at));
     if (last && passed > 0 && (used > 0 || client_number(stats, "mem_bytes") > 0))

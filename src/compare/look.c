@@ -4,19 +4,13 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "compare/compare.h"
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 void patience_begin(struct patience *p) {
-    *p = (struct patience){.until_ms = now_ms() + COMPARE_MS};
+    *p = (struct patience){.until_ms = monotonic_ms() + COMPARE_MS};
 }
 
 bool patience_look(struct patience *p) {
@@ -24,7 +18,7 @@ bool patience_look(struct patience *p) {
         return false;
     if (++p->looked > COMPARE_LOOKED_MAX)
         p->cut = CUT_LOOKED;
-    else if (p->looked % 64 == 0 && now_ms() > p->until_ms)
+    else if (p->looked % 64 == 0 && monotonic_ms() > p->until_ms)
         p->cut = CUT_TIME;
     return p->cut != CUT_LOOKED && p->cut != CUT_TIME;
 }

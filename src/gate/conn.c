@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "gate/address.h"
 #include "gate/inner.h"
@@ -16,12 +16,6 @@ static void on_client(void *arg);
 static void conn_look(struct conn *c);
 
 /* ---- life ---- */
-
-static int64_t wall_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void expire(struct conn *c) {
     switch (c->state) {

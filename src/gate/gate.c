@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "gate/dns.h"
 #include "gate/inner.h"
@@ -111,9 +111,7 @@ static bool has_expired(const struct gate_machine *m, int64_t from_ms, int64_t t
 }
 
 void gate_look(struct gate_machine *m) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    int64_t now = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    int64_t now = wall_ms();
     pending_look(m, loop_now_ms(m->gate->loop));
     if (has_expired(m, m->looked_ms, now))
         gate_changed(m);

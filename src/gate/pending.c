@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "gate/inner.h"
 
 static const char *protocol_of(const struct conn *c) {
@@ -42,7 +42,6 @@ static char *pending_copy_of(const char *text) {
 static struct pending *pending_new(struct conn *c, const struct pending_wish *w) {
     struct gate_machine *m = c->machine;
     struct pending *p = calloc(1, sizeof(*p));
-    struct timespec t;
     if (!p)
         abort();
     p->path = pending_copy_of(w->path);
@@ -50,11 +49,10 @@ static struct pending *pending_new(struct conn *c, const struct pending_wish *w)
     p->body = w->body;
     snprintf(p->hash, sizeof(p->hash), "%s", w->hash);
     snprintf(p->fields, sizeof(p->fields), "%s", w->fields);
-    clock_gettime(CLOCK_REALTIME, &t);
     p->machine = m;
     p->port = c->port;
     p->rule = c->rule;
-    p->since_ms = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    p->since_ms = wall_ms();
     snprintf(p->id, sizeof(p->id), "%s", id_new('p').text);
     snprintf(p->host, sizeof(p->host), "%s", c->host);
     snprintf(p->method, sizeof(p->method), "%s", w->method);

@@ -1,18 +1,11 @@
 #include "image/report.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/jot.h"
 
 enum { EVERY_MS = 500, LINE_MAX = 64 << 10 };
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* Whoever listened is gone when it fails: then nobody wants the rest either, see SIGPIPE. */
 static void report_say(struct report *r, struct jot *j) {
@@ -27,7 +20,7 @@ static void put_counts(struct jot *j, uint64_t entries, uint64_t bytes) {
 }
 
 void report_progress(struct report *r, uint64_t entries, uint64_t bytes) {
-    uint64_t now = now_ms();
+    uint64_t now = monotonic_ms();
     if (r->fd < 0 || now - r->told_ms < EVERY_MS)
         return;
     struct buf text DEFER(buf_done) = BUF(LINE_MAX);

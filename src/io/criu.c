@@ -11,15 +11,10 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/defer.h"
 
 enum { CHECK_MS = 5000, OUT_MAX = 16384, SAID_MAX = 180 };
-
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static const char *find_criu(void) {
     static const char *const places[] = {"/usr/sbin/criu", "/usr/bin/criu", "/usr/local/sbin/criu",
@@ -46,7 +41,8 @@ static int criu_start(const char *path, int out, pid_t *ret) {
 /* What it says, until it has ended or its time is over. */
 static void listen_to(int in, struct buf *ret) {
     char piece[4096];
-    for (int64_t end = now_ms() + CHECK_MS, left; (left = end - now_ms()) > 0;) {
+    for (int64_t end = (int64_t)monotonic_ms() + CHECK_MS, left;
+         (left = end - (int64_t)monotonic_ms()) > 0;) {
         if (poll(&(struct pollfd){.fd = in, .events = POLLIN}, 1, (int)left) <= 0)
             continue;
         ssize_t n = read(in, piece, sizeof(piece));

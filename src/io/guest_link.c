@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/defer.h"
 
 #define QUEUE_MAX (4u << 20)
@@ -427,21 +427,15 @@ int guest_link_next(struct guest_link *l, struct frame *ret, struct err *err) {
     return receive(l, ret, MSG_DONTWAIT, err);
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, struct err *err) {
-    int64_t end = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    int64_t end = timeout_ms < 0 ? INT64_MAX : (int64_t)monotonic_ms() + timeout_ms;
     for (;;) {
         /* With nothing to send and no limit the receive itself can do the waiting. */
         bool may_sleep = timeout_ms < 0 && l->out.len == l->out_start;
         int got = receive(l, ret, may_sleep ? 0 : MSG_DONTWAIT, err);
         if (got != 0)
             return got;
-        int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+        int64_t left = timeout_ms < 0 ? -1 : end - (int64_t)monotonic_ms();
         if (timeout_ms >= 0 && left <= 0)
             return 0;
         struct pollfd p = {.fd = l->sock, .events = guest_link_events(l)};

@@ -10,19 +10,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "io/place.h"
 
 enum { LATE_MS = COMPARE_MS + 3000 };
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static int compare_start(const char *libexec, int socket, pid_t *ret, struct err *err) {
     char path[PLACE_SIZE + 32];
@@ -51,8 +45,8 @@ static int compare_start(const char *libexec, int socket, pid_t *ret, struct err
 static bool compare_hear(int socket, struct buf *out) {
     static const size_t piece = 1 << 16;
     char *bytes DEFER_FREE = malloc(piece);
-    uint64_t until = now_ms() + LATE_MS, now;
-    while (bytes && (now = now_ms()) < until) {
+    uint64_t until = monotonic_ms() + LATE_MS, now;
+    while (bytes && (now = monotonic_ms()) < until) {
         struct pollfd p = {.fd = socket, .events = POLLIN};
         if (poll(&p, 1, (int)(until - now)) <= 0)
             continue;

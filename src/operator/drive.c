@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "operator/inner.h"
@@ -13,12 +13,6 @@
 #include "service/runs.h"
 
 enum { REPORT_RESERVE_MS = 60000, CALL_MAX_MS = 30 * 60 * 1000 };
-
-int64_t wall_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 void live_again(struct live_run *l) {
     loop_defer(l->runs->loop, &l->step);
@@ -32,7 +26,7 @@ static void tell_followers(struct live_run *l) {
 }
 
 int live_add(struct live_run *l, struct run_event *e) {
-    e->time_ms = wall_now_ms();
+    e->time_ms = wall_ms();
     if (l->broken)
         return -1;
     if (transcript_add(&l->transcript, e, &l->broke) < 0 || run_take(&l->run, e, &l->broke) < 0) {
@@ -152,7 +146,7 @@ static void model_retry(void *arg, unsigned attempt, uint64_t wait_ms, const str
 }
 
 static uint64_t deadline_ms(const struct live_run *l) {
-    uint64_t limit = l->run.start.budget.timeout_ms, spent = run_active_ms(&l->run, wall_now_ms());
+    uint64_t limit = l->run.start.budget.timeout_ms, spent = run_active_ms(&l->run, wall_ms());
     uint64_t left = limit > spent ? limit - spent : 0;
     return !limit ? CALL_MAX_MS : left + REPORT_RESERVE_MS;
 }
@@ -242,7 +236,7 @@ static void do_tell(struct live_run *l, struct run_intent *in) {
 
 /* If the transcript cannot be written, the run must not act any more. */
 static void drive_give_up(struct live_run *l) {
-    struct run_event e = {.kind = RUN_STOPPED, .text = l->broke.text, .time_ms = wall_now_ms()};
+    struct run_event e = {.kind = RUN_STOPPED, .text = l->broke.text, .time_ms = wall_ms()};
     struct err err;
     if (l->run.phase == RUN_RUNNING)
         (void)run_take(&l->run, &e, &err);
@@ -276,7 +270,7 @@ void live_go_on(void *arg) {
         return;
     }
     live_wall(l);
-    run_next(&l->run, &may, wall_now_ms(), &a, &in);
+    run_next(&l->run, &may, wall_ms(), &a, &in);
     switch (in.what) {
     case RUN_DO_NOTHING:
         live_close(l);

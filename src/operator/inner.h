@@ -84,8 +84,6 @@ struct live_run {
     struct err broke;
 };
 
-int64_t wall_now_ms(void);
-
 /* Appends a line to the transcript and applies it to l->run. On -1 the run stops. */
 int live_add(struct live_run *l, struct run_event *e);
 /* Schedules live_go_on() on the loop. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "operator/own.h"
@@ -54,7 +55,7 @@ void live_close(struct live_run *l) {
 
 static void time_is_up(void *arg) {
     struct live_run *l = arg;
-    if (run_active_ms(&l->run, wall_now_ms()) < l->run.start.budget.timeout_ms) {
+    if (run_active_ms(&l->run, wall_ms()) < l->run.start.budget.timeout_ms) {
         live_wall(l); /* waiting time is not charged: restart the timer */
         return;
     }
@@ -63,7 +64,7 @@ static void time_is_up(void *arg) {
 }
 
 void live_wall(struct live_run *l) {
-    uint64_t limit = l->run.start.budget.timeout_ms, spent = run_active_ms(&l->run, wall_now_ms());
+    uint64_t limit = l->run.start.budget.timeout_ms, spent = run_active_ms(&l->run, wall_ms());
     if (!limit)
         return;
     if (!l->wall)

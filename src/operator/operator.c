@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "operator/inner.h"
@@ -51,7 +52,7 @@ static void view_of(const struct run *r, const struct live_run *l, struct run_vi
         .calls = r->calls,
         .tokens = r->tokens,
         .cost_micro = r->micro,
-        .wall_ms = l ? run_active_ms(r, wall_now_ms()) : r->active_ms,
+        .wall_ms = l ? run_active_ms(r, wall_ms()) : r->active_ms,
         .lines = r->lines,
     };
 }
@@ -121,7 +122,7 @@ static int resume_event(const struct run *r, const struct run_return *back, stru
                         struct run_event *ret, struct err *err) {
     const char *comment = was_returned(r, back) ? NULL : back->comment;
     bool ended = r->phase == RUN_ENDED;
-    *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_ms()};
     if (!ended && comment) {
         err_set(err, ERR_BUSY, "run '%s' has not ended, so it cannot be returned", r->start.run);
         return err_remedy(err, "resume it and wait for its report");
@@ -217,7 +218,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
 static int end_by_will(struct run *r, struct transcript *t, struct err *err) {
     struct arena a DEFER(arena_done) = {0};
     struct run_event e = run_end_event(r, "cancelled", "cancelled by its owner", &a);
-    e.time_ms = wall_now_ms();
+    e.time_ms = wall_ms();
     return transcript_add(t, &e, err) < 0 || run_take(r, &e, err) < 0 ? -1 : 0;
 }
 

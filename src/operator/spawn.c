@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "operator/own.h"
@@ -244,7 +245,7 @@ static struct run_budget budget_of(const struct spawning *s) {
         .turns = turns && turns < wanted ? turns : wanted,
         .tokens = left(b->tokens, r->tokens),
         .micro = left(b->micro, r->micro),
-        .timeout_ms = left(b->timeout_ms, run_active_ms(r, wall_now_ms())),
+        .timeout_ms = left(b->timeout_ms, run_active_ms(r, wall_ms())),
     };
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "service/net/net.h"
@@ -90,7 +91,7 @@ static int start_begin(struct starting *s, const struct machine_view *view, stru
     s->start.run = id.text;
     s->start.machine = view->id;
     s->start.owner = l->who.owner;
-    s->start.time_ms = wall_now_ms();
+    s->start.time_ms = wall_ms();
     s->start.card = live_card_for(&s->arena, view, l->mode, s->start.menu);
     live_equip(l, view->id);
     s->start.prompt_bytes = live_prompt_bytes(l);
@@ -136,7 +137,7 @@ static const char *start_copy(struct arena *a, const char *text) {
 static int note_machines(struct live_run *l, const struct texts *machines, struct err *err) {
     for (size_t i = 0; i < machines->count; i++) {
         struct run_event e = {
-            .kind = RUN_TRY, .time_ms = wall_now_ms(), .index = i, .machine = machines->v[i]};
+            .kind = RUN_TRY, .time_ms = wall_ms(), .index = i, .machine = machines->v[i]};
         if (run_take(&l->run, &e, err) < 0 || transcript_add(&l->transcript, &e, err) < 0)
             return -1;
     }
@@ -150,7 +151,7 @@ static int begin_tries(struct starting *s, const char *machine, const struct tex
     s->start.run = id.text;
     s->start.machine = machine;
     s->start.owner = l->who.owner;
-    s->start.time_ms = wall_now_ms();
+    s->start.time_ms = wall_ms();
     s->start.card = "";
     if (transcript_new(l->runs->dir, id.text, &l->transcript, err) < 0 ||
         run_take(&l->run, &s->start, err) < 0 ||

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "service/models/models.h"
@@ -39,7 +40,7 @@ static int open_account(struct live_run *l, const struct run_event *start, struc
 static struct run_event start_of(const struct live_run *parent, const struct machine_view *view,
                                  const char *key, const char *run) {
     return (struct run_event){.kind = RUN_START,
-                              .time_ms = wall_now_ms(),
+                              .time_ms = wall_ms(),
                               .run = run,
                               .owner = parent->who.owner,
                               .machine = view->id,
@@ -112,7 +113,7 @@ int live_try(struct live_run *parent, const struct machine_view *view, const cha
 /* ---- one from before ---- */
 
 static int take_up(struct live_run *l, const char *run, struct err *err) {
-    struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_now_ms()};
+    struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_ms()};
     if (runs_load(l->runs, &l->who, run, &l->run, &l->transcript, err) < 0)
         return -1;
     if (l->run.phase == RUN_ENDED)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -200,7 +201,7 @@ static void settle_lost(struct live *l, struct exec_row *row) {
     bool began = row->state == EXEC_RUNNING;
     row->state = began ? EXEC_UNKNOWN : EXEC_FAILED;
     row->exit_code = began ? 0 : 125;
-    row->ended_ms = now_ms();
+    row->ended_ms = wall_ms();
     snprintf(row->reason, sizeof(row->reason), "%s",
              began ? "it ended, and how was not written down"
                    : "it never began: the daemon ended first");
@@ -238,8 +239,8 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
                              .flags = EXEC_BACKGROUND | (pty ? EXEC_PTY : 0) |
                                       (state->stdio[0] == MSG_STDIO_PIPE ? EXEC_STDIN : 0),
                              .state = EXEC_RUNNING,
-                             .created_ms = now_ms() - age_ms,
-                             .started_ms = now_ms() - age_ms,
+                             .created_ms = wall_ms() - age_ms,
+                             .started_ms = wall_ms() - age_ms,
                              .argv = strdup("[\"(unknown)\"]")};
     snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);
     snprintf(row->machine, sizeof(row->machine), "%s", h->live->row.id);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "service/state.h"
 
 bool may_see(const struct caller *who, const char *owner) {
@@ -24,7 +25,7 @@ static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, str
         return 0;
     if (err->code != ERR_NOT_FOUND)
         return -1;
-    *ret = (struct owner_row){.uid = uid, .created_ms = now_ms()};
+    *ret = (struct owner_row){.uid = uid, .created_ms = wall_ms()};
     owner_name(uid, ret->name, sizeof(ret->name));
     struct owner_row taken;
     /* The name may belong to tokens, or to a uid that had it before: never share by name. */
@@ -55,7 +56,7 @@ int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller
 int service_caller_by_token(struct service *s, const char *secret, size_t len, const char *client,
                             struct caller *ret, struct err *err) {
     struct token_row row;
-    if (store_token_check(s->store, secret, len, now_ms(), &row, err) < 0)
+    if (store_token_check(s->store, secret, len, wall_ms(), &row, err) < 0)
         return -1;
     *ret = (struct caller){.scopes = row.scopes, .quota = row.quota};
     snprintf(ret->owner, sizeof(ret->owner), "%s", row.owner);

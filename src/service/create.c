@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -237,7 +238,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     const struct conf *conf = s->conf;
     *row = (struct machine_row){
         .state = MACHINE_CREATING,
-        .created_ms = now_ms(),
+        .created_ms = wall_ms(),
         .mem_bytes = limit_of(r->limits.mem, conf->mem_bytes, LIMIT_MEM),
         .cpu_milli = given_or(r->limits.cpus, conf->cpu_milli),
         .pids = limit_of(r->limits.pids, conf->pids, LIMIT_PIDS),
@@ -331,7 +332,7 @@ static int note_origin(struct service *s, const struct machine_row *row,
     struct root_row root = {.layer = plain ? 1 : 2, .stack = (char *)r->from.stack};
     struct step_row step = {.kind = STEP_FORK,
                             .state = STEP_DONE,
-                            .created_ms = now_ms(),
+                            .created_ms = wall_ms(),
                             .status = -1,
                             .what = (char *)r->from.machine,
                             .counted = 1,
@@ -412,7 +413,7 @@ static int open_account(struct live *l, const struct machine_request *r, struct 
 }
 
 static struct grant_row new_row(const struct machine_request *r, const char *kind) {
-    struct grant_row row = {.created_ms = now_ms()};
+    struct grant_row row = {.created_ms = wall_ms()};
     row.expires_ms = r->expires.is ? row.created_ms + (int64_t)r->expires.value : 0;
     snprintf(row.id, sizeof(row.id), "%s", id_new('g').text);
     snprintf(row.kind, sizeof(row.kind), "%s", kind);

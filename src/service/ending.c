@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -104,8 +105,8 @@ static int write_end(void *arg, struct err *err) {
     for (size_t i = 0; i < e->unheard.count; i++)
         if (exec_row_put_end(s, &e->unheard.rows[i], err) < 0)
             return -1;
-    if (store_machine_end(s->store, l->row.id, now_ms(), e->reason, err) < 0 ||
-        store_exec_lose(s->store, l->row.id, now_ms(), "its machine ended", NULL, err) < 0)
+    if (store_machine_end(s->store, l->row.id, wall_ms(), e->reason, err) < 0 ||
+        store_exec_lose(s->store, l->row.id, wall_ms(), "its machine ended", NULL, err) < 0)
         return -1;
     return put_ended(l, e->reason, err);
 }
@@ -141,7 +142,7 @@ static void end_written(void *arg, const struct err *failed) {
     e->asked = false;
     baselines_remove(s, l->row.id);
     l->row.state = MACHINE_ENDED;
-    l->row.ended_ms = now_ms();
+    l->row.ended_ms = wall_ms();
     snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", e->reason);
     net_ended(l);
     for (size_t i = 0; i < e->unheard.count; i++)

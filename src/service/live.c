@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -116,7 +117,7 @@ bool live_is_over(const struct live *l, int64_t ago_ms) {
 
 /* All that its row can say: a box that exists knows better (adopt.c). */
 static uint64_t left_by_row(const struct machine_row *row) {
-    int64_t left = row->created_ms + (int64_t)row->ttl_ms - now_ms();
+    int64_t left = row->created_ms + (int64_t)row->ttl_ms - wall_ms();
     return !row->ttl_ms ? 0 : left > 1 ? (uint64_t)left : 1;
 }
 

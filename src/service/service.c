@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "service/exec/live.h"
 #include "service/exec/logs.h"
@@ -138,7 +139,7 @@ static void tick(void *arg) {
     struct live *l;
     struct err err;
     uint64_t now = loop_now_ms(s->loop);
-    int64_t wall = now_ms();
+    int64_t wall = wall_ms();
     if (store_check(s->store, &err) < 0) {
         s->broken(&err);
         return;

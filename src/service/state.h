@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "base/clock.h"
 #include "base/jot.h"
 #include "base/map.h"
 #include "gate/gate.h"
@@ -135,10 +136,6 @@ struct service {
 };
 
 /* ---- write.c: what is written down about a verb ---- */
-
-int64_t now_ms(void); /* since 1970 */
-/* Since the host was started, also while it slept. Nobody can set it: lifetimes are told by it. */
-uint64_t boot_ms(void);
 
 /*
  * Before the effect: who (NULL: the daemon itself) wants which verb on what. A verb whose intent

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/image_id.h"
 #include "base/limits.h"
@@ -126,7 +127,7 @@ static struct machine_row row_of(const struct taking *t) {
     const struct plan_found *f = &t->stray->found;
     struct machine_row row = {
         .state = MACHINE_RUNNING,
-        .created_ms = now_ms(),
+        .created_ms = wall_ms(),
         .mem_bytes = f->mem_bytes ? f->mem_bytes : LIMIT_MEM,
         .cpu_milli = f->cpu_milli,
         .pids = f->pids ? f->pids : LIMIT_PIDS,
@@ -150,7 +151,7 @@ static int write_network(struct store *store, const char *id, struct err *err) {
     struct policy p DEFER(policy_done) = {.guarded = true};
     struct buf text DEFER(buf_done) = BUF(POLICY_TEXT_MAX);
     struct jot j = JOT(&text);
-    policy_taint(&p, 0, stray_source, now_ms());
+    policy_taint(&p, 0, stray_source, wall_ms());
     policy_write(&p, &j, NULL);
     if (j.failed)
         return err_set(err, ERR_LIMIT, "out of memory");

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
@@ -130,7 +131,7 @@ static int store_taint(struct live *to, enum taint_flow flow, struct err *err) {
 static int join(struct live *to, enum taint_flow flow, uint64_t rule, const char *source,
                 struct err *err) {
     struct policy *p = gate_policy(to->gate);
-    if (source && *source && policy_taint(p, rule, source, now_ms())) {
+    if (source && *source && policy_taint(p, rule, source, wall_ms())) {
         /* In memory it holds whatever happens: that closes more, never less. */
         to->taint.unsaved = to->taint.untold = true;
         if (flow != TAINT_NETWORK) /* a connection that is being judged goes on being judged */
@@ -176,7 +177,7 @@ static int join_path(struct service *s, const char *owner, const char *path, enu
 
 static int taint_place(struct service *s, const char *owner, const char *path, enum taint_flow flow,
                        const char *source, struct err *err) {
-    if (store_taint_put(s->store, owner, "dir", path, source, now_ms(), err) < 0)
+    if (store_taint_put(s->store, owner, "dir", path, source, wall_ms(), err) < 0)
         return err_wrap(err, "store that '%.100s' is tainted", path);
     return join_path(s, owner, path, flow, source, err);
 }
@@ -245,8 +246,8 @@ static const int64_t talk_ms = 90LL * 24 * 3600 * 1000;
 
 int service_taint_heard(struct service *s, const struct caller *who, const char *talk,
                         const char *source, struct err *err) {
-    if (store_taint_trim(s->store, "talk", now_ms() - talk_ms, err) < 0 ||
-        store_taint_put(s->store, who->owner, "talk", talk, source, now_ms(), err) < 0)
+    if (store_taint_trim(s->store, "talk", wall_ms() - talk_ms, err) < 0 ||
+        store_taint_put(s->store, who->owner, "talk", talk, source, wall_ms(), err) < 0)
         return err_wrap(err, "store that this conversation is tainted");
     return 0;
 }
@@ -332,7 +333,7 @@ int taint_image(const struct live *l, const char *owner, const char *image, stru
     const char *source = taint_of(l);
     if (!source[0] || strcmp(image, l->row.image) == 0)
         return 0;
-    return store_taint_put(l->service->store, owner, "image", image, source, now_ms(), err);
+    return store_taint_put(l->service->store, owner, "image", image, source, wall_ms(), err);
 }
 
 int taint_shipped(struct service *s, const char *owner, const char *source, const char *target,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "service/rights.h"
 #include "service/state.h"
 
@@ -92,7 +93,7 @@ static int tokens_make(struct flushing *f, const struct token_request *r, struct
     if (row->scopes & ~f->who.scopes)
         return err_set(err, ERR_DENIED, "nobody gives away a scope that they do not have");
     if (store_owner_get(f->service->store, name, &owner, err) < 0) {
-        owner = (struct owner_row){.uid = -1, .created_ms = now_ms()};
+        owner = (struct owner_row){.uid = -1, .created_ms = wall_ms()};
         snprintf(owner.name, sizeof(owner.name), "%s", name);
         if (err->code != ERR_NOT_FOUND || store_owner_put(f->service->store, &owner, err) < 0)
             return -1;
@@ -101,7 +102,7 @@ static int tokens_make(struct flushing *f, const struct token_request *r, struct
     snprintf(row->note, sizeof(row->note), "%s", r->note ? r->note : "");
     row->quota = (struct quota){r->machines.value, r->cpus.value, r->mem.value, r->disk.value,
                                 r->max_ttl.value};
-    row->created_ms = now_ms();
+    row->created_ms = wall_ms();
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;
     return store_token_add(f->service->store, row, f->secret, err);
@@ -129,7 +130,7 @@ static int revoke(struct flushing *f, const char *id, struct err *err) {
         return err_set(err, ERR_NOT_FOUND, "there is no token '%.20s'", id);
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;
-    return store_token_revoke(f->service->store, id, now_ms(), err);
+    return store_token_revoke(f->service->store, id, wall_ms(), err);
 }
 
 void service_token_revoke(struct service *s, const struct caller *who, const char *id,

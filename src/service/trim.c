@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/logs.h"
@@ -57,7 +58,7 @@ static void trim_rows(void *arg) {
 
 static int find_old(struct trimming *t, struct err *err) {
     struct service *s = t->service;
-    int64_t now = now_ms();
+    int64_t now = wall_ms();
     const struct conf *conf = s->conf;
     const struct journal_keep keep = {
         .since_ms = conf->journal_keep_ms ? now - (int64_t)conf->journal_keep_ms : 0,

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "service/change.h"
 #include "service/fields.h"
 #include "service/models/live.h"
@@ -25,7 +26,7 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
     row->disk_bytes = given_or(r->limits.disk, row->disk_bytes);
     row->idle_ms = given_or(r->idle, row->idle_ms);
     if (r->ttl.is) /* given from now, kept from the start */
-        row->ttl_ms = r->ttl.value ? (uint64_t)(now_ms() - row->created_ms) + r->ttl.value : 0;
+        row->ttl_ms = r->ttl.value ? (uint64_t)(wall_ms() - row->created_ms) + r->ttl.value : 0;
     bool more = row->mem_bytes > l->row.mem_bytes || row->cpu_milli > l->row.cpu_milli ||
                 row->disk_bytes > l->row.disk_bytes || r->ttl.is;
     return more ? quota_check(l->service, who, &l->row, row, err) : 0;

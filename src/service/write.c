@@ -1,22 +1,10 @@
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "service/events.h"
 #include "service/state.h"
-
-int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-uint64_t boot_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static struct journal_record write_record_of(const struct caller *who,
                                              const struct journal_record *what) {
@@ -88,7 +76,7 @@ struct journal_record verb_record(const char *verb, const struct live *l) {
 
 int event_put(struct service *s, const char *owner, const char *machine, const char *type,
               const char *json, struct err *err) {
-    struct event_row row = {.time_ms = now_ms(), .json = (char *)json};
+    struct event_row row = {.time_ms = wall_ms(), .json = (char *)json};
     snprintf(row.owner, sizeof(row.owner), "%s", owner);
     snprintf(row.machine, sizeof(row.machine), "%s", machine ? machine : "");
     snprintf(row.type, sizeof(row.type), "%s", type);

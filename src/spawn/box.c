@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/limits.h"
@@ -134,7 +135,7 @@ void box_enter(struct box *box, struct making *m) {
 }
 
 uint64_t box_due(const struct plan *plan) {
-    return plan->deadline_ms ? spawner_now_ms() + plan->deadline_ms + OVERDUE_MS : 0;
+    return plan->deadline_ms ? boot_ms() + plan->deadline_ms + OVERDUE_MS : 0;
 }
 
 /* Rootless nobody may look at a guest's namespaces, so the way in is kept. */
@@ -213,12 +214,6 @@ int box_settle(struct spawner *s, struct box *box, const struct plan *plan, stru
     }
     making_free(m);
     return r;
-}
-
-uint64_t spawner_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 struct box *box_find(struct spawner *s, const char *id) {
@@ -438,12 +433,10 @@ static void copy_word(const char *text, const char *key, char *to, size_t size) 
 
 /* Records of older spawners have the monotonic clock's, which stood still while the host slept. */
 static uint64_t adopt_due(const char *text) {
-    struct timespec t;
     uint64_t until = number_after(text, "\nuntil="), due = number_after(text, "\ndue=");
     if (until || !due)
         return until;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return due + spawner_now_ms() - ((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
+    return due + boot_ms() - monotonic_ms();
 }
 
 static void adopt_owner(const struct spawner *s, struct box *box, const char *text) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/fs_room.h"
@@ -27,7 +28,7 @@ static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
     struct err err;
-    uint64_t now = spawner_now_ms();
+    uint64_t now = boot_ms();
     if (now - v->image_checked_ms < IMAGE_MS)
         return;
     v->image_checked_ms = now;
@@ -97,7 +98,7 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
         answer_error(v, c, &err);
         return;
     }
-    v->created_ms = spawner_now_ms();
+    v->created_ms = boot_ms();
     box->owner = c->fd;
     server_note_due(v, box);
     v->message.type = PLAN_CREATED;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
@@ -75,7 +76,7 @@ static void unwatch(struct server *v, int fd) {
 void server_end_box(struct server *v, struct box *box) {
     if (box->ending || box->dead)
         return;
-    v->ended_ms = spawner_now_ms();
+    v->ended_ms = boot_ms();
     if (v->ending_count++ == 0)
         v->pressed_ms = v->ended_ms;
     unwatch(v, box->link);
@@ -87,7 +88,7 @@ void server_end_box(struct server *v, struct box *box) {
  * been freezing it.
  */
 static void press_ending(struct server *v) {
-    uint64_t now = spawner_now_ms();
+    uint64_t now = boot_ms();
     bool due = now - v->ended_ms >= PRESS_MS || now - v->pressed_ms >= PRESS_LATE_MS;
     if (!v->ending_count || !due)
         return;
@@ -106,7 +107,7 @@ void server_note_due(struct server *v, const struct box *box) {
 
 /* Time is a limit too, and no limit is left to a guest that may hang or lie. */
 static void end_overdue(struct server *v) {
-    uint64_t now = spawner_now_ms();
+    uint64_t now = boot_ms();
     if (!v->due_ms || now < v->due_ms)
         return;
     v->due_ms = 0;
@@ -193,7 +194,7 @@ static void box_died(struct server *v, struct box *box) {
     waitpid(box->pid, NULL, WNOHANG);
     if (box->ending)
         v->ending_count--;
-    v->ended_ms = spawner_now_ms();
+    v->ended_ms = boot_ms();
     box->dead = true;
     v->dead_count++;
 }
@@ -354,7 +355,7 @@ static int open_signals(void) {
  * are dying; they wait until nobody has asked or died for a moment, unless they have become urgent.
  */
 static bool may_tidy(const struct server *v) {
-    uint64_t now = spawner_now_ms();
+    uint64_t now = boot_ms();
     if (v->s->berth_count < POOL_SIZE / 2 && v->ending_count <= DEAD_MANY)
         return true;
     if (v->ending_count && now - v->ended_ms < RETRY_MS)
@@ -386,24 +387,24 @@ static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (layers_untidy(v->s))
         return LEFT_LOOK_MS;
     if (v->s->box_count || v->client_count) {
-        v->quiet_since_ms = spawner_now_ms();
+        v->quiet_since_ms = boot_ms();
         return v->ending_count ? PRESS_MS : -1;
     }
-    uint64_t quiet = spawner_now_ms() - v->quiet_since_ms;
+    uint64_t quiet = boot_ms() - v->quiet_since_ms;
     return quiet >= idle_ms ? 0 : (int)(idle_ms - quiet);
 }
 
 static int until_due(const struct server *v, int otherwise) {
     if (!v->due_ms)
         return otherwise;
-    uint64_t now = spawner_now_ms(), left = v->due_ms > now ? v->due_ms - now : 0;
+    uint64_t now = boot_ms(), left = v->due_ms > now ? v->due_ms - now : 0;
     return otherwise < 0 || left < (uint64_t)otherwise ? (int)(left < 60000 ? left : 60000)
                                                        : otherwise;
 }
 
 static bool is_idle(const struct server *v, uint64_t idle_ms) {
     return !v->s->box_count && !v->client_count && !v->s->maker.uppers.pending &&
-           spawner_now_ms() - v->quiet_since_ms >= idle_ms;
+           boot_ms() - v->quiet_since_ms >= idle_ms;
 }
 
 /* Those that were left behind are closed; by the undertaker, if there is one, for it takes long. */
@@ -449,8 +450,8 @@ static void server_finish(struct server *v) {
     stop_undertaker(v);
     for (struct box *b = v->s->list; b; b = b->next)
         spaces_close(b->held);
-    uint64_t end = spawner_now_ms() + FINISH_MS;
-    while (some_dying(v) && spawner_now_ms() < end) {
+    uint64_t end = boot_ms() + FINISH_MS;
+    while (some_dying(v) && boot_ms() < end) {
         struct epoll_event events[EVENTS];
         bool did = false;
         int n = epoll_wait(v->epoll, events, EVENTS, RETRY_MS);
@@ -472,7 +473,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     v->epoll = epoll;
     v->undertaker = UNDERTAKER_NONE;
     v->listener = listener;
-    v->quiet_since_ms = spawner_now_ms();
+    v->quiet_since_ms = boot_ms();
     server_watch(v, listener, SOURCE_LISTENER);
     server_watch(v, signals, SOURCE_SIGNAL);
     for (struct box *b = s->list; b; b = b->next) {

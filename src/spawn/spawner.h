@@ -183,7 +183,6 @@ int box_missing(const struct spawner *s, const char *id, struct err *err);
  */
 void box_kill(struct spawner *s, struct box *box);
 uint64_t box_due(const struct plan *plan); /* for a box made now */
-uint64_t spawner_now_ms(void);             /* the boot clock: it goes on while the host sleeps */
 /* Takes away what a dead box left; true when nothing is left and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
 /* After a restart: finds the boxes that live and removes what is left of the others. */

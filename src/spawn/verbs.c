@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/statfs.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/limits.h"
@@ -34,7 +35,7 @@ static struct box *live_box(struct spawner *s, const char *id, struct err *err) 
 }
 
 static struct plan_found found_box(const struct box *b) {
-    uint64_t now = spawner_now_ms(), end = b->due_ms ? b->due_ms - OVERDUE_MS : 0;
+    uint64_t now = boot_ms(), end = b->due_ms ? b->due_ms - OVERDUE_MS : 0;
     struct plan_found f = {.layer = b->layer,
                            .mem_bytes = b->limits.mem_bytes,
                            .cpu_milli = b->limits.cpu_milli,

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/parse.h"
@@ -72,11 +72,6 @@ int journal_head_parse(const char *text, struct journal_head *ret, struct err *e
     return err_remedy(err, "copy it from the system log: NUMBER:64 hex digits");
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- Writing ---- */
 
@@ -102,7 +97,7 @@ static int encode(struct journal *j, const struct journal_record *r, struct jour
     struct journal_record record = *r;
     record.seq = at->seq + 1;
     if (record.time_ms == 0)
-        record.time_ms = now_ms();
+        record.time_ms = wall_ms();
     if (journal_record_encode(&record, at->hash, &j->out, err) < 0)
         return -1;
     at->seq++;

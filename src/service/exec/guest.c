@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "service/exec/inner.h"
 
@@ -33,7 +34,7 @@ static void on_started(void *arg, const struct msg_started *m) {
     (void)m;
     if (x->phase >= EXEC_DECIDED || x->started_ms || x->row.state != EXEC_STARTING)
         return;
-    x->started_ms = now_ms();
+    x->started_ms = wall_ms();
     exec_ref(x);
     const struct commit commit = {write_started, started_written, NULL, x};
     commit_run(x->service->commits, &x->live->lane, &commit);
@@ -167,7 +168,7 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     if (x->started_ms)
         row->started_ms = x->started_ms;
     if (!row->started_ms)
-        row->started_ms = now_ms() - (int64_t)(m->wall_us / 1000);
+        row->started_ms = wall_ms() - (int64_t)(m->wall_us / 1000);
     enum exec_end end = message_end(m);
     exec_row_set_end(row, end);
     x->service->hits[HIT_TIME] += end == EXEC_END_TIMEOUT;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/inner.h"
@@ -159,7 +160,7 @@ void exec_conclude(struct exec *x) {
         return;
     x->phase = EXEC_WRITING;
     count_output(x, &x->outcome);
-    x->outcome.ended_ms = now_ms();
+    x->outcome.ended_ms = wall_ms();
     exec_ref(x);
     const struct commit commit = {write_outcome, outcome_written, NULL, x};
     commit_run(s->commits, &x->live->lane, &commit);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/inner.h"
@@ -135,7 +136,7 @@ void outputs_look(struct service *s, uint64_t loop_ms) {
                           .limits = {.machine_bytes = conf->output_keep_bytes,
                                      .owner_bytes = conf->output_owner_bytes,
                                      .since_ms = conf->output_keep_ms
-                                                     ? now_ms() - (int64_t)conf->output_keep_ms
+                                                     ? wall_ms() - (int64_t)conf->output_keep_ms
                                                      : 0}};
     snprintf(o->home, sizeof(o->home), "%s", s->place->home);
     s->execs->outputs = o;

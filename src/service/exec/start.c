@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "service/exec/inner.h"
@@ -28,7 +29,7 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
     struct exec_row *row = &x->row;
     *row = (struct exec_row){
         .state = EXEC_STARTING,
-        .created_ms = now_ms(),
+        .created_ms = wall_ms(),
         .timeout_ms = r->timeout.value,
         .flags = (r->terminal ? EXEC_PTY : 0) | (r->background ? EXEC_BACKGROUND : 0) |
                  (r->command ? EXEC_SHELL : 0) | (r->stdin_open ? EXEC_STDIN : 0),

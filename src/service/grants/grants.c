@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/databases_inner.h"
@@ -100,7 +101,7 @@ int grant_read(struct service *s, const char *owner, const struct grant_request 
     const struct grant_kind *kind = grant_kind_find(r->kind, err);
     if (!kind)
         return -1;
-    *row = (struct grant_row){.created_ms = now_ms()};
+    *row = (struct grant_row){.created_ms = wall_ms()};
     row->expires_ms = r->expires.is ? row->created_ms + (int64_t)r->expires.value : 0;
     snprintf(row->id, sizeof(row->id), "%s", id_new('g').text);
     snprintf(row->kind, sizeof(row->kind), "%s", kind->name);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "grant/ssh_key.h"
 #include "service/exec/plan.h"
@@ -72,7 +73,7 @@ static int keep_key(struct live *l, const char *kept, const uint8_t seed[SSH_SEE
         snprintf(hex + 2 * i, 3, "%02x", seed[i]);
     struct secret *value DEFER(secret_freep) = secret_new(hex, HEX - 1);
     explicit_bzero(hex, sizeof(hex));
-    return value ? store_secret_put(l->service->store, l->row.owner, kept, value, now_ms(), err)
+    return value ? store_secret_put(l->service->store, l->row.owner, kept, value, wall_ms(), err)
                  : err_set(err, ERR_INTERNAL, "keep a key");
 }
 

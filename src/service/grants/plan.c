@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
 #include "service/grants/inner.h"
@@ -52,7 +53,7 @@ static int grants_settle(struct live *l, struct grant_row *row, struct err *err)
 /* A new one in place of that of its source, with the same end. */
 static int renew(struct live *l, const struct grant_kind *kind, const struct grant_row *of,
                  struct grant_plan *p, struct err *err) {
-    struct grant_row row = {.created_ms = now_ms(), .expires_ms = of->expires_ms};
+    struct grant_row row = {.created_ms = wall_ms(), .expires_ms = of->expires_ms};
     snprintf(row.id, sizeof(row.id), "%s", id_new('g').text);
     snprintf(row.kind, sizeof(row.kind), "%s", kind->name);
     if (kind->renew(l, of, &row, err) < 0) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "base/secret.h"
@@ -120,7 +121,7 @@ static int only_one(struct live *l, const struct grant_row *row, struct err *err
 static int write_down(struct live *l, const struct grant_row *row, const struct dsn *d,
                       const char *text, struct err *err) {
     char server[SERVER_SIZE];
-    struct database_row db = {.server = server, .created_ms = now_ms(), .why = (char *)""};
+    struct database_row db = {.server = server, .created_ms = wall_ms(), .why = (char *)""};
     snprintf(server, sizeof(server), "%s:%s", d->host, d->port);
     snprintf(db.id, sizeof(db.id), "%s", row->id);
     snprintf(db.owner, sizeof(db.owner), "%s", l->row.owner);

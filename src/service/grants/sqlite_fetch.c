@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "service/files.h"
@@ -138,7 +139,7 @@ static bool in_transaction(const struct sqlite_fetch *f) {
 /* A time of long ago or far ahead is somebody's choice; it says nothing, but it tells a change. */
 static bool just_written(const struct sqlite_fetch *f) {
     for (int i = 0; i < PARTS; i++) {
-        int64_t age = now_ms() - (int64_t)(f->seen[i].mtime_ns / 1000000);
+        int64_t age = wall_ms() - (int64_t)(f->seen[i].mtime_ns / 1000000);
         if (age > -SETTLE_MS && age < SETTLE_MS)
             return true;
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "service/images/inner.h"
 #include "service/rights.h"
@@ -107,7 +108,7 @@ static int tag(struct service *s, const struct caller *who, const char *ref, con
     snprintf(row->owner, sizeof(row->owner), "%s", who->owner);
     snprintf(row->name, sizeof(row->name), "%s", name);
     snprintf(row->token, sizeof(row->token), "%s", who->token);
-    row->created_ms = now_ms();
+    row->created_ms = wall_ms();
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "service/image_disk.h"
 #include "service/images/inner.h"
@@ -141,7 +142,7 @@ static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
     j->row.bytes = (uint64_t)bytes;
     j->row.entries = (uint64_t)entries;
     j->row.disk_bytes = takes;
-    j->row.created_ms = now_ms();
+    j->row.created_ms = wall_ms();
     if ((!j->live || taint_image(j->live, j->row.owner, id, err) == 0) &&
         image_name(j->service, &j->row, err) == 0)
         return 0;

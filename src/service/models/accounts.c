@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "service/models/inner.h"
 #include "service/models/live.h"
 #include "service/models/models.h"
@@ -16,12 +17,12 @@ static void account_of(const char *kind, const char *id, char ret[ACCOUNT_ID_SIZ
 /* 1: it was there. 0: it was made. */
 static int ensure(struct store *store, const char *id, const char *parent, const struct cost *limit,
                   struct err *err) {
-    struct account_row row = {.created_ms = now_ms()};
+    struct account_row row = {.created_ms = wall_ms()};
     if (store_account_get(store, id, &row, err) == 0)
         return 1;
     if (err->code != ERR_NOT_FOUND)
         return -1;
-    row = (struct account_row){.created_ms = now_ms()};
+    row = (struct account_row){.created_ms = wall_ms()};
     snprintf(row.id, sizeof(row.id), "%s", id);
     snprintf(row.parent, sizeof(row.parent), "%s", parent);
     if (limit) {

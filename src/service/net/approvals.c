@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "gate/path.h"
 #include "service/net/inner.h"
@@ -170,7 +171,7 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
                  struct policy_rule *ret, struct err *err) {
     if (rule_of(p, ret, err) < 0)
         return -1;
-    ret->expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
+    ret->expires_ms = r->ttl.is ? wall_ms() + (int64_t)r->ttl.value : 0;
     if (policy_add(gate_policy(l->gate), ret, err) < 0)
         return -1;
     if (net_keep(l, err) == 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/net/inner.h"
@@ -189,7 +190,7 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
                               .path = wish,
                               .rule = p->rule,
                               .since_ms = p->since_ms,
-                              .until_ms = now_ms() + (int64_t)(p->until_ms - loop_now_ms(s->loop)),
+                              .until_ms = wall_ms() + (int64_t)(p->until_ms - loop_now_ms(s->loop)),
                               .approved = p->state == PENDING_APPROVED};
     struct err err;
     snprintf(row.id, sizeof(row.id), "%s", p->id);
@@ -217,7 +218,7 @@ static void read_wish(char *text, struct pending *ret) {
 
 void net_restore_pending(void *arg, const struct pending_row *row) {
     struct live *l = arg;
-    int64_t left = row->until_ms - now_ms();
+    int64_t left = row->until_ms - wall_ms();
     char *wish DEFER_FREE = strdup(row->path ? row->path : "");
     struct pending p = {.port = (uint16_t)row->port,
                         .rule = row->rule,

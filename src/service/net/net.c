@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -127,7 +128,7 @@ static void restore_policy(struct live *l) {
     log_line(LOG_ERROR, "service", "rules of a machine: %s: it is closed id=%s", err.text,
              l->row.id);
     p->guarded = true;
-    policy_taint(p, 0, "rules that cannot be read", now_ms());
+    policy_taint(p, 0, "rules that cannot be read", wall_ms());
 }
 
 void net_restore(struct live *l) {

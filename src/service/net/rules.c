@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/image_id.h"
 #include "gate/preset.h"
@@ -27,7 +28,7 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
     rule->bytes_max = r->bytes.value;
     rule->rate = r->rate.value;
     rule->hold_ms = r->hold.value;
-    rule->expires_ms = r->ttl.is ? now_ms() + (int64_t)r->ttl.value : 0;
+    rule->expires_ms = r->ttl.is ? wall_ms() + (int64_t)r->ttl.value : 0;
     return policy_target_read(r->target, rule, err);
 }
 

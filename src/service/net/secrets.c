@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/kinds.h"
@@ -102,7 +103,7 @@ void service_secret_set(struct service *s, const struct caller *who, const char 
         done(arg, &err);
         return;
     }
-    int status = store_secret_put(s->store, who->owner, name, value, now_ms(), &err);
+    int status = store_secret_put(s->store, who->owner, name, value, wall_ms(), &err);
     if (status == 0)
         databases_again(s);
     keep_end(k, status, &err, done, arg);
@@ -164,7 +165,7 @@ struct secret *secrets_value(struct service *s, const char *machine, const char 
 }
 
 void secrets_used(struct live *l, const char *name) {
-    store_secret_used(l->service->store, l->row.owner, name, now_ms());
+    store_secret_used(l->service->store, l->row.owner, name, wall_ms());
 }
 
 /* ---- what machines have placeholders of ---- */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/tar.h"
@@ -393,7 +394,7 @@ static struct freezing *freezing_new(const struct live *l, const struct caller *
     snprintf(f->path, sizeof(f->path), "%s", path);
     snprintf(f->slice, sizeof(f->slice), "%s", slice);
     f->machine_ms = l->row.created_ms;
-    f->created_ms = now_ms();
+    f->created_ms = wall_ms();
     snprintf(f->tainted, sizeof(f->tainted), "%s", gate_policy(l->gate)->tainted);
     sha256_init(&f->hash);
     return f;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/image_id.h"
@@ -284,7 +285,7 @@ static int write_revived(struct live *l, struct saved_row *row, const struct fal
     if (store_steps_lose(store, row, fall->files, err) == 0 &&
         store_root_put(store, &root, err) == 0 && store_saved_put(store, row, err) == 0 &&
         store_machine_update(store, &l->row, err) == 0 &&
-        store_exec_lose(store, l->row.id, now_ms(), fall->what, NULL, err) == 0 &&
+        store_exec_lose(store, l->row.id, wall_ms(), fall->what, NULL, err) == 0 &&
         store_commit(store, err) == 0)
         return 0;
     store_rollback(store);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -167,7 +168,7 @@ static int count_aged(struct live *l, size_t *ret, struct err *err) {
         return 0;
     if (store_step_oldest(l->service->store, l->row.id, STORE_PAGE_MAX, &list, err) < 0)
         return -1;
-    int64_t since = now_ms() - (int64_t)keep;
+    int64_t since = wall_ms() - (int64_t)keep;
     while (*ret < list.count && list.rows[*ret].created_ms < since)
         (*ret)++;
     return 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -224,7 +225,7 @@ static void rewind_fill(struct rewinding *r, struct step_row *row, enum step_kin
     snprintf(what, sizeof(what), kind == STEP_KEPT ? "before the rewind to %s" : "to %s", r->step);
     *row = (struct step_row){.kind = kind,
                              .state = STEP_TAKING,
-                             .created_ms = now_ms(),
+                             .created_ms = wall_ms(),
                              .status = -1,
                              .what = strdup(what),
                              .stack = strdup(stack),

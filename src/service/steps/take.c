@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "service/exec/live.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
@@ -22,7 +23,7 @@ struct step_call *step_call_new(struct live *l, const struct step_cause *cause) 
     c->live = l;
     c->row = (struct step_row){.kind = cause->kind,
                                .state = STEP_TAKING,
-                               .created_ms = now_ms(),
+                               .created_ms = wall_ms(),
                                .status = cause->status,
                                .what = strndup(cause->what ? cause->what : "", WHAT_MAX)};
     snprintf(c->row.id, sizeof(c->row.id), "%s", id_new('s').text);

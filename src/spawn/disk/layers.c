@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
@@ -342,7 +343,7 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
         return -1;
     close_fd(&box->old_root);
     box->old_root = TAKE_FD(old);
-    box->left_ms = spawner_now_ms();
+    box->left_ms = boot_ms();
     s->roots_left = true;
     return 0;
 }
@@ -616,7 +617,7 @@ bool layers_untidy(const struct spawner *s) {
 
 /* By then the guest has gone over, or it will pay for the old root itself. */
 void layers_tidy(struct spawner *s, struct undertaker *u) {
-    uint64_t now = spawner_now_ms();
+    uint64_t now = boot_ms();
     s->roots_left = false;
     for (struct box *b = s->list; b; b = b->next) {
         if (b->old_root >= 0 && now - b->left_ms >= LEFT_MS && undertaker_close_for(u, b->old_root))

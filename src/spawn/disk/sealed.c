@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/erofs.h"
@@ -132,7 +133,7 @@ static int open_sealed(struct spawner *s, const char *id) {
         if (r < 0)
             return r;
     }
-    x->used_ms = spawner_now_ms();
+    x->used_ms = boot_ms();
     int fd = openat(x->mount, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "spawn/disk/quota.h"
@@ -16,12 +16,6 @@ enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 
 #define STEP_BYTES (64ll << 20) /* of a large file, removed at once */
 #define PROBE_FIRST 0x6fff0000u /* projects to try things with: just below the ids of boxes */
-
-static uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static bool is_dots(const char *name) {
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
@@ -254,7 +248,7 @@ bool uppers_step(struct uppers *u) {
 void uppers_close(struct uppers *u) {
     if (u->dir < 0)
         return;
-    for (uint64_t end = now_ms() + CLOSE_MS; now_ms() < end && uppers_step(u);)
+    for (uint64_t end = monotonic_ms() + CLOSE_MS; monotonic_ms() < end && uppers_step(u);)
         ;
     close_dir(&u->emptying);
     close_dir(&u->listing);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -113,7 +114,7 @@ static int start_one(struct spawner *s, struct ready *r, const struct plan *plan
 static bool refill_image(struct spawner *s, struct ready_image *of) {
     struct plan plan = {.image = ""};
     struct err err = {.text = "out of memory"};
-    if (of->image[0] && spawner_now_ms() - of->asked_ms > IMAGE_REST_MS)
+    if (of->image[0] && boot_ms() - of->asked_ms > IMAGE_REST_MS)
         ready_drop_image(s, of);
     if (of->count >= of->wanted || s->berth_count < POOL_SIZE)
         return false;
@@ -230,7 +231,7 @@ static struct ready_image *ask_image(struct spawner *s, const char *image) {
         ready_drop_image(s, of = oldest);
         snprintf(of->image, sizeof(of->image), "%s", image);
     }
-    of->asked_ms = spawner_now_ms();
+    of->asked_ms = boot_ms();
     if (of->count == 0 && of->wanted < READY_OF_IMAGE)
         of->wanted++;
     return of;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
 #include "service/steps/durable.h"
@@ -232,7 +233,7 @@ static int world_new(void **state) {
                                   .kind = "box",
                                   .image = "host",
                                   .state = MACHINE_RUNNING,
-                                  .created_ms = now_ms(),
+                                  .created_ms = wall_ms(),
                                   .disk_bytes = DISK,
                                   .idle_action = IDLE_PAUSE,
                                   .steps = STEPS_MANUAL};
