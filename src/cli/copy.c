@@ -19,6 +19,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dots.h"
 #include "base/utf8.h"
 #include "base/wire/msg.h"
 #include "cli/cli.h"
@@ -145,7 +146,7 @@ static const char *last_name(const char *path, char to[NAME_MAX + 1]) {
     if (n == start || n - start > NAME_MAX)
         return NULL;
     snprintf(to, NAME_MAX + 1, "%.*s", (int)(n - start), path + start);
-    return strcmp(to, ".") == 0 || strcmp(to, "..") == 0 ? NULL : to;
+    return is_dots(to) ? NULL : to;
 }
 
 /* As cp(1): a copy goes into an existing directory, else it gets the name that was typed. */

@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
+#include "base/fs/dir.h"
 
 enum { BLOCK = 256 << 10 };
 
@@ -68,11 +69,6 @@ static int send_file(int dir, const char *path, layout_write_fn *write_fn, void 
     return send_contents(fd, e->size, path, write_fn, arg, err);
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct err *err) {
     static const uint8_t end[2 * TAR_BLOCK];
     int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -93,11 +89,9 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
         return err_set(err, ERR_DENIED, "OCI layout: '" BLOBS "' is a link out of the directory");
     if (blobs < 0)
         return err_num(err, blobs, "open '" BLOBS "' of the layout");
-    DIR *d DEFER(close_dir) = fdopendir(blobs);
-    if (!d) {
-        close_fd(&blobs);
+    DIR *d DEFER(dir_close) = dir_take(blobs);
+    if (!d)
         return err_sys(err, "open '" BLOBS "' of the layout");
-    }
     for (struct dirent *e; (e = readdir(d));) {
         char name[sizeof(BLOBS) + 66];
         if (!is_digest(e->d_name))
@@ -112,8 +106,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
 /* ---- into one ---- */
 
 static bool is_empty(int dir) {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(dir, ".");
     int entries = 0;
     while (d && entries < 3 && readdir(d))
         entries++;

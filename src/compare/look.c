@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "compare/compare.h"
 
 void patience_begin(struct patience *p) {
@@ -38,18 +39,9 @@ static void names_add(struct names *n, const char *name) {
         abort();
 }
 
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 bool names_read(struct names *n, int dir, struct patience *p) {
     int fd = dir < 0 ? -1 : look_into(dir, ".");
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_take(fd);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (is_dots(e->d_name))
             continue;

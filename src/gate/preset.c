@@ -13,6 +13,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 
 /* Where addresses stand. Rows that are defaults count only if no other has said anything. */
 static const struct source {
@@ -175,11 +176,7 @@ static void scan_file(const struct visit *v, const char *path) {
 }
 
 static DIR *list_in(int root, const char *path) {
-    int fd = open_in(root, path, O_DIRECTORY);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        close_fd(&fd);
-    return d;
+    return dir_take(open_in(root, path, O_DIRECTORY));
 }
 
 static void visit_dir(const struct visit *v, const char *path) {

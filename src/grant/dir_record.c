@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/baseline.h"
+#include "base/fs/dir.h"
 
 enum { DEPTH_MAX = 64, PATH_SIZE = 4096, PIECE = 256 << 10 };
 
@@ -19,11 +19,6 @@ struct recording {
     size_t count;
     bool cut;
 };
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
 
 static int dir_record_flush(struct recording *r, struct err *err) {
     int status = write_all(r->to, r->text.data ? r->text.data : "", r->text.len);
@@ -52,14 +47,14 @@ static int visit(struct recording *r, int dir, const char *name, const char *pat
 
 /* Closes fd. */
 static int walk(struct recording *r, int fd, const char *prefix, int depth, struct err *err) {
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_take(fd);
     if (!d || depth > DEPTH_MAX) {
         r->cut = true;
         return 0;
     }
     for (struct dirent *e; r->count < BASELINE_FILES_MAX && (e = readdir(d));) {
         char path[PATH_SIZE];
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+        if (is_dots(e->d_name))
             continue;
         int n = snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name);
         if (n >= (int)sizeof(path))

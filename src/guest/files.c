@@ -10,6 +10,7 @@
 
 #include "base/defer.h"
 #include "base/err.h"
+#include "base/fs/dots.h"
 #include "guest/conn.h"
 #include "guest/sys.h"
 #include "guest/wipe.h"
@@ -89,7 +90,7 @@ static int place_open(struct place *p, const struct msg_str *path) {
     parent[slash] = '\0';
     memcpy(p->name, path->s + slash, len);
     p->name[len] = '\0';
-    if (strcmp(p->name, ".") == 0 || strcmp(p->name, "..") == 0)
+    if (is_dots(p->name))
         return fail_with(EINVAL);
     p->dir = open_path(parent, O_DIRECTORY);
     return p->dir < 0 ? -1 : 0;
@@ -169,10 +170,6 @@ struct lister {
     uint8_t *at;
     uint8_t *end;
 };
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
-}
 
 /* False: the page is full; this entry is the first of the next one. */
 static bool list_one(struct lister *l, const struct dirent64 *d) {

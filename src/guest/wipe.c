@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fs/dots.h"
 #include "guest/sys.h"
 
 /*
@@ -72,7 +73,7 @@ static int wipe_inside(struct wiper *w, int dir, int depth) {
         found = 0;
         rewinddir(d);
         for (struct dirent *e; number == 0 && (e = readdir(d));) {
-            if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            if (is_dots(e->d_name))
                 continue;
             found++;
             number = wipe_entry(w, dirfd(d), e->d_name, depth);

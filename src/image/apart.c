@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/native.h"
 #include "image/config.h"
 #include "image/jail.h"
@@ -152,11 +153,6 @@ static int await_reader(pid_t pid, const struct hearing *h, struct err *err) {
 
 /* ---- what it leaves ---- */
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 static bool is_expected(const char *name) {
     static const char *const names[] = {".", "..", "root", "spool"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -167,8 +163,7 @@ static bool is_expected(const char *name) {
 
 /* What lies beside the tree is no part of the image's id, but would be taken for the image's. */
 static int check_left(struct err *err) {
-    int fd = openat(AT_FDCWD, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(AT_FDCWD, ".");
     errno = d ? 0 : errno;
     for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (!is_expected(e->d_name))

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 
 uint32_t image_id_to_disk(const struct image_ids *ids, uint32_t id) {
     return !ids->shared ? id : id == 1000 ? 0 : ids->first + id;
@@ -85,20 +86,12 @@ int tree_make_parent(int root, const char *path, const struct image_ids *ids, un
     return fd >= 0 ? fd : tree_refuse(err, path);
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 int tree_empty(int dir, unsigned depth) {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(dir, ".");
     if (!d)
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
-        int r = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0
-                    ? 0
-                    : image_tree_remove(dir, e->d_name, depth + 1);
+        int r = is_dots(e->d_name) ? 0 : image_tree_remove(dir, e->d_name, depth + 1);
         if (r < 0)
             return r;
     }

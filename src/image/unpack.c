@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dots.h"
 #include "image/cost.h"
 
 enum {
@@ -424,7 +425,7 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
     bool opaque = strcmp(name, WHITEOUT_OPAQUE) == 0;
     if (!opaque && strncmp(name, WHITEOUT_META, strlen(WHITEOUT_META)) == 0)
         return 0; /* books of an old union filesystem */
-    if (!opaque && (!*hidden || strcmp(hidden, ".") == 0 || strcmp(hidden, "..") == 0))
+    if (!opaque && (!*hidden || is_dots(hidden)))
         return err_set(err, ERR_INVALID, "the entry '%.120s' takes away what has no name", path);
     int parent = open_parent(u, path, err);
     if (parent < 0)

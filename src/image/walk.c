@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/map.h"
 
 enum { ATTRIBUTE_NAMES_MAX = 64 << 10, ATTRIBUTES_MAX = 256 };
@@ -57,18 +58,13 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 static int walk_list(int dir, struct names *ret) {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(dir, ".");
+    int r = 0;
     if (!d)
         return -errno;
     for (struct dirent *e; r == 0 && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+        if (!is_dots(e->d_name))
             r = names_add(ret, e->d_name);
     if (r == 0 && ret->count)
         qsort(ret->v, ret->count, sizeof(*ret->v), by_bytes);

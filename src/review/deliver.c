@@ -11,6 +11,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/jot.h"
 #include "base/sha256.h"
 
@@ -412,17 +413,11 @@ static bool is_done(int stage, const char *name) {
     return fstatat(stage, done, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static void close_dir(DIR **dir) {
-    if (*dir)
-        closedir(*dir);
-}
-
 typedef int receipt_fn(int stage, const char *name, json_t *receipt, void *arg, struct err *err);
 
 /* In any order; fn may rename what it is given. */
 static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
-    int copy = openat(stage, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = copy < 0 ? NULL : fdopendir(copy);
+    DIR *d DEFER(dir_close) = dir_list(stage, ".");
     if (!d)
         return err_sys(err, "look at the stage");
     for (struct dirent *e; (e = readdir(d));) {
@@ -615,8 +610,7 @@ static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg,
 /* Nothing in it is needed any more. */
 static int remove_stage(int dir, int stage, const char *id, struct err *err) {
     char name[NAME_SIZE];
-    int copy = openat(stage, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = copy < 0 ? NULL : fdopendir(copy);
+    DIR *d DEFER(dir_close) = dir_list(stage, ".");
     for (struct dirent *e; d && (e = readdir(d));)
         unlinkat(stage, e->d_name, 0);
     stage_name(id, name);

@@ -14,6 +14,7 @@
 
 #include "base/defer.h"
 #include "base/fs/beneath.h"
+#include "base/fs/dir.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "review/flags.h"
@@ -372,11 +373,6 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
         i->refused = CHANGED_HERE;
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 /* The machine has it no more: did it ever have it? */
 static bool is_removal(const struct parcel_side *side, const char *path) {
     return side->mirror || has_removed(side, path);
@@ -385,12 +381,11 @@ static bool is_removal(const struct parcel_side *side, const char *path) {
 /* Files and links of the directory that the archive has not. sorted: items to look among. */
 static int find_removed(struct parcel *p, int at, const char *prefix, size_t sorted, int depth,
                         const struct parcel_side *side, struct err *err) {
-    DIR *d DEFER(close_dir) = fdopendir(at);
+    DIR *d DEFER(dir_close) = dir_take(at);
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[TAR_NAME_MAX + 1];
         struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            strncmp(e->d_name, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0)
+        if (is_dots(e->d_name) || strncmp(e->d_name, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0)
             continue;
         int n = snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name);
         if (n >= (int)sizeof(path) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)

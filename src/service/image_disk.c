@@ -8,17 +8,9 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 
 enum { DEPTH_MAX = 200 };
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
 
 static int add_dir(int above, const char *name, unsigned depth, uint64_t *sum);
 
@@ -41,12 +33,9 @@ static int add_dir(int above, const char *name, unsigned depth, uint64_t *sum) {
     int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == EACCES ? 0 : -errno;
-    DIR *d DEFER(close_dir) = fdopendir(fd);
-    if (!d) {
-        int e = errno;
-        close(fd);
-        return -e;
-    }
+    DIR *d DEFER(dir_close) = dir_take(fd);
+    if (!d)
+        return -errno;
     for (;;) {
         errno = 0;
         struct dirent *e = readdir(d);

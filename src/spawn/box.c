@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/wire/msg.h"
@@ -564,8 +565,7 @@ static bool has_box(uint32_t upper, void *arg) {
 
 /* What no box uses is removed only if every box is known. */
 void boxes_adopt(struct spawner *s) {
-    int fd = openat(s->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = dir_list(s->boxes, ".");
     errno = d ? 0 : errno;
     for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (id_valid(e->d_name, strlen(e->d_name), 'm') || ready_is_name(e->d_name))

@@ -12,6 +12,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/limits.h"
 #include "base/parse.h"
 #include "spawn/weaken.h"
@@ -361,19 +362,6 @@ void cgroup_close(struct cgroup_set *set) {
     set->spare_count = 0;
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-/* Takes over the descriptor, also when it fails. */
-static DIR *open_list(int dir) {
-    DIR *d = dir < 0 ? NULL : fdopendir(dir);
-    if (!d && dir >= 0)
-        close(dir);
-    return d;
-}
-
 enum { PIDS_TEXT = 16384 };
 
 /* Only whole lines: a pid that is cut short at the end of the text would be somebody else's. */
@@ -389,8 +377,8 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
     char path[64];
     unsigned next = 0;
     snprintf(path, sizeof(path), "b%" PRIu64 "/work", box);
-    DIR *d DEFER(close_dir) =
-        open_list(openat(cg->freezer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    DIR *d DEFER(dir_close) =
+        dir_take(openat(cg->freezer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     for (struct dirent *e; d && (e = readdir(d));) {
         uint64_t number;
         if (e->d_type == DT_DIR && e->d_name[0] == 'c' &&
@@ -409,7 +397,7 @@ static void each_pid(int base, const char *name, void (*visit)(int pid, void *ar
     char text[PIDS_TEXT];
     if (read_file_at(dir, "cgroup.procs", text, sizeof(text)) > 0)
         visit_listed(text, visit, arg);
-    DIR *d DEFER(close_dir) = open_list(TAKE_FD(dir));
+    DIR *d DEFER(dir_close) = dir_take(TAKE_FD(dir));
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             each_pid(dirfd(d), e->d_name, visit, arg);
@@ -485,7 +473,7 @@ static bool remove_tree(int base, const char *name) {
     int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return true;
-    DIR *d DEFER(close_dir) = open_list(dir);
+    DIR *d DEFER(dir_close) = dir_take(dir);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             remove_tree(dirfd(d), e->d_name);
@@ -494,7 +482,7 @@ static bool remove_tree(int base, const char *name) {
 
 static void thaw_tree(int base, const char *name) {
     int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = open_list(dir);
+    DIR *d DEFER(dir_close) = dir_take(dir);
     if (!d)
         return;
     write_file_at(dirfd(d), "freezer.state", "THAWED");
@@ -556,8 +544,8 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg) {
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     for (size_t i = 0; i < 4; i++) {
-        DIR *d DEFER(close_dir) = open_list(
-            bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        DIR *d DEFER(dir_close) =
+            dir_take(bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         for (struct dirent *e; d && (e = readdir(d));) {
             uint64_t number;
             if (e->d_type == DT_DIR && e->d_name[0] == 'b' &&

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/parse.h"
 #include "store/journal_key.h"
 
@@ -27,19 +28,10 @@ static uint64_t segment_number(const char *name) {
     return parse_u64(digits, 1, SEGMENT_MAX, &n, NULL) < 0 ? 0 : n;
 }
 
-static void dir_closep(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 int segment_range(int dir, uint64_t *ret_first, uint64_t *ret_last, struct err *err) {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(dir_closep) = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        if (fd >= 0)
-            close(fd);
+    DIR *d DEFER(dir_close) = dir_list(dir, ".");
+    if (!d)
         return err_sys(err, "list the journal");
-    }
     uint64_t count = 0, first = 0, last = 0;
     for (struct dirent *e; (e = readdir(d));) {
         uint64_t n = segment_number(e->d_name);

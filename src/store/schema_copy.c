@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "store/schema.h"
 #include "store/store.h"
 
@@ -36,15 +37,13 @@ static int copy_pages(sqlite3 *db, const char *path, struct err *err) {
 }
 
 static void remove_others(int home, const char *kept) {
-    int fd = openat(home, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir DEFER(dir_close) = dir_list(home, ".");
     if (!dir)
         return;
     for (const struct dirent *e; (e = readdir(dir));)
         if (strncmp(e->d_name, COPY_PREFIX, strlen(COPY_PREFIX)) == 0 &&
             strcmp(e->d_name, kept) != 0)
             unlinkat(home, e->d_name, 0);
-    closedir(dir);
 }
 
 static int make_copy(sqlite3 *db, int home, const char *name, struct err *err) {

@@ -15,6 +15,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
+#include "base/fs/dir.h"
 #include "base/text/textdiff.h"
 #include "cli/safe.h"
 #include "cli/table.h"
@@ -22,11 +23,6 @@
 
 /* HELD_MAX: size of all copies that are held for the review. */
 enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, HELD_MAX = 1 << 30, SHOWN_MAX = 1 << 20, CONTEXT = 3 };
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
 
 static int changes_add(struct changes *c, const char *path, char kind, const struct stat *st,
                        struct err *err) {
@@ -49,9 +45,6 @@ static bool is_whiteout(const struct stat *st) {
     return S_ISCHR(st->st_mode) && st->st_rdev == 0;
 }
 
-static bool is_dots(const char *name) {
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
 
 /* An opaque directory hides the host directory below it. */
 static bool is_opaque(int dir) {
@@ -73,8 +66,7 @@ typedef int entry_fn(struct changes *c, int dir, const char *name, const char *p
 /* Calls fn for every name in dir. Sets `cut` if a name cannot be read or there are too many. */
 static int each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn, void *arg,
                 struct err *err) {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(dir, ".");
     if (!d || depth > DEPTH_MAX) {
         c->cut = true;
         return 0;

@@ -11,6 +11,7 @@
 
 #include "base/defer.h"
 #include "base/folder.h"
+#include "base/fs/dir.h"
 #include "base/id.h"
 #include "base/log.h"
 
@@ -104,17 +105,13 @@ void logs_remove(const char *home, const char *machine, const char *exec) {
 }
 
 void logs_drop(const char *home, const char *machine) {
-    int fd = open_dir(home, machine, false);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir DEFER(dir_close) = dir_take(open_dir(home, machine, false));
     char path[LOG_PATH];
-    if (!dir) {
-        close_fd(&fd);
+    if (!dir)
         return;
-    }
     for (struct dirent *e; (e = readdir(dir));)
         if (e->d_name[0] != '.')
             unlinkat(dirfd(dir), e->d_name, 0);
-    closedir(dir);
     snprintf(path, sizeof(path), "%s/log/%s", home, machine);
     rmdir(path);
 }

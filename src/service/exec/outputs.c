@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/log.h"
 #include "service/exec/inner.h"
 #include "service/exec/kept.h"
@@ -27,11 +28,6 @@ struct outputs {
     struct kept_file *files;
     size_t count, size;
 };
-
-static void dir_closep(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
 
 static void add_file(struct outputs *o, const char *machine, const char *exec,
                      const struct stat *st) {
@@ -49,13 +45,10 @@ static void add_file(struct outputs *o, const char *machine, const char *exec,
 }
 
 static void list_machine(struct outputs *o, int logs, const char *machine) {
-    int fd = openat(logs, machine, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d DEFER(dir_closep) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(logs, machine);
     struct stat st;
-    if (!d) {
-        close_fd(&fd);
+    if (!d)
         return;
-    }
     for (struct dirent *e; (e = readdir(d));)
         if (id_valid(e->d_name, strlen(e->d_name), 'x') &&
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
@@ -67,7 +60,7 @@ static void list_all(void *arg) {
     struct outputs *o = arg;
     char path[PLACE_SIZE + 8];
     snprintf(path, sizeof(path), "%s/log", o->home);
-    DIR *d DEFER(dir_closep) = opendir(path);
+    DIR *d DEFER(dir_close) = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (id_valid(e->d_name, strlen(e->d_name), 'm'))
             list_machine(o, dirfd(d), e->d_name);

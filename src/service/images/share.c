@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 
 enum { DEPTH_MAX = 200, PIECE = 1 << 16 };
 
@@ -21,15 +22,6 @@ struct sharing {
     unsigned depth;
     char *a, *b; /* pieces that are compared */
 };
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
 
 static bool same_look(const struct stat *a, const struct stat *b) {
     return S_ISREG(a->st_mode) && a->st_mode == b->st_mode && a->st_uid == b->st_uid &&
@@ -83,8 +75,7 @@ static void share_subdir(struct sharing *s, int parent, int child, const char *n
 /* Its times are part of what the image is. */
 static void share_dir(struct sharing *s, int parent, int child) {
     struct stat before;
-    int fd = openat(child, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(child, ".");
     if (!d || fstat(child, &before) < 0)
         return;
     for (struct dirent *e; (e = readdir(d));) {

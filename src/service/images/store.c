@@ -12,6 +12,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/fs/erofs.h"
 #include "base/log.h"
 
@@ -208,11 +209,6 @@ void image_release(struct service *s, const char *id) {
         seal_rest(s, id);
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 /* Those that came when this kernel could not, or whose file was not finished. */
 static void want_seals(struct service *s) {
     struct image_list list DEFER(image_list_done) = {0};
@@ -225,8 +221,7 @@ static void want_seals(struct service *s) {
 
 /* staging: those in the making, which nobody can name; else those that no row names. */
 static void release_all(struct service *s, bool staging) {
-    int images = images_open(s);
-    DIR *d DEFER(close_dir) = images < 0 ? NULL : fdopendir(images);
+    DIR *d DEFER(dir_close) = dir_take(images_open(s));
     for (struct dirent *e; d && (e = readdir(d));)
         if (staging && id_valid(e->d_name, strlen(e->d_name), 'n'))
             image_wipe(s, e->d_name);

@@ -12,16 +12,12 @@
 #include "base/fdio.h"
 #include "base/folder.h"
 #include "base/fs/baseline.h"
+#include "base/fs/dir.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "grant/dir_record.h"
 
 enum { PATH_SIZE = PLACE_SIZE + 128, NAME_BYTES = 12 };
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
 
 static void dir_of(const struct service *s, const char *machine, char ret[PATH_SIZE]) {
     snprintf(ret, PATH_SIZE, "%s/baselines%s%s", s->place->home, *machine ? "/" : "", machine);
@@ -105,7 +101,7 @@ void baseline_keep(const struct service *s, const char *machine, const char *pla
 void baselines_remove(const struct service *s, const char *machine) {
     char path[PATH_SIZE];
     dir_of(s, machine, path);
-    DIR *d DEFER(close_dir) = opendir(path);
+    DIR *d DEFER(dir_close) = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.')
             unlinkat(dirfd(d), e->d_name, 0);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/image_id.h"
 #include "base/log.h"
 #include "service/steps/inner.h"
@@ -358,11 +359,6 @@ bool durable_is(struct live *l) {
 
 /* ---- afterwards ---- */
 
-static void closedirp(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 /* Most leave nothing there: to look through the store costs what lies in it. */
 void durable_ended(const struct live *l) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
@@ -381,7 +377,7 @@ void durable_sweep(struct service *s) {
     s->steps->saved_unswept = false;
     s->steps->sweep_again_ms = now + SWEEP_MS;
     snprintf(path, sizeof(path), "%s/saved", s->place->home);
-    DIR *d DEFER(closedirp) = opendir(path);
+    DIR *d DEFER(dir_close) = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         bool used = true;
         if (!id_valid(e->d_name, strlen(e->d_name), 'd'))

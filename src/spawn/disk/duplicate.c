@@ -15,6 +15,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/map.h"
 #include "spawn/disk/btrfs.h"
 #include "spawn/disk/room.h"
@@ -261,18 +262,8 @@ static int copy_entry(struct copying *c, int from, int to, const char *name, con
                                : copy_plain(c, from, to, name, path, &st);
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
-
 static int copy_dir(struct copying *c, int from, int to, const char *path) {
-    int fd = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(from, ".");
     char *below DEFER_FREE = malloc(PATH_SIZE + 256);
     if (!d || !below)
         return d ? -ENOMEM : -errno;
@@ -288,20 +279,15 @@ static int copy_dir(struct copying *c, int from, int to, const char *path) {
 
 /* ---- whole layers ---- */
 
-static int open_dir(int dir, const char *name) {
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
 static int copy_part(int from_disk, int to_disk, const char *from, const char *to,
                      struct room *room, bool *shared) {
     struct stat st;
-    int in DEFER_CLOSE = open_dir(from_disk, from);
+    int in DEFER_CLOSE = dir_open(from_disk, from);
     if (in < 0)
         return in;
     if (fstat(in, &st) < 0 || mkdirat(to_disk, to, 0700) < 0)
         return -errno;
-    int out DEFER_CLOSE = open_dir(to_disk, to);
+    int out DEFER_CLOSE = dir_open(to_disk, to);
     if (out < 0)
         return out;
     struct copying *c DEFER(copying_freep) = copying_new(out);
@@ -375,7 +361,7 @@ static int snapshot_layer(int disk, uint32_t number, const char *aside,
                           enum duplicate_way *ret_way) {
     static const char parts[] = "uU";
     int r = btrfs_snapshot(disk, aside);
-    int top DEFER_CLOSE = r < 0 ? -1 : open_dir(disk, aside);
+    int top DEFER_CLOSE = r < 0 ? -1 : dir_open(disk, aside);
     if (r == 0 && (top < 0 || fchmod(top, 0755) < 0))
         r = top < 0 ? top : -errno;
     for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {

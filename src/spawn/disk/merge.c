@@ -13,6 +13,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/duplicate.h"
 #include "spawn/disk/room.h"
 #include "spawn/disk/tree.h"
@@ -252,15 +253,6 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
     return merge_put_file(m, out, from, name, path);
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
-
 /*
  * 1: a layer above has that name, whatever it is there. The names are the box's, as many as it
  * likes: none is remembered.
@@ -279,8 +271,7 @@ static int is_hidden(const struct found *f, size_t layer, const char *name) {
 /* The uppermost of each name is the one that shows. */
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f) {
     for (size_t i = 0; i < f->count; i++) {
-        int fd = openat(f->fds[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+        DIR *d DEFER(dir_close) = dir_list(f->fds[i], ".");
         if (!d)
             return -errno;
         for (struct dirent *e; (e = readdir(d));) {

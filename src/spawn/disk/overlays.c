@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/fs/fs_room.h"
 #include "base/parse.h"
 #include "spawn/disk/rootfs.h"
@@ -48,11 +49,6 @@ void bench_clear(const struct rootfs_maker *maker, const char *name) {
 
 /* ---- lowers ---- */
 
-static int open_dir(int dir, const char *name) {
-    int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
 int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     int mount DEFER_CLOSE = mount_clone(dir, "");
     if (mount < 0 || maker->rootless || userns < 0)
@@ -72,8 +68,8 @@ int lower_failed(struct err *err, int made, const char *what, const char *remedy
 int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, size_t count,
                size_t loose, const struct upper_place *place, bool whole) {
     bool writable = place->fs >= 0;
-    int upper DEFER_CLOSE = writable ? open_dir(place->fs, place->upper) : -1;
-    int work DEFER_CLOSE = writable ? open_dir(place->fs, place->work) : -1;
+    int upper DEFER_CLOSE = writable ? dir_open_path(place->fs, place->upper) : -1;
+    int work DEFER_CLOSE = writable ? dir_open_path(place->fs, place->work) : -1;
     if (writable && (upper < 0 || work < 0))
         return upper < 0 ? upper : work;
     const struct overlay_plan plan = {
@@ -133,7 +129,7 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
     for (size_t i = 0; r == 0 && i < s->count; i++) {
         char name[NAME_SIZE];
         layer_part(name, s->layers[i].number, part);
-        r = lowers_add(ret, open_dir(s->disks[s->layers[i].disk], name));
+        r = lowers_add(ret, dir_open_path(s->disks[s->layers[i].disk], name));
     }
     ret->dirs = ret->count;
     /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
@@ -146,7 +142,7 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
     /* An overlay without an upper wants two lowers. */
     return r < 0 || s->upper || ret->count > 1
                ? r
-               : lowers_add(ret, open_dir(maker->workshop, "empty"));
+               : lowers_add(ret, dir_open_path(maker->workshop, "empty"));
 }
 
 static int mount_part(struct rootfs_maker *maker, const struct stack *s, const char *parts,
@@ -258,14 +254,8 @@ int stack_new_upper(const struct stack *s, struct err *err) {
     return r < 0 ? err_num(err, r, "make layer %" PRIu32, s->upper) : 0;
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 static int has_entries(int disk, const char *name) {
-    int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(disk, name);
     if (!d)
         return -errno;
     int entries = 0;

@@ -12,6 +12,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/tree.h"
 
 enum { COST_SIZE = 64, NUMBER_DIGITS = 9 };
@@ -44,14 +45,8 @@ static void cost_add(struct room *sum, const struct room *cost) {
     sum->inodes += cost->inodes;
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 static int room_used(int disk, struct room *ret) {
-    int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(disk, ".");
     *ret = (struct room){0};
     if (!d)
         return -errno;

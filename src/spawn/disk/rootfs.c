@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/fs/disks.h"
 #include "base/limits.h"
 #include "spawn/disk/disk.h"
@@ -153,11 +154,6 @@ static int lay_out(const struct rootfs_maker *maker, int fs) {
     if (r == 0)
         r = layer_make(fs, LAYER_FIRST, root);
     return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
-}
-
-static int open_dir(int dir, const char *name) {
-    int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
 }
 
 /* A copy of a directory as a mount, through a map (-1: through the one that `fs` has). */
@@ -302,7 +298,7 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
                 struct err *err) {
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
-    int dir DEFER_CLOSE = r->side >= 0 ? open_dir(r->side, ".") : open_dir(r->fs, "m");
+    int dir DEFER_CLOSE = r->side >= 0 ? dir_open_path(r->side, ".") : dir_open_path(r->fs, "m");
     int made = dir < 0 ? dir : tree_file(dir, "machine.json", json, 0444, first, first);
     act_as(0);
     return made < 0 ? err_num(err, made, "write machine.json") : 0;
@@ -381,7 +377,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
 
 /* Read-only still goes through an overlay: a socket or pipe of the host in it is dead. */
 static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
-    int empty DEFER_CLOSE = open_dir(maker->workshop, "empty");
+    int empty DEFER_CLOSE = dir_open_path(maker->workshop, "empty");
     if (empty < 0)
         return empty;
     const int lowers[] = {lower, empty};

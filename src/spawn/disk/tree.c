@@ -9,15 +9,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
+#include "base/fs/dir.h"
 
 static bool skipped(const struct tree_copy *how, const char *name) {
     for (const char *const *s = how->skip; s && *s; s++)
@@ -86,7 +78,7 @@ static int copy_dir(int from, const char *from_name, int to, const char *to_name
     int in = openat(from, from_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (left_out(how, in))
         return 0;
-    DIR *d DEFER(close_dir) = in < 0 ? NULL : fdopendir(in);
+    DIR *d DEFER(dir_close) = dir_take(in);
     if (!d)
         return err_sys(err, "open '%s'", from_name);
     int r =
@@ -124,7 +116,7 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
 }
 
 static int remove_below(int dir) {
-    DIR *d DEFER(close_dir) = fdopendir(dir);
+    DIR *d DEFER(dir_close) = dir_take(dir);
     if (!d)
         return -errno;
     int first = 0;

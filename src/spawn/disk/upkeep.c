@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/parse.h"
 #include "spawn/disk/btrfs.h"
 #include "spawn/disk/layers.h"
@@ -75,11 +76,6 @@ static bool is_used(const struct shed *plan, uint32_t number) {
     return false;
 }
 
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
 /*
  * Into the trash; on a full disk the first of them becomes the trash itself. Where not even that
  * can be written down, a snapshot can still go on the spot.
@@ -96,8 +92,7 @@ static int throw_one(int disk, const char *name) {
 
 /* Out of the way under a name that is no layer's; removed by and by. How many, or why none. */
 static int throw_out(int disk, const struct shed *plan, const struct range *keep, size_t count) {
-    int fd = openat(disk, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = dir_list(disk, ".");
     int thrown = 0, first = 0;
     if (!d)
         return -errno;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/parse.h"
 #include "spawn/disk/quota.h"
 
@@ -17,26 +18,12 @@ enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 #define STEP_BYTES (64ll << 20) /* of a large file, removed at once */
 #define PROBE_FIRST 0x6fff0000u /* projects to try things with: just below the ids of boxes */
 
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-    *d = NULL;
-}
-
-static int open_dir(int dir, const char *name) {
-    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
 /* Ours and closed to everybody else, or not used at all. */
 static int open_private(int dir, const char *name, bool make) {
     struct stat st;
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return -1;
-    int fd DEFER_CLOSE = open_dir(dir, name);
+    int fd DEFER_CLOSE = dir_open(dir, name);
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || fchmod(fd, 0700) < 0)
         return -1;
     return TAKE_FD(fd);
@@ -50,7 +37,7 @@ static bool open_places(struct uppers *u, bool make) {
 }
 
 static void close_places(struct uppers *u) {
-    int all DEFER_CLOSE = open_dir(u->store, "uppers");
+    int all DEFER_CLOSE = dir_open(u->store, "uppers");
     if (u->dir >= 0)
         unlinkat(u->dir, "trash", AT_REMOVEDIR);
     if (all >= 0)
@@ -106,7 +93,7 @@ void uppers_open(struct uppers *u, int store, const char *run) {
 
 static int fill_project(struct uppers *u, const char *name, uint32_t project, uint64_t bytes,
                         uint64_t inodes) {
-    int dir DEFER_CLOSE = open_dir(u->dir, name);
+    int dir DEFER_CLOSE = dir_open(u->dir, name);
     if (dir < 0 || fchmod(dir, 0755) < 0)
         return -errno;
     if (u->bare)
@@ -167,8 +154,7 @@ void uppers_bury(struct uppers *u, uint32_t project) {
 }
 
 void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg), void *arg) {
-    int fd = u->trash < 0 ? -1 : open_dir(u->dir, ".");
-    DIR *d DEFER(close_dir) = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d DEFER(dir_close) = u->trash < 0 ? NULL : dir_list(u->dir, ".");
     for (struct dirent *e; d && (e = readdir(d));) {
         uint64_t project;
         if (parse_name(e->d_name, UINT32_MAX, &project) && project &&
@@ -206,21 +192,19 @@ static bool remove_entry(struct uppers *u, int dir, const char *name) {
 /* The next directory in trash; after the last one from the beginning, as long as that helps. */
 static bool next_dir(struct uppers *u) {
     if (!u->listing) {
-        int fd = open_dir(u->trash, ".");
-        u->listing = fd < 0 ? NULL : fdopendir(fd);
+        u->listing = dir_list(u->trash, ".");
         u->progress = false;
     }
     struct dirent *e = u->listing ? readdir(u->listing) : NULL;
     while (e && is_dots(e->d_name))
         e = readdir(u->listing);
     if (!e) {
-        close_dir(&u->listing);
+        dir_close(&u->listing);
         u->pending = u->progress;
         return false;
     }
     snprintf(u->name, sizeof(u->name), "%.20s", e->d_name);
-    int fd = open_dir(u->trash, u->name);
-    u->emptying = fd < 0 ? NULL : fdopendir(fd);
+    u->emptying = dir_list(u->trash, u->name);
     return u->emptying != NULL;
 }
 
@@ -230,7 +214,7 @@ bool uppers_step(struct uppers *u) {
     for (int i = 0; i < STEP_ENTRIES; i++) {
         struct dirent *e = readdir(u->emptying);
         if (!e) {
-            close_dir(&u->emptying);
+            dir_close(&u->emptying);
             u->progress |= unlinkat(u->trash, u->name, AT_REMOVEDIR) == 0;
             return true;
         }
@@ -250,7 +234,7 @@ void uppers_close(struct uppers *u) {
         return;
     for (uint64_t end = monotonic_ms() + CLOSE_MS; monotonic_ms() < end && uppers_step(u);)
         ;
-    close_dir(&u->emptying);
-    close_dir(&u->listing);
+    dir_close(&u->emptying);
+    dir_close(&u->listing);
     close_places(u);
 }

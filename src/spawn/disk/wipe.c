@@ -10,21 +10,8 @@
 
 #include "base/banned.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/btrfs.h"
-
-static void close_dir(DIR **d) {
-    if (*d)
-        closedir(*d);
-}
-
-static DIR *open_listing(int dir, const char *name) {
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? NULL : fdopendir(fd);
-}
-
-static bool is_dots(const char *name) {
-    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
-}
 
 /* Gone, or out of its directory. */
 static bool remove_entry(int trash, int dir, const char *name) {
@@ -41,7 +28,7 @@ static bool remove_entry(int trash, int dir, const char *name) {
 }
 
 static bool empty_dir(int trash, const char *name) {
-    DIR *d DEFER(close_dir) = open_listing(trash, name);
+    DIR *d DEFER(dir_close) = dir_list(trash, name);
     bool progress = false;
     for (struct dirent *e; d && (e = readdir(d));)
         if (!is_dots(e->d_name))
@@ -51,7 +38,7 @@ static bool empty_dir(int trash, const char *name) {
 
 /* True: there may be more. */
 static bool pass(int disk, bool *destroyed) {
-    DIR *d DEFER(close_dir) = open_listing(disk, "trash");
+    DIR *d DEFER(dir_close) = dir_list(disk, "trash");
     bool progress = false;
     for (struct dirent *e; d && (e = readdir(d));) {
         if (is_dots(e->d_name))
