@@ -8,6 +8,7 @@
 #include "api/mcp.h"
 #include "api/metrics.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -101,10 +102,8 @@ static void collect_failed(struct http_exchange *x) {
 
 static void api_take(struct api *api, struct http_exchange *x, const struct route *route,
                      const struct caller *who, const char params[CALL_PARAMS][CALL_PARAM_SIZE]) {
-    struct call *c = calloc(1, sizeof(*c));
+    struct call *c = xnew(struct call);
     struct err err;
-    if (!c)
-        abort();
     *c = (struct call){.api = api,
                        .service = api->service,
                        .http = x,
@@ -194,9 +193,7 @@ static void on_request(struct http_exchange *x, void *arg) {
 /* ---- life ---- */
 
 struct api *api_new(struct loop *loop, struct service *service, struct runs *runs) {
-    struct api *api = calloc(1, sizeof(*api));
-    if (!api)
-        abort();
+    struct api *api = xnew(struct api);
     api->loop = loop;
     api->service = service;
     api->runs = runs;

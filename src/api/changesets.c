@@ -6,6 +6,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/review/changesets.h"
 
@@ -49,9 +50,7 @@ static void sending_free(struct sending *s) {
 
 static void go_on(struct sending *s) {
     struct call *c = s->call;
-    char *bytes DEFER_FREE = malloc(PIECE);
-    if (!bytes)
-        abort();
+    char *bytes DEFER_FREE = xmalloc(PIECE);
     for (ssize_t n; (n = read(s->fd, bytes, s->left < PIECE ? s->left : PIECE)) != 0;) {
         if (n < 0 && errno != EINTR)
             break; /* it ends early, which its hash shows */
@@ -79,9 +78,7 @@ static void answer_archive(void *arg, const struct changeset_view *view, int fd,
         call_error(c, err);
         return;
     }
-    struct sending *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct sending *s = xnew(struct sending);
     bool sized = c->route->handle == api_changeset_archive;
     *s = (struct sending){c, fd, sized ? view->bytes : UINT64_MAX};
     c->user = s;

@@ -4,6 +4,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "base/utf8.h"
@@ -19,9 +20,7 @@ static void put_name(struct jot *j, const char *name, const char *base64_name,
     jot_bytes(j, name, b->s, b->n);
     if (utf8_valid(b->s, b->n))
         return;
-    char *text DEFER_FREE = malloc(BASE64_SIZE(b->n));
-    if (!text)
-        abort();
+    char *text DEFER_FREE = xmalloc(BASE64_SIZE(b->n));
     base64_encode(b->s, b->n, text);
     jot_string(j, base64_name, text);
 }

@@ -6,6 +6,7 @@
 #include "api/bodies.h"
 #include "api/output.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 
@@ -274,9 +275,7 @@ void api_exec_stdin(struct call *c) {
     struct err err;
     if (!x)
         return;
-    struct feeding *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct feeding *f = xnew(struct feeding);
     *f = (struct feeding){.call = c,
                           .exec = x,
                           .follower = {.changed = feed_changed, .arg = f},

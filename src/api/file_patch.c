@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/file_patch.h"
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/defer.h"
 #include "service/files.h"
@@ -109,9 +110,7 @@ static void vanished(struct call *c) {
 }
 
 void file_patch(struct call *c, const struct msg_path *path, uint64_t offset) {
-    struct patch *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct patch *p = xnew(struct patch);
     *p = (struct patch){.call = c, .rest = BUF(REST_MAX)};
     p->next = (struct msg_write){.uid = path->uid,
                                  .gid = path->gid,

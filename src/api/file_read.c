@@ -6,6 +6,7 @@
 
 #include "api/file_words.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "io/http_range.h"
 #include "service/files.h"
 
@@ -137,9 +138,7 @@ void api_file_read(struct call *c) {
     struct msg_path m;
     if (file_words(c, &m) < 0)
         return;
-    struct download *d = calloc(1, sizeof(*d));
-    if (!d)
-        abort();
+    struct download *d = xnew(struct download);
     *d = (struct download){.call = c, .end = INT64_MAX};
     /* There is no validator to compare If-Range with, so it never holds. */
     if (!http_field_find(c->http->head, "If-Range"))

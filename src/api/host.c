@@ -8,6 +8,7 @@
 #include "api/inner.h"
 #include "api/metrics.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "io/sse.h"
@@ -122,9 +123,7 @@ void api_events(struct call *c) {
         call_error(c, &err);
         return;
     }
-    struct watching *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct watching *w = xnew(struct watching);
     *w = (struct watching){
         .call = c,
         .watch = {.changed = events_changed, .arg = w},
@@ -539,9 +538,7 @@ void api_audit(struct call *c) {
                                     .machine = call_query(c, "machine"),
                                     .verb = call_query(c, "verb"),
                                     .structural = call_flag(c, "heads")};
-    struct reading *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct reading *r = xnew(struct reading);
     r->call = c;
     if (call_number(c, "since", 0, INT64_MAX, &since, &err) == 0 &&
         call_number(c, "tail", 1, 100000, &tail, &err) == 0) {
@@ -623,9 +620,7 @@ void api_audit_verify(struct call *c) {
     struct journal_filter filter = {0};
     const char *head = call_query(c, "head");
     struct err err;
-    struct proof *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct proof *p = xnew(struct proof);
     p->call = c;
     p->has_head = head;
     if ((head && journal_head_parse(head, &p->head, &err) < 0) ||

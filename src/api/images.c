@@ -4,6 +4,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/images/images.h"
 
@@ -86,9 +87,7 @@ struct carriage {
 };
 
 static struct carriage *carriage_new(struct call *c) {
-    struct carriage *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct carriage *t = xnew(struct carriage);
     *t = (struct carriage){.call = c, .rest = BUF(REST_MAX)};
     c->user = t;
     return t;

@@ -6,6 +6,7 @@
 #include "api/bodies.h"
 #include "api/inner.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/host.h"
 #include "service/strays.h"
@@ -69,9 +70,7 @@ static void answer_held(void *arg, const struct machine_view *view, const struct
 void api_machine_create(struct call *c) {
     service_machine_fn *done = answer_machine;
     if (call_flag(c, "hold")) {
-        c->user = calloc(1, sizeof(struct held));
-        if (!c->user)
-            abort();
+        c->user = xcalloc(1, sizeof(struct held));
         c->on_gone = machines_let_go;
         done = answer_held;
     }

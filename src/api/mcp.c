@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/mcp_inner.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "io/http_uri.h"
@@ -257,9 +258,7 @@ static void call_tool(struct mcp_user *u, struct mcp_request *r) {
         no_tool(u, r, name);
         return;
     }
-    struct calling *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct calling *c = xnew(struct calling);
     *c = (struct calling){.user = u, .request = r, .tool = t};
     user_ref(u);
     r->user = c;
@@ -373,9 +372,7 @@ static void choose_key(const struct mcp_face *f, const struct mcp_who *who, cons
 
 static struct mcp_user *user_new(struct mcp_face *f, const struct caller *who, const char *key,
                                  const char *machine, const char *talk) {
-    struct mcp_user *u = calloc(1, sizeof(*u));
-    if (!u)
-        abort();
+    struct mcp_user *u = xnew(struct mcp_user);
     *u = (struct mcp_user){
         .face = f, .refs = 1, .who = *who, .transcript = BUF(TRANSCRIPT_MAX + 1), .next = f->users};
     u->who.scopes &= SCOPE_READ | SCOPE_RUN;
@@ -510,9 +507,7 @@ void mcp_face_take(struct mcp_face *f, struct http_exchange *x, const struct cal
 }
 
 struct mcp_face *mcp_face_new(struct loop *loop, struct service *service) {
-    struct mcp_face *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct mcp_face *f = xnew(struct mcp_face);
     f->loop = loop;
     f->service = service;
     const struct mcp_http_config config = {.loop = loop,

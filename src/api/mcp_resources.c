@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/mcp_inner.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "base/utf8.h"
@@ -176,9 +177,7 @@ static void give(struct mcp_request *r, const char *type, const char *bytes, siz
     if (is_text) {
         jot_bytes(&j, "text", bytes, n);
     } else {
-        char *base64 DEFER_FREE = malloc(BASE64_SIZE(n));
-        if (!base64)
-            abort();
+        char *base64 DEFER_FREE = xmalloc(BASE64_SIZE(n));
         base64_encode(bytes, n, base64);
         jot_string(&j, "blob", base64);
     }
@@ -222,9 +221,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
 }
 
 static void read_file(struct mcp_user *u, struct mcp_request *r, const struct resource *resource) {
-    struct fetching *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct fetching *f = xnew(struct fetching);
     *f = (struct fetching){
         .user = u, .request = r, .resource = *resource, .bytes = BUF(RESOURCE_MAX)};
     user_ref(u);
@@ -321,9 +318,7 @@ static void stat_came(void *arg, const struct frame *frame, const struct err *er
 static void look_at_file(struct mcp_user *u, const char *uri, const struct resource *resource,
                          bool first) {
     size_t n = strlen(uri) + 1;
-    struct looking *l = malloc(sizeof(*l) + n);
-    if (!l)
-        abort();
+    struct looking *l = xmalloc(sizeof(*l) + n);
     l->user = u;
     l->first = first;
     l->resource = *resource;
@@ -385,9 +380,7 @@ int resource_watch(struct mcp_user *u, const char *uri, bool on, struct err *err
     if (resource_parse(u, uri, &resource, err) < 0)
         return -1;
     size_t n = strlen(uri) + 1;
-    struct watched *w = calloc(1, sizeof(*w) + n);
-    if (!w)
-        abort();
+    struct watched *w = xcalloc(1, sizeof(*w) + n);
     memcpy(w->uri, uri, n);
     w->next = u->watched;
     u->watched = w;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/route.h"
+#include "base/alloc.h"
 
 /* Upper bounds in microseconds: the fast paths are what we promise. */
 static const uint64_t bounds[] = {100,   200,   500,    1000,   2000,    5000,    10000,
@@ -23,9 +24,8 @@ struct metrics {
 };
 
 struct metrics *metrics_new(void) {
-    struct metrics *m = calloc(1, sizeof(*m));
-    if (!m || !(m->rows = calloc(route_count, sizeof(*m->rows))))
-        abort();
+    struct metrics *m = xnew(struct metrics);
+    m->rows = xcalloc(route_count, sizeof(*m->rows));
     return m;
 }
 

@@ -7,6 +7,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "base/utf8.h"
@@ -54,9 +55,7 @@ static void vanished(struct call *c) {
 
 static struct reader *reader_new(struct call *c, struct exec *x, bool live,
                                  void (*go_on)(struct reader *r)) {
-    struct reader *r = malloc(sizeof(*r));
-    if (!r)
-        abort();
+    struct reader *r = xmalloc(sizeof(*r));
     memset(r, 0, offsetof(struct reader, piece));
     r->call = c;
     r->exec = x;
@@ -90,9 +89,7 @@ static void output_put_bytes(struct jot *j, const char *text_name, const char *b
         jot_bytes(j, text_name, (const char *)p, n);
         return;
     }
-    char *text DEFER_FREE = malloc(BASE64_SIZE(n));
-    if (!text)
-        abort();
+    char *text DEFER_FREE = xmalloc(BASE64_SIZE(n));
     base64_encode(p, n, text);
     jot_string(j, base64_name, text);
 }

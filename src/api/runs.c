@@ -7,6 +7,7 @@
 #include "api/bodies.h"
 #include "api/inner.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "io/sse.h"
@@ -158,9 +159,7 @@ static void read_run(struct call *c, bool events) {
         call_error(c, &err);
         return;
     }
-    struct reading *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct reading *r = xnew(struct reading);
     *r = (struct reading){
         .call = c, .at = at, .events = events, .follower = {runs_changed, r, NULL, NULL}};
     r->follow = call_query(c, "follow") ? call_flag(c, "follow") : events;

@@ -2,6 +2,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/review/diff.h"
 #include "service/steps/steps.h"
@@ -95,9 +96,7 @@ static void forked(void *arg, const struct err *err) {
 }
 
 void api_fork(struct call *c) {
-    struct list_answer *a = calloc(1, sizeof(*a));
-    if (!a)
-        abort();
+    struct list_answer *a = xnew(struct list_answer);
     a->text = BUF(CALL_BODY_MAX);
     a->json = (struct jot)JOT(&a->text);
     a->schema = &machine_schema;

@@ -2,6 +2,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/check.h"
 #include "service/strays.h"
@@ -39,9 +40,7 @@ static void checked(void *arg, const struct store_check *check, const struct err
 }
 
 void api_store_check(struct call *c) {
-    struct report *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct report *r = xnew(struct report);
     *r = (struct report){.call = c, .text = BUF(CALL_BODY_MAX)};
     r->json = (struct jot)JOT(&r->text);
     jot_object(&r->json, NULL);

@@ -9,6 +9,7 @@
 
 #include "api/bodies.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/ws_server.h"
 #include "service/exec/exec.h"
@@ -149,9 +150,7 @@ static void attach(struct call *c, struct exec *x) {
         call_abandon(c);
         return;
     }
-    struct terminal *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct terminal *t = xnew(struct terminal);
     *t = (struct terminal){
         .service = c->service,
         .who = c->who,
@@ -196,9 +195,7 @@ static void terminal_start(struct call *c) {
     static const char *const shell[] = {
         "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
     const char *command = call_query(c, "command"), *term = call_query(c, "term");
-    struct opening *o = calloc(1, sizeof(*o));
-    if (!o)
-        abort();
+    struct opening *o = xnew(struct opening);
     *o = (struct opening){.call = c, .env = {"TERM", term}};
     struct exec_request *r = &o->request;
     *r = (struct exec_request){

@@ -6,6 +6,7 @@
 #include "api/file_patch.h"
 #include "api/file_words.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/http_coding.h"
 #include "io/zstream.h"
@@ -26,9 +27,7 @@ struct transfer {
 enum { TRANSFER_REST_MAX = 1 << 20 };
 
 static struct transfer *transfer_new(struct call *c) {
-    struct transfer *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct transfer *t = xnew(struct transfer);
     t->call = c;
     t->rest = BUF(TRANSFER_REST_MAX);
     t->packed = BUF(TRANSFER_REST_MAX);

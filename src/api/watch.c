@@ -4,6 +4,7 @@
 
 #include "api/file_words.h"
 #include "api/route.h"
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/sse.h"
 #include "service/files.h"
@@ -83,9 +84,7 @@ void api_file_watch(struct call *c) {
     struct err err;
     if (file_words(c, &m) < 0)
         return;
-    struct watcher *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct watcher *w = xnew(struct watcher);
     w->call = c;
     w->watch.inner = (struct guest_watch){
         .arg = w, .ready = watch_ready, .event = watch_event, .ended = watch_ended};

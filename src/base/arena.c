@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 
 enum { CHUNK = 4096 - 64, ALIGN = 16 };
@@ -24,9 +25,7 @@ void arena_done(struct arena *a) {
 static struct arena_chunk *chunk_new(struct arena *a, size_t size) {
     if (size > SIZE_MAX / 2)
         abort();
-    struct arena_chunk *c = calloc(1, sizeof(*c) + size);
-    if (!c)
-        abort();
+    struct arena_chunk *c = xcalloc(1, sizeof(*c) + size);
     c->size = size;
     c->next = a->chunks;
     a->chunks = c;

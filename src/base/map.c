@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/siphash.h"
 
 /* Keyed: some keys are chosen by a guest, the names it asks for or the paths of its files. */
@@ -30,9 +31,7 @@ void *map_get(const struct map *m, const char *key) {
 static void grow(struct map *m) {
     struct map old = *m;
     m->size = old.count * 2 < old.size ? old.size : old.size ? old.size * 2 : 16;
-    m->slots = calloc(m->size, sizeof(*m->slots));
-    if (!m->slots)
-        abort();
+    m->slots = xcalloc(m->size, sizeof(*m->slots));
     m->used = m->count = 0;
     for (size_t i = 0; i < old.size; i++)
         if (old.slots[i].value)

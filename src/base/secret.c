@@ -1,5 +1,6 @@
 #include "base/secret.h"
 
+#include "base/alloc.h"
 #include "base/err.h"
 
 struct secret {
@@ -17,9 +18,7 @@ static bool can_be_sent(const char *value, size_t n) {
 struct secret *secret_new(const char *value, size_t n) {
     if (!can_be_sent(value, n))
         return NULL;
-    struct secret *s = malloc(sizeof(*s) + n);
-    if (!s)
-        abort();
+    struct secret *s = xmalloc(sizeof(*s) + n);
     s->n = n;
     memcpy(s->value, value, n);
     return s;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -16,9 +17,7 @@ enum { TARGET_MAX = 32768 };
 static void print_indented(const char *text) {
     while (*text) {
         size_t n = strcspn(text, "\n");
-        char *line DEFER_FREE = strndup(text, n);
-        if (!line)
-            abort();
+        char *line DEFER_FREE = xstrndup(text, n);
         fputs("    ", stdout);
         safe_name(stdout, line);
         putchar('\n');

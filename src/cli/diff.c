@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -227,11 +228,9 @@ static bool has_outbox(struct client *c, const char *machine) {
 
 /* 1: a grant could not be compared. */
 static int show_handed(struct handed_over *h, struct err *err) {
-    struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
+    struct slices *found DEFER_FREE = xnew(struct slices);
     char word[SLICE_WORD];
     int failed = 0;
-    if (!found)
-        abort();
     if (slices_of(h->client, h->machine, found, err) < 0)
         return -1;
     for (size_t i = 0; i < found->count; i++) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
@@ -33,10 +34,9 @@ void look_names_done(struct names *n) {
 static void names_add(struct names *n, const char *name) {
     if (n->count == n->size) {
         n->size = n->size ? 2 * n->size : 16;
-        n->v = realloc(n->v, n->size * sizeof(*n->v));
+        n->v = xrealloc(n->v, n->size, sizeof(*n->v));
     }
-    if (!n->v || !(n->v[n->count++] = strdup(name)))
-        abort();
+    n->v[n->count++] = xstrdup(name);
 }
 
 bool names_read(struct names *n, int dir, struct patience *p) {

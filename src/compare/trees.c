@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/textdiff.h"
 #include "base/utf8.h"
@@ -252,9 +253,7 @@ static bool has_mark(int dir, const char *name) {
  * every name of the directory count; so does one that cannot be opened.
  */
 static void enter_layers(const struct place *from, const char *name, struct place *to) {
-    to->layers = from->layer_count ? calloc(from->layer_count, sizeof(int)) : NULL;
-    if (from->layer_count && !to->layers)
-        abort();
+    to->layers = from->layer_count ? xcalloc(from->layer_count, sizeof(int)) : NULL;
     for (size_t i = 0; i < from->layer_count && !to->whole; i++) {
         int dir = look_into(from->layers[i], name);
         if (dir < 0 && errno == ENOENT)
@@ -337,9 +336,7 @@ static void compare_dir(struct walk *w, const struct place *p) {
 
 /* The layers' part of one overlay: "u" of the root, "U" of /usr. */
 static void open_layers(const struct compare_order *o, int disk, char part, struct place *p) {
-    p->layers = o->layer_count ? calloc(o->layer_count, sizeof(int)) : NULL;
-    if (o->layer_count && !p->layers)
-        abort();
+    p->layers = o->layer_count ? xcalloc(o->layer_count, sizeof(int)) : NULL;
     for (uint32_t i = 0; i < o->layer_count; i++) {
         char name[32];
         snprintf(name, sizeof(name), "%" PRIu32 "/%c", o->layers[i], part);
@@ -368,10 +365,8 @@ static void compare_part(struct walk *w, const int fds[COMPARE_FDS], bool usr) {
 }
 
 void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], struct buf *out) {
-    struct walk *w DEFER_FREE = calloc(1, sizeof(*w));
+    struct walk *w DEFER_FREE = xnew(struct walk);
     struct changes_record end = {.type = CHANGES_END};
-    if (!w)
-        abort();
     w->order = o;
     w->out = out;
     patience_begin(&w->patience);

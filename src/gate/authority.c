@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/map.h"
 #include "gate/address.h"
@@ -175,9 +176,7 @@ static int open_accept(struct authority *a, struct err *err) {
 }
 
 struct authority *authority_new(const char *name, struct err *err) {
-    struct authority *a = calloc(1, sizeof(*a));
-    if (!a)
-        abort();
+    struct authority *a = xnew(struct authority);
     a->key = EVP_EC_gen("P-256");
     a->leaf_key = EVP_EC_gen("P-256");
     a->own =
@@ -206,10 +205,8 @@ static void bio_freep(BIO **b) {
 }
 
 struct authority *authority_read(const char *pem, struct err *err) {
-    BIO *in DEFER(bio_freep) = BIO_new_mem_buf(pem, -1);
-    struct authority *a = calloc(1, sizeof(*a));
-    if (!in || !a)
-        abort();
+    BIO *in DEFER(bio_freep) = alloc_check(BIO_new_mem_buf(pem, -1));
+    struct authority *a = xnew(struct authority);
     a->key = PEM_read_bio_PrivateKey(in, NULL, NULL, NULL);
     a->leaf_key = a->key ? PEM_read_bio_PrivateKey(in, NULL, NULL, NULL) : NULL;
     a->own = a->leaf_key ? PEM_read_bio_X509(in, NULL, NULL, NULL) : NULL;

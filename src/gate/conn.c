@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "gate/address.h"
@@ -119,10 +120,8 @@ void conn_end(struct conn *c, bool reset, const char *why) {
 }
 
 void conn_new(struct gate_machine *m, int fd, bool is_proxy) {
-    struct conn *c = calloc(1, sizeof(*c));
+    struct conn *c = xnew(struct conn);
     struct err err;
-    if (!c)
-        abort();
     *c = (struct conn){.machine = m, .is_proxy = is_proxy, .first = BUF(HELLO_MAX)};
     c->client.fd = c->server.fd = -1;
     c->later = (struct loop_call){.fn = free_later, .arg = c};

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "gate/dns.h"
@@ -19,9 +20,7 @@ enum { DOOR_STEERED, DOOR_PROXY, DOOR_DNS_UDP, DOOR_DNS_TCP }; /* as the spawner
 enum { ACCEPTS = 64, LOOKUPS = 64, AGAIN_MS = 100 };
 
 struct gate *gate_new(const struct gate_options *o) {
-    struct gate *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct gate *g = xnew(struct gate);
     *g = (struct gate){.loop = o->loop, .hooks = o->hooks, .arg = o->arg};
     g->resolver = resolver_new(o->loop);
     g->pipes = relay_pool_new();
@@ -136,9 +135,7 @@ static void accept_again(void *arg) {
 }
 
 struct gate_machine *gate_add(struct gate *g, const char *id) {
-    struct gate_machine *m = calloc(1, sizeof(*m));
-    if (!m)
-        abort();
+    struct gate_machine *m = xnew(struct gate_machine);
     m->gate = g;
     snprintf(m->id, sizeof(m->id), "%s", id);
     m->names = (struct names){.added = keep_name, .arg = m};

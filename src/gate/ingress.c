@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "gate/channel.h"
@@ -422,10 +423,8 @@ static void on_client(void *arg) {
 /* ---- the listener ---- */
 
 static void visit_new(struct ingress *g, int fd) {
-    struct visit *v = calloc(1, sizeof(*v));
+    struct visit *v = xnew(struct visit);
     struct err err;
-    if (!v)
-        abort();
     v->ingress = g;
     v->client.fd = v->server.fd = -1;
     v->later = (struct loop_call){.fn = free_later, .arg = v};
@@ -460,9 +459,7 @@ static void on_accept(void *arg, unsigned events) {
 }
 
 struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg) {
-    struct ingress *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct ingress *g = xnew(struct ingress);
     *g = (struct ingress){.loop = loop, .hooks = hooks, .arg = arg, .sock = -1};
     return g;
 }

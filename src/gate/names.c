@@ -3,15 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 /* 198.18.0.1 is the machine's own address. */
 enum { FIRST = (198 << 8 | 18) };
 #define FIRST_ADDRESS ((uint32_t)FIRST << 16 | 2)
-
-static void *must(void *p) {
-    if (!p)
-        abort();
-    return p;
-}
 
 void names_done(struct names *n) {
     for (size_t i = 0; n->names && i < NAMES_MAX; i++)
@@ -24,11 +20,11 @@ void names_done(struct names *n) {
 /* Numbers are kept as pointers, one more than they are: 0 would be NULL. */
 static void names_put(struct names *n, size_t number, const char *name) {
     if (!n->names)
-        n->names = must(calloc(NAMES_MAX, sizeof(*n->names)));
+        n->names = xcalloc(NAMES_MAX, sizeof(*n->names));
     if (n->names[number])
         map_take(&n->numbers, n->names[number]);
     free(n->names[number]);
-    n->names[number] = must(strdup(name));
+    n->names[number] = xstrdup(name);
     map_put(&n->numbers, n->names[number], (void *)(uintptr_t)(number + 1));
 }
 

@@ -3,18 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 bool needles_add_beginning(struct needles *n, const char *s, size_t len, size_t least) {
     for (size_t i = 0; i < n->count; i++)
         if (n->list[i].n == len && memcmp(n->list[i].s, s, len) == 0)
             return true;
     if (len == 0 || len > NEEDLE_MAX || n->count == NEEDLES_MAX)
         return false;
-    char *copy = malloc(len);
-    struct needle *grown = realloc(n->list, (n->count + 1) * sizeof(*grown));
-    if (!copy || !grown)
-        abort();
+    char *copy = xmalloc(len);
     memcpy(copy, s, len);
-    n->list = grown;
+    n->list = xrealloc(n->list, n->count + 1, sizeof(*n->list));
     n->list[n->count++] = (struct needle){copy, len, least};
     n->first[(unsigned char)s[0]] = true;
     return true;

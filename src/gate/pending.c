@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/inner.h"
 
@@ -32,20 +33,11 @@ static void pending_tell(const struct pending *p, bool gone) {
     g->hooks->pended(g->arg, p->machine->id, p, gone);
 }
 
-static char *pending_copy_of(const char *text) {
-    char *copy = strdup(text);
-    if (!copy)
-        abort();
-    return copy;
-}
-
 static struct pending *pending_new(struct conn *c, const struct pending_wish *w) {
     struct gate_machine *m = c->machine;
-    struct pending *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
-    p->path = pending_copy_of(w->path);
-    p->query = pending_copy_of(w->query);
+    struct pending *p = xnew(struct pending);
+    p->path = xstrdup(w->path);
+    p->query = xstrdup(w->query);
     p->body = w->body;
     snprintf(p->hash, sizeof(p->hash), "%s", w->hash);
     snprintf(p->fields, sizeof(p->fields), "%s", w->fields);
@@ -115,12 +107,10 @@ static void pass(struct pending *p) {
 }
 
 void gate_restore_pending(struct gate_machine *m, const struct pending *kept, uint64_t left_ms) {
-    struct pending *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct pending *p = xnew(struct pending);
     *p = *kept;
-    p->path = pending_copy_of(kept->path);
-    p->query = pending_copy_of(kept->query);
+    p->path = xstrdup(kept->path);
+    p->query = xstrdup(kept->query);
     p->machine = m;
     p->held = NULL;
     p->until_ms = loop_now_ms(m->gate->loop) + left_ms;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "gate/address.h"
 #include "gate/inner.h"
@@ -382,9 +383,7 @@ void pg_expire(struct conn *c) {
 }
 
 void pg_start(struct conn *c, const struct policy_rule *rule) {
-    struct pg *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct pg *p = xnew(struct pg);
     p->first = BUF(PG_FIRST_MAX);
     p->greeting = BUF(PG_GREETING_MAX + 4096);
     pg_free(c->pg);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/parse.h"
 #include "gate/address.h"
 #include "gate/installing.h"
@@ -201,9 +202,7 @@ int policy_add(struct policy *p, struct policy_rule *rule, struct err *err) {
             remove_at(p, i);
     if (p->count == POLICY_RULES_MAX)
         return err_set(err, ERR_LIMIT, "more than %d rules", POLICY_RULES_MAX);
-    struct policy_rule *grown = realloc(p->rules, (p->count + 1) * sizeof(*grown));
-    if (!grown)
-        abort();
+    struct policy_rule *grown = xrealloc(p->rules, p->count + 1, sizeof(*grown));
     p->rules = grown;
     rule->id = ++p->last_id;
     p->rules[p->count++] = *rule;

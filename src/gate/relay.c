@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "gate/inner.h"
 
@@ -55,9 +56,7 @@ struct relay {
 enum { CLIENT, SERVER };
 
 struct relay_pool *relay_pool_new(void) {
-    struct relay_pool *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct relay_pool *p = xnew(struct relay_pool);
     return p;
 }
 
@@ -181,9 +180,7 @@ static enum moved relay_copy(struct way *w) {
     if (done < (size_t)n) {
         w->left_n = (size_t)n - done;
         w->left_at = 0;
-        w->left = malloc(w->left_n);
-        if (!w->left)
-            abort();
+        w->left = xmalloc(w->left_n);
         memcpy(w->left, buffer + done, w->left_n);
     }
     return SOME;
@@ -273,10 +270,8 @@ static int watch_end(struct conn *c, struct end *e, struct err *err) {
 }
 
 void relay_start(struct conn *c) {
-    struct relay *r = calloc(1, sizeof(*r));
+    struct relay *r = xnew(struct relay);
     struct err err;
-    if (!r)
-        abort();
     c->relay = r;
     c->state = CONN_RELAY;
     conn_timer(c, 0);

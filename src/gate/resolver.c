@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/map.h"
 #include "gate/name.h"
@@ -36,14 +37,8 @@ struct resolver {
     size_t waiting;
 };
 
-static void *must(void *p) {
-    if (!p)
-        abort();
-    return p;
-}
-
 struct resolver *resolver_new(struct loop *loop) {
-    struct resolver *r = must(calloc(1, sizeof(*r)));
+    struct resolver *r = xnew(struct resolver);
     r->loop = loop;
     r->end = &r->first;
     return r;
@@ -95,7 +90,7 @@ static void resolver_tell(resolver_fn *fn, void *arg, const struct entry *e) {
 }
 
 static struct entry *entry_new(struct resolver *r, const char *name) {
-    struct entry *e = must(calloc(1, sizeof(*e)));
+    struct entry *e = xnew(struct entry);
     e->resolver = r;
     snprintf(e->name, sizeof(e->name), "%s", name);
     map_put(&r->entries, e->name, e);
@@ -199,7 +194,7 @@ struct resolver_call *resolver_ask(struct resolver *r, const char *name, resolve
     if (!e)
         e = entry_new(r, name);
     bool queued = e->calls != NULL || e->running;
-    struct resolver_call *c = must(calloc(1, sizeof(*c)));
+    struct resolver_call *c = xnew(struct resolver_call);
     *c = (struct resolver_call){e->calls, fn, arg};
     e->calls = c;
     if (!queued) {

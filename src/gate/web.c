@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "gate/web_inner.h"
 
@@ -563,9 +564,7 @@ void web_expire(struct conn *c) {
 }
 
 void web_start(struct conn *c) {
-    struct web *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct web *w = xnew(struct web);
     web_free(c->web);
     c->web = w;
     w->held_bytes = &c->machine->held_bytes;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "gate/web_inner.h"
 
@@ -73,9 +74,7 @@ const char *shield_raise(struct conn *c) {
     shield_free(TAKE(w->shield));
     if (!grants->count)
         return NULL;
-    struct shield *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct shield *s = xnew(struct shield);
     s->sent = s->received = BUF(NEEDLE_MAX + IN_SIZE);
     w->shield = s;
     secrets_check(grants, c->host, c->is_terminated, &w->client.head, &s->uses);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/secret.h"
 
@@ -180,10 +181,8 @@ static int listen_to(struct child *c, struct loop *loop, int ours[3], uint64_t l
 
 struct child *child_start(struct loop *loop, const struct child_order *o, child_fn *done, void *arg,
                           struct err *err) {
-    struct child *c = calloc(1, sizeof(*c));
+    struct child *c = xnew(struct child);
     int ours[3] = {-1, -1, -1};
-    if (!c)
-        abort();
     *c = (struct child){.pidfd = -1, .done = done, .arg = arg};
     c->in = (struct stream){.fd = -1, .bytes = BUF(o->input_bytes + 1)};
     c->out = (struct stream){.fd = -1, .bytes = BUF(o->out_max)};

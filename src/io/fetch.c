@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 #include <pthread.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 
 enum { CONNECT_MS = 15000, IDLE_MS = 120000, BYTES_MAX = 64 << 20 };
@@ -35,18 +36,8 @@ struct fetch {
     char why[CURL_ERROR_SIZE];
 };
 
-static void *alloc_zero(size_t size) {
-    void *p = calloc(1, size);
-    if (!p)
-        abort();
-    return p;
-}
-
 static char *copy_text(const char *text) {
-    char *p = text ? strdup(text) : NULL;
-    if (text && !p)
-        abort();
-    return p;
+    return text ? xstrdup(text) : NULL;
 }
 
 /* ---- Ends ---- */
@@ -202,7 +193,7 @@ static int want_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
         loop_watch_set(p->watch, events);
         return 0;
     }
-    p = alloc_zero(sizeof(*p));
+    p = xcalloc(1, sizeof(*p));
     p->fetcher = m;
     p->fd = fd;
     if (loop_watch_new(m->loop, fd, events, on_socket, p, &p->watch, NULL) < 0) {
@@ -240,7 +231,7 @@ struct fetcher *fetcher_new(struct loop *loop, const struct fetcher_config *conf
         err_set(err, ERR_INTERNAL, "cannot initialize libcurl");
         return NULL;
     }
-    struct fetcher *m = alloc_zero(sizeof(*m));
+    struct fetcher *m = xnew(struct fetcher);
     *m = (struct fetcher){.loop = loop, .multi = multi};
     m->sweep = (struct loop_call){.fn = sweep, .arg = m};
     m->timer = loop_timer_new(loop, on_time, m);
@@ -401,7 +392,7 @@ static int set_target(struct fetch *f, const struct fetch_request *r, struct err
 }
 
 static struct fetch *fetch_new(struct fetcher *m, const struct fetch_request *r) {
-    struct fetch *f = alloc_zero(sizeof(*f));
+    struct fetch *f = xnew(struct fetch);
     f->fetcher = m;
     f->easy = curl_easy_init();
     if (!f->easy)

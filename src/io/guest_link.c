@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/defer.h"
@@ -57,9 +58,7 @@ static void drop_parcel(struct guest_link *l) {
 
 struct guest_link *guest_link_adopt(int sock) {
     /* Not calloc: the buffer's pages should stay untouched until they are needed. */
-    struct guest_link *l = malloc(sizeof(*l));
-    if (!l)
-        abort();
+    struct guest_link *l = xmalloc(sizeof(*l));
     memset(l, 0, offsetof(struct guest_link, room));
     l->sock = sock;
     l->out = BUF(QUEUE_MAX + FRAME_BYTES_MAX);

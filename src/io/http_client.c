@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 
 enum { HEAD_BYTES = 16 << 10, IN_BYTES = HEAD_BYTES + (64 << 10), LINE_BYTES = 64 << 10 };
@@ -40,9 +41,7 @@ struct http_client {
 /* The connection */
 
 static struct http_client *client_new(const char *name) {
-    struct http_client *c = malloc(sizeof(*c));
-    if (!c)
-        abort();
+    struct http_client *c = xmalloc(sizeof(*c));
     memset(c, 0, offsetof(struct http_client, in));
     snprintf(c->name, sizeof(c->name), "%s", name);
     c->sock = -1;

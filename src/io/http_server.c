@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/http_conn.h"
 #include "io/http_crowd.h"
@@ -32,19 +33,12 @@ struct listener {
     struct stat made;
 };
 
-static void *alloc_zero(size_t size) {
-    void *p = calloc(1, size);
-    if (!p)
-        abort();
-    return p;
-}
-
 /* What connections borrow */
 
 char *server_take_in(struct http_server *s) {
     char *in = s->spare_in;
     if (!in)
-        return alloc_zero(s->in_cap);
+        return xcalloc(1, s->in_cap);
     memcpy(&s->spare_in, in, sizeof(char *));
     s->spare_in_count--;
     return in;
@@ -106,14 +100,14 @@ static unsigned tick_for(const struct http_server_config *c) {
 static void on_clock(void *arg);
 
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config) {
-    struct http_server *s = alloc_zero(sizeof(*s));
+    struct http_server *s = xnew(struct http_server);
     s->loop = loop;
     s->config = *config;
     fill_config(&s->config);
     s->conns.next = s->conns.prev = &s->conns;
     /* Behind the longest head there is always room for something to come. */
     s->in_cap = s->config.head.head_max + HTTP_DIRECT;
-    s->scratch = alloc_zero(HTTP_SCRATCH);
+    s->scratch = xcalloc(1, HTTP_SCRATCH);
     s->line = BUF(64 << 10);
     s->tick_ms = tick_for(&s->config);
     s->clock = loop_timer_new(loop, on_clock, s);
@@ -203,7 +197,7 @@ static struct conn *conn_new(struct http_server *s, int sock) {
         collected = c->collected;
         collected_cap = c->collected_cap;
     } else {
-        c = alloc_zero(sizeof(*c));
+        c = xcalloc(1, sizeof(*c));
     }
     /* All but the parsed fields, which are many bytes, starts from zero. */
     memset(c, 0, offsetof(struct conn, head));
@@ -368,7 +362,7 @@ static void on_accept(void *arg, unsigned events) {
 }
 
 static int listen_on(struct http_server *s, int sock, struct listener **ret, struct err *err) {
-    struct listener *l = alloc_zero(sizeof(*l));
+    struct listener *l = xnew(struct listener);
     l->server = s;
     l->sock = sock;
     if (loop_watch_new(s->loop, sock, LOOP_READ, on_accept, l, &l->watch, err) < 0) {

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <uv.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 
 struct loop {
@@ -39,13 +40,6 @@ struct job {
     void *arg;
 };
 
-static void *alloc_zero(size_t size) {
-    void *p = calloc(1, size);
-    if (!p)
-        abort();
-    return p;
-}
-
 /* Every handle of ours is the first member of what was allocated for it. */
 static void handle_free(uv_handle_t *handle) {
     free(handle);
@@ -61,7 +55,7 @@ static void handle_close(uv_handle_t *handle) {
 static void on_idle(uv_idle_t *idle);
 
 struct loop *loop_new(struct err *err) {
-    struct loop *loop = alloc_zero(sizeof(*loop));
+    struct loop *loop = xnew(struct loop);
     int r = uv_loop_init(&loop->uv);
     if (r < 0) {
         free(loop);
@@ -142,7 +136,7 @@ static void on_poll(uv_poll_t *uv, int status, int happened) {
 
 int loop_watch_new(struct loop *loop, int fd, unsigned events, loop_watch_fn *fn, void *arg,
                    struct loop_watch **ret, struct err *err) {
-    struct loop_watch *w = alloc_zero(sizeof(*w));
+    struct loop_watch *w = xnew(struct loop_watch);
     w->fn = fn;
     w->arg = arg;
     int r = uv_poll_init(&loop->uv, &w->uv, fd);
@@ -182,7 +176,7 @@ static void on_timer(uv_timer_t *uv) {
 }
 
 struct loop_timer *loop_timer_new(struct loop *loop, loop_fn *fn, void *arg) {
-    struct loop_timer *t = alloc_zero(sizeof(*t));
+    struct loop_timer *t = xnew(struct loop_timer);
     t->fn = fn;
     t->arg = arg;
     uv_timer_init(&loop->uv, &t->uv);
@@ -261,7 +255,7 @@ static void job_done(uv_work_t *uv, int status) {
 }
 
 void loop_work(struct loop *loop, loop_fn *run, loop_fn *done, void *arg) {
-    struct job *j = alloc_zero(sizeof(*j));
+    struct job *j = xnew(struct job);
     j->loop = loop;
     j->run = run;
     j->done = done;
@@ -289,7 +283,7 @@ static void on_signal(uv_signal_t *uv, int signum) {
 }
 
 int loop_on_signal(struct loop *loop, int signum, loop_signal_fn *fn, void *arg, struct err *err) {
-    struct loop_signal *s = alloc_zero(sizeof(*s));
+    struct loop_signal *s = xnew(struct loop_signal);
     s->fn = fn;
     s->arg = arg;
     uv_signal_init(&loop->uv, &s->uv);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 
 struct ws_client {
@@ -64,9 +65,7 @@ struct ws_client *ws_client_open(struct http_client *http, const char *target,
                                  struct err *err) {
     if (shake_hands(http, target, fields, err) < 0)
         return NULL;
-    struct ws_client *ws = calloc(1, sizeof(*ws));
-    if (!ws)
-        abort();
+    struct ws_client *ws = xnew(struct ws_client);
     ws->http = http;
     ws->message = BUF(message_max);
     ws_decoder_begin(&ws->decoder, WS_CLIENT, message_max);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
+
 enum { ABNORMAL = 1006, CLOSE_MS = 2000 };
 
 struct ws {
@@ -188,9 +190,7 @@ struct ws *ws_upgrade(struct http_exchange *x, const struct ws_handler *handler,
     char accept[WS_ACCEPT_SIZE];
     if (!proper(x))
         return NULL;
-    struct ws *ws = calloc(1, sizeof(*ws));
-    if (!ws)
-        abort();
+    struct ws *ws = xnew(struct ws);
     *ws = (struct ws){.x = x, .handler = handler, .user = user, .code = ABNORMAL};
     ws->message = BUF(handler->message_max);
     ws->patience = loop_timer_new(http_loop(x), out_of_patience, ws);

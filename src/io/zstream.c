@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <zstd.h>
 
+#include "base/alloc.h"
+
 enum { LEVEL = 1, WINDOW_LOG = 23 };
 #define BOMB_FREE (1ull << 30)
 #define BOMB_RATIO 2000u
@@ -19,9 +21,8 @@ struct zunpack {
 };
 
 struct zpack *zpack_new(void) {
-    struct zpack *z = calloc(1, sizeof(*z));
-    if (!z || !(z->c = ZSTD_createCCtx()))
-        abort();
+    struct zpack *z = xnew(struct zpack);
+    z->c = alloc_check(ZSTD_createCCtx());
     ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, LEVEL);
     ZSTD_CCtx_setParameter(z->c, ZSTD_c_checksumFlag, 1);
     return z;
@@ -47,9 +48,8 @@ size_t zpack_go(struct zpack *z, const void *in, size_t n, bool end, void *out, 
 }
 
 struct zunpack *zunpack_new(void) {
-    struct zunpack *z = calloc(1, sizeof(*z));
-    if (!z || !(z->d = ZSTD_createDCtx()))
-        abort();
+    struct zunpack *z = xnew(struct zunpack);
+    z->d = alloc_check(ZSTD_createDCtx());
     ZSTD_DCtx_setParameter(z->d, ZSTD_d_windowLogMax, WINDOW_LOG);
     return z;
 }

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/guest_link.h"
 #include "machine/guest_inner.h"
-#include "machine/xnew.h"
 
 static void on_event(void *arg, unsigned events);
 static void on_later(void *arg);
@@ -164,9 +164,7 @@ struct refusal *guest_refuse(struct guest *g, const struct err *err) {
 
 static void grow_pending(struct guest *g) {
     uint32_t cap = g->pending_cap ? 2 * g->pending_cap : PENDING_FIRST;
-    struct pending *more = reallocarray(g->pending, cap, sizeof(*more));
-    if (!more)
-        abort();
+    struct pending *more = xrealloc(g->pending, cap, sizeof(*more));
     memset(more + g->pending_cap, 0, (cap - g->pending_cap) * sizeof(*more));
     g->pending = more;
     g->place = g->pending_cap;

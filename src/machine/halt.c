@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "machine/machine.h"
-#include "machine/xnew.h"
 
 enum { LOOK_MS = 10, PATIENCE_MS = 2000 };
 

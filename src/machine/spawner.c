@@ -7,10 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "io/spawn_link.h"
-#include "machine/xnew.h"
 
 enum {
     UNDER_WAY_MAX = 32, /* answers at once: few enough for the spawner never to find us full */
@@ -273,7 +273,7 @@ void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds,
                  spawner_answer_fn *done, void *arg) {
     m->tag = ++l->tag;
     size_t len = plan_encode(m, l->packet);
-    struct request *r = xcalloc(sizeof(*r) + len);
+    struct request *r = xcalloc(1, sizeof(*r) + len);
     r->tag = m->tag;
     r->type = m->type;
     r->once = m->type == PLAN_LIST && m->cursor;

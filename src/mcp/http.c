@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/id.h"
 #include "base/parse.h"
@@ -64,9 +65,7 @@ static void session_link(struct mcp_http *h, struct session *s) {
 
 static struct session *session_new(struct mcp_http *h, const char *owner, void *backend_arg,
                                    const char *id) {
-    struct session *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct session *s = xnew(struct session);
     s->http = h;
     s->backend_arg = backend_arg;
     s->used_ms = mcp_http_now(h);
@@ -266,9 +265,7 @@ static void post(struct mcp_http *h, struct http_exchange *x, const char *owner,
         http_refuse(x, 415, NULL, MCP_INVALID, "Content-Type must be application/json", NULL);
         return;
     }
-    struct posting *p = malloc(sizeof(*p) + h->config.who_size);
-    if (!p)
-        abort();
+    struct posting *p = xmalloc(sizeof(*p) + h->config.who_size);
     p->http = h;
     snprintf(p->owner, sizeof(p->owner), "%s", owner);
     memcpy(p->who, who, h->config.who_size);
@@ -460,9 +457,7 @@ static void tick(void *arg) {
 }
 
 struct mcp_http *mcp_http_new(const struct mcp_http_config *config) {
-    struct mcp_http *h = calloc(1, sizeof(*h));
-    if (!h)
-        abort();
+    struct mcp_http *h = xnew(struct mcp_http);
     h->config = *config;
     h->tick = loop_timer_new(config->loop, tick, h);
     loop_timer_start(h->tick, TICK_MS, TICK_MS);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/id.h"
 #include "io/sse.h"
@@ -42,9 +43,7 @@ static void kept_drop(struct stream *t) {
 }
 
 struct stream *mcp_http_stream_new(struct session *s) {
-    struct stream *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct stream *t = xnew(struct stream);
     t->session = s;
     t->number = s->stream_numbers++;
     t->kept_end = &t->kept;
@@ -90,9 +89,7 @@ void mcp_http_write_event(struct stream *t, const struct kept *k) {
 
 /* Sends an event and keeps it for a resume. n = 0: the empty event that starts a stream. */
 void mcp_http_add_event(struct stream *t, const char *json, size_t n) {
-    struct kept *k = malloc(sizeof(*k) + n + 1);
-    if (!k)
-        abort();
+    struct kept *k = xmalloc(sizeof(*k) + n + 1);
     *k = (struct kept){.number = t->events++, .n = n};
     memcpy(k->text, json ? json : "", n);
     k->text[n] = '\0';

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "mcp/mcp_inner.h"
@@ -234,9 +235,7 @@ void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_
     char id[32];
     if (!r->session)
         return;
-    struct mcp_ask *ask = calloc(1, sizeof(*ask));
-    if (!ask)
-        abort();
+    struct mcp_ask *ask = xnew(struct mcp_ask);
     *ask = (struct mcp_ask){.next = r->asks, .number = ++r->session->asked, .fn = fn, .arg = arg};
     r->asks = ask;
     snprintf(id, sizeof(id), "carrel-%" PRIu64, ask->number);
@@ -354,9 +353,7 @@ const char *mcp_versions_json(void) {
 
 struct mcp_session *mcp_session_new(const struct mcp_backend *backend, void *backend_arg,
                                     const struct mcp_wire *wire) {
-    struct mcp_session *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct mcp_session *s = xnew(struct mcp_session);
     *s = (struct mcp_session){
         .backend = backend, .backend_arg = backend_arg, .wire = *wire, .level = MCP_INFO};
     return s;

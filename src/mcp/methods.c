@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "mcp/mcp.h"
@@ -167,9 +168,7 @@ static struct subscription **subscribed(struct mcp_session *s, const char *uri) 
 
 static void subscription_add(struct mcp_session *s, const char *uri) {
     size_t n = strlen(uri) + 1;
-    struct subscription *u = malloc(sizeof(*u) + n);
-    if (!u)
-        abort();
+    struct subscription *u = xmalloc(sizeof(*u) + n);
     memcpy(u->uri, uri, n);
     u->next = s->subscriptions;
     s->subscriptions = u;
@@ -225,9 +224,7 @@ static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, co
         return mcp_refuse_message(
             s, message, stream, MCP_BUSY,
             "64 requests of this session are in progress; wait for one to end");
-    struct mcp_request *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct mcp_request *r = xnew(struct mcp_request);
     *r = (struct mcp_request){.session = s,
                               .verb = verb,
                               .params = params,

@@ -1,6 +1,7 @@
 /* Anthropic Messages. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "model/anthropic_inner.h"
 #include "model/inner.h"
@@ -103,9 +104,7 @@ static size_t in_order(const struct model_message *m, const struct model_part **
 }
 
 static void put_message(struct jot *j, const struct model_message *m, bool marked) {
-    const struct model_part **parts DEFER_FREE = calloc(m->count + 1, sizeof(*parts));
-    if (!parts)
-        abort();
+    const struct model_part **parts DEFER_FREE = xcalloc(m->count + 1, sizeof(*parts));
     size_t n = in_order(m, parts);
     if (n == 0)
         return;

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "model/paid.h"
 #include "model/retry.h"
@@ -384,9 +385,7 @@ int model_call_start(struct loop *loop, struct fetcher *fetcher,
                      const struct model_request *request, const struct model_call_options *options,
                      const struct model_call_events *events, void *arg, struct model_call **ret,
                      struct err *err) {
-    struct model_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct model_call *c = xnew(struct model_call);
     *c = (struct model_call){.loop = loop,
                              .fetcher = fetcher,
                              .events = *events,

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/jot.h"
 #include "model/codec.h"
@@ -40,18 +41,14 @@ struct forward {
 };
 
 struct gateway *gateway_new(const struct gateway_config *config) {
-    struct gateway *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct gateway *g = xnew(struct gateway);
     g->config = *config;
     return g;
 }
 
 static struct forward *forward_new(struct gateway *g, struct http_exchange *x,
                                    const struct model_codec *codec, const char *account) {
-    struct forward *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct forward *f = xnew(struct forward);
     *f = (struct forward){.gateway = g,
                           .x = x,
                           .codec = codec,

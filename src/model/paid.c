@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "base/alloc.h"
+
 /* The flush job may outlive the struct paid that started it. */
 struct paid_wait {
     struct store *store;
@@ -40,9 +42,7 @@ int paid_hold(struct paid *p, const struct cost *worst, paid_fn *fn, void *arg, 
                      .now_ms = (int64_t)time(NULL) * 1000};
     if (store_hold(p->store, &h, p->hold, err) < 0)
         return -1;
-    struct paid_wait *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct paid_wait *w = xnew(struct paid_wait);
     *w = (struct paid_wait){.store = p->store, .paid = p, .fn = fn, .arg = arg};
     p->wait = w;
     loop_work(p->loop, flush_run, flush_done, w);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "model/json.h"
 
@@ -11,13 +12,6 @@ struct rehearsal {
     uint64_t *played; /* faults of each turn */
     size_t count;
 };
-
-static void *alloc_zero(size_t count, size_t size) {
-    void *p = calloc(count ? count : 1, size);
-    if (!p)
-        abort();
-    return p;
-}
 
 void rehearsal_free(struct rehearsal *r) {
     if (!r)
@@ -180,8 +174,8 @@ static int read_turns(struct rehearsal *r, const json_t *turns, struct err *err)
     if (n == 0 || n > REHEARSAL_TURNS_MAX)
         return err_set(err, ERR_INVALID, "the script has no turns, or more than %d",
                        REHEARSAL_TURNS_MAX);
-    r->turns = alloc_zero(n, sizeof(*r->turns));
-    r->played = alloc_zero(n, sizeof(*r->played));
+    r->turns = xcalloc(n, sizeof(*r->turns));
+    r->played = xcalloc(n, sizeof(*r->played));
     json_array_foreach(turns, i, turn) {
         if (read_turn(r, turn, &r->turns[i], err) < 0)
             return err_wrap(err, "turn %zu of the script", i);
@@ -200,7 +194,7 @@ int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct 
         return err_set(err, ERR_INVALID, "the script is not JSON: line %d: %s", why.line, why.text);
     if (check_names(root, names, err) < 0)
         return err_wrap(err, "the script");
-    struct rehearsal *r DEFER(rehearsal_freep) = alloc_zero(1, sizeof(*r));
+    struct rehearsal *r DEFER(rehearsal_freep) = xnew(struct rehearsal);
     if (read_turns(r, json_object_get(root, "turns"), err) < 0)
         return -1;
     *ret = TAKE(r);

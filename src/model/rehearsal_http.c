@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "model/codec.h"
@@ -30,9 +31,7 @@ static void play_free(struct play *p) {
 
 struct rehearsal_http *rehearsal_http_new(struct loop *loop, struct rehearsal *script,
                                           const struct secret *key) {
-    struct rehearsal_http *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct rehearsal_http *r = xnew(struct rehearsal_http);
     *r = (struct rehearsal_http){.loop = loop, .script = script, .key = key};
     return r;
 }
@@ -251,9 +250,7 @@ void rehearsal_http_request(struct http_exchange *x, void *arg) {
         http_reply(x, 404, HTTP_FIELDS(JSON_TYPE), none, strlen(none));
         return;
     }
-    struct play *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct play *p = xnew(struct play);
     *p = (struct play){.server = arg, .codec = codec, .x = x};
     x->user = p;
     x->on_gone = on_gone_early;

@@ -1,6 +1,7 @@
 /* Streamed answers: the part that all three formats share. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "model/inner.h"
 
@@ -9,9 +10,7 @@ enum { RECORD_MAX = 2 * MODEL_ANSWER_MAX };
 
 struct model_stream *model_stream_new(const struct model_codec *codec, model_seen_fn *fn,
                                       void *arg) {
-    struct model_stream *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct model_stream *s = xnew(struct model_stream);
     s->codec = codec;
     s->fn = fn;
     s->arg = arg;
@@ -75,9 +74,7 @@ struct block *stream_block(struct model_stream *s, uint64_t index) {
         return b;
     if ((s->count & (s->count - 1)) == 0) {
         size_t room = s->count ? 2 * s->count : 1;
-        struct block *more = realloc(s->blocks, room * sizeof(*more));
-        if (!more)
-            abort();
+        struct block *more = xrealloc(s->blocks, room, sizeof(*more));
         s->blocks = more;
     }
     b = &s->blocks[s->count++];

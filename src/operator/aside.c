@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "model/failure.h"
 #include "operator/inner.h"
@@ -252,9 +253,7 @@ static void aside_start(struct act *a, const struct texts *items, const char *qu
         act_fail(a, &err);
         return;
     }
-    struct aside *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct aside *s = xnew(struct aside);
     *s = (struct aside){.act = a,
                         .live = ((struct acting *)a->events.arg)->live,
                         .items = items->v,

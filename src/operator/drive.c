@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -71,9 +72,7 @@ static void flush_over(void *arg) {
 }
 
 void live_flush(struct live_run *l, void (*fn)(struct live_run *l)) {
-    struct flushing *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct flushing *f = xnew(struct flushing);
     *f = (struct flushing){
         .live = l, .service = l->runs->service, .fd = dup(l->transcript.fd), .fn = fn};
     l->flushing = f;

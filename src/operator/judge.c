@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "operator/inner.h"
 #include "service/exec/exec.h"
@@ -243,11 +244,9 @@ static void dir_copy(struct judging *j) {
 
 void judge_apply(struct service *s, const struct caller *who, const struct judge_request *r,
                  judge_fn *done, void *arg) {
-    struct judging *j = calloc(1, sizeof(*j));
+    struct judging *j = xnew(struct judging);
     struct err err;
     uint32_t uid;
-    if (!j)
-        abort();
     *j = (struct judging){
         .service = s, .who = *who, .lent = r->lent != NULL, .done = done, .arg = arg};
     snprintf(j->from, sizeof(j->from), "%s", r->from);
@@ -293,9 +292,7 @@ static void all_ended(void *arg, const struct machine_view *view, const struct e
 
 void judge_end_all(struct service *s, const struct caller *who, const char *machine, judge_fn *done,
                    void *arg) {
-    struct ending *e = calloc(1, sizeof(*e));
-    if (!e)
-        abort();
+    struct ending *e = xnew(struct ending);
     *e = (struct ending){.service = s, .who = *who, .done = done, .arg = arg};
     snprintf(e->machine, sizeof(e->machine), "%s", machine);
     service_stop(s, who, e->machine, all_ended, e);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
@@ -98,9 +99,7 @@ static void live_prompt(struct live_run *l) {
 }
 
 struct live_run *live_run_new(struct runs *o, const struct caller *who) {
-    struct live_run *l = calloc(1, sizeof(*l));
-    if (!l)
-        abort();
+    struct live_run *l = xnew(struct live_run);
     l->runs = o;
     l->transcript.fd = -1;
     l->who = *who;

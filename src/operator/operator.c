@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -432,10 +433,8 @@ void operator_pending(struct runs *o, const struct caller *who, service_row_fn *
 /* ---- life ---- */
 
 struct runs *operator_new(struct loop *loop, struct service *service) {
-    struct runs *o = calloc(1, sizeof(*o));
+    struct runs *o = xnew(struct runs);
     struct err err;
-    if (!o)
-        abort();
     *o = (struct runs){.loop = loop, .service = service, .access = service_model_access(service)};
     if (service_run_dir(o->service, o->dir, sizeof(o->dir), &err) < 0)
         log_line(LOG_ERROR, "operator", "%s", err.text);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
@@ -337,9 +338,7 @@ static void cancelled(struct act *a) {
 
 void tool_spawn(struct act *a) {
     struct acting *x = a->events.arg;
-    struct spawning *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct spawning *s = xnew(struct spawning);
     *s = (struct spawning){.act = a,
                            .parent = x->live,
                            .runs = x->live->runs,

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
@@ -324,9 +325,7 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
         done(arg, NULL, &err);
         return;
     }
-    struct starting *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct starting *s = xnew(struct starting);
     *s = (struct starting){.live = l, .who = *who, .guard = r->guard, .done = done, .arg = arg};
     s->start = (struct run_event){
         .kind = RUN_START,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "operator/inner.h"
@@ -399,9 +400,7 @@ void tries_go_on(struct live_run *l) {
         return;
     }
     if (!l->trying) {
-        l->trying = calloc(1, sizeof(*l->trying));
-        if (!l->trying)
-            abort();
+        l->trying = xcalloc(1, sizeof(*l->trying));
         *l->trying = (struct trying){.live = l, .service = l->runs->service};
     }
     struct trying *t = l->trying;

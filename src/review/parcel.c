@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fs/beneath.h"
 #include "base/fs/dir.h"
@@ -95,15 +96,10 @@ static struct parcel_item *parcel_add(struct parcel *p, const char *path, struct
     }
     if ((p->count & (p->count - 1)) == 0) {
         size_t room = p->count ? 2 * p->count : 16;
-        struct parcel_item *items = realloc(p->items, room * sizeof(*items));
-        if (!items)
-            abort();
-        p->items = items;
+        p->items = xrealloc(p->items, room, sizeof(*p->items));
     }
     struct parcel_item *i = &p->items[p->count++];
-    *i = (struct parcel_item){.path = strdup(path)};
-    if (!i->path)
-        abort();
+    *i = (struct parcel_item){.path = xstrdup(path)};
     return i;
 }
 
@@ -426,10 +422,8 @@ static int by_content(const void *a, const void *b) {
 /* What went and what came with the same bytes is one file that has another name: it goes out whole
  * or not at all. */
 static void find_renamed(struct parcel *p) {
-    struct parcel_item **added DEFER_FREE = calloc(p->count + 1, sizeof(*added)), **found;
+    struct parcel_item **added DEFER_FREE = xcalloc(p->count + 1, sizeof(*added)), **found;
     size_t count = 0;
-    if (!added)
-        abort();
     for (size_t i = 0; i < p->count; i++) {
         struct parcel_item *item = &p->items[i];
         if (item->change == 'A' && item->kind == TAR_FILE && item->n && !item->refused)
@@ -463,10 +457,8 @@ static bool is_of(const struct baseline *base, int dir) {
 int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
                 const struct parcel_side *told, struct err *err) {
     struct parcel_side side = *told;
-    struct tar_reader *reader DEFER_FREE = calloc(1, sizeof(*reader));
-    struct tar_entry *entry DEFER_FREE = calloc(1, sizeof(*entry));
-    if (!reader || !entry)
-        abort();
+    struct tar_reader *reader DEFER_FREE = xnew(struct tar_reader);
+    struct tar_entry *entry DEFER_FREE = xnew(struct tar_entry);
     *p = (struct parcel){.archive = archive, .size = size, .dir = dir};
     if (read_archive(p, reader, entry, err) < 0)
         return -1;

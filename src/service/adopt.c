@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -182,9 +183,7 @@ static void adopt_exec(struct hearing *h, struct exec_row *row, const struct msg
         exec_adopt(l, row, state, -1);
         return;
     }
-    struct log_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct log_call *c = xnew(struct log_call);
     *c = (struct log_call){h, *row, *state};
     row->argv = row->cwd = NULL;
     h->waiting++;
@@ -326,9 +325,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
 
 /* Asks the guest for its commands. */
 static void adopt_hear(struct live *l) {
-    struct hearing *h = calloc(1, sizeof(*h));
-    if (!h)
-        abort();
+    struct hearing *h = xnew(struct hearing);
     *h = (struct hearing){.live = l, .waiting = 1};
     live_ref(l);
     l->reach.calling = true;

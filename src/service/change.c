@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
@@ -79,9 +80,7 @@ struct change *change_begin(struct service *s, const struct caller *who, const c
         done(arg, NULL, &err);
         return NULL;
     }
-    struct change *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct change *c = xnew(struct change);
     *c = (struct change){.live = l,
                          .who = *who,
                          .verb = verb,
@@ -121,9 +120,7 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
     struct live *l = live_find(s, who, ref, LIVE_ANY, &err);
     if (!l || !steps_copy_runs(l))
         return false;
-    struct later *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct later *w = xnew(struct later);
     *w = (struct later){s, *who, "", verb, done, arg};
     snprintf(w->machine, sizeof(w->machine), "%s", l->row.id);
     if (barrier_wait(l, now_then, w))

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 
@@ -82,9 +83,7 @@ static void lane_leave(struct commit_lane *lane) {
 }
 
 static void lane_add(struct commits *q, struct commit_lane *lane, const struct commit *c) {
-    struct pending_commit *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct pending_commit *p = xnew(struct pending_commit);
     *p = (struct pending_commit){NULL, *c, loop_now_ms(q->loop) + COMMIT_LATE_MS};
     if (!lane->first)
         lane->last = &lane->first;
@@ -143,9 +142,7 @@ static void commits_retry(void *arg) {
 /* ---- the queue ---- */
 
 struct commits *commits_new(struct loop *loop, struct store *store) {
-    struct commits *q = calloc(1, sizeof(*q));
-    if (!q)
-        abort();
+    struct commits *q = xnew(struct commits);
     *q = (struct commits){.loop = loop, .store = store};
     q->timer = loop_timer_new(loop, commits_retry, q);
     return q;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/limits.h"
@@ -69,9 +70,7 @@ static struct lent *lend(const struct handed *h) {
     for (size_t i = 0; i < h->count; i++) {
         if (h->grants[i].mode != PLAN_GRANT_COW)
             continue;
-        struct lent *one = calloc(1, sizeof(*one));
-        if (!one)
-            abort();
+        struct lent *one = xnew(struct lent);
         *one = (struct lent){list, fcntl(h->fds[i], F_DUPFD_CLOEXEC, 3), ""};
         snprintf(one->place, sizeof(one->place), "%s", h->grants[i].path);
         list = one;
@@ -109,9 +108,7 @@ static void creation_undone(void *arg, const struct err *err) {
 }
 
 static void creation_fail(struct creation *c, const struct err *err) {
-    struct failed_creation *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct failed_creation *f = xnew(struct failed_creation);
     *f = (struct failed_creation){c, *err};
     live_end(c->live, "it could not be made", creation_undone, f);
 }
@@ -420,13 +417,6 @@ static struct grant_row new_row(const struct machine_request *r, const char *kin
     return row;
 }
 
-static char *create_copy_of(const char *text) {
-    char *copy = strdup(text);
-    if (!copy)
-        abort();
-    return copy;
-}
-
 /* Where a directory really lies, whatever its owner calls it; NULL: that cannot be said. */
 static char *real_path(int fd) {
     char path[PATH_MAX];
@@ -443,15 +433,15 @@ static void plan_known(const struct machine_request *r, const struct handed *h,
     const struct dir_request *dirs = r->dirs.v;
     for (size_t i = 0; i < h->count; i++) {
         struct grant_row row = new_row(r, "dir");
-        row.what = create_copy_of(dirs[i].path);
-        row.place = create_copy_of(h->grants[i].path);
+        row.what = xstrdup(dirs[i].path);
+        row.place = xstrdup(h->grants[i].path);
         snprintf(row.mode, sizeof(row.mode), "%s", plan_mode_name(h->grants[i].mode));
         row.detail = real_path(h->fds[i]);
         grant_plan_add(p, &row, -1, false);
     }
     for (size_t i = 0; !r->from.machine && i + 1 < r->env.count; i += 2) {
         struct grant_row row = new_row(r, "env");
-        row.what = create_copy_of(r->env.v[i]);
+        row.what = xstrdup(r->env.v[i]);
         grant_plan_add(p, &row, -1, false);
     }
 }
@@ -601,9 +591,7 @@ void service_create(struct service *s, const struct caller *who, const struct ma
     policy = (struct policy){.rules = NULL};
     if (r->from.machine)
         net_inherit(l, map_get(&s->machines, r->from.machine));
-    struct creation *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct creation *c = xnew(struct creation);
     keep_files(&plan);
     *c = (struct creation){.live = l,
                            .who = *who,

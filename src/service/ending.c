@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -52,9 +53,7 @@ static void tell_waiters(struct ending *e, const struct err *err) {
 }
 
 static void wait_for_end(struct ending *e, service_done_fn *done, void *arg) {
-    struct waiter *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct waiter *w = xnew(struct waiter);
     *w = (struct waiter){NULL, done, arg};
     *e->last = w;
     e->last = &w->next;
@@ -248,10 +247,8 @@ static void ending_write(struct live *l) {
 
 /* Whoever is told of it, and asks for its end in turn, finds it under way. */
 static void ending_begin(struct live *l, const char *reason, bool own, bool falls) {
-    struct ending *e = calloc(1, sizeof(*e));
+    struct ending *e = xnew(struct ending);
     struct err err;
-    if (!e)
-        abort();
     struct journal_record what = verb_record(falls ? "machine.fall" : "machine.end", l);
     what.reason = reason;
     e->own = own;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "service/steps/barrier.h"
@@ -149,9 +150,7 @@ void service_file(struct service *s, const struct caller *who, const char *machi
         done(arg, NULL, &err);
         return;
     }
-    struct file_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct file_call *c = xnew(struct file_call);
     *c = (struct file_call){l, *who, path ? verb : NULL, path, intent, done, arg, .type = type};
     size_t size = message_size(type, &c->changes);
     memcpy(&c->message, msg, size);
@@ -199,9 +198,7 @@ int service_file_watch(struct service *s, const struct caller *who, const char *
     w->intent = intent;
     live_ref(l);
     l->open++;
-    struct watch_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct watch_call *c = xnew(struct watch_call);
     *c = (struct watch_call){w, *path};
     w->waits = c;
     if (!barrier_wait(l, watch_later, c))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/criu.h"
 #include "service/state.h"
@@ -73,9 +74,7 @@ void service_hibernate(struct service *s, const struct caller *who, const char *
         done(arg, NULL, &err);
         return;
     }
-    struct hibernating *h = calloc(1, sizeof(*h));
-    if (!h)
-        abort();
+    struct hibernating *h = xnew(struct hibernating);
     *h = (struct hibernating){.live = l, .who = *who, .intent = intent, .done = done, .arg = arg};
     live_ref(l);
     struct step_cause cause = {.kind = STEP_SNAP, .what = "hibernate", .status = -1};

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -122,9 +123,7 @@ static uint64_t left_by_row(const struct machine_row *row) {
 }
 
 struct live *live_new(struct service *s, struct machine_row *row) {
-    struct live *l = calloc(1, sizeof(*l));
-    if (!l)
-        abort();
+    struct live *l = xnew(struct live);
     l->service = s;
     l->refs = 1;
     l->row = *row;

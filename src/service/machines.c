@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "service/models/live.h"
@@ -179,9 +180,7 @@ void service_stats(struct service *s, const struct caller *who, const char *ref,
         done(arg, NULL, &err);
         return;
     }
-    struct stats_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct stats_call *c = xnew(struct stats_call);
     *c = (struct stats_call){l, done, arg};
     live_ref(l);
     s->driver->stats(l->machine, stats_are, c);

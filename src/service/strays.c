@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/image_id.h"
@@ -30,9 +31,7 @@ void strays_add(struct service *s, enum stray_kind kind, const struct plan_found
                 const char *why) {
     if (map_get(&s->strays, found->id))
         return;
-    struct stray *st = calloc(1, sizeof(*st));
-    if (!st)
-        abort();
+    struct stray *st = xnew(struct stray);
     *st = (struct stray){.found = *found, .kind = kind};
     snprintf(st->why, sizeof(st->why), "%s", why ? why : "");
     map_put(&s->strays, st->found.id, st);
@@ -231,9 +230,7 @@ void service_stray_adopt(struct service *s, const struct caller *who, const char
         err_set(&err, ERR_INVALID, "the row of machine '%s' is damaged: %s", id, st->why);
         r = err_remedy(&err, "restore carrel.db from a backup");
     }
-    struct taking *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct taking *t = xnew(struct taking);
     const struct journal_record what = {.verb = "machine.adopt", .machine = id};
     if (r < 0 || note_intent(s, who, &what, &t->intent, &err) < 0) {
         free(t);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "service/rights.h"
 #include "service/state.h"
@@ -71,9 +72,7 @@ static void tokens_flushed(void *arg) {
 
 static struct flushing *flushing_new(struct service *s, const struct caller *who, const char *verb,
                                      void *arg) {
-    struct flushing *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct flushing *f = xnew(struct flushing);
     f->service = s;
     f->who = *who;
     f->verb = verb;

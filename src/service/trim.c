@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -76,9 +77,7 @@ void trim_look(struct service *s, uint64_t now_ms) {
     if (s->trimming || now_ms < s->trim_again_ms)
         return;
     s->trim_again_ms = now_ms + TRIM_EVERY_MS;
-    struct trimming *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct trimming *t = xnew(struct trimming);
     t->service = s;
     t->changesets = now_ms >= s->changesets_look_ms;
     if (t->changesets) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "service/change.h"
 #include "service/fields.h"
@@ -141,9 +142,7 @@ void service_update(struct service *s, const struct caller *who, const char *ref
     if (!c)
         return;
     struct live *l = c->live;
-    struct update *u = calloc(1, sizeof(*u));
-    if (!u)
-        abort();
+    struct update *u = xnew(struct update);
     u->change = c;
     u->ttl = r->ttl;
     if (change_models(l, who, &r->models, &err) < 0 || new_metadata(r, &u->metadata, &err) < 0 ||

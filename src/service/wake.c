@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
@@ -95,9 +96,7 @@ void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, voi
         done(arg, &err);
         return;
     }
-    struct waking *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct waking *w = xnew(struct waking);
     *w = (struct waking){.live = l, .done = done, .late = late, .arg = arg};
     live_ref(l);
     const struct machine_spec spec = {

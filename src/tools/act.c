@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
 #include "tools/toolbox.h"
@@ -78,9 +79,7 @@ void act_done(struct act *a, const void *view) {
 
 void act_done_image(struct act *a, const void *view, const void *bytes, size_t n,
                     const char *media) {
-    char *text DEFER_FREE = malloc(BASE64_SIZE(n));
-    if (!text)
-        abort();
+    char *text DEFER_FREE = xmalloc(BASE64_SIZE(n));
     base64_encode(bytes, n, text);
     done_with(a, view, text, media);
 }
@@ -104,9 +103,7 @@ void act_go(struct act *a) {
 }
 
 static int read_request(struct act *a, struct err *err) {
-    a->request = calloc(1, a->tool->input->size);
-    if (!a->request)
-        abort();
+    a->request = xcalloc(1, a->tool->input->size);
     if (schema_read(a->tool->input, a->arguments, a->request, err) == 0)
         return 0;
     return err_wrap(err, "arguments of '%s'", a->tool->name);
@@ -114,10 +111,8 @@ static int read_request(struct act *a, struct err *err) {
 
 struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments,
                       const struct act_events *events) {
-    struct act *a = calloc(1, sizeof(*a));
+    struct act *a = xnew(struct act);
     struct err err;
-    if (!a)
-        abort();
     *a = (struct act){.box = b,
                       .tool = t,
                       .events = *events,

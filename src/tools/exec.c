@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "service/exec/exec.h"
@@ -134,9 +135,7 @@ static void kill_it(struct act *a) {
 static struct waiting *exec_wait_for(struct act *a, struct exec *x, uint64_t wait_ms, uint64_t max,
                                      bool until_quiet) {
     struct loop *loop = act_loop(a);
-    struct waiting *w = calloc(1, sizeof(*w));
-    if (!w)
-        abort();
+    struct waiting *w = xnew(struct waiting);
     *w = (struct waiting){
         .act = a,
         .exec = x,
@@ -174,9 +173,7 @@ struct sending {
 };
 
 static struct sending *sending_new(struct act *a) {
-    struct sending *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct sending *s = xnew(struct sending);
     s->act = a;
     return s;
 }
@@ -208,9 +205,7 @@ static struct texts quiet_env(const struct exec_input *in) {
     static const char *const pairs[] = {"CI",        "1",   "NO_COLOR",         "1",
                                         "GIT_PAGER", "cat", "PIP_PROGRESS_BAR", "off"};
     enum { PAIRS = sizeof(pairs) / sizeof(*pairs) };
-    struct texts all = {.v = calloc(PAIRS + in->env.count + 1, sizeof(*all.v))};
-    if (!all.v)
-        abort();
+    struct texts all = {.v = xcalloc(PAIRS + in->env.count + 1, sizeof(*all.v))};
     if (!in->tty) {
         memcpy(all.v, pairs, sizeof(pairs));
         all.count = PAIRS;

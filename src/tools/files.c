@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "base/text/base64.h"
@@ -186,9 +187,7 @@ static void read_ended(void *arg, const struct err *err, bool whole) {
 void tool_read(struct act *a) {
     const struct read_input *in = a->request;
     struct err err;
-    struct reading *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct reading *r = xnew(struct reading);
     *r = (struct reading){.act = a, .line = 1, .from = in->from_line.is ? in->from_line.value : 1};
     r->last = r->from + (in->lines.is ? in->lines.value : READ_LINES) - 1;
     r->text = BUF(READ_BYTES);
@@ -315,9 +314,7 @@ static void parents_made(void *arg, const struct frame *frame, const struct err 
 static void make_parents(struct putting *p, uint32_t uid) {
     const char *slash = strrchr(p->path, '/');
     size_t n = slash == p->path ? 1 : (size_t)(slash - p->path);
-    p->dir = strndup(p->path, n);
-    if (!p->dir)
-        abort();
+    p->dir = xstrndup(p->path, n);
     struct msg_path m = {.uid = uid,
                          .gid = uid,
                          .mode = 0755,
@@ -353,9 +350,7 @@ static int files_fill(struct putting *p, const struct write_input *in, struct er
                    ? 0
                    : err_set(err, ERR_LIMIT, "the content is too long");
     n = strlen(in->content_base64);
-    p->bytes.data = malloc(n + 1);
-    if (!p->bytes.data)
-        abort();
+    p->bytes.data = xmalloc(n + 1);
     p->bytes.cap = n + 1;
     return base64_decode(in->content_base64, n, p->bytes.data, &p->bytes.len)
                ? 0
@@ -363,9 +358,7 @@ static int files_fill(struct putting *p, const struct write_input *in, struct er
 }
 
 static struct putting *putting_new(struct act *a, const char *path, const char *user) {
-    struct putting *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct putting *p = xnew(struct putting);
     *p = (struct putting){
         .act = a, .path = path, .user = user, .bytes = BUF(16 << 20), .diff = BUF(READ_BYTES)};
     return p;
@@ -407,9 +400,7 @@ static void put_unless_there(struct putting *p, uint32_t uid, loop_fn *otherwise
         otherwise(p);
         return;
     }
-    struct looking *l = calloc(1, sizeof(*l));
-    if (!l)
-        abort();
+    struct looking *l = xnew(struct looking);
     *l = (struct looking){.put = p, .otherwise = otherwise};
     sha256_init(&l->hash);
     const struct pull_from from = {.service = act_service(a),

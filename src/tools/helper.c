@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/sha256.h"
 
 struct helper {
@@ -29,8 +30,7 @@ static void keep_request(struct helper *h, const struct exec_request *r) {
     h->request = *r;
     h->request.argv = (struct texts){(const char **)h->words, n};
     for (size_t i = 0; i < n; i++)
-        if (!(h->words[i] = strdup(r->argv.v[i])))
-            abort();
+        h->words[i] = xstrdup(r->argv.v[i]);
 }
 
 static void helper_finish(struct helper *h) {
@@ -86,9 +86,7 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
 
 void helper_run(struct act *a, const struct exec_request *r, uint64_t max, helper_fn *ended) {
     static const uint8_t no_hash[SHA256_BYTES];
-    struct helper *h = calloc(1, sizeof(*h));
-    if (!h)
-        abort();
+    struct helper *h = xnew(struct helper);
     *h = (struct helper){.act = a, .max = max, .ended = ended};
     keep_request(h, r);
     service_exec(act_service(a), act_who(a), a->machine, &h->request, no_hash, NULL, 0, sent, h);

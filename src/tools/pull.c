@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/wire/msg.h"
 #include "service/files.h"
 
@@ -66,9 +67,7 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
 }
 
 void pull(const struct pull_from *from, pull_piece_fn *piece, pull_ended_fn *ended, void *arg) {
-    struct pulling *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct pulling *p = xnew(struct pulling);
     *p = (struct pulling){.from = *from, .piece = piece, .ended = ended, .arg = arg};
     pull_ask(p);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/steps.h"
 #include "tools/requests.h"
@@ -132,9 +133,7 @@ static void forked(void *arg, const struct err *err) {
 void tool_fork(struct act *a) {
     const struct fork_input *in = a->request;
     const struct fork_request r = {.step = in->step, .count = in->count};
-    struct forks *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct forks *f = xnew(struct forks);
     f->act = a;
     f->text = BUF(FORKS_TEXT_MAX);
     f->json = JOT(&f->text);

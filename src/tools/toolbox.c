@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/sha256.h"
 
@@ -15,9 +16,7 @@
 enum { OWN_TTL_MS = 7 * 24 * 3600 * 1000 };
 
 struct toolbox *toolbox_new(const struct toolbox_options *o) {
-    struct toolbox *b = calloc(1, sizeof(*b));
-    if (!b)
-        abort();
+    struct toolbox *b = xnew(struct toolbox);
     *b = (struct toolbox){.refs = 1,
                           .loop = o->loop,
                           .service = o->service,

@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/defer.h"
 #include "machine/machine.h"
-#include "machine/xnew.h"
 
 enum { WORDS = 64, OUT_MAX = 1 << 20 };
 

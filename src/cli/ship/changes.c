@@ -12,6 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
@@ -266,9 +267,7 @@ static int changes_look(const struct apply *a, size_t grant, struct changes *all
     if (strcmp(client_text(entry, "type"), type_of(c)) != 0)
         return err_set(err, ERR_BUSY, "'%s' changed after the review: not applied", c->path);
     c->mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8) & 07777;
-    c->target = c->is_link ? strdup(client_text(entry, "target")) : NULL;
-    if (c->is_link && !c->target)
-        abort();
+    c->target = c->is_link ? xstrdup(client_text(entry, "target")) : NULL;
     return c->is_dir || c->is_link ? 0 : hold(a, grant, path, all, c, err);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/ship/git.h"
@@ -28,9 +29,7 @@ static struct commits_file *commits_add(struct commits *c) {
     }
     if ((c->count & (c->count - 1)) == 0) {
         size_t room = c->count ? 2 * c->count : 16;
-        struct commits_file *files = realloc(c->files, room * sizeof(*files));
-        if (!files)
-            abort();
+        struct commits_file *files = xrealloc(c->files, room, sizeof(*files));
         c->files = files;
     }
     struct commits_file *f = &c->files[c->count++];
@@ -83,9 +82,7 @@ static int by_hash(const void *a, const void *b) {
 
 /* What the files are now, sorted. */
 static char (*hashes_of(const struct commits *c))[COMMITS_HASH] {
-    char(*list)[COMMITS_HASH] = calloc(c->count + 1, sizeof(*list));
-    if (!list)
-        abort();
+    char(*list)[COMMITS_HASH] = xcalloc(c->count + 1, sizeof(*list));
     for (size_t i = 0; i < c->count; i++)
         memcpy(list[i], c->files[i].blob, COMMITS_HASH);
     qsort(list, c->count, sizeof(*list), by_hash);
@@ -179,9 +176,7 @@ static int read_sizes(const char *repo, struct commits *c, struct err *err) {
 /* ---- flags ---- */
 
 static void flag(struct commits_file *f, const char *bytes, size_t n) {
-    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
-    if (!e)
-        abort();
+    struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     e->kind = f->after == LINK ? TAR_SYMLINK : TAR_FILE;
     e->mode = f->after & 0777;
     snprintf(e->path, sizeof(e->path), "%s", f->path);

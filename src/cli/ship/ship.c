@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/id.h"
@@ -535,11 +536,9 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
 
 /* Without DIRECTORY: ships each grant to where it came from. */
 static int ship_home(struct ship *like, const char *what, struct err *err) {
-    struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
+    struct slices *found DEFER_FREE = xnew(struct slices);
     char word[SLICE_WORD];
     int worst = 0;
-    if (!found)
-        abort();
     if (slices_find(like->client, what, found, err) < 0)
         return -1;
     like->among = found->count > 1;

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/folder.h"
@@ -479,9 +480,7 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
 
 /* Path in the machine of the clone of this directory; empty: none. */
 static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH], struct err *err) {
-    struct slices *found DEFER_FREE = calloc(1, sizeof(*found));
-    if (!found)
-        abort();
+    struct slices *found DEFER_FREE = xnew(struct slices);
     ret[0] = '\0';
     if (slices_of(s->client, machine, found, err) < 0)
         return -1;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/alloc.h"
 #include "machine/box/inner.h"
 
 enum { FREEZE_MS = 2000, FREEZE_STEP_MS = 2, CREATE_TRIES = 4 };

@@ -1,4 +1,5 @@
 /* What is asked of the spawner itself: its machines, its images, how it is. */
+#include "base/alloc.h"
 #include "machine/box/inner.h"
 
 #include <inttypes.h>
@@ -20,7 +21,7 @@ static void ask_page(struct listing *l, uint64_t cursor);
 
 static void listing_end(struct listing *l, const struct err *err) {
     size_t count = 0, room = l->text.len / ID_SIZE;
-    struct plan_found *found DEFER_FREE = xcalloc((room + 1) * sizeof(*found));
+    struct plan_found *found DEFER_FREE = xcalloc(room + 1, sizeof(*found));
     char *rest = l->text.data;
     struct err odd;
     for (char *line; !err && rest && count < room && (line = strsep(&rest, "\n"));) {

@@ -1,12 +1,12 @@
 /* What the files of the box driver share: machines, verbs under way, the host they live on. */
 #pragma once
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "io/place.h"
 #include "machine/machine.h"
 #include "machine/spawner.h"
-#include "machine/xnew.h"
 
 /* A verb under way on behalf of a machine; box NULL: the machine was let go of. */
 struct call {

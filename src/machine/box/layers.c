@@ -1,4 +1,5 @@
 /* Roots, views and layers of boxes. */
+#include "base/alloc.h"
 #include "machine/box/inner.h"
 
 #include <string.h>
@@ -96,7 +97,7 @@ void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how
         ask_root(c, stack, layer, how);
         return;
     }
-    struct root_call *r = xcalloc(sizeof(*r) + strlen(stack) + 1);
+    struct root_call *r = xcalloc(1, sizeof(*r) + strlen(stack) + 1);
     *r = (struct root_call){.call = c, .layer = layer, .how = how};
     memcpy(r->stack, stack, strlen(stack) + 1);
     guest_request(m->guest, (struct frame_head){.type = MSG_BUSY}, NULL, NULL, 0, on_busy_known, r);

@@ -1,5 +1,6 @@
 /* What the kernel counts. One packet at a time is under way; whoever asks meanwhile goes with the
  * next one. */
+#include "base/alloc.h"
 #include "machine/box/inner.h"
 
 #include <string.h>
@@ -80,7 +81,7 @@ static void on_stats(void *arg, const struct plan_message *m, struct fd_message 
     (void)fds;
     struct batch *b DEFER_FREE = arg;
     /* The next packet first: it is asked while these are told. The rows are copied for that. */
-    struct plan_row *rows DEFER_FREE = xcalloc(PLAN_ROWS_MAX * sizeof(*rows));
+    struct plan_row *rows DEFER_FREE = xcalloc(PLAN_ROWS_MAX, sizeof(*rows));
     size_t count = m ? m->row_count : 0;
     if (m)
         memcpy(rows, m->rows, count * sizeof(*rows));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
 
@@ -71,9 +72,7 @@ void exec_unlink(struct exec *x) {
 }
 
 struct exec *exec_new(struct service *s) {
-    struct exec *x = calloc(1, sizeof(*x));
-    if (!x)
-        abort();
+    struct exec *x = xnew(struct exec);
     x->service = s;
     x->refs = 1;
     x->log = OUTLOG_FD_NONE;
@@ -164,9 +163,7 @@ void exec_count(struct exec *x) {
     struct service *s = x->service;
     struct owner_load *load = map_get(&s->execs->loads, x->row.owner);
     if (!load) {
-        load = calloc(1, sizeof(*load));
-        if (!load)
-            abort();
+        load = xcalloc(1, sizeof(*load));
         snprintf(load->name, sizeof(load->name), "%s", x->row.owner);
         map_put(&s->execs->loads, load->name, load);
     }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/map.h"
 
 static int newest_first(const void *a, const void *b) {
@@ -26,9 +27,7 @@ static bool kept_is_over(uint64_t sum, uint64_t limit) {
 /* An owner may be called like a machine: each kind has a map of its own. */
 void kept_choose(struct kept_file *files, size_t count, const struct kept_limits *limits) {
     struct map machines = {0}, owners = {0};
-    uint64_t *sums = calloc(2 * count + 1, sizeof(*sums)), *next = sums;
-    if (!sums)
-        abort();
+    uint64_t *sums = xcalloc(2 * count + 1, sizeof(*sums)), *next = sums;
     if (count)
         qsort(files, count, sizeof(*files), newest_first);
     for (size_t i = 0; i < count; i++) {

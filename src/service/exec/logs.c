@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/folder.h"
 #include "base/fs/dir.h"
@@ -78,9 +79,7 @@ static void finished(void *arg) {
 void logs_keep(struct loop *loop, const char *home, const char *machine, const char *exec,
                const struct outlog_fd *log, const struct outlog_kept *so_far, logs_kept_fn *done,
                void *arg) {
-    struct job *j = calloc(1, sizeof(*j));
-    if (!j)
-        abort();
+    struct job *j = xnew(struct job);
     *j = (struct job){.log = log, .done = *so_far, .finished = done, .arg = arg};
     snprintf(j->dir, sizeof(j->dir), "%s", home);
     snprintf(j->machine, sizeof(j->machine), "%s", machine);

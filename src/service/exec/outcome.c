@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -72,9 +73,7 @@ static void unheard_written(void *arg, const struct err *failed) {
 }
 
 void exec_row_conclude(struct live *l, struct exec_row *row) {
-    struct unheard *u = calloc(1, sizeof(*u));
-    if (!u)
-        abort();
+    struct unheard *u = xnew(struct unheard);
     *u = (struct unheard){l, *row};
     row->argv = row->cwd = NULL;
     live_ref(l);

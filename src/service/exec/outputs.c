@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
@@ -33,9 +34,7 @@ static void add_file(struct outputs *o, const char *machine, const char *exec,
                      const struct stat *st) {
     if (o->count == o->size) {
         o->size = o->size ? 2 * o->size : 64;
-        o->files = reallocarray(o->files, o->size, sizeof(*o->files));
-        if (!o->files)
-            abort();
+        o->files = xrealloc(o->files, o->size, sizeof(*o->files));
     }
     struct kept_file *f = &o->files[o->count++];
     *f = (struct kept_file){.bytes = (uint64_t)st->st_blocks * 512,
@@ -122,9 +121,7 @@ void outputs_look(struct service *s, uint64_t loop_ms) {
         return;
     s->execs->outputs_again_ms = loop_ms + OUTPUTS_EVERY_MS;
     trim_rows(s);
-    struct outputs *o = calloc(1, sizeof(*o));
-    if (!o)
-        abort();
+    struct outputs *o = xnew(struct outputs);
     *o = (struct outputs){.service = s,
                           .limits = {.machine_bytes = conf->output_keep_bytes,
                                      .owner_bytes = conf->output_owner_bytes,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "io/child.h"
 #include "service/exec/inner.h"
 
@@ -131,9 +132,7 @@ struct program *service_program(struct service *s, const struct caller *who,
         err_remedy(err, "try again when one has ended");
         return NULL;
     }
-    struct program *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct program *p = xnew(struct program);
     *p = (struct program){.service = s, .who = *who, .done = done, .arg = arg};
     if (note_intent(s, who, &what, &p->intent, err) < 0 || launch_it(p, r, err) < 0) {
         free(p);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
@@ -192,9 +193,7 @@ static void start_later(void *arg) {
 }
 
 static bool wait_at_gate(struct live *l, const struct exec_later *e) {
-    struct exec_later *copy = malloc(sizeof(*copy));
-    if (!copy)
-        abort();
+    struct exec_later *copy = xmalloc(sizeof(*copy));
     *copy = *e;
     if (barrier_wait(l, start_later, copy))
         return true;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
@@ -183,10 +184,9 @@ static char **copy_words(const char *const *argv) {
     size_t n = 0;
     while (argv[n])
         n++;
-    char **copy = calloc(n + 1, sizeof(*copy));
+    char **copy = xcalloc(n + 1, sizeof(*copy));
     for (size_t i = 0; i < n; i++)
-        if (!copy || !(copy[i] = strdup(argv[i])))
-            abort();
+        copy[i] = xstrdup(argv[i]);
     return copy;
 }
 
@@ -249,9 +249,7 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
                          : live_find(s, who, machine, LIVE_RUNNING, err);
     if (!l || barrier_check(l, err) < 0)
         return NULL;
-    struct tool_run *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct tool_run *t = xnew(struct tool_run);
     *t = (struct tool_run){.live = l,
                            .who = *who,
                            .verb = verb,

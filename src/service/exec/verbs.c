@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
 
@@ -144,9 +145,7 @@ void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, 
         done(arg, &err);
         return;
     }
-    struct killing *k = calloc(1, sizeof(*k));
-    if (!k)
-        abort();
+    struct killing *k = xnew(struct killing);
     *k = (struct killing){x, *who, intent, done, arg};
     exec_ref(x);
     struct frame_head head = {.type = MSG_KILL, .id = x->row.number};

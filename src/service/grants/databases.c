@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "gate/secrets.h"
@@ -55,9 +56,7 @@ struct databases {
 };
 
 struct databases *databases_new(struct service *s) {
-    struct databases *d = calloc(1, sizeof(*d));
-    if (!d)
-        abort();
+    struct databases *d = xnew(struct databases);
     d->service = s;
     return d;
 }
@@ -186,8 +185,7 @@ static struct failure *failure_of(struct databases *d, const char *id) {
     struct failure *f = map_get(&d->failures, id);
     if (f)
         return f;
-    if (!(f = calloc(1, sizeof(*f))))
-        abort();
+    f = xcalloc(1, sizeof(*f));
     memcpy(f->id, id, sizeof(f->id));
     map_put(&d->failures, f->id, f);
     return f;
@@ -212,9 +210,7 @@ static void put_off(struct databases *d, struct database_row *row, const struct 
     if (row->why && strcmp(row->why, why->text) == 0)
         return;
     free(row->why);
-    row->why = strdup(why->text);
-    if (!row->why)
-        abort();
+    row->why = xstrdup(why->text);
     if (store_database_put(d->service->store, row, &err) < 0)
         log_line(LOG_ERROR, "service", "%s", err.text);
     log_line(LOG_WARN, "service", "drop database '%s' on %s: %s", row->name, row->server,
@@ -346,9 +342,7 @@ static void job_add(struct databases *d, struct job *j) {
 }
 
 static struct job *job_new(void) {
-    struct job *j = calloc(1, sizeof(*j));
-    if (!j)
-        abort();
+    struct job *j = xnew(struct job);
     return j;
 }
 

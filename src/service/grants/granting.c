@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/databases_inner.h"
@@ -153,9 +154,7 @@ static struct granting *granting_new(struct live *l, const struct caller *who, e
     static const char *const verbs[] = {[GRANT_ADDED] = "grant.add",
                                         [GRANT_REVOKED] = "grant.revoke",
                                         [GRANT_EXPIRED] = "grant.expire"};
-    struct granting *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct granting *g = xnew(struct granting);
     *g = (struct granting){.live = l,
                            .who = *who,
                            .verb = verbs[fate],

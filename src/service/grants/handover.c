@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
 #include "service/exec/plan.h"
@@ -165,9 +166,8 @@ static void user_of(const struct live *l, uint32_t *uid, uint32_t *gid) {
 
 static struct copying *copying_new(struct live *l, const struct handover *to, service_done_fn *done,
                                    void *arg) {
-    struct copying *c = calloc(1, sizeof(*c));
-    if (!c || !(c->chunk = malloc(MSG_CHUNK_MAX)))
-        abort();
+    struct copying *c = xnew(struct copying);
+    c->chunk = xmalloc(MSG_CHUNK_MAX);
     c->live = l;
     c->fd = -1;
     c->mode = to->mode;
@@ -196,8 +196,7 @@ void handover_file(struct live *l, int fd, const struct handover *to, service_do
 void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg) {
     struct copying *c = copying_new(l, to, done, arg);
-    if (!(c->text = strdup(text)))
-        abort();
+    c->text = xstrdup(text);
     handover_begin(c);
 }
 
@@ -252,9 +251,7 @@ static void remove_now(void *arg) {
 }
 
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg) {
-    struct removing *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct removing *r = xnew(struct removing);
     *r = (struct removing){.live = l, .done = done, .arg = arg};
     snprintf(r->path, sizeof(r->path), "%s", path);
     live_ref(l);

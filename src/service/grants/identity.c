@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "grant/ssh_key.h"
@@ -45,10 +46,8 @@ static int identity_read(struct service *s, const char *owner, const struct gran
     snprintf(mail, sizeof(mail), "%s@agents.invalid", r->what);
     if (r->at && !mail_ok(r->at))
         return err_set(err, ERR_INVALID, "'%.80s' is not a mail address", r->at);
-    row->what = strdup(r->what);
-    row->place = strdup(r->at ? r->at : mail);
-    if (!row->what || !row->place)
-        abort();
+    row->what = xstrdup(r->what);
+    row->place = xstrdup(r->at ? r->at : mail);
     snprintf(row->mode, sizeof(row->mode), "ssh");
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/exec/exec.h"
 #include "service/grants/inner.h"
@@ -92,9 +93,7 @@ static void started(void *arg, struct exec *x, const struct err *err) {
 void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,
                 void *arg) {
     static const uint8_t no_hash[SHA256_BYTES];
-    struct running *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct running *r = xnew(struct running);
     *r = (struct running){.live = l, .done = done, .arg = arg};
     r->who.scopes = SCOPE_READ | SCOPE_RUN;
     snprintf(r->who.owner, sizeof(r->who.owner), "%s", l->row.owner);
@@ -104,8 +103,7 @@ void inside_run(struct live *l, const char *script, const char *const *words, se
     r->argv[2] = script;
     size_t count = 3;
     for (size_t i = 0; i < INSIDE_WORDS && words[i]; i++) {
-        if (!(r->words[i] = strdup(words[i])))
-            abort();
+        r->words[i] = xstrdup(words[i]);
         r->argv[count++] = r->words[i];
     }
     r->request = (struct exec_request){

@@ -5,15 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
-
-static char *kinds_copy_of(const char *text) {
-    char *copy = strdup(text);
-    if (!copy)
-        abort();
-    return copy;
-}
 
 /* ---- directories ---- */
 
@@ -89,9 +83,7 @@ static void dir_take(struct live *l, const struct grant_row *row, service_done_f
         done(arg, &err);
         return;
     }
-    struct unlending *u = calloc(1, sizeof(*u));
-    if (!u)
-        abort();
+    struct unlending *u = xnew(struct unlending);
     *u = (struct unlending){l, done, arg};
     live_ref(l);
     l->changing = true;
@@ -109,8 +101,8 @@ int grant_file_read(struct service *s, const char *owner, const struct grant_req
     const char *at = r->at ? r->at : r->what;
     if (place_check(at, err) < 0)
         return -1;
-    row->what = kinds_copy_of(r->what);
-    row->place = kinds_copy_of(at);
+    row->what = xstrdup(r->what);
+    row->place = xstrdup(at);
     snprintf(row->mode, sizeof(row->mode), "copy");
     return 0;
 }
@@ -143,8 +135,8 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
         return err_set(err, ERR_INVALID, "a variable needs a value");
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
         return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", r->what);
-    row->what = kinds_copy_of(r->what);
-    row->place = kinds_copy_of(r->value); /* until it is given */
+    row->what = xstrdup(r->what);
+    row->place = xstrdup(r->value); /* until it is given */
     return 0;
 }
 

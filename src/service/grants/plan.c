@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
@@ -18,11 +19,9 @@ bool grant_plan_delivers(const struct grant_plan *p) {
 
 void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ours) {
     size_t n = p->count + 1;
-    p->rows = realloc(p->rows, n * sizeof(*p->rows));
-    p->fds = realloc(p->fds, n * sizeof(*p->fds));
-    p->ours = realloc(p->ours, n * sizeof(*p->ours));
-    if (!p->rows || !p->fds || !p->ours)
-        abort();
+    p->rows = xrealloc(p->rows, n, sizeof(*p->rows));
+    p->fds = xrealloc(p->fds, n, sizeof(*p->fds));
+    p->ours = xrealloc(p->ours, n, sizeof(*p->ours));
     p->rows[p->count] = *row;
     p->fds[p->count] = fd;
     p->ours[p->count] = ours;
@@ -143,9 +142,7 @@ static void deliver_next(void *arg, const struct err *err) {
 }
 
 void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg) {
-    struct delivering *d = calloc(1, sizeof(*d));
-    if (!d)
-        abort();
+    struct delivering *d = xnew(struct delivering);
     *d = (struct delivering){.live = l, .plan = *p, .done = done, .arg = arg};
     *p = (struct grant_plan){0};
     live_ref(l);

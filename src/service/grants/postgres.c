@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -26,13 +27,6 @@ enum { PASSWORD_BYTES = 24, URL_SIZE = 512, SERVER_SIZE = DSN_HOST_SIZE + 8 };
 static const char *const variables[] = {"PGHOST",     "PGPORT",    "PGUSER",      "PGPASSWORD",
                                         "PGDATABASE", "PGSSLMODE", "DATABASE_URL"};
 enum { VARIABLES = sizeof(variables) / sizeof(*variables) };
-
-static char *postgres_copy_of(const char *text) {
-    char *copy = strdup(text);
-    if (!copy)
-        abort();
-    return copy;
-}
 
 void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]) {
     snprintf(ret, DATABASE_NAME_SIZE, "carrel_%s", id + 2);
@@ -62,9 +56,9 @@ static void fill_row(const struct dsn *d, const char *text, struct grant_row *ro
     char what[DSN_NAME_SIZE + SERVER_SIZE + 8], host[NAME_SIZE];
     snprintf(what, sizeof(what), "%s on %s:%s", d->dbname, d->host, d->port);
     host_of(row->id, host);
-    row->what = postgres_copy_of(what);
-    row->place = postgres_copy_of(host);
-    row->detail = postgres_copy_of(text); /* until it is sealed */
+    row->what = xstrdup(what);
+    row->place = xstrdup(host);
+    row->detail = xstrdup(text); /* until it is sealed */
     snprintf(row->mode, sizeof(row->mode), "own");
 }
 
@@ -347,12 +341,10 @@ const char *postgres_password(const struct live *l) {
 
 static void postgres_give(struct live *l, const struct grant_row *row, int fd,
                           service_done_fn *done, void *arg) {
-    struct giving *g = calloc(1, sizeof(*g));
+    struct giving *g = xnew(struct giving);
     const struct database_order order = {
         .id = row->id, .password = postgres_password(l), .expires_ms = row->expires_ms};
     (void)fd;
-    if (!g)
-        abort();
     *g = (struct giving){.live = l, .done = done, .arg = arg};
     snprintf(g->id, sizeof(g->id), "%s", row->id);
     live_ref(l);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/folder.h"
@@ -69,12 +70,10 @@ static int postgres_look_start(struct live *l, const struct dsn *d, const char *
 }
 
 void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, void *arg) {
-    struct looking *k = calloc(1, sizeof(*k));
+    struct looking *k = xnew(struct looking);
     char name[DATABASE_NAME_SIZE];
     struct dsn dsn = {.host = ""};
     struct err err;
-    if (!k)
-        abort();
     *k = (struct looking){done, arg};
     postgres_name(id, name);
     int r = postgres_dsn(l, id, &dsn, &err);
@@ -132,12 +131,8 @@ static void keep_done(void *arg) {
 }
 
 void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *done, void *arg) {
-    struct keeping *k = calloc(1, sizeof(*k));
-    if (!k)
-        abort();
-    *k = (struct keeping){.service = l->service, .text = strdup(text), .done = done, .arg = arg};
-    if (!k->text)
-        abort();
+    struct keeping *k = xnew(struct keeping);
+    *k = (struct keeping){.service = l->service, .text = xstrdup(text), .done = done, .arg = arg};
     snprintf(k->id, sizeof(k->id), "%s", id);
     loop_work(l->service->loop, keep_job, keep_done, k);
 }
@@ -202,9 +197,7 @@ static void looked(void *arg, const char *now, bool cut, const struct err *faile
 }
 
 void postgres_tell(struct live *l, const struct grant_row *row, service_net_fn *done, void *arg) {
-    struct telling *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct telling *t = xnew(struct telling);
     *t = (struct telling){.live = l, .done = done, .arg = arg};
     grant_row_copy(row, &t->row);
     live_ref(l);

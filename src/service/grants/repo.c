@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "grant/dirs.h"
 #include "service/grants/inner.h"
@@ -44,15 +45,13 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
     }
     if (place_check(r->at ? r->at : at, err) < 0)
         return -1;
-    row->what = strdup(r->what);
-    row->place = strdup(r->at ? r->at : at);
+    row->what = xstrdup(r->what);
+    row->place = xstrdup(r->at ? r->at : at);
     json_t *detail = json_pack("{s:s}", "ref", r->mode);
     row->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
     json_decref(detail);
     if (!row->detail)
         return err_set(err, ERR_INVALID, "the name of that branch is not UTF-8");
-    if (!row->what || !row->place)
-        abort();
     snprintf(row->mode, sizeof(row->mode), "clone");
     return 0;
 }
@@ -87,18 +86,15 @@ static void copied(void *arg, const struct err *err) {
 static char *ref_of(const struct grant_row *row) {
     json_t *json = json_loads(row->detail, 0, NULL);
     const char *text = json_string_value(json_object_get(json, "ref"));
-    char *ref = strdup(text ? text : "");
+    char *ref = xstrdup(text ? text : "");
     json_decref(json);
-    if (!ref)
-        abort();
     return ref;
 }
 
 static void repo_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                       void *arg) {
-    struct cloning *c = calloc(1, sizeof(*c));
-    if (!c || !(c->place = strdup(row->place)))
-        abort();
+    struct cloning *c = xnew(struct cloning);
+    c->place = xstrdup(row->place);
     c->live = l;
     c->ref = ref_of(row);
     c->done = done;

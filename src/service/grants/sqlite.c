@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/folder.h"
@@ -111,9 +112,7 @@ static void sqlite_kept(void *arg) {
 
 static void sqlite_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                         void *arg) {
-    struct giving *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct giving *g = xnew(struct giving);
     *g = (struct giving){.live = l, .done = done, .arg = arg};
     g->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     snprintf(g->id, sizeof(g->id), "%s", row->id);
@@ -191,9 +190,7 @@ static void db_removed(void *arg, const struct err *err) {
 
 static void sqlite_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                         void *arg) {
-    struct untaking *u = calloc(1, sizeof(*u));
-    if (!u)
-        abort();
+    struct untaking *u = xnew(struct untaking);
     *u = (struct untaking){.live = l, .done = done, .arg = arg};
     snprintf(u->log, sizeof(u->log), "%s-wal", row->place);
     live_ref(l);
@@ -335,11 +332,9 @@ static int open_images(struct comparing *c, int frozen, struct err *err) {
 
 void grant_row_copy(const struct grant_row *from, struct grant_row *to) {
     *to = *from;
-    to->what = strdup(from->what);
-    to->place = strdup(from->place);
+    to->what = xstrdup(from->what);
+    to->place = xstrdup(from->place);
     to->detail = NULL;
-    if (!to->what || !to->place)
-        abort();
 }
 
 /* What others do, or what their machines do not, is nobody else's wait. */
@@ -362,9 +357,7 @@ static int has_room(const struct service *s, const struct caller *who, const cha
 
 static struct comparing *comparing_new(struct service *s, const char *owner,
                                        const struct grant_row *row) {
-    struct comparing *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct comparing *c = xnew(struct comparing);
     *c = (struct comparing){
         .service = s, .next = s->grants->comparisons, .link = &s->grants->comparisons};
     snprintf(c->owner, sizeof(c->owner), "%s", owner);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -221,9 +222,7 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
 
 void sqlite_fetch(struct service *s, const struct caller *who, const struct grant_row *row,
                   const int fds[2], service_done_fn *done, void *arg) {
-    struct sqlite_fetch *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct sqlite_fetch *f = xnew(struct sqlite_fetch);
     *f = (struct sqlite_fetch){.service = s,
                                .next = s->grants->fetches,
                                .link = &s->grants->fetches,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "service/image_disk.h"
@@ -184,9 +185,7 @@ static void job_settle(struct image_job *j) {
     if (j->cancelled && in)
         well = false;
     if (well && in) {
-        struct image_adoption *a = calloc(1, sizeof(*a));
-        if (!a)
-            abort();
+        struct image_adoption *a = xnew(struct image_adoption);
         a->job = j;
         snprintf(a->path, sizeof(a->path), "%s/images/%s", j->service->place->home, j->staging);
         if (j->live && image_id_valid(j->live->row.image))
@@ -290,9 +289,7 @@ struct image_job *image_job_new(struct service *s, const struct caller *who, enu
     static const char *const verbs[IMAGE_WORKS] = {[IMAGE_IMPORT] = "image.import",
                                                    [IMAGE_EXPORT] = "image.export",
                                                    [IMAGE_SNAP] = "image.snap"};
-    struct image_job *j = calloc(1, sizeof(*j));
-    if (!j)
-        abort();
+    struct image_job *j = xnew(struct image_job);
     *j = (struct image_job){.service = s,
                             .who = *who,
                             .events = *events,

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "gate/preset.h"
@@ -284,8 +285,7 @@ void seal_want(struct service *s, const char *name, const char *id) {
     for (; *last; last = &(*last)->next)
         if (strcmp((*last)->id, id) == 0)
             return;
-    if (!(*last = calloc(1, sizeof(**last))))
-        abort();
+    *last = xcalloc(1, sizeof(**last));
     snprintf((*last)->id, sizeof((*last)->id), "%s", id);
     next(s);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/tar.h"
@@ -178,9 +179,7 @@ void service_image_snap(struct service *s, const struct caller *who, const char 
     char origin[IMAGE_ORIGIN_SIZE];
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    struct snapping *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
+    struct snapping *p = xnew(struct snapping);
     *p = (struct snapping){.request = *r, .report = {-1, -1}, .pipe = -1, .done = done, .arg = arg};
     const struct image_events events = {.arg = p, .room = no_room, .ended = snap_ended};
     struct image_job *j = l ? image_job_new(s, who, IMAGE_SNAP, &events) : NULL;

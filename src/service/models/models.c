@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -176,9 +177,7 @@ struct model_access service_model_access(struct service *s) {
 }
 
 struct service_models *service_models_new(struct service *s, struct err *err) {
-    struct service_models *m = calloc(1, sizeof(*m));
-    if (!m)
-        abort();
+    struct service_models *m = xnew(struct service_models);
     const struct fetcher_config config = {.proxy = s->conf->proxy[0] ? s->conf->proxy : NULL};
     m->wipe = (struct loop_call){.fn = wipe_key, .arg = m};
     m->fetcher = fetcher_new(s->loop, &config, err);

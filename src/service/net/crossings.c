@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -219,13 +220,11 @@ static void read_wish(char *text, struct pending *ret) {
 void net_restore_pending(void *arg, const struct pending_row *row) {
     struct live *l = arg;
     int64_t left = row->until_ms - wall_ms();
-    char *wish DEFER_FREE = strdup(row->path ? row->path : "");
+    char *wish DEFER_FREE = xstrdup(row->path ? row->path : "");
     struct pending p = {.port = (uint16_t)row->port,
                         .rule = row->rule,
                         .since_ms = row->since_ms,
                         .state = row->approved ? PENDING_APPROVED : PENDING_WAITS};
-    if (!wish)
-        abort();
     read_wish(wish, &p);
     snprintf(p.id, sizeof(p.id), "%s", row->id);
     snprintf(p.host, sizeof(p.host), "%s", row->host);

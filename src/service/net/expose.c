@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -100,9 +101,7 @@ static void nobody_there(void *arg) {
 static void dial(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, door->machine);
-    struct dialling *d = calloc(1, sizeof(*d));
-    if (!d)
-        abort();
+    struct dialling *d = xnew(struct dialling);
     *d = (struct dialling){.fn = fn, .arg = fn_arg, .loop = s->loop};
     d->later = (struct loop_call){.fn = nobody_there, .arg = d};
     if (l && l->machine && l->row.state == MACHINE_RUNNING)
@@ -137,8 +136,8 @@ struct ingress *expose_new(struct service *s) {
 /* ---- what is open ---- */
 
 static struct exposures *exposures_of(struct live *l) {
-    if (!l->net->exposures && !(l->net->exposures = calloc(1, sizeof(*l->net->exposures))))
-        abort();
+    if (!l->net->exposures)
+        l->net->exposures = xcalloc(1, sizeof(*l->net->exposures));
     return l->net->exposures;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/image_id.h"
@@ -45,10 +46,8 @@ static int open_image_root(const struct service *s, const char *image, struct er
  */
 static int add_preset(const struct service *s, const char *owner, const char *image,
                       const struct net_request *r, struct policy *policy, struct err *err) {
-    struct preset_targets *t DEFER_FREE = calloc(1, sizeof(*t));
+    struct preset_targets *t DEFER_FREE = xnew(struct preset_targets);
     bool doubted;
-    if (!t)
-        abort();
     if (taint_has_image(s, owner, image, &doubted, err) < 0)
         return -1;
     int root DEFER_CLOSE = open_image_root(s, image, err);
@@ -125,9 +124,7 @@ void service_net_show(struct service *s, const struct caller *who, const char *r
 static struct policy net_copy_of(const struct policy *p) {
     struct policy copy = *p;
     size_t n = p->count * sizeof(*p->rules);
-    copy.rules = n ? malloc(n) : NULL;
-    if (n && !copy.rules)
-        abort();
+    copy.rules = n ? xmalloc(n) : NULL;
     if (n)
         memcpy(copy.rules, p->rules, n);
     return copy;
@@ -211,9 +208,7 @@ static void added(void *arg, const struct err *err) {
 }
 
 static struct adding *adding_new(struct live *l, service_net_fn *done, void *arg) {
-    struct adding *a = calloc(1, sizeof(*a));
-    if (!a)
-        abort();
+    struct adding *a = xnew(struct adding);
     *a = (struct adding){l, done, arg};
     live_ref(l);
     return a;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -55,9 +56,7 @@ static int check_name(const char *name, struct err *err) {
 
 static struct keeping *keep_begin(struct service *s, const struct caller *who, const char *verb,
                                   const char *name, const char *plain, struct err *err) {
-    struct keeping *k = calloc(1, sizeof(*k));
-    if (!k)
-        abort();
+    struct keeping *k = xnew(struct keeping);
     *k = (struct keeping){.service = s, .who = *who, .verb = verb};
     if (authorise(who, RIGHT_SECRET, err) == 0 && check_name(plain, err) == 0) {
         snprintf(k->detail, sizeof(k->detail), "{\"secret\":\"%s\"}", name);
@@ -184,10 +183,8 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
         err_set(err, ERR_NOT_FOUND, "there is no secret '%s'", r->what);
         return err_remedy(err, "set it first: carrel secret set %s", r->what);
     }
-    row->what = strdup(r->what);
-    row->place = strdup(host);
-    if (!row->what || !row->place)
-        abort();
+    row->what = xstrdup(r->what);
+    row->place = xstrdup(host);
     snprintf(row->mode, sizeof(row->mode), "%s", secret_way_name(way));
     return 0;
 }
@@ -202,8 +199,8 @@ static int secret_settle(struct live *l, struct grant_row *row, struct err *err)
     for (size_t i = 0; i < list.count; i++) {
         if (strcmp(list.rows[i].what, row->what) != 0)
             continue;
-        if (!row->detail && !(row->detail = strdup(list.rows[i].detail)))
-            abort();
+        if (!row->detail)
+            row->detail = xstrdup(list.rows[i].detail);
         is_new &= strcmp(list.rows[i].place, row->place) != 0;
     }
     if (is_new && list.count >= SECRET_GRANTS_MAX)

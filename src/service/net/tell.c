@@ -1,6 +1,7 @@
 /* What a machine can read of its own limits and network, in /run/carrel/machine.json. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/jot.h"
 #include "base/limits.h"
@@ -109,9 +110,7 @@ void net_tell(struct live *l, service_done_fn *done, void *arg) {
             done(arg, NULL);
         return;
     }
-    struct telling *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct telling *t = xnew(struct telling);
     *t = (struct telling){l, done, arg};
     live_ref(l);
     l->service->driver->tell(l->machine, text.data, tell_told, t);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/log.h"
@@ -58,9 +59,7 @@ const struct texts *net_env(struct live *l) {
     if (!grants->count)
         return trust;
     free(l->net->env.v);
-    l->net->env = (struct texts){.v = calloc(trust->count + 2 * grants->count, sizeof(char *))};
-    if (!l->net->env.v)
-        abort();
+    l->net->env = (struct texts){.v = xcalloc(trust->count + 2 * grants->count, sizeof(char *))};
     for (size_t i = 0; i + 1 < trust->count; i += 2)
         add_pair(&l->net->env, trust->v[i], trust->v[i + 1]);
     for (size_t i = 0; i < grants->count; i++)
@@ -249,9 +248,7 @@ static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg
         done(arg, NULL);
         return;
     }
-    struct handing *h = calloc(1, sizeof(*h));
-    if (!h)
-        abort();
+    struct handing *h = xnew(struct handing);
     *h = (struct handing){.live = l, .waiting = 1, .in_step = in_step, .done = done, .arg = arg};
     l->net->trust = TRUST_GOING;
     live_ref(l);

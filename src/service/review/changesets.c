@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/folder.h"
@@ -309,10 +310,8 @@ static int note_ship(struct shipping *f, const struct ship_request *r, const jso
 void service_ship(struct service *s, const struct caller *who, const char *id,
                   const struct ship_request *r, service_ship_fn *done, void *arg) {
     json_t *words DEFER(json_decrefp) = NULL;
-    struct shipping *f = calloc(1, sizeof(*f));
+    struct shipping *f = xnew(struct shipping);
     struct err err;
-    if (!f)
-        abort();
     *f = (struct shipping){.service = s, .who = *who, .done = done, .arg = arg};
     snprintf(f->id, sizeof(f->id), "%s", id);
     snprintf(f->sha256, sizeof(f->sha256), "%s", r->sha256);

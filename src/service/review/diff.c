@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "machine/compare.h"
 #include "service/review/inner.h"
@@ -148,9 +149,7 @@ static void from_known(void *arg, int root, int usr, const struct err *err) {
  * since a fork's share of its ancestors is never changed.
  */
 static int differing_layers(struct diffing *d, struct err *err) {
-    struct layers *a DEFER_FREE = calloc(2, sizeof(*a)), *b = a + 1;
-    if (!a)
-        abort();
+    struct layers *a DEFER_FREE = xcalloc(2, sizeof(*a)), *b = a + 1;
     if (layers_parse(d->from.stack, a, err) < 0 || layers_parse(d->to.stack, b, err) < 0)
         return -1;
     while (a->count && b->count && a->v[a->count - 1].number == b->v[b->count - 1].number &&
@@ -264,9 +263,7 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
         done(arg, NULL, &err);
         return;
     }
-    struct diffing *d = calloc(1, sizeof(*d));
-    if (!d)
-        abort();
+    struct diffing *d = xnew(struct diffing);
     *d = (struct diffing){.live = l,
                           .from = {.root = -1, .usr = -1},
                           .to = {.root = -1, .usr = -1},

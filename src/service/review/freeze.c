@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -131,10 +132,8 @@ static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
 
 /* Its header, under the name that the owner's has; how long that is does not depend on the size. */
 static size_t freeze_put_head(const struct freezing *f, uint64_t size, uint8_t to[TAR_HEAD_MAX]) {
-    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     const char *slash = strrchr(f->grant.what, '/');
-    if (!e)
-        abort();
     *e = (struct tar_entry){
         .kind = TAR_FILE, .mode = 0644, .size = size, .mtime = f->created_ms / 1000};
     snprintf(e->path, sizeof(e->path), "%s", slash ? slash + 1 : f->grant.what);
@@ -284,8 +283,7 @@ static void compared(void *arg, const char *json, const struct err *err) {
         freeze_fail(f, err);
         return;
     }
-    if (!(f->told = strdup(json)))
-        abort();
+    f->told = xstrdup(json);
     keep_later(f);
 }
 
@@ -383,9 +381,7 @@ static int freeze_begin(struct freezing *f, struct err *err) {
 
 static struct freezing *freezing_new(const struct live *l, const struct caller *who,
                                      const char *path, const char *slice) {
-    struct freezing *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct freezing *f = xnew(struct freezing);
     *f = (struct freezing){
         .service = l->service, .who = *who, .fd = -1, .base = -1, .root = -1, .usr = -1};
     memcpy(f->id, id_new('c').text, ID_SIZE);

@@ -1,6 +1,7 @@
 /* The queue of the barrier (barrier.h), and the lane of commits that keeps it closed. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
@@ -28,9 +29,7 @@ bool barrier_wait(struct live *l, loop_fn *go, void *arg) {
     struct live_steps *p = l->steps;
     if (!is_closed(l) || l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED)
         return false;
-    struct barrier_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct barrier_call *c = xnew(struct barrier_call);
     *c = (struct barrier_call){NULL, go, arg};
     *p->waiting_last = c;
     p->waiting_last = &c->next;

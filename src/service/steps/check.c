@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "machine/compare.h"
@@ -50,9 +51,7 @@ static int check_by_name(const void *a, const void *b) {
 static void set_add(struct set *s, const char *machine, uint32_t number) {
     if (s->count == s->size) {
         s->size = s->size ? 2 * s->size : 64;
-        s->v = realloc(s->v, s->size * sizeof(*s->v));
-        if (!s->v)
-            abort();
+        s->v = xrealloc(s->v, s->size, sizeof(*s->v));
     }
     struct layer *l = &s->v[s->count++];
     snprintf(l->machine, sizeof(l->machine), "%s", machine);
@@ -95,11 +94,9 @@ static void check_tell(struct checking *c, const struct layer *layer, const char
 static void add_stack(void *arg, const char *machine, const char *stack) {
     struct checking *c = arg;
     const char *id = subject(c)->row.id;
-    struct layers *layers DEFER_FREE = calloc(1, sizeof(*layers));
+    struct layers *layers DEFER_FREE = xnew(struct layers);
     struct err err;
     bool own = strcmp(machine, id) == 0;
-    if (!layers)
-        abort();
     if (!stack || layers_parse(stack, layers, &err) < 0) {
         c->malformed |= own && stack;
         return;
@@ -297,9 +294,7 @@ void service_store_check(struct service *s, const struct caller *who, store_prob
         done(arg, NULL, &err);
         return;
     }
-    struct checking *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct checking *c = xnew(struct checking);
     *c = (struct checking){.service = s,
                            .disk = -1,
                            .userns = -1,
@@ -309,9 +304,7 @@ void service_store_check(struct service *s, const struct caller *who, store_prob
                            .at = SIZE_MAX};
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         c->count += may_see(who, l->row.owner);
-    c->machines = calloc(c->count + 1, sizeof(struct live *));
-    if (!c->machines)
-        abort();
+    c->machines = xcalloc(c->count + 1, sizeof(struct live *));
     c->count = 0;
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         if (may_see(who, l->row.owner)) {

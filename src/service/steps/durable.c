@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -82,10 +83,8 @@ static void shed_done(void *arg, const struct err *err) {
 static void shed_rest(struct live *l) {
     struct service *s = l->service;
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
-    char *ranges DEFER_FREE = malloc(RANGES_SIZE);
+    char *ranges DEFER_FREE = xmalloc(RANGES_SIZE);
     struct err err;
-    if (!ranges)
-        abort();
     if (store_saved_get(s->store, l->row.id, &row, &err) == 0 &&
         layers_named(s->store, row.disk, row.stack, ranges, &err))
         s->driver->shed(s->host, row.disk, ranges, shed_done, NULL);
@@ -243,9 +242,7 @@ void durable_look(struct live *l, uint64_t now_ms) {
         l->service->steps->saving >= AT_ONCE || l->row.state == MACHINE_ENDING ||
         l->row.state == MACHINE_ENDED)
         return;
-    struct saving *v = calloc(1, sizeof(*v));
-    if (!v)
-        abort();
+    struct saving *v = xnew(struct saving);
     v->live = l;
     v->timer = loop_timer_new(l->service->loop, copy_next, v);
     live_ref(l);

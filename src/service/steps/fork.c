@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/steps/barrier.h"
@@ -110,9 +111,7 @@ static void fill_metadata(struct forking *f) {
     json_t *value;
     const struct live *l = f->live;
     f->given = l->row.metadata ? json_loads(l->row.metadata, 0, NULL) : NULL;
-    f->metadata.v = calloc(2 * (json_object_size(f->given) + 2), sizeof(*f->metadata.v));
-    if (!f->metadata.v)
-        abort();
+    f->metadata.v = xcalloc(2 * (json_object_size(f->given) + 2), sizeof(*f->metadata.v));
     json_object_foreach(f->given, name, value) {
         if (!json_is_string(value) || strncmp(name, "forked_", 7) == 0)
             continue;
@@ -150,10 +149,8 @@ static void make_all(struct forking *f) {
         .env = l->env,
         .from = {f->step.stack ? f->step.stack : "", of->id, f->step.id, f->drifted},
     };
-    f->ids = calloc(f->wanted, sizeof(*f->ids));
-    f->earlier = calloc(f->wanted, sizeof(*f->earlier));
-    if (!f->ids || !f->earlier)
-        abort();
+    f->ids = xcalloc(f->wanted, sizeof(*f->ids));
+    f->earlier = xcalloc(f->wanted, sizeof(*f->earlier));
     f->begun = f->wanted;
     for (size_t i = 0, n = f->wanted; i < n; i++) {
         struct err err;
@@ -301,9 +298,7 @@ void service_fork(struct service *s, const struct caller *who, const char *machi
         done(arg, &err);
         return;
     }
-    struct forking *f = calloc(1, sizeof(*f));
-    if (!f)
-        abort();
+    struct forking *f = xnew(struct forking);
     *f = (struct forking){.live = l,
                           .who = *who,
                           .intent = intent,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "machine/compare.h"
@@ -117,9 +118,7 @@ static int choose(struct measuring *m, struct err *err) {
     struct live *l = m->live;
     if (store_step_list(l->service->store, l->row.id, 0, false, STORE_PAGE_MAX, &list, err) < 0)
         return -1;
-    m->steps = calloc(list.count + 1, sizeof(*m->steps));
-    if (!m->steps)
-        abort();
+    m->steps = xcalloc(list.count + 1, sizeof(*m->steps));
     for (size_t i = 0; i < list.count && m->order.layer_count < COMPARE_LAYERS_MAX; i++) {
         const struct step_row *row = &list.rows[i];
         if (row->counted || !row->layer || row->state != STEP_DONE)
@@ -152,9 +151,7 @@ void service_measured(struct service *s, const struct caller *who, const char *m
         service_settled(s, who, machine, go, arg);
         return;
     }
-    struct measuring *m = calloc(1, sizeof(*m));
-    if (!m)
-        abort();
+    struct measuring *m = xnew(struct measuring);
     *m = (struct measuring){.live = l,
                             .order = {.task = COMPARE_SIZES},
                             .disk = -1,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -85,9 +86,7 @@ static void prune_kept(void *arg, const struct err *err) {
 bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
                   struct err *err) {
     struct named n = {.machine = disk};
-    n.numbers = calloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
-    if (!n.numbers)
-        abort();
+    n.numbers = xcalloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
     err_set(err, ERR_LIMIT, "too many layers");
     bool known = store_stacks_with(store, disk, add_stack, &n, err) == 0;
     if (stack)
@@ -99,10 +98,8 @@ bool layers_named(struct store *store, const char *disk, const char *stack, char
 }
 
 static void drop_layers(struct live *l) {
-    char *text DEFER_FREE = malloc(RANGES_SIZE);
+    char *text DEFER_FREE = xmalloc(RANGES_SIZE);
     struct err err;
-    if (!text)
-        abort();
     if (layers_named(l->service->store, l->row.id, NULL, text, &err) && l->machine)
         l->service->driver->keep(l->machine, text, prune_kept, l);
     else

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/log.h"
@@ -356,9 +357,7 @@ void service_rewind(struct service *s, const struct caller *who, const char *mac
         done(arg, NULL, &err);
         return;
     }
-    struct rewinding *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct rewinding *r = xnew(struct rewinding);
     *r =
         (struct rewinding){.live = l, .who = *who, .drifted = q->drifted, .done = done, .arg = arg};
     snprintf(r->step, sizeof(r->step), "%s", q->step);
@@ -382,9 +381,7 @@ static int find_kept(struct rewinding *r, struct err *err) {
 }
 
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
-    struct rewinding *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct rewinding *r = xnew(struct rewinding);
     *r = (struct rewinding){.live = l, .adopted = true, .row = *row};
     row->what = row->stack = NULL;
     live_ref(l);

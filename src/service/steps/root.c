@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
@@ -28,9 +29,7 @@ int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err
 }
 
 void steps_root_known(struct live *l, uint32_t layer, const char *stack) {
-    char *copy = strdup(stack);
-    if (!copy)
-        abort();
+    char *copy = xstrdup(stack);
     free(l->steps->stack);
     l->steps->stack = copy;
     l->steps->layer = layer;

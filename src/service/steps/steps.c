@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
@@ -91,9 +92,7 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
         done(arg, NULL, &err);
         return;
     }
-    struct snap *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct snap *c = xnew(struct snap);
     *c = (struct snap){.service = s, .who = *who, .intent = intent, .done = done, .arg = arg};
     memcpy(c->machine, l->row.id, sizeof(c->machine));
     struct step_cause cause = {.kind = STEP_SNAP, .what = name, .status = -1, .name = name};

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/steps/inner.h"
@@ -156,9 +157,7 @@ static void go_on(void *arg) {
 }
 
 void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg) {
-    struct still *t = calloc(1, sizeof(*t));
-    if (!t)
-        abort();
+    struct still *t = xnew(struct still);
     *t = (struct still){.live = l,
                         .number = number,
                         .at_once = at_once,

@@ -1,3 +1,4 @@
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "service/exec/live.h"
 #include "service/steps/barrier.h"
@@ -17,9 +18,7 @@ enum { AGAIN_MS = 200, AGAIN_TRIES = 25, DYING_MS = 4, DYING_TRIES = 50, WHAT_MA
 /* ---- taking a step ---- */
 
 struct step_call *step_call_new(struct live *l, const struct step_cause *cause) {
-    struct step_call *c = calloc(1, sizeof(*c));
-    if (!c)
-        abort();
+    struct step_call *c = xnew(struct step_call);
     c->live = l;
     c->row = (struct step_row){.kind = cause->kind,
                                .state = STEP_TAKING,
@@ -127,9 +126,7 @@ static void refresh_plain(struct step_call *c) {
     c->plain = true;
     c->row.layer = 0;
     free(c->row.stack);
-    c->row.stack = strdup(l->steps->stack ? l->steps->stack : "");
-    if (!c->row.stack)
-        abort();
+    c->row.stack = xstrdup(l->steps->stack ? l->steps->stack : "");
     step_replan(c, refresh_planned);
 }
 

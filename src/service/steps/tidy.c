@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/steps/inner.h"
@@ -171,9 +172,7 @@ static void compact(struct live *l, bool rested, bool full) {
         c = plan_saved(l, &layers);
     if (c.count < 2)
         return;
-    struct merging *m = calloc(1, sizeof(*m));
-    if (!m)
-        abort();
+    struct merging *m = xnew(struct merging);
     m->live = l;
     m->into = c.into;
     m->run.count = c.count;

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
@@ -87,9 +88,7 @@ static int write_newest(struct step_call *c, struct err *err) {
     if (steps_newest_switch(c->live, &newest, err) < 0)
         return -1;
     free(newest.stack);
-    newest.stack = strdup(c->row.stack);
-    if (!newest.stack)
-        abort();
+    newest.stack = xstrdup(c->row.stack);
     return newest.number ? store_step_update(c->live->service->store, &newest, err) : 0;
 }
 
