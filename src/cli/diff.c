@@ -14,7 +14,7 @@
 #include "cli/options.h"
 #include "cli/safe.h"
 #include "cli/ship/ship.h"
-#include "cli/ship/slices.h"
+#include "cli/ship/slices_find.h"
 #include "cli/table.h"
 #include "cli/text/colour.h"
 #include "cli/text/pager.h"

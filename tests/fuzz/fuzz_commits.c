@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/defer.h"
-#include "cli/ship/commits.h"
+#include "review/commits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

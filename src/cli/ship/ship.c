@@ -21,7 +21,7 @@
 #include "cli/ship/db.h"
 #include "cli/ship/ship.h"
 #include "cli/ship/ship_show.h"
-#include "cli/ship/slices.h"
+#include "cli/ship/slices_find.h"
 #include "cli/table.h"
 #include "review/deliver.h"
 #include "review/flags.h"

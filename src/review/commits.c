@@ -1,19 +1,15 @@
-#include "cli/ship/commits.h"
+#include "review/commits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/fdio.h"
-#include "cli/ship/git.h"
 #include "review/flags.h"
 
-enum { TEXT_MAX = 64 << 20, SCAN_ALL_MAX = 64 << 20, LINK = 0120000, MODULE = 0160000 };
+enum { SCAN_ALL_MAX = 64 << 20, LINK = 0120000, MODULE = 0160000 };
 
 void commits_done(struct commits *c) {
     free(c->files);
@@ -89,8 +85,7 @@ static char (*hashes_of(const struct commits *c))[COMMITS_HASH] {
     return list;
 }
 
-/* "HASH PATH" a line, of every object that they brought; trees and commits are told later. */
-static void add_objects(struct commits *c) {
+void commits_add_objects(struct commits *c) {
     size_t known = c->count;
     char(*now)[COMMITS_HASH] DEFER_FREE = hashes_of(c);
     char *save = NULL;
@@ -112,31 +107,8 @@ static void add_objects(struct commits *c) {
     }
 }
 
-static bool has_blob(const struct commits_file *f) {
+bool commits_has_blob(const struct commits_file *f) {
     return f->change != 'D' && f->after != MODULE;
-}
-
-/* What `git cat-file` says when it is given the hashes of these, a line each. */
-static int ask_objects(const char *repo, const char *how, const struct commits *c, uint64_t most,
-                       char **ret, size_t *ret_size, struct err *err) {
-    const char *const words[] = {"-C", repo, "cat-file", how, NULL};
-    int in DEFER_CLOSE = memfd_create("in", MFD_CLOEXEC);
-    int out DEFER_CLOSE = memfd_create("out", MFD_CLOEXEC);
-    bool ok = in >= 0 && out >= 0;
-    for (size_t i = 0; ok && i < c->count; i++)
-        if (has_blob(&c->files[i]) && c->files[i].size <= most)
-            ok = dprintf(in, "%s\n", c->files[i].blob) > 0;
-    if (!ok || lseek(in, 0, SEEK_SET) < 0)
-        return err_sys(err, "make room for a list of objects");
-    if (git_feed(words, in, out, err) < 0)
-        return -1;
-    off_t size = lseek(out, 0, SEEK_END);
-    char *map = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
-    if (map == MAP_FAILED)
-        return err_sys(err, "read objects");
-    *ret = map;
-    *ret_size = size > 0 ? (size_t)size : 0;
-    return 0;
 }
 
 struct reading {
@@ -154,22 +126,18 @@ static bool commits_read_head(struct reading *r, char kind[16], uint64_t *ret_si
     return sscanf(head, "%*s %15s %" SCNu64, kind, ret_size) == 2;
 }
 
-static int read_sizes(const char *repo, struct commits *c, struct err *err) {
-    char *text = NULL, kind[16];
-    size_t n = 0, kept = 0;
-    if (ask_objects(repo, "--batch-check", c, UINT64_MAX, &text, &n, err) < 0)
-        return -1;
+int commits_set_sizes(struct commits *c, const char *text, size_t n, struct err *err) {
+    char kind[16];
+    size_t kept = 0;
     struct reading r = {text, text + n};
     bool ok = true;
     for (size_t i = 0; i < c->count && ok; i++) {
         struct commits_file *f = &c->files[i];
-        ok = !has_blob(f) || commits_read_head(&r, kind, &f->size);
+        ok = !commits_has_blob(f) || commits_read_head(&r, kind, &f->size);
         if (ok && (f->change != 'C' || strcmp(kind, "blob") == 0))
             c->files[kept++] = *f;
     }
     c->count = kept;
-    if (text)
-        munmap(text, n);
     return ok ? 0 : err_set(err, ERR_INVALID, "git's list of objects cannot be read");
 }
 
@@ -185,30 +153,27 @@ static void flag(struct commits_file *f, const char *bytes, size_t n) {
     f->flags |= flags_of(e, bytes, n);
 }
 
-/* So that all of them together have room: those above it are known by name and size alone. */
-static uint64_t scan_limit(const struct commits *c) {
+uint64_t commits_scan_limit(const struct commits *c) {
     uint64_t most = COMMITS_SCAN_MAX, sum = UINT64_MAX;
     for (; sum > SCAN_ALL_MAX && most; most /= 2) {
         sum = 0;
         for (size_t i = 0; i < c->count; i++)
-            sum += has_blob(&c->files[i]) && c->files[i].size <= most ? c->files[i].size : 0;
+            sum +=
+                commits_has_blob(&c->files[i]) && c->files[i].size <= most ? c->files[i].size : 0;
         if (sum <= SCAN_ALL_MAX)
             break;
     }
     return most;
 }
 
-static int read_contents(const char *repo, struct commits *c, struct err *err) {
-    char *text = NULL, kind[16];
-    size_t n = 0;
-    uint64_t most = scan_limit(c), size;
-    if (ask_objects(repo, "--batch", c, most, &text, &n, err) < 0)
-        return -1;
+int commits_scan(struct commits *c, const char *text, size_t n, uint64_t most, struct err *err) {
+    char kind[16];
+    uint64_t size;
     struct reading r = {text, text + n};
     bool ok = true;
     for (size_t i = 0; i < c->count && ok; i++) {
         struct commits_file *f = &c->files[i];
-        if (!has_blob(f) || f->size > most) {
+        if (!commits_has_blob(f) || f->size > most) {
             flag(f, "", 0);
             continue;
         }
@@ -217,13 +182,10 @@ static int read_contents(const char *repo, struct commits *c, struct err *err) {
             flag(f, r.at, (size_t)size);
         r.at += ok ? size + 1 : 0;
     }
-    if (text)
-        munmap(text, n);
     return ok ? 0 : err_set(err, ERR_INVALID, "git's objects cannot be read");
 }
 
-/* Of those before the last only what looks like a key is worth a line. */
-static void keep_worthy(struct commits *c, unsigned more) {
+void commits_keep_worthy(struct commits *c, unsigned more) {
     size_t kept = 0;
     for (size_t i = 0; i < c->count; i++) {
         struct commits_file *f = &c->files[i];
@@ -233,26 +195,4 @@ static void keep_worthy(struct commits *c, unsigned more) {
         c->files[kept++] = *f;
     }
     c->count = kept;
-}
-
-int commits_read(const char *repo, const char *from, const char *to, unsigned more,
-                 struct commits *ret, struct err *err) {
-    char since[300], range[300];
-    snprintf(since, sizeof(since), "%s...%s", from, to);
-    snprintf(range, sizeof(range), "%s..%s", from, to);
-    const char *const diff[] = {
-        "-C",          repo,           "diff",          "--raw",         "-z",
-        "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv", since,
-        NULL};
-    const char *const list[] = {"-C", repo, "rev-list", "--objects", range, NULL};
-    *ret = (struct commits){.changes = BUF(TEXT_MAX), .objects = BUF(TEXT_MAX)};
-    if (git_ask(diff, &ret->changes, err) < 0 ||
-        commits_parse(ret->changes.data ? ret->changes.data : "", ret->changes.len, ret, err) < 0 ||
-        git_ask(list, &ret->objects, err) < 0)
-        return -1;
-    add_objects(ret);
-    if (read_sizes(repo, ret, err) < 0 || read_contents(repo, ret, err) < 0)
-        return -1;
-    keep_worthy(ret, more);
-    return 0;
 }
