@@ -70,19 +70,6 @@ static struct reader *reader_new(struct call *c, struct exec *x, bool live,
 
 /* ---- text and bytes ---- */
 
-/* How many bytes at the end of a text belong to a character that is not whole yet. */
-static size_t unfinished(const unsigned char *p, size_t n) {
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        unsigned char c = p[n - back];
-        size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-        if (want > 1)
-            return want > back ? back : 0;
-        if (c < 0x80)
-            return 0;
-    }
-    return 0;
-}
-
 static void output_put_bytes(struct jot *j, const char *text_name, const char *base64_name,
                              const unsigned char *p, size_t n) {
     if (utf8_valid(p, n) && !memchr(p, 0, n)) {
@@ -161,7 +148,7 @@ static struct outlog_piece next_piece(struct reader *r, const struct outlog *log
     struct outlog_piece piece = outlog_next(log, &r->cursor, r->piece, PIECE);
     if (!piece.n || exec_is_over(r->exec))
         return piece;
-    size_t cut = unfinished(r->piece, piece.n);
+    size_t cut = piece.n - utf8_end(r->piece, piece.n);
     piece.n -= cut;
     r->cursor.at[piece.stream] -= cut;
     return piece;

@@ -3,37 +3,11 @@
 #include <inttypes.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 
 static void jot_put(struct jot *j, const char *bytes, size_t len) {
     if (!j->failed && !buf_add(j->out, bytes, len))
         j->failed = true;
-}
-
-/* Bytes that are not UTF-8 become U+FFFD, one each, so the output is always valid JSON. */
-static size_t utf8_len(const unsigned char *s, size_t n) {
-    static const struct {
-        unsigned char mask, lead;
-        size_t len;
-        uint32_t min;
-    } forms[] = {{0x80, 0x00, 1, 0},
-                 {0xe0, 0xc0, 2, 0x80},
-                 {0xf0, 0xe0, 3, 0x800},
-                 {0xf8, 0xf0, 4, 0x10000}};
-    for (size_t f = 0; f < 4; f++) {
-        if ((s[0] & forms[f].mask) != forms[f].lead)
-            continue;
-        if (forms[f].len > n)
-            return 0;
-        uint32_t cp = s[0] & (unsigned char)~forms[f].mask;
-        for (size_t i = 1; i < forms[f].len; i++) {
-            if ((s[i] & 0xc0) != 0x80)
-                return 0;
-            cp = cp << 6 | (s[i] & 0x3f);
-        }
-        bool surrogate = cp >= 0xd800 && cp < 0xe000;
-        return cp < forms[f].min || cp > 0x10ffff || surrogate ? 0 : forms[f].len;
-    }
-    return 0;
 }
 
 static void put_control(struct jot *j, unsigned char c) {
@@ -56,6 +30,7 @@ static size_t plain_len(const unsigned char *s, size_t len) {
     return n;
 }
 
+/* Bytes that are not UTF-8 become U+FFFD, one each, so the output is always valid JSON. */
 static void quoted(struct jot *j, const char *text, size_t len) {
     const unsigned char *s = (const unsigned char *)text;
     jot_put(j, "\"", 1);
@@ -66,7 +41,8 @@ static void quoted(struct jot *j, const char *text, size_t len) {
             i += plain;
             continue;
         }
-        size_t n = utf8_len(s + i, len - i);
+        uint32_t c;
+        size_t n = utf8_decode(s + i, len - i, &c);
         if (n == 0) {
             jot_put(j, "\\ufffd", 6);
             i++;

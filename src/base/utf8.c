@@ -37,3 +37,45 @@ bool utf8_valid(const void *bytes, size_t n) {
     struct utf8 u = {0};
     return utf8_feed(&u, bytes, n) && utf8_whole(&u);
 }
+
+size_t utf8_decode(const void *bytes, size_t n, uint32_t *ret) {
+    const uint8_t *s = bytes;
+    static const struct {
+        uint8_t mask, lead;
+        uint32_t min;
+    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+    size_t more = 0;
+    while (more < 4 && (s[0] & forms[more].mask) != forms[more].lead)
+        more++;
+    if (more == 4 || more >= n)
+        return 0;
+    uint32_t c = s[0] & (uint8_t)~forms[more].mask;
+    for (size_t i = 1; i <= more; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3fu);
+    }
+    *ret = c;
+    return c < forms[more].min || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : more + 1;
+}
+
+size_t utf8_begin(const void *bytes, size_t n) {
+    const uint8_t *s = bytes;
+    size_t skip = 0;
+    while (skip < n && skip < 3 && (s[skip] & 0xc0) == 0x80)
+        skip++;
+    return skip;
+}
+
+size_t utf8_end(const void *bytes, size_t n) {
+    const uint8_t *s = bytes;
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        uint8_t c = s[n - back];
+        size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        if (want > 1)
+            return want > back ? n - back : n;
+        if (c < 0x80)
+            return n;
+    }
+    return n;
+}

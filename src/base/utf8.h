@@ -23,3 +23,13 @@ static inline bool utf8_whole(const struct utf8 *u) {
 }
 
 bool utf8_valid(const void *bytes, size_t n);
+
+/* Bytes of the character at the start and its number; 0 when there is none. */
+size_t utf8_decode(const void *bytes, size_t n, uint32_t *ret);
+
+/*
+ * Where a text may be cut: utf8_end() says how many of n bytes stay so that no character is cut at
+ * the end, utf8_begin() how many to skip so that none is cut at the beginning.
+ */
+size_t utf8_end(const void *bytes, size_t n);
+size_t utf8_begin(const void *bytes, size_t n);

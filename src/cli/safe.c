@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/visible.h"
+#include "base/utf8.h"
 
 #undef printf
 #undef fprintf
@@ -30,7 +31,7 @@ static size_t span(const char *text, size_t len, const uint32_t *allowed, size_t
     size_t at = 0;
     for (*ret_n = 0; at < len; at += *ret_n) {
         uint32_t c = 0;
-        *ret_n = visible_decode((const unsigned char *)text + at, len - at, &c);
+        *ret_n = utf8_decode(text + at, len - at, &c);
         *ret_c = c;
         if (*ret_n == 0 || is_harmful(c, allowed))
             break;

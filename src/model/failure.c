@@ -3,6 +3,7 @@
 #include <jansson.h>
 
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "model/json.h"
 
 static const struct model_failure_row rows[MODEL_FAIL_COUNT] = {
@@ -151,9 +152,7 @@ static void clean(char *to, size_t size, const char *from) {
     size_t n = 0;
     for (; from[n] && n + 1 < size; n++)
         to[n] = (unsigned char)from[n] < ' ' || from[n] == 127 ? ' ' : from[n];
-    while (n > 0 && from[n] && ((unsigned char)from[n] & 0xc0) == 0x80)
-        n--; /* not in the middle of a character */
-    to[n] = '\0';
+    to[from[n] ? utf8_end(to, n) : n] = '\0';
 }
 
 int model_failure_err(enum model_failure failure, const char *detail, struct err *err) {

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "operator/inner.h"
 #include "operator/own.h"
 #include "operator/prompt.h"
 #include "service/runs.h"
-#include "tools/clip.h"
 
 enum { JOURNAL_ARGUMENTS = 2000, TRANSCRIPT_LINES = 200, TRANSCRIPT_SHOWN = 48 << 10 };
 
@@ -28,7 +28,7 @@ static const char *clipped(const char *text, struct buf *to) {
     if (n <= RUN_RESULT_MAX)
         return text;
     const char *tail = text + n - half;
-    size_t head = clip_end(text, half), skip = clip_begin(tail, half);
+    size_t head = utf8_end(text, half), skip = utf8_begin(tail, half);
     if (!buf_add(to, text, head) ||
         !buf_addf(to, "\n[... %zu bytes left out ...]\n", n - head - (half - skip)) ||
         !buf_add(to, tail + skip, half - skip))

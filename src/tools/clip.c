@@ -3,28 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 enum { PIECE = 32 << 10 };
-
-/* Bytes 10xxxxxx continue a character that began before the cut. */
-size_t clip_begin(const char *s, size_t n) {
-    size_t skip = 0;
-    while (skip < n && skip < 3 && ((unsigned char)s[skip] & 0xc0) == 0x80)
-        skip++;
-    return skip;
-}
-
-/* Looks back for the first byte of the last character and drops it if the cut is inside it. */
-size_t clip_end(const char *s, size_t n) {
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        unsigned char c = (unsigned char)s[n - back];
-        size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-        if (want > 1)
-            return want > back ? n - back : n;
-        if (c < 0x80)
-            return n;
-    }
-    return n;
-}
 
 /* Appends [from, to); returns how many of these bytes are not kept. */
 static uint64_t clip_gather(const struct outlog *log, int stream, uint64_t from, uint64_t to,
@@ -46,7 +27,7 @@ static uint64_t clip_gather(const struct outlog *log, int stream, uint64_t from,
 }
 
 static void cut_tail(struct buf *out, size_t from) {
-    out->len = from + clip_end(out->data + from, out->len - from);
+    out->len = from + utf8_end(out->data + from, out->len - from);
     out->data[out->len] = '\0';
 }
 
@@ -71,7 +52,7 @@ uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint6
         return left_out;
     size_t at = out->len;
     left_out += clip_gather(log, stream, end - tail, end, out);
-    size_t skip = out->len > at ? clip_begin(out->data + at, out->len - at) : 0;
+    size_t skip = out->len > at ? utf8_begin(out->data + at, out->len - at) : 0;
     if (skip) {
         memmove(out->data + at, out->data + at + skip, out->len - at - skip + 1);
         out->len -= skip;
@@ -96,5 +77,5 @@ void clip_last_line(const struct outlog *log, char *ret, size_t size) {
         start--;
     size_t len = n - start < size - 1 ? n - start : size - 1;
     memcpy(ret, tail + start, len);
-    ret[clip_end(ret, len)] = '\0';
+    ret[utf8_end(ret, len)] = '\0';
 }

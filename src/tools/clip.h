@@ -20,7 +20,3 @@ uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint6
 
 /* The last line that is not blank, at most size - 1 bytes of it. */
 void clip_last_line(const struct outlog *log, char *ret, size_t size);
-
-/* How many of n bytes may stay so that no character is cut at the end, or at the beginning. */
-size_t clip_end(const char *s, size_t n);
-size_t clip_begin(const char *s, size_t n); /* bytes to skip */

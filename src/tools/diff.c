@@ -1,5 +1,6 @@
 /* The tool diff: file changes of a machine between two steps, or since its creation. */
 #include "service/review/diff.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,6 @@
 
 #include "base/defer.h"
 #include "service/steps/steps.h"
-#include "tools/clip.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
@@ -27,7 +27,7 @@ static void put_mode(struct jot *j, const char *name, uint32_t mode) {
 }
 
 static void put_hunks(struct listing *l, const struct change *c) {
-    size_t shown = c->diff.n < l->room ? c->diff.n : clip_end(c->diff.s, l->room);
+    size_t shown = c->diff.n < l->room ? c->diff.n : utf8_end(c->diff.s, l->room);
     l->room -= shown;
     l->left_out += c->diff.n - shown;
     jot_u64(&l->json, "lines_added", c->lines_added);

@@ -4,6 +4,7 @@
 
 #include "base/defer.h"
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "tools/clip.h"
 #include "tools/helper.h"
 #include "tools/requests.h"
@@ -36,7 +37,7 @@ static void put_match(struct matches *m, const char *path, size_t path_n, const 
         if (parse_u64(number, 0, UINT64_MAX, &line, NULL) == 0)
             jot_u64(&m->j, "line", line);
         n -= (size_t)(colon + 1 - rest);
-        jot_bytes(&m->j, "text", colon + 1, clip_end(colon + 1, n < TEXT_SHOWN ? n : TEXT_SHOWN));
+        jot_bytes(&m->j, "text", colon + 1, utf8_end(colon + 1, n < TEXT_SHOWN ? n : TEXT_SHOWN));
     }
     jot_end(&m->j, '}');
     m->count++;

@@ -1,28 +1,10 @@
 #include "base/text/visible.h"
 
+#include "base/utf8.h"
+
 /* What stands for a space; one in the text itself is spelled out. */
 #define MARK "\u00b7"
 enum { MARK_CHAR = 0xb7 };
-
-size_t visible_decode(const unsigned char *s, size_t n, uint32_t *ret) {
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t min;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    size_t more = 0;
-    while (more < 4 && (s[0] & forms[more].mask) != forms[more].lead)
-        more++;
-    if (more == 4 || more >= n)
-        return 0;
-    uint32_t c = s[0] & (unsigned char)~forms[more].mask;
-    for (size_t i = 1; i <= more; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3fu);
-    }
-    *ret = c;
-    return c < forms[more].min || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : more + 1;
-}
 
 /*
  * First and last character of what has no ink, or changes what stands beside it: the spaces, format
@@ -55,7 +37,7 @@ bool visible_add(struct buf *to, const char *text, size_t n) {
     bool fits = true;
     for (size_t at = 0, len; fits && at < n; at += len) {
         uint32_t c = 0;
-        len = visible_decode((const unsigned char *)text + at, n - at, &c);
+        len = utf8_decode(text + at, n - at, &c);
         if (!len)
             fits = buf_addf(to, "\\x%02x", (unsigned char)text[at]);
         else if (c == ' ')

@@ -14,8 +14,6 @@
 /* False: the buffer is full. */
 bool visible_add(struct buf *to, const char *text, size_t n);
 
-/* Bytes of the UTF-8 character at s and its number; 0 when there is none. */
-size_t visible_decode(const unsigned char *s, size_t n, uint32_t *ret);
 /* A character without ink, or one that changes what stands beside it; the space of ASCII is none.
  */
 bool visible_is_unseen(uint32_t c);
