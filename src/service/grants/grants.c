@@ -16,9 +16,7 @@
 enum { LIST_MAX_BYTES = 4 << 20 };
 
 struct service_grants *service_grants_new(struct service *s) {
-    struct service_grants *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct service_grants *g = xnew(struct service_grants);
     g->databases = databases_new(s);
     g->copies_unswept = true;
     return g;
@@ -35,9 +33,7 @@ void service_grants_free(struct service *s) {
 }
 
 struct live_grants *live_grants_new(void) {
-    struct live_grants *g = calloc(1, sizeof(*g));
-    if (!g)
-        abort();
+    struct live_grants *g = xnew(struct live_grants);
     return g;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/dir.h"
@@ -126,9 +127,7 @@ struct live_image *live_image_load(struct service *s, const char *id, struct err
 }
 
 struct service_images *service_images_new(void) {
-    struct service_images *i = calloc(1, sizeof(*i));
-    if (!i)
-        abort();
+    struct service_images *i = xnew(struct service_images);
     return i;
 }
 

@@ -18,9 +18,7 @@
 enum { HOSTS_MAX = 1 << 20, DOORS_MS = 1000, REFUSED_MS = 1000 };
 
 struct live_net *live_net_new(void) {
-    struct live_net *n = calloc(1, sizeof(*n));
-    if (!n)
-        abort();
+    struct live_net *n = xnew(struct live_net);
     return n;
 }
 

@@ -43,9 +43,7 @@ static void diffing_free(struct diffing *d) {
 }
 
 struct service_review *service_review_new(void) {
-    struct service_review *r = calloc(1, sizeof(*r));
-    if (!r)
-        abort();
+    struct service_review *r = xnew(struct service_review);
     return r;
 }
 
