@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/folder.h"
+#include "base/fs/folder.h"
 #include "service/state.h"
 
 static struct journal_record runs_record_of(const struct run_record *what) {

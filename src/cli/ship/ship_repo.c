@@ -16,7 +16,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/folder.h"
+#include "base/fs/folder.h"
 #include "base/id.h"
 #include "cli/safe.h"
 #include "cli/ship/commits_read.h"

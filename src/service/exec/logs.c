@@ -11,8 +11,8 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "base/folder.h"
 #include "base/fs/dir.h"
+#include "base/fs/folder.h"
 #include "base/id.h"
 #include "base/log.h"
 

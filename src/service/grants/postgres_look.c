@@ -15,7 +15,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/folder.h"
+#include "base/fs/folder.h"
 #include "base/log.h"
 #include "base/text/textdiff.h"
 #include "grant/dsn.h"

@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/folder.h"
+#include "base/fs/folder.h"
 #include "base/log.h"
 #include "io/child.h"
 #include "service/files.h"

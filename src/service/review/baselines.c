@@ -10,9 +10,9 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/folder.h"
 #include "base/fs/baseline.h"
 #include "base/fs/dir.h"
+#include "base/fs/folder.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "grant/dir_record.h"

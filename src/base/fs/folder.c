@@ -1,4 +1,4 @@
-#include "base/folder.h"
+#include "base/fs/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
