@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "store/connection.h"
 #include "store/store.h"
@@ -144,16 +145,10 @@ static int on_commit(void *arg, sqlite3 *db, const char *name, int pages) {
 
 /* ---- Waiting for the lock ---- */
 
-static uint64_t clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* The loop answers nobody meanwhile: another program is waited for once, and then hardly at all. */
 static int wait_for_lock(void *arg, int tries) {
     struct flusher *f = arg;
-    uint64_t now = clock_ms();
+    uint64_t now = monotonic_ms();
     if (tries == 0)
         f->waits_since_ms = now;
     uint64_t most = atomic_load(&f->writes) ? OWN_LOCK_MS
