@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/fs/lockfile.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
@@ -106,11 +107,9 @@ static bool machines_live(const struct place *place) {
     char path[PLACE_SIZE + 16];
     bool found = false;
     snprintf(path, sizeof(path), "%s/boxes", place->run);
-    DIR *dir = opendir(path);
+    DIR *dir DEFER(dir_close) = opendir(path);
     for (const struct dirent *e; dir && !found && (e = readdir(dir));)
         found = strncmp(e->d_name, "m-", 2) == 0;
-    if (dir)
-        closedir(dir);
     return found;
 }
 

@@ -40,8 +40,7 @@ static void names_add(struct names *n, const char *name) {
 }
 
 bool names_read(struct names *n, int dir, struct patience *p) {
-    int fd = dir < 0 ? -1 : look_into(dir, ".");
-    DIR *d DEFER(dir_close) = dir_take(fd);
+    DIR *d DEFER(dir_close) = dir < 0 ? NULL : dir_list(dir, ".");
     for (struct dirent *e; d && (e = readdir(d));) {
         if (is_dots(e->d_name))
             continue;
@@ -69,5 +68,6 @@ void names_sort(struct names *n) {
 }
 
 int look_into(int dir, const char *name) {
-    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = dir_open(dir, name);
+    return fd < 0 ? -1 : fd;
 }

@@ -31,5 +31,5 @@ void look_names_done(struct names *n);
 bool names_read(struct names *n, int dir, struct patience *p);
 void names_sort(struct names *n);
 
-/* O_RDONLY, nothing followed; -1. */
+/* dir_open(), but -1: a walk goes on with one side missing, and -errno could be AT_FDCWD. */
 int look_into(int dir, const char *name);

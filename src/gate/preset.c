@@ -181,13 +181,11 @@ static DIR *list_in(int root, const char *path) {
 
 static void visit_dir(const struct visit *v, const char *path) {
     char file[PATH_ROOM];
-    DIR *d = list_in(v->root, path);
+    DIR *d DEFER(dir_close) = list_in(v->root, path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.' && fnmatch(v->source->file, e->d_name, 0) == 0 &&
             (size_t)snprintf(file, sizeof(file), "%s/%s", path, e->d_name) < sizeof(file))
             v->fn(v, file);
-    if (d)
-        closedir(d);
 }
 
 /* The directories that a pattern's last part names. */
@@ -200,14 +198,12 @@ static void visit_source(const struct visit *v) {
     }
     char *last = strrchr(path, '/');
     *last++ = '\0';
-    DIR *d = list_in(v->root, path);
+    DIR *d DEFER(dir_close) = list_in(v->root, path);
     for (struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.' && fnmatch(last, e->d_name, 0) == 0) {
             snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
             visit_dir(v, below);
         }
-    if (d)
-        closedir(d);
 }
 
 /* ---- copies ---- */

@@ -34,7 +34,7 @@ static int visit(struct recording *r, int dir, const char *name, const char *pat
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return 0; /* it went meanwhile */
     if (S_ISDIR(st.st_mode)) {
-        int below = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int below = dir_open(dir, name);
         return walk(r, below, path, depth + 1, err);
     }
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
@@ -68,7 +68,7 @@ static int walk(struct recording *r, int fd, const char *prefix, int depth, stru
 int dir_record(int dir, int to, struct err *err) {
     struct recording r = {.to = to, .text = BUF(2 * PIECE)};
     struct stat top;
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = dir_open(dir, ".");
     if (fd < 0 || fstat(dir, &top) < 0)
         return err_sys(err, "look at a directory");
     bool fits = buf_addf(&r.text, BASELINE_HEAD) && baseline_put(&r.text, ".", &top);

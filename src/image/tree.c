@@ -21,7 +21,7 @@ int image_id_from_disk(const struct image_ids *ids, uint32_t on_disk, uint32_t *
 }
 
 int image_dir(const char *name, struct err *err) {
-    int fd = openat(AT_FDCWD, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = dir_open(AT_FDCWD, name);
     return fd >= 0 ? fd : err_sys(err, "open the image's directory '%s'", name);
 }
 
@@ -105,7 +105,7 @@ int image_tree_remove(int dir, const char *name, unsigned depth) {
         return 0;
     if (errno != EISDIR)
         return -errno;
-    int sub DEFER_CLOSE = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int sub DEFER_CLOSE = dir_open(dir, name);
     int r = sub < 0 ? -errno : tree_empty(sub, depth);
     return r < 0 ? r : unlinkat(dir, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }

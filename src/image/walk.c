@@ -186,9 +186,7 @@ static int walk_name(struct state *s, int dir, const char *name, unsigned depth,
         return err_sys(err, "look at '/%.120s'", s->path);
     if (S_ISDIR(st.st_mode)) {
         bool lent = s->w->usr >= 0 && strcmp(s->path, "usr") == 0;
-        int sub DEFER_CLOSE =
-            lent ? openat(s->w->usr, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                 : openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int sub DEFER_CLOSE = lent ? dir_open(s->w->usr, ".") : dir_open(dir, name);
         return sub < 0 ? err_sys(err, "open '/%.120s'", s->path) : walk_dir(s, sub, depth, err);
     }
     if (S_ISREG(st.st_mode))

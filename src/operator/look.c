@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "operator/export.h"
 #include "operator/inner.h"
 
@@ -26,7 +27,7 @@ static int newer(const void *a, const void *b) {
 }
 
 static size_t find_all(const struct runs *o, struct arena *a, struct found **ret) {
-    DIR *dir = opendir(o->dir);
+    DIR *dir DEFER(dir_close) = opendir(o->dir);
     size_t count = 0;
     for (struct dirent *d; dir && (d = readdir(dir));) {
         struct stat st;
@@ -38,8 +39,6 @@ static size_t find_all(const struct runs *o, struct arena *a, struct found **ret
         snprintf(f->id, sizeof(f->id), "%.*s", (int)n, d->d_name);
         f->at = st.st_mtim;
     }
-    if (dir)
-        closedir(dir);
     if (count)
         qsort(*ret, count, sizeof(**ret), newer);
     return count;

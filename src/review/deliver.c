@@ -38,7 +38,7 @@ static int open_stage(int dir, const char *id, bool make, struct err *err) {
     stage_name(id, name);
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "make '%s'", name);
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = dir_open(dir, name);
     if (fd >= 0)
         return fd;
     if (errno == ENOENT)
@@ -167,7 +167,7 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
 static int sync_names(int dir, const char *path, struct err *err) {
     const char *name;
     int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
-    int fd DEFER_CLOSE = parent < 0 ? -1 : openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd DEFER_CLOSE = parent < 0 ? -1 : dir_open(parent, ".");
     if (parent < 0)
         return 0;
     return fd < 0 || fsync(fd) < 0 ? err_sys(err, "flush the directory of '%s'", path) : 0;
@@ -258,8 +258,7 @@ static int make_parents(int dir, const char *path, struct err *err) {
                 return err_sys(err, "make directory '%s'", part);
             continue;
         }
-        int made DEFER_CLOSE =
-            openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int made DEFER_CLOSE = dir_open(parent, name);
         if (made >= 0 && give(made, dir, err) < 0)
             return -1;
     }
@@ -307,8 +306,7 @@ static int place_dir(const struct spot *s, const struct row *r, struct err *err)
         bool there = fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         return there && !S_ISDIR(st.st_mode) ? LEFT : PLACED;
     }
-    int made DEFER_CLOSE =
-        openat(s->parent, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int made DEFER_CLOSE = dir_open(s->parent, s->name);
     return made >= 0 ? give(made, s->dir, err) : PLACED;
 }
 

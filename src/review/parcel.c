@@ -387,8 +387,7 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
         if (n >= (int)sizeof(path) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         if (S_ISDIR(st.st_mode)) {
-            int below =
-                openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            int below = dir_open(dirfd(d), e->d_name);
             if (below >= 0 && depth < DEPTH_MAX &&
                 find_removed(p, below, path, sorted, depth + 1, side, err) < 0)
                 return -1;
@@ -477,7 +476,7 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
     }
     if (!side.mirror && !side.base)
         return 0;
-    int top = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int top = dir_open(dir, ".");
     if (top < 0)
         return err_sys(err, "look at the directory");
     if (find_removed(p, top, "", p->count, 0, &side, err) < 0)

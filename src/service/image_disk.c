@@ -30,12 +30,9 @@ static int add_entry(int dir, const char *name, unsigned depth, uint64_t *sum) {
 static int add_dir(int above, const char *name, unsigned depth, uint64_t *sum) {
     if (depth > DEPTH_MAX)
         return -ELOOP;
-    int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == EACCES ? 0 : -errno;
-    DIR *d DEFER(dir_close) = dir_take(fd);
+    DIR *d DEFER(dir_close) = dir_list(above, name);
     if (!d)
-        return -errno;
+        return errno == EACCES ? 0 : -errno;
     for (;;) {
         errno = 0;
         struct dirent *e = readdir(d);

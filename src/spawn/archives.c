@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/id.h"
 #include "base/image_id.h"
 #include "base/parse.h"
@@ -138,8 +139,7 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
     uid_t root = s->rootless ? id_shared(0, s->maker.slots.base) : 0;
     /* One that is there has a worker already: a request that was sent twice is not done twice. */
     int r = mkdirat(s->store, name, 0700) < 0 ? -errno : 0;
-    int dir DEFER_CLOSE =
-        r < 0 ? -1 : openat(s->store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir DEFER_CLOSE = r < 0 ? -1 : dir_open(s->store, name);
     if (r == 0 && dir < 0)
         r = -errno;
     if (r == 0)
@@ -166,7 +166,7 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
 
 /* While a worker has it nobody takes the tree away. */
 static int open_packed(struct spawner *s, const char *name, struct err *err) {
-    int dir DEFER_CLOSE = openat(s->store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir DEFER_CLOSE = dir_open(s->store, name);
     if (dir < 0 || flock(dir, LOCK_SH | LOCK_NB) < 0)
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
     return TAKE_FD(dir);
@@ -181,7 +181,7 @@ static int open_tree_apart(struct spawner *s, const char *name, int dir, int *re
         return -1;
     bool apart =
         fstat(image.skeleton, &st) == 0 && fstat(dir, &top) == 0 && st.st_dev != top.st_dev;
-    *ret = apart ? openat(image.skeleton, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    *ret = apart ? dir_open(image.skeleton, ".") : -1;
     image_close(&image);
     return 0;
 }
@@ -245,7 +245,7 @@ static int check_left(struct spawner *s, const char *id, struct err *err) {
     if (sealed_can(s, err) < 0 || sealed_image(s, id, &image, err) < 0)
         return -1;
     image_close(&image);
-    int dir DEFER_CLOSE = openat(s->store, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir DEFER_CLOSE = dir_open(s->store, id);
     if (dir < 0 || !sealed_is_mounted(s, id))
         return err_set(err, ERR_INVALID, "the image '%s' is no file", id);
     return flock(dir, LOCK_EX | LOCK_NB) < 0 ? err_set(err, ERR_BUSY, "the image is being read")

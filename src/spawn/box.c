@@ -565,7 +565,7 @@ static bool has_box(uint32_t upper, void *arg) {
 
 /* What no box uses is removed only if every box is known. */
 void boxes_adopt(struct spawner *s) {
-    DIR *d = dir_list(s->boxes, ".");
+    DIR *d DEFER(dir_close) = dir_list(s->boxes, ".");
     errno = d ? 0 : errno;
     for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (id_valid(e->d_name, strlen(e->d_name), 'm') || ready_is_name(e->d_name))
@@ -574,8 +574,6 @@ void boxes_adopt(struct spawner *s) {
         s->unlisted = true;
         log_line(LOG_ERROR, "spawn", "list the boxes: %s; nothing is removed", strerror(errno));
     }
-    if (d)
-        closedir(d);
     boxes_sweep(s);
     if (!s->unread_count && !s->unlisted)
         uppers_sweep(&s->maker.uppers, has_box, s);

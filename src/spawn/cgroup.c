@@ -61,8 +61,7 @@ static int open_base(int root, const char *mount, const char *own, const char *n
     int r = make_group(at, name);
     if (r < 0)
         return r;
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    return dir_open(at, name);
 }
 
 static const char *const v1_mounts[][3] = {
@@ -377,8 +376,7 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
     char path[64];
     unsigned next = 0;
     snprintf(path, sizeof(path), "b%" PRIu64 "/work", box);
-    DIR *d DEFER(dir_close) =
-        dir_take(openat(cg->freezer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    DIR *d DEFER(dir_close) = dir_list(cg->freezer, path);
     for (struct dirent *e; d && (e = readdir(d));) {
         uint64_t number;
         if (e->d_type == DT_DIR && e->d_name[0] == 'c' &&
@@ -391,7 +389,7 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
 /* Every process in base/name and the groups below it, or as many as fit: one comes back for more.
  */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
-    int dir DEFER_CLOSE = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir DEFER_CLOSE = dir_open(base, name);
     if (dir < 0)
         return;
     char text[PIDS_TEXT];
@@ -470,19 +468,17 @@ static void kill_group(struct cgroups *cg, const char *name) {
 }
 
 static bool remove_tree(int base, const char *name) {
-    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
+    DIR *d DEFER(dir_close) = dir_list(base, name);
+    if (!d)
         return true;
-    DIR *d DEFER(dir_close) = dir_take(dir);
-    for (struct dirent *e; d && (e = readdir(d));)
+    for (struct dirent *e; (e = readdir(d));)
         if (e->d_type == DT_DIR && e->d_name[0] != '.')
             remove_tree(dirfd(d), e->d_name);
     return unlinkat(base, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
 static void thaw_tree(int base, const char *name) {
-    int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d DEFER(dir_close) = dir_take(dir);
+    DIR *d DEFER(dir_close) = dir_list(base, name);
     if (!d)
         return;
     write_file_at(dirfd(d), "freezer.state", "THAWED");
@@ -544,8 +540,7 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number) {
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg) {
     const int bases[] = {cg->freezer, cg->memory, cg->cpu, cg->pids};
     for (size_t i = 0; i < 4; i++) {
-        DIR *d DEFER(dir_close) =
-            dir_take(bases[i] < 0 ? -1 : openat(bases[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        DIR *d DEFER(dir_close) = bases[i] < 0 ? NULL : dir_list(bases[i], ".");
         for (struct dirent *e; d && (e = readdir(d));) {
             uint64_t number;
             if (e->d_type == DT_DIR && e->d_name[0] == 'b' &&

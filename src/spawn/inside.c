@@ -11,6 +11,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "spawn/make/mountinfo.h"
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
@@ -96,8 +97,7 @@ static int find_stray(const struct spawner *s, const struct box *box, const char
 /* By its name in its parent, so that nothing of ours holds it. 1: somebody of theirs does. */
 static int take_away(const struct box *box, char *path) {
     char *name = strrchr(path, '/');
-    int root DEFER_CLOSE =
-        open(box_side_path(box->side), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int root DEFER_CLOSE = dir_open_path(AT_FDCWD, box_side_path(box->side));
     *name++ = '\0';
     int parent DEFER_CLOSE = root < 0 ? -errno : mount_point(root, *path ? path + 1 : ".");
     if (parent < 0)

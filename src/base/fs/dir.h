@@ -1,6 +1,7 @@
 /*
  * Directories, as descriptors and as lists of names. Thin wrappers: lists are NULL with errno when
- * they fail, descriptors are -errno. None of them follows a symbolic link.
+ * they fail, descriptors are -errno. None of them follows a symbolic link. Check a descriptor
+ * before paths start from it: -ENETDOWN is AT_FDCWD.
  */
 #pragma once
 

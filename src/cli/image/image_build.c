@@ -20,6 +20,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
+#include "base/fs/dir.h"
 #include "base/sha256.h"
 #include "cli/image/image.h"
 #include "cli/image/recipe.h"
@@ -313,7 +314,7 @@ static bool is_source_name(const char *name) {
 }
 
 static void find_sources(struct sources *s, const char *suite) {
-    DIR *d = opendir(APT "/sources.list.d");
+    DIR *d DEFER(dir_close) = opendir(APT "/sources.list.d");
     add_source(s, APT "/sources.list", suite);
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[512];
@@ -321,8 +322,6 @@ static void find_sources(struct sources *s, const char *suite) {
         if (is_source_name(e->d_name))
             add_source(s, path, suite);
     }
-    if (d)
-        closedir(d);
 }
 
 /* Adds the hosts of the mirrors, for machines that install packages. */

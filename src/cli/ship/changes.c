@@ -57,17 +57,13 @@ static bool is_opaque(int dir) {
     return false;
 }
 
-static int open_below(int dir, const char *name) {
-    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
 typedef int entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth,
                      void *arg, struct err *err);
 
 /* Calls fn for every name in dir. Sets `cut` if a name cannot be read or there are too many. */
 static int each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn, void *arg,
                 struct err *err) {
-    DIR *d DEFER(dir_close) = dir_list(dir, ".");
+    DIR *d DEFER(dir_close) = dir < 0 ? NULL : dir_list(dir, ".");
     if (!d || depth > DEPTH_MAX) {
         c->cut = true;
         return 0;
@@ -96,7 +92,7 @@ static int removed(struct changes *c, int host, const char *name, const char *pa
         return -1;
     if (!S_ISDIR(st.st_mode))
         return 0;
-    int below DEFER_CLOSE = open_below(host, name);
+    int below DEFER_CLOSE = dir_open(host, name);
     return each(c, below, path, depth + 1, removed, NULL, err);
 }
 
@@ -120,8 +116,8 @@ static int visit(struct changes *c, int upper, const char *name, const char *pat
 
 static int visit_dir(struct changes *c, int upper, const char *name, const char *path, int depth,
                      struct beside above, struct err *err) {
-    int below DEFER_CLOSE = open_below(upper, name);
-    int host DEFER_CLOSE = above.host < 0 ? -1 : open_below(above.host, name);
+    int below DEFER_CLOSE = dir_open(upper, name);
+    int host DEFER_CLOSE = above.host < 0 ? -1 : dir_open(above.host, name);
     struct beside here = {host, below >= 0 && (above.opaque || is_opaque(below))};
     if (here.opaque && host >= 0 &&
         each(c, host, path, depth + 1, removed_unless_kept, &below, err) < 0)

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/fs/folder.h"
 #include "base/log.h"
 #include "io/child.h"
@@ -140,7 +141,7 @@ void sqlite_look(struct service *s) {
         return;
     s->grants->copies_unswept = false;
     sqlite_path_of(s, "", path);
-    DIR *dir = opendir(path);
+    DIR *dir DEFER(dir_close) = opendir(path);
     while (dir && (entry = readdir(dir))) {
         if (!id_valid(entry->d_name, strlen(entry->d_name), 'g') ||
             store_grant_lives(s->store, entry->d_name))
@@ -148,8 +149,6 @@ void sqlite_look(struct service *s) {
         if (unlinkat(dirfd(dir), entry->d_name, 0) < 0)
             log_line(LOG_WARN, "service", "remove a copy of a database: %s", entry->d_name);
     }
-    if (dir)
-        closedir(dir);
 }
 
 /* ---- words, and taking it back ---- */

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "service/image_disk.h"
 #include "service/images/inner.h"
 #include "service/images/jobs_inner.h"
@@ -101,7 +102,7 @@ struct image_adoption {
 static int open_tree_of(const char *path) {
     char root[PLACE_SIZE + IMAGE_ID_SIZE + 40];
     snprintf(root, sizeof(root), "%s/root", path);
-    return open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir_open(AT_FDCWD, root);
 }
 
 static void share_tree(const struct image_adoption *a) {

@@ -17,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/fs/dir.h"
 #include "base/log.h"
 #include "gate/preset.h"
 #include "service/images/inner.h"
@@ -108,8 +109,7 @@ void seal_rest(struct service *s, const char *id) {
     uint64_t machines = 1;
     struct err err;
     int images DEFER_CLOSE = images_open(s);
-    int dir DEFER_CLOSE =
-        images < 0 ? -1 : openat(images, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir DEFER_CLOSE = images < 0 ? -1 : dir_open(images, id);
     if (dir >= 0 && has(dir, file_name) && has(dir, tree_name) &&
         store_image_machines(s->store, id, &machines, &err) == 0 && machines == 0)
         drop_tree(s, id, rest_gone, s);
@@ -208,13 +208,12 @@ static void begun(void *arg, const struct err *err) {
 /* ---- what comes before ---- */
 
 static int keep_presets(const struct sealing *t) {
-    const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     if (has(t->dir, kept_name))
         return 0;
     if (mkdirat(t->dir, kept_aside, 0700) < 0 && errno != EEXIST)
         return -errno;
-    int root DEFER_CLOSE = openat(t->dir, tree_name, how);
-    int kept DEFER_CLOSE = openat(t->dir, kept_aside, how);
+    int root DEFER_CLOSE = dir_open(t->dir, tree_name);
+    int kept DEFER_CLOSE = dir_open(t->dir, kept_aside);
     int r = root < 0 || kept < 0 ? -errno : preset_keep(root, kept);
     if (r == 0 && syncfs(t->dir) < 0)
         r = -errno;
@@ -224,7 +223,7 @@ static int keep_presets(const struct sealing *t) {
 /* On a worker. What an earlier daemon left half done is begun anew. */
 static void seal_prepare(void *arg) {
     struct sealing *t = arg;
-    t->dir = open(t->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    t->dir = dir_open(AT_FDCWD, t->path);
     t->is_file = t->dir >= 0 && has(t->dir, file_name);
     if (t->dir < 0 || t->is_file) {
         t->result = t->dir < 0 ? -errno : 0;

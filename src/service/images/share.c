@@ -63,8 +63,7 @@ static void share_file(struct sharing *s, int parent, int child, const char *nam
 static void share_dir(struct sharing *s, int parent, int child);
 
 static void share_subdir(struct sharing *s, int parent, int child, const char *name) {
-    const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int a DEFER_CLOSE = openat(parent, name, how), b DEFER_CLOSE = openat(child, name, how);
+    int a DEFER_CLOSE = dir_open(parent, name), b DEFER_CLOSE = dir_open(child, name);
     if (a < 0 || b < 0 || s->depth >= DEPTH_MAX)
         return;
     s->depth++;

@@ -31,7 +31,7 @@ int image_open_presets(const struct service *s, const char *id) {
     int images DEFER_CLOSE = images_open(s), dir = -1;
     for (size_t i = 0; images >= 0 && dir < 0 && i < 2; i++) {
         snprintf(path, sizeof(path), "%s/%s", id, places[i]);
-        dir = openat(images, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        dir = dir_open(images, path);
     }
     return dir;
 }

@@ -15,6 +15,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/baseline.h"
+#include "base/fs/dir.h"
 #include "base/fs/folder.h"
 #include "service/review/changeset_files_inner.h"
 #include "service/rights.h"
@@ -85,7 +86,7 @@ static bool is_ours(const char *name) {
 void changesets_trim(const char *home, int64_t before_ms) {
     char path[CHANGESET_PATH];
     snprintf(path, sizeof(path), "%s/changesets", home);
-    DIR *dir = opendir(path);
+    DIR *dir DEFER(dir_close) = opendir(path);
     for (int last = 0; dir && last < 2; last++) {
         rewinddir(dir);
         for (struct dirent *e; (e = readdir(dir));)
@@ -93,8 +94,6 @@ void changesets_trim(const char *home, int64_t before_ms) {
                 age_of(dirfd(dir), e->d_name) < before_ms / 1000)
                 unlinkat(dirfd(dir), e->d_name, 0);
     }
-    if (dir)
-        closedir(dir);
 }
 
 /* ---- grants that were taken back ---- */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/fs/dir.h"
 
 enum { TOP_INODE = 256 }; /* of every subvolume */
 
@@ -20,9 +21,9 @@ bool btrfs_is(int fd) {
     return fstatfs(fd, &fs) == 0 && fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
-/* A mount's descriptor is a place, not a file that could be asked for something. */
+/* The descriptor of a mount is O_PATH, and ioctl() does not work on it. */
 static int open_top(int dir) {
-    return openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir_open(dir, ".");
 }
 
 int btrfs_snapshot(int disk, const char *name) {

@@ -222,10 +222,10 @@ static int copy_subdir(struct copying *c, int from, int to, const char *name, co
     int r = room_take(c->room, 1, 0);
     if (r < 0)
         return r;
-    int in DEFER_CLOSE = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int in DEFER_CLOSE = dir_open(from, name);
     if (in < 0 || mkdirat(to, name, 0700) < 0)
         return -errno;
-    int out DEFER_CLOSE = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int out DEFER_CLOSE = dir_open(to, name);
     if (out < 0)
         return -errno;
     c->depth++;
@@ -309,8 +309,7 @@ int duplicate_done(int to_disk, uint32_t into) {
 int layer_hold(int disk, uint32_t number) {
     char name[16];
     snprintf(name, sizeof(name), "%" PRIu32, number);
-    int fd = openat(disk, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    return dir_open_path(disk, name);
 }
 
 int layer_still(int disk, uint32_t number, int held) {

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/log.h"
 #include "spawn/disk/layers_inner.h"
 #include "spawn/disk/saved.h"
@@ -26,8 +27,7 @@ enum { TABLE_SIZE = 1 << 18, CARRIED_MAX = 64, LEFT_MS = 50 };
 /* ---- inside a box's mount namespace ---- */
 
 static int open_here(const char *path) {
-    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    return dir_open_path(AT_FDCWD, path);
 }
 
 static char other_side(char side) {

@@ -5,6 +5,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/layers_inner.h"
 #include "spawn/make/mounts.h"
@@ -98,7 +99,7 @@ int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLA
     for (unsigned i = 0; i < PLAN_MAX_GRANTS; i++) {
         char name[16];
         rootfs_grant_name(name, i);
-        int fd = openat(disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = dir_open(disk, name);
         if (fd < 0 && errno != ENOENT)
             return err_sys(err, "open the changes of machine '%s'", box->id);
         if (fd < 0)

@@ -208,8 +208,7 @@ static int merge_subdir(struct merge *m, int out, const char *name, const char *
         r = merge_look_up(m, sub, f);
     if (r == 0 && mkdirat(out, name, 0700) < 0)
         r = -errno;
-    int dir DEFER_CLOSE =
-        r < 0 ? -1 : openat(out, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir DEFER_CLOSE = r < 0 ? -1 : dir_open(out, name);
     if (r == 0)
         r = dir < 0 ? -errno : dress(m, f->fds[0], dir);
     if (r == 0 && f->opaque)
@@ -294,7 +293,7 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
     int r = f ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < plan->count; i++) {
         snprintf(name, sizeof(name), "%" PRIu32 "/%c", plan->from[i], part);
-        m.roots[i] = openat(plan->disk, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        m.roots[i] = dir_open_path(plan->disk, name);
         r = m.roots[i] < 0 ? -errno : 0;
         m.count += r == 0;
     }
@@ -302,7 +301,7 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
     if (r == 0 && mkdirat(plan->disk, name, 0700) < 0)
         r = -errno;
     if (r == 0) {
-        m.out = openat(plan->disk, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        m.out = dir_open(plan->disk, name);
         r = m.out < 0 ? -errno : merge_look_up(&m, "", f);
     }
     if (r == 0)

@@ -222,8 +222,8 @@ static int copy_attributes(int from, int to) {
 
 /* "/" of an overlay takes owner, mode and attributes from the uppermost layer. */
 static int dress(int from_disk, const char *from, int to_disk, const char *to) {
-    int old DEFER_CLOSE = openat(from_disk, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int new DEFER_CLOSE = openat(to_disk, to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int old DEFER_CLOSE = dir_open(from_disk, from);
+    int new DEFER_CLOSE = dir_open(to_disk, to);
     struct stat st;
     if (old < 0 || new < 0 || fstat(old, &st) < 0 || fchown(new, st.st_uid, st.st_gid) < 0 ||
         fchmod(new, st.st_mode & 07777) < 0)

@@ -114,7 +114,7 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
 
 static int lay_out_dev(int fs, uid_t root) {
     int r = tree_dir(fs, "d", 0755, root, root);
-    int dir DEFER_CLOSE = r < 0 ? -1 : openat(fs, "d", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int dir DEFER_CLOSE = r < 0 ? -1 : dir_open_path(fs, "d");
     return r < 0 ? r : dir < 0 ? -errno : dev_fill(dir, -1);
 }
 
@@ -136,7 +136,7 @@ static int write_boot_id(int dir, uid_t owner) {
 /* m: where machine.json comes to lie. The boot id is there first: the box's set-up needs it. */
 static int lay_out_meta(int fs, uid_t root) {
     int r = tree_dir(fs, "m", 0755, root, root);
-    int dir DEFER_CLOSE = r < 0 ? -1 : openat(fs, "m", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int dir DEFER_CLOSE = r < 0 ? -1 : dir_open_path(fs, "m");
     return r < 0 ? r : dir < 0 ? -errno : write_boot_id(dir, root);
 }
 
@@ -317,7 +317,7 @@ static int reopen(int dir, struct stat *ret) {
     if (n < 0 || fstat(dir, ret) < 0)
         return -errno;
     path[n] = '\0';
-    int fd DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd DEFER_CLOSE = dir_open(AT_FDCWD, path);
     if (fd < 0 || fstat(fd, &here) < 0)
         return -errno;
     if (here.st_dev != ret->st_dev || here.st_ino != ret->st_ino)

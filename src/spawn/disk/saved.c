@@ -9,6 +9,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/btrfs.h"
 #include "spawn/disk/duplicate.h"
 #include "spawn/disk/layers.h"
@@ -26,8 +27,7 @@ bool saved_is_name(const char *name) {
 static int open_saved(const struct spawner *s, bool make) {
     if (make && mkdirat(s->maker.store, "saved", 0700) < 0 && errno != EEXIST)
         return -errno;
-    int dir = openat(s->maker.store, "saved", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return dir < 0 ? -errno : dir;
+    return dir_open(s->maker.store, "saved");
 }
 
 static int open_disk(const struct spawner *s, const char *name, bool make) {
@@ -36,8 +36,7 @@ static int open_disk(const struct spawner *s, const char *name, bool make) {
         return all;
     if (make && mkdirat(all, name, 0700) < 0 && errno != EEXIST)
         return -errno;
-    int dir = openat(all, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return dir < 0 ? -errno : dir;
+    return dir_open(all, name);
 }
 
 int saved_open(const struct spawner *s, const char *name) {

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/fs/erofs.h"
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
@@ -134,8 +135,7 @@ static int open_sealed(struct spawner *s, const char *id) {
             return r;
     }
     x->used_ms = boot_ms();
-    int fd = openat(x->mount, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    return dir_open_path(x->mount, ".");
 }
 
 static int sealed_failed(struct spawner *s, int r, const char *id, struct err *err) {

@@ -75,7 +75,7 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
 
 static int copy_dir(int from, const char *from_name, int to, const char *to_name,
                     const struct stat *st, struct tree_copy *how, struct err *err) {
-    int in = openat(from, from_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int in = dir_open(from, from_name);
     if (left_out(how, in))
         return 0;
     DIR *d DEFER(dir_close) = dir_take(in);
@@ -83,8 +83,7 @@ static int copy_dir(int from, const char *from_name, int to, const char *to_name
         return err_sys(err, "open '%s'", from_name);
     int r =
         tree_dir(to, to_name, st->st_mode & 0777, mapped(how, st->st_uid), mapped(how, st->st_gid));
-    int out DEFER_CLOSE =
-        r < 0 ? -1 : openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int out DEFER_CLOSE = r < 0 ? -1 : dir_open(to, to_name);
     if (out < 0)
         return err_sys(err, "make '%s'", to_name);
     for (struct dirent *e; (e = readdir(d));)
@@ -133,7 +132,7 @@ int tree_remove(int dir, const char *name) {
         return 0;
     if (errno != EISDIR && errno != EPERM)
         return -errno;
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = dir_open(dir, name);
     if (fd < 0)
         return -errno;
     int r = remove_below(fd);

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "spawn/disk/tree.h"
 #include "spawn/make/userns.h"
 
@@ -374,7 +375,7 @@ static int open_stored(int store, const char *id, uid_t base, struct image *ret,
     image.base = base;
     snprintf(image.key, sizeof(image.key), "%s", id);
     snprintf(path, sizeof(path), "%s/root", id);
-    image.skeleton = openat(store, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    image.skeleton = dir_open_path(store, path);
     if (image.skeleton < 0) {
         err_set(err, ERR_NOT_FOUND, "there is no image '%s'", id);
         return err_remedy(err, "see `carrel image ls`");
