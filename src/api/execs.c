@@ -82,7 +82,7 @@ static void run_made(void *arg, const struct machine_view *view, const struct er
     }
     snprintf(c->machine, sizeof(c->machine), "%s", view->id);
     if (view->warnings)
-        c->warnings = strdup(view->warnings);
+        c->warnings = xstrdup(view->warnings);
     if (r->machine.ephemeral)
         c->on_end = run_end;
     if (call_is_gone(c)) {

@@ -38,3 +38,6 @@ static inline char *xstrdup(const char *text) {
 static inline char *xstrndup(const char *text, size_t max) {
     return alloc_check(strndup(text, max));
 }
+
+/* A text of its own, printed as printf() does. */
+char *xformat(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/safe.h"
 #include "cli/text/colour.h"
@@ -322,8 +323,8 @@ static bool fill_closed_streams(void) {
 static int run_habit(int argc, char **argv) {
     bool json;
     const char *name = habit_command(argv[0], &json);
-    char **words DEFER_FREE = calloc((size_t)argc + 2, sizeof(*words));
-    if (!name || !words)
+    char **words DEFER_FREE = xcalloc((size_t)argc + 2, sizeof(*words));
+    if (!name)
         return unknown(argv[0]);
     int count = 0;
     words[count++] = (char *)name;

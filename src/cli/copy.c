@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/dots.h"
@@ -460,9 +461,7 @@ static void copy_free(struct copy **slot) {
 int cmd_cp(int argc, char **argv) {
     struct err err = {0};
     int next;
-    struct copy *c DEFER(copy_free) = calloc(1, sizeof(*c));
-    if (!c)
-        return CLI_FAILED;
+    struct copy *c DEFER(copy_free) = xnew(struct copy);
     if (options_parse(cp_rows, argc - 1, argv + 1, &c->o, &next, &err) < 0)
         return cli_fail(&err);
     if (c->o.help) {

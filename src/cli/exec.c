@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/jot.h"
 #include "base/parse.h"
@@ -213,9 +214,7 @@ static void exec_free(struct exec **slot) {
 int cmd_exec(int argc, char **argv) {
     struct err err = {0};
     int next;
-    struct exec *x DEFER(exec_free) = calloc(1, sizeof(*x));
-    if (!x)
-        return CLI_FAILED;
+    struct exec *x DEFER(exec_free) = xnew(struct exec);
     if (options_parse(exec_rows, argc - 1, argv + 1, &x->o, &next, &err) < 0)
         return cli_fail(&err);
     if (x->o.command.help) {

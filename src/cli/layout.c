@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
@@ -33,9 +34,7 @@ static bool belongs(const char *path) {
 static int send_contents(int fd, uint64_t size, const char *path, layout_write_fn *write_fn,
                          void *arg, struct err *err) {
     static const uint8_t zeros[TAR_BLOCK];
-    char *block DEFER_FREE = malloc(BLOCK);
-    if (!block)
-        return err_set(err, ERR_LIMIT, "out of memory");
+    char *block DEFER_FREE = xmalloc(BLOCK);
     for (uint64_t left = size; left > 0;) {
         ssize_t n = read(fd, block, left < BLOCK ? (size_t)left : BLOCK);
         if (n < 0 && errno == EINTR)
@@ -54,12 +53,10 @@ static int send_file(int dir, const char *path, layout_write_fn *write_fn, void 
                      struct err *err) {
     uint8_t head[TAR_HEAD_MAX];
     struct stat st;
-    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     int fd DEFER_CLOSE = beneath_open_file(dir, path, err);
     if (fd < 0)
         return err_wrap(err, "OCI layout");
-    if (!e)
-        return err_set(err, ERR_LIMIT, "out of memory");
     if (fstat(fd, &st) < 0)
         return err_sys(err, "stat '%s' of the layout", path);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = (uint64_t)st.st_size};
@@ -126,9 +123,9 @@ int layout_open(struct layout_reader *r, const char *path, struct err *err) {
     }
     if (mkdirat(r->dir, "blobs", 0755) < 0 || mkdirat(r->dir, BLOBS, 0755) < 0)
         return err_sys(err, "create '%s/" BLOBS "'", path);
-    r->tar = calloc(1, sizeof(*r->tar));
-    r->entry = calloc(1, sizeof(*r->entry));
-    return r->tar && r->entry ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+    r->tar = xcalloc(1, sizeof(*r->tar));
+    r->entry = xcalloc(1, sizeof(*r->entry));
+    return 0;
 }
 
 void layout_done(struct layout_reader *r) {

@@ -3,16 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/table.h"
 
 enum { HELLO_MAX = 1 << 20, INTERNAL = -32603 };
 
 void link_init(struct mcp_link *l) {
-    *l =
-        (struct mcp_link){.hello = BUF(HELLO_MAX), .told = BUF(HELLO_MAX), .pending = json_array()};
-    if (!l->pending)
-        abort();
+    *l = (struct mcp_link){
+        .hello = BUF(HELLO_MAX), .told = BUF(HELLO_MAX), .pending = alloc_check(json_array())};
 }
 
 void link_done(struct mcp_link *l) {

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/exec.h"
@@ -127,8 +128,9 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         return 0;
     for (size_t i = 0; i < r->grants.count; i++) {
         struct changes c DEFER(changes_done) = {0};
-        if (r->grants.uppers[i] < 0 ||
-            changes_find(r->grants.uppers[i], r->grants.dirs[i], &c, err) < 0 || c.count == 0)
+        if (r->grants.uppers[i] >= 0)
+            changes_find(r->grants.uppers[i], r->grants.dirs[i], &c);
+        if (c.count == 0)
             continue;
         total += c.count;
         struct apply a = {
@@ -214,9 +216,7 @@ static void run_free(struct run **slot) {
 }
 
 static struct run *run_new(void) {
-    struct run *r = calloc(1, sizeof(*r));
-    if (!r)
-        return NULL;
+    struct run *r = xnew(struct run);
     r->spec = BUF(1 << 20);
     memset(r->grants.dirs, -1, sizeof(r->grants.dirs));
     memset(r->grants.uppers, -1, sizeof(r->grants.uppers));
@@ -253,8 +253,6 @@ int cmd_run(int argc, char **argv) {
     struct err err = {0};
     int next;
     struct run *r DEFER(run_free) = run_new();
-    if (!r)
-        return CLI_FAILED;
     if (options_parse(run_rows, argc - 1, argv + 1, &r->o, &next, &err) < 0)
         return cli_fail(&err);
     if (r->o.command.help) {

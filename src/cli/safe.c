@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text/visible.h"
 #include "base/utf8.h"
 
@@ -59,9 +60,7 @@ void safe_name(FILE *to, const char *name) {
 char *safe_copy(const char *name) {
     char *text = NULL;
     size_t n;
-    FILE *to = open_memstream(&text, &n);
-    if (!to)
-        abort();
+    FILE *to = alloc_check(open_memstream(&text, &n));
     safe_name(to, name);
     if (fclose(to) != 0)
         abort();
@@ -169,9 +168,7 @@ static void put_name(FILE *to, const struct conversion *c, const char *name) {
         most = strtoul(dot + 1, NULL, 10);
         snprintf(plain.text + (dot - c->text), 2, "s");
     }
-    char *given = strndup(name, most), *shown = given ? safe_copy(given) : NULL;
-    if (!shown)
-        abort();
+    char *given = xstrndup(name, most), *shown = safe_copy(given);
     PUT(to, &plain, shown);
     free(given);
     free(shown);

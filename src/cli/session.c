@@ -14,6 +14,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -100,9 +101,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
                        .capture = capture,
                        .cut = n > 0 ? &l->s->cut[n - 1] : NULL,
                        .lost = n > 0 ? &l->s->lost : NULL,
-                       .data = malloc(BLOCK)};
-    if (!p->data)
-        return err_set(err, ERR_LIMIT, "out of memory");
+                       .data = xmalloc(BLOCK)};
     fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
     *ret_fd = ends[n == 0 ? 0 : 1];
     let_reopen(*ret_fd);

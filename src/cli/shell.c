@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/exec.h"
@@ -67,9 +68,7 @@ static bool shell_left(const struct shell *s) {
 int cmd_sh(int argc, char **argv) {
     struct err err = {0};
     int next;
-    struct shell *s DEFER(shell_free) = calloc(1, sizeof(*s));
-    if (!s)
-        return CLI_FAILED;
+    struct shell *s DEFER(shell_free) = xnew(struct shell);
     if (options_parse(sh_rows, argc - 1, argv + 1, &s->o, &next, &err) < 0)
         return cli_fail(&err);
     if (s->o.help) {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/exec_end.h"
 #include "base/id.h"
@@ -534,9 +535,7 @@ static void print_tournament(const struct runner *runners, size_t count, size_t 
 static int tournament(struct client *c, const struct fork_options *o, const json_t *machines,
                       struct err *err) {
     size_t count = json_array_size(machines);
-    struct runner *runners DEFER_FREE = calloc(count + 1, sizeof(*runners));
-    if (!runners)
-        return err_set(err, ERR_LIMIT, "out of memory");
+    struct runner *runners DEFER_FREE = xcalloc(count + 1, sizeof(*runners));
     for (size_t i = 0; i < count; i++) {
         json_t *exec DEFER(json_decrefp) = NULL;
         runners[i].id = client_text(json_array_get(machines, i), "id");

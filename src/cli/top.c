@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "cli/machine.h"
@@ -128,9 +129,7 @@ static int top_refresh(struct top *t, struct err *err) {
     drop_rows(t);
     json_decref(t->store);
     t->store = json_incref(json_object_get(list, "store"));
-    t->rows = calloc(json_array_size(machines) + 1, sizeof(*t->rows));
-    if (!t->rows)
-        return err_set(err, ERR_LIMIT, "out of memory");
+    t->rows = xcalloc(json_array_size(machines) + 1, sizeof(*t->rows));
     json_array_foreach(machines, i, m) {
         t->rows[t->count++] = json_object();
         if (top_look_at(t, m, next, t->rows[i], err) < 0)
@@ -263,9 +262,7 @@ char *top_cell(const json_t *row, size_t column) {
         put_called, put_state, put_cpu, put_mem, put_disk, put_age, put_command};
     char *text = NULL;
     size_t n;
-    FILE *to = open_memstream(&text, &n);
-    if (!to)
-        abort();
+    FILE *to = alloc_check(open_memstream(&text, &n));
     put[column](to, row);
     if (fclose(to) != 0)
         abort();
@@ -273,7 +270,7 @@ char *top_cell(const json_t *row, size_t column) {
 }
 
 char *top_summary(const struct top *t) {
-    char mem[16], free[16], store[64] = "", *text;
+    char mem[16], free[16], store[64] = "";
     double cpu = 0;
     long long bytes = 0;
     for (size_t i = 0; i < t->count; i++) {
@@ -285,8 +282,6 @@ char *top_summary(const struct top *t) {
     if (t->store)
         snprintf(store, sizeof(store), "; store %lld%% full, %s free: carrel rm, image prune",
                  client_number(t->store, "used_percent"), free);
-    if (asprintf(&text, "%zu machine%s, cpu %.1f%%, memory %s%s", t->count,
-                 t->count == 1 ? "" : "s", cpu, mem, store) < 0)
-        abort();
-    return text;
+    return xformat("%zu machine%s, cpu %.1f%%, memory %s%s", t->count, t->count == 1 ? "" : "s",
+                   cpu, mem, store);
 }

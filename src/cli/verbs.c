@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/cli.h"
@@ -116,13 +117,11 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
 }
 
 int new_make(const struct new_options *o, struct client *c, json_t **ret, struct err *err) {
-    struct plan *plan DEFER_FREE = calloc(1, sizeof(*plan));
-    struct grants *g DEFER_FREE = calloc(1, sizeof(*g));
+    struct plan *plan DEFER_FREE = xnew(struct plan);
+    struct grants *g DEFER_FREE = xnew(struct grants);
     struct handed h DEFER(handed_close) = {.count = 0};
     int fds[PLAN_MAX_GRANTS + HANDED_MAX];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
-    if (!plan || !g)
-        return err_set(err, ERR_LIMIT, "out of memory");
     int r = grants_open(&o->spec.dirs, plan, g, err);
     if (r == 0)
         r = verbs_describe(o, g, plan, &h, &body, err);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 
 enum { PIECE = 16384 };
@@ -200,10 +201,8 @@ ssize_t channel_read(struct channel *c, void *to, size_t n) {
 
 void channel_secure(struct channel *c, SSL *ssl, const void *early, size_t n) {
     c->ssl = ssl;
-    c->in = BIO_new(BIO_s_mem());
-    c->out = BIO_new(BIO_s_mem());
-    if (!c->in || !c->out)
-        abort();
+    c->in = alloc_check(BIO_new(BIO_s_mem()));
+    c->out = alloc_check(BIO_new(BIO_s_mem()));
     BIO_set_mem_eof_return(c->in, -1); /* empty is not the end */
     SSL_set_bio(ssl, c->in, c->out);
     if (n)

@@ -316,10 +316,7 @@ const char *fetch_field(const struct fetch *f, const char *name) {
 static int add_line(struct fetch *f, const char *line, struct err *err) {
     if (strpbrk(line, "\r\n"))
         return err_set(err, ERR_INVALID, "a header field contains a newline");
-    struct curl_slist *more = curl_slist_append(f->fields, line);
-    if (!more)
-        abort();
-    f->fields = more;
+    f->fields = alloc_check(curl_slist_append(f->fields, line));
     return 0;
 }
 
@@ -394,9 +391,7 @@ static int set_target(struct fetch *f, const struct fetch_request *r, struct err
 static struct fetch *fetch_new(struct fetcher *m, const struct fetch_request *r) {
     struct fetch *f = xnew(struct fetch);
     f->fetcher = m;
-    f->easy = curl_easy_init();
-    if (!f->easy)
-        abort();
+    f->easy = alloc_check(curl_easy_init());
     f->end = -1;
     f->idle_ms = r->idle_ms ? r->idle_ms : IDLE_MS;
     f->left = r->max_bytes ? r->max_bytes : BYTES_MAX;

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "io/sse.h"
 #include "model/openai.h"
@@ -377,8 +378,8 @@ static struct block *call_block(struct model_stream *s, const json_t *call) {
 }
 
 static void chat_keep(char **slot, const char *value) {
-    if (value && value[0] && !*slot && !(*slot = strndup(value, 512)))
-        abort();
+    if (value && value[0] && !*slot)
+        *slot = xstrndup(value, 512);
 }
 
 static int on_call(struct model_stream *s, const json_t *call, struct err *err) {

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "operator/word.h"
 
@@ -220,14 +221,14 @@ static char *stable_text(const char *text, bool *failed) {
     json_t *json = json_loads(text, 0, NULL);
     if (!json_is_object(json)) {
         json_decref(json);
-        return strdup(text);
+        return xstrdup(text);
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         json_object_del(json, names[i]);
     *failed |= json_integer_value(json_object_get(json, "exit_code")) != 0;
     char *stable = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(json);
-    return stable ? stable : strdup(text);
+    return stable ? stable : xstrdup(text);
 }
 
 static void run_watch(struct run *r, const struct run_call *c, const struct run_event *e) {

@@ -158,7 +158,7 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
     i->n = e->kind == TAR_FILE ? (size_t)e->size : 0;
     i->flags = flags_of(e, bytes, i->n);
     if (e->kind == TAR_SYMLINK)
-        i->target = strdup(e->target);
+        i->target = xstrdup(e->target);
     if (i->target)
         parcel_hash_bytes(i->target, strlen(i->target), i->sha256);
     else if (e->kind == TAR_FILE)
@@ -251,11 +251,9 @@ struct walk {
 static bool leads_out(struct walk *w, const char *from, const char *way);
 
 static bool parcel_follow(struct walk *w, const char *from, const char *target, const char *rest) {
-    char *way DEFER_FREE = NULL;
     if (target[0] == '/' || --w->follows < 0)
         return true;
-    if (asprintf(&way, "%s/%s", target, rest) < 0)
-        abort();
+    char *way DEFER_FREE = xformat("%s/%s", target, rest);
     return leads_out(w, from, way);
 }
 

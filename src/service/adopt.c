@@ -240,7 +240,7 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
                              .state = EXEC_RUNNING,
                              .created_ms = wall_ms() - age_ms,
                              .started_ms = wall_ms() - age_ms,
-                             .argv = strdup("[\"(unknown)\"]")};
+                             .argv = xstrdup("[\"(unknown)\"]")};
     snprintf(row->id, sizeof(row->id), "%s", id_new('x').text);
     snprintf(row->machine, sizeof(row->machine), "%s", h->live->row.id);
     snprintf(row->owner, sizeof(row->owner), "%s", h->live->row.owner);

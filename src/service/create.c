@@ -195,7 +195,7 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
     net_attach_made(l);
     l->reach.heard = true;
     if (warnings && *warnings && !l->row.warnings)
-        l->row.warnings = strdup(warnings);
+        l->row.warnings = xstrdup(warnings);
     l->row.state = MACHINE_RUNNING;
     l->row.incarnation = guest_incarnation(m->guest);
     bool has_rules = gate_policy(l->gate)->count > 0 || gate_grants(l->gate)->count > 0;
@@ -532,7 +532,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         return;
     }
     if (handed->count)
-        l->cwd = strdup(handed->grants[0].path);
+        l->cwd = xstrdup(handed->grants[0].path);
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,

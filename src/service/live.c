@@ -22,10 +22,11 @@ static void load_env(struct live *l) {
     const char *name;
     json_t *value;
     size_t n = json_object_size(env);
-    if (!n || !(l->env.v = calloc(2 * n + 1, sizeof(*l->env.v)))) {
+    if (!n) {
         json_decref(env);
         return;
     }
+    l->env.v = xcalloc(2 * n + 1, sizeof(*l->env.v));
     json_object_foreach(env, name, value) {
         if (!json_is_string(value))
             continue;
@@ -36,10 +37,7 @@ static void load_env(struct live *l) {
 }
 
 char *live_env_copy(const struct live *l) {
-    char *copy = l->row.env ? strdup(l->row.env) : NULL;
-    if (l->row.env && !copy)
-        abort();
-    return copy;
+    return l->row.env ? xstrdup(l->row.env) : NULL;
 }
 
 void live_put_env(struct live *l, char *text) {
@@ -54,11 +52,9 @@ void live_put_env(struct live *l, char *text) {
 
 static char *change_env(const struct live *l, const struct env_change *changes, size_t n,
                         struct err *err) {
-    json_t *env = l->env_json ? json_deep_copy(l->env_json) : json_object();
+    json_t *env = alloc_check(l->env_json ? json_deep_copy(l->env_json) : json_object());
     char *text = NULL;
     size_t i = 0;
-    if (!env)
-        abort();
     for (; i < n; i++)
         if (!changes[i].value)
             json_object_del(env, changes[i].name);
@@ -66,8 +62,8 @@ static char *change_env(const struct live *l, const struct env_change *changes, 
             break;
     if (i < n)
         err_set(err, ERR_INVALID, "the value of '%.60s' is not UTF-8", changes[i].name);
-    else if (!(text = json_dumps(env, JSON_COMPACT)))
-        abort();
+    else
+        text = alloc_check(json_dumps(env, JSON_COMPACT));
     json_decref(env);
     return text;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/grants/live.h"
@@ -82,9 +83,7 @@ bool risks_note(struct live *l, char ret[RISKS_SIZE]) {
         return false;
     if (before && strstr(before, "texts of strangers"))
         return true;
-    if (asprintf(&l->row.warnings, "%s%s%s", before ? before : "", before && *before ? "; " : "",
-                 ret) < 0)
-        abort();
+    l->row.warnings = xformat("%s%s%s", before ? before : "", before && *before ? "; " : "", ret);
     free(before);
     if (store_log(l->service->store, &r, NULL, &err) < 0 ||
         store_machine_update(l->service->store, &l->row, &err) < 0)

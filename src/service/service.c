@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/exec/live.h"
@@ -173,10 +174,8 @@ void ignore_machine(void *arg, const struct machine_view *view, const struct err
 
 struct service *service_new(const struct service_options *o, loop_fn *ready, void *arg,
                             struct err *err) {
-    struct service *s = calloc(1, sizeof(*s));
+    struct service *s = xnew(struct service);
     int64_t oldest, newest;
-    if (!s)
-        abort();
     *s = (struct service){.loop = o->loop,
                           .store = o->store,
                           .conf = o->conf,

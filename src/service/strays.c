@@ -134,8 +134,8 @@ static struct machine_row row_of(const struct taking *t) {
         .ttl_ms = f->left_ms,
         .idle_action = (enum idle_action)t->service->conf->idle_action,
         .steps = STEPS_MANUAL,
-        .metadata = strdup("{}"),
-        .env = strdup("{}"),
+        .metadata = xstrdup("{}"),
+        .env = xstrdup("{}"),
     };
     memcpy(row.id, f->id, sizeof(row.id));
     snprintf(row.owner, sizeof(row.owner), "%s", t->who.owner);

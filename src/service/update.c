@@ -118,8 +118,8 @@ static void update_deadline(void *arg, const struct err *failed) {
 static int new_metadata(const struct update_request *r, char **ret, struct err *err) {
     if (pairs_json(&r->metadata, "metadata", ret, err) < 0)
         return -1;
-    if (r->metadata.v && !*ret && !(*ret = strdup("{}")))
-        return err_set(err, ERR_LIMIT, "out of memory");
+    if (r->metadata.v && !*ret)
+        *ret = xstrdup("{}");
     return 0;
 }
 

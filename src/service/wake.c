@@ -81,7 +81,7 @@ static void made(void *arg, struct machine *m, const char *warnings, const struc
     live_attach(l, m);
     net_attach_made(l);
     if (warnings && *warnings && !l->row.warnings)
-        l->row.warnings = strdup(warnings);
+        l->row.warnings = xstrdup(warnings);
     l->dormant = false;
     l->row.end_reason[0] = '\0';
     l->row.incarnation = guest_incarnation(m->guest);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "cli/cli.h"
@@ -189,10 +190,8 @@ static int upload_end(struct upload *u, json_t **ret, struct err *err) {
 }
 
 static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
-    char *block DEFER_FREE = malloc(BLOCK);
+    char *block DEFER_FREE = xmalloc(BLOCK);
     ssize_t n;
-    if (!block)
-        return err_set(err, ERR_LIMIT, "out of memory");
     while ((n = read(fd, block, BLOCK)) > 0 || (n < 0 && errno == EINTR))
         if (n > 0 && image_put_bytes(u, block, (size_t)n, err) < 0)
             return -1;

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
@@ -304,8 +305,8 @@ static void sources_done(struct sources *s) {
 static void add_source(struct sources *s, const char *path, const char *suite) {
     char *text DEFER_FREE = malloc(SOURCE_BYTES);
     if (text && s->count < SOURCES_MAX && read_file_at(AT_FDCWD, path, text, SOURCE_BYTES) > 0 &&
-        (!suite || has_word(text, suite)) && (s->paths[s->count] = strdup(path)))
-        s->count++;
+        (!suite || has_word(text, suite)))
+        s->paths[s->count++] = xstrdup(path);
 }
 
 static bool is_source_name(const char *name) {
@@ -439,10 +440,7 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
             if (b->net_count == HOSTS_MAX)
                 return err_set(err, ERR_LIMIT,
                                "the net lines of the recipe name more than %d hosts", HOSTS_MAX);
-            char *name = strdup(l->words[i]);
-            if (!name)
-                return err_set(err, ERR_LIMIT, "out of memory");
-            b->net[b->net_count++] = (struct host){.name = name};
+            b->net[b->net_count++] = (struct host){.name = xstrdup(l->words[i])};
         }
         close_machine(b); /* a new machine gets the larger list of hosts */
         return 0;
@@ -565,9 +563,7 @@ static int read_recipe(struct build *b, const char *path, struct err *err) {
 
 int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
                 struct err *err) {
-    struct build *b DEFER_FREE = calloc(1, sizeof(*b));
-    if (!b)
-        return err_set(err, ERR_LIMIT, "out of memory");
+    struct build *b DEFER_FREE = xnew(struct build);
     b->client = c;
     b->o = o;
     b->dir = -1;

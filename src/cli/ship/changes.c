@@ -25,21 +25,12 @@
 /* HELD_MAX: size of all copies that are held for the review. */
 enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, HELD_MAX = 1 << 30, SHOWN_MAX = 1 << 20, CONTEXT = 3 };
 
-static int changes_add(struct changes *c, const char *path, char kind, const struct stat *st,
-                       struct err *err) {
-    struct change *list = realloc(c->list, (c->count + 1) * sizeof(*list));
-    if (!list)
-        return err_set(err, ERR_LIMIT, "out of memory");
-    c->list = list;
-    struct change *new = &list[c->count];
-    *new = (struct change){.path = strdup(path),
-                           .kind = kind,
-                           .is_dir = S_ISDIR(st->st_mode),
-                           .is_link = S_ISLNK(st->st_mode)};
-    if (!new->path)
-        return err_set(err, ERR_LIMIT, "out of memory");
-    c->count++;
-    return 0;
+static void changes_add(struct changes *c, const char *path, char kind, const struct stat *st) {
+    c->list = xrealloc(c->list, c->count + 1, sizeof(*c->list));
+    c->list[c->count++] = (struct change){.path = xstrdup(path),
+                                          .kind = kind,
+                                          .is_dir = S_ISDIR(st->st_mode),
+                                          .is_link = S_ISLNK(st->st_mode)};
 }
 
 static bool is_whiteout(const struct stat *st) {
@@ -57,16 +48,16 @@ static bool is_opaque(int dir) {
     return false;
 }
 
-typedef int entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth,
-                     void *arg, struct err *err);
+typedef void entry_fn(struct changes *c, int dir, const char *name, const char *path, int depth,
+                      void *arg);
 
 /* Calls fn for every name in dir. Sets `cut` if a name cannot be read or there are too many. */
-static int each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn, void *arg,
-                struct err *err) {
+static void each(struct changes *c, int dir, const char *prefix, int depth, entry_fn *fn,
+                 void *arg) {
     DIR *d DEFER(dir_close) = dir < 0 ? NULL : dir_list(dir, ".");
     if (!d || depth > DEPTH_MAX) {
         c->cut = true;
-        return 0;
+        return;
     }
     for (struct dirent *e; c->count < CHANGES_MAX && (e = readdir(d));) {
         char path[PLAN_PATH_SIZE * 2];
@@ -75,34 +66,31 @@ static int each(struct changes *c, int dir, const char *prefix, int depth, entry
         if (snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >=
             (int)sizeof(path))
             c->cut = true;
-        else if (fn(c, dir, e->d_name, path, depth, arg, err) < 0)
-            return -1;
+        else
+            fn(c, dir, e->d_name, path, depth, arg);
     }
-    return 0;
 }
 
 /* Adds a deleted file or directory of the host, with its contents. */
-static int removed(struct changes *c, int host, const char *name, const char *path, int depth,
-                   void *arg, struct err *err) {
+static void removed(struct changes *c, int host, const char *name, const char *path, int depth,
+                    void *arg) {
     struct stat st;
     (void)arg;
     if (fstatat(host, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0;
-    if (changes_add(c, path, 'D', &st, err) < 0)
-        return -1;
+        return;
+    changes_add(c, path, 'D', &st);
     if (!S_ISDIR(st.st_mode))
-        return 0;
+        return;
     int below DEFER_CLOSE = dir_open(host, name);
-    return each(c, below, path, depth + 1, removed, NULL, err);
+    each(c, below, path, depth + 1, removed, NULL);
 }
 
 /* Adds as deleted what an opaque directory hides and does not replace. */
-static int removed_unless_kept(struct changes *c, int host, const char *name, const char *path,
-                               int depth, void *upper, struct err *err) {
+static void removed_unless_kept(struct changes *c, int host, const char *name, const char *path,
+                                int depth, void *upper) {
     struct stat st;
-    if (fstatat(*(int *)upper, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return 0;
-    return removed(c, host, name, path, depth, NULL, err);
+    if (fstatat(*(int *)upper, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        removed(c, host, name, path, depth, NULL);
 }
 
 /* A directory of the upper and the host's of the same name, and whether it shows through. */
@@ -111,39 +99,34 @@ struct beside {
     bool opaque;
 };
 
-static int visit(struct changes *c, int upper, const char *name, const char *path, int depth,
-                 void *arg, struct err *err);
+static void visit(struct changes *c, int upper, const char *name, const char *path, int depth,
+                  void *arg);
 
-static int visit_dir(struct changes *c, int upper, const char *name, const char *path, int depth,
-                     struct beside above, struct err *err) {
+static void visit_dir(struct changes *c, int upper, const char *name, const char *path, int depth,
+                      struct beside above) {
     int below DEFER_CLOSE = dir_open(upper, name);
     int host DEFER_CLOSE = above.host < 0 ? -1 : dir_open(above.host, name);
     struct beside here = {host, below >= 0 && (above.opaque || is_opaque(below))};
-    if (here.opaque && host >= 0 &&
-        each(c, host, path, depth + 1, removed_unless_kept, &below, err) < 0)
-        return -1;
-    return each(c, below, path, depth + 1, visit, &here, err);
+    if (here.opaque && host >= 0)
+        each(c, host, path, depth + 1, removed_unless_kept, &below);
+    each(c, below, path, depth + 1, visit, &here);
 }
 
-static int visit(struct changes *c, int upper, const char *name, const char *path, int depth,
-                 void *arg, struct err *err) {
+static void visit(struct changes *c, int upper, const char *name, const char *path, int depth,
+                  void *arg) {
     struct beside *beside = arg;
     struct stat now, before;
     if (fstatat(upper, name, &now, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0;
+        return;
     bool was = beside->host >= 0 && fstatat(beside->host, name, &before, AT_SYMLINK_NOFOLLOW) == 0;
     bool is_dir = S_ISDIR(now.st_mode), other = was && S_ISDIR(before.st_mode) != is_dir;
-    if (was && (is_whiteout(&now) || other) &&
-        removed(c, beside->host, name, path, depth, NULL, err) < 0)
-        return -1;
+    if (was && (is_whiteout(&now) || other))
+        removed(c, beside->host, name, path, depth, NULL);
     was = was && !other;
-    if (!is_dir) {
-        bool plain = S_ISREG(now.st_mode) || S_ISLNK(now.st_mode);
-        return plain ? changes_add(c, path, was ? 'M' : 'A', &now, err) : 0;
-    }
-    if (!was && changes_add(c, path, 'A', &now, err) < 0)
-        return -1;
-    return visit_dir(c, upper, name, path, depth, was ? *beside : (struct beside){-1, true}, err);
+    if (is_dir ? !was : S_ISREG(now.st_mode) || S_ISLNK(now.st_mode))
+        changes_add(c, path, was ? 'M' : 'A', &now);
+    if (is_dir)
+        visit_dir(c, upper, name, path, depth, was ? *beside : (struct beside){-1, true});
 }
 
 /* A name whose type changed is removed, then added. */
@@ -153,16 +136,14 @@ static int by_path(const void *a, const void *b) {
     return order ? order : (y->kind == 'D') - (x->kind == 'D');
 }
 
-int changes_find(int upper, int host_dir, struct changes *ret, struct err *err) {
+void changes_find(int upper, int host_dir, struct changes *ret) {
     *ret = (struct changes){0};
     struct beside beside = {host_dir, false};
-    if (each(ret, upper, "", 0, visit, &beside, err) < 0)
-        return -1;
+    each(ret, upper, "", 0, visit, &beside);
     if (ret->count == CHANGES_MAX)
         ret->cut = true;
     if (ret->count)
         qsort(ret->list, ret->count, sizeof(*ret->list), by_path);
-    return 0;
 }
 
 void changes_done(struct changes *c) {

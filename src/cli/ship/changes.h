@@ -36,7 +36,7 @@ struct changes {
 };
 
 /* Names that differ, sorted. An unreadable upper (rootless, private directories) sets `cut`. */
-int changes_find(int upper, int host_dir, struct changes *ret, struct err *err);
+void changes_find(int upper, int host_dir, struct changes *ret);
 void changes_done(struct changes *c);
 
 struct apply {

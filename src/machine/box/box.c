@@ -251,7 +251,7 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
     if (fds->nfds < 1)
         return box_no_fds(err, "take the connection of a new machine");
     take_parts(b, &c->plan, fds);
-    b->warnings = strdup(m->text);
+    b->warnings = xstrdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), box_on_gone, b, err);
     return b->m.guest ? 0 : -1;
 }

@@ -8,9 +8,9 @@
 #include "service/exec/inner.h"
 
 struct service_execs *service_execs_new(struct service *s) {
-    struct service_execs *e = calloc(1, sizeof(*e));
+    struct service_execs *e = xnew(struct service_execs);
     /* Tools of a daemon that was killed are still in the guests: ours start somewhere else. */
-    if (!e || getrandom(&e->tool_ids, sizeof(e->tool_ids), 0) != sizeof(e->tool_ids))
+    if (getrandom(&e->tool_ids, sizeof(e->tool_ids), 0) != sizeof(e->tool_ids))
         abort();
     e->spare_log = OUTLOG_FD_NONE;
     e->spare_call = (struct loop_call){.fn = exec_make_spare, .arg = s};
@@ -29,10 +29,7 @@ void service_execs_free(struct service_execs *e) {
 }
 
 struct live_execs *live_execs_new(void) {
-    struct live_execs *e = calloc(1, sizeof(*e));
-    if (!e)
-        abort();
-    return e;
+    return xnew(struct live_execs);
 }
 
 void live_execs_free(struct live_execs *e) {

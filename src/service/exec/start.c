@@ -44,10 +44,8 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
     memcpy(row->request_hash, hash, SHA256_BYTES);
     snprintf(x->program, sizeof(x->program), "%s", plan->argv[0]);
     row->argv = argv_json(plan);
-    row->cwd = strdup(plan->exec.cwd.s);
-    if (!row->argv || !row->cwd)
-        return err_set(err, ERR_LIMIT, "the command is too long");
-    return 0;
+    row->cwd = xstrdup(plan->exec.cwd.s);
+    return row->argv ? 0 : err_set(err, ERR_LIMIT, "the command is too long");
 }
 
 /* Inline input: text, or base64 of bytes. */

@@ -134,10 +134,10 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
                    postgres_set_variables(l, row, &dsn, password, err) < 0))
         r = -1;
     postgres_name(row->id, name);
-    if (r == 0 && asprintf(&row->detail,
-                           "{\"database\":\"%s\",\"port\":%s,\"server\":\"%s\",\"sslmode\":\"%s\"}",
-                           name, dsn.port, dsn.host, dsn.sslmode) < 0)
-        abort();
+    if (r == 0)
+        row->detail =
+            xformat("{\"database\":\"%s\",\"port\":%s,\"server\":\"%s\",\"sslmode\":\"%s\"}", name,
+                    dsn.port, dsn.host, dsn.sslmode);
     explicit_bzero(text, strlen(text));
     explicit_bzero(password, sizeof(password));
     dsn_wipe(&dsn);

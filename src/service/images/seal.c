@@ -263,11 +263,11 @@ static void next(struct service *s) {
     if (!want)
         return;
     s->images->seal_wants = want->next;
-    struct sealing *t = s->images->seals_off ? NULL : calloc(1, sizeof(*t));
-    if (!t) {
+    if (s->images->seals_off) {
         next(s);
         return;
     }
+    struct sealing *t = xnew(struct sealing);
     *t = (struct sealing){
         .service = s, .dir = -1, .file = -1, .report = {-1, -1}, .line = BUF(LINE_BYTES)};
     snprintf(t->id, sizeof(t->id), "%s", want->id);

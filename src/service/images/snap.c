@@ -84,9 +84,9 @@ static json_t *make_config(const struct live *l, const struct image_request *r) 
 /* The first entry of the archive; the rest is the drawer's. It fits the pipe. */
 static int put_config(int fd, const json_t *config, struct err *err) {
     char *text DEFER_FREE = json_dumps(config, JSON_COMPACT);
-    struct tar_entry *e DEFER_FREE = calloc(1, sizeof(*e));
+    struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     uint8_t head[TAR_HEAD_MAX], padding[TAR_BLOCK] = {0};
-    if (!text || !e || strlen(text) > CONFIG_MAX)
+    if (!text || strlen(text) > CONFIG_MAX)
         return err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
                        CONFIG_MAX);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = strlen(text)};

@@ -109,11 +109,9 @@ static void find_name(struct service *s, const char *id, char ret[IMAGE_NAME_SIZ
 
 struct live_image *live_image_load(struct service *s, const char *id, struct err *err) {
     json_t *json = read_record(s, id, err);
-    struct live_image *i = json ? calloc(1, sizeof(*i)) : NULL;
-    if (!i) {
-        json_decref(json);
+    if (!json)
         return NULL;
-    }
+    struct live_image *i = xnew(struct live_image);
     i->json = json;
     i->config = json_object_get(json, "image");
     i->defaults = (struct exec_defaults){.uid = id_of(json, "uid"),

@@ -183,10 +183,8 @@ static void net_named(void *arg, const char *machine, uint32_t number, const cha
 
 static void pended(void *arg, const char *machine, const struct pending *p, bool gone) {
     struct service *s = arg;
-    char *wish DEFER_FREE = NULL;
-    if (asprintf(&wish, "%s\n%s\n%" PRIu64 "\n%s\n%s", p->path, p->query, p->body, p->hash,
-                 p->fields) < 0)
-        abort();
+    char *wish DEFER_FREE =
+        xformat("%s\n%s\n%" PRIu64 "\n%s\n%s", p->path, p->query, p->body, p->hash, p->fields);
     struct pending_row row = {.port = p->port,
                               .path = wish,
                               .rule = p->rule,

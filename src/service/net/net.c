@@ -75,9 +75,7 @@ struct service_net *service_net_new(struct service *s, struct err *err) {
     struct gate *gate = net_gate_new(s, err);
     if (!gate)
         return NULL;
-    struct service_net *n = calloc(1, sizeof(*n));
-    if (!n)
-        abort();
+    struct service_net *n = xnew(struct service_net);
     *n = (struct service_net){.gate = gate, .ingress = expose_new(s)};
     return n;
 }

@@ -209,8 +209,7 @@ static int secret_settle(struct live *l, struct grant_row *row, struct err *err)
     if (row->detail)
         return 0;
     placeholder_make(placeholder);
-    if (asprintf(&row->detail, "{\"placeholder\":\"%s\"}", placeholder) < 0)
-        abort();
+    row->detail = xformat("{\"placeholder\":\"%s\"}", placeholder);
     return 0;
 }
 

@@ -325,6 +325,6 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
         return;
     }
     if (r->now && changesets_is_over(r))
-        f->now = strdup(r->now);
+        f->now = xstrdup(r->now);
     loop_work(s->loop, ship_flush, ship_flushed, f);
 }

@@ -336,7 +336,7 @@ static const struct way *way_of(const struct freezing *f, const struct grant_row
 static char *ref_of(const struct grant_row *g) {
     json_t *detail = json_loads(g->detail ? g->detail : "{}", 0, NULL);
     const char *text = json_string_value(json_object_get(detail, "ref"));
-    char *ref = text ? strdup(text) : NULL;
+    char *ref = text ? xstrdup(text) : NULL;
     json_decref(detail);
     return ref;
 }

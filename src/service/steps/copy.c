@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/alloc.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
 
@@ -75,7 +76,7 @@ int step_plan_copy(struct step_call *c, struct err *err) {
     if (!layers_print(&layers, text, sizeof(text)))
         return err_set(err, ERR_LIMIT, "the stack of layers is too long");
     free(c->row.stack);
-    c->row.stack = strdup(text);
+    c->row.stack = xstrdup(text);
     return 0;
 }
 

@@ -128,10 +128,10 @@ static void durable_finish(struct saving *v) {
     struct err err;
     layers_print(&v->plan.from, text, sizeof(text));
     free(v->row.source);
-    v->row.source = strdup(text);
+    v->row.source = xstrdup(text);
     layers_print(&v->plan.to, text, sizeof(text));
     free(v->row.stack);
-    v->row.stack = strdup(text);
+    v->row.stack = xstrdup(text);
     if (write_saved(v, &err) < 0) {
         durable_give_up(v, &err);
         return;
@@ -312,7 +312,7 @@ static int revive(struct live *l, struct saved_row *row, const struct fall *fall
     bool known = !row->boot[0];
     row->boot[0] = '\0';
     free(row->source);
-    row->source = strdup(row->stack ? row->stack : "");
+    row->source = xstrdup(row->stack ? row->stack : "");
     l->row.state = MACHINE_STOPPED;
     if (known)
         return 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/steps/barrier.h"
@@ -11,10 +12,7 @@
 #include "service/steps/inner.h"
 
 struct service_steps *service_steps_new(void) {
-    struct service_steps *p = calloc(1, sizeof(*p));
-    if (!p)
-        abort();
-    return p;
+    return xnew(struct service_steps);
 }
 
 void service_steps_free(struct service_steps *p) {
@@ -32,9 +30,7 @@ static void steps_set_up(struct live *l) {
 }
 
 void steps_init(struct live *l) {
-    l->steps = calloc(1, sizeof(*l->steps));
-    if (!l->steps)
-        abort();
+    l->steps = xnew(struct live_steps);
     steps_set_up(l);
 }
 

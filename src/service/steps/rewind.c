@@ -228,8 +228,8 @@ static void rewind_fill(struct rewinding *r, struct step_row *row, enum step_kin
                              .state = STEP_TAKING,
                              .created_ms = wall_ms(),
                              .status = -1,
-                             .what = strdup(what),
-                             .stack = strdup(stack),
+                             .what = xstrdup(what),
+                             .stack = xstrdup(stack),
                              .layer = kind == STEP_KEPT ? r->live->steps->layer : 0};
     snprintf(row->id, sizeof(row->id), "%s", id_new('s').text);
     snprintf(row->machine, sizeof(row->machine), "%s", r->live->row.id);

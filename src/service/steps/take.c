@@ -24,7 +24,7 @@ struct step_call *step_call_new(struct live *l, const struct step_cause *cause) 
                                .state = STEP_TAKING,
                                .created_ms = wall_ms(),
                                .status = cause->status,
-                               .what = strndup(cause->what ? cause->what : "", WHAT_MAX)};
+                               .what = xstrndup(cause->what ? cause->what : "", WHAT_MAX)};
     snprintf(c->row.id, sizeof(c->row.id), "%s", id_new('s').text);
     snprintf(c->row.machine, sizeof(c->row.machine), "%s", l->row.id);
     snprintf(c->row.exec, sizeof(c->row.exec), "%s", cause->exec ? cause->exec : "");
@@ -167,7 +167,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
         c->row.has_point = 1;
         if (!changed) {
             free(c->row.stack);
-            c->row.stack = l->steps->stack ? strdup(l->steps->stack) : NULL;
+            c->row.stack = l->steps->stack ? xstrdup(l->steps->stack) : NULL;
             c->row.layer = 0;
             c->row.counted = 1;
         }
@@ -262,7 +262,7 @@ static bool step_plan(struct step_call *c) {
     else
         ready = steps_next_stack(l, stack, &err);
     if (ready == 0 && c->way == STEP_SWITCHES) {
-        c->row.stack = strdup(stack);
+        c->row.stack = xstrdup(stack);
         c->row.layer = l->steps->layer;
     } else if (ready < 0 && (c->row.kind == STEP_SNAP || c->row.kind == STEP_REFRESH)) {
         step_over(c, &err);

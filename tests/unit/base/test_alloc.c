@@ -48,6 +48,14 @@ static void copies_of_texts_end_with_nul(void **state) {
     assert_string_equal(part, "abc");
 }
 
+static void a_formatted_text_is_as_long_as_it_must_be(void **state) {
+    (void)state;
+    char *text DEFER_FREE = xformat("%s-%0300d", "abc", 7);
+    assert_int_equal(strlen(text), 304);
+    assert_int_equal(strncmp(text, "abc-000", 7), 0);
+    assert_int_equal(text[303], '7');
+}
+
 /* Whether a process that asks for so many elements gets them. */
 static bool gets(void *(*alloc)(size_t count, size_t size), size_t count, size_t size) {
     int status;
@@ -83,6 +91,7 @@ int main(void) {
         cmocka_unit_test(a_size_of_zero_gives_memory),
         cmocka_unit_test(realloc_keeps_what_was_there),
         cmocka_unit_test(copies_of_texts_end_with_nul),
+        cmocka_unit_test(a_formatted_text_is_as_long_as_it_must_be),
         cmocka_unit_test(too_much_memory_aborts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
