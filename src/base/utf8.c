@@ -40,23 +40,17 @@ bool utf8_valid(const void *bytes, size_t n) {
 
 size_t utf8_decode(const void *bytes, size_t n, uint32_t *ret) {
     const uint8_t *s = bytes;
-    static const struct {
-        uint8_t mask, lead;
-        uint32_t min;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    size_t more = 0;
-    while (more < 4 && (s[0] & forms[more].mask) != forms[more].lead)
-        more++;
-    if (more == 4 || more >= n)
+    struct utf8 u = {0};
+    if (n == 0 || !utf8_feed(&u, s, 1))
         return 0;
-    uint32_t c = s[0] & (uint8_t)~forms[more].mask;
-    for (size_t i = 1; i <= more; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
+    size_t length = 1u + u.left;
+    uint32_t c = u.left ? s[0] & (0x3fu >> u.left) : s[0];
+    if (length > n || !utf8_feed(&u, s + 1, length - 1))
+        return 0;
+    for (size_t i = 1; i < length; i++)
         c = c << 6 | (s[i] & 0x3fu);
-    }
     *ret = c;
-    return c < forms[more].min || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : more + 1;
+    return length;
 }
 
 size_t utf8_begin(const void *bytes, size_t n) {

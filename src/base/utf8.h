@@ -24,7 +24,7 @@ static inline bool utf8_whole(const struct utf8 *u) {
 
 bool utf8_valid(const void *bytes, size_t n);
 
-/* Bytes of the character at the start and its number; 0 when there is none. */
+/* Length in bytes of the character at the start, and its number; 0 when there is none. */
 size_t utf8_decode(const void *bytes, size_t n, uint32_t *ret);
 
 /*

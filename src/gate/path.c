@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 static int hex(char c) {
@@ -45,20 +47,20 @@ static bool is_lookalike(uint32_t c) {
 }
 
 /* A character of several bytes, in the one way that UTF-8 has for it. */
-static bool is_strict_utf8(unsigned first, const char **at) {
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    unsigned more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-    uint32_t c = first & (0x3fu >> more);
+static bool is_strict_utf8(int byte, const char **at) {
+    char bytes[4];
+    size_t n = 0;
+    struct utf8 u = {0};
+    uint32_t c;
     bool encoded;
-    if (first < 0xc0 || first > 0xf4)
-        return false;
-    for (unsigned i = 0; i < more; i++) {
-        int b = **at ? next_byte(at, &encoded) : -1;
-        if (b < 0 || (b & 0xc0) != 0x80)
+    do {
+        bytes[n] = (char)byte;
+        if (byte < 0 || !utf8_feed(&u, &bytes[n++], 1))
             return false;
-        c = c << 6 | ((unsigned)b & 0x3f);
-    }
-    return c >= least[more] && c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) && !is_lookalike(c);
+        if (!utf8_whole(&u))
+            byte = **at ? next_byte(at, &encoded) : -1;
+    } while (!utf8_whole(&u));
+    return utf8_decode(bytes, n, &c) == n && !is_lookalike(c);
 }
 
 /* Unreserved characters need no encoding, so an encoded one is suspicious. */
@@ -92,7 +94,7 @@ bool path_is_plain(const char *path) {
         int c = next_byte(&p, &encoded);
         if (c < 0 || (c < 0x80 && !is_plain_byte(c, encoded)))
             return false;
-        if (c >= 0x80 && !is_strict_utf8((unsigned)c, &p))
+        if (c >= 0x80 && !is_strict_utf8(c, &p))
             return false;
     }
     return true;

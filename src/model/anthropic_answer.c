@@ -1,5 +1,6 @@
 /* Writes answers and streams in the Anthropic protocol. */
 
+#include "base/utf8.h"
 #include "model/anthropic_inner.h"
 #include "model/inner.h"
 
@@ -96,7 +97,7 @@ static bool put_block(const struct model_part *p, size_t index, struct buf *to) 
         jot_raw(&r.jot, "content_block", p->text);
     if (!record_end(&r, "content_block_start", to))
         return false;
-    size_t half = pieces ? piece_end(p->text, p->n, p->n / 2) : 0;
+    size_t half = pieces ? utf8_end(p->text, p->n / 2) : 0;
     if (pieces && (!put_delta(index, p, p->text, half, to) ||
                    !put_delta(index, p, p->text + half, p->n - half, to)))
         return false;

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "io/sse.h"
 #include "model/openai.h"
 
@@ -537,7 +538,7 @@ static bool put_call_chunk(const struct model_answer *a, const struct model_part
 
 static bool put_part(const struct model_answer *a, const struct model_part *p, size_t *calls,
                      struct buf *to) {
-    size_t half = piece_end(p->text, p->n, p->n / 2);
+    size_t half = utf8_end(p->text, p->n / 2);
     if (p->kind == MODEL_TEXT)
         return put_text_chunk(a, p->text, half, to) &&
                put_text_chunk(a, p->text + half, p->n - half, to);

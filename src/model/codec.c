@@ -60,12 +60,6 @@ void jot_outcome(struct jot *j, const char *name, const struct model_part *resul
         jot_bytes(j, name, own.data, own.len);
 }
 
-size_t piece_end(const char *text, size_t n, size_t at) {
-    while (at > 0 && at < n && ((unsigned char)text[at] & 0xc0) == 0x80)
-        at--;
-    return at;
-}
-
 void record_begin(struct record *r, const char *type) {
     *r = (struct record){.body = BUF(8 * (size_t)MODEL_ANSWER_MAX)};
     r->jot = JOT(&r->body);

@@ -114,8 +114,6 @@ void jot_arguments(struct jot *j, const char *name, const struct model_part *cal
 /* The text of a result, with a prefix for failures, for formats without a failure flag. */
 #define OUTCOME_FAILED "The call failed.\n"
 void jot_outcome(struct jot *j, const char *name, const struct model_part *result);
-/* The last character boundary at or before `at`. */
-size_t piece_end(const char *text, size_t n, size_t at);
 /* One record of a stream: fill the object between these two. */
 struct record {
     struct buf body;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "model/openai.h"
 #include "model/responses_inner.h"
 

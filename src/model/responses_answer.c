@@ -1,6 +1,7 @@
 /* Writes an answer in the form of OpenAI's Responses API, whole or as a stream of events. */
 #include <time.h>
 
+#include "base/utf8.h"
 #include "model/openai.h"
 #include "model/responses_inner.h"
 
@@ -159,7 +160,7 @@ static bool put_piece(struct writer *w, const char *type, const struct model_par
 }
 
 static bool put_pieces(struct writer *w, const char *type, const struct model_part *p) {
-    size_t half = piece_end(p->text, p->n, p->n / 2);
+    size_t half = utf8_end(p->text, p->n / 2);
     return put_piece(w, type, p, "delta", p->text, half) &&
            put_piece(w, type, p, "delta", p->text + half, p->n - half);
 }
