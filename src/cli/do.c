@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/do.h"
 #include "cli/net.h"
@@ -87,11 +88,7 @@ static void print_words(const char *text, size_t width) {
     size_t n = 0;
     for (const char *p = text; *p && n + 1 < sizeof(line) && n < width; p++)
         line[n++] = *p == '\n' || *p == '\t' ? ' ' : *p;
-    while (n && ((unsigned char)line[n - 1] & 0xc0) == 0x80) /* do not cut a UTF-8 character */
-        n--;
-    if (n && (unsigned char)line[n - 1] >= 0xc0)
-        n--;
-    line[n] = '\0';
+    line[utf8_end(line, n)] = '\0'; /* do not cut a UTF-8 character */
     table_cell(line, (int)width);
 }
 

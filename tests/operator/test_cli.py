@@ -42,6 +42,11 @@ def test_one_line_a_step_and_a_report(carrel):
     assert "turns" in lines[-1] and "tokens" in lines[-1]
 
 
+def test_a_call_is_shown_up_to_its_last_character(carrel):
+    status, out, err = carrel("Say hello.", turns=to_the_end([run("echo caf\u00e9")]))
+    assert status == 0 and any("echo caf\u00e9" in line for line in out.splitlines()), (out, err)
+
+
 def test_verbose_shows_output_and_words(carrel):
     status, out, _ = carrel("-v", "Say hello.", turns=to_the_end([run("echo hello; echo worse >&2")]))
     assert status == 0 and "      | hello\n" in out and "      | worse\n" in out and "      | turn 0\n" in out
