@@ -1,9 +1,10 @@
 #include <string.h>
 
+#include "base/fs/dots.h"
 #include "compare/compare.h"
 
 static bool is_name(const char *s, size_t n) {
-    return n > 0 && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');
+    return n > 0 && !is_dots_part(s, n);
 }
 
 static bool is_path(const char *path) {

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fs/dots.h"
 #include "base/utf8.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
@@ -79,9 +80,8 @@ static bool is_plain_segment(const char *p, size_t n) {
     size_t name = 0;
     while (name < n && !is_parameter(p + name))
         name++;
-    bool dots = (name == 1 && p[0] == '.') || (name == 2 && p[0] == '.' && p[1] == '.');
     bool last = n == 0 && !p[0]; /* behind a slash at the end */
-    return !dots && (name > 0 || last);
+    return !is_dots_part(p, name) && (name > 0 || last);
 }
 
 bool path_is_plain(const char *path) {

@@ -12,6 +12,7 @@
 
 #include "base/defer.h"
 #include "base/fs/beneath.h"
+#include "base/fs/dots.h"
 
 static bool contains(const char *dir, const char *path) {
     size_t n = strlen(dir);
@@ -31,8 +32,7 @@ static bool has_control(const char *path) {
 static bool has_dots(const char *path) {
     for (const char *at = path; (at = strchr(at, '/')); at++) {
         size_t n = strcspn(at + 1, "/");
-        if ((n == 1 && at[1] == '.') || (n == 2 && at[1] == '.' && at[2] == '.') ||
-            (n == 0 && at[1]))
+        if (is_dots_part(at + 1, n) || (n == 0 && at[1]))
             return true;
     }
     return false;

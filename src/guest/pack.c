@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fs/dots.h"
 #include "base/tar.h"
 #include "guest/sys.h"
 #include "guest/tool.h"
@@ -150,8 +151,7 @@ static void pack_levels(void) {
         if (!e) {
             closedir(dir);
             p.depth--;
-        } else if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-                   name_entry(len, e->d_name)) {
+        } else if (!is_dots(e->d_name) && name_entry(len, e->d_name)) {
             pack(dirfd(dir), e->d_name);
         }
     }

@@ -119,8 +119,7 @@ static const char *plain_path(char *path) {
         return "";
     for (char *part = at; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
         size_t len = strcspn(part, "/");
-        bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
-        if (!len || len > NAME_MAX || dots || is_stage(part))
+        if (!len || len > NAME_MAX || is_dots_part(part, len) || is_stage(part))
             return NULL;
     }
     return at;

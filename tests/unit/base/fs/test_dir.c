@@ -26,8 +26,13 @@ static void only_dot_and_dot_dot_are_dots(void **state) {
     assert_true(is_dots("."));
     assert_true(is_dots(".."));
     static const char *const others[] = {"", "...", ".a", "..a", "a", "a.", "a.."};
-    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
         assert_false(is_dots(others[i]));
+        assert_false(is_dots_part(others[i], strlen(others[i])));
+    }
+    assert_true(is_dots_part("./a", 1));
+    assert_true(is_dots_part("../a", 2));
+    assert_false(is_dots_part("..a", 3));
 }
 
 static void a_list_has_all_names_and_the_dots(void **state) {
