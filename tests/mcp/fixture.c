@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "io/http_origin.h"
@@ -55,9 +56,7 @@ static void slow_tick(void *arg) {
 }
 
 static void slow_start(struct mcp_request *r, void (*tick)(struct slow *s)) {
-    struct slow *s = calloc(1, sizeof(*s));
-    if (!s)
-        abort();
+    struct slow *s = xnew(struct slow);
     *s = (struct slow){.request = r, .tick = tick};
     s->timer = loop_timer_new(loop, slow_tick, s);
     r->user = s;
@@ -144,19 +143,33 @@ static const char *argument(const struct mcp_request *r, const char *name) {
     return value ? value : "";
 }
 
-static void call_sample(struct mcp_request *r) {
-    struct buf text DEFER(buf_done) = BUF(1 << 20);
-    struct jot j = JOT(&text);
+/* An object with one message of the user, whose content is between these two. */
+static struct jot message_begin(struct buf *to) {
+    struct jot j = JOT(to);
     jot_object(&j, NULL);
     jot_array(&j, "messages");
     jot_object(&j, NULL);
     jot_string(&j, "role", "user");
     jot_object(&j, "content");
-    jot_string(&j, "type", "text");
-    jot_string(&j, "text", argument(r, "prompt"));
-    jot_end(&j, '}');
-    jot_end(&j, '}');
-    jot_end(&j, ']');
+    return j;
+}
+
+static void message_end(struct jot *j) {
+    jot_end(j, '}');
+    jot_end(j, '}');
+    jot_end(j, ']');
+}
+
+static void jot_text(struct jot *j, const char *text) {
+    jot_string(j, "type", "text");
+    jot_string(j, "text", text);
+}
+
+static void call_sample(struct mcp_request *r) {
+    struct buf text DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = message_begin(&text);
+    jot_text(&j, argument(r, "prompt"));
+    message_end(&j);
     jot_u64(&j, "maxTokens", 100);
     jot_end(&j, '}');
     ask_if(r, MCP_CAN_SAMPLE, "sampling/createMessage", text.data);
@@ -354,12 +367,7 @@ static void read_resource(struct mcp_request *r) {
 /* The two prompts that repeat what they were given. */
 static void prompt_with(struct mcp_request *r, bool embedded) {
     struct buf text DEFER(buf_done) = BUF(1 << 20), words DEFER(buf_done) = BUF(1 << 20);
-    struct jot j = JOT(&text);
-    jot_object(&j, NULL);
-    jot_array(&j, "messages");
-    jot_object(&j, NULL);
-    jot_string(&j, "role", "user");
-    jot_object(&j, "content");
+    struct jot j = message_begin(&text);
     if (embedded) {
         jot_string(&j, "type", "resource");
         jot_object(&j, "resource");
@@ -369,12 +377,9 @@ static void prompt_with(struct mcp_request *r, bool embedded) {
         jot_end(&j, '}');
     } else {
         (void)!buf_addf(&words, "arg1='%s', arg2='%s'", argument(r, "arg1"), argument(r, "arg2"));
-        jot_string(&j, "type", "text");
-        jot_string(&j, "text", words.data ? words.data : "");
+        jot_text(&j, words.data ? words.data : "");
     }
-    jot_end(&j, '}');
-    jot_end(&j, '}');
-    jot_end(&j, ']');
+    message_end(&j);
     jot_end(&j, '}');
     fixture_answer(r, text.data);
 }

@@ -2,6 +2,7 @@
  * because these tests sync often and are about bytes, not about disks. */
 #pragma once
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,13 @@ static inline struct scratch scratch_new(void) {
     if (!mkdtemp(s.path))
         abort();
     return s;
+}
+
+static inline int scratch_open(const struct scratch *s) {
+    int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        abort();
+    return fd;
 }
 
 static inline int scratch_unlink(const char *path, const struct stat *st, int type,

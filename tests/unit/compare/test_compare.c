@@ -70,7 +70,7 @@ static void compare(int before, int after, struct change_list *ret) {
 static void each_difference_is_told(void **state) {
     struct scratch dir DEFER(scratch_done) = scratch_new();
     (void)state;
-    int top DEFER_CLOSE = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int top DEFER_CLOSE = scratch_open(&dir);
     int a DEFER_CLOSE = make(top, "a"), b DEFER_CLOSE = make(top, "b");
     struct change_list l DEFER(change_list_done) = {0};
     put(a, "same", "1\n", 0644);
@@ -104,7 +104,7 @@ static void each_difference_is_told(void **state) {
 static void layers_are_measured(void **state) {
     struct scratch dir DEFER(scratch_done) = scratch_new();
     (void)state;
-    int disk DEFER_CLOSE = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int disk DEFER_CLOSE = scratch_open(&dir);
     int layer DEFER_CLOSE = make(disk, "3"), u DEFER_CLOSE = make(layer, "u");
     int sub DEFER_CLOSE = make(u, "sub"), usr DEFER_CLOSE = make(layer, "U");
     struct compare_order *o DEFER_FREE = calloc(1, sizeof(*o));

@@ -70,7 +70,7 @@ static int unpacked(struct case_of c, struct image_limits limits) {
     struct scratch dir DEFER(scratch_done) = scratch_new();
     char *bytes DEFER(free_bytes) = malloc(ROOM);
     assert_non_null(bytes);
-    int root DEFER_CLOSE = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int root DEFER_CLOSE = scratch_open(&dir);
     struct report report = {.fd = -1};
     struct unpack u = unpack_begin(root, (struct image_ids){.shared = false}, &report);
     struct archive *a DEFER(unpack_reader_free) = open_archive(&c, bytes);
@@ -123,7 +123,7 @@ static int laid_aside(struct case_of c, uint64_t limit) {
     struct scratch dir DEFER(scratch_done) = scratch_new();
     char *bytes DEFER(free_bytes) = malloc(ROOM);
     assert_non_null(bytes);
-    int root DEFER_CLOSE = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int root DEFER_CLOSE = scratch_open(&dir);
     struct report report = {.fd = -1};
     struct unpack u = unpack_begin(root, (struct image_ids){.shared = false}, &report);
     struct spool s = {.dir = root, .limit = limit, .unpack = &u, .report = &report};

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/defer.h"
 #include "io/outlog_fd.h"
+#include "tests/unit/keeping.h"
 
 static const struct outlog_caps small = {{8, 8}, {4096, 4096}};
 
@@ -277,14 +279,6 @@ static void only_sealed_logs_are_adopted(void **state) {
 
 /* Keeping. */
 
-static int temporary(void) {
-    char path[] = "/tmp/carrel-test-outlog-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    unlink(path);
-    return fd;
-}
-
 static void assert_same(const struct outlog *a, const struct outlog *b) {
     struct outlog_cursor ca = {0}, cb = {0};
     for (;;) {
@@ -300,48 +294,34 @@ static void assert_same(const struct outlog *a, const struct outlog *b) {
 
 static void a_kept_log_reads_as_the_log_did(void **state) {
     (void)state;
-    struct outlog_fd l = made(&small);
-    struct outlog_writer w = writer_of(&l);
-    int file = temporary();
-    struct outlog_kept done = {0};
-    struct outlog kept;
-    struct err err;
+    struct keeping k DEFER(keeping_done) = keeping_of(&small);
     uint64_t sizes[] = {0, 3, 20, 4000, 1, 9000, 0, 100};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-        fill(&w, 0, sizes[i]);
-        fill(&w, 1, sizes[i] / 2);
+        fill(&k.writer, 0, sizes[i]);
+        fill(&k.writer, 1, sizes[i] / 2);
         if (i == 7)
-            outlog_end(&w, 0);
-        assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
-        assert_int_equal(outlog_open_kept(&kept, file, &err), 0);
-        assert_same(&l.log, &kept);
-        struct outlog_kept again = outlog_kept_of(&kept);
-        assert_memory_equal(&again, &done, sizeof(again));
+            outlog_end(&k.writer, 0);
+        keeping_keep(&k);
+        keeping_read(&k);
+        assert_same(&k.log.log, &k.kept);
+        struct outlog_kept again = outlog_kept_of(&k.kept);
+        assert_memory_equal(&again, &k.done, sizeof(again));
     }
-    assert_true(outlog_extent(&kept, 0).ended);
-    assert_false(outlog_extent(&kept, 1).ended);
-    close(file);
-    outlog_fd_close(&l);
+    assert_true(outlog_extent(&k.kept, 0).ended);
+    assert_false(outlog_extent(&k.kept, 1).ended);
 }
 
 static void keeping_starts_again_from_the_file(void **state) {
     (void)state;
-    struct outlog_fd l = made(&small);
-    struct outlog_writer w = writer_of(&l);
-    int file = temporary();
-    struct outlog_kept done = {0};
-    struct outlog kept;
-    struct err err;
-    fill(&w, 0, 6000);
-    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
-    fill(&w, 0, 1000);
-    assert_int_equal(outlog_open_kept(&kept, file, &err), 0);
-    done = outlog_kept_of(&kept);
-    assert_int_equal(done.produced[0], 6000);
-    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
-    assert_same(&l.log, &kept);
-    close(file);
-    outlog_fd_close(&l);
+    struct keeping k DEFER(keeping_done) = keeping_of(&small);
+    fill(&k.writer, 0, 6000);
+    keeping_keep(&k);
+    fill(&k.writer, 0, 1000);
+    keeping_read(&k);
+    k.done = outlog_kept_of(&k.kept);
+    assert_int_equal(k.done.produced[0], 6000);
+    keeping_keep(&k);
+    assert_same(&k.log.log, &k.kept);
 }
 
 /* A guest that was taken over shows a log of a command that has ended long ago. */
@@ -349,19 +329,14 @@ static void a_whole_file_takes_no_other_log(void **state) {
     (void)state;
     const struct outlog_caps other = {{16, 16}, {8192, 4096}};
     const struct outlog_caps *caps[] = {&small, &other};
-    struct outlog_fd l = made(&small);
-    struct outlog_writer w = writer_of(&l);
-    int file = temporary();
-    struct outlog_kept done = {0};
-    struct outlog kept;
-    struct err err;
-    put(&w, 0, "as it was");
-    outlog_end(&w, 0);
-    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
-    assert_false(outlog_is_whole(file));
-    outlog_end(&w, 1);
-    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
-    assert_true(outlog_is_whole(file));
+    struct keeping k DEFER(keeping_done) = keeping_of(&small);
+    put(&k.writer, 0, "as it was");
+    outlog_end(&k.writer, 0);
+    keeping_keep(&k);
+    assert_false(outlog_is_whole(k.file));
+    outlog_end(&k.writer, 1);
+    keeping_keep(&k);
+    assert_true(outlog_is_whole(k.file));
     for (size_t i = 0; i < 2; i++) {
         struct outlog_fd forged = made(caps[i]);
         struct outlog_writer forger = writer_of(&forged);
@@ -369,55 +344,45 @@ static void a_whole_file_takes_no_other_log(void **state) {
         put(&forger, 1, "and an error");
         outlog_end(&forger, 0);
         outlog_end(&forger, 1);
-        done = (struct outlog_kept){0};
-        assert_int_equal(outlog_keep(&forged.log, file, &done, &err), 0);
-        assert_int_equal(outlog_open_kept(&kept, file, &err), 0);
-        assert_same(&l.log, &kept);
+        struct outlog_kept done = {0};
+        struct err err;
+        assert_int_equal(outlog_keep(&forged.log, k.file, &done, &err), 0);
+        keeping_read(&k);
+        assert_same(&k.log.log, &k.kept);
         outlog_fd_close(&forged);
     }
-    close(file);
-    outlog_fd_close(&l);
 }
 
 static void what_was_kept_can_be_released(void **state) {
     (void)state;
-    struct outlog_fd l = made(&OUTLOG_CAPS_TWO);
-    struct outlog_writer w = writer_of(&l);
-    int file = temporary();
-    struct outlog_kept done = {0};
-    struct outlog kept;
-    struct err err;
+    struct keeping k DEFER(keeping_done) = keeping_of(&OUTLOG_CAPS_TWO);
     char chunk[4096];
     memset(chunk, 'x', sizeof(chunk));
     for (int i = 0; i < 1024; i++)
-        outlog_put(&w, 0, chunk, sizeof(chunk));
-    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
+        outlog_put(&k.writer, 0, chunk, sizeof(chunk));
+    keeping_keep(&k);
     struct stat before, after;
-    fstat(l.fd, &before);
-    outlog_fd_release(&l, &done);
-    fstat(l.fd, &after);
+    fstat(k.log.fd, &before);
+    outlog_fd_release(&k.log, &k.done);
+    fstat(k.log.fd, &after);
     assert_true(before.st_blocks * 512 >= 4 << 20);
     assert_true(after.st_blocks * 512 < 128 << 10);
-    outlog_put(&w, 0, "more", 4);
-    assert_int_equal(outlog_keep(&l.log, file, &done, &err), 0);
-    assert_int_equal(outlog_open_kept(&kept, file, &err), 0);
+    outlog_put(&k.writer, 0, "more", 4);
+    keeping_keep(&k);
+    keeping_read(&k);
     char to[8];
-    assert_int_equal(outlog_read(&kept, 0, 4 << 20, to, 8).n, 4);
+    assert_int_equal(outlog_read(&k.kept, 0, 4 << 20, to, 8).n, 4);
     assert_memory_equal(to, "more", 4);
-    assert_int_equal(outlog_read(&kept, 0, 1000, to, 8).n, 8);
+    assert_int_equal(outlog_read(&k.kept, 0, 1000, to, 8).n, 8);
     assert_memory_equal(to, "xxxxxxxx", 8);
-    close(file);
-    outlog_fd_close(&l);
 }
 
 static void a_file_that_is_no_log_is_refused(void **state) {
     (void)state;
-    struct outlog kept;
+    struct keeping k DEFER(keeping_done) = keeping_of(&small);
     struct err err;
-    int file = temporary();
-    assert_int_equal(outlog_open_kept(&kept, file, &err), -1);
+    assert_int_equal(outlog_open_kept(&k.kept, k.file, &err), -1);
     assert_int_equal(err.code, ERR_INVALID);
-    close(file);
 }
 
 UNIT_MAIN(cmocka_unit_test(the_size_is_sealed), cmocka_unit_test(a_new_log_costs_one_page),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "machine/guest.h"
+#include "tests/unit/loops.h"
 
 /* A guest played by hand over a socketpair; the loop runs until told to stop, or a second is over.
  */
@@ -50,17 +51,6 @@ static int play_close(void **state) {
         close(p->peer);
     loop_free(p->loop);
     return 0;
-}
-
-static void too_late(void *arg) {
-    loop_stop(arg);
-}
-
-static void run_for(struct play *p, uint64_t ms) {
-    struct loop_timer *t = loop_timer_new(p->loop, too_late, p->loop);
-    loop_timer_start(t, ms, 0);
-    loop_run(p->loop);
-    loop_timer_free(t);
 }
 
 static void say(struct play *p, struct frame_head head, const void *msg) {
@@ -134,12 +124,12 @@ static void a_request_has_one_answer(void **state) {
     say_hello(p);
     say(p, (struct frame_head){.type = MSG_OK, .tag = tag}, &(struct msg_ok){0});
     p->want = 1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->answers == 1 && p->type == MSG_OK && p->gone == 0);
     assert_int_equal(guest_incarnation(p->guest), 77);
     /* The same answer again is one to nothing. */
     say(p, (struct frame_head){.type = MSG_OK, .tag = tag}, &(struct msg_ok){0});
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->answers == 1 && p->gone == 1 && p->why == ERR_INTERNAL);
 }
 
@@ -151,7 +141,7 @@ static void a_refusal_keeps_its_code(void **state) {
     say_hello(p);
     say(p, (struct frame_head){.type = MSG_ERROR, .tag = tag}, &e);
     p->want = 1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->code == ERR_DENIED && p->gone == 0);
 }
 
@@ -168,7 +158,7 @@ static void many_requests_are_answered_in_any_order(void **state) {
     for (int i = 49; i >= 0; i--)
         say(p, (struct frame_head){.type = MSG_OK, .tag = tags[i]}, &(struct msg_ok){0});
     p->want = 50;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->answers == 50 && p->gone == 0);
 }
 
@@ -178,13 +168,13 @@ static void what_is_pending_ends_with_the_connection(void **state) {
     hear(p);
     close(p->peer);
     p->peer = -1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->answers == 1 && p->gone == 1);
     p->gone = 0;
     ask(p, MSG_STAT);
     assert_int_equal(p->answers, 1); /* never from within the call */
     p->want = 2;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->answers == 2 && p->code == ERR_GONE && p->gone == 0);
 }
 
@@ -195,7 +185,7 @@ static void what_may_have_happened_is_unknown(void **state) {
     close(p->peer);
     p->peer = -1;
     p->want = 1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_int_equal(p->code, ERR_UNKNOWN);
 }
 
@@ -219,7 +209,7 @@ static void rubbish_closes_the_connection(void **state) {
         }
         say_hello(p);
         assert_int_equal(send(p->peer, cases[i].bytes, cases[i].n, 0), cases[i].n);
-        run_for(p, 1000);
+        unit_loop_run(p->loop, 1000);
         assert_int_equal(p->gone, 1);
         assert_int_equal(p->why, ERR_INTERNAL);
     }
@@ -229,7 +219,7 @@ static void nothing_is_believed_before_hello(void **state) {
     struct play *p = *state;
     ask(p, MSG_PING);
     say(p, (struct frame_head){.type = MSG_OK, .tag = last_tag(p)}, &(struct msg_ok){0});
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->gone == 1 && p->answers == 1 && p->why == ERR_INTERNAL);
 }
 
@@ -237,7 +227,7 @@ static void another_version_is_unsupported(void **state) {
     struct play *p = *state;
     struct msg_hello hello = {MSG_VERSION + 1, 0, 77};
     say(p, (struct frame_head){.type = MSG_HELLO}, &hello);
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->gone == 1 && p->why == ERR_UNSUPPORTED);
 }
 
@@ -318,12 +308,12 @@ static void a_command_costs_one_send(void **state) {
         assert_int_equal(h.heads[1].type, MSG_EXEC);
         say(p, (struct frame_head){.type = MSG_EXIT, .id = 10 + i}, &(struct msg_exit){0});
         p->want = i + 1;
-        run_for(p, 1000);
+        unit_loop_run(p->loop, 1000);
         assert_int_equal(f[i].exits, 1);
         guest_forget(p->guest, &f[i].command, true);
         assert_int_equal(hear(p).count, 0);
     }
-    run_for(p, 50); /* the last acknowledgement has nothing to travel with */
+    unit_loop_run(p->loop, 50); /* the last acknowledgement has nothing to travel with */
     struct heard h = hear(p);
     assert_true(h.count == 1 && h.heads[0].type == MSG_EXIT_ACK && h.heads[0].id == 12);
 }
@@ -335,11 +325,11 @@ static void an_exit_is_told_once(void **state) {
     start(&f, p, 1);
     for (int i = 0; i < 3; i++)
         say(p, (struct frame_head){.type = MSG_EXIT, .id = 1}, &(struct msg_exit){0});
-    run_for(p, 50);
+    unit_loop_run(p->loop, 50);
     assert_true(f.exits == 1 && p->gone == 0);
     close(p->peer);
     p->peer = -1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(f.exits == 1 && f.losses == 1 && p->gone == 1);
     guest_forget(p->guest, &f.command, true); /* harmless */
 }
@@ -352,13 +342,13 @@ static void a_command_that_never_began_is_forgotten(void **state) {
     say(p, (struct frame_head){.type = MSG_EXEC_FAILED, .id = 1, .tag = UINT32_MAX},
         &(struct msg_exec_failed){2, MSG_STEP_EXEC});
     p->want = 1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_int_equal(f.failures, 1);
     start(&f, p, 1);
     struct msg_error e = {.code = ERR_LIMIT, .text = {"many", 4}};
     say(p, (struct frame_head){.type = MSG_ERROR, .id = 1, .tag = UINT32_MAX}, &e);
     p->want = 2;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(f.refusals == 1 && p->code == ERR_LIMIT && p->gone == 0);
 }
 
@@ -369,7 +359,7 @@ static void an_id_twice_is_refused(void **state) {
     start(&b, p, 1);
     assert_int_equal(b.refusals, 0);
     p->want = 1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(b.refusals == 1 && p->code == ERR_EXISTS && a.refusals == 0);
 }
 
@@ -384,7 +374,7 @@ static void output_that_nobody_follows_is_dropped(void **state) {
     d.offset = 3;
     say(p, (struct frame_head){.type = MSG_STDOUT, .id = 1, .flags = FRAME_EOF}, &d);
     p->want = 2;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(f.bytes == 6 && f.eof && p->gone == 0);
 }
 
@@ -398,11 +388,11 @@ static void a_guest_that_does_not_read_is_refused_not_waited_for(void **state) {
     for (; asked < 200; asked++)
         guest_request(p->guest, (struct frame_head){.type = MSG_WRITE}, &w, NULL, 0, answered, p);
     assert_true(guest_backlog(p->guest) > 0 && guest_backlog(p->guest) < 6u << 20);
-    run_for(p, 50);
+    unit_loop_run(p->loop, 50);
     assert_true(p->answers > 0 && p->answers < asked && p->code == ERR_LIMIT && p->gone == 0);
     close(p->peer);
     p->peer = -1;
-    run_for(p, 1000);
+    unit_loop_run(p->loop, 1000);
     assert_true(p->answers == asked && p->gone == 1);
 }
 
@@ -410,7 +400,7 @@ static void too_many_requests_are_refused(void **state) {
     struct play *p = *state;
     for (int i = 0; i < 1100; i++)
         ask(p, MSG_PING);
-    run_for(p, 50);
+    unit_loop_run(p->loop, 50);
     assert_true(p->answers == 1100 - 1024 && p->code == ERR_LIMIT && p->gone == 0);
 }
 
@@ -437,7 +427,7 @@ static void a_flood_does_not_stop_the_loop(void **state) {
     setsockopt(p->peer, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
     struct loop_timer *t = loop_timer_new(p->loop, tick, p);
     loop_timer_start(t, 1, 1);
-    run_for(p, 200);
+    unit_loop_run(p->loop, 200);
     loop_timer_free(t);
     assert_true(ticks > 20);
 }
@@ -478,7 +468,7 @@ static void it_may_be_freed_from_any_callback(void **state) {
         }
         if (p->peer >= 0)
             say(p, (struct frame_head){.type = MSG_EXIT, .id = 2}, &(struct msg_exit){0});
-        run_for(p, 1000);
+        unit_loop_run(p->loop, 1000);
         assert_true(p->answers == 1 && p->gone == 0 && p->guest == NULL);
     }
 }
@@ -523,7 +513,7 @@ static void every_request_takes_only_its_own_answer(void **state) {
                           answered, p);
             say_kind(p, kind, 0, last_tag(p));
             p->want = 1;
-            run_for(p, 60000);
+            unit_loop_run(p->loop, 60000);
             assert_int_equal(p->answers, 1);
             if (msg_answers(requests[i], kind))
                 assert_true(p->gone == 0 && (p->type == kind || kind == MSG_ERROR));
@@ -559,7 +549,7 @@ static void a_command_takes_only_the_answers_of_its_state(void **state) {
         start(&f, p, 1);
         say_kind(p, cases[i].first, 1, (uint32_t)cases[i].first_tag);
         say_kind(p, cases[i].second, 1, (uint32_t)cases[i].second_tag);
-        run_for(p, 60000);
+        unit_loop_run(p->loop, 60000);
         assert_true(p->gone == 1 && p->why == ERR_INTERNAL);
         assert_true(f.failures == 0 && f.refusals == 0 && f.losses == 1);
         assert_int_equal(f.exits, cases[i].first == MSG_EXIT);
@@ -577,7 +567,7 @@ static void a_read_brings_no_more_than_was_asked_for(void **state) {
         struct msg_read_data m = {.size = 5, .data = {(const uint8_t *)"12345", n}};
         say(p, (struct frame_head){.type = MSG_READ_DATA, .tag = last_tag(p)}, &m);
         p->want = 1;
-        run_for(p, 60000);
+        unit_loop_run(p->loop, 60000);
         assert_int_equal(p->answers, 1);
         assert_int_equal(p->type, n == 4 ? MSG_READ_DATA : 0);
     }

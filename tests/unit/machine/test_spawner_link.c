@@ -8,6 +8,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "machine/spawner.h"
+#include "tests/unit/loops.h"
 #include "tests/unit/scratch.h"
 
 /* A spawner played by hand at the socket where the daemon looks for one. */
@@ -61,17 +62,6 @@ static void answered(void *arg, const struct plan_message *m, struct fd_message 
     loop_stop(p->loop);
 }
 
-static void too_late(void *arg) {
-    loop_stop(arg);
-}
-
-static void run(struct play *p) {
-    struct loop_timer *t = loop_timer_new(p->loop, too_late, p->loop);
-    loop_timer_start(t, 60000, 0);
-    loop_run(p->loop);
-    loop_timer_free(t);
-}
-
 /* When a request comes, the answer is of that type, and repeats its tag. */
 struct reply {
     struct play *play;
@@ -107,7 +97,7 @@ static void only_the_answer_that_belongs_to_a_request_is_taken(void **state) {
     struct loop_watch *w = NULL;
     static struct plan_message m;
     assert_int_equal(loop_watch_new(p->loop, p->listener, LOOP_READ, on_connect, p, &w, &err), 0);
-    run(p);
+    unit_loop_run(p->loop, 60000);
     loop_watch_free(w);
     assert_true(p->peer >= 0);
     static const enum plan_type asked[] = {PLAN_STATUS, PLAN_LIST, PLAN_DESTROY, PLAN_STATS};
@@ -119,7 +109,7 @@ static void only_the_answer_that_belongs_to_a_request_is_taken(void **state) {
             memcpy(m.plan.id, "m-aaaaaaaaaaaa", sizeof("m-aaaaaaaaaaaa"));
             unsigned before = p->answers;
             spawner_ask(p->link, &m, NULL, 0, answered, p);
-            run(p);
+            unit_loop_run(p->loop, 60000);
             assert_int_equal(p->answers, before + 1);
             bool right = reply.type == plan_reply(asked[i]);
             assert_int_equal(p->type, right ? reply.type : 0);

@@ -304,21 +304,25 @@ static void a_mode_offers_its_own_tools_and_no_others(void **state) {
     assert_null(mode_find("wild", &err));
 }
 
+static struct run_event run_started(const char *mode) {
+    return (struct run_event){.kind = RUN_START,
+                              .run = "r-abcdefghijkl",
+                              .owner = "ann",
+                              .machine = "m-abcdefghijkl",
+                              .task = "do it",
+                              .model = "rehearsal/x",
+                              .card = "a machine",
+                              .mode = mode,
+                              .window = 1000};
+}
+
 /* A run of one turn whose one call was made and came to something. */
 static void play_with(struct run *r, const char *mode, const char *tool, const char *arguments,
                       const char *text, bool failed) {
     const struct model_part part = {
         .kind = MODEL_CALL, .id = "c", .name = tool, .text = arguments, .n = strlen(arguments)};
     const struct run_event events[] = {
-        {.kind = RUN_START,
-         .run = "r-abcdefghijkl",
-         .owner = "ann",
-         .machine = "m-abcdefghijkl",
-         .task = "do it",
-         .model = "rehearsal/x",
-         .card = "a machine",
-         .mode = mode,
-         .window = 1000},
+        run_started(mode),
         {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &part, .count = 1},
         {.kind = RUN_CALL, .tool = tool, .arguments = arguments},
         {.kind = RUN_RESULT, .text = text, .failed = failed},
@@ -345,15 +349,7 @@ static void an_approved_call_uses_up_no_step_of_the_plan(void **state) {
     const struct model_part planned = {
         .kind = MODEL_CALL, .id = "c", .name = "exec", .text = texts[1], .n = strlen(texts[1])};
     const struct run_event events[] = {
-        {.kind = RUN_START,
-         .run = "r-abcdefghijkl",
-         .owner = "ann",
-         .machine = "m-abcdefghijkl",
-         .task = "do it",
-         .model = "rehearsal/x",
-         .card = "a machine",
-         .mode = "plan-then-execute",
-         .window = 1000},
+        run_started("plan-then-execute"),
         {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &freeze, .count = 1},
         {.kind = RUN_RESULT, .status = "frozen", .text = "{}"},
         {.kind = RUN_ANSWER, .stop = MODEL_STOP_CALLS, .parts = &extra, .count = 1},
@@ -380,14 +376,7 @@ static void a_word_is_about_one_call(void **state) {
     const struct model_part parts[] = {
         {.kind = MODEL_CALL, .id = "a", .name = "exec", .text = text, .n = sizeof(text) - 1},
         {.kind = MODEL_CALL, .id = "b", .name = "exec", .text = "{}", .n = 2}};
-    const struct run_event before[] = {{.kind = RUN_START,
-                                        .run = "r-abcdefghijkl",
-                                        .owner = "ann",
-                                        .machine = "m-abcdefghijkl",
-                                        .task = "do it",
-                                        .model = "rehearsal/x",
-                                        .card = "a machine",
-                                        .window = 1000},
+    const struct run_event before[] = {run_started(NULL),
                                        {.kind = RUN_ANSWER, .parts = parts, .count = 2},
                                        {.kind = RUN_HELD, .tool = "exec", .text = "{}"}};
     char right[WORD_HASH_SIZE], other[WORD_HASH_SIZE], item[WORD_ITEM_SIZE], run[ID_SIZE];

@@ -65,8 +65,8 @@ static int set_up(void **state) {
     (void)state;
     memset(&now, 0, sizeof(now));
     now.top = scratch_new();
-    now.dir = open(now.top.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return now.dir < 0;
+    now.dir = scratch_open(&now.top);
+    return 0;
 }
 
 static int tear_down(void **state) {

@@ -6,6 +6,7 @@
 #include "store/conf.h"
 #include "store/owners.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/stores.h"
 
 enum { MIB = 1 << 20 };
 
@@ -23,12 +24,9 @@ static void world_close(struct world *w) {
 
 static void world_open(struct world *w, const struct quota *of_ann) {
     *w = (struct world){.dir = scratch_new(), .ann = {.owner = "ann"}};
-    struct store_options options = {.home = w->dir.path};
     struct owner_row owner = {.name = "ann", .uid = 1000, .quota = *of_ann};
-    struct err err;
     w->service.conf = &w->conf;
-    assert_int_equal(store_open(&options, &w->service.store, &err), 0);
-    assert_int_equal(store_owner_put(w->service.store, &owner, &err), 0);
+    w->service.store = unit_store_of(w->dir.path, &owner);
 }
 
 static struct machine_row machine_of(const char *token) {

@@ -8,15 +8,9 @@
 #include "store/accounts.h"
 #include "tests/unit/faults.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/stores.h"
 
-static struct store *open_at(const char *home) {
-    struct store_options options = {.home = home, .journal = {.segment_bytes = 65536}};
-    struct store *s = NULL;
-    struct err err = {0};
-    if (store_open(&options, &s, &err) < 0)
-        fail_msg("%s", err.text);
-    return s;
-}
+enum { SEGMENT = 65536 };
 
 static void put(struct store *s, const char *id, const char *parent, uint64_t tokens,
                 uint64_t micro) {
@@ -45,7 +39,7 @@ static struct account_row get(struct store *s, const char *id) {
 
 /* owner, a machine of it, its fork, and a run in the fork. */
 static struct store *family(const char *home) {
-    struct store *s = open_at(home);
+    struct store *s = unit_store(home, SEGMENT);
     put(s, "owner:ann", "", 1000, 5000);
     put(s, "machine:m", "owner:ann", 600, 0);
     put(s, "machine:fork", "machine:m", 0, 0);
@@ -118,7 +112,7 @@ static void a_fork_shares_what_is_left_and_never_doubles_it(void **state) {
 static void calls_side_by_side_share_one_limit_of_money(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s DEFER(store_closep) = open_at(dir.path);
+    struct store *s DEFER(store_closep) = unit_store(dir.path, SEGMENT);
     char first[ID_SIZE], second[ID_SIZE];
     struct err err = {0};
     struct cost left;
@@ -237,7 +231,7 @@ static void die_after(const char *home, int steps) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        struct store *s = open_at(home);
+        struct store *s = unit_store(home, SEGMENT);
         char id[ID_SIZE];
         if (steps >= 1 && hold(s, "run:r", 100, 1000, id, NULL) < 0)
             _exit(1);
@@ -262,7 +256,7 @@ static void a_kill_between_hold_and_settle_leaves_the_hold_charged(void **state)
         struct scratch dir DEFER(scratch_done) = scratch_new();
         store_close(family(dir.path));
         die_after(dir.path, steps);
-        struct store *s DEFER(store_closep) = open_at(dir.path);
+        struct store *s DEFER(store_closep) = unit_store(dir.path, SEGMENT);
         struct account_row before = get(s, "owner:ann");
         assert_int_equal(before.spent_tokens + before.held_tokens, wanted[steps].owner);
         size_t count = 99;
@@ -292,7 +286,7 @@ static void a_disk_that_fails_leaves_all_or_nothing(void **state) {
         bool settled = held && store_hold_settle(s, id, &(struct cost){10, 50}, &err) == 0;
         faults_set(0, 0, false, false, false);
         store_close(s);
-        s = open_at(dir.path);
+        s = unit_store(dir.path, SEGMENT);
         struct account_row run = get(s, "run:r"), owner = get(s, "owner:ann");
         assert_int_equal(run.spent_tokens, owner.spent_tokens);
         assert_int_equal(run.held_tokens, owner.held_tokens);

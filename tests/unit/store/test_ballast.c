@@ -9,16 +9,10 @@
 #include "store/ballast.h"
 #include "tests/unit/scratch.h"
 
-static int open_scratch(const struct scratch *dir) {
-    int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(fd >= 0);
-    return fd;
-}
-
 static void the_file_takes_its_room_and_gives_it_up_once(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int fd DEFER_CLOSE = open_scratch(&dir);
+    int fd DEFER_CLOSE = scratch_open(&dir);
     struct ballast b;
     struct stat st;
     ballast_init(&b, fd);
@@ -35,7 +29,7 @@ static void the_file_takes_its_room_and_gives_it_up_once(void **state) {
 static void it_is_made_again_when_there_is_room(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int fd DEFER_CLOSE = open_scratch(&dir);
+    int fd DEFER_CLOSE = scratch_open(&dir);
     struct ballast b;
     ballast_init(&b, fd);
     assert_true(ballast_release(&b));
@@ -47,7 +41,7 @@ static void it_is_made_again_when_there_is_room(void **state) {
 static void a_disk_with_less_room_than_the_file_is_full(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int fd DEFER_CLOSE = open_scratch(&dir);
+    int fd DEFER_CLOSE = scratch_open(&dir);
     struct ballast b;
     ballast_init(&b, fd);
     b.bytes = UINT64_MAX / 4; /* more than any disk has */

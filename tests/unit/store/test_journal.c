@@ -13,24 +13,8 @@
 
 #include "base/defer.h"
 #include "store/journal.h"
+#include "tests/unit/outcome.h"
 #include "tests/unit/scratch.h"
-
-static struct err err;
-
-#define ok(call)                                                  \
-    do {                                                          \
-        err = (struct err){0};                                    \
-        if ((call) < 0)                                           \
-            fail_msg("%s: %s [%s]", #call, err.text, err.remedy); \
-    } while (0)
-
-#define refused(error_code, call)                                             \
-    do {                                                                      \
-        err = (struct err){0};                                                \
-        assert_int_equal(call, -1);                                           \
-        if (err.code != (error_code))                                         \
-            fail_msg("%s: %s: %s", #call, err_code_name(err.code), err.text); \
-    } while (0)
 
 static struct journal *open_journal(const char *dir, const struct journal_options *options) {
     struct journal *j;

@@ -10,6 +10,7 @@
 #include "store/db.h"
 #include "store/schema.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/stores.h"
 
 static struct err err;
 
@@ -43,14 +44,6 @@ static void make_old(const struct scratch *dir, size_t version) {
     sqlite3_close(db);
 }
 
-static void open_and_close(const struct scratch *dir) {
-    struct store_options options = {.home = dir->path};
-    struct store *s;
-    if (store_open(&options, &s, &err) < 0)
-        fail_msg("%s", err.text);
-    store_close(s);
-}
-
 static void an_older_database_is_copied_then_migrated(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -59,7 +52,7 @@ static void an_older_database_is_copied_then_migrated(void **state) {
     size_t old = schema_version - 1;
     make_old(&dir, old);
     snprintf(name, sizeof(name), "carrel.db.v%zu", old);
-    open_and_close(&dir);
+    store_close(unit_store(dir.path, 0));
     assert_int_equal(version_of(&dir, "carrel.db"), schema_version);
     assert_true(exists(&dir, name));
     assert_int_equal(version_of(&dir, name), old);
@@ -86,7 +79,7 @@ static void one_copy_is_kept(void **state) {
     FILE *f = fopen(scratch_file(&dir, "carrel.db.v1", path), "w");
     assert_non_null(f);
     fclose(f);
-    open_and_close(&dir);
+    store_close(unit_store(dir.path, 0));
     snprintf(name, sizeof(name), "carrel.db.v%zu", schema_version - 2);
     assert_true(exists(&dir, name) && !exists(&dir, "carrel.db.v1"));
     assert_false(exists(&dir, "carrel.db.v.draft"));
@@ -95,8 +88,8 @@ static void one_copy_is_kept(void **state) {
 static void a_database_that_stays_as_it_is_is_not_copied(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    open_and_close(&dir); /* a new one */
-    open_and_close(&dir);
+    store_close(unit_store(dir.path, 0)); /* a new one */
+    store_close(unit_store(dir.path, 0));
     for (size_t i = 0; i <= schema_version; i++) {
         char name[48];
         snprintf(name, sizeof(name), "carrel.db.v%zu", i);

@@ -18,31 +18,9 @@
 #include "store/steps.h"
 #include "store/store.h"
 #include "store/taints.h"
+#include "tests/unit/outcome.h"
 #include "tests/unit/scratch.h"
-
-static struct err err;
-
-#define ok(call)                                                  \
-    do {                                                          \
-        err = (struct err){0};                                    \
-        if ((call) < 0)                                           \
-            fail_msg("%s: %s [%s]", #call, err.text, err.remedy); \
-    } while (0)
-
-#define refused(error_code, call)                                             \
-    do {                                                                      \
-        err = (struct err){0};                                                \
-        assert_int_equal(call, -1);                                           \
-        if (err.code != (error_code))                                         \
-            fail_msg("%s: %s: %s", #call, err_code_name(err.code), err.text); \
-    } while (0)
-
-static struct store *open_store(const struct scratch *dir) {
-    struct store *s;
-    struct store_options options = {.home = dir->path};
-    ok(store_open(&options, &s, &err));
-    return s;
-}
+#include "tests/unit/stores.h"
 
 static void add_owner(struct store *s, const char *name, int64_t uid) {
     struct owner_row row = {.uid = uid, .created_ms = 1};
@@ -85,7 +63,7 @@ static struct exec_row exec_of(const struct machine_row *m) {
 static void a_machine_comes_back_whole_after_a_restart(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     add_owner(s, "ann", 1000);
     struct machine_row in = machine_of("ann", "build", 1234567890123);
     snprintf(in.token, sizeof(in.token), "t-abcdefghij23");
@@ -102,7 +80,7 @@ static void a_machine_comes_back_whole_after_a_restart(void **state) {
     add_machine(s, &in);
     store_close(s);
 
-    s = open_store(&dir);
+    s = unit_store(dir.path, 0);
     struct machine_row out;
     ok(store_machine_get(s, in.id, &out, &err));
     assert_string_equal(out.metadata, in.metadata);
@@ -117,7 +95,7 @@ static void a_machine_comes_back_whole_after_a_restart(void **state) {
 static void every_kind_of_step_can_be_written(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     add_owner(s, "ann", 1000);
     struct machine_row m = machine_of("ann", "build", 1);
     add_machine(s, &m);
@@ -142,7 +120,7 @@ static uint64_t flushes_of(struct store *s) {
 static void an_idle_store_leaves_the_disk_alone(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     ok(store_sign(s, &err)); /* the journal has just begun: there is something */
     for (uint64_t before = UINT64_MAX; flushes_of(s) != before || !before; usleep(300000))
         before = flushes_of(s);
@@ -158,7 +136,7 @@ static void an_idle_store_leaves_the_disk_alone(void **state) {
 static void names_are_unique_while_their_machine_lives(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     char existing[ID_SIZE];
     add_owner(s, "ann", 1000);
     add_owner(s, "bob", -1);
@@ -190,7 +168,7 @@ static void names_are_unique_while_their_machine_lives(void **state) {
 static void a_key_makes_one_machine_and_one_command(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     char existing[ID_SIZE];
     add_owner(s, "ann", 1000);
     add_owner(s, "bob", 1001);
@@ -229,7 +207,7 @@ static void a_key_makes_one_machine_and_one_command(void **state) {
 static void commands_are_numbered_and_end(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     char existing[ID_SIZE];
     add_owner(s, "ann", 1000);
     struct machine_row m = machine_of("ann", "", 1);
@@ -295,7 +273,7 @@ static void commands_are_numbered_and_end(void **state) {
 static void old_commands_of_a_machine_are_forgotten(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     char existing[ID_SIZE];
     add_owner(s, "ann", 1000);
     struct machine_row m = machine_of("ann", "long", 1);
@@ -334,7 +312,7 @@ static void old_commands_of_a_machine_are_forgotten(void **state) {
 static void lists_are_filtered_and_paged(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     add_owner(s, "ann", 1000);
     add_owner(s, "bob", 1001);
     for (int i = 0; i < 40; i++) {
@@ -406,7 +384,7 @@ static void lists_are_filtered_and_paged(void **state) {
 static void quotas_add_up(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     struct quota used;
     add_owner(s, "ann", 1000);
     ok(store_quota_used(s, "ann", NULL, &used, &err));
@@ -430,7 +408,7 @@ static void quotas_add_up(void **state) {
 static void machines_change_and_are_forgotten(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     char existing[ID_SIZE];
     add_owner(s, "ann", 1000);
     struct machine_row row = machine_of("ann", "old", 1), out;
@@ -482,7 +460,7 @@ static void machines_change_and_are_forgotten(void **state) {
 static void tokens_open_what_they_say(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     struct token_row row = {.owner = "ann",
                             .note = "ci",
                             .scopes = SCOPE_READ | SCOPE_RUN,
@@ -530,7 +508,7 @@ static void tokens_open_what_they_say(void **state) {
 static void owners_are_found_by_name_and_uid(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     struct owner_row row;
     add_owner(s, "ann", 1000);
     add_owner(s, "bob", -1);
@@ -569,7 +547,7 @@ static int64_t add_event(struct store *s, const char *machine, int64_t time_ms) 
 static void events_go_on_after_an_id(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     int64_t oldest, newest;
     ok(store_event_range(s, &oldest, &newest, &err));
     assert_int_equal(newest, 0);
@@ -593,7 +571,7 @@ static void events_go_on_after_an_id(void **state) {
     ok(store_event_trim(s, 1000, 0, &err));
     ok(store_event_trim(s, 1000, 0, &err));
     store_close(s);
-    s = open_store(&dir);
+    s = unit_store(dir.path, 0);
     ok(store_event_range(s, &oldest, &newest, &err));
     assert_int_equal(oldest, 10);
     assert_int_equal(add_event(s, "", 11), 11);
@@ -603,7 +581,7 @@ static void events_go_on_after_an_id(void **state) {
 static void a_transaction_is_all_or_nothing(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     add_owner(s, "ann", 1000);
     struct machine_row a = machine_of("ann", "a", 1), b = machine_of("ann", "a", 2), out;
     char existing[ID_SIZE];
@@ -626,13 +604,13 @@ static void two_daemons_never_share_a_store(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
     struct store_options options = {.home = dir.path};
-    struct store *s = open_store(&dir), *other;
+    struct store *s = unit_store(dir.path, 0), *other;
     refused(ERR_BUSY, store_open(&options, &other, &err));
     char pid[16];
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     assert_non_null(strstr(err.text, pid));
     store_close(s);
-    store_close(open_store(&dir));
+    store_close(unit_store(dir.path, 0));
 }
 
 /* A daemon that is killed while it starts a program leaves a child with its descriptors behind. */
@@ -641,7 +619,7 @@ static void a_dead_daemon_gives_the_store_up_with_its_last_child(void **state) {
     struct scratch dir DEFER(scratch_done) = scratch_new();
     pid_t daemon = fork();
     if (daemon == 0) {
-        open_store(&dir);
+        unit_store(dir.path, 0);
         if (fork() == 0)
             usleep(300000);
         raise(SIGKILL);
@@ -649,7 +627,7 @@ static void a_dead_daemon_gives_the_store_up_with_its_last_child(void **state) {
     int status;
     assert_int_equal(waitpid(daemon, &status, 0), daemon);
     assert_int_equal(status, SIGKILL);
-    store_close(open_store(&dir));
+    store_close(unit_store(dir.path, 0));
 }
 
 /* ---- What is refused ---- */
@@ -680,7 +658,7 @@ static void a_newer_or_changed_schema_is_refused(void **state) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct scratch dir DEFER(scratch_done) = scratch_new();
         struct store_options options = {.home = dir.path};
-        struct store *s = open_store(&dir);
+        struct store *s = unit_store(dir.path, 0);
         store_close(s);
         run_sql(&dir, cases[i].sql);
         refused(cases[i].code, store_open(&options, &s, &err));
@@ -700,13 +678,13 @@ static void a_row_that_makes_no_sense_is_refused_not_believed(void **state) {
     };
     for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
         struct scratch dir DEFER(scratch_done) = scratch_new();
-        struct store *s = open_store(&dir);
+        struct store *s = unit_store(dir.path, 0);
         add_owner(s, "ann", 1000);
         struct machine_row row = machine_of("ann", "", 1), out;
         add_machine(s, &row);
         store_close(s);
         run_sql(&dir, changes[i]);
-        s = open_store(&dir);
+        s = unit_store(dir.path, 0);
         refused(ERR_INTERNAL, store_machine_get(s, row.id, &out, &err));
         assert_true(err.remedy[0] != '\0');
         store_close(s);
@@ -780,7 +758,7 @@ static void a_secret_that_was_granted_stays_granted(void **state) {
 static void statements_use_their_indexes(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     static const bool may_scan[STMT_COUNT] = {
         [STMT_MACHINE_COUNTS] = true,       /* for metrics, over an index */
         [STMT_MACHINE_COUNTS_OWNER] = true, /* the same; of ended ones, also their rows */
@@ -824,7 +802,7 @@ static void take_taint(void *arg, const char *key, const char *source) {
 static void a_taint_belongs_to_an_owner_and_keeps_its_first_source(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     static const struct {
         const char *owner, *kind;
         size_t count;
@@ -853,7 +831,7 @@ static void damage(const struct scratch *dir, const char *sql) {
 static void a_damaged_row_hides_no_other_and_keeps_its_id(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir);
+    struct store *s = unit_store(dir.path, 0);
     char existing[ID_SIZE];
     add_owner(s, "ann", 1);
     struct machine_row rows[3];
@@ -866,7 +844,7 @@ static void a_damaged_row_hides_no_other_and_keeps_its_id(void **state) {
     store_close(s);
     damage(&dir, "UPDATE machines SET pids = -1 WHERE name = 'n1'");
 
-    s = open_store(&dir);
+    s = unit_store(dir.path, 0);
     struct id_list ids DEFER(id_list_done) = {0};
     ok(store_machine_ids(s, &ids, &err));
     assert_int_equal(ids.count, 3);
@@ -879,7 +857,7 @@ static void a_damaged_row_hides_no_other_and_keeps_its_id(void **state) {
     store_close(s);
 
     damage(&dir, "UPDATE machines SET id = 'nonsense' WHERE name = 'n1'");
-    s = open_store(&dir);
+    s = unit_store(dir.path, 0);
     struct id_list none DEFER(id_list_done) = {0};
     refused(ERR_INTERNAL, store_machine_ids(s, &none, &err));
     assert_int_equal(none.count, 0);
@@ -890,14 +868,14 @@ static void a_store_keeps_its_id_and_no_two_share_one(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new(),
                        other DEFER(scratch_done) = scratch_new();
-    struct store *s = open_store(&dir), *t = open_store(&other);
+    struct store *s = unit_store(dir.path, 0), *t = unit_store(other.path, 0);
     char id[ID_SIZE];
     snprintf(id, sizeof(id), "%s", store_id(s));
     assert_true(id_valid(id, strlen(id), 's'));
     assert_string_not_equal(id, store_id(t));
     store_close(s);
     store_close(t);
-    s = open_store(&dir);
+    s = unit_store(dir.path, 0);
     assert_string_equal(store_id(s), id);
     store_close(s);
     damage(&dir, "UPDATE meta SET value = 'x' WHERE name = 'store'");

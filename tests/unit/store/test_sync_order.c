@@ -16,7 +16,9 @@
 #include "store/schema.h"
 #include "store/secrets.h"
 #include "tests/sync_record.h"
+#include "tests/unit/keeping.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/stores.h"
 
 /* ---- the store ---- */
 
@@ -38,11 +40,8 @@ static void store_is_synced(void) {
 }
 
 static struct store *open_store(const struct scratch *dir, uint64_t segment_bytes) {
-    struct store_options options = {.home = dir->path, .journal = {.segment_bytes = segment_bytes}};
-    struct store *s;
     sync_forget();
-    assert_int_equal(store_open(&options, &s, NULL), 0);
-    return s;
+    return unit_store(dir->path, segment_bytes);
 }
 
 static void a_flush_leaves_nothing_of_the_database_unsynced(void **state) {
@@ -130,7 +129,7 @@ static void a_write_is_noted(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
     char path[128];
-    int top DEFER_CLOSE = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int top DEFER_CLOSE = scratch_open(&dir);
     int fd DEFER_CLOSE = open(scratch_file(&dir, "file", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_string_equal(sync_unsynced(dir.path), path);
     assert_int_equal(fsync(fd), 0);
@@ -152,27 +151,19 @@ static void a_write_is_noted(void **state) {
 
 static void output_is_synced_before_the_numbers_that_promise_it(void **state) {
     (void)state;
-    struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct outlog_fd log DEFER(outlog_fd_close) = OUTLOG_FD_NONE;
     const struct outlog_caps caps = {{1 << 20, 1 << 16}, {1 << 20, 1 << 16}};
-    struct outlog_kept done = {0};
-    char path[128], text[5000];
+    struct keeping k DEFER(keeping_done) = keeping_of(&caps);
+    char text[5000];
     struct stat st;
-    struct err err;
     memset(text, 'x', sizeof(text));
-    assert_int_equal(outlog_fd_make(&log, &caps, &err), 0);
-    struct outlog_writer writer;
-    assert_int_equal(outlog_write(&writer, log.log.map, log.bytes), 0);
-    int file DEFER_CLOSE =
-        open(scratch_file(&dir, "kept", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_int_equal(fstat(file, &st), 0);
+    assert_int_equal(fstat(k.file, &st), 0);
     for (int round = 1; round < 4; round++) {
-        outlog_put(&writer, 0, text, sizeof(text));
+        outlog_put(&k.writer, 0, text, sizeof(text));
         sync_seen.head_of = st.st_ino;
         sync_seen.head_early = true;
-        assert_int_equal(outlog_keep(&log.log, file, &done, &err), 0);
-        assert_int_equal(done.produced[0], round * sizeof(text));
-        assert_null(sync_unsynced(path));
+        keeping_keep(&k);
+        assert_int_equal(k.done.produced[0], round * sizeof(text));
+        assert_null(sync_unsynced(k.path));
         assert_false(sync_seen.head_early);
     }
 }
@@ -181,29 +172,21 @@ static void output_is_synced_before_the_numbers_that_promise_it(void **state) {
  */
 static void kept_output_is_overwritten_when_it_is_given_up_on_the_disk(void **state) {
     (void)state;
-    struct scratch dir DEFER(scratch_done) = scratch_new();
-    struct outlog_fd log DEFER(outlog_fd_close) = OUTLOG_FD_NONE;
     const struct outlog_caps caps = {{1 << 12, 1 << 12}, {1 << 13, 1 << 13}};
-    struct outlog_kept done = {0};
-    char path[128], text[5000];
+    struct keeping k DEFER(keeping_done) = keeping_of(&caps);
+    char text[5000];
     struct stat st;
-    struct err err;
     memset(text, 'x', sizeof(text));
-    assert_int_equal(outlog_fd_make(&log, &caps, &err), 0);
-    struct outlog_writer writer;
-    assert_int_equal(outlog_write(&writer, log.log.map, log.bytes), 0);
-    int file DEFER_CLOSE =
-        open(scratch_file(&dir, "kept", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_int_equal(fstat(file, &st), 0);
+    assert_int_equal(fstat(k.file, &st), 0);
     for (int round = 0; round < 12; round++) {
-        outlog_put(&writer, round % 2, text, sizeof(text));
+        outlog_put(&k.writer, round % 2, text, sizeof(text));
         sync_seen.head_of = st.st_ino;
         sync_seen.rest_early = false;
-        assert_int_equal(outlog_keep(&log.log, file, &done, &err), 0);
-        if (done.produced[round % 2] > caps.head[0] + caps.tail[0])
+        keeping_keep(&k);
+        if (k.done.produced[round % 2] > caps.head[0] + caps.tail[0])
             assert_false(sync_seen.rest_early);
     }
-    assert_true(done.produced[0] > caps.head[0] + caps.tail[0]);
+    assert_true(k.done.produced[0] > caps.head[0] + caps.tail[0]);
     sync_seen.head_of = 0;
 }
 

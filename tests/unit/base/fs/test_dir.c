@@ -12,9 +12,8 @@
 #include "tests/unit/scratch.h"
 
 /* A directory with a directory "d", a file "f" and a link "l" to the directory. */
-static int open_example(const char *path) {
-    int at = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(at >= 0);
+static int open_example(const struct scratch *dir) {
+    int at = scratch_open(dir);
     assert_int_equal(mkdirat(at, "d", 0700), 0);
     assert_int_equal(mknodat(at, "f", S_IFREG | 0600, 0), 0);
     assert_int_equal(symlinkat("d", at, "l"), 0);
@@ -38,7 +37,7 @@ static void only_dot_and_dot_dot_are_dots(void **state) {
 static void a_list_has_all_names_and_the_dots(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int at DEFER_CLOSE = open_example(dir.path), names = 0, dots = 0;
+    int at DEFER_CLOSE = open_example(&dir), names = 0, dots = 0;
     DIR *d DEFER(dir_close) = dir_list(at, ".");
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d));)
@@ -50,7 +49,7 @@ static void a_list_has_all_names_and_the_dots(void **state) {
 static void links_and_files_are_not_opened_as_directories(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int at DEFER_CLOSE = open_example(dir.path);
+    int at DEFER_CLOSE = open_example(&dir);
     static const char *const others[] = {"l", "f"};
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(dir_open(at, others[i]), -ENOTDIR);
@@ -65,7 +64,7 @@ static void links_and_files_are_not_opened_as_directories(void **state) {
 static void open_directories_are_closed_on_exec(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int at DEFER_CLOSE = open_example(dir.path);
+    int at DEFER_CLOSE = open_example(&dir);
     int fd DEFER_CLOSE = dir_open(at, "d"), path DEFER_CLOSE = dir_open_path(at, "d");
     DIR *d DEFER(dir_close) = dir_list(at, "d");
     assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
@@ -77,7 +76,7 @@ static void open_directories_are_closed_on_exec(void **state) {
 static void take_closes_a_descriptor_that_it_cannot_list(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int at DEFER_CLOSE = open_example(dir.path);
+    int at DEFER_CLOSE = open_example(&dir);
     int file = openat(at, "f", O_RDONLY | O_CLOEXEC);
     assert_true(file >= 0);
     assert_null(dir_take(file));
@@ -89,7 +88,7 @@ static void take_closes_a_descriptor_that_it_cannot_list(void **state) {
 static void close_leaves_null_behind(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
-    int at DEFER_CLOSE = open_example(dir.path);
+    int at DEFER_CLOSE = open_example(&dir);
     DIR *d = dir_list(at, "d");
     int fd = dirfd(d);
     dir_close(&d);

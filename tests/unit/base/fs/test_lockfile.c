@@ -10,44 +10,60 @@
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 
+/* A lock in a folder of its own, and the answer to the last attempt to take it. */
+static struct {
+    struct scratch dir;
+    char path[128];
+    struct lock_holder holder;
+    bool is_taken;
+} lock;
+
+static int set_up(void **state) {
+    (void)state;
+    memset(&lock, 0, sizeof(lock));
+    lock.dir = scratch_new();
+    scratch_file(&lock.dir, "lock", lock.path);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    scratch_done(&lock.dir);
+    return 0;
+}
+
+static int take(const char *words) {
+    struct err err;
+    return lockfile_take(lock.path, words, &lock.is_taken, &lock.holder, &err);
+}
+
 static void a_second_owner_is_told_who_has_it(void **state) {
     (void)state;
-    struct scratch dir DEFER(scratch_done) = scratch_new();
-    char path[128], mine[24];
-    struct lock_holder holder = {0};
-    struct err err;
-    bool is_taken;
-    scratch_file(&dir, "lock", path);
+    char mine[24];
     snprintf(mine, sizeof(mine), "%d", (int)getpid());
-    int first DEFER_CLOSE = lockfile_take(path, "/some/home", &is_taken, &holder, &err);
+    int first DEFER_CLOSE = take("/some/home");
     assert_true(first >= 0);
-    assert_int_equal(lockfile_take(path, "/other", &is_taken, &holder, &err), -1);
-    assert_true(is_taken);
-    assert_string_equal(holder.pid, mine);
-    assert_string_equal(holder.words, "/some/home");
+    assert_int_equal(take("/other"), -1);
+    assert_true(lock.is_taken);
+    assert_string_equal(lock.holder.pid, mine);
+    assert_string_equal(lock.holder.words, "/some/home");
     struct lock_holder read = {0};
-    assert_int_equal(lockfile_read(path, &read), 0);
+    assert_int_equal(lockfile_read(lock.path, &read), 0);
     assert_string_equal(read.words, "/some/home"); /* the loser wrote nothing */
 }
 
 static void it_is_free_when_its_owner_is_gone(void **state) {
     (void)state;
-    struct scratch dir DEFER(scratch_done) = scratch_new();
-    char path[128];
-    struct lock_holder holder = {0};
-    struct err err;
-    bool is_taken;
-    scratch_file(&dir, "lock", path);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(lockfile_take(path, "a longer line than the next", &is_taken, &holder, &err) < 0);
+        _exit(take("a longer line than the next") < 0);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    int fd DEFER_CLOSE = lockfile_take(path, "short", &is_taken, &holder, &err);
+    int fd DEFER_CLOSE = take("short");
     assert_true(fd >= 0);
-    assert_int_equal(lockfile_read(path, &holder), 0);
-    assert_string_equal(holder.words, "short");
+    assert_int_equal(lockfile_read(lock.path, &lock.holder), 0);
+    assert_string_equal(lock.holder.words, "short");
     /* Nothing of the line before it stays, for who looks into the file. */
     char text[128] = "", mine[64];
     snprintf(mine, sizeof(mine), "%d\nshort\n", (int)getpid());
@@ -57,47 +73,34 @@ static void it_is_free_when_its_owner_is_gone(void **state) {
 
 static void a_file_that_nobody_wrote_has_no_holder(void **state) {
     (void)state;
-    struct scratch dir DEFER(scratch_done) = scratch_new();
-    char path[128];
-    struct lock_holder holder = {0};
-    struct err err;
-    bool is_taken;
-    scratch_file(&dir, "lock", path);
-    assert_int_equal(lockfile_read(path, &holder), -1);
-    int raw DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(lockfile_read(lock.path, &lock.holder), -1);
+    int raw DEFER_CLOSE = open(lock.path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_true(raw >= 0);
     assert_int_equal(flock(raw, LOCK_EX | LOCK_NB), 0);
-    assert_int_equal(lockfile_take(path, "", &is_taken, &holder, &err), -1);
-    assert_string_equal(holder.pid, "unknown");
+    assert_int_equal(take(""), -1);
+    assert_string_equal(lock.holder.pid, "unknown");
 }
 
 /* The owner is dead and not reaped yet; a child that it was about to start has the lock still. */
 static void a_zombie_is_not_an_owner(void **state) {
     (void)state;
-    struct scratch dir DEFER(scratch_done) = scratch_new();
-    char path[128];
-    struct lock_holder holder = {0};
-    struct err err;
-    bool is_taken;
     siginfo_t info;
-    scratch_file(&dir, "lock", path);
     pid_t pid = fork();
     if (pid == 0) {
-        if (lockfile_take(path, "", &is_taken, &holder, &err) < 0)
+        if (take("") < 0)
             _exit(1);
         if (fork() == 0)
             usleep(50000);
         _exit(0);
     }
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
-    int fd DEFER_CLOSE = lockfile_take(path, "", &is_taken, &holder, &err);
+    int fd DEFER_CLOSE = take("");
     assert_true(fd >= 0);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
 }
 
-UNIT_MAIN(cmocka_unit_test(a_zombie_is_not_an_owner),
-          cmocka_unit_test(a_second_owner_is_told_who_has_it),
-          cmocka_unit_test(it_is_free_when_its_owner_is_gone),
-          cmocka_unit_test(a_file_that_nobody_wrote_has_no_holder))
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+UNIT_MAIN(TEST(a_zombie_is_not_an_owner), TEST(a_second_owner_is_told_who_has_it),
+          TEST(it_is_free_when_its_owner_is_gone), TEST(a_file_that_nobody_wrote_has_no_holder))

@@ -9,6 +9,7 @@
 
 #include "base/fdio.h"
 #include "machine/box/inner.h"
+#include "tests/unit/loops.h"
 #include "tests/unit/scratch.h"
 
 /* Its guest and its spawner, played by hand. */
@@ -26,17 +27,6 @@ struct play {
     unsigned answers;
     unsigned code; /* of the last one */
 };
-
-static void too_late(void *arg) {
-    loop_stop(arg);
-}
-
-static void run(struct play *p) {
-    struct loop_timer *t = loop_timer_new(p->loop, too_late, p->loop);
-    loop_timer_start(t, 60000, 0);
-    loop_run(p->loop);
-    loop_timer_free(t);
-}
 
 static void guest_gone(void *arg) {
     (void)arg;
@@ -187,7 +177,7 @@ static void a_halt_uses_its_machine_until_it_is_answered(void **state) {
     assert_false(machine_is_asked(&p->box->m));
     machine_halt(&p->box->m, p->loop, answered, p);
     assert_true(p->box->m.calls == 1);
-    run(p);
+    unit_loop_run(p->loop, 60000);
     assert_true(p->answers == 1 && p->looks == 3);
     assert_int_equal(p->code, ERR_GONE);
     assert_int_equal(p->box->m.calls, 0);
@@ -198,7 +188,7 @@ static void a_freeze_uses_its_machine_until_it_is_answered(void **state) {
     p->busy_for = 3;
     box_driver.freeze(&p->box->m, true, answered, p);
     assert_true(machine_is_asked(&p->box->m));
-    run(p);
+    unit_loop_run(p->loop, 60000);
     assert_true(p->answers == 1 && p->freezes == 4);
     assert_int_equal(p->code, ERR_NOT_FOUND);
     assert_false(machine_is_asked(&p->box->m));
@@ -210,7 +200,7 @@ static void a_request_to_the_guest_counts_until_it_is_answered(void **state) {
     box_driver.alone(&p->box->m, answered, p);
     assert_true(machine_is_asked(&p->box->m));
     close_fd(&p->guest);
-    run(p);
+    unit_loop_run(p->loop, 60000);
     assert_true(p->answers == 1 && p->code == ERR_GONE);
     assert_false(machine_is_asked(&p->box->m));
     /* One that is refused, for the guest is gone, is told of in the next turn. */

@@ -8,7 +8,9 @@
 #include "store/events.h"
 #include "store/owners.h"
 #include "tests/unit/faults.h"
+#include "tests/unit/loops.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/stores.h"
 
 struct world {
     struct scratch dir;
@@ -31,11 +33,8 @@ static int world_new(void **state) {
     struct world *w = calloc(1, sizeof(*w));
     struct err err;
     w->dir = scratch_new();
-    struct store_options options = {.home = w->dir.path};
-    struct owner_row owner = {.name = "ann", .uid = 1000};
     w->service.loop = loop_new(&err);
-    assert_int_equal(store_open(&options, &w->service.store, &err), 0);
-    assert_int_equal(store_owner_put(w->service.store, &owner, &err), 0);
+    w->service.store = unit_store_of(w->dir.path, &unit_ann);
     w->service.commits = commits_new(w->service.loop, w->service.store);
     w->live = (struct live){.service = &w->service, .refs = 1, .steps = &w->steps};
     barrier_init(&w->live);
@@ -66,16 +65,9 @@ static void ask(void *arg) {
         loop_stop(c->world->service.loop);
 }
 
-static void too_late(void *arg) {
-    loop_stop(arg);
-}
-
 /* Until who waits is called, or never is. */
 static void run(struct world *w) {
-    struct loop_timer *t = loop_timer_new(w->service.loop, too_late, w->service.loop);
-    loop_timer_start(t, 60000, 0);
-    loop_run(w->service.loop);
-    loop_timer_free(t);
+    unit_loop_run(w->service.loop, 60000);
 }
 
 static int deed_write(void *arg, struct err *err) {

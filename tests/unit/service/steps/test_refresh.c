@@ -14,6 +14,7 @@
 #include "store/conf.h"
 #include "store/saved.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/stores.h"
 
 enum { LAYERS = 64, DISK = 1000000 };
 
@@ -217,12 +218,9 @@ static int world_new(void **state) {
     char existing[ID_SIZE];
     w->dir = scratch_new();
     w->conf = (struct conf){.steps_keep = 1000, .durable_after_ms = 1};
-    struct store_options options = {.home = w->dir.path};
-    struct owner_row owner = {.name = "ann", .uid = 1000};
     struct service *s = &w->service;
     *s = (struct service){.driver = &disk_driver, .conf = &w->conf, .loop = loop_new(&err)};
-    assert_int_equal(store_open(&options, &s->store, &err), 0);
-    assert_int_equal(store_owner_put(s->store, &owner, &err), 0);
+    s->store = unit_store_of(w->dir.path, &unit_ann);
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
     s->steps = service_steps_new();

@@ -32,7 +32,7 @@ static void disks_done(struct disks *d) {
 static struct disks disks_new(void) {
     static const struct mount_option size = {"size", "1m"};
     struct disks d = {.dir = scratch_new(), .from = mount_new("tmpfs", &size, 1, 0)};
-    d.store = open(d.dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    d.store = scratch_open(&d.dir);
     if (d.from == -EPERM || d.from == -ENOSYS) {
         close(d.store);
         scratch_done(&d.dir);

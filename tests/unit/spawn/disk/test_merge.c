@@ -27,7 +27,7 @@ static struct disk disk_new(void) {
     if (geteuid() != 0)
         skip(); /* only root makes whiteouts */
     struct disk d = {.dir = scratch_new(), .plan = {.into = 9, .from = {3, 2, 1}, .count = 3}};
-    d.plan.disk = open(d.dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    d.plan.disk = scratch_open(&d.dir);
     assert_true(d.plan.disk >= 0);
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
         assert_int_equal(mkdirat(d.plan.disk, dirs[i], 0755), 0);
