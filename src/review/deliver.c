@@ -42,7 +42,7 @@ static int open_stage(int dir, const char *id, bool make, struct err *err) {
     if (fd >= 0)
         return fd;
     if (errno == ENOENT)
-        return err_set(err, ERR_NOT_FOUND, "'%s' was not shipped here", id);
+        return err_set(err, ERR_NOT_FOUND, "change set '%s' was not shipped to this directory", id);
     return err_sys(err, "open '%s'", name);
 }
 
@@ -75,7 +75,7 @@ static int give(int fd, int parent, struct err *err) {
     struct stat st;
     if (geteuid() != 0 || fstat(parent, &st) < 0)
         return 0;
-    return fchown(fd, st.st_uid, st.st_gid) < 0 ? err_sys(err, "hand over a file") : 0;
+    return fchown(fd, st.st_uid, st.st_gid) < 0 ? err_sys(err, "change the owner of a file") : 0;
 }
 
 /* That of a file that is there stays, but for who may run it. */
@@ -252,7 +252,7 @@ static int make_parents(int dir, const char *path, struct err *err) {
         if (is_in_the_way(parent))
             return LEFT;
         if (parent < 0)
-            return err_num(err, parent, "directory '%s'", part);
+            return err_num(err, parent, "open directory '%s'", part);
         if (mkdirat(parent, name, 0755) < 0) {
             if (errno != EEXIST)
                 return err_sys(err, "make directory '%s'", part);
@@ -324,14 +324,14 @@ static int place_added(const struct spot *s, const struct row *r, struct err *er
 /* Both change names in one step: what was there then is in the stage, whenever it came. */
 static int place_modified(const struct spot *s, const struct row *r, struct err *err) {
     if (is_same(s->stage, s->new, s->stage, s->old)) /* cut short right behind that step */
-        return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "tidy the stage") : PLACED;
+        return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "clear the stage") : PLACED;
     if (!holds(s, r, r->before) && !holds(s, r, r->sha256))
         return LEFT;
     if (linkat(s->parent, s->name, s->stage, s->old, 0) < 0) {
         if (errno == ENOENT)
             return LEFT;
         if (errno != EEXIST)
-            return err_sys(err, "keep what '%s' was", r->path);
+            return err_sys(err, "keep the previous '%s'", r->path);
         if (!is_same(s->parent, s->name, s->stage, s->old))
             return holds(s, r, r->sha256) ? PLACED : LEFT;
     }
@@ -387,7 +387,7 @@ static int place(int dir, int stage, const struct row *r, struct err *err) {
     if (parent == -ENOENT && r->change == 'D')
         return PLACED;
     if (parent < 0)
-        return err_num(err, parent, "directory of '%s'", r->path);
+        return err_num(err, parent, "open the directory of '%s'", r->path);
     s.parent = parent;
     return place_at(&s, r, err);
 }
@@ -417,13 +417,13 @@ typedef int receipt_fn(int stage, const char *name, json_t *receipt, void *arg, 
 static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(stage, ".");
     if (!d)
-        return err_sys(err, "look at the stage");
+        return err_sys(err, "read the staging directory");
     for (struct dirent *e; (e = readdir(d));) {
         if (!is_receipt(e->d_name))
             continue;
         json_t *receipt DEFER(json_decrefp) = read_receipt(stage, e->d_name);
         if (!json_is_array(json_object_get(receipt, "files")))
-            return err_set(err, ERR_INVALID, "'%s' is no receipt", e->d_name);
+            return err_set(err, ERR_INVALID, "'%s' is not a valid receipt", e->d_name);
         if (fn(stage, e->d_name, receipt, arg, err) < 0)
             return -1;
     }
@@ -507,7 +507,7 @@ static int finish_one(int stage, const char *name, json_t *receipt, void *arg, s
     snprintf(mark, sizeof(mark), "%s" DONE_ENDING, name);
     int fd DEFER_CLOSE = openat(stage, mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     f->count += what.count;
-    return fd < 0 ? err_sys(err, "note that '%s' is done", name) : 0;
+    return fd < 0 ? err_sys(err, "mark '%s' as done", name) : 0;
 }
 
 long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *left, void *arg,
@@ -570,7 +570,7 @@ static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
     if (r->change == 'D' ? there : !there || strcmp(now, r->sha256) != 0)
         return 0;
     if (parent < 0)
-        return err_num(err, parent, "directory of '%s'", r->path);
+        return err_num(err, parent, "open the directory of '%s'", r->path);
     int status = r->change == 'A'   ? unlinkat(parent, name, 0)
                  : r->change == 'D' ? move_new(stage, old, parent, name)
                                     : renameat(stage, old, parent, name);
@@ -626,5 +626,6 @@ long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PAR
     *ret_kept = u.kept;
     if (!u.kept && remove_stage(dir, stage, id, err) < 0)
         return -1;
-    return u.receipts ? u.count : err_set(err, ERR_INVALID, "there is no receipt of '%s' here", id);
+    return u.receipts ? u.count
+                      : err_set(err, ERR_INVALID, "this directory has no receipt of '%s'", id);
 }

@@ -9,8 +9,8 @@
 enum { PICKED_MAX = 8 << 20 };
 
 static int hunks_bad(const char *text, struct err *err) {
-    err_set(err, ERR_INVALID, "'%.40s' names no hunks", text);
-    return err_remedy(err, "count them from 1: 2, or 1,4-6");
+    err_set(err, ERR_INVALID, "'%.40s' is not a list of hunks", text);
+    return err_remedy(err, "give numbers from 1 on, or ranges: 2, or 1,4-6");
 }
 
 int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err) {
@@ -62,13 +62,13 @@ int hunks_apply(const char *text, size_t text_n, const char *diff, size_t n,
     size_t count = hunks_count(diff, n), i = 0;
     for (size_t k = count + 1; k <= HUNKS_MAX; k++)
         if (chosen[k])
-            return err_set(err, ERR_NOT_FOUND, "there are %zu hunks, and no hunk %zu", count, k);
+            return err_set(err, ERR_NOT_FOUND, "hunk %zu does not exist: there are %zu", k, count);
     for (const char *at = next_hunk(diff, end), *next; at < end; at = next) {
         next = next_hunk(at + 1, end);
         if (++i <= HUNKS_MAX && chosen[i] && !buf_add(&picked, at, (size_t)(next - at)))
             return err_set(err, ERR_LIMIT, "the hunks are larger than %d MiB", PICKED_MAX >> 20);
     }
     if (!textdiff_apply(out, text, text_n, picked.data ? picked.data : "", picked.len))
-        return err_set(err, ERR_LIMIT, "the hunks cannot be applied");
+        return err_set(err, ERR_LIMIT, "the hunks do not fit the file");
     return 0;
 }

@@ -23,8 +23,8 @@
 enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 #define STAGE_PREFIX ".carrel-ship-"
-#define NOT_UTF8 "its name is not UTF-8, which its receipt could not tell"
-#define OTHER_KIND "it is no file, directory or link"
+#define NOT_UTF8 "its name is not valid UTF-8, so the receipt cannot list it"
+#define OTHER_KIND "it is not a file, directory or symbolic link"
 #define CHANGED_HERE "it changed on your side since the machine was made"
 
 /* ---- hashes ---- */
@@ -163,7 +163,7 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
     else if (e->kind == TAR_FILE)
         parcel_hash_bytes(bytes, i->n, i->sha256);
     if (!path)
-        i->refused = "its name is not one of this directory";
+        i->refused = "its path is absolute, too long or reserved, or contains '.' or '..'";
     else if (!utf8_valid(i->path, strlen(i->path)))
         i->refused = NOT_UTF8;
     else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK || (i->target && !*i->target))
@@ -201,7 +201,7 @@ static void sort(struct parcel *p) {
         qsort(p->items, p->count, sizeof(*p->items), by_path);
     for (size_t i = 1; i < p->count; i++)
         if (strcmp(p->items[i].path, p->items[i - 1].path) == 0)
-            p->items[i].refused = "it is there twice";
+            p->items[i].refused = "the archive has this path twice";
 }
 
 /* The first of that path, which is the one that is taken; sorted. */
@@ -228,7 +228,7 @@ static void refuse_below(struct parcel *p, const struct parcel_item *top) {
     }
     for (; low < p->count && strncmp(p->items[low].path, prefix, n) == 0; low++)
         if (!p->items[low].refused)
-            p->items[low].refused = "what is above it is no directory";
+            p->items[low].refused = "its parent is not a directory";
 }
 
 /* ---- where links lead ---- */
@@ -306,7 +306,7 @@ static void check_target(const struct parcel *p, struct parcel_item *item) {
     if (leads_out(&w, above, item->target))
         item->flags |= FLAG_LEAVES;
     if (item->flags & FLAG_LEAVES)
-        item->refused = "it leads out of the tree";
+        item->refused = "the link leads out of the tree";
 }
 
 /* ---- the directory ---- */
@@ -342,19 +342,19 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
     if (i->refused)
         return;
     if (parent == -ELOOP || parent == -EXDEV || parent == -ENOTDIR) {
-        i->refused = "a directory above it is a link, or none, here";
+        i->refused = "a parent of it is a symbolic link or not a directory here";
         return;
     }
     if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         i->change = 'A';
         i->differs = has_removed(side, i->path);
         if (i->differs)
-            i->refused = "you removed it since it was lent";
+            i->refused = "you deleted it since the machine got it";
         return;
     }
     mode_t type = i->kind == TAR_DIR ? S_IFDIR : i->kind == TAR_SYMLINK ? S_IFLNK : S_IFREG;
     if ((st.st_mode & S_IFMT) != type) {
-        i->refused = "it is of another type here";
+        i->refused = "it has another type here";
         return;
     }
     bool same = i->kind == TAR_DIR ||
@@ -475,7 +475,7 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
         return 0;
     int top = dir_open(dir, ".");
     if (top < 0)
-        return err_sys(err, "look at the directory");
+        return err_sys(err, "read the directory");
     if (find_removed(p, top, "", p->count, 0, &side, err) < 0)
         return -1;
     sort(p);

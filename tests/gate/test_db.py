@@ -212,7 +212,7 @@ def test_an_owners_change_is_refused_and_both_stay(gated, db):
     (aside,) = db.parent.glob(".carrel-ship-*/aside.*")
     assert rows(aside) == ["tea", "cup", "pot"]
     db.unlink()
-    assert "refused: you removed it" in carrel(gated, "ship", "-y", changeset, ok=False).stdout and not db.exists()
+    assert "refused: you deleted it" in carrel(gated, "ship", "-y", changeset, ok=False).stdout and not db.exists()
 
 
 def test_one_that_was_only_looked_at_is_the_same(gated, db):

@@ -75,7 +75,7 @@ static const struct parcel_item *item(const char *path) {
 
 static void is_out(const char *path) {
     assert_non_null(item(path));
-    assert_string_equal(item(path)->refused, "it leads out of the tree");
+    assert_string_equal(item(path)->refused, "the link leads out of the tree");
     assert_true(item(path)->flags & FLAG_LEAVES);
 }
 
@@ -175,7 +175,7 @@ static void nothing_is_below_what_is_no_directory(void **state) {
     add(TAR_FILE, "ok/f", "file");
     look();
     for (size_t i = 0; i < 4; i++)
-        assert_string_equal(item(below[i])->refused, "what is above it is no directory");
+        assert_string_equal(item(below[i])->refused, "its parent is not a directory");
     is_taken("a");
     is_taken("a-b");
     is_taken("l");
@@ -196,8 +196,9 @@ static void staging_directories_are_the_owners_at_any_depth(void **state) {
     assert_int_equal(now.parcel.count, 4); /* his own are not looked at */
     for (size_t i = 0; i < now.parcel.count; i++)
         if (strcmp(now.parcel.items[i].path, "sub/my.carrel-ship-x") != 0)
-            assert_string_equal(now.parcel.items[i].refused,
-                                "its name is not one of this directory");
+            assert_string_equal(
+                now.parcel.items[i].refused,
+                "its path is absolute, too long or reserved, or contains '.' or '..'");
     is_taken("sub/my.carrel-ship-x");
 }
 
@@ -216,10 +217,11 @@ static void names_that_no_receipt_or_disk_can_hold_are_refused(void **state) {
     is_taken(name);
     is_taken("d/\xc3\xa9");
     assert_string_equal(item("d/\xff")->refused,
-                        "its name is not UTF-8, which its receipt could not tell");
-    assert_string_equal(item("nowhere")->refused, "it is no file, directory or link");
+                        "its name is not valid UTF-8, so the receipt cannot list it");
+    assert_string_equal(item("nowhere")->refused, "it is not a file, directory or symbolic link");
     name[255] = 'a';
-    assert_string_equal(item(name)->refused, "its name is not one of this directory");
+    assert_string_equal(item(name)->refused,
+                        "its path is absolute, too long or reserved, or contains '.' or '..'");
 }
 
 static void paths_with_dots_are_refused(void **state) {
@@ -230,7 +232,8 @@ static void paths_with_dots_are_refused(void **state) {
     add(TAR_FILE, "d/..a", "file");
     look();
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-        assert_string_equal(item(bad[i])->refused, "its name is not one of this directory");
+        assert_string_equal(item(bad[i])->refused,
+                            "its path is absolute, too long or reserved, or contains '.' or '..'");
     is_taken("d/..a");
 }
 
@@ -265,7 +268,7 @@ static void what_has_the_name_of_an_image_file_twice_is_refused(void **state) {
     add(TAR_FILE, ".profile", "another");
     assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
     assert_int_equal(now.parcel.count, 2);
-    assert_string_equal(now.parcel.items[1].refused, "it is there twice");
+    assert_string_equal(now.parcel.items[1].refused, "the archive has this path twice");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
