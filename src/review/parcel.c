@@ -384,9 +384,8 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
         if (n >= (int)sizeof(path) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         if (S_ISDIR(st.st_mode)) {
-            int below = dir_open(dirfd(d), e->d_name);
-            if (below >= 0 && depth < DEPTH_MAX &&
-                find_removed(p, below, path, sorted, depth + 1, side, err) < 0)
+            int below = depth < DEPTH_MAX ? dir_open(dirfd(d), e->d_name) : -1;
+            if (below >= 0 && find_removed(p, below, path, sorted, depth + 1, side, err) < 0)
                 return -1;
             continue;
         }

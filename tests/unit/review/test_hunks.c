@@ -55,5 +55,41 @@ static void chosen_hunks_are_applied_and_no_others(void **state) {
     assert_int_equal(hunks_apply(old.data, old.len, diff.data, diff.len, chosen, &got, &err), -1);
 }
 
+static void a_line_that_looks_like_a_head_is_not_counted(void **state) {
+    static const char old[] = "a\n@@ -1 +1 @@\nb\n", new[] = "a\n@@ -2 +2 @@\n@@ x\nb\n";
+    struct buf diff DEFER(buf_done) = BUF(4096), got DEFER(buf_done) = BUF(4096);
+    const bool chosen[HUNKS_MAX + 1] = {[1] = true};
+    struct textdiff_count count;
+    struct err err;
+    (void)state;
+    assert_true(textdiff(&diff, old, strlen(old), new, strlen(new), 3, &count));
+    assert_int_equal(hunks_count(diff.data, diff.len), 1);
+    assert_int_equal(hunks_apply(old, strlen(old), diff.data, diff.len, chosen, &got, &err), 0);
+    assert_string_equal(got.data, new);
+    assert_int_equal(hunks_count("", 0), 0);
+}
+
+static void errors_name_the_hunk_and_the_way_to_write_it(void **state) {
+    static const char old[] = "a\nb\n", new[] = "a\nc\n", other[] = "x\ny\n";
+    struct buf diff DEFER(buf_done) = BUF(4096), got DEFER(buf_done) = BUF(4096);
+    const bool first[HUNKS_MAX + 1] = {[1] = true}, second[HUNKS_MAX + 1] = {[2] = true};
+    bool chosen[HUNKS_MAX + 1];
+    struct textdiff_count count;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(hunks_parse("1;2", chosen, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_string_equal(err.text, "'1;2' is not a list of hunks");
+    assert_string_equal(err.remedy, "give numbers from 1 on, or ranges: 2, or 1,4-6");
+    assert_true(textdiff(&diff, old, strlen(old), new, strlen(new), 3, &count));
+    assert_int_equal(hunks_apply(old, strlen(old), diff.data, diff.len, second, &got, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_string_equal(err.text, "hunk 2 does not exist: there are 1");
+    assert_int_equal(hunks_apply(other, strlen(other), diff.data, diff.len, first, &got, &err), -1);
+    assert_string_equal(err.text, "the hunks do not fit the file");
+}
+
 UNIT_MAIN(cmocka_unit_test(words_name_hunks_or_do_not),
-          cmocka_unit_test(chosen_hunks_are_applied_and_no_others))
+          cmocka_unit_test(chosen_hunks_are_applied_and_no_others),
+          cmocka_unit_test(a_line_that_looks_like_a_head_is_not_counted),
+          cmocka_unit_test(errors_name_the_hunk_and_the_way_to_write_it))

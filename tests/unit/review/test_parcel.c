@@ -59,11 +59,20 @@ static void add_links(const char *const links[][2], size_t count) {
         add(TAR_SYMLINK, links[i][0], links[i][1]);
 }
 
-static void look(void) {
-    const struct parcel_side side = {0};
+static void look_from(const struct parcel_side *side) {
     struct err err = {0};
     need_openat2();
-    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
+    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, side, &err), 0);
+}
+
+static void look(void) {
+    look_from(&(struct parcel_side){0});
+}
+
+/* A file of the owner. */
+static void put(const char *path, const char *text) {
+    int fd DEFER_CLOSE = openat(now.dir, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 }
 
 static const struct parcel_item *item(const char *path) {
@@ -244,14 +253,10 @@ static bool is_image(const void *arg, const char *path) {
 /* Neither where the owner has none nor where it is another: it is not the machine's work. */
 static void what_the_image_brought_is_no_change(void **state) {
     (void)state;
-    const struct parcel_side side = {.mirror = true, .is_image = is_image, .arg = ".profile"};
-    struct err err = {0};
-    need_openat2();
-    int fd DEFER_CLOSE = openat(now.dir, ".profile", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_int_equal(write(fd, "mine", 4), 4);
+    put(".profile", "mine");
     add(TAR_FILE, "./.profile", "the image's");
     add(TAR_FILE, "./made", "the machine's");
-    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
+    look_from(&(struct parcel_side){.mirror = true, .is_image = is_image, .arg = ".profile"});
     assert_int_equal(now.parcel.count, 2);
     assert_int_equal(item(".profile")->change, '=');
     assert_null(item(".profile")->refused);
@@ -261,14 +266,224 @@ static void what_the_image_brought_is_no_change(void **state) {
 /* A second file of that name is another one. */
 static void what_has_the_name_of_an_image_file_twice_is_refused(void **state) {
     (void)state;
-    const struct parcel_side side = {.is_image = is_image, .arg = ".profile"};
-    struct err err = {0};
-    need_openat2();
     add(TAR_FILE, ".profile", "the image's");
     add(TAR_FILE, ".profile", "another");
-    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), 0);
+    look_from(&(struct parcel_side){.is_image = is_image, .arg = ".profile"});
     assert_int_equal(now.parcel.count, 2);
     assert_string_equal(now.parcel.items[1].refused, "the archive has this path twice");
+}
+
+/* ---- beside the directory ---- */
+
+/* Nothing here changed since: whatever differs is the machine's work. */
+static const struct parcel_side quiet = {.since_ms = INT64_MAX};
+static const struct parcel_side mirror = {.since_ms = INT64_MAX, .mirror = true};
+
+static void has_change(const char *path, char change, const char *refused) {
+    const struct parcel_item *i = item(path);
+    assert_non_null(i);
+    assert_int_equal(i->change, change);
+    if (refused)
+        assert_string_equal(i->refused, refused);
+    else
+        assert_null(i->refused);
+}
+
+static void has_hash(const char hash[PARCEL_HEX], const char *text) {
+    char want[PARCEL_HEX];
+    parcel_hash_bytes(text, strlen(text), want);
+    assert_string_equal(hash, want);
+}
+
+static void content_and_the_executable_bit_decide_what_is_modified(void **state) {
+    (void)state;
+    put("same", "text");
+    put("text", "old");
+    put("run", "text");
+    assert_int_equal(fchmodat(now.dir, "run", 0755, 0), 0);
+    add(TAR_FILE, "new", "text");
+    add(TAR_FILE, "same", "text");
+    add(TAR_FILE, "text", "new");
+    add(TAR_FILE, "run", "text");
+    look_from(&quiet);
+    has_change("new", 'A', NULL);
+    has_change("same", '=', NULL);
+    has_change("text", 'M', NULL);
+    has_change("run", 'M', NULL);
+    has_hash(item("text")->before, "old");
+    has_hash(item("text")->sha256, "new");
+}
+
+static void a_file_that_the_owner_changed_is_refused(void **state) {
+    (void)state;
+    put("text", "mine");
+    add(TAR_FILE, "text", "theirs");
+    look();
+    has_change("text", 'M', "it changed on your side since the machine was made");
+    assert_true(item("text")->differs);
+}
+
+static void a_path_of_another_type_is_refused(void **state) {
+    (void)state;
+    static const char above[] = "a parent of it is a symbolic link or not a directory here";
+    put("file", "text");
+    assert_int_equal(mkdirat(now.dir, "dir", 0755), 0);
+    assert_int_equal(symlinkat("dir", now.dir, "link"), 0);
+    add(TAR_FILE, "dir", "text");
+    add(TAR_FILE, "file/below", "text");
+    add(TAR_FILE, "link/below", "text");
+    look_from(&quiet);
+    has_change("dir", 0, "it has another type here");
+    has_change("file/below", 0, above);
+    has_change("link/below", 0, above);
+}
+
+static void a_path_that_comes_twice_is_taken_once(void **state) {
+    (void)state;
+    add(TAR_FILE, "twice", "one");
+    add(TAR_FILE, "twice", "two");
+    look();
+    assert_int_equal(now.parcel.count, 2);
+    assert_null(now.parcel.items[0].refused);
+    assert_string_equal(now.parcel.items[1].refused, "the archive has this path twice");
+}
+
+static void an_archive_that_is_cut_or_damaged_is_refused(void **state) {
+    (void)state;
+    const struct parcel_side side = {0};
+    struct err err = {0};
+    char text[2 * TAR_BLOCK];
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    add(TAR_FILE, "file", text);
+    assert_int_equal(
+        parcel_open(&now.parcel, now.archive, now.size - TAR_BLOCK, now.dir, &side, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_string_equal(err.text, "the archive ends in the middle of a file");
+    now.archive[0] ^= 1; /* and the sum of the header does not fit */
+    assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), -1);
+    assert_string_equal(err.text, "the archive is broken at byte 512");
+}
+
+static void a_mirror_removes_what_the_archive_lacks(void **state) {
+    (void)state;
+    put("kept", "text");
+    put("gone", "old");
+    assert_int_equal(mkdirat(now.dir, "d", 0755), 0);
+    assert_int_equal(symlinkat("gone", now.dir, "d/link"), 0);
+    assert_int_equal(mkdirat(now.dir, ".carrel-ship-c-x", 0755), 0);
+    put(".carrel-ship-c-x/receipt.json", "{}");
+    add(TAR_FILE, "kept", "text");
+    look_from(&mirror);
+    assert_int_equal(now.parcel.count, 3);
+    has_change("kept", '=', NULL);
+    has_change("gone", 'D', NULL);
+    has_hash(item("gone")->sha256, "old");
+    has_change("d/link", 'D', NULL);
+    has_hash(item("d/link")->sha256, "gone");
+}
+
+static void nothing_is_removed_without_a_mirror_or_a_baseline(void **state) {
+    (void)state;
+    put("mine", "text");
+    add(TAR_FILE, "new", "text");
+    look_from(&quiet);
+    assert_int_equal(now.parcel.count, 1);
+}
+
+static void note(struct buf *to, const char *path) {
+    struct stat st;
+    assert_int_equal(fstatat(now.dir, path, &st, 0), 0);
+    assert_true(baseline_put(to, path, &st));
+}
+
+/* The owner made "new", changed "changed" and deleted "deleted"; the machine deleted the rest. */
+static void a_baseline_tells_whose_work_it_was(void **state) {
+    (void)state;
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct baseline base DEFER(baseline_done) = {0};
+    struct err err;
+    static const char *const lent[] = {"changed", "deleted", "left"};
+    for (size_t i = 0; i < 3; i++)
+        put(lent[i], "text");
+    note(&text, ".");
+    for (size_t i = 0; i < 3; i++)
+        note(&text, lent[i]);
+    assert_int_equal(baseline_read(text.data, text.len, &base, &err), 0);
+    put("new", "mine");
+    put("changed", "changed by the owner");
+    assert_int_equal(unlinkat(now.dir, "deleted", 0), 0);
+    add(TAR_FILE, "deleted", "theirs");
+    look_from(&(struct parcel_side){.base = &base});
+    assert_int_equal(now.parcel.count, 3);
+    has_change("left", 'D', NULL);
+    has_change("changed", 'D', "it changed on your side since the machine was made");
+    has_change("deleted", 'A', "you deleted it since the machine got it");
+    assert_true(item("deleted")->differs);
+}
+
+static void a_baseline_of_another_directory_is_not_used(void **state) {
+    (void)state;
+    struct buf text DEFER(buf_done) = BUF(4096);
+    struct baseline base DEFER(baseline_done) = {0};
+    struct stat st;
+    struct err err;
+    put("left", "text");
+    assert_int_equal(fstat(now.dir, &st), 0);
+    st.st_ino++;
+    assert_true(baseline_put(&text, ".", &st));
+    note(&text, "left");
+    assert_int_equal(baseline_read(text.data, text.len, &base, &err), 0);
+    look_from(&(struct parcel_side){.base = &base, .since_ms = INT64_MAX});
+    assert_int_equal(now.parcel.count, 0);
+}
+
+/* Files without content are all the same, and not renamed. */
+static void a_file_with_another_name_has_a_partner(void **state) {
+    (void)state;
+    put("old", "text");
+    put("none-old", "");
+    add(TAR_FILE, "new", "text");
+    add(TAR_FILE, "none-new", "");
+    look_from(&mirror);
+    assert_string_equal(item("old")->partner, "new");
+    assert_string_equal(item("new")->partner, "old");
+    assert_null(item("none-old")->partner);
+    assert_null(item("none-new")->partner);
+}
+
+static void directories_that_are_too_deep_are_not_entered(void **state) {
+    (void)state;
+    char path[256] = "d";
+    for (size_t depth = 1; depth <= 70; depth++) {
+        assert_int_equal(mkdirat(now.dir, path, 0755), 0);
+        size_t n = strlen(path);
+        snprintf(path + n, sizeof(path) - n, "/%s", depth < 70 ? "d" : "file");
+    }
+    put(path, "text");
+    put("gone", "text");
+    int before = dup(now.dir);
+    close(before);
+    look_from(&mirror);
+    int after DEFER_CLOSE = dup(now.dir);
+    assert_int_equal(now.parcel.count, 1);
+    assert_int_equal(after, before); /* none stays open */
+}
+
+static void files_and_links_have_a_hash(void **state) {
+    (void)state;
+    char hash[PARCEL_HEX];
+    need_openat2();
+    put("file", "text");
+    assert_int_equal(symlinkat("file", now.dir, "link"), 0);
+    assert_int_equal(mkdirat(now.dir, "dir", 0755), 0);
+    assert_true(parcel_hash(now.dir, "file", hash));
+    has_hash(hash, "text");
+    assert_true(parcel_hash(now.dir, "link", hash));
+    has_hash(hash, "file");
+    assert_false(parcel_hash(now.dir, "dir", hash));
+    assert_false(parcel_hash(now.dir, "none", hash));
+    assert_false(parcel_hash(now.dir, "link/x", hash));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -279,4 +494,14 @@ UNIT_MAIN(TEST(what_the_image_brought_is_no_change),
           TEST(neither_version_of_a_link_may_lead_out), TEST(loops_and_endless_ways_end),
           TEST(what_is_as_it_was_is_no_matter), TEST(nothing_is_below_what_is_no_directory),
           TEST(staging_directories_are_the_owners_at_any_depth),
-          TEST(names_that_no_receipt_or_disk_can_hold_are_refused))
+          TEST(names_that_no_receipt_or_disk_can_hold_are_refused),
+          TEST(content_and_the_executable_bit_decide_what_is_modified),
+          TEST(a_file_that_the_owner_changed_is_refused), TEST(a_path_of_another_type_is_refused),
+          TEST(a_path_that_comes_twice_is_taken_once),
+          TEST(an_archive_that_is_cut_or_damaged_is_refused),
+          TEST(a_mirror_removes_what_the_archive_lacks),
+          TEST(nothing_is_removed_without_a_mirror_or_a_baseline),
+          TEST(a_baseline_tells_whose_work_it_was),
+          TEST(a_baseline_of_another_directory_is_not_used),
+          TEST(a_file_with_another_name_has_a_partner),
+          TEST(directories_that_are_too_deep_are_not_entered), TEST(files_and_links_have_a_hash))
