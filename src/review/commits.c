@@ -76,7 +76,7 @@ static int by_hash(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-/* What the files are now, sorted. */
+/* The present blobs, sorted. */
 static char (*hashes_of(const struct commits *c))[COMMITS_HASH] {
     char(*list)[COMMITS_HASH] = xcalloc(c->count + 1, sizeof(*list));
     for (size_t i = 0; i < c->count; i++)
@@ -115,7 +115,7 @@ struct reading {
     const char *at, *end;
 };
 
-/* "HASH blob SIZE": what kind it is. False: git says something else. */
+/* Reads a line "HASH KIND SIZE". False: not such a line. */
 static bool commits_read_head(struct reading *r, char kind[16], uint64_t *ret_size) {
     char head[160];
     const char *line = r->at < r->end ? memchr(r->at, '\n', (size_t)(r->end - r->at)) : NULL;

@@ -1,9 +1,9 @@
 /*
- * What commits change, a file a row, with what deserves a look (review/flags.h); and keys that
- * stood in a commit before the last, which a difference of both ends does not show.
+ * The files that commits change, with their flags (review/flags.h), and keys that were in an
+ * earlier commit only: a diff of the two ends does not show those.
  *
- * All of it was printed by the owner's git (cli/ship/commits_read.h); names and contents are a
- * machine's. Nothing here runs a program or reads a file.
+ * The input was printed by the owner's git (cli/ship/commits_read.h), but names and contents are a
+ * machine's. The rule: nothing here runs a program or reads a file.
  */
 #pragma once
 
@@ -18,8 +18,8 @@ enum { COMMITS_FILES_MAX = 20000, COMMITS_HASH = 65, COMMITS_SCAN_MAX = 1 << 20 
 struct commits_file {
     const char *path;        /* in the text that it was read from */
     char change;             /* A M D; C: only in a commit before the last */
-    uint32_t before, after;  /* modes of git's; 0: it is not there */
-    char blob[COMMITS_HASH]; /* what it is now */
+    uint32_t before, after;  /* modes as in git; 0: no such file */
+    char blob[COMMITS_HASH]; /* of the present content */
     uint64_t size;
     unsigned flags;
 };
@@ -32,7 +32,7 @@ struct commits {
 };
 void commits_done(struct commits *c);
 
-/* Rows of `git diff --raw -z --no-abbrev --no-renames`, which is a text of NULs. Pure. */
+/* Reads the output of `git diff --raw -z --no-abbrev --no-renames`. */
 int commits_parse(const char *text, size_t n, struct commits *ret, struct err *err);
 /*
  * Adds the objects of c->objects, a line "HASH PATH" each, that are not the present contents of a

@@ -28,7 +28,8 @@ static void stage_name(const char *id, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, ".carrel-ship-%s", id);
 }
 
-/* Of one delivery: several may share a stage, when a change set is let out in parts. */
+/* A file of one delivery. Deliveries of the same change set share a stage, so the record is part
+ * of the name. */
 static void part_name(long long record, long long n, const char *ending, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, "%lld.%lld.%s", record, n, ending);
 }
@@ -70,7 +71,7 @@ long delivery_hash(const struct parcel *p, char ret[PARCEL_HEX]) {
 
 /* ---- staging ---- */
 
-/* What root writes belongs to whoever has the directory. */
+/* Files that root writes belong to the owner of the directory. */
 static int give(int fd, int parent, struct err *err) {
     struct stat st;
     if (geteuid() != 0 || fstat(parent, &st) < 0)
@@ -78,7 +79,7 @@ static int give(int fd, int parent, struct err *err) {
     return fchown(fd, st.st_uid, st.st_gid) < 0 ? err_sys(err, "change the owner of a file") : 0;
 }
 
-/* That of a file that is there stays, but for who may run it. */
+/* An existing file keeps its mode, except for the executable bits. */
 static mode_t mode_for(int dir, const struct parcel_item *i) {
     const char *name;
     struct stat st;
@@ -119,7 +120,7 @@ static const char *kind_word(const struct parcel_item *i) {
     return i->kind == TAR_DIR ? "directory" : i->kind == TAR_SYMLINK ? "symlink" : "file";
 }
 
-/* The receipt, which also says how to take it back. */
+/* Writes the receipt. deliver_finish() and deliver_undo() read it, so it is on the disk first. */
 static int write_list(const struct delivery *d, const struct parcel *p, int stage, const char *name,
                       struct err *err) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX);
@@ -162,8 +163,8 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
 
 /* ---- on the disk ---- */
 
-/* Its names, as far as there is such a directory; the descriptor may be of the kind that only
- * stands for it. */
+/* Flushes the directory of a path, if it exists. parcel_parent() gives an O_PATH descriptor, which
+ * fsync() refuses, so the directory is opened again. */
 static int sync_names(int dir, const char *path, struct err *err) {
     const char *name;
     int parent DEFER_CLOSE = parcel_parent(dir, path, &name);
@@ -173,7 +174,7 @@ static int sync_names(int dir, const char *path, struct err *err) {
     return fd < 0 || fsync(fd) < 0 ? err_sys(err, "flush the directory of '%s'", path) : 0;
 }
 
-/* All directories above a path and below dir, the inner ones first. */
+/* Flushes all directories between dir and the path, the innermost first. */
 static int sync_above(int dir, const char *path, struct err *err) {
     char part[TAR_NAME_MAX + 1];
     snprintf(part, sizeof(part), "%s", path);
@@ -189,8 +190,8 @@ static bool is_beside(const char *a, const char *b) {
     return strncmp(a, b, n) == 0 && !strchr(b + n, '/');
 }
 
-/* Where the files of a receipt went: neighbours share a directory, which is flushed once. The
- * stage has what was there before, and dir has the stage. */
+/* Flushes the directories of all files of a receipt, each run of neighbours once; then the stage,
+ * which has the previous versions, and dir, which has the stage. */
 static int sync_places(int dir, int stage, const json_t *receipt, struct err *err) {
     const json_t *file;
     const char *before = NULL;
@@ -206,8 +207,8 @@ static int sync_places(int dir, int stage, const json_t *receipt, struct err *er
 
 /* ---- taking its place ---- */
 
-/* Nothing of the owner's is replaced or removed before it has a name in the stage; what he made of
- * a name since it was looked at stays where it is. */
+/* A file of the owner is replaced or removed only after it has a name in the stage. A file that the
+ * owner changed after the review stays: LEFT. */
 enum { PLACED, LEFT };
 
 static bool is_in_the_way(int status) {
@@ -225,8 +226,8 @@ static bool is_same(int a_dir, const char *a_name, int b_dir, const char *b_name
            a.st_ino == b.st_ino;
 }
 
-/* A rename to a name that nobody has, else EEXIST; also where the filesystem knows no such rename,
- * and, with a look right before, where it knows no links either. */
+/* Renames without replacing: EEXIST if the name is taken. Filesystems without RENAME_NOREPLACE get
+ * a hard link instead, and those without hard links a check just before the rename. */
 static int move_new(int from, const char *name, int to, const char *to_name) {
     struct stat st;
     if (renameat2(from, name, to, to_name, RENAME_NOREPLACE) == 0)
@@ -242,7 +243,7 @@ static int move_new(int from, const char *name, int to, const char *to_name) {
     return errno == ENOENT ? renameat(from, name, to, to_name) : -1;
 }
 
-/* Directories above a path, one by one; none of them through a link. */
+/* Creates the missing directories above a path, following no link. */
 static int make_parents(int dir, const char *path, struct err *err) {
     char part[TAR_NAME_MAX + 1];
     for (const char *at = path; (at = strchr(at, '/')); at++) {
@@ -286,7 +287,8 @@ static bool is_dir(const struct row *r) {
     return strcmp(r->kind, "directory") == 0;
 }
 
-/* Where a row's file goes, and what it is called in the stage before and what was there after. */
+/* The place of a row's file. In the stage, `new` is the file to deliver and `old` the previous
+ * version. */
 struct spot {
     int dir, stage, parent;
     const char *name;
@@ -321,9 +323,10 @@ static int place_added(const struct spot *s, const struct row *r, struct err *er
     return PLACED;
 }
 
-/* Both change names in one step: what was there then is in the stage, whenever it came. */
+/* The new and the previous version are exchanged in one step: whatever the owner saved up to that
+ * moment is in the stage afterwards. */
 static int place_modified(const struct spot *s, const struct row *r, struct err *err) {
-    if (is_same(s->stage, s->new, s->stage, s->old)) /* cut short right behind that step */
+    if (is_same(s->stage, s->new, s->stage, s->old)) /* interrupted just after the exchange */
         return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "clear the stage") : PLACED;
     if (!holds(s, r, r->before) && !holds(s, r, r->sha256))
         return LEFT;
@@ -363,7 +366,7 @@ static int place_at(const struct spot *s, const struct row *r, struct err *err) 
         return place_dir(s, r, err);
     if (r->change != 'D' && fstatat(s->stage, s->new, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
         errno == ENOENT)
-        return PLACED; /* what has left the stage is in its place */
+        return PLACED; /* an earlier attempt moved it */
     if (fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return r->change == 'D' ? PLACED : r->change == 'M' ? LEFT : place_added(s, r, err);
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
@@ -373,7 +376,7 @@ static int place_at(const struct spot *s, const struct row *r, struct err *err) 
                               : place_added(s, r, err);
 }
 
-/* Once or again: PLACED, LEFT, or -1. */
+/* PLACED, LEFT, or -1. May be repeated after an interruption. */
 static int place(int dir, int stage, const struct row *r, struct err *err) {
     struct spot s = {.dir = dir, .stage = stage};
     part_name(r->record, r->n, "new", s.new);
@@ -413,7 +416,7 @@ static bool is_done(int stage, const char *name) {
 
 typedef int receipt_fn(int stage, const char *name, json_t *receipt, void *arg, struct err *err);
 
-/* In any order; fn may rename what it is given. */
+/* Calls fn for each receipt, in any order. */
 static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(stage, ".");
     if (!d)
@@ -430,8 +433,8 @@ static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     return 0;
 }
 
-/* One whose line finds no room counts as its owner's work later, which only means that it is
- * refused. */
+/* A file without a line counts as the owner's work later, and is refused then: a full buffer is
+ * safe. */
 static void note_now(int dir, const char *path, struct buf *now) {
     const char *name;
     struct stat st;
@@ -440,7 +443,7 @@ static void note_now(int dir, const char *path, struct buf *now) {
     (void)baseline_put(now, path, there ? &st : NULL);
 }
 
-/* Only what is as it was delivered. */
+/* Skips files that are no longer as delivered. */
 static void note_delivered(int dir, const json_t *receipt, struct buf *now) {
     const json_t *file;
     size_t i;
@@ -469,7 +472,7 @@ static void tell_left(const struct finishing *f, int stage, const struct row *r)
     f->left(f->arg, r->path, kept ? name : NULL);
 }
 
-/* How many were left alone, or -1. */
+/* The number of files that are LEFT, or -1. */
 static long place_all(const struct finishing *f, int stage, const json_t *receipt,
                       struct err *err) {
     const json_t *file;
@@ -520,7 +523,7 @@ long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *
     return each_receipt(stage, finish_one, &f, err) < 0 ? -1 : f.count;
 }
 
-/* The first one has a name that can be known beforehand. */
+/* The first receipt has a fixed name, which scripts can rely on. */
 static void receipt_name(const struct delivery *d, int stage, char ret[NAME_SIZE]) {
     struct stat st;
     bool first = fstatat(stage, FIRST_RECEIPT, &st, AT_SYMLINK_NOFOLLOW) < 0;
@@ -543,7 +546,7 @@ int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIV
     return fsync(d->dir) < 0 ? err_sys(err, "flush the directory") : 0;
 }
 
-/* By its content, so that the same again is the same file. */
+/* The name comes from the content, so keeping the same version again makes no second file. */
 int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret_name[DELIVER_NAME],
                   struct err *err) {
     int stage DEFER_CLOSE = open_stage(dir, id, true, err);
@@ -555,7 +558,7 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
 
 /* ---- the way back ---- */
 
-/* 1: it is as it was before. 0: somebody has changed it since, and it stays. */
+/* 1: undone. 0: the file changed after the delivery, and stays. */
 static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
     char old[NAME_SIZE], now[PARCEL_HEX] = "";
     const char *name;
@@ -564,7 +567,7 @@ static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
     bool there = parent >= 0 && parcel_hash(dir, r->path, now);
     if (is_dir(r)) {
         if (parent >= 0)
-            unlinkat(parent, name, AT_REMOVEDIR); /* if it is empty again */
+            unlinkat(parent, name, AT_REMOVEDIR); /* unless it has other files */
         return 1;
     }
     if (r->change == 'D' ? there : !there || strcmp(now, r->sha256) != 0)
@@ -605,7 +608,6 @@ static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg,
     return sync_places(u->dir, stage, receipt, err);
 }
 
-/* Nothing in it is needed any more. */
 static int remove_stage(int dir, int stage, const char *id, struct err *err) {
     char name[NAME_SIZE];
     DIR *d DEFER(dir_close) = dir_list(stage, ".");

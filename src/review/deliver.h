@@ -1,10 +1,10 @@
 /*
- * Files of a change set put into their directory, so that they can be taken back.
+ * Puts the files of a change set into their directory, in a way that can be undone.
  *
- * Everything is staged in `.carrel-ship-ID` of the directory first, with what was there before kept
- * beside it and a receipt of all of it on the disk; then each file takes its place by one rename.
- * What was cut short is finished from its receipt, which is never written again. A name that its
- * owner gave to something else meanwhile is left to him.
+ * The directory `.carrel-ship-ID` is the stage: the new files and a receipt that lists them are
+ * written there and flushed first. Then each file is renamed to its place, and the previous version
+ * is kept in the stage. An interrupted delivery is finished from its receipt, which never changes.
+ * The rule: a file that its owner changed meanwhile is not touched.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 struct delivery {
     int dir;
     const char *id;                /* of the change set */
-    long long record;              /* of the journal: that it was about to go out */
+    long long record;              /* of the journal, written before the delivery */
     const char *machine, *archive; /* for the receipt */
     const char *files_sha256;
 };
@@ -23,13 +23,13 @@ struct delivery {
 enum { DELIVER_NAME = 96, DELIVER_NOW_MAX = 4 << 20 };
 
 /*
- * Stages those that are wanted and writes the receipt, without touching anything else;
- * deliver_finish() puts them in their place. receipt: its name in the stage.
+ * Stages the wanted items and writes the receipt. Touches nothing outside the stage;
+ * deliver_finish() puts the files in their place. receipt: its name in the stage.
  */
 int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIVER_NAME],
             struct err *err);
 
-/* The machine's version of a file that both sides changed, kept in the stage under that name. */
+/* Keeps the machine's version of a file that both sides changed in the stage, under ret_name. */
 int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret_name[DELIVER_NAME],
                   struct err *err);
 
@@ -37,22 +37,28 @@ struct delivered {
     long long record;
     long count; /* in their place */
     const char *files_sha256;
-    const char *now; /* what these files are in their place, as a baseline */
+    const char *now; /* the delivered files as a baseline */
 };
 typedef int deliver_fn(void *arg, const struct delivered *what, struct err *err);
 
-/* Its owner's is there: kept is the machine's, in the stage, or NULL. */
+/* Called for a file that is left as the owner changed it. kept: the machine's version in the stage,
+ * or NULL. */
 typedef void deliver_left_fn(void *arg, const char *path, const char *kept);
 
-/* Whatever has a receipt and is not in its place yet, also from before: how many. `left` comes for
- * each that is left alone, then `done` for the receipt, before it counts as done. */
+/*
+ * Finishes all receipts that are not done, also those of an interrupted delivery; returns the
+ * number of files put in their place. Calls `left` for each file left alone, then `done` for the
+ * receipt. If `done` fails, the receipt is finished again next time.
+ */
 long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *left, void *arg,
                     struct err *err);
 
-/* Takes back what is still as it was delivered; *ret_kept counts what is not, and stays. Without
- * any of those the stage goes, too. now: what was put back, as a baseline. */
+/*
+ * Undoes the files that are still as delivered; *ret_kept counts the others, which stay. If there
+ * are none, removes the stage too. now: the restored files as a baseline.
+ */
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
                   struct buf *now, struct err *err);
 
-/* Hash of the list "CHANGE SHA256 PATH\n" of all that is wanted; how many there are. */
+/* Hash of the lines "CHANGE SHA256 PATH\n" of all wanted items; returns their number. */
 long delivery_hash(const struct parcel *p, char ret[PARCEL_HEX]);

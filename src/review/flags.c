@@ -8,9 +8,9 @@
 /*
  * ---- by path ----
  *
- * Names that something runs or obeys by itself, wherever they stand in a path, as a file, a
- * directory or a link, in capitals or not: many hosts do not tell those apart. "a/b" are two parts
- * that follow each other, "*.x" is how a part ends.
+ * Names that some tool runs or obeys by itself, at any depth, as a file, directory or link. Case is
+ * ignored, because many filesystems ignore it. "a/b" matches two parts in a row, "*.x" the end of a
+ * part.
  */
 
 static const struct rule {
@@ -212,7 +212,7 @@ static bool flags_fits(const struct rule *r, const char *part) {
     return strncasecmp(part, r->name, len) == 0 && (part[len] == '\0' || part[len] == '/');
 }
 
-/* The rules that a path fits; the first of them. */
+/* The first rule that matches the path; *ret_flags has the flags of all that do. */
 static const struct rule *flags_look_up(const char *path, unsigned *ret_flags) {
     const struct rule *first = NULL;
     *ret_flags = 0;
@@ -233,7 +233,7 @@ const char *flags_why(const char *path) {
 
 /* ---- by content ---- */
 
-/* A beginning, and how many characters of a key must follow it. */
+/* A prefix, and the number of key characters that must follow. */
 static const struct {
     const char *lead;
     size_t more;
@@ -273,8 +273,8 @@ static bool has_secret(const char *bytes, size_t n) {
 
 /* ---- by target ---- */
 
-/* It climbs first and only then goes down, and not above the tree: where "x/.." leads is for x to
- * say, which may be a link itself. */
+/* False if all ".." come first and stay inside the tree. "x/.." counts as leaving, because x may be
+ * a link. */
 static bool leaves(const char *path, const char *target) {
     long depth = 0;
     bool down = false;

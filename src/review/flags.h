@@ -1,6 +1,6 @@
 /*
- * What deserves a look before a file is taken from a machine: told from its path, mode, target and
- * content. Pure.
+ * Flags that a reviewer should look at before taking a file from a machine: from its path, mode,
+ * target and content. The rule: no I/O; the path and the content are a machine's.
  */
 #pragma once
 
@@ -15,15 +15,15 @@ enum ship_flag {
     FLAG_LEAVES = 4,    /* a link out of the tree: never taken */
     FLAG_HOOK = 8,      /* something runs it by itself: git, a login, an editor */
     FLAG_CI = 16,       /* a build service runs it */
-    FLAG_LOCK = 32,     /* decides what is installed */
+    FLAG_LOCK = 32,     /* decides which packages are installed */
     FLAG_SECRET = 64,   /* looks like a key */
-    FLAG_TAINTED = 128, /* its machine had read from a source that is not trusted */
-    FLAG_BUILD = 256,   /* who builds the project runs it */
+    FLAG_TAINTED = 128, /* the machine had read data from an untrusted source */
+    FLAG_BUILD = 256,   /* a build of the project runs it */
 };
 
 unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n);
-/* Who runs or obeys a file of that name by itself, as half a sentence; "" nobody. */
+/* Which tool runs or obeys a file of that name by itself: "git runs and obeys it"; else "". */
 const char *flags_why(const char *path);
-/* "executable, hook"; "" of none. */
+/* "executable, hook"; "" without flags. */
 enum { FLAGS_TEXT = 128 };
 void flags_text(unsigned flags, char ret[FLAGS_TEXT]);

@@ -38,8 +38,7 @@ int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err) {
     }
 }
 
-/* Where the next hunk begins, from `at` on; the end if there is none. Lines of a hunk begin with
- * other characters than its head. */
+/* The next hunk from `at` on, or the end. No line of a hunk begins with "@@": each has a prefix. */
 static const char *next_hunk(const char *at, const char *end) {
     while (at < end && strncmp(at, "@@ ", 3) != 0) {
         const char *line = memchr(at, '\n', (size_t)(end - at));

@@ -13,9 +13,9 @@
 
 enum { HUNKS_MAX = 1000 };
 
-/* "2", "1,4-6": from 1 on. */
+/* "2" or "1,4-6"; the first hunk is 1. */
 int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err);
 size_t hunks_count(const char *diff, size_t n);
-/* Appends what the chosen hunks of a difference make of the text that it was made for. */
+/* Appends the text with the chosen hunks applied. The diff must have been made for this text. */
 int hunks_apply(const char *text, size_t text_n, const char *diff, size_t n,
                 const bool chosen[HUNKS_MAX + 1], struct buf *out, struct err *err);

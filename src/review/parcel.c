@@ -107,7 +107,7 @@ static bool is_stage(const char *part) {
     return strncmp(part, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0;
 }
 
-/* The path as it is below the directory; NULL: it is none that may be there. */
+/* The path relative to the directory, "" for the directory itself; NULL: not allowed. */
 static const char *plain_path(char *path) {
     size_t n = strlen(path);
     char *at = path;
@@ -125,7 +125,7 @@ static const char *plain_path(char *path) {
     return at;
 }
 
-/* What was shipped before left this on the owner's side, which a machine sees. */
+/* A machine sees the stages of earlier deliveries, so its archive contains them. */
 static bool is_own_stage(const struct parcel *p, const char *path) {
     char top[TAR_NAME_MAX + 1];
     const char *part = path, *name;
@@ -204,7 +204,7 @@ static void sort(struct parcel *p) {
             p->items[i].refused = "the archive has this path twice";
 }
 
-/* The first of that path, which is the one that is taken; sorted. */
+/* The first item of that path: later ones are refused. Needs sorted items. */
 static const struct parcel_item *parcel_find(const struct parcel *p, size_t count,
                                              const char *path) {
     const struct parcel_item key = {.path = (char *)path};
@@ -215,7 +215,7 @@ static const struct parcel_item *parcel_find(const struct parcel *p, size_t coun
     return i;
 }
 
-/* What is above something is a directory, or it could never take its place. Sorted. */
+/* Refuses everything below a path that is not a directory. Needs sorted items. */
 static void refuse_below(struct parcel *p, const struct parcel_item *top) {
     char prefix[TAR_NAME_MAX + 2];
     size_t low = 0, high = p->count, n = (size_t)snprintf(prefix, sizeof(prefix), "%s/", top->path);
@@ -241,7 +241,7 @@ static bool read_link(int dir, const char *path, char ret[LINK_MAX]) {
     return n >= 0;
 }
 
-/* How far it is still followed; beyond that counts as out. */
+/* What is left of the budget for following links; a link that exceeds it counts as leading out. */
 struct walk {
     const struct parcel *p;
     int follows, steps;
@@ -256,8 +256,8 @@ static bool parcel_follow(struct walk *w, const char *from, const char *target, 
     return leads_out(w, from, way);
 }
 
-/* A name may be a link of the archive and another one here, and whoever takes only a part of the
- * archive decides which: neither may lead out. -1: it is no link. */
+/* The path may be one link in the archive and another in the directory. The reviewer may take only
+ * a part of the archive, so neither may lead out. -1: not a link. */
 static int follow_name(struct walk *w, const char *from, const char *path, const char *rest) {
     char here[LINK_MAX];
     const struct parcel_item *i = parcel_find(w->p, w->p->count, path);
@@ -270,7 +270,7 @@ static int follow_name(struct walk *w, const char *from, const char *path, const
             parcel_follow(w, from, here, rest));
 }
 
-/* Goes the way from a directory of the tree ("": its top), link by link. */
+/* Follows a path from a directory of the tree ("": its top), link by link. */
 static bool leads_out(struct walk *w, const char *from, const char *way) {
     char at[TAR_NAME_MAX + 1], next[TAR_NAME_MAX + 1];
     snprintf(at, sizeof(at), "%s", from);
@@ -295,7 +295,7 @@ static bool leads_out(struct walk *w, const char *from, const char *way) {
     return false;
 }
 
-/* Of one that is to be taken. */
+/* Refuses a link that leads out. */
 static void check_target(const struct parcel *p, struct parcel_item *item) {
     char above[TAR_NAME_MAX + 1];
     const char *slash = strrchr(item->path, '/');
@@ -315,7 +315,7 @@ static int64_t changed_ms(const struct stat *st) {
     return (int64_t)st->st_ctim.tv_sec * 1000 + st->st_ctim.tv_nsec / 1000000;
 }
 
-/* Of what is there now. */
+/* st: of the file in the directory. */
 static bool is_owners_work(const struct parcel_side *side, const char *path,
                            const struct stat *st) {
     const struct baseline_file *was = side->base ? baseline_find(side->base, path) : NULL;
@@ -324,7 +324,7 @@ static bool is_owners_work(const struct parcel_side *side, const char *path,
     return changed_ms(st) > side->since_ms;
 }
 
-/* What is not there now was there when it was lent. */
+/* Whether the directory had this file when the machine got it. */
 static bool has_removed(const struct parcel_side *side, const char *path) {
     const struct baseline_file *was = side->base ? baseline_find(side->base, path) : NULL;
     return was && was->inode;
@@ -334,7 +334,7 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
     const char *name;
     struct stat st;
     int parent DEFER_CLOSE = parcel_parent(p->dir, i->path, &name);
-    /* A pipe or a socket that the owner has is none of the machine's making. */
+    /* A pipe or socket that the owner has, too, is not the machine's work. */
     if (i->kind == TAR_OTHER && i->refused && parent >= 0 &&
         fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode) &&
         !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
@@ -366,12 +366,12 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
         i->refused = CHANGED_HERE;
 }
 
-/* The machine has it no more: did it ever have it? */
+/* For a file that the archive lacks. */
 static bool is_removal(const struct parcel_side *side, const char *path) {
     return side->mirror || has_removed(side, path);
 }
 
-/* Files and links of the directory that the archive has not. sorted: items to look among. */
+/* Adds the files and links of the directory that are not among the first `sorted` items. */
 static int find_removed(struct parcel *p, int at, const char *prefix, size_t sorted, int depth,
                         const struct parcel_side *side, struct err *err) {
     DIR *d DEFER(dir_close) = dir_take(at);
@@ -414,8 +414,8 @@ static int by_content(const void *a, const void *b) {
     return strcmp((*x)->sha256, (*y)->sha256);
 }
 
-/* What went and what came with the same bytes is one file that has another name: it goes out whole
- * or not at all. */
+/* A deleted and an added file with the same content are one renamed file: the reviewer takes both
+ * or none. */
 static void find_renamed(struct parcel *p) {
     struct parcel_item **added DEFER_FREE = xcalloc(p->count + 1, sizeof(*added)), **found;
     size_t count = 0;
@@ -442,7 +442,7 @@ static bool is_images(const struct parcel_item *i, const struct parcel_side *sid
            side->is_image(side->arg, i->path);
 }
 
-/* A baseline is of one directory. */
+/* Whether the baseline was taken of this directory. */
 static bool is_of(const struct baseline *base, int dir) {
     const struct baseline_file *top = base ? baseline_find(base, ".") : NULL;
     struct stat st;

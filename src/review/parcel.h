@@ -1,9 +1,9 @@
 /*
- * A change set beside the directory it is meant for: what would be added, modified or removed
- * there, and what is refused.
+ * Compares the archive of a change set with the directory it is meant for: which files would be
+ * added, modified or deleted, and which are refused.
  *
- * The archive is a machine's choice: names that are absolute or climb are refused, and the
- * directory is only ever looked at below itself, following no link.
+ * A machine wrote the archive. So paths that are absolute or contain ".." are refused, and nothing
+ * outside the directory is read: no link is followed.
  */
 #pragma once
 
@@ -21,20 +21,20 @@ struct parcel_item {
     char *path;
     enum tar_kind kind;
     uint32_t mode;
-    const char *bytes; /* of a file, in the archive, or own */
+    const char *bytes; /* of a file: in the archive, or the same as `own` */
     char *own;
     size_t n;
     char *target;            /* of a link */
-    char sha256[PARCEL_HEX]; /* of the content, or of the target; of what is removed: what it was */
-    char before[PARCEL_HEX]; /* of what is modified: what it was */
-    char change;             /* A M D, or = */
-    const char *refused;     /* why it is not taken; NULL */
+    char sha256[PARCEL_HEX]; /* of the content or target; for D, of what is deleted */
+    char before[PARCEL_HEX]; /* for M: of the version in the directory */
+    char change;             /* A added, M modified, D deleted, = unchanged */
+    const char *refused;     /* reason, or NULL */
     unsigned flags;
-    uint64_t step; /* of the machine, by the file's time; 0: not known */
+    uint64_t step; /* that changed it, by the time of the file; 0: unknown */
     int64_t mtime; /* seconds */
     bool wanted;
     bool differs;        /* refused because both sides changed it */
-    const char *partner; /* of a file that has another name now: the other one; else NULL */
+    const char *partner; /* of a renamed file: its other path; else NULL */
 };
 
 struct parcel {
@@ -46,12 +46,12 @@ struct parcel {
 };
 
 /*
- * How the owner's own work is told: by what the directory held when it was lent, else by what
- * changed in it after since_ms. What it held then and the archive has not was removed in the
- * machine; of others only with `mirror`.
+ * How to recognise the owner's own changes: by a baseline of the directory from when the machine
+ * got it, else by changes after since_ms. A file of the baseline that the archive lacks was deleted
+ * in the machine. With `mirror` every file that the archive lacks counts as deleted.
  */
 struct parcel_side {
-    const struct baseline *base; /* NULL, or of another directory: not known */
+    const struct baseline *base; /* NULL or of another directory: not used */
     int64_t since_ms;
     bool mirror;
     /* Files that the machine's image brought: they are there, and no change. NULL: not known. */
@@ -59,13 +59,14 @@ struct parcel_side {
     const void *arg;
 };
 
-/* Takes the mapping. dir -1: there is nothing to compare with. */
+/* Owns the mapping `archive` from now on. dir -1: nothing to compare with. */
 int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
                 const struct parcel_side *side, struct err *err);
 void parcel_close(struct parcel *p);
 
-/* Below dir, following no link: O_PATH of the parent, and *ret_name the last part. -1: -errno. */
+/* Opens the parent of a path (O_PATH), below dir and following no link; *ret_name is the last part.
+ * Or -errno. */
 int parcel_parent(int dir, const char *path, const char **ret_name);
-/* Hash of a file, or of a link's target; false: there is no such thing, or it is something else. */
+/* Hash of a file, or of the target of a link; false for anything else. */
 bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]);
 void parcel_hash_bytes(const void *bytes, size_t n, char ret[PARCEL_HEX]);
