@@ -7,6 +7,7 @@
 #include "api/mcp_inner.h"
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "base/sha256.h"
 #include "io/http_uri.h"
 #include "service/taint.h"
@@ -357,8 +358,7 @@ static void hash_text(const char *kind, struct http_text of, char ret[TOOLBOX_KE
     sha256_add(&hash, kind, strlen(kind));
     sha256_add(&hash, of.s, of.n);
     sha256_end(&hash, bytes);
-    for (size_t i = 0; i < 12; i++)
-        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    hex_put(bytes, 12, ret);
 }
 
 static void choose_key(const struct mcp_face *f, const struct mcp_who *who, const char *id,

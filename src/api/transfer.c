@@ -8,6 +8,7 @@
 #include "api/route.h"
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "io/http_coding.h"
 #include "io/zstream.h"
 #include "service/exec/tool_run.h"
@@ -171,8 +172,7 @@ static void start_upload(struct call *c, const char *verb, const char *const *ar
 }
 
 static bool is_condition(const char *text) {
-    return strcmp(text, "absent") == 0 ||
-           (strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64);
+    return strcmp(text, "absent") == 0 || hex_is(text, 64);
 }
 
 static void write_at(struct call *c, struct msg_path *m, const char *condition) {

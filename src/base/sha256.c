@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/hex.h"
+
 static const uint32_t k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -93,4 +95,17 @@ void sha256_end(struct sha256 *s, uint8_t out[32]) {
     sha256_add(s, tail, 8);
     for (int i = 0; i < 32; i++)
         out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha256_end_hex(struct sha256 *s, char ret[SHA256_HEX]) {
+    uint8_t hash[SHA256_BYTES];
+    sha256_end(s, hash);
+    hex_put(hash, sizeof(hash), ret);
+}
+
+void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX]) {
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, bytes, n);
+    sha256_end_hex(&s, ret);
 }

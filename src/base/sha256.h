@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHA256_BYTES = 32 };
+enum { SHA256_BYTES = 32, SHA256_HEX = 2 * SHA256_BYTES + 1 };
 
 struct sha256 {
     uint32_t h[8];
@@ -19,3 +19,7 @@ struct sha256 {
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *bytes, size_t n);
 void sha256_end(struct sha256 *s, uint8_t out[SHA256_BYTES]);
+
+/* The same as digits (base/hex.h). */
+void sha256_end_hex(struct sha256 *s, char ret[SHA256_HEX]);
+void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX]);

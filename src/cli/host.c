@@ -6,6 +6,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/sha256.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
@@ -293,7 +294,7 @@ const struct option_row audit_rows[] = {
 /* ---- receipts ---- */
 
 /* Hash of the list of files in a receipt, as `ship` announced it to the journal. */
-static void list_hash(const json_t *files, char ret[PARCEL_HEX]) {
+static void list_hash(const json_t *files, char ret[SHA256_HEX]) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
     const json_t *file;
     size_t i;
@@ -302,7 +303,7 @@ static void list_hash(const json_t *files, char ret[PARCEL_HEX]) {
                       client_text(file, "path")))
             break;
     }
-    parcel_hash_bytes(text.data ? text.data : "", text.len, ret);
+    sha256_hex(text.data ? text.data : "", text.len, ret);
 }
 
 /* Compares a receipt with its record in the journal; NULL: they agree. */
@@ -311,7 +312,7 @@ static const char *receipt_fault(const json_t *receipt, const json_t *record) {
                                           {"archive_sha256", "archive"},
                                           {"files_sha256", "files_sha256"}};
     const json_t *detail = json_object_get(record, "detail");
-    char hash[PARCEL_HEX];
+    char hash[SHA256_HEX];
     list_hash(json_object_get(receipt, "files"), hash);
     if (strcmp(hash, client_text(receipt, "files_sha256")) != 0)
         return "not valid: its list of files does not match its hash";

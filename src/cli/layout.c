@@ -14,19 +14,16 @@
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
 #include "base/fs/dir.h"
+#include "base/hex.h"
 
 enum { BLOCK = 256 << 10 };
 
 #define BLOBS "blobs/sha256"
 
-static bool is_digest(const char *name) {
-    return strlen(name) == 64 && strspn(name, "0123456789abcdef") == 64;
-}
-
 static bool belongs(const char *path) {
     return strcmp(path, "oci-layout") == 0 || strcmp(path, "index.json") == 0 ||
            (strncmp(path, BLOBS "/", strlen(BLOBS) + 1) == 0 &&
-            is_digest(path + strlen(BLOBS) + 1));
+            hex_is(path + strlen(BLOBS) + 1, 64));
 }
 
 /* ---- out of a directory ---- */
@@ -91,7 +88,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
         return err_sys(err, "open '" BLOBS "' of the layout");
     for (struct dirent *e; (e = readdir(d));) {
         char name[sizeof(BLOBS) + 66];
-        if (!is_digest(e->d_name))
+        if (!hex_is(e->d_name, 64))
             continue;
         snprintf(name, sizeof(name), BLOBS "/%s", e->d_name);
         if (send_file(dir, name, write_fn, arg, err) < 0)

@@ -13,6 +13,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/hex.h"
 #include "base/id.h"
 #include "base/sha256.h"
 #include "cli/cli.h"
@@ -45,8 +46,7 @@ static void directory_key(char ret[33]) {
     sha256_init(&s);
     sha256_add(&s, cwd ? cwd : "/", cwd ? strlen(cwd) : 1);
     sha256_end(&s, hash);
-    for (size_t i = 0; i < 16; i++)
-        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+    hex_put(hash, 16, ret);
 }
 
 static void mcp_announce(void) {

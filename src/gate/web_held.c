@@ -21,13 +21,6 @@ void web_drop_body(struct web *w) {
 
 /* ---- what it is known by ---- */
 
-static void put_hash(struct sha256 *h, char ret[PENDING_HASH_SIZE]) {
-    uint8_t hash[SHA256_BYTES];
-    sha256_end(h, hash);
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
-}
-
 /* Hashes all fields: a field left out could carry data that the owner was not shown. */
 static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE]) {
     struct sha256 h;
@@ -38,7 +31,7 @@ static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE
         sha256_add(&h, head->fields[i].value.s, head->fields[i].value.n);
         sha256_add(&h, "\n", 1);
     }
-    put_hash(&h, ret);
+    sha256_end_hex(&h, ret);
 }
 
 /* ---- what is shown ---- */
@@ -96,7 +89,7 @@ static void end_collecting(struct web *w) {
     sha256_init(&h);
     if (w->body.len)
         sha256_add(&h, w->body.data, w->body.len);
-    put_hash(&h, w->body_hash);
+    sha256_end_hex(&h, w->body_hash);
     w->collected = true;
 }
 

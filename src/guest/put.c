@@ -20,7 +20,7 @@
 #include "guest/sys.h"
 #include "guest/tool.h"
 
-#define HEX_CHARS (2 * SHA256_BYTES)
+#define HEX_CHARS (SHA256_HEX - 1)
 #define RENAME_NOREPLACE_ 1u /* from linux/fs.h */
 
 /* A regular file and its hash as hex digits. */
@@ -28,7 +28,7 @@ struct content {
     bool is_there;
     struct stat st;
     uint64_t size;
-    char hex[HEX_CHARS + 1];
+    char hex[SHA256_HEX];
 };
 
 static struct {
@@ -41,16 +41,6 @@ static struct {
 
 static uint8_t chunk[64 << 10];
 
-static void put_hex_of(struct sha256 *s, struct content *ret) {
-    uint8_t hash[SHA256_BYTES];
-    sha256_end(s, hash);
-    for (int i = 0; i < SHA256_BYTES; i++) {
-        ret->hex[2 * i] = "0123456789abcdef"[hash[i] >> 4];
-        ret->hex[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
-    }
-    ret->hex[HEX_CHARS] = '\0';
-}
-
 static void content_read(int fd, struct content *ret, const char *path) {
     struct sha256 s;
     ssize_t n;
@@ -62,7 +52,7 @@ static void content_read(int fd, struct content *ret, const char *path) {
         }
     if (n < 0)
         tool_fail(errno, "read", path);
-    put_hex_of(&s, ret);
+    sha256_end_hex(&s, ret->hex);
 }
 
 /* dir may be AT_FDCWD. What is no regular file ends the tool; what is not there does not. */
@@ -171,7 +161,7 @@ static struct content copy_stdin(int fd, const char *path) {
             done += part > 0 ? (size_t)part : 0;
         }
     }
-    put_hex_of(&s, &c);
+    sha256_end_hex(&s, c.hex);
     return c;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/hex.h"
 
 static json_t *oci_load(const char *json, size_t len, const char *what, struct err *err) {
     json_error_t why;
@@ -19,14 +20,12 @@ static json_t *oci_load(const char *json, size_t len, const char *what, struct e
 }
 
 bool oci_digest_valid(const char *text) {
-    return strncmp(text, "sha256:", 7) == 0 && strlen(text) == OCI_DIGEST_SIZE - 1 &&
-           strspn(text + 7, "0123456789abcdef") == 64;
+    return strncmp(text, "sha256:", 7) == 0 && hex_is(text + 7, 64);
 }
 
 void oci_digest_of(const uint8_t hash[SHA256_BYTES], char ret[OCI_DIGEST_SIZE]) {
-    size_t at = (size_t)snprintf(ret, OCI_DIGEST_SIZE, "sha256:");
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        at += (size_t)snprintf(ret + at, OCI_DIGEST_SIZE - at, "%02x", hash[i]);
+    int n = snprintf(ret, OCI_DIGEST_SIZE, "sha256:");
+    hex_put(hash, SHA256_BYTES, ret + n);
 }
 
 static const char *oci_text_of(const json_t *object, const char *name) {

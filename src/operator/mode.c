@@ -114,17 +114,11 @@ int mode_menu_check(const char *menu, const struct run_tools *may, struct err *e
 
 int mode_freeze(const struct run *r, const char *arguments, const struct run_tools *may,
                 char ret_hash[65], struct err *err) {
-    uint8_t hash[SHA256_BYTES];
-    struct sha256 h;
     if (r->frozen)
         return err_set(err, ERR_DENIED, "the plan is already fixed and cannot change");
     if (check_calls(arguments, true, may, err) < 0)
         return -1;
-    sha256_init(&h);
-    sha256_add(&h, arguments, strlen(arguments));
-    sha256_end(&h, hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(ret_hash + 2 * i, 3, "%02x", hash[i]);
+    sha256_hex(arguments, strlen(arguments), ret_hash);
     return 0;
 }
 

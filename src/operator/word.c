@@ -7,13 +7,7 @@
 #include "base/sha256.h"
 
 void word_hash(const struct model_part *call, char ret[WORD_HASH_SIZE]) {
-    uint8_t hash[SHA256_BYTES];
-    struct sha256 h;
-    sha256_init(&h);
-    sha256_add(&h, call->text, call->n);
-    sha256_end(&h, hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+    sha256_hex(call->text, call->n, ret);
 }
 
 void word_item(const struct run *r, uint64_t index, char ret[WORD_ITEM_SIZE]) {

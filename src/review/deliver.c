@@ -47,14 +47,13 @@ static int open_stage(int dir, const char *id, bool make, struct err *err) {
     return err_sys(err, "open '%s'", name);
 }
 
-long delivery_hash(const struct parcel *p, char ret[PARCEL_HEX]) {
+long delivery_hash(const struct parcel *p, char ret[SHA256_HEX]) {
     struct sha256 s;
-    uint8_t hash[SHA256_BYTES];
     long count = 0;
     sha256_init(&s);
     for (size_t i = 0; i < p->count; i++) {
         const struct parcel_item *item = &p->items[i];
-        char head[PARCEL_HEX + 4];
+        char head[SHA256_HEX + 4];
         if (!item->wanted)
             continue;
         int n = snprintf(head, sizeof(head), "%c %s ", item->change, item->sha256);
@@ -63,9 +62,7 @@ long delivery_hash(const struct parcel *p, char ret[PARCEL_HEX]) {
         sha256_add(&s, "\n", 1);
         count++;
     }
-    sha256_end(&s, hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+    sha256_end_hex(&s, ret);
     return count;
 }
 
@@ -296,7 +293,7 @@ struct spot {
 };
 
 static bool holds(const struct spot *s, const struct row *r, const char *sha256) {
-    char hash[PARCEL_HEX] = "";
+    char hash[SHA256_HEX] = "";
     return parcel_hash(s->dir, r->path, hash) && strcmp(hash, sha256) == 0;
 }
 
@@ -449,7 +446,7 @@ static void note_delivered(int dir, const json_t *receipt, struct buf *now) {
     size_t i;
     json_array_foreach(json_object_get(receipt, "files"), i, file) {
         struct row r = row_of(receipt, file);
-        char hash[PARCEL_HEX] = "";
+        char hash[SHA256_HEX] = "";
         bool there = !is_dir(&r) && parcel_hash(dir, r.path, hash);
         if (!is_dir(&r) && (r.change == 'D' ? !there : strcmp(hash, r.sha256) == 0))
             note_now(dir, r.path, now);
@@ -560,7 +557,7 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
 
 /* 1: undone. 0: the file changed after the delivery, and stays. */
 static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
-    char old[NAME_SIZE], now[PARCEL_HEX] = "";
+    char old[NAME_SIZE], now[SHA256_HEX] = "";
     const char *name;
     part_name(r->record, r->n, "old", old);
     int parent DEFER_CLOSE = parcel_parent(dir, r->path, &name);
@@ -594,7 +591,7 @@ static int undo_receipt(int stage, const char *name, json_t *receipt, void *arg,
     const json_t *files = json_object_get(receipt, "files");
     (void)name;
     u->receipts++;
-    snprintf(u->files_sha256, PARCEL_HEX, "%s", text_in(receipt, "files_sha256"));
+    snprintf(u->files_sha256, SHA256_HEX, "%s", text_in(receipt, "files_sha256"));
     for (size_t i = json_array_size(files); i > 0; i--) { /* files before their directories */
         struct row r = row_of(receipt, json_array_get(files, i - 1));
         int done = undo_one(u->dir, stage, &r, err);
@@ -619,7 +616,7 @@ static int remove_stage(int dir, int stage, const char *id, struct err *err) {
     return 0;
 }
 
-long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
+long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[SHA256_HEX],
                   struct buf *now, struct err *err) {
     struct undoing u = {.dir = dir, .files_sha256 = files_sha256, .now = now};
     int stage DEFER_CLOSE = open_stage(dir, id, false, err);

@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "base/sha256.h"
 #include "review/parcel.h"
 
 struct delivery {
@@ -57,8 +58,8 @@ long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *
  * Undoes the files that are still as delivered; *ret_kept counts the others, which stay. If there
  * are none, removes the stage too. now: the restored files as a baseline.
  */
-long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[PARCEL_HEX],
+long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[SHA256_HEX],
                   struct buf *now, struct err *err);
 
 /* Hash of the lines "CHANGE SHA256 PATH\n" of all wanted items; returns their number. */
-long delivery_hash(const struct parcel *p, char ret[PARCEL_HEX]);
+long delivery_hash(const struct parcel *p, char ret[SHA256_HEX]);

@@ -29,21 +29,7 @@ enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 /* ---- hashes ---- */
 
-static void parcel_hex_of(struct sha256 *s, char ret[PARCEL_HEX]) {
-    uint8_t hash[SHA256_BYTES];
-    sha256_end(s, hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(ret + 2 * i, 3, "%02x", hash[i]);
-}
-
-void parcel_hash_bytes(const void *bytes, size_t n, char ret[PARCEL_HEX]) {
-    struct sha256 s;
-    sha256_init(&s);
-    sha256_add(&s, bytes, n);
-    parcel_hex_of(&s, ret);
-}
-
-static bool hash_fd(int fd, char ret[PARCEL_HEX]) {
+static bool hash_fd(int fd, char ret[SHA256_HEX]) {
     char bytes[64 << 10];
     struct sha256 s;
     sha256_init(&s);
@@ -54,7 +40,7 @@ static bool hash_fd(int fd, char ret[PARCEL_HEX]) {
             return false;
         sha256_add(&s, bytes, (size_t)n);
     }
-    parcel_hex_of(&s, ret);
+    sha256_end_hex(&s, ret);
     return true;
 }
 
@@ -62,7 +48,7 @@ int parcel_parent(int dir, const char *path, const char **ret_name) {
     return beneath_parent(dir, path, O_PATH, ret_name);
 }
 
-bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]) {
+bool parcel_hash(int dir, const char *path, char ret[SHA256_HEX]) {
     const char *name;
     char target[LINK_MAX];
     struct stat st;
@@ -72,7 +58,7 @@ bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]) {
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlinkat(parent, name, target, sizeof(target));
         if (n > 0)
-            parcel_hash_bytes(target, (size_t)n, ret);
+            sha256_hex(target, (size_t)n, ret);
         return n > 0;
     }
     if (!S_ISREG(st.st_mode))
@@ -159,9 +145,9 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
     if (e->kind == TAR_SYMLINK)
         i->target = xstrdup(e->target);
     if (i->target)
-        parcel_hash_bytes(i->target, strlen(i->target), i->sha256);
+        sha256_hex(i->target, strlen(i->target), i->sha256);
     else if (e->kind == TAR_FILE)
-        parcel_hash_bytes(bytes, i->n, i->sha256);
+        sha256_hex(bytes, i->n, i->sha256);
     if (!path)
         i->refused = "its path is absolute, too long or reserved, or contains '.' or '..'";
     else if (!utf8_valid(i->path, strlen(i->path)))

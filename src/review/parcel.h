@@ -13,9 +13,10 @@
 
 #include "base/err.h"
 #include "base/fs/baseline.h"
+#include "base/sha256.h"
 #include "base/tar.h"
 
-enum { PARCEL_ITEMS_MAX = 100000, PARCEL_HEX = 65 };
+enum { PARCEL_ITEMS_MAX = 100000 };
 
 struct parcel_item {
     char *path;
@@ -25,8 +26,8 @@ struct parcel_item {
     char *own;
     size_t n;
     char *target;            /* of a link */
-    char sha256[PARCEL_HEX]; /* of the content or target; for D, of what is deleted */
-    char before[PARCEL_HEX]; /* for M: of the version in the directory */
+    char sha256[SHA256_HEX]; /* of the content or target; for D, of what is deleted */
+    char before[SHA256_HEX]; /* for M: of the version in the directory */
     char change;             /* A added, M modified, D deleted, = unchanged */
     const char *refused;     /* reason, or NULL */
     unsigned flags;
@@ -68,5 +69,4 @@ void parcel_close(struct parcel *p);
  * Or -errno. */
 int parcel_parent(int dir, const char *path, const char **ret_name);
 /* Hash of a file, or of the target of a link; false for anything else. */
-bool parcel_hash(int dir, const char *path, char ret[PARCEL_HEX]);
-void parcel_hash_bytes(const void *bytes, size_t n, char ret[PARCEL_HEX]);
+bool parcel_hash(int dir, const char *path, char ret[SHA256_HEX]);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/hex.h"
 #include "base/parse.h"
 #include "store/journal_chain.h"
 #include "store/journal_key.h"
@@ -50,7 +51,7 @@ struct journal {
 
 void journal_head_text(const struct journal_head *head, char ret[JOURNAL_HEAD_TEXT]) {
     char hex[JOURNAL_HEX_SIZE];
-    journal_hex(head->hash, sizeof(head->hash), hex);
+    hex_put(head->hash, sizeof(head->hash), hex);
     snprintf(ret, JOURNAL_HEAD_TEXT, "%llu:%s", (unsigned long long)head->seq, hex);
 }
 
@@ -60,7 +61,7 @@ int journal_head_parse(const char *text, struct journal_head *ret, struct err *e
     const char *colon = strchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : 0;
     if (n > 0 && n < sizeof(digits) && strlen(colon + 1) == 2 * SHA256_BYTES &&
-        journal_unhex(colon + 1, SHA256_BYTES, head.hash)) {
+        hex_read(colon + 1, SHA256_BYTES, head.hash)) {
         memcpy(digits, text, n);
         digits[n] = '\0';
         if (parse_u64(digits, 1, 1ull << 60, &head.seq, NULL) == 0) {
@@ -71,7 +72,6 @@ int journal_head_parse(const char *text, struct journal_head *ret, struct err *e
     err_set(err, ERR_INVALID, "'%.80s' is not a journal head", text);
     return err_remedy(err, "copy it from the system log: NUMBER:64 hex digits");
 }
-
 
 /* ---- Writing ---- */
 
@@ -135,8 +135,8 @@ int journal_sign(struct journal *j, struct err *err) {
         return 0;
     if (journal_head_sign(j->key, &head, err) < 0)
         return -1;
-    journal_hex(head.hash, sizeof(head.hash), prev);
-    journal_hex(head.sig, sizeof(head.sig), sig);
+    hex_put(head.hash, sizeof(head.hash), prev);
+    hex_put(head.sig, sizeof(head.sig), sig);
     if (write_own(j, &(struct journal_record){.kind = JOURNAL_HEAD, .prev = prev, .sig = sig},
                   err) < 0)
         return -1;
@@ -148,7 +148,7 @@ int journal_sign(struct journal *j, struct err *err) {
 
 static int write_header(struct journal *j, struct err *err) {
     char prev[JOURNAL_HEX_SIZE];
-    journal_hex(j->at.hash, sizeof(j->at.hash), prev);
+    hex_put(j->at.hash, sizeof(j->at.hash), prev);
     return write_own(
         j,
         &(struct journal_record){

@@ -10,6 +10,7 @@
 
 #include "base/defer.h"
 #include "base/fs/dir.h"
+#include "base/hex.h"
 #include "base/parse.h"
 #include "store/journal_key.h"
 
@@ -122,7 +123,7 @@ int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struc
         return err_sys(err, "read journal segment %llu", (unsigned long long)number);
     enum { TAIL = 2 * SHA256_BYTES + 3 }; /* the digits, quote, bracket, newline */
     while (lines_next(&l, &line, &len) == LINES_LINE)
-        found = len > TAIL && journal_unhex(line + len - TAIL, SHA256_BYTES, ret);
+        found = len > TAIL && hex_read(line + len - TAIL, SHA256_BYTES, ret);
     if (!found)
         return err_set(err, ERR_INVALID, "journal segment %llu has no last record",
                        (unsigned long long)number);
@@ -139,7 +140,7 @@ static bool journal_chain_begin(struct chain *c, const char *line, size_t len,
         !id_valid(r->journal, strlen(r->journal), 'j'))
         return false;
     static const uint8_t nothing[SHA256_BYTES];
-    if (!journal_unhex(r->prev, SHA256_BYTES, c->at.hash) ||
+    if (!hex_read(r->prev, SHA256_BYTES, c->at.hash) ||
         (c->segment == 1 && (r->seq != 1 || memcmp(c->at.hash, nothing, sizeof(nothing)) != 0)))
         return false;
     c->at.seq = r->seq - 1;
@@ -151,7 +152,7 @@ static bool journal_chain_begin(struct chain *c, const char *line, size_t len,
 
 static int check_prev(const struct chain *c, const struct journal_record *r, struct err *err) {
     uint8_t prev[SHA256_BYTES];
-    if (strlen(r->prev) != 2 * SHA256_BYTES || !journal_unhex(r->prev, SHA256_BYTES, prev) ||
+    if (strlen(r->prev) != 2 * SHA256_BYTES || !hex_read(r->prev, SHA256_BYTES, prev) ||
         memcmp(prev, c->at.hash, SHA256_BYTES) != 0)
         return err_set(err, ERR_INVALID, "its previous hash does not match");
     return 0;
@@ -181,8 +182,7 @@ static int check_head(struct chain *c, const struct journal_record *r, struct er
         return 0;
     if (check_prev(c, r, err) < 0)
         return -1;
-    if (strlen(r->sig) != 2 * JOURNAL_SIG_BYTES ||
-        !journal_unhex(r->sig, JOURNAL_SIG_BYTES, head.sig) ||
+    if (strlen(r->sig) != 2 * JOURNAL_SIG_BYTES || !hex_read(r->sig, JOURNAL_SIG_BYTES, head.sig) ||
         !journal_head_verify(c->pubkey, &head))
         return err_set(err, ERR_INVALID, "its signature is not by this key");
     c->signed_seq = head.seq;

@@ -8,6 +8,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/hex.h"
 
 enum { PEM_MAX = 4096 };
 
@@ -167,7 +168,7 @@ int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], str
 /* What is signed: a line that says what it is, so that it means nothing elsewhere. */
 static size_t signed_text(const struct journal_head *head, char *to, size_t size) {
     char hex[JOURNAL_HEX_SIZE];
-    journal_hex(head->hash, sizeof(head->hash), hex);
+    hex_put(head->hash, sizeof(head->hash), hex);
     int n =
         snprintf(to, size, "carrel journal head 1\n%llu:%s\n", (unsigned long long)head->seq, hex);
     return (size_t)n;

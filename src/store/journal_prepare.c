@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/hex.h"
 #include "store/journal_prepare.h"
 #include "store/json_check.h"
 
@@ -51,7 +52,7 @@ static void cut_argv(struct prepared *p, const struct buf *whole) {
     sha256_init(&s);
     sha256_add(&s, whole->data, whole->len);
     sha256_end(&s, hash);
-    journal_hex(hash, sizeof(hash), p->argv_hash);
+    hex_put(hash, sizeof(hash), p->argv_hash);
     r->argv_hash = p->argv_hash;
     r->argv_bytes = whole->len;
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/defer.h"
+#include "base/hex.h"
 #include "base/jot.h"
 #include "store/cursor.h"
 #include "store/json_check.h"
@@ -55,32 +56,6 @@ enum { HASH_TAIL = sizeof(hash_lead) - 1 + 2 * SHA256_BYTES + 2 }; /* ,"hash":".
 
 const char *journal_kind_name(enum journal_kind kind) {
     return (size_t)kind < KIND_COUNT && kind_names[kind] ? kind_names[kind] : "?";
-}
-
-void journal_hex(const uint8_t *bytes, size_t len, char *ret) {
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < len; i++) {
-        ret[2 * i] = digits[bytes[i] >> 4];
-        ret[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    ret[2 * len] = '\0';
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-bool journal_unhex(const char *hex, size_t len, uint8_t *ret) {
-    for (size_t i = 0; i < len; i++) {
-        int high = hex_digit(hex[2 * i]);
-        int low = high < 0 ? -1 : hex_digit(hex[2 * i + 1]);
-        if (low < 0)
-            return false;
-        ret[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
 }
 
 /* ---- Out ---- */
@@ -206,7 +181,7 @@ int journal_record_encode(const struct journal_record *record, uint8_t hash[SHA2
         goto full;
     memcpy(next, hash, sizeof(next));
     chain(next, out->data + start, out->len - start);
-    journal_hex(next, sizeof(next), hex);
+    hex_put(next, sizeof(next), hex);
     out->len--; /* the bracket: the hash goes before it */
     if (!buf_addf(out, "%s%s\"}\n", hash_lead, hex) || out->len - start > JOURNAL_LINE_MAX)
         goto full;
@@ -241,7 +216,7 @@ static bool read_escape(struct cursor *c, char *ret) {
     }
     if (take(c, "u00", 3)) {
         uint8_t byte;
-        if (c->end - c->at < 2 || !journal_unhex(c->at, 1, &byte) || byte == 0)
+        if (c->end - c->at < 2 || !hex_read(c->at, 1, &byte) || byte == 0)
             return false;
         c->at += 2;
         *ret = (char)byte;
@@ -428,7 +403,7 @@ int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA25
         return err_set(err, ERR_INVALID, "it has no hash");
     size_t body = len - HASH_TAIL;
     if (memcmp(line + body, hash_lead, sizeof(hash_lead) - 1) != 0 ||
-        !journal_unhex(line + body + sizeof(hash_lead) - 1, SHA256_BYTES, ret->hash))
+        !hex_read(line + body + sizeof(hash_lead) - 1, SHA256_BYTES, ret->hash))
         return err_set(err, ERR_INVALID, "it has no hash");
     if (prev && check_chain(prev, ret, line, body, err) < 0)
         return -1;

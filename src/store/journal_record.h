@@ -104,6 +104,3 @@ int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA25
  */
 bool journal_scrub(const char *text, size_t len, const struct journal_secret *secrets, size_t count,
                    struct buf *out);
-
-void journal_hex(const uint8_t *bytes, size_t len, char *ret); /* 2 * len + 1 characters */
-bool journal_unhex(const char *hex, size_t len, uint8_t *ret); /* len bytes of lower-case hex */

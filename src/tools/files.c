@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "base/sha256.h"
 #include "base/text/base64.h"
 #include "base/wire/msg.h"
@@ -16,27 +17,13 @@
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
-enum { HEX_SIZE = 2 * SHA256_BYTES + 1, LINE_SHOWN = 2000 };
+enum { LINE_SHOWN = 2000 };
 
 static int check_path(const char *path, struct err *err) {
     if (path[0] == '/')
         return 0;
     err_set(err, ERR_INVALID, "path '%.100s' is not absolute", path);
     return err_remedy(err, "start it with /, such as /home/user/%.60s", path);
-}
-
-static void files_hex_of(struct sha256 *hash, char ret[HEX_SIZE]) {
-    uint8_t bytes[SHA256_BYTES];
-    sha256_end(hash, bytes);
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static void hash_of(const void *bytes, size_t n, char ret[HEX_SIZE]) {
-    struct sha256 hash;
-    sha256_init(&hash);
-    sha256_add(&hash, bytes, n);
-    files_hex_of(&hash, ret);
 }
 
 /* ---- read ---- */
@@ -155,7 +142,7 @@ static int judge(struct reading *r, struct err *err) {
 
 static void read_told(struct reading *r, bool whole) {
     const struct read_input *in = r->act->request;
-    char hash[HEX_SIZE];
+    char hash[SHA256_HEX];
     struct read_output out = {.machine = r->act->machine,
                               .path = in->path,
                               .content = r->media || !r->text.data ? "" : r->text.data,
@@ -164,7 +151,7 @@ static void read_told(struct reading *r, bool whole) {
                               .size = r->size,
                               .media = r->media,
                               .more = !whole};
-    files_hex_of(&r->hash, hash);
+    sha256_end_hex(&r->hash, hash);
     if (whole)
         out.sha256 = hash;
     if (r->media)
@@ -205,7 +192,7 @@ struct putting {
     struct act *act;
     struct tool_run *tool;
     const char *path, *user;
-    char condition[HEX_SIZE], mode[8];
+    char condition[SHA256_HEX], mode[8];
     char *dir; /* parent directory */
     struct buf bytes, diff;
     size_t at;
@@ -244,7 +231,7 @@ static void put_told(struct putting *p, const char *hash) {
 static void put_ended(void *arg, int status, const char *answer, const char *said,
                       const struct err *failed) {
     struct putting *p = arg;
-    char hash[HEX_SIZE];
+    char hash[SHA256_HEX];
     struct err err;
     p->tool = NULL;
     if (failed) {
@@ -258,7 +245,7 @@ static void put_ended(void *arg, int status, const char *answer, const char *sai
         tool_said(said, &err);
         put_failed(p, &err);
     } else {
-        hash_of(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
+        sha256_hex(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
         put_told(p, hash);
     }
 }
@@ -292,13 +279,13 @@ static void put_go(struct act *a) {
  * shows whether the write was done. */
 static void put_start(struct putting *p) {
     struct act *a = p->act;
-    char hash[HEX_SIZE];
+    char hash[SHA256_HEX];
     a->user = p;
     if (!a->events.sure) {
         put_go(a);
         return;
     }
-    hash_of(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
+    sha256_hex(p->bytes.data ? p->bytes.data : "", p->bytes.len, hash);
     a->events.sure(a->events.arg, a, hash, put_go);
 }
 
@@ -325,8 +312,7 @@ static void make_parents(struct putting *p, uint32_t uid) {
 }
 
 static int check_condition(const char *text, struct err *err) {
-    if (!text || strcmp(text, "absent") == 0 ||
-        (strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64))
+    if (!text || strcmp(text, "absent") == 0 || hex_is(text, SHA256_HEX - 1))
         return 0;
     err_set(err, ERR_INVALID, "'if_hash' must be a SHA-256 in lower-case hex, or absent");
     return err_remedy(err, "the tool read returns the sha256 of a file that it shows completely");
@@ -382,8 +368,8 @@ static void looked(void *arg, const struct err *err, bool whole) {
     struct looking *l = arg;
     struct putting *p = l->put;
     loop_fn *otherwise = l->otherwise;
-    char hash[HEX_SIZE];
-    files_hex_of(&l->hash, hash);
+    char hash[SHA256_HEX];
+    sha256_end_hex(&l->hash, hash);
     const char *expected = p->act->events.expected; /* NULL: it was cancelled */
     bool there = !err && whole && expected && strcmp(hash, expected) == 0;
     free(l);
@@ -460,7 +446,7 @@ static int edit_text(struct putting *p, struct buf *hint, struct err *err) {
                                       rows[i].count.is ? rows[i].count.value : 1};
         p->replaced += steps[i].count;
     }
-    hash_of(p->bytes.data, p->bytes.len, p->condition);
+    sha256_hex(p->bytes.data, p->bytes.len, p->condition);
     if (in->if_hash && strcmp(in->if_hash, p->condition) != 0) {
         err_set(err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
                 p->condition);

@@ -88,7 +88,7 @@ static void left(void *arg, const char *path, const char *kept) {
 }
 
 static void check_item(int dir, const struct parcel_item *i) {
-    char hash[PARCEL_HEX];
+    char hash[SHA256_HEX];
     if (i->kind != TAR_DIR)
         assert(parcel_hash(dir, i->path, hash) && strcmp(hash, i->sha256) == 0);
     if (i->kind != TAR_SYMLINK)
@@ -102,7 +102,7 @@ static void check_item(int dir, const struct parcel_item *i) {
 }
 
 static void check(struct tree *t, struct parcel *p) {
-    char receipt[DELIVER_NAME], hash[PARCEL_HEX];
+    char receipt[DELIVER_NAME], hash[SHA256_HEX];
     struct buf now = BUF(DELIVER_NOW_MAX);
     struct err err;
     long kept = 0, count;

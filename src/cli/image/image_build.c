@@ -22,6 +22,7 @@
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
 #include "base/fs/dir.h"
+#include "base/hex.h"
 #include "base/sha256.h"
 #include "cli/image/image.h"
 #include "cli/image/recipe.h"
@@ -81,10 +82,9 @@ static void key_add(struct build *b, const char *what, const void *bytes, size_t
 static void key_name(const struct build *b, char ret[80]) {
     struct sha256 copy = b->key;
     uint8_t hash[SHA256_BYTES];
-    size_t n = (size_t)snprintf(ret, 80, "build:");
+    int n = snprintf(ret, 80, "build:");
     sha256_end(&copy, hash);
-    for (size_t i = 0; i < KEY_HEX / 2; i++)
-        n += (size_t)snprintf(ret + n, 80 - n, "%02x", hash[i]);
+    hex_put(hash, KEY_HEX / 2, ret + n);
 }
 
 /* ---- requests ---- */

@@ -13,6 +13,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/id.h"
+#include "base/sha256.h"
 #include "base/text/textdiff.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -114,11 +115,11 @@ static void unmap(char *map, size_t size) {
 }
 
 int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
-    char hash[PARCEL_HEX], *map;
+    char hash[SHA256_HEX], *map;
     size_t size;
     if (map_part(s, "archive", &map, &size, err) < 0)
         return -1;
-    parcel_hash_bytes(map ? map : "", size, hash);
+    sha256_hex(map ? map : "", size, hash);
     if (strcmp(hash, client_text(s->set, "sha256")) != 0) {
         unmap(map, size);
         return err_set(err, ERR_INVALID, "the change set does not match its hash");
@@ -207,7 +208,7 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     i->n = made.len;
     i->own = buf_take(&made);
     i->bytes = i->own ? i->own : "";
-    parcel_hash_bytes(i->bytes, i->n, i->sha256);
+    sha256_hex(i->bytes, i->n, i->sha256);
     return 0;
 }
 
@@ -333,7 +334,7 @@ static void say_left(void *arg, const char *path, const char *kept) {
 
 /* The journal gets a record before the first file is moved, and one after the last. */
 static long let_out(struct ship *s, struct err *err) {
-    char hash[PARCEL_HEX], receipt[DELIVER_NAME];
+    char hash[SHA256_HEX], receipt[DELIVER_NAME];
     long long record;
     const char *id = client_text(s->set, "id");
     long count = delivery_hash(&s->parcel, hash);
@@ -391,7 +392,7 @@ static int keep_aside(struct ship *s, struct err *err) {
 }
 
 static int ship_take_back(struct ship *s, const char *id, struct err *err) {
-    char hash[PARCEL_HEX] = "";
+    char hash[SHA256_HEX] = "";
     long kept = 0;
     long long record, after;
     const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";

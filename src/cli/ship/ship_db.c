@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/sha256.h"
 #include "cli/ship/db.h"
 #include "cli/ship/ship.h"
 #include "cli/table.h"
@@ -56,7 +57,7 @@ static bool is_open(const struct ship *s) {
 
 /* ---- the owner's database ---- */
 
-static bool hash_copy(const char *path, char ret[PARCEL_HEX]) {
+static bool hash_copy(const char *path, char ret[SHA256_HEX]) {
     struct err unreadable;
     struct stat st;
     int fd DEFER_CLOSE = db_copy(path, &unreadable);
@@ -65,7 +66,7 @@ static bool hash_copy(const char *path, char ret[PARCEL_HEX]) {
     void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED)
         return false;
-    parcel_hash_bytes(bytes, (size_t)st.st_size, ret);
+    sha256_hex(bytes, (size_t)st.st_size, ret);
     munmap(bytes, (size_t)st.st_size);
     return true;
 }
@@ -73,7 +74,7 @@ static bool hash_copy(const char *path, char ret[PARCEL_HEX]) {
 /* Is it the granted database, or what was shipped or restored since? */
 static bool is_known(const struct ship *s, const char *path, const struct stat *st) {
     const struct baseline_file *was = baseline_find(&s->base, name_of(s));
-    char hash[PARCEL_HEX];
+    char hash[SHA256_HEX];
     return (was && baseline_same(was, st)) ||
            (hash_copy(path, hash) && strcmp(hash, client_text(s->set, "base_sha256")) == 0);
 }

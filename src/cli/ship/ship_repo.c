@@ -18,6 +18,7 @@
 #include "base/fdio.h"
 #include "base/fs/folder.h"
 #include "base/id.h"
+#include "base/sha256.h"
 #include "cli/safe.h"
 #include "cli/ship/commits_read.h"
 #include "cli/ship/git.h"
@@ -365,7 +366,7 @@ static void before_first(const struct ship *s, const char *id, char ret[COMMIT_S
 
 /* Journal record, receipt, branch, journal record: in this order. */
 static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct err *err) {
-    char ref[160], list_hash[PARCEL_HEX], receipt[RECEIPT_PATH];
+    char ref[160], list_hash[SHA256_HEX], receipt[RECEIPT_PATH];
     const char *id = client_text(s->set, "id"), *patch = s->options->patch;
     long long record, after;
     snprintf(ref, sizeof(ref), "refs/heads/%s", q->branch);

@@ -5,7 +5,6 @@
  * The key belongs to owner and name and is kept among the secrets as identity.NAME: machines with
  * the same identity have the same key, and removing it makes the next one new.
  */
-#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "grant/ssh_key.h"
 #include "service/exec/plan.h"
 #include "service/grants/inner.h"
@@ -54,22 +54,10 @@ static int identity_read(struct service *s, const char *owner, const struct gran
 
 /* ---- the key ---- */
 
-static bool from_hex(const char *text, uint8_t ret[SSH_SEED]) {
-    for (size_t i = 0; i < SSH_SEED; i++) {
-        unsigned byte;
-        if (!isxdigit((unsigned char)text[2 * i]) || !isxdigit((unsigned char)text[2 * i + 1]) ||
-            sscanf(text + 2 * i, "%2x", &byte) != 1)
-            return false;
-        ret[i] = (uint8_t)byte;
-    }
-    return text[HEX - 1] == '\0';
-}
-
 static int keep_key(struct live *l, const char *kept, const uint8_t seed[SSH_SEED],
                     struct err *err) {
     char hex[HEX];
-    for (size_t i = 0; i < SSH_SEED; i++)
-        snprintf(hex + 2 * i, 3, "%02x", seed[i]);
+    hex_put(seed, SSH_SEED, hex);
     struct secret *value DEFER(secret_freep) = secret_new(hex, HEX - 1);
     explicit_bzero(hex, sizeof(hex));
     return value ? store_secret_put(l->service->store, l->row.owner, kept, value, wall_ms(), err)
@@ -86,7 +74,7 @@ static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], str
             return -1;
         return ssh_key_new(ret, err) < 0 ? -1 : keep_key(l, kept, ret, err);
     }
-    return secret_reveal(value, &hex) && hex.len == HEX - 1 && from_hex(hex.data, ret)
+    return secret_reveal(value, &hex) && hex.len == HEX - 1 && hex_read(hex.data, SSH_SEED, ret)
                ? 0
                : err_set(err, ERR_INVALID, "the key of identity '%s' is none", name);
 }

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "gate/secrets.h"
@@ -79,8 +80,7 @@ static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
     uint8_t bytes[PASSWORD_BYTES];
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
         return err_sys(err, "make a password");
-    for (size_t i = 0; i < PASSWORD_BYTES; i++)
-        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    hex_put(bytes, PASSWORD_BYTES, ret);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "base/fs/baseline.h"
 #include "base/fs/dir.h"
 #include "base/fs/folder.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "grant/dir_record.h"
@@ -32,7 +33,7 @@ static void baselines_path_of(const struct service *s, const char *machine, cons
     sha256_init(&hash);
     sha256_add(&hash, place, strlen(place));
     sha256_end(&hash, bytes);
-    journal_hex(bytes, NAME_BYTES, name);
+    hex_put(bytes, NAME_BYTES, name);
     dir_of(s, machine, dir);
     if (snprintf(ret, PATH_SIZE, "%.*s/%s", PATH_SIZE - 64, dir, name) >= PATH_SIZE)
         ret[0] = '\0';

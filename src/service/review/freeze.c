@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/sha256.h"
 #include "base/tar.h"
 #include "service/exec/tool_run.h"
 #include "service/grants/live.h"
@@ -109,12 +110,6 @@ static void freeze_fail(struct freezing *f, const struct err *err) {
 
 /* ---- a database as an archive of one file ---- */
 
-static void freeze_hex_of(struct sha256 *hash, char ret[CHANGESET_HEX]) {
-    uint8_t bytes[SHA256_BYTES];
-    sha256_end(hash, bytes);
-    journal_hex(bytes, sizeof(bytes), ret);
-}
-
 /* From its beginning; how many bytes there are. */
 static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
     struct sha256 hash;
@@ -126,7 +121,7 @@ static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
         sha256_add(&hash, piece, (size_t)n);
         at += n;
     }
-    freeze_hex_of(&hash, ret);
+    sha256_end_hex(&hash, ret);
     return n < 0 ? err_sys(err, "read a database") : at;
 }
 
@@ -260,7 +255,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
         freeze_fail(f, &why);
         return;
     }
-    freeze_hex_of(&f->hash, f->sha256);
+    sha256_end_hex(&f->hash, f->sha256);
     ask_image(f);
 }
 

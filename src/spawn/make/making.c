@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/hex.h"
 #include "base/jot.h"
 #include "base/limits.h"
 #include "base/wire/msg.h"
@@ -229,8 +230,7 @@ static int renew_identity(const struct making *m, const struct plan *plan, struc
     char id[33];
     if (getrandom(random, sizeof(random), 0) < 0 || getrandom(seed, sizeof(seed), 0) < 0)
         return err_sys(err, "make an identity");
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(id + 2 * i, 3, "%02x", random[i]);
+    hex_put(random, sizeof(random), id);
     struct msg_clone_id clone = {.hostname = {plan->hostname, (uint32_t)strlen(plan->hostname)},
                                  .machine_id = {id, 32},
                                  .seed = {seed, sizeof(seed)}};

@@ -78,7 +78,7 @@ static int tear_down(void **state) {
 
 /* Staged and with its receipt, but not in its place: as after a kill. Its record is 7. */
 static void stage(struct parcel_item *items, size_t count) {
-    char receipt[DELIVER_NAME], hash[PARCEL_HEX];
+    char receipt[DELIVER_NAME], hash[SHA256_HEX];
     struct err err = {0};
     const struct parcel p = {.dir = now.dir, .items = items, .count = count};
     need_openat2();
@@ -87,7 +87,7 @@ static void stage(struct parcel_item *items, size_t count) {
         item->wanted = true;
         item->n = item->bytes ? strlen(item->bytes) : 0;
         if (item->bytes)
-            parcel_hash_bytes(item->bytes, item->n, item->sha256);
+            sha256_hex(item->bytes, item->n, item->sha256);
         if (item->change != 'A')
             parcel_hash(now.dir, item->path, item->change == 'M' ? item->before : item->sha256);
     }
@@ -123,7 +123,7 @@ static long finish(void) {
 }
 
 static long undo(long *ret_kept) {
-    char hash[PARCEL_HEX];
+    char hash[SHA256_HEX];
     struct err err = {0};
     struct buf text DEFER(buf_done) = BUF(DELIVER_NOW_MAX);
     sync_forget();
@@ -194,7 +194,7 @@ static void what_is_kept_aside_is_on_the_disk(void **state) {
     struct err err;
     struct parcel_item item = ITEM("f", TAR_FILE, 'M', "theirs");
     item.n = strlen(item.bytes);
-    parcel_hash_bytes(item.bytes, item.n, item.sha256);
+    sha256_hex(item.bytes, item.n, item.sha256);
     need_openat2();
     sync_forget();
     assert_int_equal(deliver_aside(now.dir, ID, &item, name, &err), 0);

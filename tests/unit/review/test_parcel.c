@@ -289,9 +289,9 @@ static void has_change(const char *path, char change, const char *refused) {
         assert_null(i->refused);
 }
 
-static void has_hash(const char hash[PARCEL_HEX], const char *text) {
-    char want[PARCEL_HEX];
-    parcel_hash_bytes(text, strlen(text), want);
+static void has_hash(const char hash[SHA256_HEX], const char *text) {
+    char want[SHA256_HEX];
+    sha256_hex(text, strlen(text), want);
     assert_string_equal(hash, want);
 }
 
@@ -472,7 +472,7 @@ static void directories_that_are_too_deep_are_not_entered(void **state) {
 
 static void files_and_links_have_a_hash(void **state) {
     (void)state;
-    char hash[PARCEL_HEX];
+    char hash[SHA256_HEX];
     need_openat2();
     put("file", "text");
     assert_int_equal(symlinkat("file", now.dir, "link"), 0);
