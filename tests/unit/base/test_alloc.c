@@ -85,14 +85,8 @@ static void too_much_memory_aborts(void **state) {
     assert_true(gets(grow, 1, 4));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(new_memory_is_zeroed),
-        cmocka_unit_test(a_size_of_zero_gives_memory),
-        cmocka_unit_test(realloc_keeps_what_was_there),
-        cmocka_unit_test(copies_of_texts_end_with_nul),
-        cmocka_unit_test(a_formatted_text_is_as_long_as_it_must_be),
-        cmocka_unit_test(too_much_memory_aborts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(new_memory_is_zeroed), cmocka_unit_test(a_size_of_zero_gives_memory),
+          cmocka_unit_test(realloc_keeps_what_was_there),
+          cmocka_unit_test(copies_of_texts_end_with_nul),
+          cmocka_unit_test(a_formatted_text_is_as_long_as_it_must_be),
+          cmocka_unit_test(too_much_memory_aborts))

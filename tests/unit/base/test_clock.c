@@ -37,12 +37,7 @@ static void the_boot_clock_counts_sleep_too(void **state) {
     assert_true(boot_ms() >= before);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_wall_clock_agrees_with_time),
-        cmocka_unit_test(monotonic_and_boot_clocks_never_go_back),
-        cmocka_unit_test(milliseconds_are_a_thousandth_of_a_second),
-        cmocka_unit_test(the_boot_clock_counts_sleep_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(the_wall_clock_agrees_with_time),
+          cmocka_unit_test(monotonic_and_boot_clocks_never_go_back),
+          cmocka_unit_test(milliseconds_are_a_thousandth_of_a_second),
+          cmocka_unit_test(the_boot_clock_counts_sleep_too))

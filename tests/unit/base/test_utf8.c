@@ -79,13 +79,8 @@ static void cuts_of_other_bytes_drop_little(void **state) {
     assert_int_equal(utf8_begin(bytes, 6), 3);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_are_decoded),
-        cmocka_unit_test(parts_of_characters_are_not_decoded),
-        cmocka_unit_test(invalid_bytes_are_not_decoded),
-        cmocka_unit_test(cuts_fall_between_characters),
-        cmocka_unit_test(cuts_of_other_bytes_drop_little),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(characters_are_decoded),
+          cmocka_unit_test(parts_of_characters_are_not_decoded),
+          cmocka_unit_test(invalid_bytes_are_not_decoded),
+          cmocka_unit_test(cuts_fall_between_characters),
+          cmocka_unit_test(cuts_of_other_bytes_drop_little))

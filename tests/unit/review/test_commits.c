@@ -132,16 +132,11 @@ static void many_large_files_lower_the_limit(void **state) {
     assert_int_equal(commits_scan_limit(&c), COMMITS_SCAN_MAX / 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_git_are_read),
-        cmocka_unit_test(a_row_that_git_does_not_print_is_refused),
-        cmocka_unit_test(objects_of_earlier_commits_are_added_and_known_ones_are_not),
-        cmocka_unit_test(sizes_are_those_that_git_prints_and_directories_go),
-        cmocka_unit_test(sizes_that_are_cut_short_are_refused),
-        cmocka_unit_test(only_keys_of_earlier_commits_are_kept),
-        cmocka_unit_test(contents_that_are_cut_short_are_refused),
-        cmocka_unit_test(many_large_files_lower_the_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(rows_of_git_are_read),
+          cmocka_unit_test(a_row_that_git_does_not_print_is_refused),
+          cmocka_unit_test(objects_of_earlier_commits_are_added_and_known_ones_are_not),
+          cmocka_unit_test(sizes_are_those_that_git_prints_and_directories_go),
+          cmocka_unit_test(sizes_that_are_cut_short_are_refused),
+          cmocka_unit_test(only_keys_of_earlier_commits_are_kept),
+          cmocka_unit_test(contents_that_are_cut_short_are_refused),
+          cmocka_unit_test(many_large_files_lower_the_limit))

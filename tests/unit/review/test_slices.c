@@ -76,14 +76,8 @@ static void the_word_names_the_machine_and_the_path(void **state) {
     assert_string_equal(word, set.text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_that_comes_back_is_a_slice),
-        cmocka_unit_test(other_grants_are_left_out),
-        cmocka_unit_test(a_change_set_names_no_mode),
-        cmocka_unit_test(a_database_in_the_root_goes_to_the_root),
-        cmocka_unit_test(no_more_than_the_maximum_are_kept),
-        cmocka_unit_test(the_word_names_the_machine_and_the_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(each_kind_that_comes_back_is_a_slice),
+          cmocka_unit_test(other_grants_are_left_out), cmocka_unit_test(a_change_set_names_no_mode),
+          cmocka_unit_test(a_database_in_the_root_goes_to_the_root),
+          cmocka_unit_test(no_more_than_the_maximum_are_kept),
+          cmocka_unit_test(the_word_names_the_machine_and_the_path))

@@ -134,15 +134,10 @@ static void only_layers_without_a_copy_are_copied(void **state) {
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
-        cmocka_unit_test(merges_that_are_late_catch_up),
-        cmocka_unit_test(a_heavy_layer_waits_for_as_many_light_ones),
-        cmocka_unit_test(a_full_disk_gets_one_layer_of_all_its_own),
-        cmocka_unit_test(layers_of_others_are_left_alone),
-        cmocka_unit_test(a_run_is_found_below_newer_layers_or_not_at_all),
-        cmocka_unit_test(only_layers_without_a_copy_are_copied),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(ten_thousand_steps_stay_within_sixteen_layers),
+          cmocka_unit_test(merges_that_are_late_catch_up),
+          cmocka_unit_test(a_heavy_layer_waits_for_as_many_light_ones),
+          cmocka_unit_test(a_full_disk_gets_one_layer_of_all_its_own),
+          cmocka_unit_test(layers_of_others_are_left_alone),
+          cmocka_unit_test(a_run_is_found_below_newer_layers_or_not_at_all),
+          cmocka_unit_test(only_layers_without_a_copy_are_copied))

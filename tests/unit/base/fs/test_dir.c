@@ -97,14 +97,9 @@ static void close_leaves_null_behind(void **state) {
     dir_close(&d);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_dot_and_dot_dot_are_dots),
-        cmocka_unit_test(a_list_has_all_names_and_the_dots),
-        cmocka_unit_test(links_and_files_are_not_opened_as_directories),
-        cmocka_unit_test(open_directories_are_closed_on_exec),
-        cmocka_unit_test(take_closes_a_descriptor_that_it_cannot_list),
-        cmocka_unit_test(close_leaves_null_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(only_dot_and_dot_dot_are_dots),
+          cmocka_unit_test(a_list_has_all_names_and_the_dots),
+          cmocka_unit_test(links_and_files_are_not_opened_as_directories),
+          cmocka_unit_test(open_directories_are_closed_on_exec),
+          cmocka_unit_test(take_closes_a_descriptor_that_it_cannot_list),
+          cmocka_unit_test(close_leaves_null_behind))

@@ -53,10 +53,5 @@ static void anything_else_is_refused(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_printed_parses_again),
-        cmocka_unit_test(anything_else_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(what_is_printed_parses_again),
+          cmocka_unit_test(anything_else_is_refused))

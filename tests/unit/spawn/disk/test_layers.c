@@ -123,13 +123,7 @@ static void trash_goes_however_deep(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_printed_parses_again),
-        cmocka_unit_test(anything_else_is_refused),
-        cmocka_unit_test(a_stack_has_an_end),
-        cmocka_unit_test(mounts_are_read_with_their_escapes),
-        cmocka_unit_test(trash_goes_however_deep),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(cmocka_unit_test(what_is_printed_parses_again),
+          cmocka_unit_test(anything_else_is_refused), cmocka_unit_test(a_stack_has_an_end),
+          cmocka_unit_test(mounts_are_read_with_their_escapes),
+          cmocka_unit_test(trash_goes_however_deep))
