@@ -151,7 +151,7 @@ static void is_left(const char *path, const char *text) {
     assert_string_equal(get(path), text);
 }
 
-static void everything_takes_its_place_and_comes_back(void **state) {
+static void a_delivery_places_all_files_and_undo_restores_them(void **state) {
     (void)state;
     long kept;
     put("m", "old");
@@ -172,7 +172,7 @@ static void everything_takes_its_place_and_comes_back(void **state) {
 }
 
 /* Directories of several depths, one of them made on the way. done() looks what is on the disk. */
-static void all_directories_in_between_are_on_the_disk(void **state) {
+static void new_directories_are_flushed_at_every_depth(void **state) {
     (void)state;
     long kept;
     mkdirat(now.dir, "x", 0755);
@@ -188,7 +188,7 @@ static void all_directories_in_between_are_on_the_disk(void **state) {
     assert_int_equal(undo(&kept) + kept, 6);
 }
 
-static void what_is_kept_aside_is_on_the_disk(void **state) {
+static void a_version_kept_aside_is_flushed(void **state) {
     (void)state;
     char name[DELIVER_NAME];
     struct err err;
@@ -202,7 +202,7 @@ static void what_is_kept_aside_is_on_the_disk(void **state) {
 }
 
 /* Over a file that runs with its owner's rights: what a machine wrote must not. */
-static void nothing_that_is_delivered_is_setuid(void **state) {
+static void delivered_files_are_never_setuid(void **state) {
     (void)state;
     struct stat st;
     static const struct {
@@ -229,7 +229,7 @@ static void nothing_that_is_delivered_is_setuid(void **state) {
     }
 }
 
-static void what_its_owner_made_meanwhile_is_not_replaced(void **state) {
+static void a_new_file_of_the_owner_is_not_replaced(void **state) {
     (void)state;
     stage_one("a", 'A', "theirs");
     put("a", "mine");
@@ -237,7 +237,7 @@ static void what_its_owner_made_meanwhile_is_not_replaced(void **state) {
     assert_string_equal(get(now.kept), "theirs");
 }
 
-static void nor_is_a_directory_or_what_takes_the_place_of_one(void **state) {
+static void an_entry_of_another_type_is_not_replaced(void **state) {
     (void)state;
     struct parcel_item items[] = {ITEM("a", TAR_FILE, 'A', "x"), ITEM("b", TAR_DIR, 'A', NULL),
                                   ITEM("b/c", TAR_FILE, 'A', "x"), ITEM("e", TAR_FILE, 'A', "x")};
@@ -252,7 +252,7 @@ static void nor_is_a_directory_or_what_takes_the_place_of_one(void **state) {
 
 /* A FIFO in the place of a file stays. place_at() must not open it: that would wait for a writer.
  */
-static void nor_is_a_fifo(void **state) {
+static void a_fifo_of_the_owner_is_not_replaced(void **state) {
     (void)state;
     struct stat st;
     put("m", "one");
@@ -265,7 +265,7 @@ static void nor_is_a_fifo(void **state) {
     assert_true(S_ISFIFO(st.st_mode));
 }
 
-static void the_same_by_hand_is_no_conflict(void **state) {
+static void the_same_change_by_the_owner_is_not_a_conflict(void **state) {
     (void)state;
     stage_one("a", 'A', "theirs");
     put("a", "theirs");
@@ -274,7 +274,7 @@ static void the_same_by_hand_is_no_conflict(void **state) {
     assert_null(get(STAGE "7.0.new"));
 }
 
-static void a_later_version_of_the_owners_is_not_replaced(void **state) {
+static void a_later_version_of_the_owner_is_not_replaced(void **state) {
     (void)state;
     put("m", "one");
     stage_one("m", 'M', "theirs");
@@ -282,7 +282,7 @@ static void a_later_version_of_the_owners_is_not_replaced(void **state) {
     is_left("m", "two");
 }
 
-static void nor_one_that_was_saved_after_the_first_was_kept(void **state) {
+static void a_version_saved_during_the_delivery_is_not_replaced(void **state) {
     (void)state;
     put("m", "one");
     stage_one("m", 'M', "theirs");
@@ -292,7 +292,7 @@ static void nor_one_that_was_saved_after_the_first_was_kept(void **state) {
     assert_string_equal(get(STAGE "7.0.old"), "one");
 }
 
-static void what_its_owner_removed_does_not_come_back(void **state) {
+static void a_file_that_the_owner_deleted_is_not_restored(void **state) {
     (void)state;
     put("m", "one");
     stage_one("m", 'M', "theirs");
@@ -302,7 +302,7 @@ static void what_its_owner_removed_does_not_come_back(void **state) {
     assert_null(get("m"));
 }
 
-static void what_came_after_a_removal_is_not_removed(void **state) {
+static void a_file_made_after_a_deletion_is_not_deleted(void **state) {
     (void)state;
     put("d", "one");
     stage_one("d", 'D', NULL);
@@ -311,7 +311,7 @@ static void what_came_after_a_removal_is_not_removed(void **state) {
     is_left("d", "one");
 }
 
-static void nor_what_changed_before_it(void **state) {
+static void a_file_changed_before_its_deletion_is_not_deleted(void **state) {
     (void)state;
     put("d", "one");
     stage_one("d", 'D', NULL);
@@ -320,7 +320,7 @@ static void nor_what_changed_before_it(void **state) {
 }
 
 /* Every state that a kill can leave, and those of filesystems without such renames. */
-static void what_was_cut_short_anywhere_is_finished(void **state) {
+static void an_interrupted_delivery_is_finished_from_any_point(void **state) {
     (void)state;
     long kept;
     put("m", "one");
@@ -346,7 +346,7 @@ static void what_was_cut_short_anywhere_is_finished(void **state) {
     assert_null(get("a"));
 }
 
-static void undo_leaves_what_came_to_be_since(void **state) {
+static void undo_keeps_files_changed_since_the_delivery(void **state) {
     (void)state;
     long kept;
     put("d", "one");
@@ -372,7 +372,7 @@ static void forget_renameat2(void) {
         _exit(77);
 }
 
-static void filesystems_without_such_renames_lose_nothing_either(void **state) {
+static void filesystems_without_rename_flags_lose_nothing(void **state) {
     (void)state;
     long kept;
     int status;
@@ -401,15 +401,16 @@ static void filesystems_without_such_renames_lose_nothing_either(void **state) {
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-UNIT_MAIN(TEST(everything_takes_its_place_and_comes_back),
-          TEST(all_directories_in_between_are_on_the_disk), TEST(what_is_kept_aside_is_on_the_disk),
-          TEST(nothing_that_is_delivered_is_setuid),
-          TEST(what_its_owner_made_meanwhile_is_not_replaced),
-          TEST(nor_is_a_directory_or_what_takes_the_place_of_one), TEST(nor_is_a_fifo),
-          TEST(the_same_by_hand_is_no_conflict),
-          TEST(a_later_version_of_the_owners_is_not_replaced),
-          TEST(nor_one_that_was_saved_after_the_first_was_kept),
-          TEST(what_its_owner_removed_does_not_come_back),
-          TEST(what_came_after_a_removal_is_not_removed), TEST(nor_what_changed_before_it),
-          TEST(what_was_cut_short_anywhere_is_finished), TEST(undo_leaves_what_came_to_be_since),
-          TEST(filesystems_without_such_renames_lose_nothing_either))
+UNIT_MAIN(TEST(a_delivery_places_all_files_and_undo_restores_them),
+          TEST(new_directories_are_flushed_at_every_depth), TEST(a_version_kept_aside_is_flushed),
+          TEST(delivered_files_are_never_setuid), TEST(a_new_file_of_the_owner_is_not_replaced),
+          TEST(an_entry_of_another_type_is_not_replaced), TEST(a_fifo_of_the_owner_is_not_replaced),
+          TEST(the_same_change_by_the_owner_is_not_a_conflict),
+          TEST(a_later_version_of_the_owner_is_not_replaced),
+          TEST(a_version_saved_during_the_delivery_is_not_replaced),
+          TEST(a_file_that_the_owner_deleted_is_not_restored),
+          TEST(a_file_made_after_a_deletion_is_not_deleted),
+          TEST(a_file_changed_before_its_deletion_is_not_deleted),
+          TEST(an_interrupted_delivery_is_finished_from_any_point),
+          TEST(undo_keeps_files_changed_since_the_delivery),
+          TEST(filesystems_without_rename_flags_lose_nothing))

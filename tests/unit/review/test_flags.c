@@ -12,7 +12,7 @@ static unsigned look(const char *path, enum tar_kind kind, uint32_t mode, const 
     return flags_of(&e, bytes, strlen(bytes));
 }
 
-static void names_say_what_runs_by_itself(void **state) {
+static void names_of_files_that_tools_run_are_flagged(void **state) {
     (void)state;
     assert_int_equal(look("src/a.c", TAR_FILE, 0644, "", "x"), 0);
     assert_int_equal(look("a.sh", TAR_FILE, 0755, "", "x"), FLAG_EXECUTABLE);
@@ -24,7 +24,7 @@ static void names_say_what_runs_by_itself(void **state) {
     assert_int_equal(look("not-yarn.lock", TAR_FILE, 0644, "", "x"), 0);
 }
 
-static void what_tools_run_or_obey_is_flagged_with_a_reason(void **state) {
+static void files_that_tools_run_or_obey_have_a_reason(void **state) {
     (void)state;
     static const struct {
         const char *path;
@@ -100,7 +100,7 @@ static void what_tools_run_or_obey_is_flagged_with_a_reason(void **state) {
     }
 }
 
-static void links_out_of_the_tree_are_seen(void **state) {
+static void links_that_leave_the_tree_are_flagged(void **state) {
     (void)state;
     assert_int_equal(look("a/b", TAR_SYMLINK, 0777, "../c", ""), 0);
     assert_int_equal(look("a/b/c", TAR_SYMLINK, 0777, ".././..//d/e", ""), 0);
@@ -114,7 +114,7 @@ static void links_out_of_the_tree_are_seen(void **state) {
     assert_int_equal(look("a/b", TAR_SYMLINK, 0777, "./x/../c", ""), FLAG_LEAVES);
 }
 
-static void keys_are_seen_and_words_are_not(void **state) {
+static void keys_are_flagged_and_other_text_is_not(void **state) {
     (void)state;
     char key[80];
     snprintf(key, sizeof(key), "id=%s%s;", "AKIA", "ABCDEFGHIJKLMNOP");
@@ -127,7 +127,7 @@ static void keys_are_seen_and_words_are_not(void **state) {
     assert_int_equal(look("c", TAR_FILE, 0644, "", key), 0);
 }
 
-static void flags_are_told_in_words(void **state) {
+static void flags_are_printed_as_words(void **state) {
     char text[FLAGS_TEXT];
     (void)state;
     flags_text(0, text);
@@ -138,8 +138,8 @@ static void flags_are_told_in_words(void **state) {
     assert_true(strlen(text) < sizeof(text) - 1);
 }
 
-UNIT_MAIN(cmocka_unit_test(names_say_what_runs_by_itself),
-          cmocka_unit_test(what_tools_run_or_obey_is_flagged_with_a_reason),
-          cmocka_unit_test(links_out_of_the_tree_are_seen),
-          cmocka_unit_test(keys_are_seen_and_words_are_not),
-          cmocka_unit_test(flags_are_told_in_words))
+UNIT_MAIN(cmocka_unit_test(names_of_files_that_tools_run_are_flagged),
+          cmocka_unit_test(files_that_tools_run_or_obey_have_a_reason),
+          cmocka_unit_test(links_that_leave_the_tree_are_flagged),
+          cmocka_unit_test(keys_are_flagged_and_other_text_is_not),
+          cmocka_unit_test(flags_are_printed_as_words))

@@ -5,7 +5,7 @@
 #include "base/text/textdiff.h"
 #include "review/hunks.h"
 
-static void words_name_hunks_or_do_not(void **state) {
+static void a_list_of_hunks_is_parsed_or_refused(void **state) {
     static const struct {
         const char *text;
         int count; /* -1: it names none */
@@ -89,7 +89,7 @@ static void errors_name_the_hunk_and_the_way_to_write_it(void **state) {
     assert_string_equal(err.text, "the hunks do not fit the file");
 }
 
-UNIT_MAIN(cmocka_unit_test(words_name_hunks_or_do_not),
+UNIT_MAIN(cmocka_unit_test(a_list_of_hunks_is_parsed_or_refused),
           cmocka_unit_test(chosen_hunks_are_applied_and_no_others),
           cmocka_unit_test(a_line_that_looks_like_a_head_is_not_counted),
           cmocka_unit_test(errors_name_the_hunk_and_the_way_to_write_it))

@@ -118,7 +118,7 @@ static void chains_of_links_do_not_lead_out(void **state) {
         is_out(links[i][0]);
 }
 
-static void links_of_the_owners_are_no_way_out_either(void **state) {
+static void links_of_the_owner_do_not_lead_out(void **state) {
     (void)state;
     static const char *const links[][2] = {
         {"esc", "data/secret"},     {"in", "inner/f"},           {"new", "d"},
@@ -147,7 +147,7 @@ static void neither_version_of_a_link_may_lead_out(void **state) {
     is_out("esc");
 }
 
-static void loops_and_endless_ways_end(void **state) {
+static void links_that_loop_or_are_too_long_count_as_leading_out(void **state) {
     (void)state;
     static const char *const links[][2] = {{"a", "b/x"}, {"b", "a/y"}, {"c", "c"}};
     char far[2050] = "";
@@ -161,7 +161,7 @@ static void loops_and_endless_ways_end(void **state) {
     is_out("long");
 }
 
-static void what_is_as_it_was_is_no_matter(void **state) {
+static void an_unchanged_link_is_accepted(void **state) {
     (void)state;
     assert_int_equal(symlinkat("/srv", now.dir, "data"), 0);
     add(TAR_SYMLINK, "data", "/srv");
@@ -170,7 +170,7 @@ static void what_is_as_it_was_is_no_matter(void **state) {
     is_taken("data");
 }
 
-static void nothing_is_below_what_is_no_directory(void **state) {
+static void paths_below_a_file_or_link_are_refused(void **state) {
     (void)state;
     static const char *const below[] = {"a/b", "a/c/d", "l/x", "l/x/y"};
     add(TAR_FILE, "a", "file");
@@ -191,7 +191,7 @@ static void nothing_is_below_what_is_no_directory(void **state) {
     is_taken("ok/f");
 }
 
-static void staging_directories_are_the_owners_at_any_depth(void **state) {
+static void paths_of_staging_directories_are_refused_at_any_depth(void **state) {
     (void)state;
     assert_int_equal(mkdirat(now.dir, "sub", 0755), 0);
     assert_int_equal(mkdirat(now.dir, "sub/.carrel-ship-c-mine", 0755), 0);
@@ -211,7 +211,7 @@ static void staging_directories_are_the_owners_at_any_depth(void **state) {
     is_taken("sub/my.carrel-ship-x");
 }
 
-static void names_that_no_receipt_or_disk_can_hold_are_refused(void **state) {
+static void names_that_are_too_long_or_not_utf8_are_refused(void **state) {
     (void)state;
     char name[300];
     memset(name, 'a', sizeof(name));
@@ -251,7 +251,7 @@ static bool is_image(const void *arg, const char *path) {
 }
 
 /* Neither where the owner has none nor where it is another: it is not the machine's work. */
-static void what_the_image_brought_is_no_change(void **state) {
+static void unchanged_files_of_the_image_are_left_out(void **state) {
     (void)state;
     put(".profile", "mine");
     add(TAR_FILE, "./.profile", "the image's");
@@ -264,7 +264,7 @@ static void what_the_image_brought_is_no_change(void **state) {
 }
 
 /* A second file of that name is another one. */
-static void what_has_the_name_of_an_image_file_twice_is_refused(void **state) {
+static void a_second_file_with_the_name_of_an_image_file_is_refused(void **state) {
     (void)state;
     add(TAR_FILE, ".profile", "the image's");
     add(TAR_FILE, ".profile", "another");
@@ -487,14 +487,15 @@ static void files_and_links_have_a_hash(void **state) {
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-UNIT_MAIN(TEST(what_the_image_brought_is_no_change),
-          TEST(what_has_the_name_of_an_image_file_twice_is_refused),
+UNIT_MAIN(TEST(unchanged_files_of_the_image_are_left_out),
+          TEST(a_second_file_with_the_name_of_an_image_file_is_refused),
           TEST(paths_with_dots_are_refused), TEST(links_within_the_tree_are_taken),
-          TEST(chains_of_links_do_not_lead_out), TEST(links_of_the_owners_are_no_way_out_either),
-          TEST(neither_version_of_a_link_may_lead_out), TEST(loops_and_endless_ways_end),
-          TEST(what_is_as_it_was_is_no_matter), TEST(nothing_is_below_what_is_no_directory),
-          TEST(staging_directories_are_the_owners_at_any_depth),
-          TEST(names_that_no_receipt_or_disk_can_hold_are_refused),
+          TEST(chains_of_links_do_not_lead_out), TEST(links_of_the_owner_do_not_lead_out),
+          TEST(neither_version_of_a_link_may_lead_out),
+          TEST(links_that_loop_or_are_too_long_count_as_leading_out),
+          TEST(an_unchanged_link_is_accepted), TEST(paths_below_a_file_or_link_are_refused),
+          TEST(paths_of_staging_directories_are_refused_at_any_depth),
+          TEST(names_that_are_too_long_or_not_utf8_are_refused),
           TEST(content_and_the_executable_bit_decide_what_is_modified),
           TEST(a_file_that_the_owner_changed_is_refused), TEST(a_path_of_another_type_is_refused),
           TEST(a_path_that_comes_twice_is_taken_once),
