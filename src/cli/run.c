@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/exec.h"
@@ -181,11 +182,9 @@ static int run_finish(struct run *r, struct err *err) {
 
 /* The machine ended before its command: at its --ttl, or for an unknown reason. */
 static int lost(const struct run *r, struct err *err) {
-    struct timespec now;
     uint64_t ttl_ms = r->o.spec.ttl_ms;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t ms = (uint64_t)(now.tv_sec - r->started.tv_sec) * 1000 +
-                  (uint64_t)(now.tv_nsec / 1000000 - r->started.tv_nsec / 1000000);
+    int64_t began_ms = (int64_t)r->started.tv_sec * 1000 + r->started.tv_nsec / 1000000;
+    uint64_t ms = (uint64_t)(wall_ms() - began_ms);
     if (!r->remote.id[0])
         return cli_fail(err);
     err_wrap(err, "machine '%s'", r->remote.id);
