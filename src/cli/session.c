@@ -301,7 +301,6 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     return ready;
 }
 
-
 /* How long to wait for the guest in ms; -1: without a limit. */
 static int patience(const struct loop *l) {
     uint64_t limit = l->s->request.timeout_ms, spent = monotonic_ms() - l->started_ms;

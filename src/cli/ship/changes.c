@@ -37,7 +37,6 @@ static bool is_whiteout(const struct stat *st) {
     return S_ISCHR(st->st_mode) && st->st_rdev == 0;
 }
 
-
 /* An opaque directory hides the host directory below it. */
 static bool is_opaque(int dir) {
     static const char *const names[] = {"trusted.overlay.opaque", "user.overlay.opaque"};
