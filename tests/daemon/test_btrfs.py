@@ -255,10 +255,10 @@ def test_what_cannot_be_is_refused(btrfs, tmp_path):
         done = init(env, *words)
         assert done.returncode == 125, done
         return done.stderr
-    assert "the daemon runs" in no(btrfs.env, "--btrfs", "1G")
+    assert "the daemon is running" in no(btrfs.env, "--btrfs", "1G")
     env = {"PATH": btrfs.env["PATH"], "CARREL_RUN": str(tmp_path / "run"), "CARREL_HOME": str(tmp_path / "home")}
     assert "carrel store init requires --btrfs or --plain" in no(env)
-    assert "both" in no(env, "--btrfs", "1G", "--plain")
+    assert "exclude each other" in no(env, "--btrfs", "1G", "--plain")
     for size in ("1M", "100T"):
         assert f"--btrfs {size}: must be between 256M and 64T" in no(env, "--btrfs", size)
     assert re.search(r"--btrfs 60T: the disk that holds '\S+' has only [0-9.]+[KMGT] free", no(env, "--btrfs", "60T"))
