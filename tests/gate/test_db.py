@@ -244,7 +244,7 @@ def test_one_that_somebody_has_open_is_left_alone(gated, db):
     with sqlite3.connect(other / "shop.db", isolation_level=None) as c:
         c.execute("UPDATE goods SET price = 1")
         done = carrel(gated, "ship", "--undo", changeset, other, ok=False)
-        assert done.returncode == 125 and "/other/shop.db' open" in done.stderr, done
+        assert done.returncode == 125 and "/other/shop.db' is open in another process" in done.stderr, done
     c.close()
 
 

@@ -93,7 +93,7 @@ def test_a_commit_without_a_name(gated, repo, how):
     assert git(repo, "for-each-ref", "--format=%(refname)").count("carrel-base") == 0
 
 
-@pytest.mark.parametrize("suffix,why", [("@nothing", "there is no 'nothing'"), ("@main~9", "there is no"), ("@main:a.txt", "there is no"), ("@--all", "there is no"), ("x", "No such file")])
+@pytest.mark.parametrize("suffix,why", [("@nothing", "has no branch, tag or commit 'nothing'"), ("@main~9", "has no branch, tag or commit 'main~9'"), ("@main:a.txt", "has no branch, tag or commit 'main:a.txt'"), ("@--all", "has no branch, tag or commit '--all'"), ("x", "No such file")])
 def test_bad_words(gated, repo, suffix, why):
     done = carrel(gated, "new", "--repo", f"{repo}{suffix}", ok=False)
     assert done.returncode and why in done.stderr, done
