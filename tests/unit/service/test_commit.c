@@ -193,24 +193,42 @@ static void who_waits_long_is_told_once_and_it_is_done_later(void **state) {
     assert_false(commit_is_late(&w->lane));
 }
 
-static void a_lock_of_another_program_is_not_told_as_a_full_disk(void **state) {
-    struct world *w = *state;
-    struct deed a = {w, 'a', .locked = true};
-    struct err err;
+static sqlite3 *lock_database(struct world *w) {
     char path[4096];
     sqlite3 *other = NULL;
     snprintf(path, sizeof(path), "%s/carrel.db", w->dir.path);
     assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
     assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    run_in(&w->lane, &a);
+    return other;
+}
+
+static void check_told_of_lock(struct world *w, sqlite3 *other, const struct deed *d) {
+    struct err err;
     loop_run(w->loop); /* deed_late() stops it */
-    assert_true(a.late && commit_is_late(&w->lane));
+    assert_true(d->late && commit_is_late(&w->lane));
     assert_int_equal(commit_why_late(&w->lane, &err), -1);
     assert_int_equal(err.code, ERR_BUSY);
     assert_non_null(strstr(err.text, "locked"));
     assert_int_equal(sqlite3_close(other), SQLITE_OK);
     run_loop(w);
     assert_string_equal(w->said, "[a]");
+}
+
+static void a_lock_of_another_program_is_not_told_as_a_full_disk(void **state) {
+    struct world *w = *state;
+    struct deed a = {w, 'a', .locked = true};
+    sqlite3 *other = lock_database(w);
+    run_in(&w->lane, &a);
+    check_told_of_lock(w, other, &a);
+}
+
+static void a_lock_that_follows_a_full_disk_is_told(void **state) {
+    struct world *w = *state;
+    struct deed a = {w, 'a', .locked = true};
+    faults_set(1, ENOSPC, true, false, false);
+    run_in(&w->lane, &a);
+    faults_set(0, 0, false, false, false);
+    check_told_of_lock(w, lock_database(w), &a);
 }
 
 static void what_can_never_be_written_does_not_hold_up_the_rest(void **state) {
@@ -303,6 +321,7 @@ UNIT_MAIN(WORLD(with_room_it_is_done_at_once),
           WORLD(a_lane_does_not_wait_for_another),
           WORLD(who_waits_long_is_told_once_and_it_is_done_later),
           WORLD(a_lock_of_another_program_is_not_told_as_a_full_disk),
+          WORLD(a_lock_that_follows_a_full_disk_is_told),
           WORLD(what_can_never_be_written_does_not_hold_up_the_rest),
           WORLD(one_may_lead_to_the_next), WORLD(an_intent_is_written_now_or_never),
           WORLD(a_disk_that_fails_is_told_at_once_and_takes_no_more),
