@@ -80,7 +80,8 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
         return -1;
     int blobs = beneath_open(dir, BLOBS, O_RDONLY | O_DIRECTORY);
     if (beneath_leaves(blobs))
-        return err_set(err, ERR_DENIED, "OCI layout: '" BLOBS "' is a link out of the directory");
+        return err_set(err, ERR_DENIED,
+                       "OCI layout: '" BLOBS "' is a link or leads out of its directory");
     if (blobs < 0)
         return err_num(err, blobs, "open '" BLOBS "' of the layout");
     DIR *d DEFER(dir_close) = dir_take(blobs);
