@@ -119,7 +119,7 @@ int databases_dsn(struct service *s, const char *owner, const char *id, struct b
     return reveal(s, owner, name, ret, err);
 }
 
-/* As dsn_read() takes it: what was sealed, or the secret that it names, as that is now. */
+/* The DSN that was stored encrypted, or the present value of the secret that it names. */
 static int find_dsn(struct service *s, const char *owner, const char *id, struct dsn *ret,
                     struct err *err) {
     struct buf text DEFER(secret_wipe) = BUF(SECRET_MAX + 1);

@@ -13,12 +13,12 @@ struct databases *databases_new(struct service *s);
 void databases_free(struct databases *d);
 
 /*
- * Written down, with what it takes to reach the server (dsn: what dsn_read() takes, or the name of
- * a secret that is that), sealed. On the disk only once databases_make() was called.
+ * Records a database and, encrypted, how to reach its server. dsn: as dsn_read() takes it, or the
+ * name of a secret that holds it. It is on the disk only after databases_make().
  */
 int databases_note(struct service *s, const struct database_row *row, const char *dsn,
                    struct err *err);
-/* What was sealed, or what the secret of that name is now; wipe it. */
+/* The stored DSN, or the present value of the secret that it names. The caller wipes it. */
 int databases_dsn(struct service *s, const char *owner, const char *id, struct buf *ret,
                   struct err *err);
 

@@ -59,7 +59,7 @@ static void fill_row(const struct dsn *d, const char *text, struct grant_row *ro
     host_of(row->id, host);
     row->what = xstrdup(what);
     row->place = xstrdup(host);
-    row->detail = xstrdup(text); /* until it is sealed */
+    row->detail = xstrdup(text); /* until it is encrypted */
     snprintf(row->mode, sizeof(row->mode), "own");
 }
 

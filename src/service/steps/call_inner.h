@@ -15,7 +15,7 @@ struct step_call {
     step_taken_fn *done;
     void *arg;
     struct loop_timer *again;
-    bool uncertain; /* the root may be sealed, and the guest still in it */
+    bool uncertain; /* the root may be read-only, and the guest still in it */
     unsigned tries;
     unsigned rooms; /* times that history was shortened for it */
     bool plain;     /* a refresh: nothing was written, so the upper is left out */

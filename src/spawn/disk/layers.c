@@ -286,21 +286,21 @@ static int carry(int from, int to, const struct carried *c, size_t *ret) {
     return 0;
 }
 
-/* The proof that nobody writes. -EBUSY: somebody may. */
-static int seal(int root, int usr) {
+/* Proves that no process of the box can write any more. -EBUSY: a file is open for writing. */
+static int root_close(int root, int usr) {
     int r = mount_read_only(root);
     if (r == 0 && usr >= 0 && (r = mount_read_only(usr)) < 0)
         mount_writable(root);
     return r;
 }
 
-static int seal_failed(struct err *err, int r, const struct box *box) {
+static int root_close_failed(struct err *err, int r, const struct box *box) {
     if (r != -EBUSY)
-        return err_num(err, r, "seal the root of machine '%s'", box->id);
+        return err_num(err, r, "make the root of machine '%s' read-only", box->id);
     return err_set(err, ERR_BUSY, "something in machine '%s' has a file open for writing", box->id);
 }
 
-static void unseal(int root, int usr) {
+static void root_reopen(int root, int usr) {
     mount_writable(root);
     if (usr >= 0)
         mount_writable(usr);
@@ -315,11 +315,11 @@ static void return_to(const struct box *box, int old, int usr, int fresh, const 
             log_line(LOG_ERROR, "spawn", "'/%s' did not come back: %s id=%s", c->paths[moved],
                      strerror(-r), box->id);
     }
-    unseal(old, usr);
+    root_reopen(old, usr);
 }
 
-/* In the box's namespace, with the new root in place: the old one is sealed and left, or is as
- * before. */
+/* In the box's namespace, with the new root in place: makes the old root read-only and leaves it;
+ * after a failure the old root is as before. */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
                       struct err *err) {
     const char *path = box_side_path(box->side);
@@ -327,10 +327,10 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
     bool has_usr = box_has_usr(box);
     int usr = old < 0 ? old : has_usr ? mount_point(old, "usr") : -1;
     size_t moved = 0;
-    int r = old < 0 ? old : has_usr && usr < 0 ? usr : seal(old, usr);
+    int r = old < 0 ? old : has_usr && usr < 0 ? usr : root_close(old, usr);
     if (r < 0) {
         left_add(&s->maker.left, usr);
-        return seal_failed(err, r, box);
+        return root_close_failed(err, r, box);
     }
     if ((r = carry(old, fresh, c, &moved)) < 0)
         err_num(err, r, "carry mounts of machine '%s' over", box->id);
