@@ -2,16 +2,9 @@
 import pathlib
 import re
 
-import pytest
-
 TOP = pathlib.Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-NEW = [p for p in PAGES if p.parent.name in ("tutorial", "howto") or p.name in ("README.md", "glossary.md")]
-
-
-def without_blocks(text):
-    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
 
 
 def test_the_glossary_has_each_word_once_in_order_with_one_sentence():
@@ -22,13 +15,6 @@ def test_the_glossary_has_each_word_once_in_order_with_one_sentence():
     words = [row[1] for row in rows]
     assert len(words) > 40 and words == sorted(set(words))
     assert not [row[1] for row in rows if re.search(r"[.!?] ", row[2])]
-
-
-@pytest.mark.parametrize("page", NEW, ids=lambda p: str(p.relative_to(DOCS)))
-def test_lines_are_wrapped_at_100(page):
-    """Rows of tables and what commands print stay as they are."""
-    lines = [line for line in without_blocks(page.read_text()).splitlines() if not line.startswith("|")]
-    assert not [line for line in lines if len(line) > 100]
 
 
 def test_the_index_names_every_page():

@@ -1,9 +1,10 @@
-"""Pages of documentation: links lead somewhere, tables say what the source says."""
+"""Pages of documentation: lines are short, links lead somewhere, tables say what the source says."""
 import json, os, pathlib, re, subprocess
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARREL_BUILD") or TOP / "build")
 PAGES = sorted((TOP / "docs").glob("**/*.md"))
+WIDTH = 100
 
 
 def lines(text):
@@ -16,6 +17,23 @@ def lines(text):
         elif not in_code and not indented:
             yield number, line
         before = line
+
+
+def too_long(text):
+    """A table cannot be wrapped, nor a line of one word."""
+    return [number for number, line in lines(text)
+            if len(line) > WIDTH and " " in line.strip() and not line.lstrip().startswith("|")]
+
+
+def test_a_long_line_is_found():
+    words = "word " * 21
+    assert too_long(f"short\n{words}\n") == [2]
+    assert too_long(f"```\n{words}\n```\n| {words} |\n{'x' * 120}\n\n    {words}\n") == []
+
+
+def test_lines_are_wrapped():
+    found = [f"{page.relative_to(TOP)}:{number}" for page in PAGES for number in too_long(page.read_text())]
+    assert not found, f"longer than {WIDTH} characters, run scripts/wrap-docs: " + ", ".join(found)
 
 
 def anchors(page):
