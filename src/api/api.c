@@ -1,3 +1,7 @@
+/*
+ * The dispatcher of the REST API: authenticates the caller, finds the route, reads the body and
+ * calls the handler. Runs on the loop; it may not block and knows no resource by name.
+ */
 #include "api/api.h"
 
 #include <stdio.h>
@@ -22,29 +26,30 @@ struct api {
     struct http_server *http;
     struct metrics *metrics;
     struct mcp_face *mcp;
-    uint16_t port; /* of TCP, 0: none */
+    uint16_t port; /* TCP port; 0: no TCP listener */
     size_t busy;
-    bool freed; /* it goes with the last call */
+    bool freed; /* api_free() was called: the last call to end frees this */
 };
 
-/* ---- who asks ---- */
+/* ---- authentication ---- */
 
 static int authenticate(struct api *api, const struct http_exchange *x, struct caller *ret,
                         struct err *err) {
     struct http_text bearer = http_field_only(x->head, "Authorization");
     if (bearer.s) {
         if (bearer.n < 8 || !http_text_is_like((struct http_text){bearer.s, 7}, "Bearer "))
-            return err_set(err, ERR_DENIED, "only bearer tokens are known here");
+            return err_set(err, ERR_DENIED, "Authorization: the only supported scheme is Bearer");
         return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text, ret,
                                        err);
     }
     if (x->peer->local)
         return service_caller_by_uid(api->service, x->peer->uid, x->peer->pid, ret, err);
-    err_set(err, ERR_DENIED, "this needs a token");
-    return err_remedy(err, "make one with `carrel token new` and send it as Authorization: Bearer");
+    err_set(err, ERR_DENIED, "a token is required");
+    return err_remedy(
+        err, "create one with `carrel token new` and send it as Authorization: Bearer TOKEN");
 }
 
-/* ---- a request's way ---- */
+/* ---- dispatch ---- */
 
 static void api_destroy(struct api *api) {
     metrics_free(api->metrics);
@@ -95,7 +100,7 @@ static void body_came(struct http_exchange *x, const char *bytes, size_t n) {
         c->route->handle(c);
 }
 
-/* While a body is collected the exchange is the server's, which answers for itself. */
+/* Until the body is complete the HTTP server owns the exchange and sends its own error. */
 static void collect_failed(struct http_exchange *x) {
     call_forget(x->user);
 }
@@ -134,10 +139,9 @@ static void refuse_route(struct http_exchange *x, const char *allow) {
     struct http_pair field = {"Allow", allow};
     struct err err;
     err_set(&err, *allow ? ERR_INVALID : ERR_NOT_FOUND,
-            *allow ? "this path does not know the method '%.*s'"
-                   : "there is no such path (method %.*s)",
+            *allow ? "this path does not support the method '%.*s'" : "no such path (method %.*s)",
             (int)x->head->method.n, x->head->method.s);
-    err_remedy(&err, "all of them are in /v1/openapi.json");
+    err_remedy(&err, "/v1/openapi.json lists all paths and methods");
     api_refuse(x, *allow ? 405 : 404, &err, *allow ? &field : NULL);
 }
 
@@ -145,7 +149,7 @@ static void refuse_caller(struct http_exchange *x, const struct err *err) {
     api_refuse(x, 401, err, &(struct http_pair){"WWW-Authenticate", "Bearer"});
 }
 
-/* Another protocol than ours, with answers of its own. */
+/* MCP is not a route: it has its own protocol, errors and sessions (api/mcp.h). */
 static void take_mcp(struct api *api, struct http_exchange *x) {
     struct caller who;
     struct err err;
@@ -190,7 +194,7 @@ static void on_request(struct http_exchange *x, void *arg) {
     api_take(api, x, route, &who, params);
 }
 
-/* ---- life ---- */
+/* ---- lifecycle ---- */
 
 struct api *api_new(struct loop *loop, struct service *service, struct runs *runs) {
     struct api *api = xnew(struct api);

@@ -1,10 +1,7 @@
-/*
- * The REST face: authenticates, finds the route, reads the body, and hands the call to its
- * handler. Everything it knows about requests and answers is in tables (route.h, bodies.h).
- *
- * Who asks is told by the kernel (unix socket) or by a bearer token (TCP); no cookie counts. Every
- * request must name a host that is ours and come from no foreign page (Origin), so that a browser
- * that was lured cannot speak for its user.
+/* The REST API: authenticates the caller, finds the route, reads the body and calls the handler.
+ * All knowledge of requests and responses is in tables (route.h, bodies.h). The kernel (unix
+ * socket) or a bearer token (TCP) identifies the caller; cookies are ignored. Requests with a
+ * foreign Host or Origin are refused, so a web page cannot use the API through a user's browser.
  */
 #pragma once
 
@@ -17,7 +14,7 @@
 struct api;
 struct runs;
 
-/* The operator stays the caller's, and outlives this. */
+/* `runs` belongs to the caller and must outlive the api. */
 struct api *api_new(struct loop *loop, struct service *service, struct runs *runs);
 void api_free(struct api *api);
 
@@ -25,5 +22,5 @@ int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *
 int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *ret_port,
                    struct err *err);
 
-/* For the daemon that leaves when it is idle: requests under way. */
+/* Number of requests in progress: a daemon that exits when idle waits for 0. */
 size_t api_busy(const struct api *api);

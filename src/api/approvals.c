@@ -1,4 +1,5 @@
-/* What waits for its owner's word: requests that the gate holds, and calls that are in no plan. */
+/* Items that wait for approval: requests held by the gate, and tool calls that are not in a plan.
+ */
 #include "service/net/approvals.h"
 
 #include <jansson.h>

@@ -1,4 +1,7 @@
-/* The bodies of the API: one schema each. */
+/*
+ * Schemas and structs of request and response bodies. A schema is the only description of a body:
+ * parsing, checks, OpenAPI and docs/api.md follow it.
+ */
 #pragma once
 
 #include "operator/operator.h"
@@ -56,7 +59,7 @@ struct signal_request {
 struct mkdir_request {
     const char *path, *user;
     struct given mode;
-    bool exact; /* no missing parents are made, and it must not exist */
+    bool exact; /* do not create parents; fail if the directory exists */
 };
 
 struct move_request {

@@ -1,4 +1,4 @@
-/* Commands. */
+/* Schemas of commands: requests that start and control them, and their results. */
 #include "api/body_fields.h"
 #include "service/view.h"
 
@@ -8,48 +8,48 @@ static const struct field pty_request[] = {
 };
 const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, pty_request);
 
-#define EXEC_FIELDS(type, base)                                                              \
-    {"argv", FIELD_TEXTS, AT(type, base argv), "the command, word by word", .max = 4096},    \
-        {"command", FIELD_TEXT, AT(type, base command), "or as a line for /bin/sh",          \
-         .max = TEXT_MAX_BYTES},                                                             \
-        {"env", FIELD_MAP, AT(type, base env), "on top of the machine's", .max = 256},       \
-        {"cwd", FIELD_TEXT, AT(type, base cwd), "default: the user's home",                  \
-         .max = PATH_MAX_BYTES},                                                             \
-        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a number",       \
-         .max = NAME_MAX_BYTES},                                                             \
-        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "its standard input",               \
-         .max = TEXT_MAX_BYTES},                                                             \
-        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "the same as base64",      \
-         .max = TEXT_MAX_BYTES * 2},                                                         \
-        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                \
-         "more input will be written; without it and stdin there is none"},                  \
-        {"timeout", FIELD_DURATION, AT(type, base timeout), "then its whole tree is killed", \
-         .max = DAYS(3650)},                                                                 \
-        {"terminal", FIELD_FLAG, AT(type, base terminal), "give it one"},                    \
-        {"size", FIELD_OBJECT, AT(type, base pty), "of the terminal",                        \
-         .sub = &resize_request_schema},                                                     \
-        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                         \
-         "over the unix socket: null or fd for each stream; pipes come with the request",    \
-         .max = 3},                                                                          \
-        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                  \
-         "when it ends, kill what it left behind"},                                          \
-        {"background", FIELD_FLAG, AT(type, base background),                                \
-         "answer when it has started, not when it has ended"},                               \
-        {"output_max", FIELD_SIZE, AT(type, base output_max),                                \
-         "bytes of each stream in the answer (default 1 MiB); the log has them all",         \
-         .max = 16 << 20},                                                                   \
-    {                                                                                        \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key: it runs at most once",      \
-            .max = KEY_MAX_BYTES                                                             \
+#define EXEC_FIELDS(type, base)                                                                    \
+    {"argv", FIELD_TEXTS, AT(type, base argv), "program and arguments; exclusive with `command`",  \
+     .max = 4096},                                                                                 \
+        {"command", FIELD_TEXT, AT(type, base command),                                            \
+         "command line for /bin/sh -c; exclusive with `argv`", .max = TEXT_MAX_BYTES},             \
+        {"env", FIELD_MAP, AT(type, base env), "variables added to those of the machine",          \
+         .max = 256},                                                                              \
+        {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",   \
+         .max = PATH_MAX_BYTES},                                                                   \
+        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a numeric uid",        \
+         .max = NAME_MAX_BYTES},                                                                   \
+        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "standard input", .max = TEXT_MAX_BYTES}, \
+        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "standard input as base64",      \
+         .max = TEXT_MAX_BYTES * 2},                                                               \
+        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                      \
+         "keep standard input open for /stdin; default: closed after `stdin`"},                    \
+        {"timeout", FIELD_DURATION, AT(type, base timeout),                                        \
+         "kill the command and its descendants after this time", .max = DAYS(3650)},               \
+        {"terminal", FIELD_FLAG, AT(type, base terminal), "run it in a terminal"},                 \
+        {"size", FIELD_OBJECT, AT(type, base pty), "size of the terminal",                         \
+         .sub = &resize_request_schema},                                                           \
+        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                               \
+         "unix socket only: null or fd for each stream; the fds come with the request", .max = 3}, \
+        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                        \
+         "kill remaining descendants when the command ends"},                                      \
+        {"background", FIELD_FLAG, AT(type, base background),                                      \
+         "respond when the command has started, not when it has ended"},                           \
+        {"output_max", FIELD_SIZE, AT(type, base output_max),                                      \
+         "bytes of each stream in the response (default 1 MiB); the log keeps all",                \
+         .max = 16 << 20},                                                                         \
+    {                                                                                              \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key: the command runs at most once",   \
+            .max = KEY_MAX_BYTES                                                                   \
     }
 
 static const struct field exec_request[] = {EXEC_FIELDS(struct exec_request, )};
 const struct schema exec_request_schema = SCHEMA("ExecRequest", struct exec_request, exec_request);
 
 static const struct field run_request[] = {
-    {"machine", FIELD_OBJECT, AT(struct run_request, machine), "made for this and thrown away",
-     .sub = &machine_request_schema},
-    {"exec", FIELD_OBJECT, AT(struct run_request, exec), "what runs in it", .required = true,
+    {"machine", FIELD_OBJECT, AT(struct run_request, machine),
+     "machine to create; it is destroyed afterwards", .sub = &machine_request_schema},
+    {"exec", FIELD_OBJECT, AT(struct run_request, exec), "command to run in it", .required = true,
      .sub = &exec_request_schema},
 };
 const struct schema run_request_schema = SCHEMA("RunRequest", struct run_request, run_request);
@@ -58,7 +58,7 @@ static const struct field signal_request[] = {
     {"signal", FIELD_TEXT, AT(struct signal_request, signal), "TERM, SIGTERM or 15",
      .required = true, .max = KIND_MAX},
     {"main_only", FIELD_FLAG, AT(struct signal_request, main_only),
-     "to its first process alone, not to its group"},
+     "signal only the first process, not its process group"},
 };
 const struct schema signal_request_schema =
     SCHEMA("SignalRequest", struct signal_request, signal_request);
@@ -78,34 +78,35 @@ static const struct field exec_view[] = {
     {"cwd", SHOW_TEXT, AT(struct exec_view, cwd), NULL},
     {"user", SHOW_TEXT, AT(struct exec_view, user), NULL},
     {"state", SHOW_TEXT, AT(struct exec_view, state),
-     "starting, running, exited, failed (it never began) or unknown", .required = true},
+     "starting, running, exited, failed (did not start) or unknown", .required = true},
     {"reason", SHOW_TEXT, AT(struct exec_view, reason),
-     "exit, signal, timeout, memory, killed, or why it never began"},
+     "exit, signal, timeout, memory, killed, or why it did not start"},
     {"status", SHOW_SIGNED, AT(struct exec_view, status),
-     "as a shell shows it; -1 while it is not known", .required = true},
-    {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "that ended it, or 0", .required = true},
+     "exit status as a shell shows it; -1: not known yet", .required = true},
+    {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "signal that ended it, or 0",
+     .required = true},
     {"started", SHOW_TIME, AT(struct exec_view, started_ms), NULL},
     {"ended", SHOW_TIME, AT(struct exec_view, ended_ms), NULL},
     {"stdout_bytes", SHOW_NUMBER, AT(struct exec_view, stdout_bytes), NULL, .required = true},
     {"stderr_bytes", SHOW_NUMBER, AT(struct exec_view, stderr_bytes), NULL, .required = true},
     {"usage", SHOW_OBJECT, AT(struct exec_view, usage), NULL, .required = true,
      .sub = &usage_schema},
-    {"error", SHOW_TEXT, AT(struct exec_view, error), "why it never began"},
+    {"error", SHOW_TEXT, AT(struct exec_view, error), "why it did not start"},
     {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
 };
 const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
 
 static const struct field execs_view[] = {
     {"execs", SHOW_JSON, 0, NULL, .required = true, .sub = &exec_schema},
-    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
 };
 const struct schema execs_schema = SCHEMA("Execs", char *, execs_view);
 
 static const struct field result_view[] = {
     {"exec", SHOW_OBJECT, 0, NULL, .required = true, .sub = &exec_schema},
-    {"stdout", SHOW_TEXT, 0, "when it is text"},
-    {"stdout_base64", SHOW_TEXT, 0, "when it is not"},
-    {"stdout_left_out", SHOW_NUMBER, 0, "bytes between head and tail that are not in the answer"},
+    {"stdout", SHOW_TEXT, 0, "if the output is UTF-8 text"},
+    {"stdout_base64", SHOW_TEXT, 0, "if the output is not text"},
+    {"stdout_left_out", SHOW_NUMBER, 0, "bytes omitted between head and tail"},
     {"stderr", SHOW_TEXT, 0, NULL},
     {"stderr_base64", SHOW_TEXT, 0, NULL},
     {"stderr_left_out", SHOW_NUMBER, 0, NULL},

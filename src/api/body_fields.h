@@ -1,6 +1,5 @@
-/*
- * What the files of bodies (body_*.c, one a resource) share: the usual caps, and the schemas that
- * are parts of others. A schema whose members are written by its handler says only what they hold.
+/* Shared by the body_*.c files (one per resource): usual caps, and schemas nested in others. A
+ * response schema with offsets of 0 is documentation only: its handler writes the members.
  */
 #pragma once
 

@@ -1,13 +1,13 @@
-/* Files of a machine. */
+/* Schemas of requests about files of a machine. */
 #include "api/body_fields.h"
 #include "service/view.h"
 
 #define FILE_PATH(type, member, text) \
     { #member, FIELD_TEXT, AT(type, member), text, .required = true, .max = PATH_MAX_BYTES }
-#define FILE_USER(type)                                                                  \
-    {                                                                                    \
-        "user", FIELD_TEXT, AT(type, user), "acts as user (default), root, or a number", \
-            .max = NAME_MAX_BYTES                                                        \
+#define FILE_USER(type)                                                                      \
+    {                                                                                        \
+        "user", FIELD_TEXT, AT(type, user), "act as user (default), root, or a numeric uid", \
+            .max = NAME_MAX_BYTES                                                            \
     }
 
 static const struct field mkdir_request[] = {
@@ -15,7 +15,7 @@ static const struct field mkdir_request[] = {
     {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode), "decimal; default 493 (0755)",
      .max = 07777},
     {"exact", FIELD_FLAG, AT(struct mkdir_request, exact),
-     "parents must exist and the directory must not"},
+     "fail if the parent is missing or the directory exists"},
     FILE_USER(struct mkdir_request),
 };
 const struct schema mkdir_request_schema =
@@ -24,7 +24,7 @@ const struct schema mkdir_request_schema =
 static const struct field move_request[] = {
     FILE_PATH(struct move_request, from, NULL),
     FILE_PATH(struct move_request, to, NULL),
-    {"no_replace", FIELD_FLAG, AT(struct move_request, no_replace), "fail if it exists"},
+    {"no_replace", FIELD_FLAG, AT(struct move_request, no_replace), "fail if `to` exists"},
     FILE_USER(struct move_request),
 };
 const struct schema move_request_schema = SCHEMA("MoveRequest", struct move_request, move_request);
@@ -48,8 +48,8 @@ const struct schema chown_request_schema =
     SCHEMA("ChownRequest", struct chown_request, chown_request);
 
 static const struct field symlink_request[] = {
-    FILE_PATH(struct symlink_request, target, "what the link says"),
-    FILE_PATH(struct symlink_request, path, "where it is made"),
+    FILE_PATH(struct symlink_request, target, "target of the link"),
+    FILE_PATH(struct symlink_request, path, "path of the link"),
     FILE_USER(struct symlink_request),
 };
 const struct schema symlink_request_schema =
@@ -64,20 +64,20 @@ static const struct field entry_view[] = {
     {"uid", SHOW_NUMBER, AT(struct entry_view, uid), NULL, .required = true},
     {"gid", SHOW_NUMBER, AT(struct entry_view, gid), NULL, .required = true},
     {"modified", SHOW_TIME, AT(struct entry_view, mtime_ms), NULL},
-    {"target", SHOW_TEXT, AT(struct entry_view, target), "of a symlink"},
+    {"target", SHOW_TEXT, AT(struct entry_view, target), "target of a symlink"},
 };
 const struct schema entry_schema = SCHEMA("Entry", struct entry_view, entry_view);
 
 static const struct field entries_view[] = {
     {"entries", SHOW_JSON, 0, NULL, .required = true, .sub = &entry_schema},
-    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
 };
 const struct schema entries_schema = SCHEMA("Entries", char *, entries_view);
 
 static const struct field written_view[] = {
-    {"sha256", SHOW_TEXT, 0, "of the file as it is now"},
+    {"sha256", SHOW_TEXT, 0, "SHA-256 of the file after the write"},
     {"size", SHOW_NUMBER, 0, NULL},
     {"left_out", SHOW_TEXT, 0,
-     "what an archive had and was not unpacked, a line each with its reason"},
+     "entries of the archive that were skipped, with a reason; one line per entry"},
 };
 const struct schema written_schema = SCHEMA("Written", char *, written_view);

@@ -1,4 +1,4 @@
-/* Machines: what they are made with, and what they are. */
+/* Schemas of machines: requests that create or change one, and its view. */
 #include "api/body_fields.h"
 #include "service/view.h"
 
@@ -14,101 +14,96 @@ static const struct field limits_request[] = {
      .max = 1024000},
     {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads", .min = 4,
      .max = 1 << 22},
-    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "what it may write", .min = 1 << 20,
-     .max = 1ull << 46},
+    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "bytes the machine may write",
+     .min = 1 << 20, .max = 1ull << 46},
 };
 const struct schema limits_request_schema =
     SCHEMA("LimitsRequest", struct limits_request, limits_request);
 
 static const struct field dir_request[] = {
     {"path", FIELD_TEXT, AT(struct dir_request, path),
-     "directory of the host; its descriptor comes with the request, or it lies under a root of "
+     "directory on the host, sent with a descriptor or below a root of "
      "carrel.conf",
      .required = true, .max = PATH_MAX_BYTES},
-    {"at", FIELD_TEXT, AT(struct dir_request, at), "where it appears (default: the same path)",
+    {"at", FIELD_TEXT, AT(struct dir_request, at), "path in the machine (default: the same path)",
      .max = PATH_MAX_BYTES},
     {"mode", FIELD_TEXT, AT(struct dir_request, mode), "default: cow", .choices = modes},
     {"untrusted", FIELD_FLAG, AT(struct dir_request, untrusted),
-     "strangers may have written it: it taints the machine"},
+     "untrusted content: it taints the machine"},
 };
 const struct schema dir_request_schema = SCHEMA("DirRequest", struct dir_request, dir_request);
 
 static const struct field models_request[] = {
     {"allow", FIELD_FLAG, AT(struct models_request, allow),
-     "let it ask models at http://models.carrel; a limit means this too"},
-    {"tokens", FIELD_NUMBER, AT(struct models_request, tokens), "it may spend; 0: no limit",
+     "allow models at http://models.carrel; a limit implies this"},
+    {"tokens", FIELD_NUMBER, AT(struct models_request, tokens), "limit of tokens; 0: unlimited",
      .max = 1ull << 50},
     {"money", FIELD_MONEY, AT(struct models_request, money),
-     "it may spend, in the unit of carrel.conf's prices; 0: no limit", .max = 1ull << 50},
+     "limit of cost, in the unit of the prices in carrel.conf; 0: unlimited", .max = 1ull << 50},
 };
 const struct schema models_request_schema =
     SCHEMA("ModelsRequest", struct models_request, models_request);
 
-#define COMMON_FIELDS(type, base)                                                            \
-    {"name", FIELD_TEXT, AT(type, base name), "unique among the owner's living machines",    \
-     .max = NAME_MAX_BYTES},                                                                 \
-        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                       \
-         .sub = &limits_request_schema},                                                     \
-        {"ttl", FIELD_DURATION, AT(type, base ttl), "total lifetime from now; 0: none",      \
-         .max = DAYS(3650)},                                                                 \
-        {"idle", FIELD_DURATION, AT(type, base idle),                                        \
-         "end of patience with a machine nobody uses; 0: none", .max = DAYS(3650)},          \
-        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                              \
-         "what happens then; release: it ends if nothing in it changed, else it is stopped", \
-         .choices = idle_actions},                                                           \
-        {"steps", FIELD_TEXT, AT(type, base steps),                                          \
-         "when a step is taken: after every change, before a risky command, or on request",  \
-         .choices = policies},                                                               \
-    {                                                                                        \
-        "metadata", FIELD_MAP, AT(type, base metadata), "names and values of the caller",    \
-            .max = 64                                                                        \
+#define COMMON_FIELDS(type, base)                                                                \
+    {"name", FIELD_TEXT, AT(type, base name),                                                    \
+     "unique among the owner's machines that have not ended", .max = NAME_MAX_BYTES},            \
+        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                           \
+         .sub = &limits_request_schema},                                                         \
+        {"ttl", FIELD_DURATION, AT(type, base ttl), "lifetime from now; 0: unlimited",           \
+         .max = DAYS(3650)},                                                                     \
+        {"idle", FIELD_DURATION, AT(type, base idle), "act when unused for this long; 0: never", \
+         .max = DAYS(3650)},                                                                     \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                                  \
+         "action when idle; release: end the machine if it is unchanged, else stop it",          \
+         .choices = idle_actions},                                                               \
+        {"steps", FIELD_TEXT, AT(type, base steps),                                              \
+         "when to take a step: after every change, before a risky command, or on request",       \
+         .choices = policies},                                                                   \
+    {                                                                                            \
+        "metadata", FIELD_MAP, AT(type, base metadata),                                          \
+            "names and values for the caller's own use", .max = 64                               \
     }
 
-#define MACHINE_FIELDS(type, base)                                                                \
-    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},                  \
-        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},      \
-        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},           \
-        COMMON_FIELDS(type, base),                                                                \
-        {"env", FIELD_MAP, AT(type, base env), "of every command in it", .max = 256},             \
-        {"dirs",                                                                                  \
-         FIELD_OBJECTS,                                                                           \
-         AT(type, base dirs),                                                                     \
-         "directories handed over",                                                               \
-         .max = 16,                                                                               \
-         .sub = &dir_request_schema},                                                             \
-        {"net",                                                                                   \
-         FIELD_OBJECTS,                                                                           \
-         AT(type, base net),                                                                      \
-         "what it may reach; nothing by default",                                                 \
-         .max = 64,                                                                               \
-         .sub = &net_request_schema},                                                             \
-        {"secrets",                                                                               \
-         FIELD_OBJECTS,                                                                           \
-         AT(type, base secrets),                                                                  \
-         "placeholders of secrets, each good for one host",                                       \
-         .max = 32,                                                                               \
-         .sub = &secret_grant_request_schema},                                                    \
-        {"grants",                                                                                \
-         FIELD_OBJECTS,                                                                           \
-         AT(type, base grants),                                                                   \
-         "what else it is handed; descriptors of files follow those of directories",              \
-         .max = 64,                                                                               \
-         .sub = &grant_request_schema},                                                           \
-        {"expires",                                                                               \
-         FIELD_DURATION,                                                                          \
-         AT(type, base expires),                                                                  \
-         "then all it was handed is taken back",                                                  \
-         .min = 1,                                                                                \
-         .max = DAYS(3650)},                                                                      \
-        {"models", FIELD_OBJECT, AT(type, base models), "models for those inside",                \
-         .sub = &models_request_schema},                                                          \
-        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                     \
-         "needed for mode rw: what it writes there is not reviewed"},                             \
-        {"guard", FIELD_FLAG, AT(type, base guard),                                               \
-         "once it has read from a source that is not trusted, only what was granted for that is " \
-         "reached"},                                                                              \
-    {                                                                                             \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES            \
+#define MACHINE_FIELDS(type, base)                                                                 \
+    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},                   \
+        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},       \
+        {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},            \
+        COMMON_FIELDS(type, base),                                                                 \
+        {"env", FIELD_MAP, AT(type, base env), "variables of every command in it", .max = 256},    \
+        {"dirs",                                                                                   \
+         FIELD_OBJECTS,                                                                            \
+         AT(type, base dirs),                                                                      \
+         "directories to grant",                                                                   \
+         .max = 16,                                                                                \
+         .sub = &dir_request_schema},                                                              \
+        {"net",                                                                                    \
+         FIELD_OBJECTS,                                                                            \
+         AT(type, base net),                                                                       \
+         "network rules (default: nothing is reachable)",                                          \
+         .max = 64,                                                                                \
+         .sub = &net_request_schema},                                                              \
+        {"secrets",                                                                                \
+         FIELD_OBJECTS,                                                                            \
+         AT(type, base secrets),                                                                   \
+         "secrets to grant, each for one host; the machine sees placeholders",                     \
+         .max = 32,                                                                                \
+         .sub = &secret_grant_request_schema},                                                     \
+        {"grants",                                                                                 \
+         FIELD_OBJECTS,                                                                            \
+         AT(type, base grants),                                                                    \
+         "other grants; descriptors of files follow those of directories",                         \
+         .max = 64,                                                                                \
+         .sub = &grant_request_schema},                                                            \
+        {"expires", FIELD_DURATION,   AT(type, base expires), "revoke all grants after this time", \
+         .min = 1,  .max = DAYS(3650)},                                                            \
+        {"models", FIELD_OBJECT, AT(type, base models), "models that the machine may use",         \
+         .sub = &models_request_schema},                                                           \
+        {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                      \
+         "required for mode rw: writes go to the host without review"},                            \
+        {"guard", FIELD_FLAG, AT(type, base guard),                                                \
+         "once it has read from an untrusted source, only rules with `tainted` stay in force"},    \
+    {                                                                                              \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES             \
     }
 
 static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
@@ -118,15 +113,15 @@ const struct schema machine_request_schema =
 static const struct field update_request[] = {
     COMMON_FIELDS(struct update_request, ),
     {"models", FIELD_OBJECT, AT(struct update_request, models),
-     "new limits of what it may spend on models; tokens need the scope admin",
-     .sub = &models_request_schema},
+     "new limits for models; a token needs the scope admin", .sub = &models_request_schema},
 };
 const struct schema update_request_schema =
     SCHEMA("UpdateRequest", struct update_request, update_request);
 
 static const struct field limits_view[] = {
     {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "bytes", .required = true},
-    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus), "0: as many as there are", .required = true},
+    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus), "0: all processors of the host",
+     .required = true},
     {"pids", SHOW_NUMBER, AT(struct limits_view, pids), NULL, .required = true},
     {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "bytes", .required = true},
 };
@@ -137,34 +132,36 @@ static const struct field machine_view[] = {
     {"name", SHOW_TEXT, AT(struct machine_view, name), NULL},
     {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
     {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
-    {"image", SHOW_TEXT, AT(struct machine_view, image), "by name", .required = true},
-    {"image_id", SHOW_TEXT, AT(struct machine_view, image_id), "by content, unless it is host"},
+    {"image", SHOW_TEXT, AT(struct machine_view, image), "name of the image", .required = true},
+    {"image_id", SHOW_TEXT, AT(struct machine_view, image_id),
+     "content id; absent for the image host"},
     {"state", SHOW_TEXT, AT(struct machine_view, state),
      "creating, running, paused, stopped, ending or ended", .required = true},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason),
-     "why it ended, or why it is stopped if the host was restarted"},
+     "why it ended, or why it was stopped by a restart of the host"},
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
     {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
-    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "end of its lifetime"},
+    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "time when its ttl ends"},
     {"limits", SHOW_OBJECT, AT(struct machine_view, limits), NULL, .required = true,
      .sub = &limits_schema},
-    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: none", .required = true},
+    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: never", .required = true},
     {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
-    {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when a step is taken", .required = true},
+    {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when steps are taken", .required = true},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
-    {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "running", .required = true},
+    {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "commands that run now",
+     .required = true},
     {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),
-     "on disk that are its own, files and history, when it was last looked at; what it shares with "
-     "its image and its ancestors is not among them",
+     "bytes on disk of its files and steps at the last measurement, without what it shares with "
+     "its image and ancestors",
      .required = true},
     {"step_count", SHOW_NUMBER, AT(struct machine_view, step_count), NULL, .required = true},
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
-     "the host's packages changed since it was made", .required = true},
+     "the host's packages changed since the machine was created", .required = true},
     {"warnings", SHOW_TEXT, AT(struct machine_view, warnings), NULL},
     {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
-     "why it cannot be spoken to at the moment; it is tried again"},
+     "why the machine is unreachable; the daemon retries"},
     {"undurable", SHOW_TEXT, AT(struct machine_view, undurable),
-     "why its newest step could not be made durable; it is tried again"},
+     "why the newest step is not durable; the daemon retries"},
 };
 const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
 
@@ -180,18 +177,18 @@ static const struct field stats_view[] = {
     {"oom_kills", SHOW_NUMBER, AT(struct stats_view, oom_kills), NULL, .required = true},
     {"pids_refused", SHOW_NUMBER, AT(struct stats_view, pids_refused), NULL, .required = true},
     {"lookups_refused", SHOW_NUMBER, AT(struct stats_view, lookups_refused),
-     "name lookups that had nowhere to go", .required = true},
+     "DNS lookups that were refused", .required = true},
     {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
     {"models", SHOW_JSON, AT(struct stats_view, models),
-     "calls, tokens and money spent on models, and what is left of each limit"},
+     "calls, tokens and cost of models, and the rest of each limit"},
 };
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
 
 static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
-    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
     {"left_alone", SHOW_NUMBER, 0,
-     "boxes on this host that are not of this store, or unknown to it; shown to administrators"},
+     "for administrators: boxes on this host that this store does not own or know"},
     {"store", SHOW_JSON, 0, "of a disk that is full, as in Status"},
 };
 const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

@@ -1,4 +1,4 @@
-/* Steps of a machine, what changed between them, and images. */
+/* Schemas of steps (restore points of a machine), diffs between them, images and the store. */
 #include "api/body_fields.h"
 #include "service/images/images.h"
 #include "service/steps/check.h"
@@ -6,25 +6,25 @@
 #include "service/strays.h"
 
 static const struct field snap_request[] = {
-    {"name", FIELD_TEXT, AT(struct snap_request, name), "one that has a name is never dropped",
+    {"name", FIELD_TEXT, AT(struct snap_request, name), "a named step is never deleted",
      .max = NAME_MAX_BYTES},
 };
 static const struct field image_request[] = {
-    {"name", FIELD_TEXT, AT(struct image_request, name), "of the image", .required = true,
+    {"name", FIELD_TEXT, AT(struct image_request, name), "name of the image", .required = true,
      .max = NAME_MAX_BYTES},
-    {"step", FIELD_TEXT, AT(struct image_request, step), "of the machine (default: as it is now)",
+    {"step", FIELD_TEXT, AT(struct image_request, step),
+     "step of the machine (default: its present state)", .max = NAME_MAX_BYTES},
+    {"env", FIELD_MAP, AT(struct image_request, env),
+     "variables of commands; they override those of the base image", .max = 256},
+    {"user", FIELD_TEXT, AT(struct image_request, user), "default user of commands",
      .max = NAME_MAX_BYTES},
-    {"env", FIELD_MAP, AT(struct image_request, env), "of commands, over the image's own",
-     .max = 256},
-    {"user", FIELD_TEXT, AT(struct image_request, user), "whom commands run as",
-     .max = NAME_MAX_BYTES},
-    {"workdir", FIELD_TEXT, AT(struct image_request, workdir), "where they start",
-     .max = PATH_MAX_BYTES},
-    {"command", FIELD_TEXTS, AT(struct image_request, command), "kept for others to run",
-     .max = 256},
+    {"workdir", FIELD_TEXT, AT(struct image_request, workdir),
+     "default working directory of commands", .max = PATH_MAX_BYTES},
+    {"command", FIELD_TEXTS, AT(struct image_request, command),
+     "default command, kept for other runtimes", .max = 256},
 };
 static const struct field tag_request[] = {
-    {"name", FIELD_TEXT, AT(struct tag_request, name), "in place of what had that name",
+    {"name", FIELD_TEXT, AT(struct tag_request, name), "moves the name if another image has it",
      .required = true, .max = NAME_MAX_BYTES},
 };
 const struct schema tag_request_schema = SCHEMA("ImageName", struct tag_request, tag_request);
@@ -35,78 +35,80 @@ const struct schema image_request_schema =
 const struct schema snap_request_schema = SCHEMA("SnapRequest", struct snap_request, snap_request);
 
 static const struct field rewind_request[] = {
-    {"step", FIELD_TEXT, AT(struct rewind_request, step), "its number, id or name; last",
-     .required = true, .max = NAME_MAX_BYTES},
+    {"step", FIELD_TEXT, AT(struct rewind_request, step),
+     "number, id or name of the step, or `last`", .required = true, .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct rewind_request, drifted),
-     "also if the host's packages changed since"},
+     "proceed although the host's packages changed since"},
 };
 const struct schema rewind_request_schema =
     SCHEMA("RewindRequest", struct rewind_request, rewind_request);
 
 static const struct field hibernate_request[] = {
     {"files_only", FIELD_FLAG, AT(struct hibernate_request, files_only),
-     "a step is taken and every process ended: memory is lost"},
+     "take a step and end every process; memory is lost"},
 };
 const struct schema hibernate_request_schema =
     SCHEMA("HibernateRequest", struct hibernate_request, hibernate_request);
 
 static const struct field fork_request[] = {
-    {"count", FIELD_NUMBER, AT(struct fork_request, count), "machines (default 1)", .min = 1,
-     .max = FORK_MAX},
+    {"count", FIELD_NUMBER, AT(struct fork_request, count), "number of machines (default 1)",
+     .min = 1, .max = FORK_MAX},
     {"step", FIELD_TEXT, AT(struct fork_request, step),
-     "which (default: as it is now); start: as it was made", .max = NAME_MAX_BYTES},
+     "step to fork (default: the present state); `start`: as created", .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
-     "also if the host's packages changed since"},
+     "proceed although the host's packages changed since"},
     {"key", FIELD_TEXT, AT(struct fork_request, key),
-     "idempotency key: sent again, it yields the same machines", .max = FORK_KEY_MAX},
+     "idempotency key: a repeated request returns the same machines", .max = FORK_KEY_MAX},
 };
 const struct schema fork_request_schema = SCHEMA("ForkRequest", struct fork_request, fork_request);
 
 static const struct field step_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct step_view, id), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct step_view, machine), NULL, .required = true},
-    {"number", SHOW_NUMBER, AT(struct step_view, number), "1, 2, ... in its machine",
+    {"number", SHOW_NUMBER, AT(struct step_view, number), "1, 2, ... within the machine",
      .required = true},
     {"kind", SHOW_TEXT, AT(struct step_view, kind),
-     "exec, file, snap, kept (what was there before a rewind), rewind or fork", .required = true},
+     "exec, file, snap, kept (state before a rewind), rewind or fork", .required = true},
     {"name", SHOW_TEXT, AT(struct step_view, name), NULL},
     {"created", SHOW_TIME, AT(struct step_view, created_ms), NULL, .required = true},
-    {"exec", SHOW_TEXT, AT(struct step_view, exec), "the command that ended"},
-    {"what", SHOW_TEXT, AT(struct step_view, what), "its argv as JSON, a path, or a remark"},
-    {"status", SHOW_SIGNED, AT(struct step_view, status), "of the command; -1: none",
+    {"exec", SHOW_TEXT, AT(struct step_view, exec), "command that caused the step"},
+    {"what", SHOW_TEXT, AT(struct step_view, what),
+     "argv of the command as JSON, a path, or a remark"},
+    {"status", SHOW_SIGNED, AT(struct step_view, status),
+     "exit status of the command; -1: no command", .required = true},
+    {"restorable", SHOW_FLAG, AT(struct step_view, restorable), "rewind and fork can use this step",
      .required = true},
-    {"restorable", SHOW_FLAG, AT(struct step_view, restorable), "it can be returned to",
-     .required = true},
-    {"reason", SHOW_TEXT, AT(struct step_view, reason), "why it cannot"},
+    {"reason", SHOW_TEXT, AT(struct step_view, reason), "why the step is not restorable"},
     {"how", SHOW_TEXT, AT(struct step_view, how),
-     "it was taken: switch (of root); while commands ran btrfs (a snapshot), reflink or copy; same "
-     "(nothing was written since)"},
-    {"layers", SHOW_NUMBER, AT(struct step_view, layers), "it is made of, above the image",
+     "how the step was taken: switch (of the root); while commands ran: btrfs (snapshot), reflink "
+     "or copy; same (nothing was written since the last step)"},
+    {"layers", SHOW_NUMBER, AT(struct step_view, layers), "layers of the step, without the image",
      .required = true},
-    {"counted", SHOW_FLAG, AT(struct step_view, counted), "the next two are known",
+    {"counted", SHOW_FLAG, AT(struct step_view, counted), "`files` and `bytes` are known",
      .required = true},
-    {"files", SHOW_NUMBER, AT(struct step_view, files), "changed since the step before",
+    {"files", SHOW_NUMBER, AT(struct step_view, files), "files changed since the previous step",
      .required = true},
-    {"bytes", SHOW_NUMBER, AT(struct step_view, bytes), "they take on disk", .required = true},
-    {"durable", SHOW_FLAG, AT(struct step_view, durable),
-     "the machine is this after a restart of the host", .required = true},
+    {"bytes", SHOW_NUMBER, AT(struct step_view, bytes), "disk space of these files",
+     .required = true},
+    {"durable", SHOW_FLAG, AT(struct step_view, durable), "the step survives a restart of the host",
+     .required = true},
 };
 const struct schema step_schema = SCHEMA("Step", struct step_view, step_view_fields);
 
 static const struct field image_view_fields[] = {
-    {"id", SHOW_TEXT, AT(struct image_view, id), "by content", .required = true},
+    {"id", SHOW_TEXT, AT(struct image_view, id), "content id", .required = true},
     {"name", SHOW_TEXT, AT(struct image_view, name), NULL, .required = true},
     {"owner", SHOW_TEXT, AT(struct image_view, owner), NULL, .required = true},
-    {"origin", SHOW_TEXT, AT(struct image_view, origin), "import, or the machine it was made of",
-     .required = true},
+    {"origin", SHOW_TEXT, AT(struct image_view, origin),
+     "`import`, or the machine that the image was made from", .required = true},
     {"created", SHOW_TIME, AT(struct image_view, created_ms), NULL, .required = true},
-    {"bytes", SHOW_NUMBER, AT(struct image_view, bytes), "in its files", .required = true},
+    {"bytes", SHOW_NUMBER, AT(struct image_view, bytes), "bytes in its files", .required = true},
     {"entries", SHOW_NUMBER, AT(struct image_view, entries), "files, directories and links",
      .required = true},
-    {"machines", SHOW_NUMBER, AT(struct image_view, machines), "that lie on it now",
+    {"machines", SHOW_NUMBER, AT(struct image_view, machines), "machines that use the image",
      .required = true},
-    {"stored", SHOW_TEXT, AT(struct image_view, stored),
-     "`erofs`, a file that is mounted, or `directory`", .required = true},
+    {"stored", SHOW_TEXT, AT(struct image_view, stored), "`erofs` (a mounted file) or `directory`",
+     .required = true},
     {"config", SHOW_JSON, AT(struct image_view, config), "arch, env, user, workdir, command ...",
      .required = true},
 };
@@ -119,47 +121,47 @@ const struct schema images_schema = {.name = "Images", .fields = images_view, .c
 
 static const struct field pruned_view[] = {
     {"removed", SHOW_NUMBER, 0, "names", .required = true},
-    {"bytes", SHOW_NUMBER, 0, "in the files behind them", .required = true},
+    {"bytes", SHOW_NUMBER, 0, "bytes in the deleted files", .required = true},
 };
 const struct schema pruned_schema = {.name = "Pruned", .fields = pruned_view, .count = 2};
 
 static const struct field steps_view[] = {
     {"steps", SHOW_JSON, 0, NULL, .required = true, .sub = &step_schema},
-    {"next", SHOW_TEXT, 0, "cursor of the next page; absent at the end"},
+    {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
 };
 const struct schema steps_schema = SCHEMA("Steps", char *, steps_view);
 
 static const struct field change_side_view[] = {
     {"type", SHOW_TEXT, 0, "file, directory, symlink, fifo, socket or device", .required = true},
     {"mode", SHOW_TEXT, 0, "octal", .required = true},
-    {"owner", SHOW_NUMBER, 0, "as the machine has it", .required = true},
+    {"owner", SHOW_NUMBER, 0, "uid in the machine", .required = true},
     {"group", SHOW_NUMBER, 0, NULL, .required = true},
     {"size", SHOW_NUMBER, 0, "bytes", .required = true},
 };
 const struct schema change_side_schema = SCHEMA("ChangeSide", char *, change_side_view);
 
 static const struct field change_view[] = {
-    {"path", SHOW_TEXT, 0, "from the root on, without a leading '/'", .required = true},
-    {"path_base64", SHOW_TEXT, 0, "its bytes, when they are no UTF-8"},
+    {"path", SHOW_TEXT, 0, "path from the root, without a leading '/'", .required = true},
+    {"path_base64", SHOW_TEXT, 0, "the path as base64, if it is not UTF-8"},
     {"change", SHOW_TEXT, 0, "added, modified or deleted", .required = true},
     {"before", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
     {"after", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
-    {"target_before", SHOW_TEXT, 0, "of a symbolic link"},
+    {"target_before", SHOW_TEXT, 0, "target of a symbolic link"},
     {"target_before_base64", SHOW_TEXT, 0, NULL},
     {"target_after", SHOW_TEXT, 0, NULL},
     {"target_after_base64", SHOW_TEXT, 0, NULL},
     {"content", SHOW_TEXT, 0,
-     "of a file whose content differs: text, binary, large (more than 1 MiB: not compared by "
-     "lines), cut (text, but there was no room) or unreadable"},
+     "if the content differs: text, binary, large (over 1 MiB: no line diff), cut (the diff "
+     "reached its size limit) or unreadable"},
     {"lines_added", SHOW_NUMBER, 0, NULL},
     {"lines_removed", SHOW_NUMBER, 0, NULL},
-    {"diff", SHOW_TEXT, 0, "unified hunks of a text, without the lines that name files"},
+    {"diff", SHOW_TEXT, 0, "unified hunks of a text file, without file headers"},
 };
 const struct schema change_schema = SCHEMA("Change", char *, change_view);
 
 static const struct field diff_end_view[] = {
     {"name", SHOW_TEXT, 0, "start, now, or a step's id", .required = true},
-    {"number", SHOW_NUMBER, 0, "of the step"},
+    {"number", SHOW_NUMBER, 0, "number of the step"},
 };
 const struct schema diff_end_schema = SCHEMA("DiffEnd", char *, diff_end_view);
 
@@ -167,18 +169,19 @@ static const struct field diff_view_fields[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"from", SHOW_OBJECT, 0, NULL, .required = true, .sub = &diff_end_schema},
     {"to", SHOW_OBJECT, 0, NULL, .required = true, .sub = &diff_end_schema},
-    {"added", SHOW_NUMBER, 0, "all that were found, listed or not", .required = true},
+    {"added", SHOW_NUMBER, 0, "number of all added entries, listed or not", .required = true},
     {"modified", SHOW_NUMBER, 0, NULL, .required = true},
     {"deleted", SHOW_NUMBER, 0, NULL, .required = true},
     {"cut", SHOW_TEXT, 0,
-     "why something is missing: entries (more than 5,000 differ), looked (more than two million "
-     "names), time (25 s) or depth; absent when nothing is"},
+     "why the list is incomplete: entries (over 5,000 differ), looked (over two million names), "
+     "time (25 s) or depth; absent if complete"},
     {"changes", SHOW_JSON, 0, NULL, .required = true, .sub = &change_schema},
 };
 const struct schema diff_schema = SCHEMA("Diff", char *, diff_view_fields);
 
 static const struct field store_problem_view[] = {
-    {"machine", SHOW_TEXT, AT(struct store_problem, machine), "that needs it", .required = true},
+    {"machine", SHOW_TEXT, AT(struct store_problem, machine), "machine that needs the layer",
+     .required = true},
     {"layer", SHOW_TEXT, AT(struct store_problem, layer), NULL},
     {"what", SHOW_TEXT, AT(struct store_problem, what), NULL, .required = true},
     {"remedy", SHOW_TEXT, AT(struct store_problem, remedy), NULL, .required = true},
@@ -187,23 +190,25 @@ const struct schema store_problem_schema =
     SCHEMA("StoreProblem", struct store_problem, store_problem_view);
 
 static const struct field store_check_view[] = {
-    {"whole", SHOW_FLAG, 0, "there are no problems", .required = true},
-    {"machines", SHOW_NUMBER, 0, "that were looked at", .required = true},
-    {"unchecked", SHOW_NUMBER, 0, "that could not be", .required = true},
-    {"stacks", SHOW_NUMBER, 0, "of steps and roots", .required = true},
-    {"layers", SHOW_NUMBER, 0, "that they name", .required = true},
-    {"leftovers", SHOW_NUMBER, 0, "layers that nobody names; they go when steps are next dropped",
-     .required = true},
+    {"whole", SHOW_FLAG, 0, "true if there are no problems", .required = true},
+    {"machines", SHOW_NUMBER, 0, "machines that were checked", .required = true},
+    {"unchecked", SHOW_NUMBER, 0, "machines that could not be checked", .required = true},
+    {"stacks", SHOW_NUMBER, 0, "stacks of layers of steps and roots", .required = true},
+    {"layers", SHOW_NUMBER, 0, "layers that the stacks refer to", .required = true},
+    {"leftovers", SHOW_NUMBER, 0,
+     "unreferenced layers; deleted with the next steps that are dropped", .required = true},
     {"problems", SHOW_JSON, 0, NULL, .required = true, .sub = &store_problem_schema},
 };
 const struct schema store_check_schema = SCHEMA("StoreCheck", char *, store_check_view);
 
 static const struct field stray_view_fields[] = {
-    {"id", SHOW_TEXT, AT(struct stray_view, id), "of the box", .required = true},
-    {"store", SHOW_TEXT, AT(struct stray_view, store), "that it belongs to; absent if unknown"},
-    {"reason", SHOW_TEXT, AT(struct stray_view, reason), "why it is left alone", .required = true},
-    {"adoptable", SHOW_FLAG, AT(struct stray_view, adoptable), "it can be taken over",
+    {"id", SHOW_TEXT, AT(struct stray_view, id), "id of the box", .required = true},
+    {"store", SHOW_TEXT, AT(struct stray_view, store),
+     "store that owns the box; absent if unknown"},
+    {"reason", SHOW_TEXT, AT(struct stray_view, reason), "why the daemon does not touch it",
      .required = true},
+    {"adoptable", SHOW_FLAG, AT(struct stray_view, adoptable),
+     "adopt can make it a machine of the caller", .required = true},
 };
 const struct schema stray_schema = SCHEMA("Box", struct stray_view, stray_view_fields);
 

@@ -1,3 +1,7 @@
+/*
+ * One request from its query to its answer. Every path ends in exactly one call_* function that
+ * ends the call; after that the pointer is invalid.
+ */
 #include "api/call.h"
 
 #include <stdio.h>
@@ -26,7 +30,7 @@ int api_status_of(enum err_code code) {
     return 500;
 }
 
-/* ---- the words of a request ---- */
+/* ---- query parameters ---- */
 
 const char *call_query(struct call *c, const char *name) {
     for (size_t i = 0; i < c->query_count; i++)
@@ -64,7 +68,7 @@ int call_read_query(struct call *c, struct err *err) {
     size_t n;
     while (rest.s && http_query_next(&rest, &key, &value)) {
         if (c->query_count == CALL_QUERIES)
-            return err_set(err, ERR_LIMIT, "more than %d parameters", CALL_QUERIES);
+            return err_set(err, ERR_LIMIT, "too many query parameters (at most %d)", CALL_QUERIES);
         struct call_word *q = &c->queries[c->query_count];
         q->value = malloc(value.n + 1);
         if (!q->value)
@@ -72,14 +76,14 @@ int call_read_query(struct call *c, struct err *err) {
         c->query_count++;
         if (http_decode_query(key, q->name, sizeof(q->name), &n) < 0 ||
             http_decode_query(value, q->value, value.n + 1, &n) < 0)
-            return err_set(err, ERR_INVALID, "a parameter of the query is malformed");
+            return err_set(err, ERR_INVALID, "malformed query parameter");
         if (!known_query(c->route, q->name))
-            return err_set(err, ERR_INVALID, "parameter '%s' is not known here", q->name);
+            return err_set(err, ERR_INVALID, "unknown parameter '%s'", q->name);
     }
     return 0;
 }
 
-/* ---- its end ---- */
+/* ---- end of a call ---- */
 
 static void call_free(struct call *c) {
     if (c->on_end)
@@ -137,7 +141,7 @@ void call_told(void *arg, const char *json, const struct err *err) {
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text) {
     struct err err;
     if (j->failed) {
-        err_set(&err, ERR_LIMIT, "the answer is larger than %zu bytes", text->max);
+        err_set(&err, ERR_LIMIT, "the response is larger than %zu bytes", text->max);
         call_error(c, &err);
         return;
     }
@@ -172,7 +176,7 @@ void call_error_more(struct call *c, int status, const struct err *err,
     struct jot j = JOT(&text);
     error_json(&j, err);
     c->failed = err->code;
-    if (c->streaming) { /* too late for a status: the stream says it */
+    if (c->streaming) { /* the status line is sent: the error goes into the stream */
         call_write(c, text.data, text.len);
         call_end(c);
         return;
@@ -217,7 +221,7 @@ void call_close_fds(struct call *c) {
     c->nfds = 0;
 }
 
-/* ---- streams ---- */
+/* ---- streamed bodies and responses ---- */
 
 static void piece(struct http_exchange *x, const char *bytes, size_t n) {
     struct call *c = x->user;

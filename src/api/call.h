@@ -1,9 +1,7 @@
-/*
- * One request of the API: who asks, for which route, with which words, and how it is answered.
- *
- * Made by the dispatcher (api.c), given to a route's handler, gone once it was answered. Handlers
- * answer with one of the functions below, now or later. When the client vanishes, `on_gone` is
- * called and every answer goes nowhere; what was asked is done all the same.
+/* One request of the API: the caller, the route, the parameters and the response.
+ * The dispatcher (api.c) creates a call and gives it to the handler of the route. The handler ends
+ * it with one of the functions below, now or later; then it is freed. If the client disconnects,
+ * `on_gone` is called and the response is dropped, but the request is still carried out.
  */
 #pragma once
 
@@ -28,7 +26,7 @@ enum {
 struct api;
 struct route;
 
-/* One parameter of the query, decoded. */
+/* One query parameter, percent-decoded. */
 struct call_word {
     char name[32];
     char *value;
@@ -40,75 +38,77 @@ struct call {
     struct http_exchange *http;
     const struct route *route;
     struct caller who;
-    char params[CALL_PARAMS][CALL_PARAM_SIZE]; /* of the path, in order: machine, exec ... */
+    char params[CALL_PARAMS]
+               [CALL_PARAM_SIZE]; /* parameters of the path, in order: machine, exec ... */
     struct call_word queries[CALL_QUERIES];
     size_t query_count;
-    json_t *json;               /* the body, and ... */
-    void *request;              /* ... its struct; NULL for a route without one */
-    uint8_t hash[SHA256_BYTES]; /* of the body */
-    const int *fds;             /* that came with it; they are the exchange's */
+    json_t *json;               /* the parsed body */
+    void *request;              /* its struct by route->request; NULL: the route has none */
+    uint8_t hash[SHA256_BYTES]; /* of the body, to compare idempotent requests */
+    const int *fds;             /* received with the request; owned by the exchange */
     size_t nfds;
-    int64_t length; /* of an answer in pieces; -1: not known */
-    /* The handler's. */
+    int64_t length; /* Content-Length of a streamed response; -1: unknown */
+    /* Set by the handler. */
     void *user;
-    void (*on_gone)(struct call *c);  /* once; the call stays until it is answered or abandoned */
-    void (*on_drain)(struct call *c); /* room for more after call_write() said it is full */
+    void (*on_gone)(
+        struct call *c); /* called once; the call lives until it is answered or abandoned */
+    void (*on_drain)(struct call *c); /* there is room again after call_write() returned false */
     void (*on_body)(struct call *c, const char *bytes, size_t n);
-    void (*on_end)(struct call *c); /* it was answered: last words */
+    void (*on_end)(struct call *c); /* the call was answered and is about to be freed */
     char machine[ID_SIZE];          /* for on_end */
-    char *warnings;                 /* of a machine made for this call, told with `start` */
-    /* For the dispatcher. */
+    char *warnings;                 /* of a machine created for this call; sent with `start` */
+    /* Set by the dispatcher. */
     uint64_t started_us;
     int status;
     enum err_code failed;
     bool streaming;
 };
 
-/* The value of a query parameter; NULL: not given. Lives as long as the call. */
+/* Value of a query parameter; NULL: absent. Valid as long as the call. */
 const char *call_query(struct call *c, const char *name);
 bool call_flag(struct call *c, const char *name);
-/* 0 or -1 with *err: not a number in range. *ret is untouched when it was not given. */
+/* -1 with *err: not a number in range. *ret stays untouched if the parameter is absent. */
 int call_number(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
                 struct err *err);
-/* The Accept header names that type. */
+/* True: the Accept header contains that type. */
 bool call_accepts(struct call *c, const char *type);
 
-/* These end the call. */
+/* Each of these ends the call. */
 void call_view(struct call *c, int status, const struct schema *schema, const void *view);
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text);
 void call_error(struct call *c, const struct err *err);
 void call_error_status(struct call *c, int status, const struct err *err);
-/* With one more field, as HTTP_FIELDS() makes it, or NULL. */
+/* With one additional header, made by HTTP_FIELDS(), or NULL. */
 void call_error_more(struct call *c, int status, const struct err *err,
                      const struct http_pair *more);
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
-/* The answer of a verb that gives JSON; arg is the call. */
+/* Callback for service functions that return JSON; arg is the call. */
 void call_told(void *arg, const char *json, const struct err *err);
 void call_done(struct call *c); /* "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
-/* Without an answer: its client is gone, or the server refuses the body that we were taking. */
+/* Ends the call without a response: the client disconnected, or the server refused the body. */
 void call_abandon(struct call *c);
-/* The same before the exchange is ours: nothing is said to the server. */
+/* The same before call_listen(): the HTTP server still owns the exchange. */
 void call_forget(struct call *c);
 
-/* The connection becomes a WebSocket and the call ends. NULL: it was refused, and told so. */
+/* Turns the connection into a WebSocket and ends the call. NULL: refused and answered. */
 struct ws *call_upgrade(struct call *c, const struct ws_handler *handler, void *user);
 
 bool call_is_gone(const struct call *c);
 
-/* What came with the request was passed on: a pipe must not stay open through us. */
+/* Closes received descriptors that were passed on: a copy here would keep a pipe open. */
 void call_close_fds(struct call *c);
 
-/* A route with BODY_STREAM takes the body: pieces, then one of length 0. */
+/* For BODY_STREAM: on_body gets the body in pieces, then a piece of length 0. */
 void call_body(struct call *c, uint64_t max,
                void (*on_body)(struct call *c, const char *bytes, size_t n));
 void call_body_pause(struct call *c);
 void call_body_resume(struct call *c);
 
-/* An answer in pieces. False from call_write(): enough, wait for on_drain. */
+/* A streamed response. call_write() returns false when the client is full: wait for on_drain. */
 void call_begin(struct call *c, int status, const char *type, const struct http_pair *more);
 bool call_write(struct call *c, const void *bytes, size_t n);
-bool call_is_full(const struct call *c); /* on_drain is still to come: add nothing before */
+bool call_is_full(const struct call *c); /* true: write nothing before on_drain */
 void call_end(struct call *c);
 
 /* {"error":{...}} */

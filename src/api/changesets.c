@@ -1,4 +1,5 @@
-/* Change sets: frozen, read, and noted when they go out. */
+/* Change sets: freeze the work of a machine, read it, and record in the journal that it was
+ * shipped. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +36,13 @@ void api_changeset_show(struct call *c) {
     service_changeset_open(c->service, &c->who, c->params[0], answer_shown, c);
 }
 
-/* ---- the archive ---- */
+/* ---- archive ---- */
 
 struct sending {
     struct call *call;
     int fd;
-    uint64_t left; /* that were promised: a file that is longer is cut, which its hash shows */
+    uint64_t left; /* bytes of Content-Length not sent yet; a file that grew is cut there, and its
+                      hash shows it */
 };
 
 static void sending_free(struct sending *s) {
@@ -53,10 +55,10 @@ static void go_on(struct sending *s) {
     char *bytes DEFER_FREE = xmalloc(PIECE);
     for (ssize_t n; (n = read(s->fd, bytes, s->left < PIECE ? s->left : PIECE)) != 0;) {
         if (n < 0 && errno != EINTR)
-            break; /* it ends early, which its hash shows */
+            break; /* the file is shorter than announced; the client sees it by the hash */
         s->left -= n > 0 ? (uint64_t)n : 0;
         if (n > 0 && !call_write(c, bytes, (size_t)n))
-            return; /* on_drain goes on */
+            return; /* on_drain continues */
     }
     sending_free(s);
     call_end(c);
@@ -101,7 +103,7 @@ void api_changeset_database(struct call *c) {
     service_changeset_database(c->service, &c->who, c->params[0], call_told, c);
 }
 
-/* ---- going out ---- */
+/* ---- shipping ---- */
 
 static void answer_ship(void *arg, const struct ship_view *view, const struct err *err) {
     struct call *c = arg;

@@ -1,3 +1,4 @@
+/* Answers a diff of two steps as JSON; the comparison itself runs in the service. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 enum { DIFF_BODY_MAX = 2 * CALL_BODY_MAX };
 
-/* Readable in any case; what is no UTF-8 is there as it is, too. */
+/* JSON holds UTF-8 only: a name in other bytes is shown readable, and exactly as base64. */
 static void put_name(struct jot *j, const char *name, const char *base64_name,
                      const struct bytes *b) {
     if (b->n == 0)

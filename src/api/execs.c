@@ -1,3 +1,7 @@
+/*
+ * Commands: start, list, feed, signal and kill. A command outlives the request that started it,
+ * except in `POST /v1/run`, whose machine ends with the call.
+ */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +20,7 @@ static bool wants_stream(struct call *c) {
     return call_accepts(c, "application/x-ndjson") || call_accepts(c, "text/event-stream");
 }
 
-/* ---- run one ---- */
+/* ---- start ---- */
 
 static void answer_exec(struct call *c, struct exec *x, const struct exec_request *r) {
     struct exec_view view;
@@ -50,15 +54,15 @@ void api_exec(struct call *c) {
                  c);
 }
 
-/* ---- a machine for one command ---- */
+/* ---- run: a machine for one command ---- */
 
 static void run_over(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
-    (void)err; /* the service has written it down */
+    (void)err; /* the service has logged it */
 }
 
-/* The call was answered, or its client is gone: the machine goes too. */
+/* The call has ended or its client disconnected: destroy the machine. */
 static void run_end(struct call *c) {
     service_destroy(c->service, &c->who, c->machine, run_over, NULL);
 }
@@ -86,7 +90,7 @@ static void run_made(void *arg, const struct machine_view *view, const struct er
     if (r->machine.ephemeral)
         c->on_end = run_end;
     if (call_is_gone(c)) {
-        err_set(&gone, ERR_GONE, "the client went away");
+        err_set(&gone, ERR_GONE, "the client disconnected");
         call_error(c, &gone);
         return;
     }
@@ -100,8 +104,9 @@ void api_run(struct call *c) {
     struct err err;
     if (r->exec.background || c->nfds < handed) {
         err_set(&err, ERR_INVALID,
-                r->exec.background ? "a command whose machine is thrown away cannot be left behind"
-                                   : "descriptors of what is handed over are missing");
+                r->exec.background ? "/v1/run does not support 'background': create a machine and "
+                                     "run the command in it"
+                                   : "descriptors of granted directories or files are missing");
         call_error(c, &err);
         return;
     }
@@ -112,7 +117,7 @@ void api_run(struct call *c) {
     service_create(c->service, &c->who, &r->machine, c->hash, c->fds, handed, run_made, c);
 }
 
-/* ---- look ---- */
+/* ---- list, show and output ---- */
 
 static void execs_add_row(void *arg, const void *view) {
     schema_write(&exec_schema, arg, NULL, view);
@@ -139,7 +144,7 @@ void api_exec_list(struct call *c) {
     call_json(c, 200, &j, &text);
 }
 
-/* The command that the path names, referenced; NULL: answered already. */
+/* Returns a reference to the command in the path. NULL: the call was answered with an error. */
 static struct exec *execs_named(struct call *c) {
     struct err err;
     struct exec *x = service_exec_find(c->service, &c->who, c->params[0], c->params[1], &err);
@@ -164,7 +169,7 @@ static int read_range(struct call *c, struct output_range *ret, struct err *err)
     if (stream && strcmp(stream, "stderr") == 0)
         ret->stream = 1;
     else if (stream && strcmp(stream, "stdout") != 0)
-        return err_set(err, ERR_INVALID, "parameter 'stream' is stdout or stderr");
+        return err_set(err, ERR_INVALID, "parameter 'stream' must be stdout or stderr");
     return call_number(c, "offset", 0, INT64_MAX, &ret->offset, err) < 0
                ? -1
                : call_number(c, "limit", 1, INT64_MAX, &ret->limit, err);
@@ -200,17 +205,17 @@ void api_exec_events(struct call *c) {
     call_error(c, &err);
 }
 
-/* ---- feed it ---- */
+/* ---- standard input ---- */
 
-/* A body on its way to a command: it waits whenever the command does not read. */
+/* A request body that becomes standard input. Reading it pauses while the command does not read. */
 struct feeding {
     struct call *call;
     struct exec *exec;
     struct exec_follower follower;
     uint64_t offset;
-    bool eof; /* close the input at the body's end */
+    bool eof; /* close standard input after the body */
     bool ended;
-    struct buf rest; /* came and was not taken yet */
+    struct buf rest; /* received, but not yet written to the command */
 };
 
 enum { FEED_REST_MAX = 1 << 20 };
@@ -257,7 +262,7 @@ static void feed_piece(struct call *c, const char *bytes, size_t n) {
     if (n == 0) {
         f->ended = true;
     } else if (!buf_add(&f->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the command does not read its input");
+        err_set(&err, ERR_LIMIT, "the command does not read its standard input");
         feeding_free(f);
         call_error(c, &err);
         return;
@@ -313,7 +318,7 @@ int signal_number(const char *text, int *ret, struct err *err) {
             return 0;
         }
     if (parse_u64(text, 1, 64, &number, NULL) < 0)
-        return err_set(err, ERR_INVALID, "there is no signal '%s'", text);
+        return err_set(err, ERR_INVALID, "unknown signal '%s'", text);
     *ret = (int)number;
     return 0;
 }

@@ -1,3 +1,4 @@
+/* Exposed ports of a machine; the rules are in service/net/expose.h. */
 #include "service/net/expose.h"
 
 #include "api/bodies.h"

@@ -1,6 +1,5 @@
-/*
- * Writing into a file at an offset, in place: pieces of the body become requests to the guest, one
- * at a time, while the client waits. What was written before a failure stays.
+/* Writes into a file at an offset, in place. Each piece of the body becomes one request to the
+ * guest, one at a time. Bytes written before a failure stay in the file.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +14,10 @@ enum { REST_MAX = 1 << 20 };
 
 struct patch {
     struct call *call;
-    struct msg_write next; /* its path is the call's */
-    struct buf rest;       /* of the body: came and was not taken yet */
+    struct msg_write next; /* its path belongs to the call */
+    struct buf rest;       /* received body bytes that were not sent to the guest yet */
     uint32_t flying;       /* bytes of the request under way */
-    uint64_t size;         /* of the file, as the guest said last */
+    uint64_t size;         /* file size in the last reply of the guest */
     bool asked, busy, ended, gone;
 };
 
@@ -53,7 +52,7 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     struct err bad;
     p->busy = false;
     if (!err && msg_get_ok(frame, &ok) < 0) {
-        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
         err = &bad;
     }
     if (err || p->gone) {
@@ -66,7 +65,7 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     file_patch_push(p);
 }
 
-/* The first request is sent even without a byte: it shows that the file can be written. */
+/* Send the first request even if it is empty: it checks that the file can be written. */
 static void file_patch_push(struct patch *p) {
     struct call *c = p->call;
     if (p->busy)
@@ -93,8 +92,8 @@ static void piece(struct call *c, const char *bytes, size_t n) {
     struct err err;
     p->ended = n == 0;
     if (n && !buf_add(&p->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the machine does not take the body");
-        p->gone = p->busy; /* then its answer ends it */
+        err_set(&err, ERR_LIMIT, "the machine stopped reading the body");
+        p->gone = p->busy; /* the pending reply then frees it */
         if (!p->busy)
             file_patch_finish(p, &err);
         return;

@@ -1,8 +1,8 @@
-/* Writing into a file at an offset. */
+/* Writes into a file in place, at an offset. */
 #pragma once
 
 #include "api/call.h"
 #include "base/wire/msg.h"
 
-/* Takes the body of the call and answers it; path->mode is for a file that is new. */
+/* Reads the body of the call and answers it; path->mode applies if the file is created. */
 void file_patch(struct call *c, const struct msg_path *path, uint64_t offset);

@@ -1,4 +1,7 @@
-/* Reading a file, whole and by range: a few requests to the guest under way, in order. */
+/*
+ * Reads a file, whole or by range. Up to READS_AHEAD requests to the guest are in flight; their
+ * replies are sent in order.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,20 +13,21 @@
 #include "io/http_range.h"
 #include "service/files.h"
 
-/* A download: a few requests under way, written out in their order. */
+/* How many read requests may be in flight. */
 enum { READS_AHEAD = 4 };
 
 struct download {
     struct call *call;
     struct msg_read next; /* the next request */
     struct http_range range;
-    uint64_t first, end;       /* of what is asked for; cut to the file by the first answer */
-    uint64_t left;             /* of what was announced: a machine may bring more */
-    struct msg_read_data seen; /* when it began, without its bytes */
+    uint64_t first, end; /* requested range; the first reply cuts it to the file size */
+    uint64_t left; /* bytes of Content-Length not sent yet: a guest may send more than announced */
+    struct msg_read_data
+        seen; /* first reply, without its bytes: detects a file that was replaced */
     unsigned flying;
     bool begun, full, failed;
-    bool refused; /* with an answer of its own */
-    bool asking;  /* a refusal may come before the request returns */
+    bool refused; /* the range is not satisfiable: answer 416 */
+    bool asking;  /* the reply may arrive before the request function returns */
     struct err refusal;
 };
 
@@ -39,7 +43,7 @@ static void file_read_ask(struct download *d) {
                  d->begun || d->flying > 1 ? NULL : m.path.s, read_came, d);
 }
 
-/* Asks for what comes next; after the last answer it ends the download, which is then gone. */
+/* Sends the next read requests. After the last reply it ends and frees the download. */
 static void ask_more(struct download *d) {
     struct call *c = d->call;
     if (d->asking)
@@ -58,17 +62,18 @@ static void ask_more(struct download *d) {
     free(d);
 }
 
-/* None of the file's bytes are wanted; who asks is told how many there are. */
+/* The range lies beyond the file: answer 416 with the file size. */
 static void refuse_range(struct download *d, uint64_t size) {
     char range[40];
-    err_set(&d->refusal, ERR_INVALID, "the range lies beyond the file's %" PRIu64 " bytes", size);
+    err_set(&d->refusal, ERR_INVALID,
+            "the range lies beyond the end of the file (%" PRIu64 " bytes)", size);
     snprintf(range, sizeof(range), "bytes */%" PRIu64, size);
     d->failed = true;
     d->refused = true;
     call_error_more(d->call, 416, &d->refusal, HTTP_FIELDS({"Content-Range", range}));
 }
 
-/* True: these bytes are the first of the answer. */
+/* True: the response has begun with these bytes. */
 static bool begin_download(struct download *d, const struct msg_read_data *m) {
     struct call *c = d->call;
     char range[80];
@@ -105,14 +110,14 @@ static void read_came(void *arg, const struct frame *frame, const struct err *er
     bool ours = true;
     d->flying--;
     if (!err && msg_get_read_data(frame, &m) < 0) {
-        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
         err = &bad;
     }
     if (err && !d->begun)
         d->refusal = *err;
     else if (!d->begun && !d->failed)
         ours = begin_download(d, &m);
-    /* A file that was replaced meanwhile is not passed off as one: the answer stops short. */
+    /* Never mix the bytes of two files: if the file was replaced, the response ends early. */
     if (err || (d->begun && file_replaced(&d->seen, &m)))
         d->failed = true;
     else if (m.data.n && ours && !d->failed)
@@ -140,7 +145,7 @@ void api_file_read(struct call *c) {
         return;
     struct download *d = xnew(struct download);
     *d = (struct download){.call = c, .end = INT64_MAX};
-    /* There is no validator to compare If-Range with, so it never holds. */
+    /* Responses have no ETag, so If-Range never matches. */
     if (!http_field_find(c->http->head, "If-Range"))
         d->range = http_range_parse(http_field_only(c->http->head, "Range"));
     if (d->range.given && !d->range.suffix)

@@ -1,11 +1,11 @@
-/* Words that requests about files have in common. */
+/* Query parameters that requests about files share. */
 #pragma once
 
 #include "api/call.h"
 #include "base/wire/msg.h"
 
-/* Path and user of a request whose words are in the query; -1: answered already. */
+/* Reads path and user from the query. -1: the call was answered with an error. */
 int file_words(struct call *c, struct msg_path *ret);
 
-/* An octal mode; what: "field" or "parameter", for the message. */
+/* Parses an octal mode; `what` is "field" or "parameter", for the error. */
 int file_mode(const char *text, const char *what, uint32_t *ret, struct err *err);

@@ -1,3 +1,4 @@
+/* Requests about files: each one is one message to the guest, which acts as the given user. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ int file_words(struct call *c, struct msg_path *ret) {
     if (!path || path[0] != '/')
         err_set(&err, ERR_INVALID,
                 path ? "parameter 'path' must be absolute, not '%.100s'"
-                     : "parameter 'path' is missing",
+                     : "missing parameter 'path'",
                 path);
     else if (file_user(call_query(c, "user"), &ret->uid, &err) == 0) {
         ret->gid = ret->uid;
@@ -35,13 +36,13 @@ int file_words(struct call *c, struct msg_path *ret) {
 int file_mode(const char *text, const char *what, uint32_t *ret, struct err *err) {
     size_t n = strlen(text);
     if (n < 1 || n > 5 || strspn(text, "01234567") != n || strtoul(text, NULL, 8) > 07777)
-        return err_set(err, ERR_INVALID, "%s 'mode' is octal, such as 644, not '%.20s'", what,
+        return err_set(err, ERR_INVALID, "%s 'mode' must be octal, such as 644, not '%.20s'", what,
                        text);
     *ret = (uint32_t)strtoul(text, NULL, 8);
     return 0;
 }
 
-/* ---- one question, one answer ---- */
+/* ---- one request, one reply ---- */
 
 static void answer_done(void *arg, const struct frame *frame, const struct err *err) {
     (void)frame;
@@ -88,7 +89,7 @@ static void answer_stat(void *arg, const struct frame *frame, const struct err *
     struct entry_view view;
     struct err bad;
     if (!err && msg_get_entry(frame, &entry) < 0) {
-        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
         err = &bad;
     }
     if (err) {
@@ -130,7 +131,7 @@ static void answer_list(void *arg, const struct frame *frame, const struct err *
     else
         more = -1;
     if (more < 0) {
-        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
         call_error(c, &bad);
         return;
     }
@@ -168,7 +169,7 @@ void api_file_remove(struct call *c) {
     service_file(c->service, &c->who, c->params[0], MSG_REMOVE, &m, m.path.s, answer_done, c);
 }
 
-/* The user of a request that has a body; false: answered already. */
+/* Finds the uid of the user in a request. False: the call was answered with an error. */
 static bool acting_as(struct call *c, const char *user, uint32_t *uid) {
     struct err err;
     if (file_user(user, uid, &err) == 0)

@@ -1,3 +1,4 @@
+/* Grants of a machine: list, add, diff and revoke. */
 #include "service/grants/grants.h"
 
 #include "api/bodies.h"
@@ -10,7 +11,7 @@ void api_grant_list(struct call *c) {
 void api_grant_add(struct call *c) {
     struct err err;
     if (c->nfds > 1) {
-        err_set(&err, ERR_INVALID, "%zu descriptors for one grant", c->nfds);
+        err_set(&err, ERR_INVALID, "a grant takes at most one descriptor, not %zu", c->nfds);
         call_error(c, &err);
         return;
     }

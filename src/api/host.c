@@ -1,3 +1,4 @@
+/* The daemon as a whole: events, status, metrics, tokens and the journal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static void events_go_on(struct watching *w) {
         for (size_t i = 0; i < list.count; i++) {
             w->request.after = list.rows[i].id;
             if (!send_event(c, &list.rows[i]))
-                return; /* on_drain goes on */
+                return; /* on_drain continues */
         }
         if (list.count == EVENTS_PAGE)
             continue;
@@ -99,7 +100,7 @@ static void events_gone(struct call *c) {
     call_end(c);
 }
 
-/* The last event that the client has seen; without one it wants only what happens from now on. */
+/* Finds the last event that the client saw. Without one, the stream starts with new events. */
 static int last_seen(struct call *c, bool follow, int64_t *ret, struct err *err) {
     struct http_text last = http_field_only(c->http->head, "Last-Event-ID");
     uint64_t after = follow ? (uint64_t)service_events_last(c->service) : 0;
@@ -144,10 +145,10 @@ void api_events(struct call *c) {
 
 /* ---- status and metrics ---- */
 
-/* What the spawner counts over all owners. */
+/* Counters of the spawner over all owners. */
 static const char *const box_counts[] = {"boxes", "alive", "created", "fallbacks", "pool"};
 
-/* What the spawner says, without what belongs to other owners; the caller frees. */
+/* Status of the spawner without data of other owners. The caller frees it. */
 static char *box_status(struct call *c, const char *text) {
     json_t *box = json_loads(text, 0, NULL), *machines = json_object_get(box, "machines");
     bool all = service_sees_all(&c->who);
@@ -197,7 +198,7 @@ static void status_came(void *arg, const char *json, const struct err *err) {
     if (box)
         jot_raw(&j, "box", box);
     else
-        jot_string(&j, "box_error", err ? err->text : "the spawner answered nonsense");
+        jot_string(&j, "box_error", err ? err->text : "invalid reply from the spawner");
     jot_end(&j, '}');
     call_json(c, 200, &j, &text);
 }
@@ -206,13 +207,14 @@ void api_status(struct call *c) {
     service_host_status(c->service, status_came, c);
 }
 
-/* Both counters in one family: ours and the spawner's, which begin anew with each of them. */
+/* One metric family holds the daemon's and the spawner's counters. Each restarts at 0 with its
+ * process. */
 static void write_fallbacks(struct buf *out, const json_t *spawners,
                             const struct service_counts *n) {
     static const char name[] = "carrel_fallbacks_total";
     const char *key;
     json_t *count;
-    metrics_head(out, name, "counter", "What went the second-best way");
+    metrics_head(out, name, "counter", "Operations that used a fallback");
     for (int i = 0; i < FELL_COUNT; i++)
         metrics_line(out, name, "what", fallback_name((enum fallback)i), n->fallbacks[i]);
     json_object_foreach((json_t *)spawners, key, count) {
@@ -220,10 +222,10 @@ static void write_fallbacks(struct buf *out, const json_t *spawners,
     }
 }
 
-/* How this host does what can be done in several ways; doctor says what to do about it. */
+/* The mechanism that this host uses for each feature; `carrel doctor` says how to improve it. */
 static void write_ways(struct buf *out, const json_t *box) {
     static const char *const parts[] = {"cgroup", "disk", "images", "layers", "network"};
-    metrics_head(out, "carrel_way", "gauge", "How this host does it");
+    metrics_head(out, "carrel_way", "gauge", "Mechanism that this host uses for each feature");
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         const char *way = json_string_value(json_object_get(box, parts[i]));
         if (way && !buf_addf(out, "carrel_way{part=\"%s\",way=\"%s\"} 1\n", parts[i], way))
@@ -236,10 +238,10 @@ static void box_metrics(struct buf *out, const char *json, const struct service_
     write_fallbacks(out, json_object_get(root, "fallbacks"), n);
     write_ways(out, root);
     const json_t *pool = json_object_get(root, "pool");
-    metrics_head(out, "carrel_pool_ready", "gauge", "Boxes that wait ready");
+    metrics_head(out, "carrel_pool_ready", "gauge", "Boxes ready in the pool");
     metrics_line(out, "carrel_pool_ready", NULL, NULL,
                  (uint64_t)json_integer_value(json_object_get(pool, "ready")));
-    metrics_head(out, "carrel_pool_ready_of_images", "gauge", "The same of images");
+    metrics_head(out, "carrel_pool_ready_of_images", "gauge", "Boxes ready in the pool, by image");
     metrics_line(out, "carrel_pool_ready_of_images", NULL, NULL,
                  (uint64_t)json_integer_value(json_object_get(pool, "ready_of_images")));
     metrics_head(out, "carrel_unenforced", "gauge", "Limits that this host cannot enforce");
@@ -255,17 +257,19 @@ static void box_metrics(struct buf *out, const char *json, const struct service_
 static void write_gate(struct call *c, struct buf *out) {
     struct gate_stats g;
     service_net_stats(c->service, &g);
-    metrics_head(out, "carrel_gate_connections", "gauge", "Connections of machines that are open");
+    metrics_head(out, "carrel_gate_connections", "gauge", "Open connections of machines");
     metrics_line(out, "carrel_gate_connections", NULL, NULL, g.open);
-    metrics_head(out, "carrel_gate_crossings_total", "counter", "Connections and requests");
+    metrics_head(out, "carrel_gate_crossings_total", "counter",
+                 "Connections and requests through the gate");
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "allowed", g.allowed);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "denied", g.denied);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "too_many", g.overflows);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "refused", g.refused);
-    metrics_head(out, "carrel_gate_bytes_total", "counter", "Bytes, as the machines see it");
+    metrics_head(out, "carrel_gate_bytes_total", "counter",
+                 "Bytes through the gate, sent and received by machines");
     metrics_line(out, "carrel_gate_bytes_total", "way", "sent", g.sent);
     metrics_line(out, "carrel_gate_bytes_total", "way", "received", g.received);
-    metrics_head(out, "carrel_gate_lookups_total", "counter", "Names that machines asked for");
+    metrics_head(out, "carrel_gate_lookups_total", "counter", "DNS lookups of machines");
     metrics_line(out, "carrel_gate_lookups_total", NULL, NULL, g.lookups);
 }
 
@@ -273,10 +277,10 @@ static const struct {
     const char *name, *help;
     size_t offset;
 } fates[] = {
-    {"carrel_grants_added_total", "Handed over since the daemon started",
+    {"carrel_grants_added_total", "Grants added since the daemon started",
      offsetof(struct grant_counts, added)},
-    {"carrel_grants_revoked_total", "Taken back", offsetof(struct grant_counts, revoked)},
-    {"carrel_grants_expired_total", "Ended by their time", offsetof(struct grant_counts, expired)},
+    {"carrel_grants_revoked_total", "Grants revoked", offsetof(struct grant_counts, revoked)},
+    {"carrel_grants_expired_total", "Grants that expired", offsetof(struct grant_counts, expired)},
 };
 
 struct fate_line {
@@ -295,7 +299,7 @@ static void put_fate(void *arg, const struct grant_counts *c) {
 static void write_grants(struct call *c, struct buf *out) {
     struct fate_line line = {out, "carrel_grants", offsetof(struct grant_counts, live)};
     struct database_counts n;
-    metrics_head(out, line.name, "gauge", "What living machines were handed");
+    metrics_head(out, line.name, "gauge", "Grants of machines that have not ended");
     service_each_grant_kind(c->service, put_fate, &line);
     for (size_t i = 0; i < sizeof(fates) / sizeof(*fates); i++) {
         line = (struct fate_line){out, fates[i].name, fates[i].offset};
@@ -303,7 +307,7 @@ static void write_grants(struct call *c, struct buf *out) {
         service_each_grant_kind(c->service, put_fate, &line);
     }
     service_database_counts(c->service, &n);
-    metrics_head(out, "carrel_databases", "gauge", "Databases on servers of owners");
+    metrics_head(out, "carrel_databases", "gauge", "Databases on the servers of owners");
     metrics_line(out, "carrel_databases", "state", "live", n.live);
     metrics_line(out, "carrel_databases", "state", "to_drop", n.to_drop);
 }
@@ -317,7 +321,8 @@ static void write_models(struct call *c, struct buf *out) {
     metrics_head(out, "carrel_model_tokens_total", "counter", "Tokens that providers counted");
     metrics_line(out, "carrel_model_tokens_total", "way", "in", n.in);
     metrics_line(out, "carrel_model_tokens_total", "way", "out", n.out);
-    metrics_head(out, "carrel_model_micro_total", "counter", "Millionths of money charged");
+    metrics_head(out, "carrel_model_micro_total", "counter",
+                 "Cost of models, in millionths of the price unit");
     metrics_line(out, "carrel_model_micro_total", NULL, NULL, n.micro);
 }
 
@@ -333,25 +338,25 @@ static void steps_line(void *arg, const char *machine, uint64_t bytes, uint64_t 
 
 static void write_disks(const struct call *c, struct buf *out) {
     metrics_head(out, "carrel_machine_disk_bytes", "gauge",
-                 "Disk that is a machine's own, files and history");
+                 "Disk space of a machine: files and steps");
     service_each_disk(c->service, &c->who, disk_line, out);
-    metrics_head(out, "carrel_machine_steps", "gauge", "Steps that are kept of a machine");
+    metrics_head(out, "carrel_machine_steps", "gauge", "Steps of a machine");
     service_each_disk(c->service, &c->who, steps_line, out);
 }
 
 static void write_images(struct call *c, struct buf *out) {
     struct image_stats n;
     service_image_stats(c->service, &n);
-    metrics_head(out, "carrel_images", "gauge", "Names of images, and trees that they mean");
+    metrics_head(out, "carrel_images", "gauge", "Names of images, and distinct images");
     metrics_line(out, "carrel_images", "of", "names", n.names);
     metrics_line(out, "carrel_images", "of", "trees", n.trees);
-    metrics_head(out, "carrel_images_bytes", "gauge", "What is in these trees");
+    metrics_head(out, "carrel_images_bytes", "gauge", "Bytes in the files of images");
     metrics_line(out, "carrel_images_bytes", NULL, NULL, n.bytes);
-    metrics_head(out, "carrel_image_work_total", "counter", "Images brought in and taken out");
+    metrics_head(out, "carrel_image_work_total", "counter", "Images imported and exported");
     for (int i = 0; i < IMAGE_WORKS; i++)
         metrics_line(out, "carrel_image_work_total", "work", image_work_name((enum image_work)i),
                      n.made[i]);
-    metrics_head(out, "carrel_image_failures_total", "counter", "The same, refused or broken off");
+    metrics_head(out, "carrel_image_failures_total", "counter", "Imports and exports that failed");
     for (int i = 0; i < IMAGE_WORKS; i++)
         metrics_line(out, "carrel_image_failures_total", "work",
                      image_work_name((enum image_work)i), n.failed[i]);
@@ -378,9 +383,10 @@ static void write_store(const struct service_counts *n, struct buf *out) {
     metrics_line(out, "carrel_store_flushes_total", NULL, NULL, n->store.flushes);
     metrics_head(out, "carrel_store_wal_bytes", "gauge", "Size of the write-ahead log");
     metrics_line(out, "carrel_store_wal_bytes", NULL, NULL, n->store.wal_bytes);
-    metrics_head(out, "carrel_store_free_bytes", "gauge", "Room on the disk of the store");
+    metrics_head(out, "carrel_store_free_bytes", "gauge", "Free space on the disk of the store");
     metrics_line(out, "carrel_store_free_bytes", NULL, NULL, n->room.free_bytes);
-    metrics_head(out, "carrel_store_full", "gauge", "1 while only what frees room is served");
+    metrics_head(out, "carrel_store_full", "gauge",
+                 "1 while the disk is full and only requests that free space are served");
     metrics_line(out, "carrel_store_full", NULL, NULL, n->room.full);
     metrics_head(out, "carrel_journal_records_total", "counter", "Records of the journal");
     metrics_line(out, "carrel_journal_records_total", NULL, NULL, n->store.journal_seq);
@@ -394,7 +400,7 @@ static void write_host(struct call *c, const struct service_counts *n, const cha
     write_models(c, out);
     write_images(c, out);
     write_store(n, out);
-    metrics_head(out, "carrel_limits_hit_total", "counter", "Limits that were reached");
+    metrics_head(out, "carrel_limits_hit_total", "counter", "Times that a limit was reached");
     for (int i = 0; i < HIT_COUNT; i++)
         metrics_line(out, "carrel_limits_hit_total", "limit", limit_hit_name((enum limit_hit)i),
                      n->hits[i]);
@@ -486,7 +492,7 @@ void api_token_revoke(struct call *c) {
     service_token_revoke(c->service, &c->who, c->params[0], token_revoked, c);
 }
 
-/* ---- the journal ---- */
+/* ---- journal ---- */
 
 enum { AUDIT_TURN = 200 };
 
@@ -558,12 +564,12 @@ void api_audit(struct call *c) {
     call_error(c, &err);
 }
 
-/* Proving the whole chain may take a while: a job. */
+/* Verifying the whole chain blocks, so it runs in the thread pool. */
 struct proof {
     struct call *call;
     char dir[1100];
-    struct journal_head head;   /* that somebody kept elsewhere */
-    struct journal_head newest; /* that this daemon wrote before it was asked */
+    struct journal_head head;   /* head that the client kept elsewhere */
+    struct journal_head newest; /* last record of this daemon when the request came */
     bool has_head, whole;
     struct journal_report report;
     struct err err;
@@ -578,14 +584,16 @@ static void prove(void *arg) {
     p->whole = journal_pubkey_read(path, key, &p->err) == 0 &&
                journal_verify(p->dir, key, expected, &p->report, &p->err) == 0;
     if (p->whole && p->report.head.seq < p->newest.seq) {
-        err_set(&p->err, ERR_GONE, "the journal ends at record %llu, but record %llu was written",
+        err_set(&p->err, ERR_GONE,
+                "the journal ends at record %llu, but the daemon wrote record %llu",
                 (unsigned long long)p->report.head.seq, (unsigned long long)p->newest.seq);
         p->whole = false;
     }
-    /* A journal begun after a loss verifies by itself: accept it only with a head from since. */
+    /* A journal restarted after a loss is valid by itself. Accept it only with a head newer than
+     * the loss. */
     if (p->whole && p->report.lost_seq && !(p->has_head && p->head.seq >= p->report.lost_seq)) {
         err_set(&p->err, ERR_GONE,
-                "the journal that was before record %llu is gone: its segments were removed",
+                "the journal before record %llu is missing: its segments were removed",
                 (unsigned long long)p->report.lost_seq);
         p->whole = false;
     }

@@ -1,4 +1,4 @@
-/* Images: lists and names, and archives that stream in and out. */
+/* Images: list, name and delete them; stream archives in and out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static void answer_image(void *arg, const struct image_view *view, const struct 
         call_view(c, c->route->status, &image_schema, view);
 }
 
-/* ---- names ---- */
+/* ---- list and names ---- */
 
 static void images_add_row(void *arg, const void *view) {
     schema_write(&image_schema, arg, NULL, view);
@@ -73,15 +73,15 @@ void api_image_snap(struct call *c) {
     service_image_snap(c->service, &c->who, c->params[0], c->request, answer_image, c);
 }
 
-/* ---- archives ---- */
+/* ---- import and export ---- */
 
 enum { REST_MAX = 1 << 20 };
 
-/* A body that becomes an image, or an image that becomes an answer. */
+/* An import (request body to image) or an export (image to response). */
 struct carriage {
     struct call *call;
     struct image_job *job;
-    struct buf rest; /* of the body: came and was not taken yet */
+    struct buf rest; /* received body bytes that the import has not read yet */
     bool body_ended;
     const char *form;
 };
@@ -128,7 +128,7 @@ static void import_piece(struct call *c, const char *bytes, size_t n) {
     struct err err;
     t->body_ended = n == 0;
     if (n && !buf_add(&t->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the archive is not read as fast as it comes");
+        err_set(&err, ERR_LIMIT, "the archive arrives faster than it can be imported");
         image_cancel(t->job);
         carriage_free(t);
         call_error(c, &err);
@@ -191,7 +191,8 @@ static void export_ended(void *arg, const struct image_view *view, const struct 
     if (!err)
         call_end(c);
     else if (c->streaming)
-        call_abandon(c); /* cut off, so that nobody takes it for whole */
+        call_abandon(
+            c); /* close without the last chunk: the client must not take it for complete */
     else
         call_error(c, err);
 }
@@ -202,7 +203,8 @@ void api_image_export(struct call *c) {
     if (!form)
         form = "oci";
     if (!form_type(form)) {
-        err_set(&err, ERR_INVALID, "parameter 'form' is oci, tar or tar.zst, not '%.20s'", form);
+        err_set(&err, ERR_INVALID, "parameter 'form' must be oci, tar or tar.zst, not '%.20s'",
+                form);
         call_error(c, &err);
         return;
     }

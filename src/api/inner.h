@@ -1,4 +1,4 @@
-/* What api.c, call.c and host.c know of each other. */
+/* Internals shared by api.c, call.c and host.c; handlers of routes use call.h only. */
 #pragma once
 
 #include "api/call.h"
@@ -6,10 +6,10 @@
 int api_status_of(enum err_code code);
 void api_call_ended(struct call *c);
 
-/* Splits and checks the query against the route's table. */
+/* Parses the query; unknown parameters are an error. */
 int call_read_query(struct call *c, struct err *err);
 
-/* From now on the exchange tells the call what happens to it. */
+/* Connects the events of the exchange (gone, drain) to the call, which owns it from now on. */
 void call_listen(struct call *c);
 
 struct metrics *api_metrics_of(struct api *api);

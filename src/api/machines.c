@@ -1,3 +1,4 @@
+/* Machines: create, list, show, change and destroy. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "service/host.h"
 #include "service/strays.h"
 
-/* Most verbs answer with the machine as it is now. */
+/* Most requests answer with the new state of the machine. */
 static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
     struct call *c = arg;
     if (err)
@@ -20,7 +21,7 @@ static void answer_machine(void *arg, const struct machine_view *view, const str
         call_view(c, c->route->status, &machine_schema, view);
 }
 
-/* ---- a machine that ends with its creator's connection ---- */
+/* ---- ?hold: a machine that ends with the connection ---- */
 
 struct held {
     char id[ID_SIZE];
@@ -30,7 +31,7 @@ struct held {
 static void nothing(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
-    (void)err; /* the service has written it down */
+    (void)err; /* the service has logged it */
 }
 
 static void machines_let_go(struct call *c) {
@@ -78,7 +79,7 @@ void api_machine_create(struct call *c) {
     service_create(c->service, &c->who, c->request, c->hash, c->fds, c->nfds, done, c);
 }
 
-/* ---- look ---- */
+/* ---- list and show ---- */
 
 struct list_answer {
     struct jot json;
@@ -182,7 +183,7 @@ void api_machine_changes(struct call *c) {
         call_error(c, &err);
         return;
     }
-    /* What is sent is closed behind it, and these stay the machine's. */
+    /* The server closes the descriptors it sends, so send duplicates: the machine keeps these. */
     while (sent < count && (fds[sent] = fcntl(fds[sent], F_DUPFD_CLOEXEC, 3)) >= 0)
         sent++;
     call_done_fds(c, fds, sent);

@@ -1,8 +1,6 @@
-/*
- * The MCP face: the tool table, files, logs and the transcript of machines, over mcp/http.h.
- *
- * Whoever comes through here has the scopes read and run at most, also the owner itself, and sees
- * only the machines that its own connection made, or the one it is bound to.
+/* The MCP server: tools, files, logs and the transcript of machines, over mcp/http.h.
+ * An MCP caller has at most the scopes read and run, even if it is the owner. It sees only the
+ * machines that its session created, or the one machine it is bound to.
  */
 #pragma once
 
@@ -15,5 +13,5 @@ struct mcp_face *mcp_face_new(struct loop *loop, struct service *service);
 void mcp_face_free(struct mcp_face *f);
 size_t mcp_face_busy(const struct mcp_face *f);
 
-/* One request for /mcp, of somebody who was authenticated. */
+/* Handles one request for /mcp of an authenticated caller. */
 void mcp_face_take(struct mcp_face *f, struct http_exchange *x, const struct caller *who);

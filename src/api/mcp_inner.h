@@ -1,4 +1,4 @@
-/* What the files of the MCP face know of each other. */
+/* Internals shared by mcp.c and mcp_resources.c. */
 #pragma once
 
 #include "api/mcp.h"
@@ -7,7 +7,7 @@
 
 enum { TRANSCRIPT_MAX = 1 << 20, RESOURCE_MAX = 4 << 20, WATCHED_URI_SIZE = 1024 };
 
-/* A subscribed resource, and how it was when somebody last looked. */
+/* A subscribed resource and its state at the last look. */
 struct watched {
     struct watched *next;
     uint64_t seen[3];
@@ -18,10 +18,10 @@ struct watched {
 struct mcp_user {
     struct mcp_face *face;
     uint32_t refs;
-    struct mcp_session *session; /* NULL: it has ended */
+    struct mcp_session *session; /* NULL: the session has ended */
     struct toolbox *box;
     struct caller who;
-    struct buf transcript; /* one JSON line a call */
+    struct buf transcript; /* one JSON line per tool call */
     struct watched *watched;
     struct mcp_user *next, **at;
 };
@@ -37,12 +37,12 @@ struct mcp_face {
 void user_ref(struct mcp_user *u);
 void user_unref(struct mcp_user *u);
 
-/* carrel://MACHINE/KIND[/NAME], with the machine one of the user's own. */
+/* carrel://MACHINE/KIND[/NAME]; resource_parse() accepts only machines of the session. */
 enum resource_kind { RESOURCE_FILE, RESOURCE_LOG, RESOURCE_TRANSCRIPT };
 struct resource {
     enum resource_kind kind;
     char machine[ID_SIZE];
-    char path[4096]; /* of a file: absolute; of a log: its id */
+    char path[4096]; /* file: absolute path; log: id of the command */
 };
 int resource_parse(struct mcp_user *u, const char *uri, struct resource *ret, struct err *err);
 
@@ -51,12 +51,13 @@ bool templates_list(size_t from, size_t max, struct jot *j);
 void resource_read(struct mcp_user *u, struct mcp_request *r);
 int resource_watch(struct mcp_user *u, const char *uri, bool on, struct err *err);
 void resources_unwatch_all(struct mcp_user *u);
-/* Something was done in that machine ("": nowhere): tells of subscribed things that changed. */
+/* Called after a tool call in `machine` ("": none): notifies of subscribed resources that changed.
+ */
 void resources_step(struct mcp_user *u, const char *machine);
 
 bool prompts_list(size_t from, size_t max, struct jot *j);
 void prompt_get(struct mcp_request *r);
 void complete(struct mcp_user *u, struct mcp_request *r);
 
-/* One answer of text. */
+/* Answers with the JSON in j, or with an error if it became too large. */
 void answer_jot(struct mcp_request *r, const struct jot *j);

@@ -1,4 +1,4 @@
-/* Files, logs and the transcript as MCP resources; prompts; completion. */
+/* MCP resources (files, logs, transcript), prompts and completion. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 enum { VALUES_MAX = 100, EXECS_LISTED = 1000, USER_UID = 1000 };
 
-/* ---- uris ---- */
+/* ---- URIs ---- */
 
 struct found {
     struct mcp_user *user;
@@ -87,7 +87,7 @@ int resource_parse(struct mcp_user *u, const char *uri, struct resource *ret, st
         service_show(u->face->service, &u->who, machine, machine_shown, &found); /* at once */
     if (found.ok)
         return 0;
-    return err_set(err, ERR_NOT_FOUND, "there is no resource '%.200s'", uri);
+    return err_set(err, ERR_NOT_FOUND, "unknown resource '%.200s'", uri);
 }
 
 /* ---- lists ---- */
@@ -127,7 +127,7 @@ bool resources_list(struct mcp_user *u, size_t from, size_t max, struct jot *j) 
     if (!l.machine[0])
         return false;
     snprintf(uri, sizeof(uri), SCHEME "%s/transcript", l.machine);
-    put_resource(&l, uri, "transcript", "what was called in this session", "application/x-ndjson");
+    put_resource(&l, uri, "transcript", "tool calls of this session", "application/x-ndjson");
     (void)service_exec_list(u->face->service, &u->who, l.machine, &r, put_log, &l, next, NULL);
     return l.at > l.to;
 }
@@ -163,7 +163,7 @@ static void mcp_resources_refuse(struct mcp_request *r, const struct err *err) {
     mcp_refuse(r, missing ? MCP_NO_RESOURCE : MCP_INTERNAL, err->text, j.failed ? NULL : data.data);
 }
 
-/* What is no text goes as base64, unless it is one by its nature. */
+/* Bytes that are not UTF-8 go as base64, unless text_always is set (logs and transcripts). */
 static void give(struct mcp_request *r, const char *type, const char *bytes, size_t n,
                  bool text_always) {
     struct buf text DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
@@ -187,7 +187,7 @@ static void give(struct mcp_request *r, const char *type, const char *bytes, siz
     answer_jot(r, &j);
 }
 
-/* A file on its way. */
+/* A file that is being read. */
 struct fetching {
     struct mcp_user *user;
     struct mcp_request *request;
@@ -205,8 +205,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
     struct err why;
     if (!err && !whole)
         err = (err_set(&why, ERR_LIMIT,
-                       "the file is larger than %d MiB: read it in parts with the "
-                       "tool read",
+                       "the file is larger than %d MiB: read it in parts with the tool 'read'",
                        RESOURCE_MAX >> 20),
                &why);
     if (toolbox_saw(f->user->box, f->resource.machine, &why) < 0)
@@ -233,7 +232,7 @@ static void read_file(struct mcp_user *u, struct mcp_request *r, const struct re
     pull(&from, file_piece, file_ended, f);
 }
 
-/* Both streams in the order in which they came. */
+/* Reads stdout and stderr in the order in which the command wrote them. */
 static void read_log(struct mcp_user *u, struct mcp_request *r, const struct resource *resource) {
     struct buf text DEFER(buf_done) = BUF(RESOURCE_MAX);
     struct outlog_cursor cursor = {0};
@@ -283,7 +282,7 @@ void resource_read(struct mcp_user *u, struct mcp_request *r) {
 
 struct looking {
     struct mcp_user *user;
-    bool first; /* only to know how it is */
+    bool first; /* first look: record the state without a notification */
     struct resource resource;
     char uri[];
 };
@@ -472,7 +471,7 @@ void prompt_get(struct mcp_request *r) {
         mcp_refuse(r, MCP_PARAMS, text, NULL);
         return;
     }
-    snprintf(text, sizeof(text), "there is no prompt '%.60s'", name);
+    snprintf(text, sizeof(text), "unknown prompt '%.60s'", name);
     mcp_refuse(r, MCP_PARAMS, text, NULL);
 }
 

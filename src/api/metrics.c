@@ -1,3 +1,4 @@
+/* Counters of requests: one histogram per route and machine kind, in the Prometheus text format. */
 #include "api/metrics.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 #include "api/route.h"
 #include "base/alloc.h"
 
-/* Upper bounds in microseconds: the fast paths are what we promise. */
+/* Upper bounds in microseconds, dense below 1 ms: the promised latencies are there. */
 static const uint64_t bounds[] = {100,   200,   500,    1000,   2000,    5000,    10000,
                                   20000, 50000, 100000, 500000, 1000000, 10000000};
 enum { BUCKETS = sizeof(bounds) / sizeof(*bounds) };
@@ -20,7 +21,7 @@ struct row {
 };
 
 struct metrics {
-    struct row *rows; /* one a route */
+    struct row *rows; /* one per route */
 };
 
 struct metrics *metrics_new(void) {
@@ -48,7 +49,7 @@ void metrics_count(struct metrics *m, const struct route *route, int status, enu
     row->sum_us += us;
 }
 
-/* A document that is too long is cut; nobody scrapes 16 MiB. */
+/* A document that reaches the cap of the buffer (16 MiB) is cut. */
 #define ADD(out, ...)                      \
     do {                                   \
         if (!buf_addf((out), __VA_ARGS__)) \
@@ -67,7 +68,7 @@ void metrics_line(struct buf *out, const char *name, const char *label, const ch
         ADD(out, "%s %" PRIu64 "\n", name, number);
 }
 
-/* The kind of machine behind a route; only what concerns one has a kind. */
+/* The machine kind label of a route; routes that concern no machine have none. */
 static const char *metrics_kind_of(const struct route *r) {
     bool concerns = strncmp(r->path, "/v1/machines", 12) == 0 || strcmp(r->path, "/v1/run") == 0;
     return concerns ? ",kind=\"box\"" : "";
@@ -90,11 +91,12 @@ static void write_row(const struct row *row, const struct route *r, struct buf *
 
 void metrics_write(const struct metrics *m, struct buf *out) {
     metrics_head(out, "carrel_request_seconds", "histogram",
-                 "Time from head to answer, by route and kind of machine");
+                 "Time from request head to response, by route and machine kind");
     for (size_t i = 0; i < route_count; i++)
         if (m->rows[i].count)
             write_row(&m->rows[i], &routes[i], out);
-    metrics_head(out, "carrel_failures_total", "counter", "Requests refused, by route and code");
+    metrics_head(out, "carrel_failures_total", "counter",
+                 "Failed requests, by route and error code");
     for (size_t i = 0; i < route_count; i++)
         for (size_t code = 1; code < CODES; code++)
             if (m->rows[i].failures[code])

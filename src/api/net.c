@@ -1,3 +1,4 @@
+/* Network rules of a machine; the checks are in service/net/net.h. */
 #include "service/net/net.h"
 
 #include "api/bodies.h"

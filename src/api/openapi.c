@@ -1,3 +1,4 @@
+/* Writes the OpenAPI document from the tables of routes and schemas. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* Reads the log of a command for one client, at the pace of that client. */
 #include "api/output.h"
 
 #include <inttypes.h>
@@ -24,10 +25,10 @@ struct reader {
     struct outlog_cursor cursor;
     void (*go_on)(struct reader *r);
     bool sse, begun, follow, hold, silent;
-    bool over;    /* all was said */
-    uint64_t max; /* of a result */
+    bool over;    /* the last event was sent */
+    uint64_t max; /* bytes of each stream in a result */
     struct output_range range;
-    unsigned char piece[PIECE]; /* last, and not zeroed */
+    unsigned char piece[PIECE]; /* last member: not zeroed at allocation */
 };
 
 static void reader_free(struct reader *r) {
@@ -38,7 +39,7 @@ static void reader_free(struct reader *r) {
 
 static void output_changed(void *arg) {
     struct reader *r = arg;
-    if (!call_is_full(r->call)) /* it reads on at its own pace */
+    if (!call_is_full(r->call)) /* else on_drain continues */
         r->go_on(r);
 }
 
@@ -47,7 +48,7 @@ static void drained(struct call *c) {
     r->go_on(r);
 }
 
-/* The client vanished: the command goes on, and its log with it. */
+/* The client disconnected. The command and its log go on. */
 static void vanished(struct call *c) {
     reader_free(c->user);
     call_end(c);
@@ -143,7 +144,7 @@ static void send_exit(struct reader *r) {
     send_event(r, "exit", &text);
 }
 
-/* The next piece, cut where a character ends unless it is the last there will be. */
+/* Reads the next piece. It ends at a character boundary, except at the end of the stream. */
 static struct outlog_piece next_piece(struct reader *r, const struct outlog *log) {
     struct outlog_piece piece = outlog_next(log, &r->cursor, r->piece, PIECE);
     if (!piece.n || exec_is_over(r->exec))
@@ -154,7 +155,7 @@ static struct outlog_piece next_piece(struct reader *r, const struct outlog *log
     return piece;
 }
 
-/* What was printed and is not kept is a gap at the end. */
+/* Output that the log dropped at the end is reported as a gap. */
 static void send_lost(struct reader *r) {
     for (int i = 0; i < 2 && !r->silent; i++) {
         uint64_t lost = exec_lost(r->exec, i);
@@ -175,7 +176,8 @@ static void events_go_on(struct reader *r) {
         send_start(r);
     }
     for (;;) {
-        bool over = exec_is_over(r->exec); /* before reading: what came till then is read */
+        bool over = exec_is_over(
+            r->exec); /* check before reading, so that output written before the exit is read */
         struct outlog_piece piece = {0};
         if (log)
             piece = next_piece(r, log);
@@ -197,7 +199,7 @@ static void events_go_on(struct reader *r) {
     }
 }
 
-/* Nobody is there any more: nothing to set up, and nothing would ever end it. */
+/* The client is already gone: do not set up a reader that nothing would end. */
 static bool unheard(struct call *c, struct exec *x) {
     if (!call_is_gone(c))
         return false;
@@ -220,7 +222,7 @@ void output_events(struct call *c, struct exec *x, const struct output_from *fro
 
 /* ---- one result ---- */
 
-/* Appends [from, from + n) of a stream; what is not kept is counted. */
+/* Appends [from, from + n) of a stream and counts the bytes that the log dropped. */
 static void output_gather(struct reader *r, const struct outlog *log, int stream, uint64_t from,
                           uint64_t n, struct buf *out, uint64_t *left_out) {
     while (n) {
@@ -235,7 +237,7 @@ static void output_gather(struct reader *r, const struct outlog *log, int stream
     }
 }
 
-/* Head and tail of a stream that is longer than the answer may be. */
+/* Writes the whole stream, or its head and tail if it is longer than r->max. */
 static void put_stream(struct reader *r, struct jot *j, const struct outlog *log, int stream) {
     static const char *const base64_names[] = {"stdout_base64", "stderr_base64"};
     static const char *const left_names[] = {"stdout_left_out", "stderr_left_out"};
@@ -309,7 +311,7 @@ static void bytes_go_on(struct reader *r) {
             piece = outlog_read(log, range->stream, range->offset, r->piece, want);
         bool ended = !log || outlog_extent(log, range->stream).ended;
         if (r->begun && piece.left_out)
-            break; /* an answer has no hole: who asks again from here is told of it */
+            break; /* stop at a gap: the next request from here gets Carrel-Left-Out */
         if (!r->begun)
             begin_bytes(r, &piece);
         range->offset = piece.offset + piece.n;

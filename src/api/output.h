@@ -1,20 +1,18 @@
-/*
- * The output of a command as a client gets it: whole in one result, as bytes, or as a stream of
- * events (NDJSON or SSE). All of them read the log at their client's pace.
+/* Sends the output of a command: as one result, as bytes, or as a stream of events (NDJSON or SSE).
+ * Each reader reads the log at the pace of its client, so a slow client never blocks a command.
  */
 #pragma once
 
 #include "api/call.h"
 #include "service/exec/exec.h"
 
-/* Each takes over the exec's reference and ends the call. */
+/* Each function takes over the reference to the exec and ends the call. */
 
-/* Waits for the end, then one JSON result; max: bytes of each stream. */
+/* Waits until the command ends, then sends one JSON result; max: bytes of each stream. */
 void output_result(struct call *c, struct exec *x, uint64_t max);
 
-/*
- * start, stdout, stderr, gap, exit; from those offsets on. Without follow: what is there now. Held,
- * the stream stays open behind the exit until its client closes it.
+/* Sends start, stdout, stderr, gap and exit, from the given offsets. follow: wait for new output.
+ * hold: keep the stream open after exit until the client closes it.
  */
 struct output_from {
     uint64_t offset[2];
@@ -26,7 +24,7 @@ void output_events(struct call *c, struct exec *x, const struct output_from *fro
 /* One stream as bytes. */
 struct output_range {
     int stream;
-    uint64_t offset, limit; /* limit 0: none */
+    uint64_t offset, limit; /* limit 0: unlimited */
     bool follow;
 };
 void output_bytes(struct call *c, struct exec *x, const struct output_range *range);

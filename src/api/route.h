@@ -1,13 +1,13 @@
 /*
- * Routes: one row each, for dispatch, the OpenAPI document and docs/reference/api.md.
+ * The table of routes: a row per route, for dispatch, OpenAPI and docs/reference/api.md.
  *
- * "{}" in a path is one parameter. Handlers are in the files named after what they handle.
+ * "{}" in a path is one parameter. A handler ends its call exactly once (call.h) and never blocks.
  */
 #pragma once
 
 #include "api/call.h"
 
-/* A parameter of the query. */
+/* A query parameter. */
 struct query {
     const char *name;
     const char *type; /* of JSON Schema: string, integer, boolean */
@@ -17,7 +17,7 @@ struct query {
 enum body {
     BODY_NONE,
     BODY_JSON,   /* of route->request */
-    BODY_STREAM, /* bytes; the handler takes them through on_body */
+    BODY_STREAM, /* bytes; the handler reads them with call_body() */
 };
 
 struct route {
@@ -28,20 +28,20 @@ struct route {
     enum body body;
     const struct schema *request;
     const struct schema *response; /* NULL: bytes, or nothing */
-    int status;                    /* of success */
+    int status;                    /* status of a success */
     const char *type;              /* of the response; NULL: application/json */
     const char *summary;
-    const char *example; /* what follows `curl` in docs/reference/api.md; $M and the like too */
+    const char
+        *example; /* arguments of `curl` in docs/reference/api.md, which defines $M and others */
     void (*handle)(struct call *c);
-    const struct query *queries; /* up to one without a name */
+    const struct query *queries; /* ends with a row without a name */
 };
 
 extern const struct route routes[];
 extern const size_t route_count;
 
-/*
- * The row for a method and path. NULL: ret_allow holds what the path knows, "GET, HEAD, OPTIONS",
- * or nothing.
+/* Finds the row for a method and path. NULL: ret_allow holds the methods of the path, such as "GET,
+ * HEAD, OPTIONS", or "" for an unknown path.
  */
 enum { ROUTE_ALLOW_SIZE = 64 };
 const struct route *route_find(struct http_text method, struct http_text path,

@@ -1,4 +1,4 @@
-/* Runs of the operator: started, watched, answered, resumed, cancelled. */
+/* Runs of the operator: start, watch, answer, resume and cancel. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,12 +76,12 @@ void api_run_export(struct call *c) {
         call_text(c, 200, "application/json", text.data, text.len);
 }
 
-/* ---- the transcript ---- */
+/* ---- transcript ---- */
 
 struct reading {
     struct call *call;
     struct run_follower follower;
-    uint64_t at; /* byte of the transcript */
+    uint64_t at; /* offset in the transcript */
     bool events, follow;
 };
 
@@ -90,7 +90,7 @@ static void reading_free(struct reading *r) {
     free(r);
 }
 
-/* Each line is an event; its id is the byte after it, where a client goes on. */
+/* Each line is one event. Its id is the offset after the line, from which a client resumes. */
 static bool send_events(struct reading *r, const struct buf *lines) {
     struct buf out DEFER(buf_done) = BUF(2 * PIECE_MAX);
     const char *at = lines->data;
@@ -118,7 +118,7 @@ static void go_on(struct reading *r) {
         bool room = r->events ? send_events(r, &lines) : call_write(c, lines.data, lines.len);
         r->at += lines.len;
         if (!room)
-            return; /* on_drain goes on */
+            return; /* on_drain continues */
     }
     if (r->follow && r->follower.at)
         return;

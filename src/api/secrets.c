@@ -1,3 +1,4 @@
+/* Secrets of an owner. A value comes in and is never sent out. */
 #include "service/net/secrets.h"
 
 #include "api/bodies.h"

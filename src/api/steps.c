@@ -1,3 +1,4 @@
+/* Steps of a machine: take, list, rewind and fork. */
 #include <stdlib.h>
 
 #include "api/bodies.h"

@@ -1,3 +1,4 @@
+/* Checks of the store, and boxes on the host that no machine owns. */
 #include <stdlib.h>
 
 #include "api/bodies.h"
@@ -7,7 +8,7 @@
 #include "service/steps/check.h"
 #include "service/strays.h"
 
-/* The problems, while they are found. */
+/* Collects problems while service_store_check() reports them one by one. */
 struct report {
     struct call *call;
     struct buf text;

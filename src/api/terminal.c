@@ -1,7 +1,6 @@
-/*
- * Terminals over a WebSocket: binary messages are what is typed and shown, text messages are
- * control ({"resize":{"rows":40,"cols":120}}, {"signal":"INT"}). The screen so far is replayed from
- * the command's log, so a client that was cut off attaches again and misses nothing.
+/* Terminals over a WebSocket. Binary messages are keyboard input and screen output, text messages
+ * are control ({"resize":{"rows":40,"cols":120}}, {"signal":"INT"}). A client that reconnects gets
+ * the earlier output from the command's log, so it misses nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +21,12 @@ struct terminal {
     struct ws *ws;
     struct exec *exec;
     struct exec_follower follower;
-    uint64_t offset;  /* of what was shown */
-    struct buf typed; /* and not taken yet */
-    bool told;        /* of its end */
+    uint64_t offset;  /* bytes of output sent so far */
+    struct buf typed; /* input that the command has not read yet */
+    bool told;        /* the client was told that the command has ended */
 };
 
-/* The log has dropped what was not shown in time: said, because it cannot be shown. */
+/* Reports output that the log dropped before this client read it. */
 static void tell_gap(struct terminal *t, uint64_t bytes) {
     struct buf text DEFER(buf_done) = BUF(128);
     struct jot j = JOT(&text);
@@ -76,7 +75,7 @@ static void terminal_show(struct terminal *t) {
     exec_consumed(t->exec);
 }
 
-/* What was typed waits while the command does not read; then the socket waits too. */
+/* Input waits in t->typed while the command does not read. When it is full the socket waits too. */
 static void type(struct terminal *t) {
     struct err err;
     if (!t->typed.len || t->told)
@@ -84,7 +83,7 @@ static void type(struct terminal *t) {
     ssize_t n = exec_write(t->exec, &t->who, exec_stdin_offset(t->exec), t->typed.data,
                            t->typed.len, false, &err);
     if (n < 0)
-        n = (ssize_t)t->typed.len; /* it has ended: nobody reads this any more */
+        n = (ssize_t)t->typed.len; /* the command has ended: drop the input */
     buf_drop(&t->typed, (size_t)n);
     if (t->typed.len)
         ws_pause(t->ws);
@@ -119,7 +118,7 @@ static void on_message(struct ws *ws, enum ws_opcode kind, const char *data, siz
     else if (kind == WS_TEXT)
         control(t, data, n);
     else if (!buf_add(&t->typed, data, n))
-        ws_close(ws, 1009, "typed faster than it is read");
+        ws_close(ws, 1009, "input arrives faster than the command reads it");
     else
         type(t);
 }
@@ -142,7 +141,7 @@ static const struct ws_handler handler = {.on_message = on_message,
                                           .on_close = on_close,
                                           .message_max = MESSAGE_MAX};
 
-/* The command is there, new or known: the connection becomes its terminal. */
+/* Turns the connection into the terminal of a new or existing command. */
 static void attach(struct call *c, struct exec *x) {
     struct err err;
     if (call_is_gone(c)) {
@@ -175,7 +174,7 @@ static void attach(struct call *c, struct exec *x) {
     terminal_show(t);
 }
 
-/* Lives until its command was sent, which may wait for a step of the machine. */
+/* A start that waits until the command is sent; a step of the machine may delay it. */
 struct opening {
     struct call *call;
     struct exec_request request;
@@ -190,7 +189,7 @@ static void started(void *arg, struct exec *x, const struct err *err) {
         attach(o->call, x);
 }
 
-/* A shell, unless the query names a command. */
+/* Starts a shell, or the command in the query. */
 static void terminal_start(struct call *c) {
     static const char *const shell[] = {
         "/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l"};
@@ -221,7 +220,7 @@ void api_terminal(struct call *c) {
     struct exec *x;
     struct exec_view view;
     if (!c->http->head->upgrade) {
-        err_set(&err, ERR_INVALID, "this address speaks WebSocket only");
+        err_set(&err, ERR_INVALID, "this path requires a WebSocket upgrade");
         call_error_status(c, 426, &err);
         return;
     }

@@ -1,4 +1,7 @@
-/* Uploads and archives: the guest's tools do them, fed by a body or read into an answer. */
+/*
+ * Uploads and archives. A tool in the guest does the work; this file moves bytes between the
+ * request or response and the tool, with zstd if asked for.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +16,16 @@
 #include "io/zstream.h"
 #include "service/exec/tool_run.h"
 
-/* A body that becomes a tool's input, or a tool's output that becomes an answer. */
+/* An upload (body to tool) or a download (tool to response). */
 struct transfer {
     struct call *call;
     struct tool_run *tool;
-    struct buf rest; /* of the body: came, unpacked, and was not taken yet */
+    struct buf rest; /* decompressed body bytes that the tool has not read yet */
     bool body_ended;
-    struct zunpack *unpack; /* NULL: the body is not packed */
-    struct buf packed;      /* of the body: came and was not unpacked yet */
-    struct zpack *pack;     /* NULL: the answer is not to be */
-    uint64_t unsent;        /* output that waits for the client */
+    struct zunpack *unpack; /* NULL: the body is not compressed */
+    struct buf packed;      /* received body bytes that are still compressed */
+    struct zpack *pack;     /* NULL: the response is not compressed */
+    uint64_t unsent;        /* output that the client has not taken yet */
 };
 
 enum { TRANSFER_REST_MAX = 1 << 20 };
@@ -51,7 +54,7 @@ static void transfer_gone(struct call *c) {
     call_abandon(c);
 }
 
-/* Unpacks into t->rest, which is empty. 1: some came, or will; 0: none is left. */
+/* Decompresses into t->rest, which must be empty. 1: there may be more; 0: no input is left. */
 static int unpack_some(struct transfer *t, struct err *err) {
     unsigned char piece[ZSTREAM_OUT];
     size_t used, n;
@@ -62,13 +65,13 @@ static int unpack_some(struct transfer *t, struct err *err) {
         return -1;
     buf_drop(&t->packed, used);
     if (n && !buf_add(&t->rest, piece, n))
-        abort(); /* it was empty, and is larger */
+        abort(); /* cannot fail: t->rest was empty and its cap is larger */
     if (!n && !used && t->body_ended && !zunpack_is_whole(t->unpack))
-        return err_set(err, ERR_INVALID, "the compressed body ends too early");
+        return err_set(err, ERR_INVALID, "the compressed body is truncated");
     return n || used;
 }
 
-/* The upload fails by what we know of it; its tool's words do not matter any more. */
+/* Fails the upload with an error of ours, whatever the tool prints after it. */
 static void upload_fail(struct transfer *t, const struct err *err) {
     struct call *c = t->call;
     tool_cancel(t->tool);
@@ -79,7 +82,7 @@ static void upload_fail(struct transfer *t, const struct err *err) {
 
 static void transfer_push(struct transfer *t) {
     struct err err;
-    int got; /* 0: all that came is in t->rest, or fed */
+    int got; /* 0: everything received is in t->rest or with the tool */
     do {
         got = t->rest.len ? 1 : unpack_some(t, &err);
         if (got < 0) {
@@ -108,14 +111,14 @@ static void upload_piece(struct call *c, const char *bytes, size_t n) {
     struct err err;
     t->body_ended = n == 0;
     if (n && !buf_add(t->unpack ? &t->packed : &t->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the machine does not take the body");
+        err_set(&err, ERR_LIMIT, "the machine stopped reading the body");
         upload_fail(t, &err);
         return;
     }
     transfer_push(t);
 }
 
-/* answer: "HASH SIZE", or nothing; said: what an archive had and the machine did not take. */
+/* answer: "HASH SIZE" or empty; said: entries of the archive that the machine skipped. */
 static void answer_written(struct call *c, const char *answer, const char *said) {
     struct buf text DEFER(buf_done) = BUF(32768);
     struct jot j = JOT(&text);
@@ -142,9 +145,9 @@ static void upload_ended(void *arg, int status, const char *answer, const char *
     if (failed) {
         call_error(c, failed);
     } else if (status == MSG_TOOL_UNMET) {
-        err_set(&err, ERR_EXISTS, "the file is not as expected: it is %.80s",
+        err_set(&err, ERR_EXISTS, "the file does not match if_hash: it is %.80s",
                 strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
-        err_remedy(&err, "read it again, then write with its hash in if_hash");
+        err_remedy(&err, "read the file again and send its hash in if_hash");
         call_error_status(c, 412, &err);
     } else if (status == MSG_TOOL_FAILED) {
         tool_said(said, &err);
@@ -179,7 +182,8 @@ static void write_at(struct call *c, struct msg_path *m, const char *condition) 
     struct err err;
     uint64_t offset = 0;
     if (condition || call_flag(c, "sync"))
-        err_set(&err, ERR_INVALID, "parameter 'offset' excludes 'if_hash' and 'sync'");
+        err_set(&err, ERR_INVALID,
+                "parameter 'offset' cannot be combined with 'if_hash' or 'sync'");
     else if (call_number(c, "offset", 0, INT64_MAX / 2, &offset, &err) == 0) {
         m->mode = call_query(c, "mode") ? m->mode : 0644;
         file_patch(c, m, offset);
@@ -195,7 +199,8 @@ void api_file_write(struct call *c) {
     if (file_words(c, &m) < 0)
         return;
     if (condition && !is_condition(condition)) {
-        err_set(&err, ERR_INVALID, "parameter 'if_hash' is a SHA-256 in lower-case hex, or absent");
+        err_set(&err, ERR_INVALID,
+                "parameter 'if_hash' must be a SHA-256 in lower-case hex, or 'absent'");
         call_error(c, &err);
         return;
     }
@@ -216,19 +221,19 @@ void api_file_write(struct call *c) {
     start_upload(c, "file.write", argv, false);
 }
 
-/* ?compress=zstd; -1: another word, and answered. */
+/* Reads ?compress=zstd. -1: the call was answered with an error. */
 static int compress_word(struct call *c, bool *ret) {
     const char *word = call_query(c, "compress");
     struct err err;
     *ret = word && strcmp(word, "zstd") == 0;
     if (!word || *ret)
         return 0;
-    err_set(&err, ERR_INVALID, "parameter 'compress' is zstd, not '%.20s'", word);
+    err_set(&err, ERR_INVALID, "parameter 'compress' must be zstd, not '%.20s'", word);
     call_error(c, &err);
     return -1;
 }
 
-/* By the query or by Content-Encoding; -1: another coding, and answered. */
+/* Reads ?compress or Content-Encoding. -1: the call was answered with an error. */
 static int body_is_packed(struct call *c, bool *ret) {
     struct http_text coding = http_field_only(c->http->head, "Content-Encoding");
     struct err err;
@@ -239,9 +244,9 @@ static int body_is_packed(struct call *c, bool *ret) {
     *ret = http_text_is_like(coding, "zstd");
     if (*ret)
         return 0;
-    err_set(&err, ERR_UNSUPPORTED, "the coding '%.*s' of the body is not known here",
+    err_set(&err, ERR_UNSUPPORTED, "unsupported Content-Encoding '%.*s'",
             (int)(coding.n < 40 ? coding.n : 40), coding.s);
-    err_remedy(&err, "use zstd, or none");
+    err_remedy(&err, "use zstd or no compression");
     call_error_status(c, 415, &err);
     return -1;
 }
@@ -256,9 +261,9 @@ void api_tar_write(struct call *c) {
         start_upload(c, "file.untar", argv, packed);
 }
 
-/* ---- archives out ---- */
+/* ---- archives as a response ---- */
 
-/* By Accept-Encoding the type stays what it is; by the query the file that is saved is packed. */
+/* Accept-Encoding compresses the transfer only; ?compress makes the saved file a .zst. */
 static void begin_pack(struct call *c, bool packed) {
     bool named = call_query(c, "compress");
     if (c->streaming)
@@ -269,7 +274,7 @@ static void begin_pack(struct call *c, bool packed) {
                    : HTTP_FIELDS({"Vary", "Accept-Encoding"}));
 }
 
-/* Packs and sends; at the end with no bytes. False: enough for now. */
+/* Compresses and sends; `end` flushes. False: the client is full, wait for on_drain. */
 static bool send_packed(struct transfer *t, const uint8_t *p, size_t n, bool end) {
     unsigned char piece[ZSTREAM_OUT];
     bool room = true, done = false;
@@ -322,7 +327,8 @@ static void pack_ended(void *arg, int status, const char *answer, const char *sa
         failed = &err;
     }
     if (c->streaming)
-        call_abandon(c); /* cut off, so that nobody takes it for whole */
+        call_abandon(
+            c); /* close without the last chunk: the client must not take it for complete */
     else
         call_error(c, failed);
 }

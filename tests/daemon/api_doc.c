@@ -37,7 +37,7 @@ static const char head[] =
     "TAR=some.tar        # an archive\n"
     "```\n"
     "\n"
-    "Sizes are bytes or a text such as `\"512M\"`, durations are seconds or a text such as "
+    "Sizes are bytes or a string such as `\"512M\"`, durations are seconds or a string such as "
     "`\"5m\"`,\n"
     "and `null` is the same as leaving a field out. Unknown fields and parameters are refused.\n"
     "\n"
@@ -56,7 +56,7 @@ static const struct {
     {"401", "denied", "no token, a wrong one, or one that was revoked"},
     {"403", "denied", "the token lacks the scope; a foreign Host or Origin"},
     {"404", "not_found", "no such path, or nothing of that id among the caller's own"},
-    {"405", "invalid", "the path does not know the method"},
+    {"405", "invalid", "the path does not support the method"},
     {"409", "busy, exists", "it is in the wrong state; the name is taken"},
     {"410", "gone", "the machine has ended"},
     {"413", "limit", "the body is too long"},
@@ -67,18 +67,18 @@ static const struct {
 };
 
 static const char *const kind_names[] = {
-    [FIELD_TEXT] = "text",
+    [FIELD_TEXT] = "string",
     [FIELD_FLAG] = "true or false",
     [FIELD_NUMBER] = "whole number",
     [FIELD_SIZE] = "size",
     [FIELD_CPUS] = "number",
     [FIELD_DURATION] = "duration",
-    [FIELD_TEXTS] = "list of texts",
-    [FIELD_MAP] = "object of texts",
+    [FIELD_TEXTS] = "list of strings",
+    [FIELD_MAP] = "object of strings",
     [FIELD_OBJECT] = "",
     [FIELD_OBJECTS] = "list of ",
-    [SHOW_TEXT] = "text",
-    [SHOW_CHARS] = "text",
+    [SHOW_TEXT] = "string",
+    [SHOW_CHARS] = "string",
     [SHOW_NUMBER] = "whole number",
     [SHOW_SIGNED] = "whole number",
     [SHOW_FLAG] = "true or false",
