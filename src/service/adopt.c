@@ -101,7 +101,8 @@ static void root_entered(void *arg, bool changed, const struct err *err) {
     if (is_ending(l)) {
         await_no_more(l);
     } else if (err && err->code != ERR_BUSY) {
-        log_line(LOG_WARN, "service", "enter the root: %s id=%s", err->text, l->row.id);
+        log_line(LOG_WARN, "service", "enter the root of a machine: %s id=%s", err->text,
+                 l->row.id);
         not_reached(l, err->text);
     } else {
         l->reach.between_roots = false;
@@ -166,7 +167,7 @@ static void log_came(void *arg, const struct frame *frame, const struct err *err
     if (frame && m)
         guest_take_fds(m->guest, frame, &fd, 1);
     if (err)
-        log_line(LOG_WARN, "service", "log of a command: %s exec=%s", err->text, c->row.id);
+        log_line(LOG_WARN, "service", "get the log of a command: %s exec=%s", err->text, c->row.id);
     if (is_lost(err))
         h->lost = true;
     else if (m && !is_ending(h->live) && !exec_is_listed(h->live, c->row.number))
@@ -202,8 +203,8 @@ static void settle_lost(struct live *l, struct exec_row *row) {
     row->exit_code = began ? 0 : 125;
     row->ended_ms = wall_ms();
     snprintf(row->reason, sizeof(row->reason), "%s",
-             began ? "it ended, and how was not written down"
-                   : "it never began: the daemon ended first");
+             began ? "the command ended, but its exit status was not recorded"
+                   : "the command did not start: the daemon ended first");
     exec_row_conclude(l, row);
 }
 
@@ -259,7 +260,7 @@ static int settle_page(struct live *l, uint32_t *last, struct err *err) {
                                  .before = *last,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     if (store_exec_list(l->service->store, &filter, &list, err) < 0)
-        return err_wrap(err, "its commands");
+        return err_wrap(err, "list its commands");
     if (list.count)
         *last = list.rows[list.count - 1].number;
     for (size_t i = 0; i < list.count; i++)
@@ -314,8 +315,8 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
     struct msg_rows table = {0};
     struct msg_row state;
     if (failed || msg_get_rows(frame, &table) < 0) {
-        log_line(LOG_WARN, "service", "the commands of a machine are not known: %s id=%s",
-                 failed ? failed->text : "its guest answered nonsense", l->row.id);
+        log_line(LOG_WARN, "service", "list the commands of a machine: %s id=%s",
+                 failed ? failed->text : "invalid reply from its guest", l->row.id);
         h->lost = true;
     }
     while (!h->lost && !is_ending(l) && msg_row_next(&table.rows, &state) > 0)
@@ -370,7 +371,8 @@ static void machine_came(void *arg, struct machine *m, const char *warnings,
         adopt_missing(l);
         await_no_more(l);
     } else if (err) {
-        log_line(LOG_WARN, "service", "machine not reached yet: %s id=%s", err->text, l->row.id);
+        log_line(LOG_WARN, "service", "connect to a machine: %s; retrying id=%s", err->text,
+                 l->row.id);
         not_reached(l, err->text);
     } else {
         live_attach(l, m);
@@ -432,7 +434,7 @@ static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
     net_restore(l);
     /* Nobody was told of it: who asks again wants one that is there. */
     if (creating && store_machine_unkey(s->store, l->row.id, &err) < 0)
-        log_line(LOG_ERROR, "service", "free a key: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "release an idempotency key: %s id=%s", err.text, l->row.id);
     if (wanted && box && box->store[0] && strcmp(box->store, store_id(s->store)) != 0) {
         adopt_others(l, box);
         return;

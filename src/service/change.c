@@ -40,9 +40,9 @@ static void change_late(void *arg, const struct err *why) {
     service_machine_fn *done = c->done;
     struct err err;
     c->done = no_answer;
-    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' waits to be written down: %s", c->verb,
+    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' is done but not saved yet: %s", c->verb,
             c->live->row.id, why->text);
-    err_remedy(&err, "make room on the disk that holds CARREL_HOME");
+    err_remedy(&err, "free space on the disk that holds CARREL_HOME");
     done(c->arg, NULL, &err);
 }
 
@@ -62,7 +62,7 @@ static int may_begin(const struct live *l, enum change_kind kind, struct err *er
     if (!l->changing && (l->machine || (kind == CHANGE_WAKES && l->dormant)))
         return 0;
     live_state_error(l, err);
-    return l->changing ? err_remedy(err, "another verb on it is under way: try again") : -1;
+    return l->changing ? err_remedy(err, "another operation on it is in progress: try again") : -1;
 }
 
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
@@ -136,8 +136,8 @@ static const struct err *cut_short(const struct change *c, const struct err *fai
                                    struct err *ret) {
     if (!c->live->ending)
         return failed;
-    err_set(ret, ERR_GONE, "machine '%s' ended before that was done", c->live->row.id);
-    err_remedy(ret, "see what became of it: carrel show %s", c->live->row.id);
+    err_set(ret, ERR_GONE, "machine '%s' ended before the operation was done", c->live->row.id);
+    err_remedy(ret, "see its state: carrel show %s", c->live->row.id);
     return ret;
 }
 

@@ -39,7 +39,7 @@ static void commit_log(struct commits *q, const struct err *why) {
     if (now < q->log_ms)
         return;
     q->log_ms = now + LOG_EVERY_MS;
-    log_line(LOG_ERROR, "service", "write what was done: %s: it is tried again", why->text);
+    log_line(LOG_ERROR, "service", "save a change: %s; retrying", why->text);
 }
 
 /* ---- lanes ---- */
@@ -58,7 +58,8 @@ int commit_why_late(const struct commit_lane *lane, struct err *err) {
         return err_remedy(err, "end that program, then try again");
     }
     err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");
-    return err_remedy(err, "make room there: carrel rm and carrel image prune help");
+    return err_remedy(err,
+                      "free space there, for example with `carrel rm` or `carrel image prune`");
 }
 
 static void lane_enter(struct commits *q, struct commit_lane *lane) {

@@ -248,7 +248,7 @@ static int fill_row(struct service *s, const struct caller *who, const struct ma
     if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
         return -1;
     if (r->name && !machine_name_ok(r->name)) {
-        err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
+        err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);
         return err_remedy(err, "use letters, digits, '.', '_' and '-'; it cannot start with m-");
     }
     if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
@@ -274,7 +274,7 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     const char *roots[CONF_ROOTS_MAX];
     size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
     if (r->dirs.count > PLAN_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "more than %d directories", PLAN_MAX_GRANTS);
+        return err_set(err, ERR_LIMIT, "too many directories: at most %d", PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
         h->fds[i] = who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, root_count, err);
@@ -293,9 +293,9 @@ static void show_existing(struct service *s, const char *id, service_machine_fn 
     struct machine_view view;
     struct err err;
     if (l && l->row.state == MACHINE_CREATING) {
-        err_set(&err, ERR_BUSY, "machine '%s' is being made for an earlier request with this key",
-                id);
-        err_remedy(&err, "ask again in a moment");
+        err_set(&err, ERR_BUSY,
+                "machine '%s' is still being created by an earlier request with this key", id);
+        err_remedy(&err, "try again in a moment");
         done(arg, NULL, &err);
     } else if (l) {
         live_view(l, &view);
@@ -484,7 +484,7 @@ static int plan_grants(struct service *s, const struct caller *who, const struct
                        struct err *err) {
     size_t wanted = service_request_fds(who, r);
     if (nfds != wanted)
-        return err_set(err, ERR_INVALID, "%zu descriptors for %zu directories and files", nfds,
+        return err_set(err, ERR_INVALID, "got %zu descriptors for %zu directories and files", nfds,
                        wanted);
     if (hand_over(s, who, r, fds, h, err) < 0)
         return -1;
@@ -517,7 +517,7 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
 static int find_source(struct service *s, const struct machine_request *r, struct err *err) {
     if (!r->from.machine || map_get(&s->machines, r->from.machine))
         return 0;
-    return err_set(err, ERR_GONE, "machine '%s' ended while it was forked", r->from.machine);
+    return err_set(err, ERR_GONE, "machine '%s' ended during the fork", r->from.machine);
 }
 
 /* Writes down what the machine is given; then the driver makes it and calls creation_made(). */

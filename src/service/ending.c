@@ -161,9 +161,9 @@ static void end_written(void *arg, const struct err *failed) {
 static void end_late(void *arg, const struct err *why) {
     const struct live *l = arg;
     struct err err;
-    err_set(&err, ERR_UNKNOWN, "the end of machine '%s' waits to be written down: %s", l->row.id,
+    err_set(&err, ERR_UNKNOWN, "machine '%s' has ended, but this is not saved yet: %s", l->row.id,
             why->text);
-    err_remedy(&err, "make room on the disk that holds CARREL_HOME");
+    err_remedy(&err, "free space on the disk that holds CARREL_HOME");
     tell_waiters(l->ending, &err);
 }
 
@@ -174,7 +174,7 @@ static bool is_at_rest(const struct live *l) {
 
 static int become_durable(struct live *l, struct err *err) {
     if (!is_at_rest(l))
-        return err_set(err, ERR_BUSY, "it is not at rest yet");
+        return err_set(err, ERR_BUSY, "a step, merge or grant is still in progress");
     char reason[STORE_REASON_SIZE];
     snprintf(reason, sizeof(reason),
              "its machine's first process was killed; `carrel resume %s` brings back its last "
@@ -182,9 +182,9 @@ static int become_durable(struct live *l, struct err *err) {
              l->row.id);
     execs_lose(l, reason);
     if (commit_waits(&l->lane))
-        return err_set(err, ERR_BUSY, "its commands are not written down yet");
+        return err_set(err, ERR_BUSY, "the end of its commands is not saved yet");
     if (l->machine && machine_is_asked(l->machine))
-        return err_set(err, ERR_BUSY, "what was asked of it is not answered yet");
+        return err_set(err, ERR_BUSY, "requests to it are still pending");
     machine_free(TAKE(l->machine));
     steps_reset(l);
     return durable_adopt(l, err) == DURABLE_STOPPED ? 0 : -1;

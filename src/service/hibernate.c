@@ -35,8 +35,8 @@ static void ask_criu(void *arg) {
     if (criu_check(&h->err) < 0)
         return;
     err_set(&h->err, ERR_UNSUPPORTED,
-            "CRIU runs on this host, but Carrel cannot restore a box "
-            "with it: that was not proven for one's mounts and user ids");
+            "Carrel does not support restoring a box with CRIU on this host: its mounts and user "
+            "ids are untested");
 }
 
 static void criu_known(void *arg) {

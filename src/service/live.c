@@ -74,7 +74,8 @@ int live_set_env(struct live *l, const struct env_change *changes, size_t n, str
         return -1;
     if (strlen(text) > STORE_JSON_MAX) {
         free(text);
-        return err_set(err, ERR_LIMIT, "its variables have more than %d bytes", STORE_JSON_MAX);
+        return err_set(err, ERR_LIMIT, "the variables of the machine exceed %d bytes",
+                       STORE_JSON_MAX);
     }
     l->row.env = text;
     int r = store_machine_update(l->service->store, &l->row, err);
@@ -219,14 +220,14 @@ struct live *live_by_id(struct service *s, const struct caller *who, const char 
 
 int live_state_error(const struct live *l, struct err *err) {
     if (l->reach.why[0] && !l->machine) {
-        err_set(err, ERR_BUSY, "machine '%s' is not reached yet: %s", l->row.id, l->reach.why);
+        err_set(err, ERR_BUSY, "machine '%s' is unreachable: %s", l->row.id, l->reach.why);
         if (map_get(&l->service->strays, l->row.id)) /* it says how to take the machine over */
             return -1;
         return err_remedy(err, "it is tried again; destroy it if you can do without it");
     }
     if (live_falls(l)) {
         err_set(err, ERR_BUSY, "machine '%s' is being stopped: %s", l->row.id, FALL_KILLED);
-        return err_remedy(err, "once it is, resume it: carrel resume %s", l->row.id);
+        return err_remedy(err, "when it is stopped, resume it: carrel resume %s", l->row.id);
     }
     bool told = l->row.state == MACHINE_STOPPED && l->row.end_reason[0];
     err_set(err, ERR_BUSY, "machine '%s' is %s%s%s", l->row.id, machine_state_name(l->row.state),
@@ -246,7 +247,7 @@ struct live *live_find(struct service *s, const struct caller *who, const char *
         l = map_get(&s->machines, row.id);
         if (!l) {
             err_set(err, ERR_GONE, "machine '%s' has ended: %s", row.id,
-                    row.end_reason[0] ? row.end_reason : "no reason was kept");
+                    row.end_reason[0] ? row.end_reason : "no reason recorded");
             return NULL;
         }
     }

@@ -112,10 +112,9 @@ int service_changes(struct service *s, const struct caller *who, const char *ref
         return l ? live_state_error(l, err) : -1;
     if (l->machine->uppers_lost) {
         err_set(err, ERR_UNSUPPORTED,
-                "what machine '%s' changed in lent directories is out of reach since its spawner "
-                "died",
+                "changes of machine '%s' in granted directories are inaccessible: its spawner died",
                 l->row.id);
-        return err_remedy(err, "copy it out with `carrel cp`");
+        return err_remedy(err, "copy the files out with `carrel cp`");
     }
     *ret_count = 0;
     for (size_t i = 0; i < PLAN_MAX_GRANTS && *ret_count < max; i++)

@@ -16,22 +16,21 @@ static int within(const char *whose, const struct quota *quota, const struct quo
     };
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
         if (rules[i].limit && !rules[i].want) {
-            err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " %s, and no limit was asked for",
+            err_set(err, ERR_LIMIT, "quota of %s: all %" PRIu64 " %s, but the request has no limit",
                     whose, rules[i].limit, rules[i].what);
-            return err_remedy(err, "give the machine a limit within it");
+            return err_remedy(err, "request a limit within the quota");
         }
         if (rules[i].limit && rules[i].have + rules[i].want > rules[i].limit) {
             err_set(err, ERR_LIMIT,
-                    "quota of %s: %" PRIu64 " %s, %" PRIu64 " are in use, %" PRIu64
-                    " more were asked for",
+                    "quota of %s: all %" PRIu64 " %s, in use: %" PRIu64 ", requested: %" PRIu64,
                     whose, rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
-            return err_remedy(err, "destroy machines, or ask for less");
+            return err_remedy(err, "destroy machines or request less");
         }
     }
     if (quota->lifetime_ms && (!row->ttl_ms || row->ttl_ms > quota->lifetime_ms)) {
-        err_set(err, ERR_LIMIT, "quota of %s: a lifetime of at most %" PRIu64 " s", whose,
+        err_set(err, ERR_LIMIT, "quota of %s: the ttl must be at most %" PRIu64 " s", whose,
                 quota->lifetime_ms / 1000);
-        return err_remedy(err, "give a ttl within it");
+        return err_remedy(err, "set a ttl within the quota");
     }
     return 0;
 }
@@ -66,7 +65,8 @@ static int quota_check_owner(struct service *s, const struct caller *who,
     struct owner_row owner;
     struct quota used;
     if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
-        return err_set(err, ERR_LIMIT, "this daemon has its %" PRIu64 " machines",
+        return err_set(err, ERR_LIMIT,
+                       "the limit of %" PRIu64 " machines of this daemon is reached",
                        s->conf->max_machines);
     if (store_owner_get(s->store, who->owner, &owner, err) < 0)
         return -1;
@@ -91,9 +91,9 @@ static int lessen(struct service *s, const struct caller *who, const char *whose
     if (used_by_others(s, who, token, NULL, &used, err) < 0)
         return -1;
     if (used.disk_bytes >= limit) {
-        err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " bytes of disk, and all are in use", whose,
+        err_set(err, ERR_LIMIT, "quota of %s: all %" PRIu64 " bytes of disk are in use", whose,
                 limit);
-        return err_remedy(err, "destroy machines or images, or wait for an import under way");
+        return err_remedy(err, "destroy machines, delete images, or wait for running imports");
     }
     if (!*room || limit - used.disk_bytes < *room)
         *room = limit - used.disk_bytes;

@@ -54,7 +54,7 @@ int allow(const struct caller *who, enum token_scope scope, struct err *err) {
     err_set(err, ERR_DENIED, "%s lacks the scope '%s'", caller_name(who, name), scope_names[scope]);
     if (!who->token[0])
         return err_remedy(err, "ask the user that runs the daemon");
-    return err_remedy(err, "ask the owner for one that has it: carrel token new --scope %s",
+    return err_remedy(err, "ask the owner for a token with this scope: carrel token new --scope %s",
                       scope_names[scope]);
 }
 
@@ -66,7 +66,7 @@ int authorise(const struct caller *who, enum right right, struct err *err) {
         return -1;
     if (row->role == ROLE_ANYBODY || admin || (row->role == ROLE_OWNER && who->local))
         return 0;
-    err_set(err, ERR_DENIED, "%s lacks the scope 'admin', which is needed to %s",
+    err_set(err, ERR_DENIED, "%s lacks the scope 'admin', which is required to %s",
             caller_name(who, name), row->grants);
     return err_remedy(err,
                       row->role == ROLE_OWNER

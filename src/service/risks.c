@@ -1,6 +1,6 @@
 /*
- * Three things that must not come together: data that is private, texts of strangers, and a way
- * out. A machine that has all three can be talked into sending the first away.
+ * Warns of three things in one machine: private data, untrusted content and network access.
+ * Content that such a machine reads can make it send the private data out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,9 @@
 #include "base/log.h"
 #include "service/grants/live.h"
 #include "service/state.h"
+
+/* Part of every warning of risks_find(): risks_note() recognizes an earlier one by it. */
+#define RISK_MARK "private data ("
 
 static bool is_private(const char *kind) {
     static const char *const kinds[] = {"dir", "file", "repo", "sqlite", "postgres"};
@@ -61,16 +64,16 @@ bool risks_find(struct live *l, char ret[RISKS_SIZE]) {
             continue;
         snprintf(
             ret, RISKS_SIZE,
-            "private data (%s '%.200s'), texts of strangers (%.60s) and a way out (%.60s) come "
-            "together in this machine: what it reads may make it send the data away. Close "
-            "one of them, or let --guard do so once it has read",
+            "this machine has " RISK_MARK "%s '%.200s'), untrusted content (%.60s) and network "
+            "access (%.60s): content it reads could make it send the data out. Remove one of them, "
+            "or use --guard to close the network once it has read untrusted content",
             list.rows[i].kind, list.rows[i].what, host_of(stranger, first), host_of(out, second));
         return true;
     }
     return false;
 }
 
-/* Once: what was said already is not said again. */
+/* Warns once: an earlier warning of the same kind is not repeated. */
 bool risks_note(struct live *l, char ret[RISKS_SIZE]) {
     char *before = l->row.warnings;
     struct err err;
@@ -81,13 +84,13 @@ bool risks_note(struct live *l, char ret[RISKS_SIZE]) {
                                      .reason = ret};
     if (!risks_find(l, ret))
         return false;
-    if (before && strstr(before, "texts of strangers"))
+    if (before && strstr(before, RISK_MARK))
         return true;
     l->row.warnings = xformat("%s%s%s", before ? before : "", before && *before ? "; " : "", ret);
     free(before);
     if (store_log(l->service->store, &r, NULL, &err) < 0 ||
         store_machine_update(l->service->store, &l->row, &err) < 0)
-        log_line(LOG_ERROR, "service", "keep a warning: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "save a warning: %s id=%s", err.text, l->row.id);
     event_tell(l->service, l->row.owner, l->row.id, "grant.risk", NULL);
     return true;
 }

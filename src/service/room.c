@@ -11,9 +11,9 @@ static void tell_full(struct service *s, bool full) {
         return;
     s->store_full = full;
     log_line(full ? LOG_ERROR : LOG_NOTE, "service",
-             full ? "the disk that holds CARREL_HOME is full: only reads and verbs that free room "
-                    "are served"
-                  : "the disk that holds CARREL_HOME has room again");
+             full ? "the disk that holds CARREL_HOME is full: only requests that read or free "
+                    "space are served"
+                  : "the disk that holds CARREL_HOME has free space again");
 }
 
 static void warn(struct service *s, const struct store_room *room) {
@@ -21,7 +21,7 @@ static void warn(struct service *s, const struct store_room *room) {
     s->store_scarce = room->used_percent >= (was ? CALM_PERCENT : WARN_PERCENT);
     if (s->store_scarce && !was)
         log_line(LOG_WARN, "service",
-                 "the disk that holds CARREL_HOME is used by %u %%: %" PRIu64 " MiB are left",
+                 "the disk that holds CARREL_HOME is %u %% full: %" PRIu64 " MiB are left",
                  room->used_percent, room->free_bytes >> 20);
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/parse.h"
 
-/* Where in the body we are, for messages: "limits.mem". */
+/* The path to the present field, for errors: "limits.mem". */
 struct path {
     const struct path *up;
     const char *name;
@@ -31,11 +31,11 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
                      struct err *err) {
     char why[160];
     if (!json_is_string(v))
-        return schema_refuse(p, err, "must be a text");
+        return schema_refuse(p, err, "must be a string");
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
     if (strlen(text) != len)
-        return schema_refuse(p, err, "holds a NUL character");
+        return schema_refuse(p, err, "contains a NUL character");
     if (f->max && len > f->max) {
         snprintf(why, sizeof(why), "is longer than %" PRIu64 " bytes", f->max);
         return schema_refuse(p, err, why);
@@ -55,7 +55,18 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
     return 0;
 }
 
-/* A JSON number in whole units, or a text in the words of the command line. */
+/* A bound as callers write it: a size with its unit, 16T instead of 17592186044416. */
+static void schema_bound(enum field_kind kind, double value, char ret[32]) {
+    static const char units[] = "\0KMGT";
+    size_t u = 0;
+    while (kind == FIELD_SIZE && u < 4 && value >= 1024 && (uint64_t)value % 1024 == 0) {
+        value /= 1024;
+        u++;
+    }
+    snprintf(ret, 32, "%.15g%.1s", value, units + u);
+}
+
+/* Accepts a JSON number in units, or a string as on the command line ("512M", "5m"). */
 static int schema_read_number(const struct field *f, const struct path *p, const json_t *v,
                               struct given *ret, struct err *err) {
     static const struct {
@@ -65,10 +76,10 @@ static int schema_read_number(const struct field *f, const struct path *p, const
         const char *what;
     } kinds[] = {
         {FIELD_NUMBER, 1, NULL, "must be a whole number"},
-        {FIELD_SIZE, 1, parse_size, "must be a number of bytes, or a text such as \"512M\""},
+        {FIELD_SIZE, 1, parse_size, "must be a number of bytes, or a string such as \"512M\""},
         {FIELD_CPUS, 1000, parse_milli, "must be a number of cpus, such as 1.5"},
         {FIELD_MONEY, 1e6, parse_micro, "must be an amount, such as 2.5"},
-        {FIELD_DURATION, 1000, parse_duration, "must be seconds, or a text such as \"5m\""},
+        {FIELD_DURATION, 1000, parse_duration, "must be seconds, or a string such as \"5m\""},
     };
     size_t k = 0;
     while (kinds[k].kind != f->kind)
@@ -85,9 +96,10 @@ static int schema_read_number(const struct field *f, const struct path *p, const
         value = (uint64_t)(d + 0.5);
     }
     if (value < f->min || (f->max && value > f->max)) {
-        char why[160];
-        snprintf(why, sizeof(why), "is out of range: it must be between %.15g and %.15g",
-                 (double)f->min / kinds[k].unit, f->max ? (double)f->max / kinds[k].unit : 9e15);
+        char why[160], min[32], max[32];
+        schema_bound(f->kind, (double)f->min / kinds[k].unit, min);
+        schema_bound(f->kind, f->max ? (double)f->max / kinds[k].unit : 9e15, max);
+        snprintf(why, sizeof(why), "must be between %s and %s", min, max);
         return schema_refuse(p, err, why);
     }
     *ret = (struct given){value, true};
@@ -103,7 +115,7 @@ static int too_many(const struct field *f, const struct path *p, struct err *err
 static int read_texts(const struct field *f, const struct path *p, const json_t *v,
                       struct texts *ret, struct err *err) {
     if (!json_is_array(v))
-        return schema_refuse(p, err, "must be a list of texts");
+        return schema_refuse(p, err, "must be a list of strings");
     size_t n = json_array_size(v);
     if (n > f->max)
         return too_many(f, p, err);
@@ -120,7 +132,7 @@ static int read_texts(const struct field *f, const struct path *p, const json_t 
 static int read_map(const struct field *f, const struct path *p, const json_t *v, struct texts *ret,
                     struct err *err) {
     if (!json_is_object(v))
-        return schema_refuse(p, err, "must be an object of texts");
+        return schema_refuse(p, err, "must be an object of strings");
     size_t n = json_object_size(v);
     if (n > f->max)
         return too_many(f, p, err);
@@ -198,11 +210,11 @@ static const struct field *field_named(const struct schema *schema, const char *
 static int unknown_field(const struct schema *schema, const struct path *p, struct err *err) {
     char known[140];
     size_t at = 0;
-    schema_refuse(p, err, "is not known here");
+    schema_refuse(p, err, "is unknown");
     for (size_t i = 0; i < schema->count && at < sizeof(known); i++)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? " " : "",
                                schema->fields[i].name);
-    return err_remedy(err, "known are: %s", known);
+    return err_remedy(err, "known fields: %s", known);
 }
 
 static int read_object(const struct schema *schema, const struct path *p, const json_t *v,

@@ -29,7 +29,7 @@ static int parse_scopes(const struct texts *names, uint32_t *ret, struct err *er
         while (k < 3 && strcmp(scopes[k].name, names->v[i]) != 0)
             k++;
         if (k == 3)
-            return err_set(err, ERR_INVALID, "there is no scope '%.20s': read, run, admin",
+            return err_set(err, ERR_INVALID, "unknown scope '%.20s': must be read, run or admin",
                            names->v[i]);
         *ret |= scopes[k].scope;
     }
@@ -90,7 +90,7 @@ static int tokens_make(struct flushing *f, const struct token_request *r, struct
     if (strcmp(name, f->who.owner) != 0 && authorise(&f->who, RIGHT_TOKEN_OWNER, err) < 0)
         return -1;
     if (row->scopes & ~f->who.scopes)
-        return err_set(err, ERR_DENIED, "nobody gives away a scope that they do not have");
+        return err_set(err, ERR_DENIED, "a token cannot have a scope that its creator lacks");
     if (store_owner_get(f->service->store, name, &owner, err) < 0) {
         owner = (struct owner_row){.uid = -1, .created_ms = wall_ms()};
         snprintf(owner.name, sizeof(owner.name), "%s", name);

@@ -47,10 +47,10 @@ static void trim_rows(void *arg) {
     struct service *s = t->service;
     size_t count = 0;
     if (!t->forgotten)
-        log_line(LOG_WARN, "service", "forget old records: %s", t->err.text);
+        log_line(LOG_WARN, "service", "delete old journal records: %s", t->err.text);
     if (t->machines.count &&
         store_machine_trim(s->store, t->ended_before_ms, t->machines.count, &count, &t->err) < 0)
-        log_line(LOG_WARN, "service", "forget old machines: %s", t->err.text);
+        log_line(LOG_WARN, "service", "delete old machines: %s", t->err.text);
     s->trim_again_ms = count ? 0 : loop_now_ms(s->loop) + TRIM_EVERY_MS;
     s->trimming = NULL;
     id_list_done(&t->machines);
@@ -85,7 +85,7 @@ void trim_look(struct service *s, uint64_t now_ms) {
         s->changesets_look_ms = now_ms + (keep < CHANGESETS_EVERY_MS ? keep : CHANGESETS_EVERY_MS);
     }
     if (find_old(t, &err) < 0)
-        log_line(LOG_WARN, "service", "forget what is old: %s", err.text);
+        log_line(LOG_WARN, "service", "find old records and machines: %s", err.text);
     if (!t->machines.count && !t->journal_first && !t->changesets) {
         id_list_done(&t->machines);
         free(t);

@@ -14,7 +14,7 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
                         struct machine_row *row, struct err *err) {
     *row = l->row;
     if (r->name && !machine_name_ok(r->name))
-        return err_set(err, ERR_INVALID, "'%s' cannot be a machine's name", r->name);
+        return err_set(err, ERR_INVALID, "'%s' is not a valid machine name", r->name);
     if (r->idle_action && idle_action_parse(r->idle_action, &row->idle_action, err) < 0)
         return -1;
     if (r->steps && step_policy_parse(r->steps, &row->steps, err) < 0)
@@ -127,7 +127,7 @@ static int new_metadata(const struct update_request *r, char **ret, struct err *
 static int change_models(struct live *l, const struct caller *who, const struct models_request *r,
                          struct err *err) {
     if (r->allow && !r->tokens.is && !r->money.is) {
-        err_set(err, ERR_INVALID, "whether it may ask models is a rule of its network");
+        err_set(err, ERR_INVALID, "access to models is controlled by a network rule");
         return err_remedy(err, "carrel net %s allow http://models.carrel", l->row.id);
     }
     if (!r->tokens.is && !r->money.is)

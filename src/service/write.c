@@ -81,7 +81,7 @@ int event_put(struct service *s, const char *owner, const char *machine, const c
     snprintf(row.machine, sizeof(row.machine), "%s", machine ? machine : "");
     snprintf(row.type, sizeof(row.type), "%s", type);
     if (store_event_add(s->store, &row, &row.id, err) < 0)
-        return err_wrap(err, "keep an event");
+        return err_wrap(err, "save an event");
     loop_defer(s->loop, &s->events_call);
     return 0;
 }

@@ -189,19 +189,19 @@ def test_quota_of_cpus(tcp):
     client = tcp(owner="q3", cpus=1)
     limit(client.machine, "1000 thousandths of a cpu", "no limit")
     m = client.machine(limits={"cpus": 0.6})
-    limit(client.machine, "600 are in use", limits={"cpus": 0.5})
+    limit(client.machine, "in use: 600", limits={"cpus": 0.5})
     client.machine(limits={"cpus": 0.4})
     refused(429, "limit", client.patch, f"/v1/machines/{m}", {"limits": {"cpus": 0.7}})
 
 
 def test_quota_of_lifetime(tcp):
     client = tcp(owner="q4", max_ttl="1h")
-    limit(client.machine, "lifetime", "3600 s")
-    limit(client.machine, "lifetime", ttl="2h")
+    limit(client.machine, "ttl", "3600 s")
+    limit(client.machine, "ttl", ttl="2h")
     m = client.machine(ttl="30m")
     for ttl in ("2h", 0):
         error = refused(429, "limit", client.patch, f"/v1/machines/{m}", {"ttl": ttl})
-        assert "lifetime" in error["message"], error
+        assert "the ttl must be at most" in error["message"], error
     client.patch(f"/v1/machines/{m}", {"ttl": "40m"})
 
 

@@ -56,7 +56,7 @@ def say(d, m, x):
 
 def unwritten(d):
     """How often it was logged that something done is not written down. Once a minute at most."""
-    return d.log().count("write what was done")
+    return d.log().count("save a change:")
 
 
 def exits_unwritten(d, m):
@@ -191,7 +191,7 @@ def test_an_exit_that_can_never_be_written_is_not_told_and_stays_with_the_guest(
     m = d.machine()
     with rows_that_cannot_change(d, "execs"):
         told = d.exec(m, "exit 7")["exec"]
-        assert told["state"] == "unknown" and told["status"] == -1 and "written" in told["reason"], told
+        assert told["state"] == "unknown" and told["status"] == -1 and "could not be saved" in told["reason"], told
         d.get(f"/v1/machines/{m}/files/list", path="/home/user")  # takes along what waits to be sent to the guest
         d.kill()
     d.start()
@@ -529,7 +529,7 @@ def test_an_update_takes_back_nothing_that_came_while_it_waited(d, tmp_path):
     url = "/v1/machines/" + m
 
     def is_warned():
-        return "texts of strangers" in d.get(url).get("warnings", "")
+        return "untrusted content" in d.get(url).get("warnings", "")
 
     assert not is_warned()
     with stopped(spawner_pids(d.run_dir)):

@@ -165,5 +165,5 @@ def test_a_disk_that_fills_up_is_warned_of(small):
     assert "is used by" not in d.log()
     with open(d.home / "filler", "wb") as f:
         f.write(b"x" * (d.free() - (1 << 20)))
-    d.until(lambda: "CARREL_HOME is used by 9" in d.log())
+    d.until(lambda: "CARREL_HOME is 9" in d.log())
     (d.home / "filler").unlink()

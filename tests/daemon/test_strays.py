@@ -318,6 +318,6 @@ def test_commands_of_an_older_database_are_not_said_to_have_never_begun(fresh):
                        " out_log, err_log, NULL, request_hash, argv, cwd FROM execs WHERE id = ?", (new, 9 + i, state, x))
     d.start()
     began = d.wait(m, BEGAN)
-    assert began["state"] == "unknown" and "not written down" in began["reason"]
+    assert began["state"] == "unknown" and "was not recorded" in began["reason"]
     never = d.wait(m, NEVER)
-    assert never["state"] == "failed" and "never began" in never["reason"]
+    assert never["state"] == "failed" and "did not start" in never["reason"]

@@ -142,8 +142,9 @@ struct owner_load {
 };
 
 static int too_many(const char *what, const char *who, uint64_t limit, struct err *err) {
-    err_set(err, ERR_LIMIT, "%s '%s' has its %" PRIu64 " commands at once", what, who, limit);
-    return err_remedy(err, "wait until one ends, or kill one; carrel.conf says how many");
+    err_set(err, ERR_LIMIT, "%s '%s' runs %" PRIu64 " commands, which is its limit", what, who,
+            limit);
+    return err_remedy(err, "wait until one ends, kill one, or raise the limit in carrel.conf");
 }
 
 int exec_may_count(const struct live *l, struct err *err) {
@@ -207,8 +208,8 @@ int exec_output_check(const struct exec *x, int stream, uint64_t from, struct er
     if (!lost || from < printed - lost || from >= printed)
         return 0;
     return err_set(err, ERR_GONE,
-                   "%" PRIu64 " bytes of output of command '%s' are not kept: they were removed, "
-                   "or lost when the host failed",
+                   "%" PRIu64 " bytes of output of command '%s' are gone: they were deleted, or "
+                              "lost when the host failed",
                    lost, x->row.id);
 }
 

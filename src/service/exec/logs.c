@@ -55,12 +55,12 @@ static int logs_write_file(struct job *j) {
     int file DEFER_CLOSE =
         dir < 0 ? -1 : openat(dir, j->exec, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
-        return err_sys(&j->err, "make the log's file");
+        return err_sys(&j->err, "create the log file");
     look_back(j, file);
     bool is_new = lseek(file, 0, SEEK_END) == 0;
     if (outlog_keep(&j->log->log, file, &j->done, &j->err) < 0)
         return -1;
-    return is_new && fsync(dir) < 0 ? err_sys(&j->err, "sync the log's folder") : 0;
+    return is_new && fsync(dir) < 0 ? err_sys(&j->err, "sync the log directory") : 0;
 }
 
 static void logs_run(void *arg) {
@@ -71,7 +71,7 @@ static void logs_run(void *arg) {
 static void finished(void *arg) {
     struct job *j = arg;
     if (!j->kept)
-        log_line(LOG_ERROR, "service", "keep output: %s exec=%s", j->err.text, j->exec);
+        log_line(LOG_ERROR, "service", "save output: %s exec=%s", j->err.text, j->exec);
     j->finished(j->arg, j->kept, &j->done);
     free(j);
 }

@@ -64,7 +64,8 @@ static int write_unheard(void *arg, struct err *err) {
 static void unheard_written(void *arg, const struct err *failed) {
     struct unheard *u = arg;
     if (failed)
-        log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", failed->text, u->row.id);
+        log_line(LOG_ERROR, "service", "save the end of a command: %s exec=%s", failed->text,
+                 u->row.id);
     else
         exec_row_note(u->live->service, &u->row);
     exec_row_done(&u->row);
@@ -128,10 +129,11 @@ static int write_outcome(void *arg, struct err *err) {
 
 /* One that is not written down is nobody's to tell: the next daemon asks the guest for it. */
 static void outcome_unwritten(struct exec *x, const struct err *why) {
-    log_line(LOG_ERROR, "service", "write an outcome: %s exec=%s", why->text, x->row.id);
+    log_line(LOG_ERROR, "service", "save the end of a command: %s exec=%s", why->text, x->row.id);
     x->outcome.state = EXEC_UNKNOWN;
     x->outcome.exit_code = x->outcome.signal = 0;
-    snprintf(x->outcome.reason, sizeof(x->outcome.reason), "its end could not be written down");
+    snprintf(x->outcome.reason, sizeof(x->outcome.reason),
+             "the end of the command could not be saved");
 }
 
 /* Only now the outcome is one: whoever waits hears of it, and the guest may forget it. */

@@ -29,11 +29,11 @@ struct gathering {
 static int plan_gather(struct gathering *g, const char *name, const char *value, struct err *err) {
     size_t at = 0;
     if (!*name || strchr(name, '='))
-        return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", name);
+        return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", name);
     while (at < g->count && strcmp(g->names[at], name) != 0)
         at++;
     if (at == EXEC_ENV_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d variables", EXEC_ENV_MAX);
+        return err_set(err, ERR_LIMIT, "too many variables: at most %d", EXEC_ENV_MAX);
     g->bytes += strlen(name) + strlen(value) + 2;
     if (g->bytes > EXEC_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the environment is larger than %d KiB",
@@ -88,8 +88,8 @@ static int set_user(struct exec_plan *p, const char *user, const struct exec_def
     if (strcmp(user, "root") == 0)
         uid = 0;
     else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
-        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", user);
-        return err_remedy(err, "use user, root or a number up to 65534");
+        err_set(err, ERR_INVALID, "unknown user '%.40s'", user);
+        return err_remedy(err, "use 'user', 'root' or a number up to 65534");
     }
     be(p, user, uid == 0 ? "/root" : image ? "/" : "/home/user", (uint32_t)uid, (uint32_t)uid);
     return 0;
@@ -98,8 +98,8 @@ static int set_user(struct exec_plan *p, const char *user, const struct exec_def
 static int set_argv(struct exec_plan *p, const struct exec_request *r, struct err *err) {
     static const char *const shell[] = {"/bin/sh", "-c"};
     if ((r->argv.count > 0) == (r->command != NULL)) {
-        err_set(err, ERR_INVALID, "a command needs 'argv' or 'command', and not both");
-        return err_remedy(err, "argv is a list of words, command a line for the shell");
+        err_set(err, ERR_INVALID, "a command requires either 'argv' or 'command'");
+        return err_remedy(err, "'argv' is a list of arguments, 'command' a line for /bin/sh");
     }
     size_t bytes = r->command ? strlen(r->command) : 0;
     for (size_t i = 0; i < r->argv.count; i++)
@@ -115,7 +115,7 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
     } else {
         memcpy(p->argv, r->argv.v, r->argv.count * sizeof(*p->argv));
         if (!p->argv[0][0])
-            return err_set(err, ERR_INVALID, "the first word of a command cannot be empty");
+            return err_set(err, ERR_INVALID, "the program name is empty");
     }
     p->exec.argv = (struct msg_strs){.v = p->argv};
     return 0;

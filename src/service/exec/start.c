@@ -51,9 +51,9 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
 /* Inline input: text, or base64 of bytes. */
 static int take_input(struct exec *x, const struct exec_request *r, struct err *err) {
     if (r->stdin_text && r->stdin_base64)
-        return err_set(err, ERR_INVALID, "give 'stdin' or 'stdin_base64', not both");
+        return err_set(err, ERR_INVALID, "'stdin' and 'stdin_base64' are mutually exclusive");
     if ((r->stdin_text || r->stdin_base64) && r->stdin_open)
-        return err_set(err, ERR_INVALID, "give 'stdin' or 'stdin_open', not both");
+        return err_set(err, ERR_INVALID, "'stdin' and 'stdin_open' are mutually exclusive");
     if (r->stdin_text) {
         x->input_len = strlen(r->stdin_text);
         x->input = strdup(r->stdin_text);
@@ -61,7 +61,7 @@ static int take_input(struct exec *x, const struct exec_request *r, struct err *
         size_t n = strlen(r->stdin_base64);
         x->input = malloc(n + 1);
         if (x->input && !base64_decode(r->stdin_base64, n, x->input, &x->input_len))
-            return err_set(err, ERR_INVALID, "field 'stdin_base64' is not base64");
+            return err_set(err, ERR_INVALID, "field 'stdin_base64' is not valid base64");
     } else {
         return 0;
     }
@@ -83,18 +83,18 @@ static int direct_streams(struct exec *x, const struct caller *who, const struct
     size_t wanted = 0;
     if (!who->local || r->stdio.count != 3 || r->terminal || x->input || r->stdin_open)
         return err_set(err, ERR_INVALID,
-                       "'stdio' is three of null and fd, over the unix socket, and excludes stdin "
-                       "and terminal");
+                       "'stdio' must be three of null and fd, requires the unix socket, and "
+                       "excludes stdin and terminal");
     for (size_t i = 0; i < 3; i++) {
         bool passed = strcmp(r->stdio.v[i], "fd") == 0;
         if (!passed && strcmp(r->stdio.v[i], "null") != 0)
-            return err_set(err, ERR_INVALID, "'%.20s' in 'stdio' is neither null nor fd",
+            return err_set(err, ERR_INVALID, "'stdio' must contain null or fd, not '%.20s'",
                            r->stdio.v[i]);
         exec->stdio[i] = passed ? MSG_STDIO_FD : MSG_STDIO_NULL;
         wanted += passed;
     }
     if (wanted != nfds)
-        return err_set(err, ERR_INVALID, "%zu descriptors for %zu streams", nfds, wanted);
+        return err_set(err, ERR_INVALID, "got %zu descriptors for %zu streams", nfds, wanted);
     x->direct = true;
     return check_pipes(fds, nfds, err);
 }

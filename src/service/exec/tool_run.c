@@ -72,7 +72,7 @@ static void tool_run_end(struct tool_run *t, const struct err *err) {
     int status = !err && !(t->exit.flags & MSG_EXIT_SIGNALED) ? (int)t->exit.status : -1;
     struct err killed;
     if (!err && status < 0) {
-        err_set(&killed, ERR_INTERNAL, "it was ended by signal %u", t->exit.status);
+        err_set(&killed, ERR_INTERNAL, "the guest tool was killed by signal %u", t->exit.status);
         err = &killed;
     }
     note_result(t->live->service, &t->who, &what, t->intent, err);
@@ -101,7 +101,7 @@ static void tell_to_die(const struct tool_run *t) {
 static void on_time(void *arg) {
     struct tool_run *t = arg;
     if (!t->stopped)
-        err_set(&t->why, ERR_TIMEOUT, "it took longer than %llu seconds",
+        err_set(&t->why, ERR_TIMEOUT, "the operation took longer than %llu seconds",
                 (unsigned long long)t->events.limit_ms / 1000);
     tell_to_die(t);
     tool_run_end(t, &t->why);
@@ -124,7 +124,7 @@ void tool_stop(struct tool_run *t, const struct err *why) {
 static void on_failed(void *arg, const struct msg_exec_failed *m) {
     struct tool_run *t = arg;
     struct err err;
-    err_num(&err, -(int)m->number, "start it");
+    err_num(&err, -(int)m->number, "start the guest tool");
     tool_run_end(t, &err);
 }
 
@@ -326,5 +326,6 @@ void tool_said(const char *said, struct err *err) {
     if (number > 0)
         err_num(err, (int)-number, "%.*s", (int)(n < 200 ? n : 200), rest);
     else
-        err_set(err, ERR_INVALID, "%.*s", (int)(n < 200 ? n : 200), n ? rest : "it failed");
+        err_set(err, ERR_INVALID, "%.*s", (int)(n < 200 ? n : 200),
+                n ? rest : "the guest tool failed without a message");
 }

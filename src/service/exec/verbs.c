@@ -67,15 +67,18 @@ ssize_t exec_write(struct exec *x, const struct caller *who, uint64_t offset, co
     if (may_touch(x, who, err) < 0)
         return -1;
     if (!(x->row.flags & (EXEC_STDIN | EXEC_PTY)))
-        return err_set(err, ERR_INVALID, "command '%s' was started without an open input",
+        return err_set(err, ERR_INVALID, "command '%s' was started without open standard input",
                        x->row.id);
     if (offset > x->stdin_sent)
-        return err_set(err, ERR_INVALID, "input at %" PRIu64 " would leave a hole after %" PRIu64,
+        return err_set(err, ERR_INVALID,
+                       "offset %" PRIu64 " is beyond the %" PRIu64
+                       " bytes of input received so far",
                        offset, x->stdin_sent);
     size_t known = x->stdin_sent - offset < n ? (size_t)(x->stdin_sent - offset) : n;
     if (x->stdin_ended)
-        return known == n ? (ssize_t)n
-                          : err_set(err, ERR_GONE, "the input of '%s' was closed", x->row.id);
+        return known == n
+                   ? (ssize_t)n
+                   : err_set(err, ERR_GONE, "standard input of command '%s' is closed", x->row.id);
     idle_touch(&x->live->idle, loop_now_ms(x->service->loop));
     return (ssize_t)(known + send_input(x, (const char *)bytes + known, n - known, eof));
 }

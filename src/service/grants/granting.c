@@ -90,9 +90,9 @@ static void granting_late(void *arg, const struct err *why) {
     struct granting *g = arg;
     service_net_fn *done = TAKE(g->done);
     struct err err;
-    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' waits to be written down: %s", g->verb,
+    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' is done but not saved yet: %s", g->verb,
             g->live->row.id, why->text);
-    err_remedy(&err, "make room on the disk that holds CARREL_HOME");
+    err_remedy(&err, "free space on the disk that holds CARREL_HOME");
     if (done)
         done(g->arg, NULL, &err);
 }
@@ -182,7 +182,7 @@ static struct live *grants_find(struct service *s, const struct caller *who, con
     if (!l || (!l->grants->granting && !l->changing && l->machine))
         return l;
     live_state_error(l, err);
-    err_remedy(err, "another verb on it is under way: try again");
+    err_remedy(err, "another operation on it is in progress: try again");
     return NULL;
 }
 

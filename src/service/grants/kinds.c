@@ -134,7 +134,7 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
     if (!r->value)
         return err_set(err, ERR_INVALID, "a variable needs a value");
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
-        return err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a variable", r->what);
+        return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", r->what);
     row->what = xstrdup(r->what);
     row->place = xstrdup(r->value); /* until it is given */
     return 0;

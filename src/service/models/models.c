@@ -101,7 +101,7 @@ static int reaches(void *arg, const char *account, const char *what, struct err 
         "the machine has read from %.100s, a source that is not trusted, and this request could "
         "make the provider reach somebody else: %.100s",
         taint_of(l), what);
-    return err_remedy(err, "leave that out of the request");
+    return err_remedy(err, "remove it from the request");
 }
 
 /* ---- machines ---- */
@@ -114,7 +114,8 @@ static void on_request(struct http_exchange *x, void *arg) {
         gateway_request(l->service->models->gateway, x, account);
         return;
     }
-    log_line(LOG_ERROR, "service", "account of a machine: %s id=%s", err.text, l->row.id);
+    log_line(LOG_ERROR, "service", "load the model account of a machine: %s id=%s", err.text,
+             l->row.id);
     http_reply(x, 500, NULL, NULL, 0);
 }
 

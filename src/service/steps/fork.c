@@ -53,7 +53,7 @@ static void fork_take_back(struct service *s, const char *id) {
     struct live *l = map_get(&s->machines, id);
     struct err err;
     if (store_machine_unkey(s->store, id, &err) < 0)
-        log_line(LOG_ERROR, "service", "free a key: %s id=%s", err.text, id);
+        log_line(LOG_ERROR, "service", "release an idempotency key: %s id=%s", err.text, id);
     if (l)
         live_end(l, "another fork failed", NULL, NULL);
 }

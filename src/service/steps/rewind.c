@@ -312,7 +312,7 @@ static int rewind_check(struct rewinding *r, struct err *err) {
         return live_state_error(l, err);
     if (l->changing) {
         live_state_error(l, err);
-        return err_remedy(err, "another verb on it is under way: try again");
+        return err_remedy(err, "another operation on it is in progress: try again");
     }
     if (steps_load(l, err) < 0 ||
         store_step_find(l->service->store, l->row.id, r->step, &r->row, err) < 0)
