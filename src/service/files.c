@@ -51,7 +51,7 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
     if (text && strcmp(text, "root") == 0)
         uid = 0;
     else if (text && strcmp(text, "user") != 0 && parse_u64(text, 0, 65534, &uid, NULL) < 0) {
-        err_set(err, ERR_INVALID, "unknown user '%.40s'", text);
+        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", text);
         return err_remedy(err, "use 'user', 'root' or a number up to 65534");
     }
     *ret_uid = (uint32_t)uid;

@@ -69,8 +69,8 @@ static int parse_states(const char *text, unsigned *ret, struct err *err) {
 int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err) {
     if (parse_u64(text, 1, max, ret, NULL) == 0)
         return 0;
-    err_set(err, ERR_INVALID, "'%.40s' is not a cursor of this list", text);
-    return err_remedy(err, "use `next` of the page before, or leave the cursor out");
+    err_set(err, ERR_INVALID, "'%.40s' is not a valid cursor of this list", text);
+    return err_remedy(err, "use `next` of the previous page, or leave the cursor out");
 }
 
 int service_list(struct service *s, const struct caller *who, const struct list_request *r,

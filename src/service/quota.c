@@ -16,14 +16,14 @@ static int within(const char *whose, const struct quota *quota, const struct quo
     };
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
         if (rules[i].limit && !rules[i].want) {
-            err_set(err, ERR_LIMIT, "quota of %s: all %" PRIu64 " %s, but the request has no limit",
+            err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " %s, but the request has no limit",
                     whose, rules[i].limit, rules[i].what);
             return err_remedy(err, "request a limit within the quota");
         }
         if (rules[i].limit && rules[i].have + rules[i].want > rules[i].limit) {
             err_set(err, ERR_LIMIT,
-                    "quota of %s: all %" PRIu64 " %s, in use: %" PRIu64 ", requested: %" PRIu64,
-                    whose, rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
+                    "quota of %s: %" PRIu64 " %s, in use: %" PRIu64 ", requested: %" PRIu64, whose,
+                    rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
             return err_remedy(err, "destroy machines or request less");
         }
     }

@@ -187,7 +187,7 @@ def test_a_guest_that_takes_no_connection_is_tried_again(orphan):
     d.until(lambda: "no connection" in lives_unreached(d, m))
     with pytest.raises(Refused) as e:
         d.exec(m, "true")
-    assert e.value.code == "busy" and "not reached" in e.value.error["message"]
+    assert e.value.code == "busy" and "is unreachable" in e.value.error["message"]
     with pytest.raises(Refused) as e:
         d.post(f"/v1/machines/{m}/pause")
     assert e.value.code == "busy"

@@ -49,7 +49,7 @@ TABLE = [
     ("POST", "/v1/machines", b"[]", 400, "invalid", ["must be a JSON object"]),
     ("POST", "/v1/machines", b'"text"', 400, "invalid", []),
     # fields nobody knows, by name
-    ("POST", "/v1/machines", {"colour": 1}, 400, "invalid", ["'colour'", "not known"]),
+    ("POST", "/v1/machines", {"colour": 1}, 400, "invalid", ["'colour'", "unknown"]),
     ("POST", "/v1/machines", {"limits": {"ram": 1}}, 400, "invalid", ["'limits.ram'"]),
     ("POST", "/v1/machines", {"dirs": [{"path": "/x", "wat": 1}]}, 400, "invalid", ["'dirs.wat'"]),
     ("POST", EXECS, {"argv": ["true"], "shell": True}, 400, "invalid", ["'shell'"]),
@@ -65,13 +65,13 @@ TABLE = [
     ("POST", FILES + "/move", {"from": "/a"}, 400, "invalid", ["'to'"]),
     ("GET", FILES, None, 400, "invalid", ["'path'"]),
     # wrong types
-    ("POST", "/v1/machines", {"name": 7}, 400, "invalid", ["'name'", "text"]),
+    ("POST", "/v1/machines", {"name": 7}, 400, "invalid", ["'name'", "string"]),
     ("POST", "/v1/machines", {"limits": 7}, 400, "invalid", ["'limits'", "object"]),
     ("POST", "/v1/machines", {"limits": {"mem": "much"}}, 400, "invalid", ["'limits.mem'"]),
     ("POST", "/v1/machines", {"limits": {"mem": True}}, 400, "invalid", ["'limits.mem'"]),
     ("POST", "/v1/machines", {"limits": {"pids": "64"}}, 400, "invalid", ["'limits.pids'", "whole"]),
     ("POST", "/v1/machines", {"limits": {"pids": 6.5}}, 400, "invalid", ["'limits.pids'"]),
-    ("POST", "/v1/machines", {"metadata": {"a": 1}}, 400, "invalid", ["'metadata.a'", "text"]),
+    ("POST", "/v1/machines", {"metadata": {"a": 1}}, 400, "invalid", ["'metadata.a'", "string"]),
     ("POST", "/v1/machines", {"metadata": ["a"]}, 400, "invalid", ["'metadata'"]),
     ("POST", "/v1/machines", {"dirs": {}}, 400, "invalid", ["'dirs'", "list"]),
     ("POST", EXECS, {"argv": "true"}, 400, "invalid", ["'argv'", "list"]),
@@ -106,7 +106,7 @@ TABLE = [
     ("POST", FILES + "/chmod", {"path": "/home/user", "mode": "9"}, 400, "invalid", ["mode"]),
     ("POST", "/v1/tokens", {"scopes": ["root"]}, 400, "invalid", ["root"]),
     # queries
-    ("GET", "/v1/machines?colour=red", None, 400, "invalid", ["'colour'", "not known"]),
+    ("GET", "/v1/machines?colour=red", None, 400, "invalid", ["'colour'", "unknown"]),
     ("GET", "/v1/machines?limit=x", None, 400, "invalid", ["'limit'"]),
     ("GET", "/v1/machines?limit=0", None, 400, "invalid", ["'limit'"]),
     ("GET", "/v1/machines?limit=1001", None, 400, "invalid", ["'limit'"]),
@@ -166,7 +166,7 @@ TABLE = [
     ("DELETE", "/v1/status", None, 405, "invalid", ["DELETE"]),
     # who
     ("GET", "/v1/machines", BAD_TOKEN, 401, "denied", ["token"]),
-    ("GET", "/v1/machines", {"Authorization": "Basic Zm9vOmJhcg=="}, 401, "denied", ["bearer"]),
+    ("GET", "/v1/machines", {"Authorization": "Basic Zm9vOmJhcg=="}, 401, "denied", ["Bearer"]),
 ]
 
 

@@ -268,7 +268,7 @@ def test_nothing_runs_in_a_machine_whose_rewind_is_not_written(d):
     b.sh("echo two >f")
     rewinding = result_unwritten(d, b, b.rewind, one)
     came = rewinding.answer()
-    assert isinstance(came, Refused) and came.code == "unknown" and "written down" in came.error["message"], came
+    assert isinstance(came, Refused) and came.code == "unknown" and "not saved yet" in came.error["message"], came
     with pytest.raises(Refused) as e:
         b.sh("echo three >f")
     assert e.value.code == "limit", e.value

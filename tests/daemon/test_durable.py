@@ -69,7 +69,7 @@ def test_after_a_restart_of_the_host_a_machine_is_its_last_durable_step(host):
     host.until(lambda: host.get(f"{b.url}/execs/{x}")["state"] == "running")
     restart_host(host)
     m = host.get(b.url)
-    assert m["state"] == "stopped" and m["reason"] == "the host was restarted: it is as after step 3"
+    assert m["state"] == "stopped" and m["reason"] == "the host was restarted: restored as of step 3"
     lost = host.get(f"{b.url}/execs/{x}")
     assert lost["state"] == "unknown" and lost["reason"] == "the host was restarted", "nobody knows how it ended"
     assert not [r for r in journal(host, machine=b.id) if r.get("exec") == x and "exit" in r], "an exit that nobody saw"
@@ -198,7 +198,7 @@ def test_what_was_saved_in_vain_goes_again(host):
     """Directories cannot be saved, so what lies over them is not needed either; nor is what somebody left who was killed."""
     others = saved(host)
     b = Box(host, steps="manual")
-    tried = f"a step is not durable: save layers of machine '{b.id}'"
+    tried = f"save a step: save layers of machine '{b.id}'"
 
     def fails(change):
         before = host.log().count(tried)
@@ -242,7 +242,7 @@ def test_what_cannot_be_thrown_away_is_told(host):
     (disk / "trash").touch()
     b.sh("echo two >two")
     durable(b, 2)
-    host.until(lambda: "remove what was saved: remove layers: Not a directory" in host.log())
+    host.until(lambda: "delete saved layers: remove layers: Not a directory" in host.log())
     host.delete(b.url)
 
 
@@ -278,7 +278,7 @@ def test_a_killed_first_process_leaves_the_last_durable_step(host, tmp_path):
     kill_first_process(host, b)
     host.until(lambda: host.get(b.url)["state"] == "stopped")
     reason = host.get(b.url)["reason"]
-    assert "first process was killed" in reason and f"step {step['number']}" in reason and "lend its directories again" in reason
+    assert "first process was killed" in reason and f"step {step['number']}" in reason and "grant its directories again" in reason
     lost = host.get(f"{b.url}/execs/{late}")
     assert lost["state"] == "unknown" and f"carrel resume {b.id}" in lost["reason"], lost
     with pytest.raises(Refused) as why:

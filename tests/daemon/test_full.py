@@ -54,7 +54,7 @@ def test_a_full_store_is_read_and_freed_and_then_used_again(small):
     assert [x["id"] for x in d.machines(all=1)] == [m]
     filler.unlink()
     d.until(lambda: (d.home / "ballast").exists())
-    d.until(lambda: "has room again" in d.log())
+    d.until(lambda: "has free space again" in d.log())
     assert d.exec(m, "cat f")["stdout"] == "kept"
     assert d.get("/v1/audit/verify")["whole"]
 
@@ -114,9 +114,9 @@ def test_a_step_becomes_durable_once_there_is_room(small):
     d.post(f"{url}/steps")
     d.until(lambda: "save layers" in why())
     filler = full(d)
-    d.until(lambda: "once there is room" in why())  # it is not tried, so it does not fail either
+    d.until(lambda: "once there is space" in why())  # it is not tried, so it does not fail either
     filler.unlink()
-    d.until(lambda: "has room again" in d.log())
+    d.until(lambda: "has free space again" in d.log())
     d.post(f"{url}/rewind", {"step": "flat"})
     d.exec(m, "echo again >again")
     step = d.post(f"{url}/steps")["number"]
@@ -162,7 +162,7 @@ def test_every_overview_tells_of_a_full_disk_and_what_helps(small):
 
 def test_a_disk_that_fills_up_is_warned_of(small):
     d = small(200)
-    assert "is used by" not in d.log()
+    assert "% full: " not in d.log()
     with open(d.home / "filler", "wb") as f:
         f.write(b"x" * (d.free() - (1 << 20)))
     d.until(lambda: "CARREL_HOME is 9" in d.log())

@@ -155,7 +155,7 @@ def test_a_journal_whose_segments_are_gone_does_not_prove(fresh):
     assert not report["whole"] and "no journal" in report["problem"], report
     d.restart()
     report = d.get("/v1/audit/verify")
-    assert not report["whole"] and "is gone" in report["problem"], report
+    assert not report["whole"] and "is missing" in report["problem"], report
     # Who has seen the loss goes on from there.
     assert d.get("/v1/audit/verify", head=report["head"])["whole"]
 

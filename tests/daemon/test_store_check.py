@@ -61,9 +61,9 @@ def forge(d, machine, stack):
 
 
 @pytest.mark.parametrize("stack, what", [
-    ("{own}/777", "a layer is named, and is not there"),
-    ("m-aaaaaaaaaaaa/1", "a layer of an ancestor is named, and is not there"),
-    ("nonsense", "cannot be read"),
+    ("{own}/777", "a layer is missing"),
+    ("m-aaaaaaaaaaaa/1", "a layer of an ancestor is missing"),
+    ("nonsense", "is unreadable"),
 ])
 def test_what_is_not_there_is_told(daemon, stack, what):
     b = Box(daemon)

@@ -79,8 +79,8 @@ def test_the_machine_reads_what_it_was_handed(gated, lent):
 
 @pytest.mark.parametrize("fields,why", [
     ({"kind": "dir", "what": "/tmp"}, "kind"),
-    ({"kind": "env", "what": "X"}, "needs a value"),
-    ({"kind": "env", "what": "A=B", "value": "x"}, "name of a variable"),
+    ({"kind": "env", "what": "X"}, "requires a value"),
+    ({"kind": "env", "what": "A=B", "value": "x"}, "not a valid variable name"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/user/x"}, "no descriptor"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/etc/hosts"}, "cannot be the place"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/../etc"}, "cannot be the place"),

@@ -120,7 +120,7 @@ def output(gated, box, x):
 def test_an_approval_lets_that_same_request_go_on(gated, servers, box, scheme):
     x = ask_for(gated, servers, box, scheme, words=["-d", "some words", "-H", "Authorization: Bearer hidden", "-H", "X-Why: a reason"])
     item, = waiting(gated, box)
-    assert f"rule {item['rule']} asks: " in item["why"] and "X-Why: a reason\nContent-Length: 10" in item["first"]
+    assert f"rule {item['rule']} requires approval: " in item["why"] and "X-Why: a reason\nContent-Length: 10" in item["first"]
     assert "Authorization: ...\n" in item["first"] and "hidden" not in str(item)
     assert (item["method"], item["path"], item["waiting"]) == ("POST", "/held", 1)
     listed = carrel(gated, "pending").stdout
@@ -215,4 +215,4 @@ def test_a_tunnel_may_wait_too(gated, servers, box):
 
 def test_nothing_waits_under_a_name_that_is_none(gated):
     assert carrel(gated, "approve", "p-aaaaaaaaaaaa").returncode == 125
-    assert "nothing waits" in carrel(gated, "deny", "nonsense").stderr
+    assert "no request 'nonsense' waits for approval" in carrel(gated, "deny", "nonsense").stderr

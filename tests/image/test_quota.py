@@ -76,7 +76,7 @@ def test_blocks_count_that_the_reader_of_the_archive_does_not(server, tcp):
         return
     with pytest.raises(Refused) as why:
         client.request("POST", "/v1/images", data, name="names")
-    assert why.value.code == "limit" and "the quota leaves" in str(why.value), why.value
+    assert why.value.code == "limit" and "larger than the rest of the disk quota" in str(why.value), why.value
     assert client.get("/v1/images")["images"] == []
 
 

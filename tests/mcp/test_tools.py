@@ -221,7 +221,7 @@ def test_checkpoint_and_rewind(client):
     assert client.call("exec", cmd="cat f")["stdout"] == "good"
     with pytest.raises(ToolFailed, match="checkpoint answers with the step"):
         client.call("rewind", to="nowhere")
-    with pytest.raises(ToolFailed, match="cannot be a step's name"):
+    with pytest.raises(ToolFailed, match="not a valid step name"):
         client.call("checkpoint", name="17")
 
 

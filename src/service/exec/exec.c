@@ -209,7 +209,7 @@ int exec_output_check(const struct exec *x, int stream, uint64_t from, struct er
         return 0;
     return err_set(err, ERR_GONE,
                    "%" PRIu64 " bytes of output of command '%s' are gone: they were deleted, or "
-                              "lost when the host failed",
+                   "lost when the host failed",
                    lost, x->row.id);
 }
 

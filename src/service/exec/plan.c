@@ -88,7 +88,7 @@ static int set_user(struct exec_plan *p, const char *user, const struct exec_def
     if (strcmp(user, "root") == 0)
         uid = 0;
     else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
-        err_set(err, ERR_INVALID, "unknown user '%.40s'", user);
+        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", user);
         return err_remedy(err, "use 'user', 'root' or a number up to 65534");
     }
     be(p, user, uid == 0 ? "/root" : image ? "/" : "/home/user", (uint32_t)uid, (uint32_t)uid);

@@ -98,7 +98,7 @@ int databases_note(struct service *s, const struct database_row *row, const char
     char name[STORE_NAME_SIZE];
     secret_of(row->id, name);
     if (!value)
-        return err_set(err, ERR_INVALID, "that cannot be the address of a server");
+        return err_set(err, ERR_INVALID, "the server URL is empty or too long");
     return store_secret_put(s->store, row->owner, name, value, row->created_ms, err) < 0
                ? -1
                : store_database_put(s->store, row, err);
@@ -109,7 +109,7 @@ static int reveal(struct service *s, const char *owner, const char *name, struct
     struct secret *value DEFER(secret_freep) = NULL;
     if (store_secret_get(s->store, owner, name, &value, err) < 0)
         return -1;
-    return secret_reveal(value, ret) ? 0 : err_set(err, ERR_INTERNAL, "open an address");
+    return secret_reveal(value, ret) ? 0 : err_set(err, ERR_INTERNAL, "decrypt the server URL");
 }
 
 int databases_dsn(struct service *s, const char *owner, const char *id, struct buf *ret,
@@ -194,8 +194,8 @@ static struct failure *failure_of(struct databases *d, const char *id) {
 static void databases_give_up(struct databases *d, const struct database_row *row,
                               struct failure *f, const char *why) {
     f->given_up = true;
-    log_line(LOG_WARN, "service", "database '%s' on %s stays: %u tries, %s", row->name, row->server,
-             f->tries, why);
+    log_line(LOG_WARN, "service", "drop database '%s' on %s: gave up after %u tries: %s", row->name,
+             row->server, f->tries, why);
     databases_journal(d->service, row, "database.give_up", why);
 }
 
@@ -261,7 +261,7 @@ static void child_ended(void *arg, const struct child_end *end) {
     else
         err_set(&err, end->status == UNREACHED || j->makes ? ERR_UNKNOWN : ERR_DENIED,
                 "server %s: %s", j->row.server,
-                why[0] ? why : "carrel-postgres ended without an answer");
+                why[0] ? why : "carrel-postgres ended without a result");
     job_end(j, NULL, &err);
 }
 
@@ -281,7 +281,7 @@ static int start_child(struct job *j, const struct dsn *dsn, struct err *err) {
                                  j->password, until};
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (!put_word(&in, words[i]))
-            return err_set(err, ERR_LIMIT, "the address of the server is too long");
+            return err_set(err, ERR_LIMIT, "the server URL is too long");
     const struct child_order order = {.path = path,
                                       .argv = argv,
                                       .input = in.data,
@@ -370,7 +370,7 @@ void databases_make(struct service *s, const struct database_order *o, databases
         job_add(s->grants->databases, j);
         return;
     }
-    err_set(&err, ERR_GONE, "database of grant '%s' is not known any more", o->id);
+    err_set(&err, ERR_GONE, "the database of grant '%s' no longer exists", o->id);
     done(arg, NULL, &err);
 }
 
@@ -396,7 +396,7 @@ void databases_look(struct service *s, uint64_t now_ms) {
         return;
     d->look_ms = now_ms + LOOK_MS;
     if (store_database_orphans(s->store, &list, &err) < 0) {
-        log_line(LOG_ERROR, "service", "databases to be dropped: %s", err.text);
+        log_line(LOG_ERROR, "service", "list databases to drop: %s", err.text);
         return;
     }
     for (size_t i = 0; i < list.count; i++) {
@@ -433,7 +433,7 @@ size_t databases_put_left(struct service *s, const char *machine, struct jot *j)
     struct err err;
     size_t count = 0;
     if (store_database_orphans(s->store, &list, &err) < 0)
-        log_line(LOG_ERROR, "service", "databases to be dropped: %s", err.text);
+        log_line(LOG_ERROR, "service", "list databases to drop: %s", err.text);
     for (size_t i = 0; i < list.count; i++)
         if (strcmp(list.rows[i].machine, machine) == 0 && list.rows[i].why && list.rows[i].why[0]) {
             put_left(s->grants->databases, &list.rows[i], j);
@@ -459,7 +459,8 @@ int databases_forget(struct service *s, const struct caller *who, const char *ma
         return -1;
     const struct database_row *row = find_left(&list, machine, id);
     if (!row)
-        return err_set(err, ERR_NOT_FOUND, "machine '%s' left no database '%.20s'", machine, id);
+        return err_set(err, ERR_NOT_FOUND, "machine '%s' has no leftover database '%.20s'", machine,
+                       id);
     if (!row->why || !row->why[0] || is_working_on(s->grants->databases, id))
         return err_set(err, ERR_BUSY, "database '%s' is being dropped", row->name);
     snprintf(detail, sizeof(detail), "{\"grant\":\"%s\",\"database\":\"%s\"}", row->id, row->name);

@@ -192,7 +192,8 @@ static int check_count(struct live *l, struct err *err) {
         return -1;
     return list.count < STORE_GRANTS_MAX
                ? 0
-               : err_set(err, ERR_LIMIT, "a machine has at most %d grants", STORE_GRANTS_MAX);
+               : err_set(err, ERR_LIMIT, "too many grants: a machine can have at most %d",
+                         STORE_GRANTS_MAX);
 }
 
 void service_grant_add(struct service *s, const struct caller *who, const char *machine,
@@ -254,7 +255,7 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
     struct live *l = grants_find(s, who, machine, &err);
     if (!l || store_grant_get(s->store, l->row.id, id, &row, &err) < 0) {
         if (l && err.code == ERR_NOT_FOUND)
-            err_remedy(&err, "list what it was handed with: carrel grants %s", l->row.id);
+            err_remedy(&err, "list its grants: carrel grants %s", l->row.id);
         forget_left(s, who, machine, id, &err, done, arg);
         return;
     }

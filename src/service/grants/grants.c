@@ -66,7 +66,7 @@ const struct grant_kind *grant_kind_find(const char *name, struct err *err) {
     for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i]->name, name) == 0)
             return kinds[i];
-    err_set(err, ERR_INVALID, "'%.40s' is no kind of grant", name);
+    err_set(err, ERR_INVALID, "unknown kind of grant '%.40s'", name);
     return NULL;
 }
 
@@ -132,7 +132,8 @@ void grants_restore(struct live *l) {
     secrets_restore(l);
     postgres_restore(l);
     if (store_grant_due(l->service->store, l->row.id, &l->grants->due_ms, &err) < 0)
-        log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "list the grants of a machine: %s id=%s", err.text,
+                 l->row.id);
 }
 
 /* ---- verbs ---- */

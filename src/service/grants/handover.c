@@ -83,7 +83,7 @@ static void write_chunk(void *arg) {
         return;
     }
     if (c->n < 0) {
-        err_num(&err, (int)c->n, "read what is to become '%s'", c->path);
+        err_num(&err, (int)c->n, "read the source of '%s'", c->path);
         handover_finish(c, &err);
         return;
     }
@@ -189,7 +189,7 @@ void handover_file(struct live *l, int fd, const struct handover *to, service_do
         handover_begin(c);
         return;
     }
-    err_sys(&err, "hand over '%s'", to->path);
+    err_sys(&err, "copy '%s' into the machine", to->path);
     handover_finish(c, &err);
 }
 

@@ -40,12 +40,12 @@ static int identity_read(struct service *s, const char *owner, const struct gran
     char mail[NAME_MAX_BYTES + 32];
     (void)s, (void)owner;
     if (!name_ok(r->what)) {
-        err_set(err, ERR_INVALID, "'%.60s' cannot be the name of an identity", r->what);
-        return err_remedy(err, "use letters, digits, '_' and '-', at most %d", NAME_MAX_BYTES);
+        err_set(err, ERR_INVALID, "'%.60s' is not a valid identity name", r->what);
+        return err_remedy(err, "use at most %d letters, digits, '_' and '-'", NAME_MAX_BYTES);
     }
     snprintf(mail, sizeof(mail), "%s@agents.invalid", r->what);
     if (r->at && !mail_ok(r->at))
-        return err_set(err, ERR_INVALID, "'%.80s' is not a mail address", r->at);
+        return err_set(err, ERR_INVALID, "'%.80s' is not an e-mail address", r->at);
     row->what = xstrdup(r->what);
     row->place = xstrdup(r->at ? r->at : mail);
     snprintf(row->mode, sizeof(row->mode), "ssh");
@@ -61,7 +61,7 @@ static int keep_key(struct live *l, const char *kept, const uint8_t seed[SSH_SEE
     struct secret *value DEFER(secret_freep) = secret_new(hex, HEX - 1);
     explicit_bzero(hex, sizeof(hex));
     return value ? store_secret_put(l->service->store, l->row.owner, kept, value, wall_ms(), err)
-                 : err_set(err, ERR_INTERNAL, "keep a key");
+                 : err_set(err, ERR_INTERNAL, "encode a key");
 }
 
 static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], struct err *err) {
@@ -76,7 +76,7 @@ static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], str
     }
     return secret_reveal(value, &hex) && hex.len == HEX - 1 && hex_read(hex.data, SSH_SEED, ret)
                ? 0
-               : err_set(err, ERR_INVALID, "the key of identity '%s' is none", name);
+               : err_set(err, ERR_INVALID, "the stored key of identity '%s' is invalid", name);
 }
 
 /* NULL: they go. */

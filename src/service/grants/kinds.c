@@ -14,9 +14,9 @@
 static int dir_read(struct service *s, const char *owner, const struct grant_request *r,
                     struct grant_row *row, struct err *err) {
     (void)s, (void)owner, (void)r, (void)row;
-    err_set(err, ERR_UNSUPPORTED, "a directory is handed over when a machine is made");
+    err_set(err, ERR_UNSUPPORTED, "a directory can be granted only when a machine is created");
     return err_remedy(err,
-                      "carrel new --dir, or `dirs` of the request; files can be granted later");
+                      "use `carrel new --dir` or the field `dirs`; files can be granted later");
 }
 
 static void dir_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
@@ -63,11 +63,13 @@ static int others(struct live *l, const struct grant_row *row, struct buf *ret, 
         if (strcmp(list.rows[i].id, row->id) == 0)
             continue;
         if (is_below(list.rows[i].place, row->place)) {
-            err_set(err, ERR_BUSY, "another directory lies in it, at '%.100s'", list.rows[i].place);
-            return err_remedy(err, "revoke that one first: %s", list.rows[i].id);
+            err_set(err, ERR_BUSY, "another granted directory is below it, at '%.100s'",
+                    list.rows[i].place);
+            return err_remedy(err, "revoke that grant first: %s", list.rows[i].id);
         }
         if (!buf_addf(ret, "%s\n", list.rows[i].place))
-            return err_set(err, ERR_LIMIT, "the paths of its directories are too long together");
+            return err_set(err, ERR_LIMIT,
+                           "the paths of the granted directories are too long in total");
     }
     return 0;
 }
@@ -132,7 +134,7 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
                     struct grant_row *row, struct err *err) {
     (void)s, (void)owner;
     if (!r->value)
-        return err_set(err, ERR_INVALID, "a variable needs a value");
+        return err_set(err, ERR_INVALID, "a variable requires a value");
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
         return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", r->what);
     row->what = xstrdup(r->what);

@@ -50,7 +50,7 @@ static int read_dsn(struct service *s, const char *owner, const char *text, stru
         return err->code == ERR_NOT_FOUND ? err_remedy(err, "carrel secret set %s <FILE", text)
                                           : -1;
     return secret_reveal(value, &plain) ? dsn_read(plain.data, ret, err)
-                                        : err_set(err, ERR_INTERNAL, "open an address");
+                                        : err_set(err, ERR_INTERNAL, "decrypt the server URL");
 }
 
 static void fill_row(const struct dsn *d, const char *text, struct grant_row *row) {
@@ -79,7 +79,7 @@ static int postgres_read(struct service *s, const char *owner, const struct gran
 static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
     uint8_t bytes[PASSWORD_BYTES];
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-        return err_sys(err, "make a password");
+        return err_sys(err, "generate a password");
     hex_put(bytes, PASSWORD_BYTES, ret);
     return 0;
 }
@@ -106,7 +106,7 @@ static int only_one(struct live *l, const struct grant_row *row, struct err *err
     for (size_t i = 0; i < list.count; i++) {
         if (strcmp(list.rows[i].id, row->id) == 0)
             continue;
-        err_set(err, ERR_EXISTS, "the machine has a database already: %s", list.rows[i].what);
+        err_set(err, ERR_EXISTS, "the machine already has a database: %s", list.rows[i].what);
         return err_remedy(err, "carrel grant revoke %s %s", l->row.id, list.rows[i].id);
     }
     return 0;
@@ -226,7 +226,7 @@ static int open_way(struct live *l, const char *id, const char *said, struct err
     row.detail = json ? json_dumps(json, JSON_COMPACT) : NULL;
     int r = -1;
     if (!address || !row.detail)
-        err_set(err, ERR_INTERNAL, "the address of the server is not known");
+        err_set(err, ERR_INTERNAL, "the server URL is unknown");
     else if (gate_set_name(net_gate(l->service), row.place, address, err) == 0 &&
              add_rule(l, row.place, port_of(json), err) == 0 && keep_way(l, &row, err) == 0)
         r = 0;
@@ -241,7 +241,8 @@ void postgres_restore(struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
     if (store_grant_list(l->service->store, l->row.id, "postgres", &list, &err) < 0)
-        log_line(LOG_ERROR, "service", "databases of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "list the databases of a machine: %s id=%s", err.text,
+                 l->row.id);
     for (size_t i = 0; i < list.count; i++) {
         json_t *json = json_loads(list.rows[i].detail, 0, NULL);
         const char *address = address_of(json);
@@ -305,7 +306,7 @@ static void looked(void *arg, const char *text, bool cut, const struct err *err)
     struct giving *g = arg;
     (void)cut;
     if (err)
-        log_line(LOG_WARN, "service", "look at a new database: %s id=%s", err->text,
+        log_line(LOG_WARN, "service", "inspect a new database: %s id=%s", err->text,
                  g->live->row.id);
     if (err)
         postgres_kept(g);
@@ -319,7 +320,7 @@ static void made(void *arg, const char *said, const struct err *failed) {
     struct err err;
     if (failed) {
         err = *failed;
-        err_wrap(&err, "make a database");
+        err_wrap(&err, "create a database");
         failed = &err;
     } else if (open_way(l, g->id, said, &err) < 0) {
         failed = &err;

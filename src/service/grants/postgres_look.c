@@ -38,10 +38,10 @@ static void ended(void *arg, const struct child_end *end) {
         k->done(k->arg, end->out ? end->out : "", end->cut, NULL);
     else {
         if (end->late)
-            err_set(&err, ERR_TIMEOUT, "looking at the database took too long");
+            err_set(&err, ERR_TIMEOUT, "the inspection of the database timed out");
         else
             err_set(&err, ERR_UNKNOWN, "%.*s", (int)strcspn(end->said, "\n"),
-                    *end->said ? end->said : "carrel-postgres ended without an answer");
+                    *end->said ? end->said : "carrel-postgres ended without a result");
         k->done(k->arg, NULL, false, &err);
     }
     free(k);
@@ -58,7 +58,7 @@ static int postgres_look_start(struct live *l, const struct dsn *d, const char *
     snprintf(path, sizeof(path), "%s/carrel-postgres", s->place->libexec);
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (!buf_add(&in, words[i], strlen(words[i]) + 1))
-            return err_set(err, ERR_LIMIT, "the address of the server is too long");
+            return err_set(err, ERR_LIMIT, "the server URL is too long");
     const struct child_order order = {.path = path,
                                       .argv = argv,
                                       .input = in.data,
@@ -120,7 +120,7 @@ static void keep_job(void *arg) {
             err_num(&err, status, "write '%s'", path);
     }
     if (status < 0)
-        log_line(LOG_WARN, "service", "keep what a database was: %s", err.text);
+        log_line(LOG_WARN, "service", "save the state of a database: %s", err.text);
 }
 
 static void keep_done(void *arg) {

@@ -39,9 +39,8 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
     (void)s, (void)owner;
     snprintf(at, sizeof(at), "/home/user/%s", name && name[1] ? name + 1 : "repo");
     if (!r->mode || !is_ref(r->mode)) {
-        err_set(err, ERR_INVALID, "'%.100s' is not the name of a branch or a tag",
-                r->mode ? r->mode : "");
-        return err_remedy(err, "carrel new --repo PATH@BRANCH");
+        err_set(err, ERR_INVALID, "'%.100s' is not a branch or tag name", r->mode ? r->mode : "");
+        return err_remedy(err, "use --repo PATH@BRANCH");
     }
     if (place_check(r->at ? r->at : at, err) < 0)
         return -1;

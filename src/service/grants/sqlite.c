@@ -129,7 +129,7 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
     sqlite_path_of(l->service, of, from);
     sqlite_path_of(l->service, id, to);
     if (link(from, to) < 0 && errno != ENOENT)
-        return err_sys(err, "keep a copy of a database");
+        return err_sys(err, "save a copy of a database");
     return baseline_begin(l->service, l->row.id, place, false, err);
 }
 
@@ -246,10 +246,10 @@ static void compared(void *arg, const struct child_end *end) {
     struct err err;
     if (end->status != 0) {
         if (end->late)
-            err_set(&err, ERR_TIMEOUT, "comparing '%s' took too long", c->row.place);
+            err_set(&err, ERR_TIMEOUT, "the comparison of '%s' timed out", c->row.place);
         else
             err_set(&err, ERR_INVALID, "database '%s': %.*s", c->row.place,
-                    (int)strcspn(end->said, "\n"), *end->said ? end->said : "it cannot be read");
+                    (int)strcspn(end->said, "\n"), *end->said ? end->said : "unreadable");
         comparing_end(c, NULL, &err);
         return;
     }
@@ -259,7 +259,7 @@ static void compared(void *arg, const struct child_end *end) {
     jot_bool(&j, "cut", end->cut);
     jot_end(&j, '}');
     if (j.failed)
-        err_set(&err, ERR_LIMIT, "there is more to show than there is room for");
+        err_set(&err, ERR_LIMIT, "the difference is too large to show");
     comparing_end(c, j.failed ? NULL : text.data, j.failed ? &err : NULL);
 }
 
@@ -302,7 +302,7 @@ static int open_nameless(const struct service *s, struct err *err) {
     sqlite_path_of(s, ".new-XXXXXX", path);
     int low DEFER_CLOSE = mkostemp(path, O_CLOEXEC);
     if (low < 0)
-        return err_sys(err, "make room for a database");
+        return err_sys(err, "allocate space for a database");
     unlink(path);
     return above(low, err);
 }
@@ -313,8 +313,7 @@ int sqlite_base(const struct service *s, const struct grant_row *row, struct err
     sqlite_path_of(s, row->id, path);
     int low DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (low < 0)
-        return err_set(err, ERR_GONE, "the copy of '%s' that was handed over is not there any more",
-                       row->what);
+        return err_set(err, ERR_GONE, "the granted copy of '%s' no longer exists", row->what);
     return above(low, err);
 }
 
@@ -347,9 +346,11 @@ static int has_room(const struct service *s, const struct caller *who, const cha
     if (of_owner < AT_ONCE && of_machine < AT_ONCE_OF_MACHINE)
         return 0;
     if (of_machine < AT_ONCE_OF_MACHINE)
-        err_set(err, ERR_BUSY, "%d of your databases are being compared already", AT_ONCE);
+        err_set(err, ERR_BUSY, "%d of your databases are being compared, which is the limit",
+                AT_ONCE);
     else
-        err_set(err, ERR_BUSY, "%d databases of machine '%s' are being compared already",
+        err_set(err, ERR_BUSY,
+                "%d databases of machine '%s' are being compared, which is the limit",
                 AT_ONCE_OF_MACHINE, machine);
     return err_remedy(err, "try again when one is done");
 }
@@ -398,7 +399,7 @@ void service_grant_diff(struct service *s, const struct caller *who, const char 
     } else if (strcmp(row.kind, grant_postgres.name) == 0) {
         postgres_tell(l, &row, done, arg);
     } else {
-        err_set(&err, ERR_INVALID, "grant '%s' is no database, but %s '%.100s'", row.id, row.kind,
+        err_set(&err, ERR_INVALID, "grant '%s' is not a database but %s '%.100s'", row.id, row.kind,
                 row.what);
         done(arg, NULL, &err);
     }

@@ -76,7 +76,7 @@ static void sqlite_fetch_finish(struct sqlite_fetch *f, const struct err *err) {
 void sqlite_fetch_release(struct service *s) {
     struct sqlite_fetch *f;
     struct err err;
-    err_set(&err, ERR_GONE, "the daemon is leaving");
+    err_set(&err, ERR_GONE, "the daemon is shutting down");
     while ((f = s->grants->fetches)) {
         f->asked = false;
         if (f->over)
@@ -89,7 +89,7 @@ void sqlite_fetch_release(struct service *s) {
 static void too_late(void *arg) {
     struct sqlite_fetch *f = arg;
     struct err err;
-    err_set(&err, ERR_TIMEOUT, "machine '%s' did not give database '%s' within %d seconds",
+    err_set(&err, ERR_TIMEOUT, "machine '%s' did not send database '%s' within %d seconds",
             f->machine, f->place, LIMIT_MS / 1000);
     sqlite_fetch_finish(f, &err);
 }
@@ -111,7 +111,7 @@ static void begin_step(struct sqlite_fetch *f) {
     f->ask = (struct msg_read){.path = {f->path, (uint32_t)strlen(f->path)}};
     if (steps[f->step].what == TAKE &&
         (ftruncate(f->fds[part], 0) < 0 || lseek(f->fds[part], 0, SEEK_SET) < 0)) {
-        err_sys(&err, "make room for a database");
+        err_sys(&err, "allocate space for a database");
         sqlite_fetch_finish(f, &err);
         return;
     }
@@ -155,15 +155,14 @@ static void again(struct sqlite_fetch *f) {
     }
     if (in_transaction(f)) {
         err_set(&err, ERR_BUSY,
-                "database '%s' of machine '%s' is in the middle of a transaction: there is "
-                "'%s-journal'",
-                f->place, f->machine, f->place);
+                "database '%s' of machine '%s' is in a transaction: '%s-journal' exists", f->place,
+                f->machine, f->place);
         err_remedy(&err, "let who writes it finish; what a program left that was killed is taken "
                          "back by the next one that opens it");
     } else {
-        err_set(&err, ERR_BUSY, "database '%s' of machine '%s' is being written all the time",
-                f->place, f->machine);
-        err_remedy(&err, "carrel pause %s, and ask again", f->machine);
+        err_set(&err, ERR_BUSY, "database '%s' of machine '%s' changes constantly", f->place,
+                f->machine);
+        err_remedy(&err, "run `carrel pause %s` and try again", f->machine);
     }
     sqlite_fetch_finish(f, &err);
 }
@@ -175,7 +174,7 @@ static void sqlite_fetch_take(struct sqlite_fetch *f, const struct msg_read_data
     int status = write_all(f->fds[steps[f->step].part], m->data.p, m->data.n);
     f->ask.offset += m->data.n;
     if (status < 0) {
-        err_num(&err, status, "keep what machine '%s' has at '%s'", f->machine, f->path);
+        err_num(&err, status, "save what machine '%s' has at '%s'", f->machine, f->path);
         sqlite_fetch_finish(f, &err);
     } else if (f->ask.offset > SQLITE_FILE_MAX) {
         err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", f->path, SQLITE_FILE_MAX >> 20);
@@ -211,7 +210,7 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
     } else if (failed && !absent) {
         sqlite_fetch_finish(f, failed);
     } else if (!absent && msg_get_read_data(frame, &m) < 0) {
-        err_set(&err, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&err, ERR_INTERNAL, "invalid reply from the machine");
         sqlite_fetch_finish(f, &err);
     } else if (steps[f->step].what == TAKE) {
         sqlite_fetch_take(f, &m);

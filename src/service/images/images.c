@@ -102,7 +102,7 @@ static int tag(struct service *s, const struct caller *who, const char *ref, con
     if (allow(who, SCOPE_RUN, err) < 0 || image_find(s, who, ref, row, err) < 0)
         return -1;
     if (!image_name_ok(name)) {
-        err_set(err, ERR_INVALID, "'%.60s' cannot be an image's name", name);
+        err_set(err, ERR_INVALID, "'%.60s' is not a valid image name", name);
         return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
     }
     snprintf(row->owner, sizeof(row->owner), "%s", who->owner);

@@ -87,7 +87,7 @@ static int outcome(const struct hearing *h, struct err *err) {
         err_set(err, err_code_named(code ? code : ""), "%s", message ? message : "no reason given");
         return remedy && *remedy ? err_remedy(err, "%s", remedy) : -1;
     }
-    return h->last ? 0 : err_set(err, ERR_INTERNAL, "whoever worked on the archive died over it");
+    return h->last ? 0 : err_set(err, ERR_INTERNAL, "carrel-image ended without a result");
 }
 
 /* On a worker thread: what is acknowledged must outlive a power cut of the host's disk cache. */
@@ -130,11 +130,11 @@ static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
     json_int_t disk = json_integer_value(json_object_get(last, "disk"));
     char *config DEFER_FREE = json_dumps(json_object_get(last, "config"), JSON_COMPACT);
     if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
-        return err_set(err, ERR_INTERNAL, "the image's id is none");
+        return err_set(err, ERR_INTERNAL, "carrel-image returned an invalid result");
     /* Its reader sees to that, but an archive may have taken its reader over. */
     uint64_t takes = measured > (uint64_t)disk ? measured : (uint64_t)disk;
     if (j->hold.bytes && takes > j->hold.bytes)
-        return err_set(err, ERR_LIMIT, "the image takes more disk than the quota leaves");
+        return err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota");
     if (image_adopt(j->service, j->staging, id, config, err) < 0)
         return -1;
     j->staging[0] = '\0';
@@ -162,7 +162,7 @@ static void tree_synced(void *arg) {
     if (r < 0)
         err_num(&err, r, "write the image to the disk");
     if (j->cancelled) {
-        err_set(&err, ERR_GONE, "whoever asked for it is gone");
+        err_set(&err, ERR_GONE, "the client disconnected");
         r = -1;
     }
     if (r == 0)
@@ -339,7 +339,7 @@ static int job_intent(struct image_job *j, struct err *err) {
 
 int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err) {
     if (name && !image_name_ok(name)) {
-        err_set(err, ERR_INVALID, "'%.60s' cannot be an image's name", name);
+        err_set(err, ERR_INVALID, "'%.60s' is not a valid image name", name);
         return err_remedy(err, "use letters, digits and ._-:, such as debian:bookworm");
     }
     snprintf(j->row.owner, sizeof(j->row.owner), "%s", j->who.owner);
@@ -450,7 +450,7 @@ void image_hold(struct image_job *j, bool held) {
 void image_cancel(struct image_job *j) {
     struct err err;
     j->cancelled = true;
-    err_set(&err, ERR_GONE, "whoever asked for it is gone");
+    err_set(&err, ERR_GONE, "the client disconnected");
     if (!j->over)
         image_job_fail(j, &err);
 }

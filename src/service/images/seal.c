@@ -79,7 +79,8 @@ static void seal_end(struct sealing *t) {
 static void seal_fail(struct sealing *t, const char *why) {
     struct stat st;
     if (stat(t->path, &st) == 0)
-        log_line(LOG_WARN, "service", "an image stays a directory: %s id=%s", why, t->id);
+        log_line(LOG_WARN, "service", "convert an image to erofs: %s; it stays a directory id=%s",
+                 why, t->id);
     seal_end(t);
 }
 
@@ -96,7 +97,7 @@ static void rest_gone(void *arg, const struct err *err) {
     if (err && err->code == ERR_BUSY)
         images_again(s);
     else if (err)
-        log_line(LOG_WARN, "service", "remove the tree of an image: %s", err->text);
+        log_line(LOG_WARN, "service", "delete the directory of an image: %s", err->text);
 }
 
 static void drop_tree(struct service *s, const char *id, machine_done_fn *done, void *arg) {
@@ -153,7 +154,7 @@ static void hear_line(struct sealing *t, const char *line, size_t n) {
     const char *why = json_string_value(json_object_get(error, "message"));
     t->written = json_is_true(json_object_get(word, "done"));
     if (why)
-        log_line(LOG_WARN, "service", "make a file of an image: %s id=%s", why, t->id);
+        log_line(LOG_WARN, "service", "convert an image to erofs: %s id=%s", why, t->id);
     json_decref(word);
 }
 
@@ -181,7 +182,7 @@ static void seal_hear(void *arg, unsigned events) {
     loop_watch_free(t->watch);
     t->watch = NULL;
     if (!t->written) {
-        seal_fail(t, "whoever made a file of it did not finish");
+        seal_fail(t, "carrel-image did not finish");
         return;
     }
     t->waits = true;

@@ -60,12 +60,12 @@ static json_t *read_record(const struct service *s, const char *id, struct err *
     snprintf(path, sizeof(path), "%s/image.json", id);
     ssize_t n = images < 0 || !text ? -ENOENT : read_file_at(images, path, text, RECORD_MAX);
     if (n < 0) {
-        err_num(err, (int)n, "read what is known of the image '%s'", id);
+        err_num(err, (int)n, "read the metadata of image '%s'", id);
         return NULL;
     }
     json_t *json = json_loadb(text, (size_t)n, 0, NULL);
     if (!json)
-        err_set(err, ERR_INTERNAL, "what is known of the image '%s' is damaged", id);
+        err_set(err, ERR_INTERNAL, "the metadata of image '%s' is damaged", id);
     return json;
 }
 
@@ -160,7 +160,7 @@ static void wiped(void *arg, const struct err *err) {
     if (err && err->code == ERR_BUSY)
         images_again(s);
     else if (err)
-        log_line(LOG_WARN, "service", "remove an image: %s", err->text);
+        log_line(LOG_WARN, "service", "delete an image: %s", err->text);
 }
 
 void image_wipe(struct service *s, const char *name) {
@@ -175,19 +175,19 @@ static int write_record(int images, const char *staging, const char *json, struc
     snprintf(path, sizeof(path), "%s/spool", staging);
     if (r == 0 && unlinkat(images, path, AT_REMOVEDIR) < 0)
         r = -errno;
-    return r < 0 ? err_num(err, r, "write down what is known of an image") : 0;
+    return r < 0 ? err_num(err, r, "write the metadata of an image") : 0;
 }
 
 int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
                 struct err *err) {
     int images DEFER_CLOSE = images_open(s);
     struct stat st;
-    int r = images < 0 ? err_sys(err, "open the images") : 0;
+    int r = images < 0 ? err_sys(err, "open the directory of images") : 0;
     bool there = r == 0 && fstatat(images, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (r == 0 && !there)
         r = write_record(images, staging, json, err);
     if (r == 0 && !there && renameat(images, staging, images, id) < 0)
-        r = err_sys(err, "keep an image");
+        r = err_sys(err, "save an image");
     if (r < 0 || there)
         image_wipe(s, staging);
     return r;

@@ -19,15 +19,15 @@ static void put_why(struct jot *j, const struct pending *p) {
     if (!rule)
         return;
     policy_target_write(rule, target);
-    snprintf(why, sizeof(why), "rule %llu asks: %s%s%s", (unsigned long long)rule->id, target,
-             rule->methods[0] ? " " : "", rule->methods);
+    snprintf(why, sizeof(why), "rule %llu requires approval: %s%s%s", (unsigned long long)rule->id,
+             target, rule->methods[0] ? " " : "", rule->methods);
     jot_string(j, "why", why);
 }
 
 /* ---- the rule that --always adds ---- */
 
 static int cannot(struct err *err, const char *why) {
-    err_set(err, ERR_INVALID, "no rule fits this request alone: %s", why);
+    err_set(err, ERR_INVALID, "no rule can match only this request: %s", why);
     return err_remedy(err, "approve it once, or add a rule with `carrel net allow`");
 }
 
@@ -149,7 +149,7 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
         done(arg, text.data, NULL);
         return;
     }
-    err_set(&err, ERR_LIMIT, "too many wait to be listed");
+    err_set(&err, ERR_LIMIT, "too many requests wait for approval to list them");
     done(arg, NULL, &err);
 }
 
@@ -188,7 +188,7 @@ static struct pending *approvals_find(struct service *s, const struct caller *wh
     if (*ret && may_see(who, (*ret)->row.owner))
         return p;
     if (authorise(who, RIGHT_APPROVE_REQUEST, err) == 0) {
-        err_set(err, ERR_NOT_FOUND, "nothing waits under '%.40s'", id);
+        err_set(err, ERR_NOT_FOUND, "no request '%.40s' waits for approval", id);
         err_remedy(err, "see `carrel pending`");
     }
     return NULL;
@@ -202,7 +202,7 @@ void service_approve(struct service *s, const struct caller *who, const char *id
     bool approves = strcmp(r->decision, "approve") == 0, wide = r->always || r->ttl.is;
     struct pending *p = approvals_find(s, who, id, &l, &err);
     if (p && p->state == PENDING_PASSED && !(approves && wide)) {
-        err_set(&err, ERR_NOT_FOUND, "'%s' does not wait any more: it was let through", p->id);
+        err_set(&err, ERR_NOT_FOUND, "request '%s' no longer waits: it was let through", p->id);
         err_remedy(&err, "`carrel approve %s --always` adds a rule for it", p->id);
         p = NULL;
     }

@@ -81,7 +81,8 @@ void net_tell_counted(struct live *l, const char *verb, uint64_t counted) {
     char why[80], detail[48];
     if (!counted)
         return;
-    snprintf(why, sizeof(why), "%" PRIu64 " more were counted and not written one by one", counted);
+    snprintf(why, sizeof(why), "%" PRIu64 " more were counted but not recorded one by one",
+             counted);
     snprintf(detail, sizeof(detail), "{\"count\":%" PRIu64 "}", counted);
     write_note(l, verb, why, detail, 0);
 }
@@ -178,7 +179,7 @@ static void net_named(void *arg, const char *machine, uint32_t number, const cha
     struct service *s = arg;
     struct err err;
     if (store_network_name_put(s->store, machine, number, name, &err) < 0)
-        log_line(LOG_WARN, "service", "keep a name: %s id=%s", err.text, machine);
+        log_line(LOG_WARN, "service", "save a resolved name: %s id=%s", err.text, machine);
 }
 
 static void pended(void *arg, const char *machine, const struct pending *p, bool gone) {
@@ -199,7 +200,8 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
     snprintf(row.method, sizeof(row.method), "%s", p->method);
     if ((gone ? store_pending_remove(s->store, p->id, &err)
               : store_pending_put(s->store, &row, &err)) < 0)
-        log_line(LOG_WARN, "service", "keep a request that waits: %s id=%s", err.text, machine);
+        log_line(LOG_WARN, "service", "save a request that waits for approval: %s id=%s", err.text,
+                 machine);
 }
 
 /* Path, query, the body's bytes, its hash and that of the fields, a line each. What an earlier

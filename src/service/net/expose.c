@@ -156,7 +156,8 @@ void expose_restore(struct live *l) {
     struct err err;
     if (store_exposures(s->store, l->row.id, restore, l, &err) < 0 ||
         (l->net->exposures && ingress_listen(s->net->ingress, s->conf->ingress, &err) < 0))
-        log_line(LOG_ERROR, "service", "show ports of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "restore the exposed ports of a machine: %s id=%s", err.text,
+                 l->row.id);
 }
 
 void expose_detach(struct live *l) {
@@ -219,8 +220,8 @@ static int open_door(struct live *l, uint16_t port, char token[TOKEN_CHARS + 1],
     struct exposure *e = expose_find(l, port);
     uint8_t hash[SHA256_BYTES];
     if (!e && l->net->exposures && l->net->exposures->count == EXPOSED_MAX)
-        return err_set(err, ERR_LIMIT, "machine '%s' shows %d ports already", l->row.id,
-                       EXPOSED_MAX);
+        return err_set(err, ERR_LIMIT, "machine '%s' already exposes %d ports, which is the limit",
+                       l->row.id, EXPOSED_MAX);
     if (ingress_listen(s->net->ingress, s->conf->ingress, err) < 0)
         return -1;
     make_token(token);
@@ -292,7 +293,7 @@ void service_expose_list(struct service *s, const struct caller *who, const char
 static int close_door(struct live *l, uint16_t port, struct err *err) {
     struct exposure *e = expose_find(l, port);
     if (!e)
-        return err_set(err, ERR_NOT_FOUND, "machine '%s' does not show port %u", l->row.id, port);
+        return err_set(err, ERR_NOT_FOUND, "machine '%s' does not expose port %u", l->row.id, port);
     if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
         return -1;
     *e = l->net->exposures->list[--l->net->exposures->count];

@@ -122,7 +122,8 @@ static void restore_policy(struct live *l) {
         taint_restored(l);
         return;
     }
-    log_line(LOG_ERROR, "service", "rules of a machine: %s: it is closed id=%s", err.text,
+    log_line(LOG_ERROR, "service",
+             "restore the network rules of a machine: %s; its network is closed id=%s", err.text,
              l->row.id);
     p->guarded = true;
     policy_taint(p, 0, "rules that cannot be read", wall_ms());
@@ -134,11 +135,13 @@ void net_restore(struct live *l) {
     struct err err;
     restore_policy(l);
     if (store_network_names(store, l->row.id, restore_name, &r, &err) < 0)
-        log_line(LOG_ERROR, "service", "names of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "restore the resolved names of a machine: %s id=%s",
+                 err.text, l->row.id);
     if (r.any)
         gate_restored_names(l->gate, r.newest);
     if (store_pending_list(store, l->row.id, net_restore_pending, l, &err) < 0)
-        log_line(LOG_ERROR, "service", "requests that wait: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "restore the requests that wait for approval: %s id=%s",
+                 err.text, l->row.id);
     net_restore_trust(l);
     grants_restore(l);
     expose_restore(l);
@@ -157,7 +160,7 @@ int net_keep(struct live *l, struct err *err) {
 }
 
 void net_no_doors(struct live *l, const char *why) {
-    log_line(LOG_WARN, "service", "a machine has no gate: %s id=%s", why, l->row.id);
+    log_line(LOG_WARN, "service", "connect a machine to the gate: %s id=%s", why, l->row.id);
     l->net->doors_ms = loop_now_ms(l->service->loop) + DOORS_MS;
 }
 

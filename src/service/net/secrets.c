@@ -50,8 +50,9 @@ static void secrets_flushed(void *arg) {
 static int check_name(const char *name, struct err *err) {
     if (secret_name_ok(name))
         return 0;
-    err_set(err, ERR_INVALID, "'%.70s' cannot be the name of a secret", name);
-    return err_remedy(err, "use letters, digits and '_', as for a variable of the environment");
+    err_set(err, ERR_INVALID, "'%.70s' is not a valid secret name", name);
+    return err_remedy(err,
+                      "use letters, digits and '_', as in the name of an environment variable");
 }
 
 static struct keeping *keep_begin(struct service *s, const struct caller *who, const char *verb,
@@ -87,8 +88,8 @@ static struct secret *read_value(const char *text, struct err *err) {
     size_t n = strlen(text);
     struct secret *value = n >= SECRET_VALUE_MIN ? secret_new(text, n) : NULL;
     if (!value) {
-        err_set(err, ERR_INVALID, "that cannot be the value of a secret");
-        err_remedy(err, "it has %d to %d bytes, on one line", SECRET_VALUE_MIN, SECRET_MAX);
+        err_set(err, ERR_INVALID, "invalid value of a secret");
+        err_remedy(err, "it must be one line of %d to %d bytes", SECRET_VALUE_MIN, SECRET_MAX);
     }
     return value;
 }
@@ -159,7 +160,7 @@ struct secret *secrets_value(struct service *s, const char *machine, const char 
         return NULL;
     if (store_secret_get(s->store, l->row.owner, name, &value, &err) < 0 &&
         err.code != ERR_NOT_FOUND)
-        log_line(LOG_ERROR, "service", "open a secret: %s id=%s", err.text, machine);
+        log_line(LOG_ERROR, "service", "decrypt a secret: %s id=%s", err.text, machine);
     return value;
 }
 
@@ -176,7 +177,7 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
     if (check_name(r->what, err) < 0 || (r->mode && secret_way_parse(r->mode, &way, err) < 0))
         return -1;
     if (!r->at || !name_read(r->at, strlen(r->at), host)) {
-        err_set(err, ERR_INVALID, "'%.80s' is not the name of a host", r->at ? r->at : "");
+        err_set(err, ERR_INVALID, "'%.80s' is not a host name", r->at ? r->at : "");
         return err_remedy(err, "a secret is granted for one host: NAME@api.example.com");
     }
     if (!store_secret_exists(s->store, owner, r->what)) {
@@ -204,7 +205,7 @@ static int secret_settle(struct live *l, struct grant_row *row, struct err *err)
         is_new &= strcmp(list.rows[i].place, row->place) != 0;
     }
     if (is_new && list.count >= SECRET_GRANTS_MAX)
-        return err_set(err, ERR_LIMIT, "a machine has at most %d grants of secrets",
+        return err_set(err, ERR_LIMIT, "too many secrets: a machine can have at most %d",
                        SECRET_GRANTS_MAX);
     if (row->detail)
         return 0;
@@ -249,7 +250,8 @@ void secrets_restore(struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
     if (store_grant_list(l->service->store, l->row.id, "secret", &list, &err) < 0)
-        log_line(LOG_ERROR, "service", "secrets of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "list the secrets of a machine: %s id=%s", err.text,
+                 l->row.id);
     for (size_t i = 0; i < list.count && all.count < SECRET_GRANTS_MAX; i++) {
         struct secret_grant *g = &all.list[all.count];
         const struct grant_row *row = &list.rows[i];

@@ -49,7 +49,8 @@ static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
     struct err err;
     size_t i = 0;
     if (store_grant_list(l->service->store, l->row.id, NULL, &list, &err) < 0)
-        log_line(LOG_ERROR, "service", "grants of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "list the grants of a machine: %s id=%s", err.text,
+                 l->row.id);
     jot_array(j, "grants");
     for (; i < list.count && text->len < GRANTS_MAX_BYTES; i++) {
         const struct grant_row *row = &list.rows[i];
@@ -95,7 +96,7 @@ struct telling {
 static void tell_told(void *arg, const struct err *err) {
     struct telling *t = arg;
     if (err && t->live->row.state == MACHINE_RUNNING)
-        log_line(LOG_WARN, "service", "tell a machine its policy: %s id=%s", err->text,
+        log_line(LOG_WARN, "service", "write the policy into a machine: %s id=%s", err->text,
                  t->live->row.id);
     if (t->done)
         t->done(t->arg, NULL);

@@ -100,7 +100,8 @@ void net_inherit_trust(struct live *l, const struct live *parent) {
         return;
     if (authority_write(known, &pem, &err) < 0 || !(a = authority_read(pem.data, &err)) ||
         store_network_set_authority(l->service->store, l->row.id, pem.data, &err) < 0) {
-        log_line(LOG_ERROR, "service", "authority of a fork: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "copy the certificate authority to a fork: %s id=%s",
+                 err.text, l->row.id);
         authority_free(a);
         return;
     }
@@ -149,8 +150,8 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     struct handing *h = arg;
     (void)frame;
     if (err && !h->failed)
-        log_line(LOG_WARN, "service", "hand over an authority: %s id=%s", err->text,
-                 h->live->row.id);
+        log_line(LOG_WARN, "service", "install the certificate authority in a machine: %s id=%s",
+                 err->text, h->live->row.id);
     h->failed |= err != NULL;
     handing_step(h);
 }

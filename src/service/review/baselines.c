@@ -77,7 +77,7 @@ int baseline_begin(const struct service *s, const char *machine, const char *pla
         return -1;
     int status = write_all(to, BASELINE_HEAD, strlen(BASELINE_HEAD));
     if (status < 0)
-        return err_num(err, status, "begin a baseline");
+        return err_num(err, status, "create a baseline");
     return durable ? flush_new(s, machine, to, err) : 0;
 }
 
@@ -87,7 +87,7 @@ int baseline_make(const struct service *s, const char *machine, const char *plac
     if (to < 0)
         return -1;
     if (dir_record(dir, to, err) < 0)
-        return err_wrap(err, "what is lent at '%s'", place);
+        return err_wrap(err, "granted directory '%s'", place);
     return flush_new(s, machine, to, err);
 }
 
@@ -96,7 +96,7 @@ void baseline_keep(const struct service *s, const char *machine, const char *pla
     char from[PATH_SIZE];
     baselines_path_of(s, machine, place, from);
     if (link(from, path) < 0 && errno != ENOENT)
-        log_line(LOG_WARN, "service", "keep a baseline: %s id=%s", strerror(errno), machine);
+        log_line(LOG_WARN, "service", "save a baseline: %s id=%s", strerror(errno), machine);
 }
 
 void baselines_remove(const struct service *s, const char *machine) {

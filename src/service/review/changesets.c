@@ -147,7 +147,7 @@ int changeset_write_words(const struct service *s, const struct changeset_view *
     jot_u64(&j, "created_ms", v->created_ms);
     jot_u64(&j, "machine_ms", v->machine_ms);
     jot_end(&j, '}');
-    return j.failed ? err_set(err, ERR_LIMIT, "the words of a change set are too long")
+    return j.failed ? err_set(err, ERR_LIMIT, "the description of a change set is too long")
                     : changeset_write(s, v->id, WORDS, text.data, text.len, err);
 }
 
@@ -316,7 +316,8 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
     snprintf(f->sha256, sizeof(f->sha256), "%s", r->sha256);
     int status = authorise(who, RIGHT_SHIP, &err);
     if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
-        status = err_set(&err, ERR_INVALID, "'sha256' or 'target' is not what it must be");
+        status = err_set(&err, ERR_INVALID,
+                         "'sha256' must be 64 hex digits, and 'target' at most 1000 bytes");
     if (status < 0 || changesets_read_words(s, who, id, &words, &err) < 0 ||
         taint_shipped(s, who->owner, text_in(words, "tainted"), r->target, &err) < 0 ||
         note_ship(f, r, words, &err) < 0) {

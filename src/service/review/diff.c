@@ -67,7 +67,7 @@ static void diff_finish(struct diffing *d, const struct err *err) {
     struct err broken;
     comparison_end(d->live->service);
     if (!err && !change_list_take(&d->records, &list)) {
-        err_set(&broken, ERR_INTERNAL, "the worker that compares gave no whole answer");
+        err_set(&broken, ERR_INTERNAL, "carrel-compare ended without a complete result");
         err = &broken;
     }
     const struct diff_view view = {
@@ -156,8 +156,8 @@ static int differing_layers(struct diffing *d, struct err *err) {
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < a[i].count; k++) {
             if (strcmp(a[i].v[k].machine, d->live->row.id) != 0)
-                return err_set(err, ERR_INTERNAL, "layer %u is machine '%s''s", a[i].v[k].number,
-                               a[i].v[k].machine);
+                return err_set(err, ERR_INTERNAL, "layer %u belongs to machine '%s'",
+                               a[i].v[k].number, a[i].v[k].machine);
             d->order.layers[d->order.layer_count++] = a[i].v[k].number;
         }
     return 0;
@@ -208,8 +208,8 @@ static int diff_check(struct diffing *d, struct err *err) {
         return -1;
     if (compare_order_ok(&d->order))
         return 0;
-    err_set(err, ERR_INVALID, "'%.60s' is no path that can be looked at", d->order.under);
-    return err_remedy(err, "name it from the root on, without '.' and '..'");
+    err_set(err, ERR_INVALID, "'%.60s' is not a valid path", d->order.under);
+    return err_remedy(err, "use an absolute path without '.' and '..'");
 }
 
 /* Nothing lies between them: there is nothing to look at. */
@@ -242,7 +242,7 @@ static void put_path(char *ret, const char *path) {
 
 static int admit(struct service *s, const struct diff_request *r, struct err *err) {
     if (!comparison_begin(s)) {
-        err_set(err, ERR_BUSY, "%d comparisons run already", COMPARISONS_MAX);
+        err_set(err, ERR_BUSY, "%d comparisons are running, which is the limit", COMPARISONS_MAX);
         return err_remedy(err, "try again when one has ended");
     }
     if (r->path && strlen(r->path) >= COMPARE_UNDER_SIZE) {

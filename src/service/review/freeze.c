@@ -142,7 +142,7 @@ static int close_archive(struct freezing *f, struct err *err) {
     struct stat st;
     size_t n = f->base < 0 ? 0 : freeze_put_head(f, 0, head);
     if (fstat(f->fd, &st) < 0 || (uint64_t)st.st_size < n)
-        return err_set(err, ERR_INTERNAL, "a database was not written whole");
+        return err_set(err, ERR_INTERNAL, "a database was written incompletely");
     uint64_t size = (uint64_t)st.st_size - n;
     if (n)
         freeze_put_head(f, size, head);
@@ -221,7 +221,7 @@ static void ask_image(struct freezing *f) {
 static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, struct err *err) {
     f->bytes += n;
     if (f->bytes > CHANGESET_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "it holds more than %d MiB", CHANGESET_BYTES_MAX >> 20);
+        return err_set(err, ERR_LIMIT, "it contains more than %d MiB", CHANGESET_BYTES_MAX >> 20);
     int status = write_all(f->fd, bytes, n);
     if (status < 0)
         return err_num(err, status, "write a change set");
@@ -360,7 +360,7 @@ static int freeze_begin(struct freezing *f, struct err *err) {
     if (find_way(f, &way, err) < 0)
         return -1;
     if (!way && f->path[0] != '/')
-        return err_set(err, ERR_INVALID, "'%.80s' is no absolute path", f->path);
+        return err_set(err, ERR_INVALID, "'%.80s' is not an absolute path", f->path);
     if (changeset_make_dir(f->service, err) < 0)
         return -1;
     changeset_path(f->service, f->id, CHANGESET_BASE, path);
@@ -399,7 +399,7 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_UP, &err);
     if (l && (strlen(path) >= sizeof(((struct freezing *)0)->path) ||
               strlen(slice) >= sizeof(((struct freezing *)0)->slice))) {
-        err_set(&err, ERR_INVALID, "'%.80s' is too long for a path", path);
+        err_set(&err, ERR_INVALID, "path '%.80s' is too long", path);
         l = NULL;
     }
     if (!l) {

@@ -48,9 +48,9 @@ bool barrier_wait_settled(struct live *l, loop_fn *go, void *arg) {
 
 int barrier_check(const struct live *l, struct err *err) {
     if (barrier_is_unheard(l) && l->reach.tries >= TRIES_UNTOLD) {
-        err_set(err, ERR_BUSY, "what was begun in machine '%s' is not known: %s", l->row.id,
+        err_set(err, ERR_BUSY, "the state of machine '%s' is not known yet: %s", l->row.id,
                 l->reach.why);
-        return err_remedy(err, "it is asked for again; destroy it if you can do without it");
+        return err_remedy(err, "the daemon retries; destroy the machine if you do not need it");
     }
     return commit_is_late(&l->lane) ? commit_why_late(&l->lane, err) : 0;
 }

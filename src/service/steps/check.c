@@ -129,10 +129,8 @@ static bool ends(const struct live *l) {
 
 static void tell_missing(struct checking *c, const struct layer *layer) {
     bool own = strcmp(layer->machine, subject(c)->row.id) == 0;
-    check_tell(c, layer,
-               own ? "a layer is named, and is not there"
-                   : "a layer of an ancestor is named, and is not there",
-               "carrel rewind to a step that is whole; carrel fork keeps a copy");
+    check_tell(c, layer, own ? "a layer is missing" : "a layer of an ancestor is missing",
+               "carrel rewind to a complete step; carrel fork keeps a copy");
 }
 
 static void tell_all(struct checking *c) {
@@ -143,10 +141,10 @@ static void tell_all(struct checking *c) {
     for (size_t i = 0; i < c->there.count; i++)
         c->check.leftovers += !set_has(&c->named, &c->there.v[i]);
     if (c->malformed)
-        check_tell(c, NULL, "a stack of layers in the database cannot be read",
-                   "carrel rewind to a step that is whole");
+        check_tell(c, NULL, "a list of layers in the database is unreadable",
+                   "carrel rewind to a complete step");
     if (image_id_valid(l->row.image) && !image_is_whole(c->service, l->row.image))
-        check_tell(c, NULL, "its image is not there, or is not as it was written",
+        check_tell(c, NULL, "its image is missing or changed",
                    "import or build the same image again");
     for (size_t i = 0; i < c->missing.count; i++)
         if (set_has(&c->suspects, &c->missing.v[i]))
@@ -207,7 +205,7 @@ static void read_disk(void *arg) {
     c->unread =
         compare_run(c->service->place->libexec, &order, &c->disk, 1, c->userns, &records, &err) < 0;
     if (c->unread) {
-        log_line(LOG_WARN, "service", "look at layers: %s", err.text);
+        log_line(LOG_WARN, "service", "list the layers of a machine: %s", err.text);
         return;
     }
     const char *at = records.data, *end = at + records.len;

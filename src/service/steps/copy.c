@@ -74,7 +74,7 @@ int step_plan_copy(struct step_call *c, struct err *err) {
         layers_push(&layers, l->row.id, c->row.layer, err) < 0)
         return -1;
     if (!layers_print(&layers, text, sizeof(text)))
-        return err_set(err, ERR_LIMIT, "the stack of layers is too long");
+        return err_set(err, ERR_LIMIT, "too many layers");
     free(c->row.stack);
     c->row.stack = xstrdup(text);
     return 0;

@@ -76,7 +76,7 @@ void durable_boot(char ret[40]) {
 static void shed_done(void *arg, const struct err *err) {
     (void)arg;
     if (err)
-        log_line(LOG_WARN, "service", "remove what was saved: %s", err->text);
+        log_line(LOG_WARN, "service", "delete saved layers: %s", err->text);
 }
 
 /* What the durable step is not made of goes: that of the one before, and copies made in vain. */
@@ -97,7 +97,7 @@ static void durable_give_up(struct saving *v, const struct err *err) {
     snprintf(l->steps->durable.why, sizeof(l->steps->durable.why), "%s", err->text);
     l->steps->durable.due_ms =
         loop_now_ms(l->service->loop) + back_off_ms(TRIES_FIRST + l->steps->durable.tries++);
-    log_line(LOG_WARN, "service", "a step is not durable: %s id=%s", err->text, l->row.id);
+    log_line(LOG_WARN, "service", "save a step: %s id=%s", err->text, l->row.id);
     shed_rest(l);
     saving_free(v);
 }
@@ -228,7 +228,7 @@ static bool waits_for_room(struct live *l) {
     if (!d->wanted || d->saving || !l->service->store_full)
         return false;
     snprintf(d->why, sizeof(d->why),
-             "the disk that holds CARREL_HOME is full: it is saved once there is room");
+             "the disk that holds CARREL_HOME is full: the step is saved once there is space");
     return true;
 }
 
@@ -300,11 +300,11 @@ static bool had_directories(struct live *l) {
 static void say_why(struct live *l, const char *id, const struct fall *fall) {
     struct step_row step DEFER(step_row_done) = {.what = NULL};
     struct err err;
-    char at[48] = "a step that is no longer kept";
+    char at[48] = "a step that was deleted";
     if (store_step_find(l->service->store, l->row.id, id, &step, &err) == 0)
         snprintf(at, sizeof(at), "step %u", step.number);
-    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s: it is as after %s%s", fall->what,
-             at, had_directories(l) ? "; lend its directories again" : "");
+    snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s: restored as of %s%s", fall->what,
+             at, had_directories(l) ? "; grant its directories again" : "");
 }
 
 static int revive(struct live *l, struct saved_row *row, const struct fall *fall, struct err *err) {
@@ -336,7 +336,7 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
     enum machine_state before = l->row.state;
     snprintf(why, sizeof(why), "%s", l->row.end_reason);
     if (revive(l, &row, strcmp(row.boot, boot) == 0 ? &box_killed : &host_restarted, err) < 0) {
-        log_line(LOG_ERROR, "service", "bring a machine back: %s id=%s", err->text, l->row.id);
+        log_line(LOG_ERROR, "service", "restore a machine: %s id=%s", err->text, l->row.id);
         l->row.state = before;
         snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", why);
         return DURABLE_LATER;
@@ -380,7 +380,7 @@ void durable_sweep(struct service *s) {
         if (!id_valid(e->d_name, strlen(e->d_name), 'd'))
             continue;
         if (store_saved_used(s->store, e->d_name, &used, &err) < 0)
-            log_line(LOG_WARN, "service", "what was saved: %s", err.text);
+            log_line(LOG_WARN, "service", "list saved layers: %s", err.text);
         if (!used)
             s->driver->shed(s->host, e->d_name, NULL, shed_done, NULL);
     }

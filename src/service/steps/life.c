@@ -77,8 +77,7 @@ static void finish_begun(struct live *l, struct step_row *row) {
 static void still_or_not(void *arg, const struct err *err) {
     struct live *l = arg;
     if (err && err->code != ERR_UNSUPPORTED)
-        log_line(LOG_ERROR, "service", "let a machine go on, or not: %s id=%s", err->text,
-                 l->row.id);
+        log_line(LOG_ERROR, "service", "unfreeze a machine: %s id=%s", err->text, l->row.id);
     live_unref(l);
 }
 
@@ -101,7 +100,7 @@ static int write_dropped(void *arg, struct err *err) {
 static void dropped_written(void *arg, const struct err *failed) {
     struct step_call *c = arg;
     if (failed)
-        log_line(LOG_ERROR, "service", "step: %s id=%s", failed->text, c->live->row.id);
+        log_line(LOG_ERROR, "service", "take a step: %s id=%s", failed->text, c->live->row.id);
     step_call_free(c);
 }
 
@@ -113,7 +112,7 @@ static void drop_copy(struct live *l, struct step_row *row) {
     c->row.state = STEP_DONE;
     c->row.layer = c->row.has_point = 0;
     free(TAKE(c->row.stack));
-    snprintf(c->row.reason, sizeof(c->row.reason), "the daemon ended while it was taken");
+    snprintf(c->row.reason, sizeof(c->row.reason), "the daemon ended while the step was taken");
     const struct commit commit = {write_dropped, dropped_written, NULL, c};
     commit_run(l->service->commits, &l->lane, &commit);
 }

@@ -76,7 +76,7 @@ static void prune_kept(void *arg, const struct err *err) {
     struct live *l = arg;
     l->steps->pruning = false;
     if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND) {
-        log_line(LOG_WARN, "service", "remove old layers: %s id=%s", err->text, l->row.id);
+        log_line(LOG_WARN, "service", "delete old layers: %s id=%s", err->text, l->row.id);
         l->steps->sweep = true; /* the layers whose steps went are still there */
         look_again(l);
     }
@@ -234,7 +234,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     size_t most = many > some ? many : some;
     bool refused = (most || aged) && drop_steps(l, most > aged ? most : aged, &dropped, &err) < 0;
     if (refused)
-        log_line(LOG_WARN, "service", "drop old steps: %s id=%s", err.text, l->row.id);
+        log_line(LOG_WARN, "service", "delete old steps: %s id=%s", err.text, l->row.id);
     l->steps->count = steps;
     if (!dropped) {
         if (full) { /* a merge, or a new root, that found no room may find some now */

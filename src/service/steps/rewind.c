@@ -88,7 +88,7 @@ static void rewind_late(void *arg, const struct err *why) {
     service_step_fn *done = TAKE(r->done);
     if (!done)
         return;
-    err_set(&err, ERR_UNKNOWN, "the rewind waits to be written down: %s", why->text);
+    err_set(&err, ERR_UNKNOWN, "the rewind is done but not saved yet: %s", why->text);
     err_remedy(&err, "make room on the disk that holds CARREL_HOME, then look at carrel steps");
     done(r->arg, NULL, &err);
 }
@@ -288,9 +288,9 @@ static void drift_known(void *arg, const struct machine_stats *stats, const stru
     struct live *l = r->live;
     struct err err;
     if (!failed && stats->drifted && !r->drifted) {
-        err_set(&err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+        err_set(&err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was created",
                 l->row.id);
-        err_remedy(&err, "with --drifted its files come back over the /usr of now");
+        err_remedy(&err, "use --drifted to restore its files over the present /usr");
         failed = &err;
     }
     if (failed)
@@ -374,7 +374,7 @@ static int find_kept(struct rewinding *r, struct err *err) {
     if (store_step_list(l->service->store, l->row.id, r->row.number, true, 1, &list, err) < 0)
         return -1;
     if (!list.count || list.rows[0].kind != STEP_KEPT)
-        return err_set(err, ERR_NOT_FOUND, "a rewind was begun without keeping anything");
+        return err_set(err, ERR_NOT_FOUND, "an unfinished rewind has no saved state");
     r->kept = list.rows[0];
     list.rows[0].what = list.rows[0].stack = NULL;
     return 0;

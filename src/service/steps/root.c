@@ -43,9 +43,9 @@ int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *er
         return -1;
     if (layers_push(&layers, l->row.id, l->steps->layer, err) < 0) {
         steps_compact(l);
-        return err_remedy(err, "they are being merged: try again in a moment");
+        return err_remedy(err, "layers are being merged: try again in a moment");
     }
     return layers_print(&layers, text, LAYERS_TEXT_SIZE)
                ? 0
-               : err_set(err, ERR_LIMIT, "the stack of layers is too long");
+               : err_set(err, ERR_LIMIT, "too many layers");
 }

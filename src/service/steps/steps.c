@@ -81,7 +81,7 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
     if (l && name && !step_name_ok(name)) {
-        err_set(&err, ERR_INVALID, "'%s' cannot be a step's name", name);
+        err_set(&err, ERR_INVALID, "'%s' is not a valid step name", name);
         err_remedy(&err, "use letters, digits, '.', '_' and '-', and not digits alone");
         l = NULL;
     }

@@ -58,7 +58,7 @@ static void still_finish(struct still *t) {
 static void thawed(void *arg, const struct err *err) {
     struct still *t = arg;
     if (err)
-        log_line(LOG_ERROR, "service", "let a machine go on: %s id=%s", err->text, t->live->row.id);
+        log_line(LOG_ERROR, "service", "unfreeze a machine: %s id=%s", err->text, t->live->row.id);
     still_finish(t);
 }
 
@@ -84,9 +84,9 @@ static void look_again(struct still *t) {
         loop_timer_start(t->timer, LOOK_MS, 0);
         return;
     }
-    err_set(&err, ERR_TIMEOUT, "to copy the files of machine '%s' takes more than %d s", l->row.id,
+    err_set(&err, ERR_TIMEOUT, "copying the files of machine '%s' takes more than %d s", l->row.id,
             STILL_MS / 1000);
-    err_remedy(&err, "take the step when nothing runs in it: then nothing is copied");
+    err_remedy(&err, "take the step when no command runs: then no copy is needed");
     still_fail(t, &err);
 }
 
@@ -132,7 +132,8 @@ static int hold(struct still *t, struct err *err) {
     if (t->holds || (t->at_once && !t->ready))
         return 0;
     if (l->changing || l->row.state != (t->was_paused ? MACHINE_PAUSED : MACHINE_RUNNING))
-        return err_set(err, ERR_BUSY, "another verb on machine '%s' is under way", l->row.id);
+        return err_set(err, ERR_BUSY, "another operation on machine '%s' is in progress",
+                       l->row.id);
     t->holds = l->changing = true;
     return 0;
 }

@@ -47,7 +47,7 @@ void step_over(struct step_call *c, const struct err *err) {
     live_ref(l);
     l->steps->taking = NULL;
     if (err)
-        log_line(LOG_WARN, "service", "step: %s id=%s", err->text, l->row.id);
+        log_line(LOG_WARN, "service", "take a step: %s id=%s", err->text, l->row.id);
     if (c->done)
         c->done(c->arg, err ? NULL : &c->row, err);
     if (!err && c->row.layer)

@@ -63,7 +63,7 @@ static bool put_merged(struct merging *m) {
         return true; /* a rewind has left them behind */
     if (!layers_print(&now, text, sizeof(text)) ||
         steps_root_put(l, l->steps->layer, text, &err) < 0) {
-        log_line(LOG_WARN, "service", "merged layers are not used: %s id=%s", err.text, l->row.id);
+        log_line(LOG_WARN, "service", "switch to merged layers: %s id=%s", err.text, l->row.id);
         return false;
     }
     steps_root_known(l, l->steps->layer, text);
