@@ -1,4 +1,7 @@
-/* A verb on a whole machine under way: one at a time. Only for src/service. */
+/*
+ * One operation on a whole machine (pause, stop, update, ...) from its intent to its result. A
+ * machine has at most one in progress. Only for src/service.
+ */
 #pragma once
 
 #include "service/state.h"

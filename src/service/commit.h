@@ -1,13 +1,13 @@
 /*
- * Commit, then acknowledge: what is written down about an effect that is there already.
+ * Saves the effect of an operation that has already happened, and acknowledges it afterwards.
  *
- * `write` puts the rows, inside one transaction. `done` changes memory and tells clients and
- * guests, and is called only once the transaction is committed. While the disk is full the commit
- * is tried again until there is room; the others of its lane wait behind it, so that a machine's
- * rows are written in order. A disk that fails ends the daemon (store/db.h), and the next one
- * redoes what was intended.
+ * `write` puts the rows in one transaction. `done` changes memory and notifies clients and guests;
+ * it is called only after the commit. While the disk is full the commit is retried. Later commits
+ * of the same lane wait, so the rows of a machine are written in order. A failing disk ends the
+ * daemon (store/db.h), and the next daemon finishes what was intended.
  *
- * Effects that are still to come need none of this: write the intent, and refuse when that fails.
+ * An effect that has not happened yet needs none of this: write the intent, and refuse if that
+ * fails.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /*
- * Events: what happened to machines and commands, in order and resumable by id.
+ * Events of machines and commands, in order and resumable by id.
  *
- * A watcher is only told that there is more and reads at its own pace from the store, so a slow one
- * costs nothing.
+ * A watcher is only notified that there are new events. It reads them from the store at its own
+ * pace, so a slow watcher costs nothing.
  */
 #pragma once
 

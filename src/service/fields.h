@@ -1,4 +1,4 @@
-/* Fields of requests that making and updating a machine have in common. */
+/* Fields that requests to create and to update a machine share. */
 #pragma once
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
 /*
- * Files of a machine: requests to its guest, which resolves every path inside.
+ * Requests about files of a machine. The guest resolves every path inside the machine.
  *
  * One function for all of them: the guest's messages are the vocabulary (base/wire/msg.h), and a
  * table here says which scope each needs and under which name it is written down.

@@ -1,4 +1,4 @@
-/* What the daemon itself has to tell: its state, its counters, its journal. */
+/* State of the daemon itself: status, counters and journal. */
 #pragma once
 
 #include "service/service.h"

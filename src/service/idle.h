@@ -1,9 +1,9 @@
 /*
- * Is a machine idle? Judged from what the kernel counts, never from silence on the API.
+ * Decides whether a machine is idle, from kernel counters and never from silence on the API.
  *
  * Pure: samples in, a verdict out. A machine is in use while a command runs, a terminal or stream
- * is open, an approval is pending, or its processes use the cpu or do I/O beyond a murmur; where
- * that is not counted, while there are any.
+ * is open, an approval is pending, or its processes use more cpu or I/O than IDLE_MURMUR_*. If the
+ * host cannot count that, it is in use while it has processes.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /*
- * What a tree takes on the disk, as the filesystem counts it. Whoever made the tree also says what
- * it takes, but an archive may have taken its reader over: blocks cannot be talked away.
+ * Disk space of an image tree, as the filesystem counts it. The process that unpacked the tree
+ * reports a size too, but a hostile archive may control that process; block counts cannot be
+ * forged.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What an agent says about its work: written into the journal and told as an event. */
+/* Reports of an agent about its work: recorded in the journal and sent as an event. */
 #pragma once
 
 #include "service/service.h"

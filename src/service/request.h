@@ -1,7 +1,7 @@
 /*
- * What callers ask for, as plain structs: the service's side of every face.
+ * Requests as plain structs. Every front end (REST, MCP, operator) fills these for the service.
  *
- * Texts belong to the face and live as long as its call. Zero means "not given".
+ * Strings belong to the front end and live as long as its call. Zero means "not given".
  */
 #pragma once
 

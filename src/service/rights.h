@@ -1,8 +1,8 @@
 /*
- * Rights: every field of a request that grants something, with the scope and the role it needs.
+ * Rights: every request field that grants something, with the scope and role it requires.
  *
- * One table, read by one function. A verb that grants something asks authorise() for its row before
- * it does anything else; nothing else in the service compares scopes for that.
+ * One table, read by one function. An operation that grants something calls authorise() for its row
+ * before anything else. No other code in the service compares scopes for that.
  */
 #pragma once
 

@@ -1,9 +1,8 @@
 /*
- * What a run of the operator writes down: its intents and results in the one journal, and events
- * for who watches.
+ * Records of operator runs: intents and results in the journal, and events for watchers.
  *
- * Everything here is for a caller that may run; what a run does with a machine goes through the
- * verbs that everybody uses.
+ * Callers need the scope run. What a run does with a machine goes through the same functions as
+ * every other request.
  */
 #pragma once
 

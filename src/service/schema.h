@@ -1,10 +1,10 @@
 /*
- * Bodies as tables: one row a field, and from it reading, writing and the OpenAPI document.
+ * Request and response bodies as tables: one row per field drives parsing, writing and OpenAPI.
  *
- * A request is read into a plain struct at once: unknown fields, wrong types and values out of
- * range are refused with the field's path in the message. Texts point into the JSON value, which
- * must outlive the struct. A response is written from a struct by the same kind of table, so that
- * what is documented is what is sent.
+ * A request is parsed into a plain struct. Unknown fields, wrong types and values out of range are
+ * refused with the path of the field. Strings point into the JSON value, which must outlive the
+ * struct. A response is written from a struct by the same kind of table, so the documentation
+ * matches what is sent.
  */
 #pragma once
 

@@ -1,14 +1,14 @@
 /*
- * The service: one function a verb. Every face (REST, later MCP and E2B) calls these, and nothing
- * else calls the machines.
+ * The service: one function per operation. Every front end calls these, and nothing else controls
+ * machines.
  *
- * A verb authorises, checks quotas and idempotency, writes the intent into the journal, does it,
- * and writes the result. It runs on the loop's thread; `done` is called exactly once, perhaps from
- * within the call. What is acknowledged through `done` is in the store already. Views and errors
- * live only during the call of `done`.
+ * An operation authorises the caller, checks quotas and the idempotency key, writes the intent to
+ * the journal, does the work and writes the result. It runs on the loop thread. `done` is called
+ * exactly once, possibly before the function returns, and only after the result is saved. Views and
+ * errors are valid only during `done`.
  *
- * References to machines are ids, names, or prefixes of ids that fit one. An owner sees only what
- * is its own; with the scope admin a caller sees everything.
+ * A machine is referenced by id, name or unique id prefix. Callers see only their own machines;
+ * callers with the scope admin see all.
  */
 #pragma once
 

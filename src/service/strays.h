@@ -1,6 +1,7 @@
 /*
- * Boxes on this host that are not ours to end: no row of this store has them, their row cannot be
- * read, or they belong to another store. They are kept, told of, and can be taken over on purpose.
+ * Stray boxes: boxes on this host that this daemon must not end. No row of this store has them,
+ * their row is unreadable, or they belong to another store. They are kept and listed; adopting one
+ * is an explicit request.
  */
 #pragma once
 

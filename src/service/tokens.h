@@ -1,8 +1,8 @@
 /*
- * Tokens: who may speak over TCP, for whom, and how much they may have.
+ * Tokens: credentials for TCP, each with an owner, scopes and quotas.
  *
- * Only the kernel's word (the unix socket) or the scope admin makes and revokes them; nobody gives
- * more than they have. Changes are on the disk before they are acknowledged.
+ * Only a local caller or a caller with the scope admin creates and revokes tokens. A token never
+ * has a scope that its creator lacks. Changes are on disk before they are acknowledged.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * What the service tells about things, as plain structs: every face prints these.
+ * Views of machines, commands and other objects as plain structs; every front end prints these.
  *
- * Texts live as long as the call that was given the view.
+ * Strings live as long as the callback that received the view.
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /*
- * Commands: run, follow, feed, signal, and read again later.
+ * Commands: run, follow, write input, signal, and read the output later.
  *
- * A struct exec is one command, living or remembered; whoever gets one holds a reference. Its
- * output is in a log on the host; a follower is only told that there is more and reads at its own
- * pace, so a slow or vanished one costs nothing; one that wants every byte can make the command
+ * A struct exec is one command, running or ended; the receiver of one holds a reference. Output is
+ * in a log on the host. A follower is only notified of new output and reads at its own pace, so a
+ * slow or vanished follower costs nothing. A follower that needs every byte can make the command
  * wait.
  */
 #pragma once

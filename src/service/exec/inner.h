@@ -1,6 +1,6 @@
 /*
- * The inside of commands: the state of exec/, and what its files share. Only files of
- * src/service/exec include this header; others call the functions of exec/live.h.
+ * Internal state of commands, shared by the files of src/service/exec. Only they include this
+ * header; other files call the functions of exec/live.h.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * Which files of kept output go: the oldest, beyond an age, beyond what one machine may keep, and
- * beyond what one owner may. Pure, but for the order that it puts the files into.
+ * Chooses which output files to delete: the oldest, beyond an age, a limit per machine and a limit
+ * per owner. Pure, except that it sorts the given files.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * Where the output of commands is kept, now and then while they run and once it is complete: one
- * file each under $CARREL_HOME/log/MACHINE/, which only the daemon opens. Writing happens on a
- * worker.
+ * Files with the output of commands: one each under $CARREL_HOME/log/MACHINE/, opened only by the
+ * daemon. They are written from time to time while a command runs, and when it has ended. Writing
+ * happens in the thread pool.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /*
- * What a request to run something means: the guest's EXEC message, made from an exec_request.
+ * Builds the EXEC message for the guest from an exec_request.
  *
- * Pure. Defaults are DECISIONS' (user, a clean environment, its home), and every number and name
- * from outside is checked here.
+ * Pure. Sets the defaults (user, clean environment, home directory) and checks every number and
+ * name from outside.
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /*
- * Programs: WebAssembly text run once in a cell, which can compute and nothing else.
+ * Programs: WebAssembly text that runs once in a cell, which can only compute.
  *
- * The engine is a program of its own (libexec/carrel-cell) that runs what it is given in a jail. It
- * gets a text on its input and may read its argument bytes, give a result and write a log; no
- * clock, no chance, no file. Fuel and memory are bounded by the engine, time by us.
+ * The engine is a separate process (libexec/carrel-cell) that jails itself. A program reads its
+ * argument bytes, returns a result and writes a log; it has no clock, no random numbers and no
+ * files. The engine limits fuel and memory, this module limits time.
  */
 #pragma once
 

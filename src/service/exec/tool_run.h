@@ -1,8 +1,8 @@
 /*
- * The guest's own tools (src/guest/tool.h) with their streams: packing, unpacking, atomic writes.
+ * Runs the guest's own tools (src/guest/tool.h) with their streams: pack, unpack, atomic write.
  *
- * A tool runs as a command of the machine that is in no table of ours: it ends with whoever asked.
- * Both directions have credit, so that a slow side makes the other wait and nothing grows.
+ * A tool is a command of the machine without a row in the store: it ends with its caller. Both
+ * directions have flow control, so a slow side makes the other wait and no buffer grows.
  */
 #pragma once
 

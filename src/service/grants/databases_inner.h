@@ -1,9 +1,9 @@
 /*
  * Throw-away databases on servers of owners.
  *
- * One is written down before it is made and forgotten only once it is dropped; whatever has neither
- * grant nor machine any more is dropped; that is tried again, but not for ever. The work is done by
- * carrel-postgres, a process of its own, so that a slow server keeps nobody waiting.
+ * A database is recorded before it is created, and its row is deleted only after it was dropped. A
+ * database without grant or machine is dropped; failures are retried for a limited time. The
+ * process carrel-postgres does the work, so a slow server blocks nobody.
  */
 #pragma once
 

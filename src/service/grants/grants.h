@@ -1,8 +1,8 @@
 /*
- * Grants: what of the owner's world a machine was handed. Each is an object: listed, journalled,
- * with an end of its own if it was given one, and taken back while the machine runs.
+ * Grants: what a machine received from its owner. Each grant is listed and journalled, may expire,
+ * and can be revoked while the machine runs.
  *
- * Directories are handed over when a machine is made; everything else also later.
+ * Directories are granted only when a machine is created; everything else also later.
  */
 #pragma once
 

@@ -1,10 +1,9 @@
 /*
- * Images: trees that machines start from, by name.
+ * Images: file trees that machines start from, with names.
  *
- * A tree is known by its content (base/image_id.h) and lies in the store once, whoever calls it
- * what. Removing a name takes nothing from a machine: the tree goes when the last name and the last
- * machine of it are gone. Archives are read and written by a process of the spawner's; here they
- * are only pipes and words.
+ * A tree is identified by its content (base/image_id.h) and stored once, whatever its names.
+ * Deleting a name does not affect machines: the tree is deleted with its last name and last
+ * machine. A process of the spawner reads and writes archives; this module only connects pipes.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * An image that was made of another shares its files: what is the same in both, by name, owner,
- * mode, time and content, becomes one file with two names. Neither shows it. What cannot be shared
- * stays a copy.
+ * Shares files between an image and the image it was made from: a file equal in name, owner, mode,
+ * time and content becomes a hard link. Neither image can tell. Files that cannot be shared stay
+ * copies.
  */
 #pragma once
 

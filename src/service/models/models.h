@@ -1,11 +1,11 @@
 /*
- * Models in the daemon: one fetcher and one ledger for everybody who calls them. Machines reach
- * them at http://models.carrel, as far as their policy and budget allow; the operator calls them in
- * this process, through model/client.h.
+ * Models in the daemon: one HTTP client and one ledger for all callers. Machines reach models at
+ * http://models.carrel within their policy and budget. The operator calls them in this process
+ * through model/client.h.
  *
- * Accounts (store/accounts.h): "owner:NAME" has the limits of carrel.conf, "machine:ID" is below
- * its owner's, and "run:ID" below its machine's. The account of a fork is below the nearest one of
- * its source's line that has limits, so that they share what is left.
+ * Accounts (store/accounts.h): "owner:NAME" has the limits of carrel.conf; its children are
+ * "machine:ID", and theirs are "run:ID". The account of a fork is a child of the nearest ancestor
+ * with limits, so source and fork share the rest.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Requests of machines that wait for their owner's word. */
+/* Requests of machines that wait for the approval of their owner. */
 #pragma once
 
 #include "service/net/net.h"

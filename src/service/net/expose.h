@@ -1,4 +1,4 @@
-/* Ports inside machines that are shown outside, each with a token of its own. */
+/* Exposed ports: ports inside machines that are reachable from outside, each with its own token. */
 #pragma once
 
 #include "service/net/net.h"

@@ -1,8 +1,8 @@
 /*
- * How many events of one kind are written down one by one, and how many are only counted.
+ * Limits how many events of one kind are recorded one by one; the rest is only counted.
  *
- * A machine decides how often it is refused, so each refusal must not cost a line of the journal:
- * the first few of a window are admitted, the rest is a number that is told once per window.
+ * A machine controls how often it is refused, so a refusal must not always cost a journal record.
+ * The first few of a time window are recorded, the others are counted and reported once per window.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* The network of a machine: what it may reach, changed while it runs. */
+/* Network rules of a machine; they can change while it runs. */
 #pragma once
 
 #include "gate/gate.h"

@@ -1,4 +1,7 @@
-/* Secrets of owners. Values go in, never out; machines have grants of them (grants.h). */
+/*
+ * Secrets of owners. A value is stored and never returned; machines get grants of secrets
+ * (grants.h).
+ */
 #pragma once
 
 #include "service/net/net.h"

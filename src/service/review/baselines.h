@@ -1,7 +1,7 @@
 /*
- * What the directories that a machine was lent as copies held then (base/fs/baseline.h), one file
- * each below $CARREL_HOME/baselines/MACHINE. A change set keeps its own link to it, so that it goes
- * on to count when the machine is gone. Only for src/service.
+ * Baselines: the contents of directories at the time they were granted as copies
+ * (base/fs/baseline.h), one file each below $CARREL_HOME/baselines/MACHINE. A change set keeps its
+ * own link, so the baseline outlives the machine. Only for src/service.
  */
 #pragma once
 

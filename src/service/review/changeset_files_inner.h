@@ -1,6 +1,6 @@
 /*
- * The files of a change set, below $CARREL_HOME/changesets: the archive, what the owner's side was,
- * what became of a database, and last its words, so that one that has them is whole.
+ * Files of a change set below $CARREL_HOME/changesets: the archive, the baseline, the database
+ * diff, and last its description. A change set with a description is therefore complete.
  */
 #pragma once
 

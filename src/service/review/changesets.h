@@ -1,13 +1,13 @@
 /*
- * Change sets: what a machine hands out, frozen.
+ * Change sets: work of a machine, frozen for review.
  *
- * A directory of a machine (by default /outbox) is packed into a file of the host, which never
- * changes again, whatever the machine does since. If it was lent, what the owner's side was then
- * goes with it (base/fs/baseline.h): what changed there meanwhile is refused. A database that was
- * handed over is frozen the same way, as one file, with what differs in it. It knows what it is the
- * work on and where that belongs, also when machine and grant are gone. Its owner looks at it,
- * takes what is wanted (the command line writes it, with the owner's own rights), and says so: that
- * is noted in the journal before and after, with the hash of what went out.
+ * A directory (default /outbox) is packed into an archive on the host that never changes again. If
+ * it was granted, the baseline of the owner's side goes with it (base/fs/baseline.h), so files that
+ * changed there meanwhile are refused. A granted database is frozen as one file with its diff. A
+ * change set records its grant and target and outlives machine and grant.
+ *
+ * The owner reviews it and ships files with the command line and the owner's own rights. The
+ * journal records shipping before and after, with the hash of the shipped list.
  */
 #pragma once
 

@@ -1,9 +1,8 @@
 /*
- * What changed in a machine's files between two of its steps, or a step and now.
+ * File changes of a machine between two steps, or between a step and now.
  *
- * Worked out on the host from the layers (src/compare), so the machine takes no part and may be
- * paused. The result is a list of changes that belongs to whoever takes it: it is shown by the API,
- * and it is what a review is about.
+ * Computed on the host from the layers (src/compare), so the machine may be paused. The receiver
+ * owns the list of changes.
  */
 #pragma once
 

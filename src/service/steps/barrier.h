@@ -1,6 +1,6 @@
 /*
- * The barrier of a machine: changes wait while a step is taken, and while a change that was made is
- * not committed. Every verb that changes a machine's files passes it first. Only for src/service.
+ * The barrier of a machine: changes wait while a step is taken, and while an earlier change is not
+ * committed. Every operation that changes files of a machine passes it first. Only for src/service.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* A step that is wanted, or under way, and the functions of steps/ that take it. */
+/* A step that is requested or in progress, and the functions of steps/ that take it. */
 #pragma once
 
 #include "service/steps/inner.h"

@@ -1,9 +1,9 @@
 /*
- * The layer store proves itself: every layer that a step or a root names is there, and every layer
- * that is there is named by one, or is left over and goes with the next pruning.
+ * Verifies the layers of the store: every layer that a step or root refers to exists. A layer that
+ * nothing refers to is a leftover and is deleted with the next pruning.
  *
- * Own layers are looked for on the machine's disk, those of ancestors by having them mounted. One
- * machine after the other, each between two of its steps.
+ * A machine's own layers are looked up on its disk; layers of ancestors are checked by mounting
+ * them. Machines are checked one at a time, each between two of its steps.
  */
 #pragma once
 

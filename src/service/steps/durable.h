@@ -1,8 +1,7 @@
 /*
- * What outlives the host, and a machine's box. The layers of a machine's newest step are copied to
- * the store in the background and synced: that step is `durable`. After a restart of the host, or
- * when somebody killed its first process, the machine is that step: it waits, stopped, until
- * somebody resumes it.
+ * Durable steps: copies of layers that survive a restart of the host. The layers of the newest step
+ * are copied to the store in the background and synced. After a restart of the host, or after its
+ * first process was killed, a machine is stopped at its durable step until it is resumed.
  */
 #pragma once
 

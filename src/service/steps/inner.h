@@ -1,6 +1,6 @@
 /*
- * The inside of steps: the state of steps/, and what its files share. Only files of
- * src/service/steps include this header; others call the functions of steps/live.h.
+ * Internal state of steps, shared by the files of src/service/steps. Only they include this
+ * header; other files call the functions of steps/live.h.
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /*
- * Time travel: steps, what a machine was after each of them, and the way back.
+ * Steps: restore points of a machine, and the return to one.
  *
- * A step is taken after a command's answer and before the next change: whoever wants to change
- * something meanwhile waits at the barrier. It costs a switch of root (machine.h, `root`); where
- * something runs that would not survive one, the step is kept without a restore point and says why.
+ * A step is taken after the response of a command and before the next change: changes wait at the
+ * barrier (barrier.h). It costs a switch of the root (machine.h, `root`). If a running process
+ * would not survive a switch, the step is recorded without a restore point and says why.
  */
 #pragma once
 
