@@ -27,15 +27,16 @@ enum {
     LINE_BYTES = CONFIG_BYTES_MAX + 256
 };
 
-/* ---- the reader ---- */
+/* ---- reader ---- */
 
-/* It ends with the one who hears it: nobody else would stop one that was taken over. */
+/* The reader dies with its supervisor: nothing else would stop a reader that was taken over. */
 static void stay_with(pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(1);
 }
 
-/* Its words have the place of the reports, which it must not have; neither has it anybody's log. */
+/* The pipe to the supervisor takes the descriptor of the reports: a reader must not hold those, nor
+ * a log. */
 static void be_reader(int dir, int words, apart_fn *fn, void *arg) {
     struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct report report = {.fd = FD_REPORT};
@@ -50,7 +51,7 @@ static void be_reader(int dir, int words, apart_fn *fn, void *arg) {
     _exit(2);
 }
 
-/* ---- the one who hears it ---- */
+/* ---- supervisor ---- */
 
 struct hearing {
     struct report *report;
@@ -114,7 +115,7 @@ static int hear_lines(struct hearing *h, struct err *err) {
     return 0;
 }
 
-/* When nobody hears us any more, the archive is of no use to anybody. */
+/* Also ends when the daemon is gone: then nobody needs the result. */
 static void await(int fd, const struct hearing *h) {
     struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = h->report->fd}};
     if (ppoll(fds, 2, NULL, NULL) > 0 && fds[1].revents)
@@ -129,9 +130,9 @@ static int hear_all(struct hearing *h, struct err *err) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_sys(err, "hear the reader of the archive") : 0;
+            return n < 0 ? err_sys(err, "read from the archive reader") : 0;
         if (!buf_add(&h->line, piece, (size_t)n))
-            return err_set(err, ERR_INVALID, "the reader of the archive says too much");
+            return err_set(err, ERR_INVALID, "the archive reader sent too much");
         if (hear_lines(h, err) < 0)
             return -1;
     }
@@ -146,12 +147,12 @@ static int await_reader(pid_t pid, const struct hearing *h, struct err *err) {
         *err = h->failed;
         return -1;
     }
-    return status == 0 ? 0
-                       : err_set(err, ERR_INVALID,
-                                 "the archive could not be read: its reader ended with %d", status);
+    return status == 0
+               ? 0
+               : err_set(err, ERR_INVALID, "the archive reader ended with status %d", status);
 }
 
-/* ---- what it leaves ---- */
+/* ---- check of the result ---- */
 
 static bool is_expected(const char *name) {
     static const char *const names[] = {".", "..", "root", "spool"};
@@ -161,14 +162,14 @@ static bool is_expected(const char *name) {
     return false;
 }
 
-/* What lies beside the tree is no part of the image's id, but would be taken for the image's. */
+/* A file beside the tree is not part of the image id, but would be used as part of the image. */
 static int check_left(struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(AT_FDCWD, ".");
     errno = d ? 0 : errno;
     for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (!is_expected(e->d_name))
-            return err_set(err, ERR_INVALID,
-                           "the reader of the archive left '%.60s' beside the image", e->d_name);
+            return err_set(err, ERR_INVALID, "the archive reader created '%.60s' outside the image",
+                           e->d_name);
     return errno ? err_sys(err, "list the image's directory") : 0;
 }
 
@@ -179,7 +180,7 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
     int words[2];
     if (pipe2(words, O_CLOEXEC) < 0)
         return err_sys(err, "make a pipe");
-    /* Away from the numbers that mean something. */
+    /* Keep the pipe above the descriptors with a fixed meaning (0 to 5). */
     int from = fcntl(words[0], F_DUPFD_CLOEXEC, AWAY), to = fcntl(words[1], F_DUPFD_CLOEXEC, AWAY);
     pid_t parent = getpid(), pid = from < 0 || to < 0 ? -1 : fork();
     if (pid == 0) {
@@ -187,13 +188,13 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
         be_reader(dir, to, fn, arg);
     }
     if (pid < 0)
-        return err_sys(err, "start the reader of the archive");
+        return err_sys(err, "start the archive reader");
     close(STDIN_FILENO);
     close(words[1]);
     close(to);
     int reader = (int)syscall(SYS_pidfd_open, pid, 0);
     if (reader < 0 || dup2(from, FD_WORDS) < 0 || dup2(reader, FD_READER) < 0)
-        return err_sys(err, "hear the reader of the archive");
+        return err_sys(err, "read from the archive reader");
     if (jail_enter(dir, FD_READER, err) < 0 || hear_all(&h, err) < 0 ||
         await_reader(pid, &h, err) < 0)
         return -1;

@@ -1,9 +1,8 @@
 /*
- * To unpack there are two processes. One reads the archive, which may take it over. The other never
- * sees a byte of the archive: it hears the reader over a pipe of their own, waits for its end, and
- * alone can name what has become of the tree. Only it holds the pipe of the reports.
- *
- * A reader can say how far it is, why it failed, and the configuration of the image.
+ * Unpacks an archive with two processes. The reader parses the archive, which may take it over. The
+ * supervisor never sees a byte of the archive: it reads progress, errors and the configuration from
+ * the reader over a pipe, waits for its end, and alone decides the id of the tree. Only the
+ * supervisor holds the pipe to the daemon.
  */
 #pragma once
 

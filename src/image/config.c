@@ -33,7 +33,7 @@ void image_config_done(struct image_config *c) {
     *c = (struct image_config){0};
 }
 
-/* Texts of a configuration go into environments and messages: no bytes that hide. */
+/* Strings of a configuration go into environments and messages, so they have a cap. */
 static int check_text(const char *text, const char *what, struct err *err) {
     if (strlen(text) > CONFIG_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "%s of the image is longer than %d bytes", what,
@@ -47,7 +47,7 @@ static int take_text(const json_t *object, const char *name, char **ret, struct 
     if (!value || json_is_null(value) || (text && !*text))
         return 0;
     if (!text)
-        return err_set(err, ERR_INVALID, "'%s' of the image's configuration is not a text", name);
+        return err_set(err, ERR_INVALID, "'%s' of the image's configuration is not a string", name);
     if (check_text(text, name, err) < 0)
         return -1;
     *ret = strdup(text);
@@ -58,7 +58,7 @@ static size_t name_length(const char *pair) {
     return strcspn(pair, "=");
 }
 
-/* Where that variable is, or belongs. */
+/* Index of a variable, or where to insert it. */
 static size_t env_place(const struct config_texts *env, const char *pair, int *ret_same) {
     size_t n = name_length(pair), at = 0;
     *ret_same = 0;
@@ -106,11 +106,12 @@ static int take_list(const json_t *object, const char *name, size_t max, struct 
     if (!json_is_array(list))
         return err_set(err, ERR_INVALID, "'%s' of the image's configuration is not a list", name);
     if (json_array_size(list) > max)
-        return err_set(err, ERR_LIMIT, "'%s' of the image has more than %zu rows", name, max);
+        return err_set(err, ERR_LIMIT, "'%s' of the image has more than %zu entries", name, max);
     json_array_foreach(list, i, value) {
         const char *text = json_string_value(value);
         if (!text)
-            return err_set(err, ERR_INVALID, "'%s' of the image holds what is not a text", name);
+            return err_set(err, ERR_INVALID,
+                           "'%s' of the image contains an entry that is not a string", name);
         if (env) {
             if (image_config_set_env(env, text, err) < 0)
                 return -1;

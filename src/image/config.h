@@ -1,9 +1,8 @@
 /*
- * What an image says about the programs in it: environment, user, directory, command, processor.
+ * Configuration of an image: environment, user, working directory, command, processor.
  *
- * Read from the configuration of an OCI image or from our own, which is canonical: the same
- * contents are the same bytes, since they are part of what an image's id is made of. Everything
- * comes from outside and has a cap.
+ * Read from an OCI configuration or from our own format. Ours is canonical, because the image id is
+ * computed from its bytes. All input is hostile and has a cap.
  */
 #pragma once
 

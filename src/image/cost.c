@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-/* So much of a link's target, or of attributes, lies in the inode itself. */
+/* Bytes of a link target or of attributes that fit into the inode itself. */
 enum { COST_INLINE_TARGET = 59, COST_INLINE_ATTRIBUTES = 64 };
 
 static uint64_t blocks(uint64_t bytes) {

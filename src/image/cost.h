@@ -1,6 +1,6 @@
 /*
- * What an entry of an image takes on a disk, as every filesystem of a store has it at most: its
- * inode, its blocks, and those of its link's target and attributes. Pure.
+ * Upper bound of the disk space of one entry on any supported filesystem: inode, blocks, link
+ * target and attributes. Pure.
  */
 #pragma once
 

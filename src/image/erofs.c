@@ -14,8 +14,8 @@ enum {
     PIECE = 64 * EROFS_BLOCK,
     NAME_MAX_BYTES = 255,
     ATTRIBUTES_HEAD = 12,    /* in front of an inode's attributes */
-    ATTRIBUTES_MAX = 262140, /* what the field for their size can tell */
-    NONE = 0,                /* the root is nobody's child */
+    ATTRIBUTES_MAX = 262140, /* largest value of the field for their size */
+    NONE = 0,                /* 0 is the root, which is never a child */
 };
 
 #define TEXTS_MAX ((size_t)1 << 30) /* names, targets and attributes of a tree */
@@ -29,12 +29,12 @@ struct node {
     uint64_t size; /* of its data */
     uint64_t at;   /* of its inode, in bytes */
     uint32_t block;
-    bool is_inline; /* the end of its data lies behind its inode */
-    uint32_t twin;  /* the node that this name is of, too; NONE: its own */
+    bool is_inline; /* the tail of its data follows its inode */
+    uint32_t twin;  /* hard link: the node that holds the inode; NONE: this one */
     uint32_t parent, next, child, last_child; /* NONE: there is none */
 };
 
-/* A file that further names may follow of. */
+/* A file with several names: later names refer to its node. */
 struct linked {
     uint32_t node;
     char path[];
@@ -45,7 +45,7 @@ struct tree {
     size_t count, size;
     struct buf texts;
     struct map links;                    /* path -> struct linked */
-    uint32_t above[IMAGE_DEPTH_MAX + 2]; /* the directories that the walk stands in */
+    uint32_t above[IMAGE_DEPTH_MAX + 2]; /* nodes of the directories on the present path */
     struct image_ids ids;
     struct report *report;
     int out;
@@ -66,10 +66,10 @@ static void tree_done(struct tree *t) {
 }
 
 static int too_large(struct err *err) {
-    return err_set(err, ERR_LIMIT, "the tree is too large for one file");
+    return err_set(err, ERR_LIMIT, "the image is too large for an erofs file");
 }
 
-/* ---- what there is ---- */
+/* ---- first walk: collect nodes ---- */
 
 static struct node *node_new(struct tree *t, struct err *err) {
     if (t->count == t->size) {
@@ -86,7 +86,7 @@ static struct node *node_new(struct tree *t, struct err *err) {
     return &t->v[t->count++];
 }
 
-/* With its NUL; where it lies. */
+/* Stores a string with its NUL and returns its offset. */
 static int keep_text(struct tree *t, const char *text, size_t *ret, struct err *err) {
     *ret = t->texts.len;
     return buf_add(&t->texts, text, strlen(text) + 1) ? 0 : too_large(err);
@@ -175,7 +175,7 @@ static int collect(void *arg, const struct walk_entry *e, struct err *err) {
     if (e->twin) {
         const struct linked *l = map_get(&t->links, e->twin);
         if (!l)
-            return err_set(err, ERR_INTERNAL, "'/%.120s' is a link to nothing", e->path);
+            return err_set(err, ERR_INTERNAL, "'/%.120s' is an empty symbolic link", e->path);
         n->twin = l->node;
         t->v[l->node].links++;
     } else if ((e->linked && note_linked(t, e, err) < 0) ||
@@ -206,7 +206,7 @@ static int erofs_by_name(const void *a, const void *b) {
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-/* Sorted: the kernel searches by halves. */
+/* Sorted by name, because the kernel uses binary search. */
 static int list_entries(const struct tree *t, uint32_t dir, struct entries *ret) {
     size_t count = 2;
     for (uint32_t c = t->v[dir].child; c; c = t->v[c].next)
@@ -263,13 +263,13 @@ static void put_block(const struct tree *t, const struct entries *e, size_t firs
     }
 }
 
-/* ---- where it lies ---- */
+/* ---- layout ---- */
 
 static uint64_t round_up(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* Its inode, what belongs to it and, if that fits, the end of its data are in one block. */
+/* An inode, its attributes and, if it fits, the tail of its data must be in one block. */
 static uint64_t place_inode(struct node *n, uint64_t at) {
     uint64_t own = EROFS_INODE_BYTES + n->attribute_bytes, tail = n->size % EROFS_BLOCK;
     n->is_inline = tail && own + tail <= EROFS_BLOCK;
@@ -317,7 +317,7 @@ static int erofs_put_bytes(const struct tree *t, const void *bytes, size_t n, ui
         if (w < 0 && errno == EINTR)
             continue;
         if (w <= 0)
-            return err_sys(err, "write the image's file");
+            return err_sys(err, "write the erofs file");
         done += (size_t)w;
     }
     return 0;
@@ -387,7 +387,7 @@ static int read_piece(const struct walk_entry *e, uint8_t *to, size_t n, struct 
             continue;
         if (got <= 0)
             return got < 0 ? err_sys(err, "read '/%.120s'", e->path)
-                           : err_set(err, ERR_BUSY, "'/%.120s' changes while it is read", e->path);
+                           : err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
         done += (size_t)got;
     }
     return 0;
@@ -412,14 +412,14 @@ static int erofs_put_file(struct tree *t, uint32_t number, const struct walk_ent
     return put_node(t, number, t->piece, err);
 }
 
-/* The second walk meets the same in the same order, or somebody else is at work there. */
+/* The second walk must find the same entries in the same order, else the tree was changed. */
 static int write_entry(void *arg, const struct walk_entry *e, struct err *err) {
     struct tree *t = arg;
     uint32_t number = (uint32_t)t->at++;
     const struct node *n = number < t->count ? &t->v[number] : NULL;
     if (!n || n->mode != e->mode || strcmp(text_at(t, n->name), image_path_last(e->path)) != 0 ||
         (S_ISREG(n->mode) && n->size != e->size) || !n->twin != !e->twin)
-        return err_set(err, ERR_BUSY, "'/%.120s' changes while it is read", e->path);
+        return err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
     if (n->twin)
         return 0;
     switch (n->mode & S_IFMT) {
@@ -457,7 +457,7 @@ int image_erofs(int out, int root, struct image_ids ids, const char *id, struct 
     if (r == 0)
         r = lay_out(t, err);
     if (r == 0 && ftruncate(out, (off_t)(t->blocks * EROFS_BLOCK)) < 0)
-        r = err_sys(err, "make room for the image's file");
+        r = err_sys(err, "allocate the erofs file");
     w.fn = write_entry;
     if (r == 0)
         r = image_walk(&w, err);

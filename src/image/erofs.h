@@ -1,12 +1,11 @@
 /*
- * A tree as one file that the kernel mounts: an erofs filesystem, uncompressed.
+ * Writes a tree as one uncompressed erofs file that the kernel mounts.
  *
- * The same tree is the same bytes. Only what is needed is used: inodes of the long form, ends of
- * files and small directories beside their inode, attributes in it, no feature that a kernel could
- * lack. Whoever mounts it asks for exactly that (base/fs/erofs.h), so nothing else gets to the
- * kernel.
+ * Equal trees give equal bytes. The file uses only long inodes, inline tails and inline attributes,
+ * and no optional kernel feature. The mounting side accepts exactly that (base/fs/erofs.h), so
+ * nothing else reaches the kernel.
  *
- * Two walks: the first collects what there is, so that everything has its place; the second writes.
+ * Two passes: the first collects all entries and assigns offsets, the second writes.
  */
 #pragma once
 

@@ -22,7 +22,7 @@ static const struct {
     {"run/carrel", 0755}, {"sys", 0555}, {"tmp", 01777},
 };
 
-/* The gate answers names; whoever made the image had another resolver. */
+/* The gate is the DNS server of a box, so the resolver of the image is replaced. */
 static const struct {
     const char *path, *text;
     bool replace;
@@ -83,10 +83,10 @@ static int fit_file(int dir, const char *name, const char *text, bool replace,
 
 static int in_the_way(struct err *err, const char *path) {
     if (errno != ENOTDIR && errno != EISDIR)
-        return err_sys(err, "fit out '/%s' of the image", path);
+        return err_sys(err, "prepare '/%s' of the image", path);
     err_set(err, ERR_INVALID, "'/%s' of the image is %s", path,
             errno == EISDIR ? "a directory" : "not a directory");
-    return err_remedy(err, "a box mounts something of its own there");
+    return err_remedy(err, "a box needs this path for its own mounts");
 }
 
 int image_fit(int root, const struct image_ids *ids, struct err *err) {
@@ -142,7 +142,7 @@ static const char *next_line(const char *line) {
     return *line ? line + 1 : line;
 }
 
-/* The line whose name is that, or whose number. */
+/* Finds the line with that name or number. */
 static const char *find_line(const char *text, const char *name, bool by_number) {
     uint32_t wanted = by_number ? (uint32_t)strtoul(name, NULL, 10) : 0, number;
     for (const char *line = text; *line; line = next_line(line)) {
@@ -190,8 +190,8 @@ static int read_table(int root, const char *path, char **ret, struct err *err) {
 }
 
 static int no_such(struct err *err, const char *what, const char *name) {
-    return err_set(err, ERR_INVALID, "the image has no %s '%.60s', which its programs run as", what,
-                   name);
+    return err_set(err, ERR_INVALID, "the image has no %s '%.60s', but its programs run as it",
+                   what, name);
 }
 
 int image_user_find(int root, const char *user, struct image_user *ret, struct err *err) {

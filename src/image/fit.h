@@ -1,7 +1,7 @@
 /*
- * What every tree must have so that a box can be made of it, and who its programs run as.
+ * Adds to a tree what every box needs, and finds the user of its programs.
  *
- * The same tree always becomes the same: what is added has no time of its own.
+ * Deterministic: the same input tree gives the same output, so added entries have a fixed time.
  */
 #pragma once
 

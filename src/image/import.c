@@ -12,7 +12,7 @@
 enum {
     BLOCK = 128 << 10,
     INDEX_DEPTH_MAX = 3,
-    FILTERS_MAX = 2, /* one, and the file itself: each more makes a huge archive smaller */
+    FILTERS_MAX = 2, /* one compression and the tar: more would allow decompression bombs */
 };
 
 static int open_reader(int fd, struct archive **ret, struct err *err) {
@@ -23,12 +23,12 @@ static int open_reader(int fd, struct archive **ret, struct err *err) {
     if (archive_read_open_fd(a, fd, BLOCK) == ARCHIVE_OK) {
         if (archive_filter_count(a) <= FILTERS_MAX)
             return 0;
-        err_set(err, ERR_INVALID, "the archive is packed more than once");
-        return err_remedy(err, "pack the tar once, with gzip, xz or zstd");
+        err_set(err, ERR_INVALID, "the archive is compressed more than once");
+        return err_remedy(err, "compress the tar once, with gzip, xz or zstd");
     }
     const char *why = archive_error_string(a);
-    err_set(err, ERR_INVALID, "this is no archive that is known here: %.160s", why ? why : "");
-    return err_remedy(err, "it must be a tar, plain or packed with gzip, xz or zstd");
+    err_set(err, ERR_INVALID, "unknown archive format: %.160s", why ? why : "");
+    return err_remedy(err, "use a tar, plain or compressed with gzip, xz or zstd");
 }
 
 /* ---- layers ---- */
@@ -65,7 +65,7 @@ static int find_manifest(const struct spool *s, struct buf *json, struct err *er
         if (!blob.is_index)
             return 0;
     }
-    return err_set(err, ERR_LIMIT, "indexes lead to indexes more than %d times", INDEX_DEPTH_MAX);
+    return err_set(err, ERR_LIMIT, "indexes are nested more than %d deep", INDEX_DEPTH_MAX);
 }
 
 static int import_oci(const struct spool *s, struct unpack *u, struct image_config *ret,
@@ -100,7 +100,8 @@ static int apply_docker(const struct spool *s, struct unpack *u, const struct do
     if (fd < 0 || spool_hash(fd, found, &size, err) < 0)
         return -1;
     if (wanted && strcmp(found, wanted) != 0)
-        return err_set(err, ERR_INVALID, "layer %zu is not what the configuration says", i + 1);
+        return err_set(err, ERR_INVALID, "layer %zu does not match its hash in the configuration",
+                       i + 1);
     return apply_numbered(u, fd, i, err);
 }
 
@@ -120,7 +121,7 @@ static int import_docker(const struct spool *s, struct unpack *u, struct image_c
         oci_diff_ids_read(config.data ? config.data : "", config.len, *ids, &count, err) < 0)
         return -1;
     if (count && count != m->count)
-        return err_set(err, ERR_INVALID, "the configuration knows %zu layers, the archive %zu",
+        return err_set(err, ERR_INVALID, "the configuration lists %zu layers, the archive has %zu",
                        count, m->count);
     for (size_t i = 0; i < m->count; i++)
         if (apply_docker(s, u, m, i, count ? (*ids)[i] : NULL, err) < 0)
@@ -128,7 +129,7 @@ static int import_docker(const struct spool *s, struct unpack *u, struct image_c
     return 0;
 }
 
-/* ---- which of them ---- */
+/* ---- detect the format ---- */
 
 static bool has(const struct spool *s, const char *name) {
     for (size_t i = 0; i < s->count; i++)
@@ -137,7 +138,7 @@ static bool has(const struct spool *s, const char *name) {
     return false;
 }
 
-/* The first names of what is no root filesystem. */
+/* Names that start an OCI layout or a Docker archive, not a root filesystem. */
 static bool is_of_images(const char *path) {
     static const char *const names[] = {"oci-layout", "index.json", "manifest.json", "repositories",
                                         "blobs"};
@@ -181,7 +182,7 @@ static int read_own_config(struct archive *a, struct archive_entry *e, struct im
                        CONFIG_BYTES_MAX);
     la_ssize_t n = archive_read_data(a, text, sizeof(text));
     if (n < 0 || n > CONFIG_BYTES_MAX)
-        return err_set(err, ERR_INVALID, "'%s' cannot be read", IMAGE_CONFIG_NAME);
+        return err_set(err, ERR_INVALID, "'%s' is unreadable", IMAGE_CONFIG_NAME);
     return image_config_read(text, (size_t)n, ret, err);
 }
 
@@ -204,7 +205,7 @@ static void entry_free(struct archive_entry **e) {
         archive_entry_free(*e);
 }
 
-/* "./" tells nothing of what follows. */
+/* Skips "./", which does not show the format. */
 static int first_name(struct unpack *u, struct archive *a, struct archive_entry **ret,
                       struct archive_entry **ret_top, char path[IMAGE_PATH_SIZE], struct err *err) {
     int r = unpack_next(u, a, ret, err);
@@ -219,7 +220,7 @@ static int first_name(struct unpack *u, struct archive *a, struct archive_entry 
     return r <= 0 ? r : image_path(unpack_name(*ret), path, err) < 0 ? -1 : 1;
 }
 
-/* A tree that does not say is for the processor it came to. */
+/* A tree without a processor is for the processor of this host. */
 static int settle_arch(struct image_config *c, struct err *err) {
     if (c->arch && strcmp(c->arch, image_arch()) != 0)
         return err_set(err, ERR_UNSUPPORTED, "the image is for %.40s, this host is %s", c->arch,

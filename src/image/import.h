@@ -1,6 +1,6 @@
 /*
- * An archive becomes a tree and a configuration. What it is shows in its first names: an OCI
- * layout, a Docker archive, or a root filesystem.
+ * Imports an archive as a tree and a configuration. The first entry names show its format: an OCI
+ * layout, a Docker archive or a root filesystem.
  */
 #pragma once
 

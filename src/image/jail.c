@@ -12,7 +12,7 @@
 
 #include "base/native.h"
 
-/* To give files to their owners and to read what is theirs. No devices: no CAP_MKNOD. */
+/* Needed to set owners and read their files. Without CAP_MKNOD no device can be created. */
 static const unsigned kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP};
 
 static const int allowed[] = {
@@ -66,7 +66,7 @@ static const int allowed[] = {
     SCMP_SYS(exit_group),
 };
 
-/* With others of its commands a descriptor sends signals, to whatever process one likes. */
+/* Other fcntl commands (F_SETOWN) can send signals to any process. */
 static const unsigned commands[] = {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL};
 
 static const struct {
@@ -107,7 +107,7 @@ static int drop_capabilities(void) {
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
-/* Pipes are made by the call that could make devices. */
+/* mknodat is allowed for pipes only: with other modes it creates devices. */
 static int load_filter(void) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
     int r = ctx ? 0 : -ENOMEM;
@@ -133,9 +133,9 @@ int jail_enter(int dir, int last, struct err *err) {
     umask(0);
     lower_limits();
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return err_sys(err, "give up privileges");
+        return err_sys(err, "drop privileges");
     int r = drop_capabilities();
     if (r == 0 && !INSTRUMENTED)
         r = load_filter();
-    return r < 0 ? err_num(err, r, "give up privileges") : 0;
+    return r < 0 ? err_num(err, r, "drop privileges") : 0;
 }

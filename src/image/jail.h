@@ -1,6 +1,6 @@
 /*
- * Where hostile archives are read: a process whose root is the one directory it works on, with five
- * capabilities over files, and a list of system calls that holds neither networks nor processes.
+ * Jail of the process that reads hostile archives: its root is the one directory it works on, it
+ * has five file capabilities, and its system call filter allows neither network nor new processes.
  */
 #pragma once
 

@@ -82,7 +82,7 @@ static int do_unpack(struct work *w, struct err *err) {
                : seal_tree(w, text.data ? text.data : "", text.len, err);
 }
 
-/* ---- the others ---- */
+/* ---- export and seal ---- */
 
 static const struct {
     const char *verb;
@@ -110,7 +110,7 @@ static int load_config(struct image_config *ret, struct err *err) {
                : err_set(err, ERR_INTERNAL, "the image's configuration is damaged");
 }
 
-/* The tree of an image, or what a machine shows. */
+/* Opens the tree of an image, or the view of a machine. */
 static int open_root(const struct work *w, struct err *err) {
     return w->sealed ? FD_TREE : image_dir(w->view ? "." : "root", err);
 }
@@ -140,7 +140,7 @@ static int do_pack(struct work *w, struct err *err) {
     return 0;
 }
 
-/* Nobody waits for it: boxes use the tree until the file is there. */
+/* Nobody waits for this conversion, so it runs at low priority. */
 static int do_erofs(struct work *w, struct err *err) {
     setpriority(PRIO_PROCESS, 0, BACKGROUND_NICE);
     if (jail_enter(FD_DIR, FD_REPORT, err) < 0)
@@ -185,9 +185,9 @@ int main(int argc, char **argv) {
         fputs("carrel-image unpack|tar|tar.zst|oci|erofs ...: for the spawner\n", stderr);
         return 64;
     }
-    /* Names of archives are taken as bytes of UTF-8; loaded while there is something to load. */
+    /* libarchive reads names as UTF-8. Load the locale before the jail hides its files. */
     setlocale(LC_CTYPE, "C.UTF-8");
-    signal(SIGPIPE, SIG_DFL); /* nobody listens any more: the rest is for nobody */
+    signal(SIGPIPE, SIG_DFL); /* the daemon is gone: SIGPIPE ends this process */
     int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &err)
             : strcmp(w.verb, "erofs") == 0 ? do_erofs(&w, &err)
                                            : do_pack(&w, &err);

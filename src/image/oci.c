@@ -42,8 +42,8 @@ static int read_blob(const json_t *d, const char *what, struct oci_blob *ret, st
     const char *digest = oci_text_of(d, "digest"), *type = oci_text_of(d, "mediaType");
     json_int_t size = json_integer_value(json_object_get(d, "size"));
     if (!oci_digest_valid(digest)) {
-        err_set(err, ERR_INVALID, "the %s has '%.80s' for a digest", what, digest);
-        return err_remedy(err, "only sha256 digests are taken");
+        err_set(err, ERR_INVALID, "the %s has an unsupported digest '%.80s'", what, digest);
+        return err_remedy(err, "only sha256 digests are supported");
     }
     if (size < 0)
         return err_set(err, ERR_INVALID, "the %s has a negative size", what);
@@ -74,9 +74,9 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
     if (!root)
         return -1;
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return err_set(err, ERR_INVALID, "the index names no manifest");
+        return err_set(err, ERR_INVALID, "the index lists no manifest");
     if (json_array_size(list) > OCI_MANIFESTS_MAX)
-        return err_set(err, ERR_LIMIT, "the index names more than %d manifests", OCI_MANIFESTS_MAX);
+        return err_set(err, ERR_LIMIT, "the index lists more than %d manifests", OCI_MANIFESTS_MAX);
     json_array_foreach(list, i, d) {
         int fit = oci_fits(d, arch);
         if (fit == 2 && !exact) {
@@ -90,8 +90,8 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
     if (!best)
         return err_set(err, ERR_UNSUPPORTED, "the image is not for this processor (%s)", arch);
     if (!exact && silent > 1) {
-        err_set(err, ERR_INVALID, "the layout holds %zu images", silent);
-        return err_remedy(err, "write a layout with one image");
+        err_set(err, ERR_INVALID, "the layout contains %zu images", silent);
+        return err_remedy(err, "export a layout with one image");
     }
     return read_blob(best, "manifest", ret, err);
 }
@@ -124,7 +124,7 @@ int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, st
 static int oci_take_name(const json_t *value, char ret[OCI_NAME_SIZE], struct err *err) {
     const char *text = json_string_value(value);
     if (!text || !*text || strlen(text) >= OCI_NAME_SIZE)
-        return err_set(err, ERR_INVALID, "the archive's manifest names a file in no usable way");
+        return err_set(err, ERR_INVALID, "the archive's manifest has an invalid file name");
     snprintf(ret, OCI_NAME_SIZE, "%s", text);
     return 0;
 }
@@ -136,7 +136,7 @@ int docker_manifest_read(const char *json, size_t len, struct docker_manifest *r
     if (!root)
         return -1;
     if (json_array_size(root) != 1) {
-        err_set(err, ERR_INVALID, "the archive holds %zu images", json_array_size(root));
+        err_set(err, ERR_INVALID, "the archive contains %zu images", json_array_size(root));
         return err_remedy(err, "save one image to an archive");
     }
     const json_t *image = json_array_get(root, 0), *layers = json_object_get(image, "Layers");
@@ -166,7 +166,7 @@ int oci_diff_ids_read(const char *json, size_t len, char ret[OCI_LAYERS_MAX][OCI
     json_array_foreach(list, i, value) {
         const char *text = json_string_value(value);
         if (!text || !oci_digest_valid(text))
-            return err_set(err, ERR_INVALID, "the configuration has '%.80s' for a digest",
+            return err_set(err, ERR_INVALID, "the configuration has an unsupported digest '%.80s'",
                            text ? text : "");
         snprintf(ret[i], OCI_DIGEST_SIZE, "%s", text);
     }

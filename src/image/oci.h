@@ -1,6 +1,6 @@
 /*
- * The documents of image archives: index and manifest of an OCI layout, manifest of a Docker
- * archive. Pure: bytes in, structs out. All of it is hostile, so every list and text has a cap.
+ * Parses the documents of image archives: index and manifest of an OCI layout, manifest of a Docker
+ * archive. Pure: bytes in, structs out. Input is hostile, so every list and string has a cap.
  */
 #pragma once
 

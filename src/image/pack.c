@@ -27,11 +27,10 @@ static void entry_free(struct archive_entry **e) {
 
 static int pack_failed(struct archive *a, struct err *err) {
     const char *why = archive_error_string(a);
-    return err_set(err, ERR_INTERNAL, "write the archive: %.160s",
-                   why ? why : "no reason is known");
+    return err_set(err, ERR_INTERNAL, "write the archive: %.160s", why ? why : "unknown error");
 }
 
-/* ---- where bytes go ---- */
+/* ---- output ---- */
 
 static la_ssize_t to_fd(struct archive *a, void *arg, const void *bytes, size_t n) {
     const struct pack *p = arg;
@@ -93,7 +92,7 @@ static int put_contents(struct filling *f, const struct walk_entry *e, struct er
             continue;
         if (n <= 0)
             return n < 0 ? err_sys(err, "read '/%.120s'", e->path)
-                         : err_set(err, ERR_BUSY, "'/%.120s' changes while it is read", e->path);
+                         : err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
         if (archive_write_data(f->to, f->piece, (size_t)n) != n)
             return pack_failed(f->to, err);
         left -= (uint64_t)n;
@@ -161,7 +160,7 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
     struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
-    /* A frame of zstd is as long as it is; what follows it would be taken for another. */
+    /* No padding after a zstd frame: a reader would take it for another frame. */
     if (packed && (archive_write_add_filter_zstd(a) != ARCHIVE_OK ||
                    archive_write_set_bytes_in_last_block(a, 1) != ARCHIVE_OK))
         return pack_failed(a, err);
@@ -313,7 +312,7 @@ static int put_blob(struct archive *to, const struct blob *b, const struct buf *
     return pack_put_text(to, name, text, err);
 }
 
-/* The layer is made twice, since its name is its hash: once to count, once to write. */
+/* The name of a layer is its hash, so it is packed twice: first to hash, then to write. */
 static int pack_oci(struct pack *p, struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
     struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(4096), BUF(4096)};

@@ -1,6 +1,6 @@
 /*
- * A tree and a configuration become an archive: a plain tar (our own configuration in front), the
- * same packed with zstd, or an OCI layout in a tar. The same image is the same bytes each time.
+ * Packs a tree and its configuration into an archive: a tar with our configuration first, the same
+ * compressed with zstd, or an OCI layout in a tar. Equal images give equal bytes.
  */
 #pragma once
 

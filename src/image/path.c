@@ -7,7 +7,7 @@ static int path_refuse(struct err *err, const char *raw, const char *why) {
     return err_set(err, ERR_INVALID, "the entry '%.120s' %s", raw, why);
 }
 
-/* One part at *at, which moves behind it; its length. */
+/* Returns the length of the next component and advances *at. */
 static size_t next_part(const char **at, const char **part) {
     while (**at == '/')
         (*at)++;
@@ -28,11 +28,11 @@ int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
         if (n == 1 && part[0] == '.')
             continue;
         if (n == 2 && part[0] == '.' && part[1] == '.')
-            return path_refuse(err, raw, "leads out of the image by '..'");
+            return path_refuse(err, raw, "leaves the image by '..'");
         if (n > IMAGE_PART_MAX)
             return path_refuse(err, raw, "has a name of more than 255 bytes");
         if (++depth > IMAGE_DEPTH_MAX)
-            return path_refuse(err, raw, "lies more than 128 directories deep");
+            return path_refuse(err, raw, "is more than 128 directories deep");
         if (len + n + 2 > IMAGE_PATH_SIZE)
             return path_refuse(err, raw, "has a path of more than 4095 bytes");
         if (len)

@@ -1,8 +1,7 @@
 /*
- * Names of entries of an archive, which are hostile: pure, no look at any disk.
+ * Checks entry names of an archive, which are hostile. Pure: it does not touch the disk.
  *
- * What leaves the tree by its spelling is refused, not repaired: an archive that tries is not one
- * that anybody wants half of.
+ * A name that leaves the tree is refused, not repaired: the whole archive is then untrustworthy.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What is done in the process that reads an archive: see image/apart.h. */
+/* Entry point of the process that reads an archive; see image/apart.h. */
 #pragma once
 
 #include "image/apart.h"

@@ -7,7 +7,7 @@
 
 enum { EVERY_MS = 500, LINE_MAX = 64 << 10 };
 
-/* Whoever listened is gone when it fails: then nobody wants the rest either, see SIGPIPE. */
+/* A write fails only when the daemon is gone; SIGPIPE then ends this process. */
 static void report_say(struct report *r, struct jot *j) {
     jot_end(j, '}');
     if (!j->failed && buf_add(j->out, "\n", 1))

@@ -1,4 +1,4 @@
-/* What the worker tells the daemon: lines of JSON, the last one being the outcome. */
+/* Reports to the daemon: lines of JSON, of which the last is the result. */
 #pragma once
 
 #include <stdint.h>

@@ -10,7 +10,7 @@
 #include "base/defer.h"
 #include "image/cost.h"
 
-#define VERSION "carrel image 1\n" /* another way to hash is another version */
+#define VERSION "carrel image 1\n" /* change it with the hash method */
 
 enum { PIECE = 256 << 10 };
 
@@ -47,7 +47,7 @@ static int add_contents(struct sealing *s, const struct walk_entry *e, struct er
             continue;
         if (n <= 0)
             return n < 0 ? err_sys(err, "read '/%.120s'", e->path)
-                         : err_set(err, ERR_BUSY, "'/%.120s' changes while it is read", e->path);
+                         : err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
         sha256_add(&s->sum, s->piece, (size_t)n);
         left -= (uint64_t)n;
         s->ret->bytes += (uint64_t)n;

@@ -1,4 +1,4 @@
-/* An image's id: the hash of its tree, in the one order, and of its configuration. */
+/* Computes an image id: the hash of its tree in walk order (walk.h) and of its configuration. */
 #pragma once
 
 #include "base/image_id.h"

@@ -27,10 +27,10 @@ void spool_done(struct spool *s) {
 static int write_piece(int fd, const void *bytes, size_t n, struct err *err) {
     int r = write_all(fd, bytes, n);
     if (r == -ENOSPC || r == -EDQUOT) {
-        err_set(err, ERR_LIMIT, "no space is left for the archive");
-        return err_remedy(err, "free some in CARREL_HOME, for example: carrel image prune");
+        err_set(err, ERR_LIMIT, "no space left for the archive");
+        return err_remedy(err, "free space in CARREL_HOME, for example with: carrel image prune");
     }
-    return r < 0 ? err_num(err, r, "lay the archive aside") : 0;
+    return r < 0 ? err_num(err, r, "store the archive temporarily") : 0;
 }
 
 static int copy_in(struct spool *s, struct archive *a, int fd, struct err *err) {
@@ -61,16 +61,16 @@ int spool_take(struct spool *s, struct archive *a, struct archive_entry *e, stru
     if (archive_entry_filetype(e) != AE_IFREG || archive_entry_hardlink(e))
         return 0;
     if (s->count == SPOOL_FILES_MAX)
-        return err_set(err, ERR_LIMIT, "the archive holds more than %d files", SPOOL_FILES_MAX);
+        return err_set(err, ERR_LIMIT, "the archive contains more than %d files", SPOOL_FILES_MAX);
     for (size_t i = 0; i < s->count; i++)
         if (strcmp(s->names[i], path) == 0)
-            return err_set(err, ERR_INVALID, "the archive holds '%.120s' twice", path);
+            return err_set(err, ERR_INVALID, "the archive contains '%.120s' twice", path);
     snprintf(number, sizeof(number), "%zu", s->count);
     if (unpack_charge(s->unpack, COST_INODE + COST_BLOCK, err) < 0)
         return -1;
     int fd DEFER_CLOSE = openat(s->dir, number, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "lay the archive aside");
+        return err_sys(err, "store the archive temporarily");
     if (!(s->names[s->count] = strdup(path)))
         return err_set(err, ERR_LIMIT, "out of memory");
     s->count++;
@@ -141,7 +141,7 @@ int spool_open_blob(const struct spool *s, const struct oci_blob *blob, struct e
     if (fd < 0 || spool_hash(fd, found, &size, err) < 0)
         return -1;
     if (strcmp(found, blob->digest) != 0 || size != blob->size)
-        return err_set(err, ERR_INVALID, "the blob '%s' is not what its digest says", blob->digest);
+        return err_set(err, ERR_INVALID, "the blob '%s' does not match its digest", blob->digest);
     return TAKE_FD(fd);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The files of an image archive (OCI layout, Docker archive), laid aside as they come: what names
- * them may come last. Names are only compared; on disk they are numbers.
+ * Temporary files of an image archive (OCI layout, Docker archive): the document that refers to a
+ * file may come after it. Entry names are only compared; files on disk have numbers as names.
  */
 #pragma once
 

@@ -35,12 +35,11 @@ static int tree_refuse(struct err *err, const char *path) {
     switch (errno) {
     case EXDEV:
     case ELOOP:
-        return err_set(err, ERR_INVALID,
-                       "the entry '%.120s' would be written through a link that leaves the image",
+        return err_set(err, ERR_INVALID, "the entry '%.120s' would follow a link out of the image",
                        path);
     case ENOTDIR:
-        return err_set(err, ERR_INVALID, "the entry '%.120s' lies below what is no directory",
-                       path);
+        return err_set(err, ERR_INVALID,
+                       "the entry '%.120s' is below a file that is not a directory", path);
     default:
         return err_sys(err, "open the directory of '%.120s'", path);
     }
@@ -78,8 +77,8 @@ int tree_make_parent(int root, const char *path, const struct image_ids *ids, un
         return fd;
     if (errno != ENOENT || !ids)
         return tree_refuse(err, path);
-    /* Recursion ends at the root, which is there; depth has a cap. A link that leads nowhere is
-     * not made up for. */
+    /* Recursion ends at the root, which exists, and depth has a cap. A dangling link is an error.
+     */
     if (tree_make_dir(root, dir, ids, made, err) < 0)
         return -1;
     fd = open_beneath(root, dir);

@@ -1,8 +1,8 @@
 /*
- * The tree of an image: one directory, seen only through descriptors and never through a link that
- * leaves it.
+ * The tree of an image: one directory, accessed only through descriptors and never through a link
+ * that leaves it.
  *
- * Ids on disk are canonical (0-65535); for a user without root they lie in a range of its own
+ * Ids on disk are canonical (0-65535); without root they are in the user's subordinate range
  * (struct image_ids).
  */
 #pragma once

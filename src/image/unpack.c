@@ -16,7 +16,7 @@
 enum {
     ATTRIBUTES_MAX = 64,
     ATTRIBUTE_BYTES_MAX = 64 << 10,
-    PASSES = 4, /* over what an image holds: a layer is laid aside and read twice */
+    PASSES = 4, /* factor over the image size: a layer is spooled and read twice */
 };
 
 #define WHITEOUT ".wh."
@@ -56,12 +56,12 @@ void unpack_reader_free(struct archive **a) {
 
 static int broken(struct archive *a, struct err *err) {
     const char *why = archive_error_string(a);
-    err_set(err, ERR_INVALID, "the archive is broken: %.160s", why ? why : "no reason is known");
-    return err_remedy(err, "it must be a tar, plain or packed with gzip, xz or zstd");
+    err_set(err, ERR_INVALID, "the archive is broken: %.160s", why ? why : "unknown error");
+    return err_remedy(err, "use a tar, plain or compressed with gzip, xz or zstd");
 }
 
-/* A name that has no form in this locale is taken as bytes. Any other warning says that something
- * was left out, such as the name itself: then the entry is not what the archive says. */
+/* A name that is not valid in this locale is used as bytes. Any other warning means that libarchive
+ * dropped something, so the entry does not match the archive. */
 static bool is_harmless(struct archive *a) {
     const char *why = archive_error_string(a);
     return why && (strstr(why, "can't be converted") || strstr(why, "cannot be converted"));
@@ -72,7 +72,7 @@ const char *unpack_name(struct archive_entry *e) {
     return name ? name : archive_entry_pathname_utf8(e);
 }
 
-/* ---- counting ---- */
+/* ---- limits ---- */
 
 static int count_entries(struct unpack *u, unsigned count, struct err *err) {
     u->entries += count;
@@ -97,9 +97,10 @@ static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
 }
 
 static int over_quota(const struct unpack *u, struct err *err) {
-    err_set(err, ERR_LIMIT, "the image takes more than the %llu KiB of disk that the quota leaves",
+    err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota, %llu KiB",
             (unsigned long long)(u->limits.disk >> 10));
-    return err_remedy(err, "destroy machines or images of the same owner, or import a smaller one");
+    return err_remedy(
+        err, "destroy machines or delete images of the same owner, or import a smaller image");
 }
 
 int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
@@ -107,7 +108,7 @@ int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
     return u->limits.disk && u->disk > u->limits.disk ? over_quota(u, err) : 0;
 }
 
-/* To pass over bytes takes time as well, and packed they cost nobody anything. */
+/* Skipped bytes count too: they take time, and compressed they are nearly free for an attacker. */
 static int count_read(struct unpack *u, struct archive_entry *e, struct err *err) {
     int64_t size = archive_entry_size(e);
     uint64_t bytes = size > 0 ? (uint64_t)size : 0;
@@ -138,14 +139,14 @@ static int open_parent(struct unpack *u, const char *path, struct err *err) {
     u->parent = tree_make_parent(u->root, path, &u->ids, &made, err);
     memcpy(u->parent_path, path, n);
     u->parent_path[n] = '\0';
-    /* Directories that the archive only implies are entries like others. */
+    /* Directories that the archive implies without an entry count as entries. */
     if (made && (count_entries(u, made, err) < 0 ||
                  unpack_charge(u, made * cost_entry(S_IFDIR, 0, 0), err) < 0))
         close_fd(&u->parent);
     return u->parent;
 }
 
-/* Its place becomes free; what was removed may have been the parent we hold. */
+/* Removes what has this path. It may be the parent directory that we hold open. */
 static int clear_place(struct unpack *u, int parent, const char *path, struct err *err) {
     const char *name = image_path_last(path);
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
@@ -161,12 +162,12 @@ static bool is_below(const char *path, const char *dir) {
     return strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* A box brings these itself. */
+/* A box mounts its own dev, proc and sys. */
 static bool is_left_out(const char *path) {
     return is_below(path, "dev") || is_below(path, "proc") || is_below(path, "sys");
 }
 
-/* ---- what an entry is ---- */
+/* ---- owner, mode and time ---- */
 
 struct looks {
     uid_t uid;
@@ -179,10 +180,11 @@ static int read_looks(const struct unpack *u, struct archive_entry *e, const cha
                       struct looks *ret, struct err *err) {
     int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
     if (uid < 0 || uid > IMAGE_ID_MAX || gid < 0 || gid > IMAGE_ID_MAX)
-        return err_set(err, ERR_INVALID, "the entry '%.120s' belongs to %lld:%lld, beyond %d", path,
+        return err_set(err, ERR_INVALID,
+                       "the entry '%.120s' has owner %lld:%lld; ids must be at most %d", path,
                        (long long)uid, (long long)gid, IMAGE_ID_MAX);
     int64_t mtime = archive_entry_mtime_is_set(e) ? (int64_t)archive_entry_mtime(e) : 0;
-    if (mtime < 0 || mtime > UINT32_MAX) /* what every filesystem of a store can keep */
+    if (mtime < 0 || mtime > UINT32_MAX) /* range that every supported filesystem can store */
         mtime = 0;
     *ret = (struct looks){image_id_to_disk(&u->ids, (uint32_t)uid),
                           image_id_to_disk(&u->ids, (uint32_t)gid), archive_entry_perm(e) & 07777,
@@ -206,12 +208,12 @@ static int keep_dir_time(struct unpack *u, const char *path, int64_t mtime, stru
     return 0;
 }
 
-/* ---- making ---- */
+/* ---- create entries ---- */
 
 static int unpack_failed(struct err *err, const char *path) {
     if (errno == ENOSPC || errno == EDQUOT) {
-        err_set(err, ERR_LIMIT, "no space is left for '%.120s'", path);
-        return err_remedy(err, "free some in CARREL_HOME, for example: carrel image prune");
+        err_set(err, ERR_LIMIT, "no space left for '%.120s'", path);
+        return err_remedy(err, "free space in CARREL_HOME, for example with: carrel image prune");
     }
     return err_sys(err, "write '%.120s'", path);
 }
@@ -234,12 +236,12 @@ static int unpack_make_dir(struct unpack *u, const char *path, const struct look
     return keep_dir_time(u, path, l->mtime, err);
 }
 
-/* Attributes that an overlay or some host's policy would act on are nobody's to bring. */
+/* An archive must not bring attributes that overlayfs or a security module of the host acts on. */
 static int attribute_wanted(const char *name, const char *path, bool *ret, struct err *err) {
     *ret = strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0;
     if (strncmp(name, "trusted.", 8) == 0 || strncmp(name, "user.overlay.", 13) == 0)
-        return err_set(err, ERR_INVALID, "the entry '%.120s' has the attribute '%.60s'", path,
-                       name);
+        return err_set(err, ERR_INVALID, "the entry '%.120s' has the unsupported attribute '%.60s'",
+                       path, name);
     return 0;
 }
 
@@ -272,7 +274,8 @@ static int write_contents(struct unpack *u, struct archive *a, int fd, const cha
     int r;
     while ((r = archive_read_data_block(a, &bytes, &n, &at)) == ARCHIVE_OK) {
         if (at < 0 || at > size || (int64_t)n > size - at)
-            return err_set(err, ERR_INVALID, "the entry '%.120s' is larger than it says", path);
+            return err_set(err, ERR_INVALID, "the entry '%.120s' is larger than its header says",
+                           path);
         for (size_t done = 0; done < n;) {
             ssize_t w = pwrite(fd, (const char *)bytes + done, n - done, at + (off_t)done);
             if (w < 0 && errno == EINTR)
@@ -305,7 +308,7 @@ static int unpack_make_file(struct unpack *u, struct archive *a, struct archive_
     const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
     if (write_contents(u, a, fd, path, size, err) < 0)
         return -1;
-    /* The owner first: changing it takes capabilities and set-id bits away. */
+    /* Set the owner first: chown clears capabilities and set-id bits. */
     if (fchown(fd, l->uid, l->gid) < 0 || fchmod(fd, l->mode) < 0)
         return unpack_failed(err, path);
     if (put_attributes(u, fd, e, path, err) < 0)
@@ -319,15 +322,16 @@ static int make_hard_link(struct unpack *u, const char *path, const char *raw, s
     if (image_path(raw, target, err) < 0)
         return err_wrap(err, "the hard link '%.80s'", path);
     if (strcmp(target, path) == 0 || is_below(path, target))
-        return err_set(err, ERR_INVALID, "the hard link '%.120s' leads to itself", path);
+        return err_set(err, ERR_INVALID, "the hard link '%.120s' points to itself", path);
     int from DEFER_CLOSE = tree_parent(u->root, target, NULL, err);
     if (from < 0)
         return err_wrap(err, "the hard link '%.80s'", path);
     if (!*target || fstatat(from, image_path_last(target), &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_set(err, ERR_INVALID,
-                       "the hard link '%.80s' leads to '%.80s', which is not there", path, target);
+                       "the hard link '%.80s' points to '%.80s', which does not exist", path,
+                       target);
     if (S_ISDIR(st.st_mode))
-        return err_set(err, ERR_INVALID, "the hard link '%.80s' leads to a directory", path);
+        return err_set(err, ERR_INVALID, "the hard link '%.80s' points to a directory", path);
     int parent = open_parent(u, path, err);
     if (parent < 0 || clear_place(u, parent, path, err) < 0)
         return -1;
@@ -342,7 +346,7 @@ static int make_link(struct unpack *u, struct archive_entry *e, const char *path
     if (!target)
         target = archive_entry_symlink_utf8(e);
     if (!target || !*target || strlen(target) >= IMAGE_PATH_SIZE)
-        return err_set(err, ERR_INVALID, "the link '%.120s' leads nowhere, or too far", path);
+        return err_set(err, ERR_INVALID, "the link '%.120s' has an empty or too long target", path);
     int parent = open_parent(u, path, err);
     const char *name = image_path_last(path);
     const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
@@ -374,10 +378,11 @@ static int refuse_kind(struct err *err, const char *path, mode_t type) {
     return err_set(err, ERR_INVALID, "the entry '%.120s' is a %s", path,
                    device              ? "device"
                    : type == AE_IFSOCK ? "socket"
-                                       : "thing of no known kind");
+                                       : "file of unknown type");
 }
 
-/* Before it is written. A negative size is refused where the file is made. */
+/* Checks the limits before anything is written. The code that creates files refuses negative sizes.
+ */
 static int charge_entry(struct unpack *u, struct archive_entry *e, mode_t type, struct err *err) {
     int64_t size = type == AE_IFREG ? archive_entry_size(e) : 0;
     const char *target = type == AE_IFLNK ? archive_entry_symlink(e) : NULL;
@@ -395,7 +400,7 @@ static int make_entry(struct unpack *u, struct archive *a, struct archive_entry 
     if (read_looks(u, e, path, &looks, err) < 0)
         return -1;
     if (!*path && (hard || type != AE_IFDIR))
-        return err_set(err, ERR_INVALID, "the root of the image is no directory");
+        return err_set(err, ERR_INVALID, "the root of the image is not a directory");
     if (hard)
         return make_hard_link(u, path, hard, err);
     if (charge_entry(u, e, type, err) < 0)
@@ -424,15 +429,15 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
     const char *name = image_path_last(path), *hidden = name + strlen(WHITEOUT);
     bool opaque = strcmp(name, WHITEOUT_OPAQUE) == 0;
     if (!opaque && strncmp(name, WHITEOUT_META, strlen(WHITEOUT_META)) == 0)
-        return 0; /* books of an old union filesystem */
+        return 0; /* metadata of aufs */
     if (!opaque && (!*hidden || is_dots(hidden)))
-        return err_set(err, ERR_INVALID, "the entry '%.120s' takes away what has no name", path);
+        return err_set(err, ERR_INVALID, "the whiteout '%.120s' names no file", path);
     int parent = open_parent(u, path, err);
     if (parent < 0)
         return -1;
     int r = opaque ? tree_empty(parent, 0) : image_tree_remove(parent, hidden, 0);
     close_fd(&u->parent);
-    return r < 0 ? err_num(err, r, "take away '%.120s'", path) : 0;
+    return r < 0 ? err_num(err, r, "delete '%.120s'", path) : 0;
 }
 
 int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
@@ -456,11 +461,11 @@ int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, b
     if (is_left_out(path))
         return 0;
     if (strcmp(path, IMAGE_CONFIG_NAME) == 0)
-        return err_set(err, ERR_INVALID, "the entry '%s' is not where Carrel puts it", path);
+        return err_set(err, ERR_INVALID, "the entry '%s' is in the wrong place", path);
     if (*path && is_whiteout(path)) {
         if (layered)
             return 0;
-        err_set(err, ERR_INVALID, "the entry '%.120s' is a mark of a layer, not a file", path);
+        err_set(err, ERR_INVALID, "the entry '%.120s' is a whiteout of a layer, not a file", path);
         return err_remedy(err, "import the whole image: an OCI layout, or a docker archive");
     }
     return make_entry(u, a, e, path, err);
@@ -475,7 +480,8 @@ int unpack_rest(struct unpack *u, struct archive *a, bool layered, struct err *e
     return r;
 }
 
-/* What was written into a directory has changed its time since. One that is gone has none. */
+/* Sets the times of directories last, because writing into one changes its time. A later layer may
+ * have removed it. */
 int unpack_finish(struct unpack *u, struct err *err) {
     close_fd(&u->parent);
     for (size_t i = 0; i < u->time_count; i++) {

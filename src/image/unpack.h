@@ -1,13 +1,12 @@
 /*
- * Layers into a tree: what an archive says is checked entry by entry, and written only below the
- * tree's own descriptor.
+ * Unpacks layers into a tree. Every entry is checked, and written only below the descriptor of the
+ * tree.
  *
- * Kept: directories, files, links, pipes; owner, mode with its set-id bits (nothing in a box gains
- * by them: no_new_privs), whole seconds of the time, attributes user.* and security.capability.
- * Left out: what lies in dev, proc and sys, since a box brings its own, and other attributes of
- * `security.`, which are some host's policy. Refused, and with it the whole archive: names and
- * links that lead out, devices elsewhere, marks of an overlay, ids beyond 65535, and more than the
- * limits.
+ * Kept: directories, files, links, pipes; owner; mode with set-id bits (harmless: boxes run with
+ * no_new_privs); whole seconds of the time; attributes user.* and security.capability. Skipped:
+ * entries in dev, proc and sys, which a box provides, and other security.* attributes. Refused,
+ * with the whole archive: names and links that leave the tree, devices, overlay markers, ids above
+ * 65535, and anything over the limits.
  */
 #pragma once
 

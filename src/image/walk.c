@@ -16,7 +16,7 @@
 
 enum { ATTRIBUTE_NAMES_MAX = 64 << 10, ATTRIBUTES_MAX = 256 };
 
-/* A file with several names: the first of them. */
+/* The first name of a file with several names. */
 struct twin {
     char key[40];
     char path[];
@@ -104,7 +104,7 @@ static int walk_describe(struct state *s, const struct stat *st, struct walk_ent
         .path = s->path, .mode = st->st_mode, .mtime = st->st_mtim.tv_sec, .fd = -1};
     if (image_id_from_disk(&s->w->ids, st->st_uid, &ret->uid) < 0 ||
         image_id_from_disk(&s->w->ids, st->st_gid, &ret->gid) < 0)
-        return err_set(err, ERR_INVALID, "'/%.120s' belongs to nobody whom an image can name",
+        return err_set(err, ERR_INVALID, "'/%.120s' has an owner that an image cannot store",
                        s->path);
     if (S_ISREG(st->st_mode))
         ret->size = (uint64_t)st->st_size;
@@ -183,7 +183,7 @@ static int walk_name(struct state *s, int dir, const char *name, unsigned depth,
     struct stat st;
     struct walk_entry e;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_sys(err, "look at '/%.120s'", s->path);
+        return err_sys(err, "stat '/%.120s'", s->path);
     if (S_ISDIR(st.st_mode)) {
         bool lent = s->w->usr >= 0 && strcmp(s->path, "usr") == 0;
         int sub DEFER_CLOSE = lent ? dir_open(s->w->usr, ".") : dir_open(dir, name);
@@ -204,10 +204,10 @@ static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
     struct walk_entry e;
     size_t len = strlen(s->path);
     if (depth > IMAGE_DEPTH_MAX)
-        return err_set(err, ERR_LIMIT, "'/%.120s' lies more than %d directories deep", s->path,
+        return err_set(err, ERR_LIMIT, "'/%.120s' is more than %d directories deep", s->path,
                        IMAGE_DEPTH_MAX);
     if (fstat(dir, &st) < 0)
-        return err_sys(err, "look at '/%.120s'", s->path);
+        return err_sys(err, "stat '/%.120s'", s->path);
     if (walk_describe(s, &st, &e, err) < 0 || check_attributes(s, dir, true, err) < 0 ||
         walk_tell(s, &e, err) < 0)
         return -1;
@@ -241,7 +241,7 @@ int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *ar
     char *names DEFER_FREE = NULL, *value DEFER_FREE = NULL;
     char *sorted[ATTRIBUTES_MAX];
     size_t count = 0;
-    /* Most files have none, and are asked once. */
+    /* Most files have no attributes: one call is enough for them. */
     ssize_t n = e->fd < 0 ? 0 : flistxattr(e->fd, NULL, 0);
     if (n <= 0)
         return n < 0 && errno != EOPNOTSUPP ? err_sys(err, "read attributes of '/%.80s'", e->path)

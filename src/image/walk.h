@@ -1,6 +1,6 @@
 /*
- * A tree in its one order: a directory before what is in it, names by their bytes. Ids, exports and
- * snapshots are all made of this walk, so equal trees are equal in all of them.
+ * Walks a tree in canonical order: a directory before its entries, names sorted by bytes. Ids,
+ * exports and snapshots all use this walk, so equal trees give equal results.
  */
 #pragma once
 

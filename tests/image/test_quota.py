@@ -58,7 +58,7 @@ def test_an_import_ends_at_the_disk_quota(tcp, what):
     owner = f"q{list(GREEDY).index(what)}"
     with pytest.raises(Refused) as why:
         tcp(owner=owner, disk=str(QUOTA)).request("POST", "/v1/images", data, name="greedy")
-    assert why.value.code == "limit" and "that the quota leaves" in str(why.value), why.value
+    assert why.value.code == "limit" and "larger than the rest of the disk quota" in str(why.value), why.value
     # The control: the same archive is an image where there is no quota.
     assert tcp(owner=owner + "free").request("POST", "/v1/images", data, name="greedy")["name"] == "greedy"
 

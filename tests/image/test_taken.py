@@ -99,7 +99,7 @@ def test_a_reader_names_no_image(own):
 def test_a_reader_has_not_the_last_word(own):
     with pytest.raises(Refused) as refused:
         own.try_it("last " + REPORT)
-    assert "says too much" in refused.value.error["message"], refused.value
+    assert "sent too much" in refused.value.error["message"], refused.value
     assert own.stored() == [] and own.get("/v1/images")["images"] == []
     own.until(lambda: own.workers() == [])
 
@@ -114,7 +114,7 @@ def test_a_reader_leaves_nothing_beside_the_tree(own, name):
     """No id tells of it, but it would be mounted or read as the image's."""
     with pytest.raises(Refused) as refused:
         own.try_it("plant " + name)
-    assert f"left '{name}' beside the image" in refused.value.error["message"], refused.value
+    assert f"created '{name}' outside the image" in refused.value.error["message"], refused.value
     assert own.stored() == [] and own.get("/v1/images")["images"] == []
 
 

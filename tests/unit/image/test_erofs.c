@@ -236,7 +236,7 @@ static void no_room_is_said(void **state) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     assert_int_equal(image_erofs(file, root, ids, ID, &quiet, &err), -1);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_non_null(strstr(err.text, "make room for the image's file"));
+    assert_non_null(strstr(err.text, "allocate the erofs file"));
 }
 
 UNIT_MAIN(cmocka_unit_test(no_room_is_said),
