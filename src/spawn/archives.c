@@ -26,7 +26,7 @@
 
 enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };
 
-/* What the worker gets: see image/main.c. */
+/* Descriptors of carrel-image; see image/main.c. */
 struct work {
     const char *verb;
     const char *how;                /* "view", "sealed"; NULL: its files are in dir */
@@ -41,7 +41,7 @@ static bool is_name(const char *name) {
 }
 
 static int bad_name(const char *name, struct err *err) {
-    return err_set(err, ERR_INVALID, "'%.60s' is no image", name);
+    return err_set(err, ERR_INVALID, "'%.60s' is not an image", name);
 }
 
 /* ---- the worker ---- */
@@ -113,11 +113,11 @@ static void become(const struct spawner *s, const struct work *w) {
     _exit(127);
 }
 
-/* A second fork: it is nobody's child here, and nobody has to wait for it. */
+/* Fork twice: the worker is not a child of the spawner, so nobody must reap it. */
 static int archives_start(struct spawner *s, const struct work *w, struct err *err) {
     if (!s->archiver[0] || faccessat(s->host, s->archiver + 1, X_OK, 0) < 0) {
         err_set(err, ERR_UNSUPPORTED, "carrel-image is not installed");
-        return err_remedy(err, "install Carrel whole: it belongs beside carrel-spawn");
+        return err_remedy(err, "reinstall Carrel: carrel-image belongs beside carrel-spawn");
     }
     pid_t pid = fork();
     if (pid == 0) {
@@ -164,7 +164,7 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
     return dir < 0 ? -1 : archives_start(s, &w, err);
 }
 
-/* While a worker has it nobody takes the tree away. */
+/* A tree is not deleted while a worker uses it. */
 static int open_packed(struct spawner *s, const char *name, struct err *err) {
     int dir DEFER_CLOSE = dir_open(s->store, name);
     if (dir < 0 || flock(dir, LOCK_SH | LOCK_NB) < 0)
@@ -221,7 +221,8 @@ static int begin_draw(struct spawner *s, const struct plan_message *m, const str
 int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                    struct err *err) {
     if (in->nfds != 2)
-        return err_set(err, ERR_INVALID, "%zu descriptors for an archive and its report", in->nfds);
+        return err_set(err, ERR_INVALID, "got %zu descriptors for an archive and its report",
+                       in->nfds);
     switch (m->type) {
     case PLAN_UNPACK:
         return begin_unpack(s, m->text, in, err);
@@ -247,7 +248,7 @@ static int check_left(struct spawner *s, const char *id, struct err *err) {
     image_close(&image);
     int dir DEFER_CLOSE = dir_open(s->store, id);
     if (dir < 0 || !sealed_is_mounted(s, id))
-        return err_set(err, ERR_INVALID, "the image '%s' is no file", id);
+        return err_set(err, ERR_INVALID, "image '%s' is not an erofs file", id);
     return flock(dir, LOCK_EX | LOCK_NB) < 0 ? err_set(err, ERR_BUSY, "the image is being read")
                                              : 0;
 }
@@ -273,7 +274,7 @@ int archives_wipe(struct spawner *s, const struct plan_message *m, struct undert
     snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
     if (renameat(s->store, m->text, s->store, to) < 0 && errno != ENOENT)
         return err_sys(err, "remove an image");
-    /* If it is too busy, or dies, the next one finds what is left. */
+    /* If the undertaker is too busy or dies, the next spawner removes the rest. */
     undertaker_wipe(u, s->store);
     return 0;
 }

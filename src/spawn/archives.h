@@ -1,7 +1,7 @@
 /*
- * Archives of images: started here, because only here are ids of images ours to write, with or
- * without root. The work itself is done by carrel-image, a process of its own for each archive,
- * which confines itself before it reads a byte.
+ * Starts carrel-image for archives of images. The spawner starts it because only the spawner may
+ * write the ids of images, with or without root. Each archive gets its own process, which jails
+ * itself before it reads a byte.
  */
 #pragma once
 

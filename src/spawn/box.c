@@ -29,7 +29,7 @@
 
 enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 }; /* the latter is more than a guest has room for */
 
-/* What was asked for and cannot be kept is refused, never pretended. */
+/* A limit that cannot be enforced is refused, never silently ignored. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
     const struct limits_told asked = {.mem_bytes = plan->mem_bytes,
                                       .disk_bytes = plan->disk_bytes,
@@ -63,9 +63,10 @@ static int box_check(const struct spawner *s, const struct plan *plan, size_t fd
     if (strcmp(plan->image, "host") != 0 && !image_id_valid(plan->image))
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
-        return err_set(err, ERR_INVALID, "%zu descriptors for %zu grants", fds, plan->grant_count);
+        return err_set(err, ERR_INVALID, "got %zu descriptors for %zu grants", fds,
+                       plan->grant_count);
     if (s->rootless && plan->disk_bytes > (1ull << 40))
-        return err_set(err, ERR_UNSUPPORTED, "a disk limit on disk needs root");
+        return err_set(err, ERR_UNSUPPORTED, "a disk limit on disk requires root");
     return 0;
 }
 
@@ -74,9 +75,9 @@ static int check_source(struct spawner *s, const struct plan *plan, struct err *
     const struct box *source = plan->undrifted[0] ? box_find(s, plan->undrifted) : NULL;
     if (!source || !source->drifted)
         return 0;
-    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was created",
             source->id);
-    return err_remedy(err, "with --drifted its files lie over the /usr of now");
+    return err_remedy(err, "use --drifted to start its files over the present /usr");
 }
 
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
@@ -139,7 +140,7 @@ uint64_t box_due(const struct plan *plan) {
     return plan->deadline_ms ? boot_ms() + plan->deadline_ms + OVERDUE_MS : 0;
 }
 
-/* Rootless nobody may look at a guest's namespaces, so the way in is kept. */
+/* A rootless spawner cannot open the namespaces of a guest later, so keep descriptors of them. */
 static void keep_netns(const struct spawner *s, struct box *box, const struct making *m) {
     if (s->rootless)
         box->netns = fcntl(m->berth.netns, F_DUPFD_CLOEXEC, 3);
@@ -174,7 +175,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
     if (box_check(s, plan, fd_count, err) < 0 || check_source(s, plan, err) < 0)
         return NULL;
     if (box_find(s, plan->id)) {
-        err_set(err, ERR_EXISTS, "machine '%s' exists", plan->id);
+        err_set(err, ERR_EXISTS, "machine '%s' already exists", plan->id);
         return NULL;
     }
     struct making *m = ready_take(s, plan, ret);
@@ -252,10 +253,10 @@ void box_kill(struct spawner *s, struct box *box) {
         return;
     if (errno == EPERM && rootless_end(s, box->pidfd) < 0)
         ask_to_end(box);
-    spaces_close(box->held); /* its pid may be somebody else's by now */
+    spaces_close(box->held); /* the kernel may have reused its pid */
 }
 
-/* What we made in it is known; only for what else may be there is it listed. */
+/* Remove the entries we created by name; list the directory only for others. */
 static int remove_place(struct spawner *s, const char *id) {
     static const char *const names[] = {"box", "guest.sock", "admin.sock"};
     char path[64];
@@ -266,7 +267,7 @@ static int remove_place(struct spawner *s, const char *id) {
     return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
 }
 
-/* Not its own alone is its directory in the store, if somebody was forked from it. */
+/* A fork may still use this upper directory, so keep it. */
 static bool is_used(const struct spawner *s, uint32_t upper, const struct box *but) {
     for (const struct box *b = s->list; b; b = b->next) {
         if (b == but || b->elsewhere)
@@ -296,7 +297,7 @@ bool box_clean(struct spawner *s, struct box *box) {
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
     bury_uppers(s, box);
-    /* Tried again, but not for ever: what cannot be removed now is the next spawner's. */
+    /* Retry a limited number of times; the next spawner removes the rest. */
     if (remove_place(s, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
     slots_give(&s->maker.slots, box->slot);
@@ -346,7 +347,7 @@ int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], str
     int ns DEFER_CLOSE = open_netns(s, box);
     int r = ns < 0 ? ns : netns_listen(&s->net, ns, ret);
     if (r == -EADDRINUSE)
-        return err_set(err, ERR_BUSY, "a program in machine '%s' listens where its gate should",
+        return err_set(err, ERR_BUSY, "a program in machine '%s' listens on the port of its gate",
                        box->id);
     return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", box->id) : 0;
 }
@@ -357,7 +358,7 @@ int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err
     return fd < 0 ? err_num(err, fd, "connect to port %u of machine '%s'", port, box->id) : fd;
 }
 
-/* Refused name lookups show as datagrams to a port nobody listens on. */
+/* Refused DNS lookups are counted as datagrams to a closed port. */
 uint64_t box_lookups_refused(struct spawner *s, const struct box *box) {
     char path[48], text[4096];
     snprintf(path, sizeof(path), "%d/net/snmp", (int)box->pid);
@@ -563,7 +564,7 @@ static bool has_box(uint32_t upper, void *arg) {
     return is_used(arg, upper, NULL);
 }
 
-/* What no box uses is removed only if every box is known. */
+/* Unused files are removed only if the records of all boxes were read. */
 void boxes_adopt(struct spawner *s) {
     DIR *d DEFER(dir_close) = dir_list(s->boxes, ".");
     errno = d ? 0 : errno;

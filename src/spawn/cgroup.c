@@ -363,7 +363,7 @@ void cgroup_close(struct cgroup_set *set) {
 
 enum { PIDS_TEXT = 16384 };
 
-/* Only whole lines: a pid that is cut short at the end of the text would be somebody else's. */
+/* Use whole lines only: a pid cut off at the end of the buffer would be another process. */
 static void visit_listed(const char *text, void (*visit)(int pid, void *arg), void *arg) {
     for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
         long pid = strtol(text, NULL, 10);

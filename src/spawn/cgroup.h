@@ -1,11 +1,10 @@
 /*
  * Control groups of boxes, on cgroup v1, v2 and hybrid hosts.
  *
- * A box has one group per controller with its limits ("work") and a tree of its own in the
- * freezer (v1) or below its group (v2): pid 1 in the tree's root (v1) or in "guest" (v2), and in
- * "work" one child a command. Pid 1 stays out of the memory group, so an out-of-memory kill never
- * hits it (DECISIONS 9). Groups are made in advance with the default limits, used once, and
- * removed.
+ * A box has one group per controller with its limits ("work"), and one tree in the freezer (v1) or
+ * below its group (v2). Pid 1 is in the root of the tree (v1) or in "guest" (v2); "work" has one
+ * child per command. Pid 1 stays outside the memory group, so an out-of-memory kill never hits it.
+ * Groups are created in advance with the default limits, used once and removed.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What the kernel has counted for a box. Files of cgroups and of /proc; nothing is changed. */
+/* Reads kernel counters of a box from cgroup files and /proc. Read-only. */
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>

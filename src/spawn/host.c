@@ -52,11 +52,11 @@ static int open_place(const char *path, bool make, struct err *err) {
     return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
 }
 
-/* What lies there is believed: nobody else may have put it there. */
+/* The contents of this directory are trusted, so no other user may be able to write there. */
 static int check_private(int dir, const char *path, struct err *err) {
     struct stat st;
     if (fstat(dir, &st) < 0)
-        return err_sys(err, "look at '%s'", path);
+        return err_sys(err, "stat '%s'", path);
     if (st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
         return 0;
     return err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
@@ -71,14 +71,14 @@ static int enter_workshop(const char *run, struct err *err) {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "make '%s'", path);
     if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
-        return err_sys(err, "mount workshop");
+        return err_sys(err, "mount the workshop directory");
     int fd = open_place(path, false, err);
     if (fd < 0)
         return -1;
     static const char *const dirs[] = {"lower", "empty", "dev"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
         if (mkdirat(fd, dirs[i], 0755) < 0)
-            return err_sys(err, "make workshop");
+            return err_sys(err, "create the workshop directory");
     return fd;
 }
 
@@ -198,7 +198,7 @@ static int open_dev(int workshop, int host, struct err *err) {
     return TAKE_FD(dev);
 }
 
-/* A private copy that can be run and not read: so nobody inside may look into pid 1. */
+/* A private copy with execute but no read permission: then no process in a box may trace pid 1. */
 static int open_guest(int workshop, const char *path, uid_t owner, struct err *err) {
     struct tree_copy how = {.max_bytes = 8 << 20};
     char real[PATH_MAX];
@@ -284,7 +284,7 @@ static bool tmpfs_has_user_attributes(void) {
     return fs >= 0 && setxattr(path, "user.carrel", "", 0, 0) == 0;
 }
 
-/* What a run directory has outside of itself is named after it. */
+/* Objects of this run directory elsewhere (uppers, cgroups) carry its name. */
 static void open_uppers(struct spawner *s, const char *run) {
     char name[16];
     snprintf(name, sizeof(name), "%08x", name_hash(run));

@@ -139,11 +139,11 @@ int box_lend(struct spawner *s, const struct box *box, struct plan_message *m, s
     r = take_strays(s, box, m->text);
     box_go_out(s);
     if (r == -EAGAIN) {
-        err_set(err, ERR_BUSY, "machine '%s' keeps moving what was handed to it", box->id);
+        err_set(err, ERR_BUSY, "machine '%s' keeps moving its granted directory", box->id);
         return err_remedy(err, "stop it first: carrel stop %s", box->id);
     }
     if (r < 0)
-        return err_num(err, r, "take a directory away from machine '%s'", box->id);
+        return err_num(err, r, "unmount a directory of machine '%s'", box->id);
     m->type = PLAN_TEXT;
     snprintf(m->text, sizeof(m->text), "%s", r ? "in use" : "");
     return 0;

@@ -1,6 +1,6 @@
 /*
- * Inside a box's mount namespace, where the spawner works for a moment and nothing of the host has
- * a name.
+ * Work inside the mount namespace of a box. The spawner enters it briefly; no path of the host is
+ * reachable there.
  */
 #pragma once
 

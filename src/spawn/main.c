@@ -84,7 +84,7 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
         }
     }
     if (!o->paths.run || !o->paths.home || !o->paths.guest)
-        return err_set(err, ERR_INVALID, "--run, --home and --guest are needed");
+        return err_set(err, ERR_INVALID, "--run, --home and --guest are required");
     return 0;
 }
 
@@ -109,7 +109,7 @@ static int open_socket(int run, struct err *err) {
     return TAKE_FD(fd);
 }
 
-/* Also after a start that failed half way: whatever is there goes. */
+/* Also called after a failed start: frees whatever exists. */
 static void main_leave(struct spawner *s) {
     char workshop[48];
     pool_drop(s);
@@ -202,7 +202,7 @@ int main(int argc, char **argv) {
     allow_descriptors();
     if (read_options(argc, argv, &o, &err) == 0 && main_run(&o, &err) == 0)
         return 0;
-    /* Whoever waits for us reads the reason. */
+    /* The starting process reads the reason from the pipe. */
     if (o.ready >= 0)
         dprintf(o.ready, "%c%s\n%s", err.code == ERR_BUSY ? 'B' : 'E', err.text, err.remedy);
     log_line(LOG_ERROR, "spawn", "%s", err.text);

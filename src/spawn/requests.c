@@ -147,7 +147,7 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     }
     struct waiter *w = v->waiting_count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
     if (!w) {
-        err_set(&err, ERR_BUSY, "too many wait for machines to end");
+        err_set(&err, ERR_BUSY, "too many requests wait for machines to end");
         answer_error(v, c, &err);
         return;
     }
@@ -340,7 +340,7 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
     (void)in;
     struct err err;
     if (v->s->box_count) {
-        err_set(&err, ERR_BUSY, "%zu boxes are running", v->s->box_count);
+        err_set(&err, ERR_BUSY, "%zu boxes are still running", v->s->box_count);
         answer_error(v, c, &err);
         return;
     }

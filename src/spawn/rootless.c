@@ -43,7 +43,7 @@ static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct 
             return 0;
         }
     }
-    err_set(err, ERR_UNSUPPORTED, "user %s has no %d subordinate ids in %s", name, SLOT_IDS, file);
+    err_set(err, ERR_UNSUPPORTED, "user %s needs %d subordinate ids in %s", name, SLOT_IDS, file);
     return err_remedy(
         err, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", name);
 }
@@ -138,7 +138,7 @@ int rootless_enter(struct spawner *s, struct err *err) {
     if (!born || run_helper("newuidmap", pid, uid, uids, err) < 0 ||
         run_helper("newgidmap", pid, gid, gids, err) < 0) {
         if (!born) {
-            err_set(err, ERR_UNSUPPORTED, "this user may not make user namespaces");
+            err_set(err, ERR_UNSUPPORTED, "this user may not create user namespaces");
             err_remedy(err, "sudo sysctl kernel.unprivileged_userns_clone=1");
         }
         kill(pid, SIGKILL);

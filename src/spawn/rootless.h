@@ -1,9 +1,9 @@
 /*
- * Without root: the spawner becomes root of a user namespace of its own.
+ * Rootless mode: the spawner becomes root of its own user namespace.
  *
- * newuidmap gives it the caller's subordinate ids. Boxes live in namespaces below, under one
- * shared range. What the kernel does not allow there (idmapped layers, loop devices, cgroups that
- * nobody delegated) is left out and said (DECISIONS 7).
+ * newuidmap maps the caller's subordinate ids. Boxes live in child namespaces that share one id
+ * range. Features that the kernel refuses there (idmapped layers, loop devices, undelegated
+ * cgroups) are disabled and reported.
  */
 #pragma once
 

@@ -115,7 +115,7 @@ static void end_overdue(struct server *v) {
         if (b->due_ms > now) {
             server_note_due(v, b);
         } else if (b->due_ms && !b->dead && !b->ending) {
-            log_line(LOG_NOTE, "spawn", "machine '%s' outlived its lifetime", b->id);
+            log_line(LOG_NOTE, "spawn", "end machine '%s': its ttl is over", b->id);
             server_end_box(v, b);
         }
     }
@@ -187,7 +187,7 @@ static struct box *box_by_fd(struct server *v, int fd) {
     return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
-/* Reaped at once; what it left on disk and in cgroups is taken away when there is time. */
+/* Reap at once; clean up its disk and cgroups when idle. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
@@ -219,7 +219,7 @@ static void serve_guest(struct server *v, struct box *box) {
     while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
         if (msg_get_spares_want(&frame, &want) == 0 && box_add_spares(v->s, box, want.count) < 0) {
-            r = -1; /* it does not read what it asks for */
+            r = -1; /* the client does not read its replies */
             break;
         }
         box->words++;
@@ -363,7 +363,7 @@ static bool may_tidy(const struct server *v) {
     return v->dead_count > DEAD_MANY || v->waiting_count || now - v->created_ms >= QUIET_MS;
 }
 
-/* Of a crowd of requests each takes what it needs; pools are filled once nobody asks. */
+/* Under load each request makes what it needs; pools are refilled when no request waits. */
 static bool refill(struct server *v, bool asked) {
     return asked || pool_refill(v->s) || ready_refill(v->s);
 }
@@ -438,7 +438,7 @@ static void serve(struct server *v, uint64_t idle_ms) {
     }
 }
 
-/* Who was told to die is taken away before we go; who lives outlives us. */
+/* Clean up ending boxes before exit; running boxes outlive the spawner. */
 static bool some_dying(const struct server *v) {
     for (const struct box *b = v->s->list; b; b = b->next)
         if (b->dead || b->ending)

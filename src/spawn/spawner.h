@@ -1,9 +1,9 @@
 /*
- * The spawner: a resident, small, single-threaded privileged process that makes boxes.
+ * The spawner: a small, single-threaded, privileged process that creates boxes.
  *
- * It keeps pools of what is slow to make, builds boxes from them, and takes away what they leave.
- * It is crash-only: everything it owns is either a descriptor, which dies with it, or is found
- * again from $CARREL_RUN/boxes and the cgroup tree by the next one. Boxes outlive it.
+ * It keeps pools of parts that are slow to create, builds boxes from them and cleans up after them.
+ * It is crash-only: what it owns is either a descriptor, which dies with it, or is found again by
+ * the next spawner from $CARREL_RUN/boxes and the cgroup tree. Boxes outlive it.
  */
 #pragma once
 

@@ -56,7 +56,7 @@ enum { SOCKET = 3, HANDS = 8, PAUSE_MS = 3 };
 
 enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE, TASK_SETTLE };
 
-/* What it is asked for; descriptors come with it and are closed in any case. */
+/* A request; its descriptors are closed in any case. */
 struct order {
     char id[ID_SIZE];
     enum task task;

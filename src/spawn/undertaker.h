@@ -1,11 +1,10 @@
 /*
- * The undertaker: a small process that takes down the mounts of dead boxes.
+ * The undertaker: a small process that unmounts the filesystems of dead boxes.
  *
- * The last one out of a mount namespace pays for it: a dozen mounts, six filesystems, three waits
- * for all cpus. Left to the dying guest, that is most of what its death takes. So the namespaces of
- * a box that is told to end are held until it is dead, and given to the undertaker, which closes
- * them and says so. Roots that a box has left, and layers nobody wants any more, are its business
- * too. It ends with the spawner; what it held goes with it.
+ * The last process in a mount namespace pays for its teardown: about a dozen mounts and three waits
+ * for all cpus, which is most of the time to end a box. So the spawner holds the namespaces of an
+ * ending box until it is dead, then passes them to the undertaker, which closes them and reports
+ * it. Old roots and unused layers go the same way. The undertaker ends with the spawner.
  */
 #pragma once
 

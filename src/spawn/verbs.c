@@ -55,12 +55,12 @@ static int verbs_list(struct spawner *s, struct plan_message *m, struct verb_fds
     (void)fds;
     size_t n = 0;
     uint64_t from = m->cursor ? m->cursor : UINT64_MAX;
-    /* Those that cannot be read come first, so that nobody takes them for gone. */
+    /* List unreadable records first, so that their machines are not taken for gone. */
     for (size_t i = 0; !m->cursor && i < s->unread_count; i++) {
         struct plan_found found = {.id = ""};
         memcpy(found.id, s->unread[i], ID_SIZE);
         if (n + PLAN_FOUND_SIZE > sizeof(m->text))
-            return err_set(err, ERR_INTERNAL, "the records of %zu machines cannot be read",
+            return err_set(err, ERR_INTERNAL, "the records of %zu machines are unreadable",
                            s->unread_count);
         if (id_valid(found.id, strlen(found.id), 'm'))
             n += plan_found_print(&found, m->text + n);
@@ -124,10 +124,10 @@ static int freeze(struct spawner *s, struct plan_message *m, struct verb_fds *fd
     }
     if (r < 0)
         return err_num(err, r, "freeze machine '%s'", box->id);
-    return r ? done(m) : err_set(err, ERR_BUSY, "machine '%s' has not come to rest", box->id);
+    return r ? done(m) : err_set(err, ERR_BUSY, "machine '%s' did not freeze in time", box->id);
 }
 
-/* Below what is in use a limit would kill: that is not what was asked for. */
+/* A limit below the present use would kill processes, so it is refused. */
 static int check_memory(struct spawner *s, const struct box *box, uint64_t wanted,
                         struct err *err) {
     struct plan_stats now = {0};
@@ -149,9 +149,10 @@ static int check_memory(struct spawner *s, const struct box *box, uint64_t wante
 
 static int limit_disk(struct spawner *s, const struct box *box, uint64_t bytes, struct err *err) {
     if (!box->upper || box->elsewhere) {
-        err_set(err, ERR_UNSUPPORTED, "the disk limit of machine '%s' was fixed when it was made",
-                box->id);
-        return err_remedy(err, "needs a store with project quota, see: carrel doctor");
+        err_set(err, ERR_UNSUPPORTED,
+                "the disk limit of machine '%s' cannot change after it was created", box->id);
+        return err_remedy(err,
+                          "changing it requires a store with project quota; see: carrel doctor");
     }
     int r = quota_limit(s->maker.uppers.dir, box->upper, bytes, LIMIT_INODES(bytes));
     return r < 0 ? err_num(err, r, "set disk limit") : 0;
@@ -225,7 +226,7 @@ static int dial(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     if (!box)
         return -1;
     if (m->port == 0 || m->port > 65535)
-        return err_set(err, ERR_INVALID, "there is no such port");
+        return err_set(err, ERR_INVALID, "no such port");
     fds->v[0] = box_dial(s, box, (uint16_t)m->port, err);
     if (fds->v[0] < 0)
         return -1;

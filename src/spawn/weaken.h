@@ -1,9 +1,9 @@
 /*
- * For tests only: leave out one defence, to show that the attack it stops would work without it.
+ * For tests only: disables one defence, to show that the attack it stops would work without it.
  *
- * In the product this file is nothing: weakened() is the constant false and the compiler drops
- * what hangs on it. Only carrel-spawn-weak, which is not installed, is built with CARREL_WEAKEN;
- * it reads the names of the defences to leave out from the environment variable of that name.
+ * In the product weakened() is the constant false and the compiler removes the code behind it. Only
+ * carrel-spawn-weak, which is not installed, is built with CARREL_WEAKEN. It reads the names of the
+ * defences to disable from the environment variable CARREL_WEAKEN.
  */
 #pragma once
 

@@ -61,7 +61,7 @@ def test_a_full_disk_does_not_stop_the_machine(carrel, small):
 def test_a_disk_limit_on_disk_is_unsupported_and_says_so(carrel):
     done = carrel.run("--disk", "40T", "--", "true")
     assert done.returncode == 125 and done.stderr.count(b"\n") == 1
-    assert (b"cannot enforce" if "disk" in carrel.status()["unenforced"] else b"needs root") in done.stderr
+    assert (b"cannot enforce" if "disk" in carrel.status()["unenforced"] else b"requires root") in done.stderr
 
 
 @pytest.mark.skipif(ROOTLESS, reason="rootless: a disk limit on disk is unsupported, and says so")

@@ -1,14 +1,10 @@
 /*
- * The few calls of btrfs that a machine's disk needs: a snapshot of the whole of it, in constant
- * time, and its end.
+ * The btrfs calls that the disk of a machine needs: snapshot the whole disk in constant time, and
+ * delete it.
  *
- * Such a disk is a filesystem of its own. Several subvolumes of one would not do: an overlay shows
- * the inode numbers of its layers and one device for all of a filesystem, each subvolume begins to
- * number anew, and then two files of one box have the same device and number; `mv` takes them for
- * one and loses data. A snapshot has the numbers of what it was made of, and what is made later has
- * others.
- *
- * Thin wrappers: -errno on failure.
+ * Each snapshot is its own filesystem. Several subvolumes of one filesystem would not work:
+ * overlayfs shows one device for all of them while inode numbers repeat, so `mv` takes two files
+ * for one and loses data. Thin wrappers: -errno on failure.
  */
 #pragma once
 

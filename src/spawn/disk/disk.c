@@ -89,7 +89,7 @@ static int make_filesystem(enum disk_kind kind, int image, uint64_t inodes, stru
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        err_set(err, ERR_UNSUPPORTED, "there is no %s", program);
+        err_set(err, ERR_UNSUPPORTED, "%s is not installed", program);
         return err_remedy(err, "apt-get install %s", kinds[kind].package);
     }
     return err_set(err, ERR_INTERNAL, "%s failed with %s %d", program,

@@ -1,8 +1,8 @@
 /*
- * A filesystem of a fixed size in a file that never has a name: an image on a loop device.
+ * A filesystem of fixed size in an unnamed file on a loop device.
  *
- * The limit is the filesystem's own: in bytes and inodes for ext4; btrfs has no inodes to count,
- * their room is that of their bytes. The file goes with its mount.
+ * The filesystem itself enforces the limit: bytes and inodes for ext4, bytes for btrfs. The file
+ * disappears with its mount.
  */
 #pragma once
 

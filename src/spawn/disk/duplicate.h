@@ -1,12 +1,12 @@
 /*
- * A second copy of a frozen layer, on the same disk or another: what it holds, owners, modes,
- * times, attributes, whiteouts and hard links as they are. Data is shared where the filesystem can.
+ * Copies a frozen layer, on the same disk or to another, with owners, modes, times, attributes,
+ * whiteouts and hard links. Data is shared if the filesystem can.
  *
- * On a disk that is btrfs it is a snapshot of the whole disk, in which the layer has moved to the
- * top; what else the snapshot holds is nobody's business, and goes with it.
+ * On btrfs the copy is a snapshot of the whole disk in which the layer was moved to the top; the
+ * rest of the snapshot is ignored.
  *
- * The tree is a box's: depth is limited, and nothing is followed. What goes to another disk takes
- * no more there than the box's disk could hold.
+ * The tree was written by a box: depth is limited and no link is followed. A copy to another disk
+ * may not take more space there than the disk of the box could hold.
  */
 #pragma once
 

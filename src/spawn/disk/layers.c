@@ -63,7 +63,7 @@ static int disk_of(const struct box *box, const char *machine) {
 }
 
 static int no_such_disk(struct err *err, const char *machine) {
-    return err_set(err, ERR_NOT_FOUND, "nothing is left of the disk of machine '%s'", machine);
+    return err_set(err, ERR_NOT_FOUND, "the disk of machine '%s' is gone", machine);
 }
 
 /* A box that holds that machine's disk: its own if it lives, since a fork may be in the making. */
@@ -266,7 +266,7 @@ static int check_places(int root, const struct carried *c, struct err *err) {
     for (size_t i = 0; i < c->count; i++) {
         int at DEFER_CLOSE = mount_point(root, c->paths[i]);
         if (at < 0)
-            return err_num(err, at, "nothing can be mounted on '/%s' there", c->paths[i]);
+            return err_num(err, at, "mount on '/%s' in the new root", c->paths[i]);
     }
     return 0;
 }
@@ -312,7 +312,7 @@ static void return_to(const struct box *box, int old, int usr, int fresh, const 
     while (moved > 0) {
         int r = carry_one(fresh, old, c->paths[--moved]);
         if (r < 0)
-            log_line(LOG_ERROR, "spawn", "'/%s' did not come back: %s id=%s", c->paths[moved],
+            log_line(LOG_ERROR, "spawn", "restore the mount '/%s': %s id=%s", c->paths[moved],
                      strerror(-r), box->id);
     }
     root_reopen(old, usr);
@@ -333,7 +333,7 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
         return root_close_failed(err, r, box);
     }
     if ((r = carry(old, fresh, c, &moved)) < 0)
-        err_num(err, r, "carry mounts of machine '%s' over", box->id);
+        err_num(err, r, "move the mounts of machine '%s' to the new root", box->id);
     else if ((r = umount2(path, MNT_DETACH)) < 0)
         err_sys(err, "leave the old root of machine '%s'", box->id);
     if (r < 0)
@@ -413,9 +413,9 @@ static int open_root(struct spawner *s, const struct box *box) {
 }
 
 static int drifted(struct err *err, const struct box *box) {
-    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was made",
+    err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was created",
             box->id);
-    return err_remedy(err, "with --drifted its files come back over the /usr of now");
+    return err_remedy(err, "use --drifted to restore its files over the present /usr");
 }
 
 static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
@@ -484,7 +484,8 @@ int layers_list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_
         while (k < *count && strcmp(ret[k], layers->v[i].machine) != 0)
             k++;
         if (k == LAYERS_DISKS_MAX)
-            return err_set(err, ERR_LIMIT, "a stack over more than %d disks", LAYERS_DISKS_MAX);
+            return err_set(err, ERR_LIMIT, "the layers are on more than %d disks",
+                           LAYERS_DISKS_MAX);
         if (k == *count)
             ret[(*count)++] = layers->v[i].machine;
     }
@@ -534,7 +535,7 @@ int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
         made = restack(s, plan, r, &stack, err);
     stack.disks[0] = stack.userns = -1; /* the root's */
     layers_stack_clear(s, &stack);
-    return made < 0 ? err_wrap(err, "make machine '%s' from layers", plan->id) : 0;
+    return made < 0 ? err_wrap(err, "create machine '%s' from layers", plan->id) : 0;
 }
 
 void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
@@ -597,7 +598,7 @@ void layers_recover(struct spawner *s, struct box *box) {
     if (r == 0)
         r = box_go_in(s, box);
     if (r < 0) {
-        log_line(LOG_ERROR, "spawn", "a switch of root was begun, and cannot be seen id=%s",
+        log_line(LOG_ERROR, "spawn", "inspect an unfinished switch of the root: failed id=%s",
                  box->id);
         return;
     }

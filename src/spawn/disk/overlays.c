@@ -61,7 +61,7 @@ int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
 int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
     if (made != -NO_IDMAP)
         return err_num(err, made, "%s", what);
-    err_set(err, ERR_UNSUPPORTED, "%s: its filesystem cannot map ids with this kernel", what);
+    err_set(err, ERR_UNSUPPORTED, "%s: this kernel cannot map ids on its filesystem", what);
     return err_remedy(err, "%s", remedy);
 }
 
@@ -183,7 +183,7 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root
     int usr DEFER_CLOSE =
         has_usr ? mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr) : -1;
     if (has_usr && usr < 0)
-        return lower_failed(err, usr, "mount /usr overlay", "have /usr on ext4, xfs or btrfs");
+        return lower_failed(err, usr, "mount /usr overlay", "put /usr on ext4, xfs or btrfs");
     *ret_root = TAKE_FD(root);
     *ret_usr = TAKE_FD(usr);
     return 0;

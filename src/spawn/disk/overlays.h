@@ -1,9 +1,9 @@
 /*
- * The overlays of a root: an image, layers above it, and an upper for what will be changed.
+ * The overlay mounts of a root: an image, layers above it, and an upper for new changes.
  *
- * A layer is a directory of a disk, named by its number: in it u and U hold what was changed in the
- * root and in /usr, w and W belong to the kernel while it is somebody's upper. Disks are seen
- * through the box's id map, so what they hold has canonical ids.
+ * A layer is a numbered directory on a disk: u and U hold the changes in the root and in /usr; w
+ * and W are the kernel's work directories while the layer is an upper. Disks are mounted through
+ * the id map of the box, so ids on disk are canonical.
  */
 #pragma once
 

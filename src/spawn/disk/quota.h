@@ -1,9 +1,9 @@
 /*
  * Project quota of ext4 and xfs: a directory tree with a hard limit in bytes and inodes.
  *
- * A tree belongs to a project by its inodes, which inherit it; a rename into another project's tree
- * is EXDEV, so everything that an overlay moves things between has to be in one. Who holds
- * CAP_SYS_RESOURCE passes every limit. Thin wrappers: -errno on failure; fd is anything on the
+ * Inodes inherit the project of their directory. A rename into another project fails with EXDEV, so
+ * all directories between which an overlay moves files must be in one project. A process with
+ * CAP_SYS_RESOURCE ignores the limits. Thin wrappers: -errno on failure; fd is any file on the
  * filesystem.
  */
 #pragma once

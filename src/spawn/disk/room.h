@@ -1,10 +1,9 @@
 /*
- * How much room copies of layers may take in the store. Names that share a file on a box's disk,
- * and files that share their data there, may each become one of their own: the limit of that disk
- * is no limit elsewhere.
+ * Limits the space of layer copies in the store. Hard links and shared data on the disk of a box
+ * may become separate files in a copy, so the limit of that disk does not bound a copy.
  *
- * What a copy takes is written beside it, in the file `cost`: all that lie on one saved disk have
- * a limit, too.
+ * The cost of a copy is recorded beside it, in the file `cost`. All copies on one saved disk share
+ * a limit.
  */
 #pragma once
 

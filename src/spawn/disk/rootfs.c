@@ -273,9 +273,9 @@ static int rootfs_fill(struct rootfs_maker *maker, struct rootfs *r, const struc
         return -1;
     int made = lay_out(maker, r->fs);
     if (made < 0)
-        return err_num(err, made, "lay out filesystem");
+        return err_num(err, made, "create the file tree");
     if ((made = hold_disk(maker, r)) < 0)
-        return err_num(err, made, "keep a view of the filesystem");
+        return err_num(err, made, "save a view of the filesystem");
     if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
         return err_num(err, made, "idmap filesystem");
     return assemble(maker, r, size->bare, err);
@@ -288,7 +288,7 @@ int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struc
         return -1;
     if (rootfs_fill(maker, &r, size, err) < 0) {
         rootfs_drop(maker, &r);
-        return err_wrap(err, "make root filesystem");
+        return err_wrap(err, "create the root filesystem");
     }
     *ret = r;
     return 0;

@@ -1,8 +1,8 @@
 /*
- * A box's root, made in advance: an id range, a limited filesystem for its changes, and the
- * overlays on top of the image. It has seen no box yet and belongs to the first that takes it.
+ * A root filesystem made in advance for a box: an id range, a limited filesystem for changes, and
+ * the overlay mounts on the image. It is used by one box only.
  *
- * Disk ids are canonical (0-65535): image and changes are both mounted through the box's id map.
+ * Ids on disk are canonical (0-65535): image and changes are mounted through the id map of the box.
  */
 #pragma once
 

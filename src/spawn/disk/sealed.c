@@ -51,11 +51,11 @@ int sealed_can(struct spawner *s, struct err *err) {
     if (r == 0)
         return 0;
     if (s->rootless)
-        err_set(err, ERR_UNSUPPORTED, "mounting an image from its file needs root");
+        err_set(err, ERR_UNSUPPORTED, "mounting an image from its file requires root");
     else
         err_set(err, ERR_UNSUPPORTED, "this kernel cannot mount erofs from a file of the store: %s",
                 strerror(-r));
-    return err_remedy(err, "Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE can");
+    return err_remedy(err, "use Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE");
 }
 
 /* ---- files ---- */
@@ -140,8 +140,8 @@ static int open_sealed(struct spawner *s, const char *id) {
 
 static int sealed_failed(struct spawner *s, int r, const char *id, struct err *err) {
     if (r == -EBADMSG) {
-        err_set(err, ERR_INTERNAL, "the file of image '%.14s' is not as we wrote it", id);
-        return err_remedy(err, "remove the image and import or build it again");
+        err_set(err, ERR_INTERNAL, "the file of image '%.14s' was changed", id);
+        return err_remedy(err, "delete the image, then import or build it again");
     }
     if (sealed_can(s, err) < 0)
         return err_wrap(err, "mount image '%.14s'", id);

@@ -1,11 +1,10 @@
 /*
- * Images that are one file, `images/ID/root.erofs`, mounted straight from it.
+ * Images that are one file, `images/ID/root.erofs`, mounted directly from it.
  *
- * Each is mounted once, in the workshop, when it is first asked for; boxes have copies of that
- * mount, so they share its cache and it lives as long as one of them. The workshop is in a
- * namespace of our own: nothing of it is left when we die, however that is. Only a file that is
- * ours, that nobody else may write and whose head says that we wrote it for this image gets to the
- * kernel.
+ * Each is mounted once, in the workshop directory, at first use. Boxes get clones of that mount, so
+ * they share its page cache. The workshop is in a private namespace and disappears with the
+ * spawner. Only a file that we own, that nobody else may write and whose header names this image
+ * reaches the kernel.
  */
 #pragma once
 

@@ -99,7 +99,7 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
     if (skipped(how, base ? base + 1 : from_name))
         return 0;
     if (fstatat(from, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", from_name);
+        return errno == ENOENT ? 0 : err_sys(err, "stat '%s'", from_name);
     if ((how->dirs_only && !S_ISDIR(st.st_mode)) || (how->public_only && !is_public(&st)))
         return 0;
     switch (st.st_mode & S_IFMT) {

@@ -1,7 +1,7 @@
 /*
- * Directory trees, without ever following a link: copy with a filter, remove.
+ * Copies and removes directory trees without following links.
  *
- * Everything goes through descriptors, so names can change underneath without harm.
+ * All access is by descriptor, so concurrent renames do no harm.
  */
 #pragma once
 

@@ -213,7 +213,7 @@ int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *wh
               struct err *err) {
     struct chore_state *c = &box->chores[chore];
     if (c->number)
-        return err_set(err, ERR_BUSY, "%s machine '%s': under way", what, box->id);
+        return err_set(err, ERR_BUSY, "%s machine '%s': already in progress", what, box->id);
     if (c->failed != number)
         return 0;
     c->failed = 0;
@@ -229,7 +229,7 @@ static int plan_merge(const struct box *box, const struct plan_message *m, struc
     plan->saved = saved_is_name(disk);
     for (size_t i = 0; i < layers.count; i++) {
         if (strcmp(layers.v[i].machine, plan->saved ? disk : box->id) != 0)
-            return err_set(err, ERR_INVALID, "layers of another machine are not merged");
+            return err_set(err, ERR_INVALID, "cannot merge layers of another machine");
         plan->from[plan->count++] = layers.v[i].number;
     }
     plan->into = (uint32_t)m->layer;

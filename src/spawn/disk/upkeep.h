@@ -1,6 +1,6 @@
 /*
- * The upkeep of a box's disk, beside what its root is made of (layers.h): layers that nobody needs
- * go, several become one, and the machine.json that lies beside them is exchanged.
+ * Maintenance of the disk of a box: delete unused layers, merge several layers into one, and
+ * replace machine.json. What a root is made of is in layers.h.
  */
 #pragma once
 

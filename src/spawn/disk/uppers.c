@@ -115,19 +115,18 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
         if (mkdirat(u->dir, name, 0700) < 0) {
             if (errno == EEXIST)
                 continue;
-            return err_sys(err, "make a directory for changes");
+            return err_sys(err, "create an upper directory");
         }
         int r = fill_project(u, name, project, bytes, inodes);
         if (r < 0) {
             uppers_bury(u, project);
-            return err_num(err, r, "limit a directory by project quota");
+            return err_num(err, r, "set the project quota of an upper directory");
         }
         *ret_project = project;
         return r;
     }
     return err_set(err, ERR_LIMIT,
-                   "project ids from %" PRIu32 " on are all in use on the store's filesystem",
-                   first);
+                   "all project ids from %" PRIu32 " are in use on the store's filesystem", first);
 }
 
 /* Into trash under a new name. An empty directory of that name is replaced, which is as good. */

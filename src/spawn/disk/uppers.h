@@ -1,12 +1,11 @@
 /*
- * Directories in the store that hold the changes of boxes, each limited by a project quota; or by
- * nothing, for a rootless spawner whose kernel leaves no other place (and which says so).
+ * Uppers: directories in the store that hold the changes of boxes, each limited by a project quota.
+ * A rootless spawner without another place has uppers without a limit, and reports it.
  *
- * An upper is uppers/RUN/PROJECT: its name says what to clear when it goes, and every name there is
- * one box's, a pooled root's or rubbish. The files in it have the ids that the box gave them,
- * setuid ones too, so nobody but root may come near: uppers is closed to others. Its rubbish is
- * hostile: names, depth and number are the box's choice, so removal never recurses and goes by
- * small steps.
+ * The name uppers/RUN/PROJECT identifies the quota to clear. Every entry belongs to one box or one
+ * pooled root, or is garbage. Files have the ids that the box chose, including setuid files, so
+ * only root may enter the directory. Garbage is hostile in names, depth and number: removal never
+ * recurses and works in small steps.
  */
 #pragma once
 

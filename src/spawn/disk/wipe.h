@@ -1,6 +1,6 @@
 /*
- * Removing what boxes wrote. Names, depth and number are a box's choice: nothing recurses, and a
- * directory that is not empty moves up, so that depth costs nothing.
+ * Removes files that boxes wrote. Names, depth and number are hostile: nothing recurses, and a
+ * directory that is not empty is moved up first, so depth costs nothing.
  */
 #pragma once
 

@@ -33,11 +33,12 @@ static int make_root(struct spawner *s, struct berth *b, const struct rootfs_siz
     size.bare &= s->probed;
     for (;;) {
         if (rootfs_new(&s->maker, &size, &b->root, err) == 0) {
-            /* What was not tried is still not known. */
+            /* A feature that was not tried stays unknown. */
             s->probed |= rootfs_fits_tmpfs(&s->maker, size.disk_bytes, size.mem_bytes);
             return 0;
         }
-        /* Only these tell of the kernel; and what worked before fails for another reason. */
+        /* Only these errors mean that the kernel lacks the feature, and only if it never worked
+         * before. */
         if (s->probed || !err || (err->code != ERR_INVALID && err->code != ERR_UNSUPPORTED))
             return -1;
         if (!s->maker.by_name)

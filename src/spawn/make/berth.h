@@ -1,10 +1,9 @@
 /*
- * A berth: what is slow to make for a box, made in advance and used once.
+ * A berth: the parts of a box that are slow to create, made in advance and used once.
  *
- * A root filesystem with its own id range, a set of cgroups, a network namespace, and a process
- * that has joined them and waits to be told what box to become. It has no user namespace, no root,
- * no filter and no guest yet: a berth is parts, not a ready box. When the spawner dies, the
- * waiting process sees its end of the socket close and dies too; nothing is left.
+ * It has a root filesystem with its own id range, cgroups, a network namespace, and a process that
+ * has joined them and waits for its plan. It has no user namespace, filter or guest yet. When the
+ * spawner dies, the waiting process sees its socket close and exits, and nothing remains.
  */
 #pragma once
 

@@ -49,7 +49,7 @@ static const struct {
 /* The guest's descriptors, in one run from 3 on; all others are closed. */
 enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
-/* What the set-up works with: the berth's parts, and the orders once they have come. */
+/* Input of the set-up: the parts of the berth, and the plan once it has arrived. */
 struct setup {
     const struct child *c;
     struct rootfs *root; /* our own copy */
@@ -174,7 +174,7 @@ static void hide(const struct setup *s) {
     }
 }
 
-/* What programs must find, and find of their own box instead of the host. */
+/* Files that programs need and that must show the box instead of the host. */
 static void replace(const struct setup *s) {
     const struct rootfs *r = s->c->root;
     STEP("cover /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));

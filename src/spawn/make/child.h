@@ -1,9 +1,9 @@
 /*
- * From a clone of the spawner to pid 1 of a box: the privileged set-up, line by line.
+ * Turns a clone of the spawner into pid 1 of a box: the privileged set-up.
  *
- * It first joins what its berth holds and waits for its orders; then it puts in place what was
- * made and opened before. Any failure is sent to the box's creator as an ERROR frame on the
- * connection it will hold, and the process ends: there is no half-made box.
+ * The process joins what its berth holds and waits for its plan; then it moves the prepared mounts
+ * and descriptors into place. On failure it sends an ERROR frame to the creator of the box and
+ * exits: no half-made box remains.
  */
 #pragma once
 

@@ -1,8 +1,9 @@
 /*
- * What a box finds in /dev: six nodes, some links, and the places of terminals and shared memory.
+ * Contents of /dev in a box: six nodes, some links, and the mount points of terminals and shared
+ * memory.
  *
- * Every box has nodes of its own. Of one that two boxes share, each could watch (inotify) when the
- * other opens it, and lock it for the other.
+ * Every box has its own nodes. With a shared node one box could see (inotify) when another opens
+ * it, and could lock it.
  */
 #pragma once
 

@@ -179,7 +179,7 @@ static const struct {
     {"etc/hostname", "carrel\n", 0644},
     {"etc/hosts",
      "127.0.0.1 localhost\n127.0.1.1 carrel\n::1 localhost ip6-localhost ip6-loopback\n", 0644},
-    /* Nobody listens there: a lookup is refused at once instead of waiting for an answer. */
+    /* No server listens there, so a lookup fails at once instead of timing out. */
     {"etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", 0644},
     {"etc/machine-id", "", 0444},
     {"etc/environment", "", 0644},
@@ -307,7 +307,7 @@ static int build_places(int host, int root, uid_t base, struct err *err) {
     return 0;
 }
 
-/* A file that everybody may read is still nobody's business below a closed directory. */
+/* A world-readable file below a private directory stays private. */
 static bool is_reachable(int host, const char *path) {
     char above[256];
     struct stat st;

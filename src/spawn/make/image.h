@@ -1,13 +1,13 @@
 /*
- * The `host` image: the default, which needs no download.
+ * The image `host`: the default, which needs no download.
  *
- * A skeleton (chosen parts of /etc, the package database, empty places) built once in the store,
- * and the host's own /usr beside it. It is an allow-list: what is not named in image.c is not
- * there. The image is named after the state of the host's packages; when that changes, a new one is
- * built and the boxes made before are `drifted`.
+ * It is a skeleton (chosen parts of /etc, the package database, empty directories) built once in
+ * the store, and the host's own /usr. It is an allow-list: what image.c does not name is absent.
+ * Its name is the state of the host's packages; when that changes a new image is built, and older
+ * boxes are `drifted`.
  *
- * Images that people bring lie beside it, each under its id (base/image_id.h): a directory with the
- * tree, `root` or `root.erofs` (spawn/disk/sealed.h), and what the daemon wrote down of it.
+ * Imported images are beside it, each under its id (base/image_id.h): `root` or `root.erofs`
+ * (spawn/disk/sealed.h), and the metadata that the daemon wrote.
  */
 #pragma once
 

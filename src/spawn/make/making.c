@@ -131,7 +131,7 @@ int making_amend(struct spawner *s, const struct box *box, const char *name, str
     char text[RECORD_SIZE];
     int dir DEFER_CLOSE = openat(s->boxes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
-        return err_sys(err, "write down machine '%s'", box->id);
+        return err_sys(err, "save the record of machine '%s'", box->id);
     if (!print_record(box, text))
         return err_set(err, ERR_LIMIT, "the record of machine '%s' is too long", box->id);
     /*
@@ -141,7 +141,7 @@ int making_amend(struct spawner *s, const struct box *box, const char *name, str
     int r = write_record(dir, "box", 0, text);
     if (r == -ENOENT && (r = write_record(dir, "box.new", O_CREAT | O_TRUNC, text)) == 0)
         r = renameat(dir, "box.new", dir, "box") < 0 ? -errno : 0;
-    return r < 0 ? err_num(err, r, "write down machine '%s'", box->id) : 0;
+    return r < 0 ? err_num(err, r, "save the record of machine '%s'", box->id) : 0;
 }
 
 static void stack_name(const struct box *box, uint32_t layer, char ret[64]) {
@@ -155,7 +155,7 @@ int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, 
     int file DEFER_CLOSE =
         openat(s->boxes, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = file < 0 ? -errno : write_all(file, stack, strlen(stack));
-    return r < 0 ? err_num(err, r, "write down the layers of machine '%s'", box->id) : 0;
+    return r < 0 ? err_num(err, r, "save the layers of machine '%s'", box->id) : 0;
 }
 
 void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer) {
@@ -178,8 +178,8 @@ int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_
     ret[0] = '\0';
     if (box->layer <= first && !box->disk_count)
         return 0;
-    err_set(err, ERR_UNSUPPORTED, "the layers of machine '%s' are not known", box->id);
-    return err_remedy(err, "copy its files out, then end it with the daemon of its own store");
+    err_set(err, ERR_UNSUPPORTED, "the layers of machine '%s' are unknown", box->id);
+    return err_remedy(err, "copy its files out, then destroy it with the daemon of its own store");
 }
 
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name) {
@@ -229,7 +229,7 @@ static int renew_identity(const struct making *m, const struct plan *plan, struc
     uint8_t frame[256], random[16], seed[32];
     char id[33];
     if (getrandom(random, sizeof(random), 0) < 0 || getrandom(seed, sizeof(seed), 0) < 0)
-        return err_sys(err, "make an identity");
+        return err_sys(err, "generate an identity");
     hex_put(random, sizeof(random), id);
     struct msg_clone_id clone = {.hostname = {plan->hostname, (uint32_t)strlen(plan->hostname)},
                                  .machine_id = {id, 32},
@@ -283,7 +283,7 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
     int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds, n);
     if (r == 0)
         return 0;
-    return err_num(err, r, "give orders for machine '%s'", plan->id);
+    return err_num(err, r, "send the plan of machine '%s'", plan->id);
 }
 
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
@@ -303,7 +303,9 @@ int making_describe(struct spawner *s, struct making *m, const struct plan *plan
 }
 
 int making_release(const struct making *m, struct err *err) {
-    return send(m->berth.socket, "g", 1, MSG_NOSIGNAL) == 1 ? 0 : err_sys(err, "let a machine go");
+    return send(m->berth.socket, "g", 1, MSG_NOSIGNAL) == 1
+               ? 0
+               : err_sys(err, "start the guest of a machine");
 }
 
 void making_tell(const struct making *m, const struct err *err) {

@@ -1,8 +1,8 @@
 /*
- * A box while it is made: its berth, its channels, and what is written down about it.
+ * A box while it is created: its berth, its channels and its record.
  *
- * The steps, in order: gather, order, record, describe, release. What exists is written down before
- * the box may begin; whatever happens later, the next spawner finds it there.
+ * The phases, in order: gather, order, record, describe, release. Everything is recorded before the
+ * box starts, so the next spawner finds it after a crash.
  */
 #pragma once
 

@@ -228,7 +228,7 @@ static int free_ports(struct netns_maker *maker) {
     return write_file_at(settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
-/* The rules first: where they cannot be, there is no route that would lead past them. */
+/* Add the rules before the routes: if the rules fail, no route bypasses them. */
 static int furnish(struct netns_maker *maker) {
     int r = maker->plain ? 0 : weakened("tproxy") ? -ENOENT : steer();
     if (r < 0 && (maker->steers || r == -ENOMEM || r == -ENOBUFS || r == -EMFILE))

@@ -1,12 +1,11 @@
 /*
- * A box's network namespace, and the one way out of it.
+ * The network namespace of a box, with one way out.
  *
- * Every address that is not 127.0.0.0/8 is local to it, and TCP connections to one are steered by
- * the kernel (TPROXY) to a listener at 127.0.0.1:3129, whatever their port. The gate holds that
- * listener and learns from getsockname() where the connection was meant to go. Everything else
- * (UDP, ICMP, IPv6) is refused where it is sent. Nobody in a box can change any of this: the
- * namespace is owned by the spawner's user namespace, never by a box's. Without a listener a
- * connection is refused at once.
+ * Every address outside 127.0.0.0/8 is local. The kernel redirects (TPROXY) all TCP connections to
+ * a listener at 127.0.0.1:3129, whatever their port. The gate holds that listener and gets the
+ * original target from getsockname(). UDP, ICMP and IPv6 are refused at the sender. A box cannot
+ * change this, because the spawner's user namespace owns the network namespace. Without a listener
+ * a connection is refused at once.
  */
 #pragma once
 

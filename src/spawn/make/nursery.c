@@ -59,7 +59,7 @@ static bool adopt(struct birth *b, struct fd_message *in) {
     return next == in->nfds;
 }
 
-/* A sibling of the nursery: its parent, who waits for it, is the spawner. */
+/* CLONE_PARENT: the new process is a child of the spawner, which reaps it. */
 static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd) {
     struct clone_args args = {
         .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_PARENT,
@@ -127,7 +127,7 @@ int nursery_open(struct spawner *s, struct err *err) {
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        return err_sys(err, "start nursery");
+        return err_sys(err, "start the nursery process");
     }
     s->nursery = (struct nursery){.pid = pid, .socket = ends[0]};
     return 0;

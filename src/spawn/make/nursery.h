@@ -1,9 +1,9 @@
 /*
- * The nursery: a small process in which the processes of berths are born.
+ * The nursery: a small process that forks the processes of berths.
  *
- * A clone copies its parent's descriptor table and memory map, and the spawner's grow with every
- * box. The nursery holds a handful of descriptors for ever, so the thousandth box costs what the
- * first did. What it bears are the spawner's children, not its own. It ends with the spawner.
+ * A clone copies the parent's descriptor table and memory map, and those of the spawner grow with
+ * every box. The nursery holds few descriptors, so the thousandth box costs the same as the first.
+ * Its forks are children of the spawner. It ends with the spawner.
  */
 #pragma once
 

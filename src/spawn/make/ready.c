@@ -110,7 +110,7 @@ static int start_one(struct spawner *s, struct ready *r, const struct plan *plan
     return make_one(s, r, plan, err);
 }
 
-/* One that cannot be made is not wanted any more, until somebody asks for it again. */
+/* If a ready box of an image cannot be made, do not retry until that image is requested again. */
 static bool refill_image(struct spawner *s, struct ready_image *of) {
     struct plan plan = {.image = ""};
     struct err err = {.text = "out of memory"};
@@ -123,7 +123,7 @@ static bool refill_image(struct spawner *s, struct ready_image *of) {
         of->count++;
         return true;
     }
-    log_line(LOG_WARN, "spawn", "make a box of an image ready: %s", err.text);
+    log_line(LOG_WARN, "spawn", "prepare a box of an image: %s", err.text);
     of->wanted = of->count;
     return false;
 }
@@ -141,7 +141,7 @@ static bool refill_host(struct spawner *s) {
     if (pool->broken || pool->count >= pool->wanted || s->berth_count < POOL_SIZE)
         return false;
     if (start_one(s, &pool->list[pool->count], &defaults, &err) < 0) {
-        log_line(LOG_ERROR, "spawn", "make a box ready: %s", err.text);
+        log_line(LOG_ERROR, "spawn", "prepare a box: %s", err.text);
         pool->broken = true;
         return false;
     }
@@ -179,10 +179,10 @@ static int set_hostname(struct spawner *s, const struct box *box, const char *na
     snprintf(path, sizeof(path), "%d/ns/uts", (int)box->pid);
     int uts DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
     if (uts < 0 || setns(uts, CLONE_NEWUTS) < 0)
-        return err_sys(err, "enter a machine's host name");
+        return err_sys(err, "enter the UTS namespace of a machine");
     int r = sethostname(name, strlen(name)) < 0 ? err_sys(err, "set host name") : 0;
     if (setns(s->own_uts, CLONE_NEWUTS) < 0)
-        return err_sys(err, "return to our own host name");
+        return err_sys(err, "return to our own UTS namespace");
     return r;
 }
 
@@ -192,7 +192,7 @@ static int ready_say(int link, uint16_t type, const void *msg) {
     return n && send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
-/* What was an argument of the guest when a box is made to measure. */
+/* Sends what a box made from a berth gets as arguments of the guest. */
 static int tell_guest(const struct box *box, const struct plan *plan, struct err *err) {
     struct msg_deadline deadline = {.in_ms = plan->deadline_ms};
     if ((plan->deadline_ms && ready_say(box->link, MSG_DEADLINE, &deadline) < 0) ||
@@ -221,7 +221,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
     return 0;
 }
 
-/* The place of an image, which may be that of the one that was not asked for longest. */
+/* Finds the slot of an image, or reuses the least recently requested one. */
 static struct ready_image *ask_image(struct spawner *s, const char *image) {
     struct ready_image *of = of_image(s, image), *oldest = s->ready.images;
     for (size_t i = 0; !of && i < READY_IMAGES; i++)
@@ -247,7 +247,7 @@ static struct making *take_from(struct spawner *s, struct ready *list, size_t *c
             *ret = r.box;
             return r.making;
         }
-        log_line(LOG_WARN, "spawn", "a ready box is not used: %s", err.text);
+        log_line(LOG_WARN, "spawn", "use a ready box: %s", err.text);
         drop_one(s, &r);
     }
     return NULL;

@@ -1,13 +1,13 @@
 /*
- * Ready boxes: whole boxes, their guest up and waiting, made while there is nothing else to do.
+ * Ready boxes: complete boxes with a running guest, made in idle time.
  *
- * One is made from a berth with the default limits, under a name that is no machine's, and holds
- * nothing of any creator's. At hand-out it gets its limits, host name, machine.json, deadline and
- * record, then its name, and only then is its creator told. It is used once. A plan that asks for
- * what must be there before the guest starts (grants, another disk size) is served from a berth.
+ * A ready box is made from a berth with the default limits and a name that no machine has. When it
+ * is used it gets limits, host name, machine.json, deadline, record and name; only then is the
+ * creator told. It is used once. A plan with grants or another disk size must be known before the
+ * guest starts, so it is served from a berth.
  *
- * Until then its creator's connection is ours: if we go, the guest sees it close and ends, and the
- * next spawner takes the rest away, as with every box whose creator has gone.
+ * Until then the spawner holds the creator's connection: if the spawner dies, the guest sees it
+ * close and ends, and the next spawner cleans up.
  */
 #pragma once
 

@@ -65,12 +65,12 @@ static int lock_slot(const struct slots *s, uint32_t slot) {
         int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY | O_CREAT, name);
         if (fd < 0 || fstat(fd, &st) < 0)
             return fd < 0 ? fd : -errno;
-        if (st.st_nlink) /* else somebody has removed it since it was opened */
+        if (st.st_nlink) /* otherwise it was removed after it was opened */
             return TAKE_FD(fd);
     }
 }
 
-/* Only who has the lock may remove its file. */
+/* Only the holder of the lock may remove its file. */
 static void unlock_slot(const struct slots *s, uint32_t slot) {
     char name[32];
     int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY, name);

@@ -1,8 +1,8 @@
 /*
- * User namespaces made in advance: an id map, and later the box that lives under it.
+ * User namespaces made in advance: an id map, later used by one box.
  *
- * A slot is 65,536 host ids. A slot belongs to one running box on the whole host: the lock on
- * it is an open file that the box itself holds, so it lasts as long as the box does.
+ * A slot is 65,536 host ids and belongs to one running box on the whole host. The box itself holds
+ * the lock, an open file, so the lock lasts as long as the box.
  */
 #pragma once
 
