@@ -1,4 +1,4 @@
-/* The daemon's side of carrel-compare: it is started, given its order and heard to the end. */
+/* Starts carrel-compare, sends the request and reads the result. */
 #include "machine/compare.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static int compare_start(const char *libexec, int socket, pid_t *ret, struct err
     return r ? err_num(err, -r, "run '%s'", path) : 0;
 }
 
-/* Until it has said everything; false: too late, or more than it may say. */
+/* Reads the whole result. False: timeout or too much output. */
 static bool compare_hear(int socket, struct buf *out) {
     static const size_t piece = 1 << 16;
     char *bytes DEFER_FREE = malloc(piece);
@@ -87,9 +87,9 @@ int compare_run(const char *libexec, const struct compare_order *o, const int *f
         kill(pid, SIGKILL);
     int status = compare_wait_for(pid);
     if (r < 0)
-        return err_num(err, r, "tell the worker that compares what to do");
+        return err_num(err, r, "send the request to carrel-compare");
     if (whole && status == 0)
         return 0;
-    return err_set(err, ERR_INTERNAL, "the worker that compares %s",
-                   !whole ? "was too slow, or said too much" : "ended without an answer");
+    return err_set(err, ERR_INTERNAL, "carrel-compare %s",
+                   !whole ? "exceeded its time or output limit" : "ended without a result");
 }

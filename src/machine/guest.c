@@ -38,7 +38,7 @@ static void drop_refusals(struct guest *g) {
     g->refusals_end = &g->refusals;
 }
 
-/* From here on nobody is called, and nothing of the callers' is touched. */
+/* From here on no callback is called and no memory of callers is touched. */
 static void let_go_of_all(struct guest *g) {
     for (size_t i = 0; i < BUCKETS; i++)
         while (g->commands[i])
@@ -89,7 +89,7 @@ size_t guest_backlog(const struct guest *g) {
     return guest_link_backlog(g->link);
 }
 
-/* Callbacks may free the guest: between enter and leave it stays. */
+/* A callback may free the guest; between enter and leave it stays allocated. */
 static void guest_enter(struct guest *g) {
     g->depth++;
 }
@@ -113,7 +113,7 @@ void guest_rearm(struct guest *g) {
     loop_watch_set(g->watch, want);
 }
 
-/* Everything that waits for this guest hears of it in on_later(). */
+/* on_later() fails everything that waits for this guest. */
 void guest_lose(struct guest *g, const struct err *why) {
     if (g->is_gone)
         return;
@@ -171,7 +171,7 @@ static void grow_pending(struct guest *g) {
     g->pending_cap = cap;
 }
 
-/* A free place; its tag differs from the last one that was there. NULL: too many wait. */
+/* Allocates a slot with a new tag. NULL: too many requests are pending. */
 static struct pending *pending_new(struct guest *g) {
     if (g->pending_count == g->pending_cap && g->pending_cap == PENDING_MAX)
         return NULL;
@@ -222,7 +222,7 @@ void guest_request(struct guest *g, struct frame_head head, const void *msg, con
 
 typedef int frame_fn(struct guest *g, const struct frame *f);
 
-/* EXEC and ATTACH have one answer. A command that nobody follows any more may still get its own. */
+/* EXEC and ATTACH have one reply. It may come after the command was forgotten here. */
 static int command_answered(struct guest_command *c, uint32_t tag) {
     if (c && c->awaits != tag)
         return -1;
@@ -277,7 +277,7 @@ static int watch_answer(struct guest *g, const struct frame *f) {
     return 0;
 }
 
-/* More than was asked for would not fit where it goes. */
+/* A reply longer than requested would overflow the receiver. */
 static bool is_too_much(const struct pending *p, const struct frame *f) {
     struct msg_read_data m;
     return f->head.type == MSG_READ_DATA && (msg_get_read_data(f, &m) < 0 || m.data.n > p->most);
@@ -370,7 +370,7 @@ static int take_exit(struct guest *g, const struct frame *f) {
     return 0;
 }
 
-/* Events under id 0 were lost, and nobody knows whose: every watch hears of it. */
+/* Id 0 means that events of unknown watches were lost: notify every watch. */
 static int take_event(struct guest *g, const struct frame *f) {
     struct msg_event m;
     uint32_t ids[WATCHES_MAX];
@@ -388,7 +388,7 @@ static int take_event(struct guest *g, const struct frame *f) {
     return 0;
 }
 
-/* The kind of the request that a tag stands for; 0: no such request waits. */
+/* Type of the pending request with that tag; 0: none. */
 static uint16_t kind_asked(struct guest *g, uint32_t tag) {
     switch (tag) {
     case TAG_EXEC:
@@ -406,7 +406,7 @@ static uint16_t kind_asked(struct guest *g, uint32_t tag) {
     }
 }
 
-/* What only ever comes as an answer has a tag, and every tag an answer that fits its request. */
+/* A reply must have a tag, and its type must fit the request with that tag. */
 static bool fits_request(struct guest *g, const struct frame *f) {
     if (f->head.tag == 0)
         return f->head.type != MSG_EXEC_STARTED && f->head.type != MSG_EXEC_FAILED;
@@ -437,8 +437,7 @@ static void take_frames(struct guest *g) {
         frame_fn *handle = guest_incarnation(g) ? handler_of(g, &f) : NULL;
         if (handle && handle(g, &f) == 0)
             continue;
-        err_set(&err, ERR_INTERNAL, "the guest sent a %s that makes no sense",
-                msg_type_name(f.head.type));
+        err_set(&err, ERR_INTERNAL, "the guest sent an invalid %s", msg_type_name(f.head.type));
         r = -1;
         break;
     }
@@ -452,7 +451,8 @@ static void on_event(void *arg, unsigned events) {
     guest_enter(g);
     int r = 0;
     if (events & LOOP_ERROR)
-        g->armed = 0; /* the watch is off, and what was said before the end is still to be read */
+        g->armed =
+            0; /* the loop stopped this watch; still read what the guest sent before it closed */
     if (events & LOOP_WRITE)
         r = guest_link_flush(g->link, &err);
     if (r == 0 && events & ~(unsigned)LOOP_WRITE)
@@ -466,7 +466,7 @@ static void on_event(void *arg, unsigned events) {
     guest_leave(g);
 }
 
-/* The end, and what was refused at once. */
+/* ---- end of the connection, and requests refused at once ---- */
 
 static void tell_refusals(struct guest *g) {
     while (g->refusals && !g->is_freed) {
@@ -485,7 +485,7 @@ static void tell_refusals(struct guest *g) {
     }
 }
 
-/* What was only looked at did not happen; what was to change something may have. */
+/* A lost read request had no effect; a lost change may have happened. */
 static bool only_looks(uint16_t type) {
     static const uint16_t types[] = {MSG_PING, MSG_TABLE, MSG_BUSY, MSG_STAT, MSG_LIST, MSG_READ};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)

@@ -1,10 +1,10 @@
 /*
- * The daemon's conversation with one guest: requests and commands over a guest_link, on the loop.
+ * The daemon's connection to one guest: requests and commands over a guest_link, on the loop.
  *
- * A request is a frame with a tag and has one answer. A command has a `struct guest_command` that
- * is told what happens to it, until guest_forget(). When the connection breaks, everything pending
- * is answered with `gone` or `unknown`, then on_gone is called. What a guest says is hostile:
- * frames that make no sense close the connection, numbers are checked by whoever uses them.
+ * A request is a frame with a tag and gets one reply. A command has a `struct guest_command` that
+ * receives its events until guest_forget(). When the connection breaks, pending requests fail with
+ * `gone` or `unknown`, then on_gone is called. Guests are hostile: invalid frames close the
+ * connection, and users of numbers must check them.
  */
 #pragma once
 

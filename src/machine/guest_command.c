@@ -1,4 +1,4 @@
-/* The commands that are followed in a guest, and the files that are watched there. */
+/* Commands that are followed in a guest, and paths that are watched there. */
 
 #include "io/guest_link.h"
 #include "machine/guest.h"
@@ -34,7 +34,7 @@ void guest_command_remove(struct guest *g, struct guest_command *c) {
 
 static int command_add(struct guest *g, struct guest_command *c, struct err *err) {
     if (c->id == 0 || guest_command_find(g, c->id))
-        return err_set(err, ERR_EXISTS, "command %u is known already", c->id);
+        return err_set(err, ERR_EXISTS, "command %u already exists", c->id);
     if (g->command_count == COMMANDS_MAX)
         return err_set(err, ERR_LIMIT, "too many commands in one machine");
     struct guest_command **at = bucket(g, c->id);
@@ -93,7 +93,7 @@ static void on_ack(void *arg) {
     guest_rearm(g);
 }
 
-/* An acknowledgement that does not get through is repeated by whoever reads the table next. */
+/* A lost acknowledgement is repeated by the next reader of the guest's table. */
 static void acknowledge(struct guest *g, uint32_t id) {
     bool idle = guest_link_backlog(g->link) == 0;
     struct frame_head head = {.type = MSG_EXIT_ACK, .id = id};
@@ -147,9 +147,9 @@ void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *
     struct err err;
     int r = 0;
     if (w->id == 0 || guest_watch_find(g, w->id))
-        r = err_set(&err, ERR_EXISTS, "watch %u is known already", w->id);
+        r = err_set(&err, ERR_EXISTS, "watch %u already exists", w->id);
     else if (g->watch_count == WATCHES_MAX)
-        r = err_set(&err, ERR_LIMIT, "more than %d watched paths", WATCHES_MAX);
+        r = err_set(&err, ERR_LIMIT, "too many watched paths: at most %d", WATCHES_MAX);
     if (r == 0)
         r = guest_dispatch(g, &head, path, NULL, 0, &err);
     if (r < 0) {

@@ -1,4 +1,4 @@
-/* What the daemon's side of a guest shares. Only for src/machine/guest*.c. */
+/* Internals shared by src/machine/guest*.c, the daemon's side of a guest. */
 #pragma once
 
 #include "io/guest_link.h"

@@ -29,7 +29,7 @@ static void halt_finish(struct halt *h, const struct err *err) {
 static void ignored(void *arg, const struct frame *frame, const struct err *err) {
     (void)arg;
     (void)frame;
-    (void)err; /* the next look tells */
+    (void)err; /* the next round checks it */
 }
 
 static void ask_kill(struct halt *h, uint32_t id) {
@@ -43,7 +43,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *e
     struct msg_row row;
     struct err bad;
     if (!err && msg_get_rows(frame, &table) < 0) {
-        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
         err = &bad;
     }
     if (err) {
@@ -61,10 +61,10 @@ static void busy_came(void *arg, const struct frame *frame, const struct err *er
     struct msg_busy_state state;
     struct err bad;
     if (!err && msg_get_busy(frame, &state) < 0) {
-        err_set(&bad, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
         err = &bad;
     } else if (!err && state.busy && loop_now_ms(h->loop) >= h->until_ms) {
-        err_set(&bad, ERR_BUSY, "something in machine '%s' does not end", h->machine->id);
+        err_set(&bad, ERR_BUSY, "a process in machine '%s' does not end", h->machine->id);
         err = &bad;
     }
     if (err || !state.busy)
@@ -84,7 +84,7 @@ void machine_halt(struct machine *m, struct loop *loop, machine_done_fn *done, v
     struct halt *h = xnew(struct halt);
     *h = (struct halt){.machine = m, .loop = loop, .done = done, .arg = arg};
     h->timer = loop_timer_new(loop, halt_look, h);
-    m->calls++; /* it rests between two looks, when nobody else knows of it */
+    m->calls++; /* counts as a call also between two rounds, when no request is pending */
     h->until_ms = loop_now_ms(loop) + PATIENCE_MS;
     halt_look(h);
 }

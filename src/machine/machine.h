@@ -1,11 +1,10 @@
 /*
- * Machines: the verbs that every kind answers.
+ * Machines: the operations that every kind of machine implements.
  *
- * All of it runs on the loop's thread. A call returns at once; its answer comes later through
- * `done`, exactly once and never from within the call. A struct machine belongs to whoever got it
- * from `create` or `adopt` until machine_free(), which lets go of the machine and does not end it;
- * calls that were not answered yet are then never answered. A kind that lacks a verb leaves it
- * NULL, and the caller gets `unsupported`.
+ * Everything runs on the loop thread. A call returns at once; `done` is called later, exactly once
+ * and never before the call returns. The caller of `create` or `adopt` owns the struct machine
+ * until machine_free(), which releases the machine without ending it; pending calls are then never
+ * answered. A kind that lacks an operation leaves it NULL, and the caller gets `unsupported`.
  */
 #pragma once
 

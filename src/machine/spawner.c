@@ -13,13 +13,14 @@
 #include "io/spawn_link.h"
 
 enum {
-    UNDER_WAY_MAX = 32, /* answers at once: few enough for the spawner never to find us full */
-    ENDING_MAX = 256,   /* answered when a box is gone: small, and slow to come */
+    UNDER_WAY_MAX = 32, /* requests with a fast reply: few enough that the spawner never finds our
+                           socket full */
+    ENDING_MAX = 256,   /* requests answered when a box is gone: small and slow */
     TRIES_MAX = 4,
     PACKETS_MAX = 16, /* a turn of the loop */
     AGAIN_MS = 200,
     AGAIN_MAX_MS = 5000,
-    SILENCE_MS = 20000, /* without a word, though something was asked that is answered at once */
+    SILENCE_MS = 20000, /* silence although a fast request is pending */
     LOOKS = 10,         /* in that time */
 };
 
@@ -27,7 +28,7 @@ struct request {
     struct request *next;
     uint64_t tag;
     enum plan_type type;
-    bool once; /* not to be asked of another spawner */
+    bool once; /* do not repeat it with another spawner */
     unsigned tries;
     spawner_answer_fn *done;
     void *arg;
@@ -44,7 +45,7 @@ struct line {
     size_t count;
 };
 
-/* Two kinds that must not hold each other up. */
+/* Fast and slow requests have separate lanes, so that they do not block each other. */
 struct lane {
     struct line waiting, asked;
     size_t most;
@@ -52,7 +53,7 @@ struct lane {
 enum { PROMPT, LATE, LANES };
 
 struct connecting {
-    struct spawner_link *link; /* NULL: nobody wants it any more */
+    struct spawner_link *link; /* NULL: the caller has cancelled it */
     struct place place;
     int fd;
     struct err err;
@@ -74,7 +75,7 @@ struct spawner_link {
     struct loop_timer *look; /* whether it still says something */
     uint64_t heard_ms;       /* when it last did, or was asked after a rest */
     uint64_t silence_ms;
-    bool is_silent; /* what is asked fails at once, until it speaks again */
+    bool is_silent; /* requests fail at once until the spawner responds again */
     unsigned depth;
     bool is_freed;
     struct lane lanes[LANES];
@@ -196,7 +197,7 @@ static void spawner_tell(struct spawner_link *l, struct request *r, const struct
     spawner_leave(l);
 }
 
-/* Failing: told when the caller's stack has unwound. */
+/* Fails a request later from the loop, never from within the caller. */
 
 static void spawner_fail(struct spawner_link *l, struct request *r, const struct err *why) {
     r->err = *why;
@@ -247,24 +248,25 @@ static void send_waiting(struct spawner_link *l) {
     rearm(l, is_full);
 }
 
-/* It is there and does not work: stopped by a signal, or hanging in the kernel. */
+/* The spawner runs but does not respond: stopped by a signal, or blocked in the kernel. */
 static int say_silent(const struct spawner_link *l, struct err *err) {
     struct ucred peer = {.pid = 0};
     socklen_t n = sizeof(peer);
     (void)getsockopt(l->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
-    err_set(err, ERR_TIMEOUT, "the spawner (pid %d) does not answer: it may be stopped",
+    err_set(err, ERR_TIMEOUT, "the spawner (pid %d) does not respond: it may be stopped",
             (int)peer.pid);
-    return err_remedy(err, "let it go on with kill -CONT %d, or kill -KILL it: machines outlive it",
-                      (int)peer.pid);
+    return err_remedy(
+        err, "continue it with `kill -CONT %d`, or kill it with -KILL: machines outlive it",
+        (int)peer.pid);
 }
 
 static int keep_fds(struct request *r, const int *fds, size_t nfds, struct err *err) {
     if (nfds > PLAN_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "more than %d granted directories", PLAN_MAX_GRANTS);
+        return err_set(err, ERR_LIMIT, "too many granted directories: at most %d", PLAN_MAX_GRANTS);
     for (; r->nfds < nfds; r->nfds++) {
         r->fds[r->nfds] = fcntl(fds[r->nfds], F_DUPFD_CLOEXEC, 3);
         if (r->fds[r->nfds] < 0)
-            return err_sys(err, "keep a descriptor");
+            return err_sys(err, "duplicate a descriptor");
     }
     return 0;
 }
@@ -295,7 +297,7 @@ void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds,
 
 /* Being without a spawner. */
 
-/* All that wait, or only those that were asked too often. */
+/* Fails all waiting requests, or only those over TRIES_MAX. */
 static void fail_waiting(struct spawner_link *l, bool all, const struct err *why) {
     for (int i = 0; i < LANES; i++) {
         struct line *line = &l->lanes[i].waiting;
@@ -343,7 +345,7 @@ static void connect_now(void *arg) {
     loop_work(l->loop, find_spawner, on_connected, l->job);
 }
 
-/* What was under way goes back to the head of its line, in order. */
+/* Requests in flight go back to the head of their queue, in order. */
 static void ask_again(struct lane *lane) {
     struct line all = lane->asked;
     if (!all.first)
@@ -360,7 +362,7 @@ static void lost(struct spawner_link *l) {
     struct err why;
     drop_connection(l);
     l->losses++;
-    err_set(&why, ERR_UNKNOWN, "the spawner ended before it answered");
+    err_set(&why, ERR_UNKNOWN, "the spawner ended before it replied");
     for (int i = 0; i < LANES; i++) {
         for (struct request *r = l->lanes[i].asked.first; r; r = r->next)
             if (r->once)
@@ -388,7 +390,7 @@ static void spawner_look(void *arg) {
     struct spawner_link *l = arg;
     struct err why;
     uint64_t silent_ms = loop_now_ms(l->loop) - l->heard_ms;
-    /* An answer that waits is no silence: we were stopped ourselves. */
+    /* An unread reply is not silence: this process was stopped itself. */
     bool unread = l->fd >= 0 && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) != 0;
     if (l->fd < 0 || l->is_silent || unread)
         return;
@@ -419,7 +421,7 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
     struct err err;
     struct plan_message *m = &l->message;
     if (plan_decode(l->packet, in->len, m, &err) < 0) {
-        log_line(LOG_ERROR, "machine", "answer of the spawner: %s", err.text);
+        log_line(LOG_ERROR, "machine", "read a reply of the spawner: %s", err.text);
         return;
     }
     struct request *r = take_asked(l, m->tag);
@@ -427,10 +429,10 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
         return;
     bool failed = m->type == PLAN_ERROR;
     if (failed && r->type == PLAN_CREATE && m->error.code == ERR_EXISTS && r->tries > 1)
-        err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it answered");
+        err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it replied");
     if (!failed && m->type != plan_reply(r->type)) {
         failed = true;
-        err_set(&m->error, ERR_INTERNAL, "the spawner answered request %d with message %d",
+        err_set(&m->error, ERR_INTERNAL, "the spawner replied to request %d with message %d",
                 (int)r->type, (int)m->type);
         err_remedy(&m->error, "end carrel-spawn; the next command starts another, and no box ends");
     }
@@ -441,12 +443,12 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
 static int take_one(struct spawner_link *l) {
     struct fd_message in DEFER(fd_message_close) = {0};
     int r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
-    /* Told once, before what the dead spawner has still said. */
+    /* Reported once, before the last replies of the dead spawner. */
     if (r == -ECONNRESET)
         r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
     if (r == -EAGAIN)
         return 0;
-    /* No room for its descriptors: an answer all the same, and those who need them see that. */
+    /* The descriptors did not fit. Pass the reply on; a receiver that needs them checks. */
     if (r == -EMSGSIZE && in.len > 0)
         r = 0;
     if (r < 0 || in.len == 0)
@@ -461,7 +463,8 @@ static void on_event(void *arg, unsigned events) {
     struct spawner_link *l = arg;
     int r = 1;
     if (events & LOOP_ERROR)
-        l->armed = 0; /* the watch is off, and what was said before the end is still to be read */
+        l->armed =
+            0; /* the loop stopped this watch; still read what the spawner sent before it closed */
     spawner_enter(l);
     if (events & ~(unsigned)LOOP_WRITE)
         for (int i = 0; i < PACKETS_MAX && r > 0 && !l->is_freed; i++)

@@ -1,11 +1,10 @@
 /*
- * The daemon's conversation with the spawner, on the loop.
+ * The daemon's connection to the spawner, on the loop.
  *
- * The spawner is started when it is not there, by a job, and again whenever it has died; boxes do
- * not notice. A request that was under way then is sent again, because every one of them may be:
- * what a dead spawner did not answer to CREATE it did not make, and the others ask for a state.
- * Answers come later, exactly once. Only so many requests are under way at a time; the others wait
- * here.
+ * A job starts the spawner if it is not running, and again after it died; boxes do not notice.
+ * Pending requests are then sent again. This is safe: a spawner that died before it replied to
+ * CREATE made no box, and all other requests are idempotent. Replies come later, exactly once. The
+ * number of requests in flight is limited; others wait here.
  */
 #pragma once
 

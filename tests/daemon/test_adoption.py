@@ -184,7 +184,7 @@ def test_a_guest_that_takes_no_connection_is_tried_again(orphan):
             except BlockingIOError:
                 break
     d.start()
-    d.until(lambda: "no connection" in lives_unreached(d, m))
+    d.until(lambda: "does not accept connections" in lives_unreached(d, m))
     with pytest.raises(Refused) as e:
         d.exec(m, "true")
     assert e.value.code == "busy" and "is unreachable" in e.value.error["message"]

@@ -17,7 +17,7 @@ enum { FREEZE_MS = 2000, FREEZE_STEP_MS = 2, CREATE_TRIES = 4 };
 
 /* The host. */
 
-/* Each live machine is a descriptor, and so is each client. */
+/* Each machine and each client needs one descriptor. */
 static void allow_descriptors(void) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
@@ -52,7 +52,7 @@ struct plan_message *box_message(struct machine_host *h, enum plan_type type, co
     return &h->message;
 }
 
-/* Verbs under way. */
+/* ---- pending operations ---- */
 
 struct call *call_new(struct machine *m, void *arg) {
     struct box *b = (struct box *)m;
@@ -103,7 +103,7 @@ static void box_let_go(struct machine *m) {
         c->box = NULL;
         c->next = c->prev = NULL;
         loop_timer_free(TAKE(c->timer));
-        if (c->rests) /* else its answer frees it */
+        if (c->rests) /* otherwise its reply frees it */
             call_free(c);
     }
     guest_free(m->guest);
@@ -122,7 +122,7 @@ static void box_let_go(struct machine *m) {
     free(b);
 }
 
-/* There will be no machine for whoever waits for it; one that exists stays as it is. */
+/* Fails the pending create or adopt; an existing machine stays as it is. */
 void box_give_up(struct box *b, const struct err *err) {
     machine_made_fn *made = TAKE(b->made);
     void *arg = b->made_arg;
@@ -135,16 +135,16 @@ static void log_failure(void *arg, const struct plan_message *m, struct fd_messa
                         const struct err *err) {
     (void)arg, (void)m, (void)fds;
     if (err && err->code != ERR_NOT_FOUND)
-        log_line(LOG_WARN, "machine", "take away what a machine left: %s", err->text);
+        log_line(LOG_WARN, "machine", "clean up after a machine: %s", err->text);
 }
 
-/* What is left of it goes too; whoever wants to know when asks for `destroy`. */
+/* Also removes what is left of the box. A caller that must know when uses `destroy`. */
 void box_end(struct box *b, const struct err *why) {
     struct machine_host *h = b->m.host;
     if (b->ended)
         return;
     b->ended = true;
-    struct err err = *why; /* it may be the guest's, which may go now */
+    struct err err = *why; /* `why` may belong to the guest, which may be freed now */
     spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, b->m.id), NULL, 0, log_failure, NULL);
     if (b->made) {
         box_give_up(b, &err);
@@ -193,8 +193,7 @@ static void creation_give_up(struct creation *c, const struct err *err) {
     box_give_up(b, &why);
 }
 
-/* Nothing is left of the box that was half made. It is made again if that was the spawner's doing.
- */
+/* The half-made box is gone. It is created again if the spawner died. */
 static void on_undone(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err) {
     (void)m, (void)fds;
@@ -207,7 +206,7 @@ static void on_undone(void *arg, const struct plan_message *m, struct fd_message
         creation_give_up(c, &c->why);
 }
 
-/* Nobody knows this machine yet: what there is of it goes first. */
+/* No caller knows this machine yet, so remove its remains before the next try. */
 void box_create_again(struct box *b, const struct err *why) {
     struct machine_host *h = b->m.host;
     struct creation *c = b->creation;
@@ -238,7 +237,7 @@ static void take_parts(struct box *b, const struct plan *plan, struct fd_message
             b->m.uppers[i] = take_next(fds, &next);
 }
 
-/* EMFILE is `busy` elsewhere, because it passes. Machines that run keep their descriptors. */
+/* Elsewhere EMFILE is `busy`, because it passes. Running machines keep their descriptors. */
 int box_no_fds(struct err *err, const char *what) {
     err_num(err, -EMFILE, "%s", what);
     err->code = ERR_LIMIT;
@@ -322,7 +321,8 @@ static void box_refuse(struct box *b) {
 static int creation_new(struct box *b, const struct machine_spec *spec, struct creation **ret,
                         struct err *err) {
     if (spec->grant_count > PLAN_MAX_GRANTS)
-        return err_set(err, ERR_INVALID, "more than %d granted directories", PLAN_MAX_GRANTS);
+        return err_set(err, ERR_INVALID, "too many granted directories: at most %d",
+                       PLAN_MAX_GRANTS);
     struct creation *c = xnew(struct creation);
     c->box = b;
     c->early = spec->early;
@@ -331,7 +331,7 @@ static int creation_new(struct box *b, const struct machine_spec *spec, struct c
         c->fds[i] = -1;
     for (size_t i = 0; i < spec->grant_count; i++)
         if ((c->fds[i] = fcntl(spec->grant_fds[i], F_DUPFD_CLOEXEC, 3)) < 0) {
-            err_sys(err, "keep a lent directory of machine '%s'", spec->id);
+            err_sys(err, "duplicate a granted directory of machine '%s'", spec->id);
             box_creation_free(c);
             return -1;
         }
@@ -359,7 +359,8 @@ static void on_uppers(void *arg, const struct plan_message *m, struct fd_message
         return;
     b->m.uppers_lost = err && err->code != ERR_NOT_FOUND;
     if (b->m.uppers_lost)
-        log_line(LOG_WARN, "machine", "changes in lent directories: %s id=%s", err->text, b->m.id);
+        log_line(LOG_WARN, "machine", "get changes in granted directories: %s id=%s", err->text,
+                 b->m.id);
     const char *at = err ? "" : m->text;
     for (size_t next = 0; *at; at += strspn(at, " ")) {
         unsigned long number = strtoul(at, (char **)&at, 10);
@@ -403,7 +404,7 @@ static void ask_freeze(void *arg) {
     spawner_ask(h->spawner, m, NULL, 0, on_frozen, c);
 }
 
-/* What does not stop in time goes on: half frozen is nothing anybody asked for. */
+/* If the freeze times out, unfreeze: a half-frozen machine helps nobody. */
 static void on_frozen(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err) {
     struct call *c = arg;

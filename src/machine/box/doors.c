@@ -1,4 +1,4 @@
-/* What leads into a box: the gate's sockets, connections to its ports, directories lent to it. */
+/* Ways into a box: sockets of the gate, connections to its ports, granted directories. */
 #include "machine/box/inner.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What is asked of the spawner itself: its machines, its images, how it is. */
+/* Requests about the spawner itself: its machines, images and status. */
 #include "base/alloc.h"
 #include "machine/box/inner.h"
 
@@ -28,7 +28,7 @@ static void listing_end(struct listing *l, const struct err *err) {
         if (!*line)
             continue;
         if (!plan_found_parse(line, &found[count++])) {
-            err_set(&odd, ERR_INTERNAL, "the spawner lists '%.60s'", line);
+            err_set(&odd, ERR_INTERNAL, "the spawner returned an invalid machine '%.60s'", line);
             err = &odd;
         }
     }
@@ -43,10 +43,10 @@ static void on_page(void *arg, const struct plan_message *m, struct fd_message *
     struct listing *l = arg;
     struct err full;
     if (err && err->code == ERR_UNKNOWN && l->tries++ < 3) {
-        l->text.len = 0; /* the spawner is another one: its pages are too */
+        l->text.len = 0; /* a new spawner: start with the first page again */
         ask_page(l, 0);
     } else if (m && !buf_add(&l->text, m->text, strlen(m->text))) {
-        err_set(&full, ERR_LIMIT, "more than %d machines", LIST_MAX);
+        err_set(&full, ERR_LIMIT, "too many machines: at most %d", LIST_MAX);
         listing_end(l, &full);
     } else if (m && m->cursor) {
         ask_page(l, m->cursor);

@@ -1,4 +1,4 @@
-/* What the files of the box driver share: machines, verbs under way, the host they live on. */
+/* Internals shared by the files of the box driver: machines, pending operations, the host. */
 #pragma once
 
 #include "base/alloc.h"

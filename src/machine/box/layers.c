@@ -12,7 +12,7 @@ static void root_end(struct call *c, bool changed, const struct err *err) {
         done(arg, changed, err);
 }
 
-/* The old root is away: whatever keeps the guest from going over, it has to be asked again. */
+/* The old root is detached, so any failure of the guest to switch must be retried. */
 static const struct err *must_be_asked_again(const struct err *err, struct err *ret) {
     *ret = *err;
     ret->code = ERR_UNKNOWN;
@@ -26,14 +26,14 @@ static void on_switched(void *arg, const struct frame *frame, const struct err *
     root_end(c, c->changed, err ? must_be_asked_again(err, &stays) : NULL);
 }
 
-/* The mounts are made; the guest steps over. */
+/* The mounts exist; tell the guest to switch. */
 static void on_root(void *arg, const struct plan_message *m, struct fd_message *fds,
                     const struct err *err) {
     struct call *c = arg;
     struct err lost;
     if (!err && (m->changed || c->forced) &&
-        fds->nfds != 1) { /* it was lost on the way: no descriptor was free */
-        err_set(&lost, ERR_UNKNOWN, "the spawner gave no root");
+        fds->nfds != 1) { /* the descriptor was lost: the process had no free number */
+        err_set(&lost, ERR_UNKNOWN, "the spawner returned no root");
         err = &lost;
     }
     c->changed = m && m->changed;
@@ -61,9 +61,9 @@ static const struct err *busy_error(const struct call *c, const struct frame *fr
     if (err)
         return err;
     if (msg_get_busy(frame, &state) < 0)
-        err_set(ret, ERR_INTERNAL, "the machine answered nonsense");
+        err_set(ret, ERR_INTERNAL, "invalid reply from the machine");
     else if (state.busy)
-        err_set(ret, ERR_BUSY, "processes run in machine '%s'", c->box->m.id);
+        err_set(ret, ERR_BUSY, "processes are running in machine '%s'", c->box->m.id);
     else
         return NULL;
     return ret;
@@ -88,7 +88,7 @@ static void on_busy_known(void *arg, const struct frame *frame, const struct err
         ask_root(c, r->stack, r->layer, r->how);
 }
 
-/* Asked first: what lives there would find itself in a root that nobody can write. */
+/* Ask first whether the guest is alone: another process would end up in a read-only root. */
 void box_root(struct machine *m, const char *stack, uint32_t layer, unsigned how,
               machine_root_fn *done, void *arg) {
     struct call *c = call_new(m, arg);
@@ -131,7 +131,7 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     void *done_arg = c->arg;
     bool is_disk = c->disk;
     if (!err && fds->nfds != 2 && !(is_disk && fds->nfds == 1)) {
-        err_set(&lost, ERR_INTERNAL, "the spawner gave no view");
+        err_set(&lost, ERR_INTERNAL, "the spawner returned no view");
         err = &lost;
     }
     call_free(c);
@@ -174,7 +174,7 @@ void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void
     spawner_ask(m->host->spawner, msg, NULL, 0, call_answered, c);
 }
 
-/* The text is the spawner's, and passes away. */
+/* Maps the text, which is freed with the reply, to a constant. */
 static const char *way_known(const char *text) {
     static const char *const ways[] = {"copy", "reflink", "btrfs"};
     size_t i = sizeof(ways) / sizeof(*ways) - 1;

@@ -15,7 +15,7 @@ enum {
     SLOW_MS = 2000,
 };
 
-/* -EAGAIN: it has not accepted the last ones yet. */
+/* -EAGAIN: the backlog of the guest is full. */
 static int connect_guest(struct machine_host *h, const char *id) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (h->boxes < 0) {
@@ -26,13 +26,13 @@ static int connect_guest(struct machine_host *h, const char *id) {
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (h->boxes < 0 || fd < 0)
         return -errno;
-    /* Through the descriptor: the run directory's path may be longer than a socket's may be. */
+    /* Connect through the descriptor: the path may exceed the limit of a socket address. */
     snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s/guest.sock", h->boxes, id);
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
         return TAKE_FD(fd);
     int e = errno;
     if (e == ENOENT)
-        close_fd(&h->boxes); /* the directory may have been made anew by another spawner */
+        close_fd(&h->boxes); /* another spawner may have created the directory again */
     return -e;
 }
 
@@ -42,7 +42,7 @@ static void box_after(struct box *b, uint64_t ms, loop_fn *fn) {
     loop_timer_start(b->timer, ms, 0);
 }
 
-/* What was asked of the old guest in this turn is answered before it goes. */
+/* Requests to the old guest in this turn of the loop get their reply before it is freed. */
 void box_retire_old(void *arg) {
     struct box *b = arg;
     guest_free(TAKE(b->old));
@@ -70,19 +70,20 @@ static void on_first_word(void *arg, const struct frame *frame, const struct err
         use_fresh(b);
 }
 
-/* A guest may be held up by what it is doing; whoever adopts its machine can still freeze or end
- * it. */
+/* A guest may be busy. The adopted machine is returned anyway, so that it can be frozen or ended.
+ */
 static void on_slow(void *arg) {
     struct box *b = arg;
     if (b->made && b->fresh) /* else it is gone, and it is asked whether its machine is, too */
         use_fresh(b);
 }
 
-/* Who adopts is told after a while; a machine that is ours is tried again as long as it lives. */
+/* An adopt fails after a while; the connection to our own machine is retried as long as it lives.
+ */
 static void try_later(struct box *b) {
     struct err err;
     if (b->made && b->tries >= CONNECT_TRIES) {
-        err_set(&err, ERR_BUSY, "the guest of machine '%s' takes no connection", b->m.id);
+        err_set(&err, ERR_BUSY, "the guest of machine '%s' does not accept connections", b->m.id);
         box_give_up(b, &err);
         return;
     }
@@ -90,7 +91,7 @@ static void try_later(struct box *b) {
     box_after(b, ms, box_link_again);
 }
 
-/* For `adopt`, and when the connection was lost though the machine lives. */
+/* Connects for `adopt`, and after the connection to a live machine was lost. */
 void box_link_again(void *arg) {
     struct box *b = arg;
     struct err err;
@@ -136,7 +137,7 @@ void box_on_gone(void *arg) {
     struct err why = *guest_why_gone(g);
     guest_free(TAKE(b->fresh));
     if (b->confirming && why.code == ERR_GONE) {
-        err_set(&why, ERR_GONE, "machine '%s' died while it was made", b->m.id);
+        err_set(&why, ERR_GONE, "machine '%s' died while it was created", b->m.id);
         err_remedy(&why, "ask again");
     }
     if (b->confirming && why.code == ERR_GONE) {
@@ -168,7 +169,7 @@ static void on_confirmed(void *arg, const struct frame *frame, const struct err 
 static void on_silence(void *arg) {
     struct box *b = arg;
     struct err err;
-    err_set(&err, ERR_TIMEOUT, "the guest of machine '%s' says nothing", b->m.id);
+    err_set(&err, ERR_TIMEOUT, "the guest of machine '%s' does not respond", b->m.id);
     box_end(b, &err);
 }
 

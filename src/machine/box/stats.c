@@ -1,5 +1,5 @@
-/* What the kernel counts. One packet at a time is under way; whoever asks meanwhile goes with the
- * next one. */
+/* Kernel counters of machines. One request is in flight; callers that come meanwhile share the next
+ * one. */
 #include "base/alloc.h"
 #include "machine/box/inner.h"
 
@@ -13,7 +13,7 @@ struct batch {
 
 static void send_batch(struct machine_host *h);
 
-/* On a host without cgroups for it only the guest can tell whether anything happens in there. */
+/* Without cgroups only the guest can tell whether processes are active. */
 struct counting {
     struct call *call;
     struct machine_stats stats;
@@ -80,7 +80,7 @@ static void on_stats(void *arg, const struct plan_message *m, struct fd_message 
                      const struct err *err) {
     (void)fds;
     struct batch *b DEFER_FREE = arg;
-    /* The next packet first: it is asked while these are told. The rows are copied for that. */
+    /* Send the next request before the callbacks run; the rows are copied for that. */
     struct plan_row *rows DEFER_FREE = xcalloc(PLAN_ROWS_MAX, sizeof(*rows));
     size_t count = m ? m->row_count : 0;
     if (m)

@@ -113,7 +113,7 @@ static void a_silent_spawner_is_a_timeout_until_it_speaks(void **state) {
     loop_run(t.loop);
     assert_int_equal(t.codes[0], ERR_TIMEOUT);
     assert_int_equal(t.codes[1], ERR_TIMEOUT);
-    assert_non_null(strstr(t.text, "does not answer"));
+    assert_non_null(strstr(t.text, "does not respond"));
     assert_non_null(strstr(t.remedy, "kill -CONT"));
     assert_true(t.spoke);
     spawner_link_free(t.link);
