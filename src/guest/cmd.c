@@ -168,7 +168,7 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     int64_t now = tree ? 0 : now_ns();
     if (!tree || tree_spares(g) < SPARES_LOW)
         ask_for_spares(g, now ? now : now_ns());
-    /* A spawner that has died is started again by whoever misses it. */
+    /* A client that needs a dead spawner starts it again, so a retry can succeed. */
     *ret_wait = spawner(g) != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
     return tree;
 }
@@ -268,7 +268,7 @@ enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct fr
     if (!exec_is_sound(f, &e))
         return SERVE_BROKEN;
     if (id_is_taken(g, f->head.id)) {
-        guest_conn_refuse(c, f, ERR_EXISTS, "that exec id is in the table");
+        guest_conn_refuse(c, f, ERR_EXISTS, "this exec id is already in use");
         return SERVE_DONE;
     }
     struct cmd *cmd = cmd_new(g);
@@ -281,8 +281,7 @@ enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct fr
             return SERVE_STALLED;
         }
         guest_conn_refuse(c, f, ERR_LIMIT,
-                          cmd ? "no spare cgroup for another command"
-                              : "too many commands are in the table");
+                          cmd ? "no free cgroup for another command" : "too many commands");
         return SERVE_DONE;
     }
     cmd->tree = tree;

@@ -24,7 +24,7 @@ static struct cmd *find_logged(struct guest *g, struct conn *c, const struct fra
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (cmd && cmd->log.fd >= 0)
         return cmd;
-    guest_conn_refuse(c, f, ERR_NOT_FOUND, "that command has no log");
+    guest_conn_refuse(c, f, ERR_NOT_FOUND, "the command has no log");
     return NULL;
 }
 
@@ -52,7 +52,7 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     struct cmd *cmd = find_logged(g, c, f);
     if (cmd && c->is_stream_only)
-        guest_conn_refuse(c, f, ERR_UNSUPPORTED, "no descriptor can be passed here");
+        guest_conn_refuse(c, f, ERR_UNSUPPORTED, "this connection cannot pass descriptors");
     else if (cmd && !conn_ok_with_fd(c, f, cmd->log.fd))
         conn_fail(c, f, errno, "open log");
     return SERVE_DONE;
@@ -73,7 +73,7 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
         if (m.consumed[i] == UINT64_MAX || s->log)
             continue;
         if (m.consumed[i] < s->consumed || m.consumed[i] > s->produced) {
-            guest_conn_refuse(c, f, ERR_INVALID, "attach: that part of the output is not kept");
+            guest_conn_refuse(c, f, ERR_INVALID, "attach: this part of the output was dropped");
             return SERVE_DONE;
         }
     }

@@ -17,7 +17,7 @@
 #define ROUNDS_MAX 8
 #define FRAMES_MAX 32
 
-/* Input buffer and output buffer lie in one mapping; pages nobody touched cost nothing. */
+/* Input and output buffer share one mapping; untouched pages cost nothing. */
 #define MAP_BYTES (OUT_CAP + FRAME_BYTES_MAX)
 
 static void conn_ready(struct guest *g, struct source *src, uint32_t events);
@@ -180,7 +180,7 @@ static bool keep_fds(struct conn *c, struct msghdr *m) {
     return sound;
 }
 
-/* Want of memory passes; a connection given up for it may be the machine's end. */
+/* Out of memory is temporary. Keep the connection: closing it may end the machine. */
 static bool is_passing(int number) {
     return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS;
 }
@@ -289,7 +289,7 @@ static bool handle_next(struct guest *g, struct conn *c) {
     return true;
 }
 
-/* A large frame has come and gone: its pages go back to the kernel. */
+/* After a large frame, return its pages to the kernel. */
 static void trim(struct conn *c) {
     if (c->in.start == c->in.end && c->in.end > 4 * MSG_CHUNK_MAX)
         madvise(c->out + OUT_CAP, FRAME_BYTES_MAX & ~4095u, MADV_DONTNEED);

@@ -18,7 +18,7 @@
 #define PROC_SUPER_MAGIC 0x9fa0
 #define LIST_MAX 4096u
 
-/* Acting as someone: the kernel drops root's file powers together with its fsuid. */
+/* Acting as a user: with the fsuid the kernel also drops root's file capabilities. */
 
 struct actor {
     bool is_other;
@@ -96,7 +96,7 @@ static int place_open(struct place *p, const struct msg_str *path) {
     return p->dir < 0 ? -1 : 0;
 }
 
-/* What /proc offers for reading and writing concerns the guest itself: its memory, its limits. */
+/* Files of /proc give access to the guest itself, such as its memory and limits. */
 static int refuse_proc(int fd) {
     struct statfs fs;
     if (fstatfs(fd, &fs) < 0)

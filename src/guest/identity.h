@@ -1,4 +1,4 @@
-/* What the spawner may change about a running machine: when it ends, and who it is. */
+/* Changes that the spawner may make to a running machine: its deadline and its identity. */
 #pragma once
 
 #include "guest/guest.h"

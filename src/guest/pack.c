@@ -9,7 +9,7 @@
 #include "guest/sys.h"
 #include "guest/tool.h"
 
-/* One descriptor a level. What is deeper is left out, and said. */
+/* One descriptor per level. Deeper entries are skipped and reported. */
 #define DEPTH_MAX 256
 
 static struct {
@@ -102,7 +102,7 @@ static void pack_dir(int dir, const char *name) {
     pack_enter(openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n + 1);
 }
 
-/* A name without content: what is not there at all would count as removed. */
+/* Pack a special file without content: a missing entry would count as deleted. */
 static void pack_other(void) {
     p.entry.kind = TAR_OTHER;
     pack_put_head();

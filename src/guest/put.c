@@ -55,7 +55,7 @@ static void content_read(int fd, struct content *ret, const char *path) {
     sha256_end_hex(&s, ret->hex);
 }
 
-/* dir may be AT_FDCWD. What is no regular file ends the tool; what is not there does not. */
+/* dir may be AT_FDCWD. A file that is not regular ends the tool; a missing file does not. */
 static struct content content_of(int dir, const char *name, int flags, const char *path) {
     struct content c = {0};
     int fd DEFER_CLOSE = sys_open(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | flags, 0);
@@ -64,7 +64,7 @@ static struct content content_of(int dir, const char *name, int flags, const cha
     if (fd < 0 || fstat(fd, &c.st) < 0)
         tool_fail(errno, "open", path);
     if (!S_ISREG(c.st.st_mode) || tool_is_proc(fd))
-        tool_fail(S_ISDIR(c.st.st_mode) ? EISDIR : EINVAL, "no regular file:", path);
+        tool_fail(S_ISDIR(c.st.st_mode) ? EISDIR : EINVAL, "not a regular file:", path);
     content_read(fd, &c, path);
     c.is_there = true;
     return c;

@@ -146,7 +146,7 @@ enum serve_result serve_frame(struct guest *g, struct conn *c, const struct fram
     if (!is_well_formed(c, f))
         return SERVE_BROKEN;
     if (handlers[f->head.type].is_privileged && !c->is_privileged) {
-        guest_conn_refuse(c, f, ERR_DENIED, "only the spawner may say that");
+        guest_conn_refuse(c, f, ERR_DENIED, "only the spawner may send this message");
         return SERVE_DONE;
     }
     return handlers[f->head.type].run(g, c, f);

@@ -1,4 +1,4 @@
-/* One table: which function serves which message. */
+/* The table of messages: one function per message type. */
 #pragma once
 
 #include "guest/guest.h"

@@ -47,7 +47,7 @@ void start_prod(void) {
     prod_in(pid > 0 ? PROD_NS : 0);
 }
 
-/* A long list has come and gone: its pages go back to the kernel. */
+/* After a long argument list, return its pages to the kernel. */
 static void slots_trim(char **slots, const struct msg_strs *strs) {
     if (strs->count < 4096)
         return;

@@ -1,4 +1,4 @@
-/* The descriptors a command gets as 0, 1 and 2, and the ends of them the guest keeps. */
+/* The descriptors 0, 1 and 2 of a command, and the ends that the guest keeps. */
 #pragma once
 
 #include "guest/guest.h"

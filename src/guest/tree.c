@@ -62,7 +62,7 @@ static int members_open(const struct tree *t) {
     return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
 }
 
-/* What cannot be looked at is not known to be empty. */
+/* A tree that cannot be read counts as not empty. */
 bool tree_is_empty(struct guest *g, const struct tree *t) {
     if (g->is_childless || !t)
         return true;

@@ -1,6 +1,6 @@
 /*
- * Trees: the cgroup of each command. Whatever a command starts stays in it, so
- * killing it misses nobody, not even what has left its session and its parents.
+ * The cgroup of each command. Every descendant stays in it, so killing it reaches all of them, also
+ * processes that left their session or parent.
  */
 #pragma once
 

@@ -62,7 +62,7 @@ static bool unpack_fill(void) {
 
 static const uint8_t *next_block(void) {
     if (u.end - u.start < TAR_BLOCK && !unpack_fill())
-        tool_fail(EIO, "the archive ends too early", "");
+        tool_fail(EIO, "the archive is truncated", "");
     u.start += TAR_BLOCK;
     return u.in + u.start - TAR_BLOCK;
 }
@@ -296,7 +296,7 @@ int tool_untar(char **argv) {
     enum tar_step step;
     while ((step = tar_next(&u.reader, next_block(), &u.entry)) != TAR_END) {
         if (step == TAR_BAD)
-            tool_fail(EINVAL, "this is no archive, or a damaged one", "");
+            tool_fail(EINVAL, "not an archive, or a damaged one", "");
         if (step == TAR_ENTRY)
             unpack();
     }

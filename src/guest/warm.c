@@ -17,7 +17,7 @@
 
 enum { FEW = 4, PROGRAM_SIZE = 256 };
 
-/* That a name is not there is worth knowing, too. */
+/* The kernel also caches that a name does not exist. */
 static const char *const names[] = {
     "/home/user",
     "/bin/sh",

@@ -1,7 +1,6 @@
 /*
- * A new root knows no name yet, and the first command in it would pay for finding each. What nearly
- * every program needs is looked up beforehand, a name at a time and only while nobody asks for
- * anything. Looked up, never opened: names in a box may be anything.
+ * Warms the name cache of a new root: looks up the paths that most programs need, one at a time and
+ * only while the guest is idle. It only looks up and never opens: a path in a box may be anything.
  */
 #pragma once
 

@@ -52,7 +52,7 @@ enum serve_result watch_add(struct guest *g, struct conn *c, const struct frame 
     if (wd < 0) {
         conn_fail(c, f, -wd, "watch");
     } else if (slot_of_wd(c, wd) >= 0) {
-        guest_conn_refuse(c, f, ERR_EXISTS, "watched already");
+        guest_conn_refuse(c, f, ERR_EXISTS, "already watched");
     } else {
         c->watch_ids[slot] = f->head.id;
         c->watch_wds[slot] = wd;

@@ -8,10 +8,8 @@
 #include "base/fs/dots.h"
 #include "guest/sys.h"
 
-/*
- * One descriptor a level, so the depth is limited; what is deeper is moved up
- * into the top directory and met again there.
- */
+/* One descriptor per level, so depth is limited. Deeper directories are moved to the top directory
+ * and removed from there. */
 #define DEPTH_MAX 64
 
 struct wiper {

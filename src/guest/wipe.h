@@ -1,4 +1,4 @@
-/* Removing a directory with everything in it, however deep it is. */
+/* Removes a directory tree of any depth. */
 #pragma once
 
 /* Returns 0 or the errno that stopped it. Leaves links alone: it removes them, not their targets.
