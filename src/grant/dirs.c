@@ -52,12 +52,12 @@ static bool reserved(const char *path) {
 static int check_place(const struct plan_grant *grants, size_t count, const char *path,
                        struct err *err) {
     if (path[0] != '/' || strlen(path) >= PLAN_PATH_SIZE || reserved(path)) {
-        err_set(err, ERR_INVALID, "'%.100s' cannot be the place of a grant in the machine", path);
-        return err_remedy(err, "choose another one, such as /home/user/dir");
+        err_set(err, ERR_INVALID, "a grant cannot be placed at '%.100s' in the machine", path);
+        return err_remedy(err, "choose another path, such as /home/user/dir");
     }
     for (size_t i = 0; i < count; i++)
         if (strcmp(grants[i].path, path) == 0)
-            return err_set(err, ERR_INVALID, "two directories at '%s'", path);
+            return err_set(err, ERR_INVALID, "two directories are to be placed at '%s'", path);
     return 0;
 }
 
@@ -68,8 +68,8 @@ static int check_own(const char *real, const char *const *own, struct err *err) 
         if (!realpath(*own, place))
             snprintf(place, sizeof(place), "%s", *own);
         if (contains(real, place) || contains(place, real))
-            return err_set(err, ERR_DENIED, "'%s' is, holds or is in Carrel's own directory '%s'",
-                           real, place);
+            return err_set(err, ERR_DENIED, "'%s' overlaps with Carrel's own directory '%s'", real,
+                           place);
     }
     return 0;
 }
@@ -91,7 +91,7 @@ static int check_descriptor(int fd, const char *path, const struct dir_rules *ru
     /* Its owner becomes `user` inside: who does not own it would gain the owner's rights. */
     if (rules->uid != 0 && st.st_uid != rules->uid) {
         err_set(err, ERR_DENIED, "directory '%s' belongs to another user", path);
-        return err_remedy(err, "hand over a directory of your own");
+        return err_remedy(err, "use a directory that belongs to you");
     }
     return 0;
 }
@@ -102,11 +102,11 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
         const struct dir_grant *d = &dirs[i];
         const char *at = d->at ? d->at : d->path;
         if (!plan_mode_by_name(d->mode ? d->mode : "cow", &ret[i].mode))
-            return err_set(err, ERR_INVALID, "'%s' is neither ro, cow nor rw", d->mode);
+            return err_set(err, ERR_INVALID, "directory mode '%s' must be ro, cow or rw", d->mode);
         if (ret[i].mode == PLAN_GRANT_RW && !rules->unreviewed) {
-            err_set(err, ERR_DENIED, "directory '%s' as rw lets changes out without review",
-                    d->path);
-            return err_remedy(err, "say --unreviewed, or use cow and --apply");
+            err_set(err, ERR_DENIED,
+                    "directory '%s' as rw would let the machine change it without review", d->path);
+            return err_remedy(err, "add --unreviewed to allow that, or use cow and --apply");
         }
         if (check_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
             return -1;
@@ -137,7 +137,7 @@ static int open_under(const char *path, const char *const *roots, size_t root_co
                 rest++;
             return open_beneath(roots[i], rest, flags, err);
         }
-    err_set(err, ERR_DENIED, "'%.100s' lies under no root of carrel.conf", path);
+    err_set(err, ERR_DENIED, "'%.100s' is not below a directory of `roots` in carrel.conf", path);
     return err_remedy(err, "add its parent to `roots`, or use the unix socket");
 }
 

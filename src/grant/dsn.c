@@ -21,7 +21,7 @@ void dsn_wipe(struct dsn *d) {
 }
 
 static int dsn_bad(struct err *err, const char *why) {
-    err_set(err, ERR_INVALID, "the address of the database server cannot be used: %s", why);
+    err_set(err, ERR_INVALID, "invalid URL of the database server: %s", why);
     return err_remedy(err, "write postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE");
 }
 
@@ -33,14 +33,14 @@ static int dsn_put(struct dsn *d, const char *name, size_t n, const char *value,
         if (strlen(words[i].name) != n || memcmp(words[i].name, name, n) != 0)
             continue;
         if (*to)
-            return dsn_bad(err, "a word stands there twice");
+            return dsn_bad(err, "a parameter occurs twice");
         if (value_n >= words[i].size || memchr(value, '\0', value_n))
-            return dsn_bad(err, "a word is too long");
+            return dsn_bad(err, "a value is too long");
         memcpy(to, value, value_n);
         to[value_n] = '\0';
         return 0;
     }
-    return dsn_bad(err, "it has a word other than host, port, user, password, dbname and sslmode");
+    return dsn_bad(err, "only host, port, user, password, dbname and sslmode are supported");
 }
 
 /* ---- postgres://... ---- */
@@ -63,13 +63,13 @@ static int put_escaped(struct dsn *d, const char *name, size_t n, const char *va
             int high = i + 2 < value_n ? dsn_hex_of(value[i + 1]) : -1;
             int low = high >= 0 ? dsn_hex_of(value[i + 2]) : -1;
             if (low < 0 || !(high | low))
-                return dsn_bad(err, "a '%' in it is not followed by the number of a byte");
+                return dsn_bad(err, "a '%' is not followed by two hex digits");
             c = (char)(high << 4 | low);
             i += 2;
         }
         plain[out++] = c;
     }
-    int r = out == sizeof(plain) ? dsn_bad(err, "a word is too long")
+    int r = out == sizeof(plain) ? dsn_bad(err, "a value is too long")
                                  : dsn_put(d, name, n, plain, out, err);
     explicit_bzero(plain, sizeof(plain));
     return r;
@@ -80,7 +80,7 @@ static int read_host(struct dsn *d, const char *at, size_t n, struct err *err) {
     if (n && *at == '[') {
         const char *close = memchr(at, ']', n);
         if (!close || (close + 1 < end && close[1] != ':'))
-            return dsn_bad(err, "the address in brackets does not end");
+            return dsn_bad(err, "the closing ] of the host is missing");
         colon = close + 1 < end ? close + 1 : NULL;
         if (dsn_put(d, "host", 4, at + 1, (size_t)(close - at - 1), err) < 0)
             return -1;
@@ -104,7 +104,7 @@ static int read_query(struct dsn *d, const char *at, struct err *err) {
     while (*at) {
         size_t n = strcspn(at, "&"), name = strcspn(at, "=&");
         if (name == n)
-            return dsn_bad(err, "a word behind the '?' has no value");
+            return dsn_bad(err, "a parameter after the '?' has no value");
         if (put_escaped(d, at, name, at + name + 1, n - name - 1, err) < 0)
             return -1;
         at += n + (at[n] == '&');
@@ -155,7 +155,7 @@ static int dsn_read_words(struct dsn *d, const char *at, struct err *err) {
         size_t name = strcspn(at, "= \t"), n = 0;
         const char *word = at;
         if (at[name] != '=' || !(at = read_value(at + name + 1, plain, &n)))
-            r = dsn_bad(err, "it is not words of the form NAME=VALUE");
+            r = dsn_bad(err, "it is not a URL and not a list of NAME=VALUE");
         else
             r = dsn_put(d, word, name, plain, n, err);
     }
@@ -194,17 +194,17 @@ static int dsn_check(struct dsn *d, struct err *err) {
     if (!d->sslmode[0])
         snprintf(d->sslmode, sizeof(d->sslmode), "prefer");
     if (!d->host[0] || d->host[0] == '/' || d->host[0] == '@')
-        return dsn_bad(err, "it names no host: a machine reaches a server by an address, not by a "
-                            "socket in the host's files");
+        return dsn_bad(err, "the host is missing: a machine reaches a server over the network, not "
+                            "through a unix socket of this host");
     if (!host_ok(d->host))
-        return dsn_bad(err, "the host is neither a name nor an address");
+        return dsn_bad(err, "the host is not a name or an IP address");
     if (!port_ok(d->port))
-        return dsn_bad(err, "the port is no number from 1 to 65535");
+        return dsn_bad(err, "the port must be a number from 1 to 65535");
     if (!d->user[0] || !d->dbname[0])
-        return dsn_bad(err, "it names no user, or no database to make others from");
+        return dsn_bad(err, "the user or the template database is missing");
     return sslmode_ok(d->sslmode)
                ? 0
-               : dsn_bad(err, "sslmode is disable, prefer, require, verify-ca or verify-full");
+               : dsn_bad(err, "sslmode must be disable, prefer, require, verify-ca or verify-full");
 }
 
 int dsn_read(const char *text, struct dsn *ret, struct err *err) {

@@ -14,7 +14,7 @@ static void key_freep(EVP_PKEY **key) {
 }
 
 static int crypto_failed(struct err *err) {
-    return err_set(err, ERR_INTERNAL, "the crypto library makes no ed25519 key");
+    return err_set(err, ERR_INTERNAL, "the crypto library cannot create an ed25519 key");
 }
 
 int ssh_key_new(uint8_t ret[SSH_SEED], struct err *err) {
@@ -76,7 +76,7 @@ static bool put_base64(struct buf *to, const struct buf *bytes, size_t line) {
 static int check_name(const char *name, struct err *err) {
     return strlen(name) <= SSH_NAME_MAX && !strpbrk(name, "\r\n")
                ? 0
-               : err_set(err, ERR_INVALID, "'%.60s' cannot be the name of a key", name);
+               : err_set(err, ERR_INVALID, "'%.60s' is not a valid name for a key", name);
 }
 
 int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *ret,
@@ -88,7 +88,7 @@ int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *r
     put_public(&wire, public);
     return buf_addf(ret, KIND " ") && put_base64(ret, &wire, 0) && buf_addf(ret, " %s", name)
                ? 0
-               : err_set(err, ERR_LIMIT, "there is no room for a key");
+               : err_set(err, ERR_LIMIT, "the key does not fit into its buffer");
 }
 
 /* Twice the same number, by which a reader knows that it is decrypted: we encrypt nothing. */
@@ -132,5 +132,5 @@ int ssh_key_private(const uint8_t seed[SSH_SEED], const char *name, struct buf *
     return buf_addf(ret, "-----BEGIN OPENSSH PRIVATE KEY-----\n") && put_base64(ret, &wire, LINE) &&
                    buf_addf(ret, "-----END OPENSSH PRIVATE KEY-----\n")
                ? 0
-               : err_set(err, ERR_LIMIT, "there is no room for a key");
+               : err_set(err, ERR_LIMIT, "the key does not fit into its buffer");
 }

@@ -102,12 +102,12 @@ def test_the_copies_go_with_their_grants(gated, db):
 def test_what_is_no_database_any_more_is_told(gated, db):
     box = new(gated, db)
     gated.exec(box, "echo nothing >shop.db", cwd="/home/user")
-    with pytest.raises(Refused, match="no database any more"):
+    with pytest.raises(Refused, match="not an SQLite database any more"):
         diff_of(gated, box)
     done = carrel(gated, "diff", box, ok=False)
-    assert done.returncode == 1 and "no database any more" in done.stderr and "modified" in done.stdout, done
+    assert done.returncode == 1 and "not an SQLite database any more" in done.stderr and "modified" in done.stdout, done
     gated.exec(box, "rm shop.db", cwd="/home/user")
-    with pytest.raises(Refused, match="no database any more"):
+    with pytest.raises(Refused, match="not an SQLite database any more"):
         diff_of(gated, box)
     with pytest.raises(Refused, match="is not a database"):
         gated.get(f"/v1/machines/{box}/grants/{gated.grant(box, 'env', 'A', value='b')}/diff")
@@ -271,7 +271,7 @@ def test_a_damaged_one_is_not_frozen(gated, db):
     box = new(gated, db)
     gated.python(box, "import sqlite3; p = '/home/user/shop.db'; b = bytearray(open(p, 'rb').read()); i = b.rindex(b'cup'); b[i:i+3] = b'cap'; open(p, 'wb').write(b)")
     before = sorted((gated.home / "changesets").glob("c-*"))
-    with pytest.raises(Refused, match="it is damaged"):
+    with pytest.raises(Refused, match="damaged: row 2"):
         gated.post(f"/v1/machines/{box}/changesets", {"path": "/home/user/shop.db"})
     assert sorted((gated.home / "changesets").glob("c-*")) == before, "nothing of it is left"
 
@@ -449,7 +449,7 @@ def test_large_ones_and_wide_ones(tmp_path):
     assert done.returncode == 0 and b"- ... 29900 more\n" in done.stdout and b"+ ... 29900 more\n" in done.stdout, done.stderr
     wide = made(tmp_path, f"CREATE TABLE t({', '.join(f'a{n}' for n in range(1000))})")
     done = compare(wide, wide)
-    assert done.returncode == 1 and done.stderr == b"table 't': it has more than 999 columns\n", done
+    assert done.returncode == 1 and done.stderr == b"table 't': more than 999 columns\n", done
 
 
 # ---- what a machine may put there ----

@@ -82,9 +82,9 @@ def test_the_machine_reads_what_it_was_handed(gated, lent):
     ({"kind": "env", "what": "X"}, "requires a value"),
     ({"kind": "env", "what": "A=B", "value": "x"}, "not a valid variable name"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/user/x"}, "no descriptor"),
-    ({"kind": "file", "what": "/etc/hosts", "at": "/etc/hosts"}, "cannot be the place"),
-    ({"kind": "file", "what": "/etc/hosts", "at": "/home/../etc"}, "cannot be the place"),
-    ({"kind": "file", "what": "/etc/hosts", "at": "/home/a\nb"}, "cannot be the place"),
+    ({"kind": "file", "what": "/etc/hosts", "at": "/etc/hosts"}, "a grant cannot be placed at"),
+    ({"kind": "file", "what": "/etc/hosts", "at": "/home/../etc"}, "a grant cannot be placed at"),
+    ({"kind": "file", "what": "/etc/hosts", "at": "/home/a\nb"}, "a grant cannot be placed at"),
     ({"kind": "secret", "what": "NOBODY", "at": "api.test"}, "there is no secret"),
     ({"kind": "env", "what": "X", "value": "x", "expires": 0}, "must be between"),
 ])

@@ -421,10 +421,10 @@ def test_a_server_that_is_away_is_waited_for(gated, server):
     server.stop()
     try:
         told = carrel(gated, "diff", box).stdout
-        assert "its changes are not known: reach the database" in told, told
+        assert "its changes are not known: connect to the database" in told, told
         gated.delete(f"/v1/machines/{box}")
         notes = gated.notes(box, verb="database.stays", count=1, seconds=30)
-        assert "cannot be reached" in notes[-1]["reason"]
+        assert "connect to the server: " in notes[-1]["reason"]
         assert 'carrel_databases{state="to_drop"} 1' in gated.request("GET", "/metrics", raw=True).decode()
     finally:
         server.start()
@@ -440,9 +440,9 @@ def test_a_password_that_has_changed_is_not_tried_for_ever(gated, server):
     server.sql("ALTER ROLE mover PASSWORD 'after'")
     gated.delete(f"/v1/machines/{box}")
     (note,) = gated.notes(box, verb="database.give_up", count=1, seconds=30)
-    assert "does not take the password" in note["reason"] and note["detail"]["grant"] == grant["id"]
+    assert "refused the password" in note["reason"] and note["detail"]["grant"] == grant["id"]
     shown = carrel(gated, "grants", box).stdout
-    assert f"{grant['id']}  postgres  given-up" in shown and "does not take the password" in shown and "drop the database and its role on the server, then revoke this grant" in shown, shown
+    assert f"{grant['id']}  postgres  given-up" in shown and "refused the password" in shown and "drop the database and its role on the server, then revoke this grant" in shown, shown
     tries = server.log().count('password authentication failed for user "mover"')
     assert tries == 4
     # Whoever keeps its address as a secret gives it another value, and that counts at once; for this one it is the same as before.
@@ -500,9 +500,9 @@ def test_nothing_stays_of_one_that_could_not_be_made(gated, server):
 
 
 @pytest.mark.parametrize("words,why", [
-    ("postgres:", "that is not words"), ("postgres:host=/run/postgresql user=a dbname=b", "names no host"), ("postgres://a:b@127.0.0.1/", "names no user, or no database"),
-    ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "a word other than"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "there is no secret"),
-    ("postgres://a:hidden@127.0.0.1:1/x", "cannot be reached"), ("postgres://a:hidden@h/x?sslmode=maybe", "sslmode is"), ("mysql://a:hidden@h/x", "--db mysql: unknown kind of database")])
+    ("postgres:", "that is not words"), ("postgres:host=/run/postgresql user=a dbname=b", "the host is missing"), ("postgres://a:b@127.0.0.1/", "the user or the template database is missing"),
+    ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "only host, port, user, password, dbname and sslmode"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "there is no secret"),
+    ("postgres://a:hidden@127.0.0.1:1/x", "connect to the server"), ("postgres://a:hidden@h/x?sslmode=maybe", "sslmode must be"), ("mysql://a:hidden@h/x", "--db mysql: unknown kind of database")])
 def test_bad_words(gated, words, why):
     done = carrel(gated, "new", "--db", words, ok=False)
     assert done.returncode and (why in done.stderr or why == "that is not words"), done

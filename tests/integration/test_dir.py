@@ -235,7 +235,7 @@ def test_the_disk_limit_holds_in_a_lent_directory(carrel, lent, limits):
 def test_places_of_the_machine_itself_are_refused(carrel, lent, place):
     done = carrel.run("--dir", f"{lent}:{place}", "--", "true")
     assert done.returncode == 125 and done.stderr.count(b"\n") == 1
-    assert b"cannot be the place" in done.stderr and b"choose another" in done.stderr
+    assert b"a grant cannot be placed at" in done.stderr and b"choose another" in done.stderr
 
 
 def test_the_same_place_twice_is_refused(carrel, lent):

@@ -247,11 +247,11 @@ static int hand_contents(PGconn *from, const char *const w[WORDS]) {
         return complain("the template has an event trigger for logins", "");
     PGconn *c DEFER(connection_free) = connect_with(w, w[NAME], options);
     if (PQstatus(c) != CONNECTION_OK)
-        return complain("reach the copy", PQerrorMessage(c));
+        return complain("connect to the copy", PQerrorMessage(c));
     if (run_list(c, triggers, false) < 0)
-        return complain("switch off event triggers in the copy", PQerrorMessage(c));
+        return complain("disable event triggers in the copy", PQerrorMessage(c));
     if (run_list(c, contents, true) < 0)
-        return complain("hand the copy over", PQerrorMessage(c));
+        return complain("give the copy to its role", PQerrorMessage(c));
     return 0;
 }
 
@@ -270,11 +270,11 @@ static int main_tell(PGconn *c, const char *name) {
 
 static int main_make(PGconn *c, const char *const w[WORDS]) {
     if (lock(c, w[NAME]) < 0)
-        return complain("wait for others", PQerrorMessage(c));
+        return complain("lock the name of the database", PQerrorMessage(c));
     if (make_role(c, w) < 0)
-        return complain("make a role", PQerrorMessage(c));
+        return complain("create a role", PQerrorMessage(c));
     if (make_database(c, w) < 0)
-        return complain("make a database", PQerrorMessage(c));
+        return complain("create a database", PQerrorMessage(c));
     return hand_contents(c, w) != 0 ? 1 : main_tell(c, w[NAME]);
 }
 
@@ -343,10 +343,10 @@ static int print_counts(PGconn *c) {
 static int main_look(const char *const w[WORDS]) {
     PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
     if (PQstatus(c) != CONNECTION_OK)
-        return complain("reach the database", PQerrorMessage(c));
+        return complain("connect to the database", PQerrorMessage(c));
     if (main_run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
         print_all(c, routines) < 0 || print_counts(c) < 0)
-        return complain("look at the database", PQerrorMessage(c));
+        return complain("read the database", PQerrorMessage(c));
     return fflush(stdout) ? 1 : 0;
 }
 
@@ -355,7 +355,7 @@ static int main_look(const char *const w[WORDS]) {
 static int main_drop(PGconn *c, const char *const w[WORDS]) {
     char sql[SQL_SIZE];
     if (lock(c, w[NAME]) < 0)
-        return complain("wait for others", PQerrorMessage(c));
+        return complain("lock the name of the database", PQerrorMessage(c));
     /* FORCE is of version 13 and later: before, those who are connected are shown out first. */
     if (PQserverVersion(c) < 130000) {
         snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
@@ -381,20 +381,20 @@ int main(int argc, char **argv) {
     bool makes = argc == 2 && strcmp(argv[1], "make") == 0;
     bool looks = argc == 2 && strcmp(argv[1], "look") == 0;
     if (!makes && !looks && (argc != 2 || strcmp(argv[1], "drop") != 0))
-        return complain("that is none of make, drop and look", "");
+        return complain("usage: make, drop or look", "");
     if (!confine())
-        return complain("this kernel does not confine what speaks to a server", "");
+        return complain("this kernel cannot confine the process that talks to the server", "");
     if (!main_read_words(bytes, words))
-        return complain("what is to be done cannot be read", "");
+        return complain("read the request from standard input", "");
     if (looks)
         return main_look(words);
     PGconn *c DEFER(connection_free) = connect_somewhere(words);
     if (PQstatus(c) != CONNECTION_OK && PQconnectionUsedPassword(c)) {
-        complain("the server does not take the password", PQerrorMessage(c));
+        complain("the server refused the password", PQerrorMessage(c));
         return UNWELCOME;
     }
     if (PQstatus(c) != CONNECTION_OK) {
-        complain("the server cannot be reached", PQerrorMessage(c));
+        complain("connect to the server", PQerrorMessage(c));
         return UNREACHED;
     }
     return makes ? main_make(c, words) : main_drop(c, words);

@@ -28,7 +28,7 @@ static int diff_failed(struct diff *d, struct err *err, const char *what) {
 }
 
 static int no_room(struct err *err) {
-    return err_set(err, ERR_LIMIT, "there is more to show than there is room for");
+    return err_set(err, ERR_LIMIT, "the diff is too large");
 }
 
 static bool diff_put(struct diff *d, const char *text) {
@@ -52,7 +52,7 @@ static int too_long(void *arg) {
 static int diff_load(struct diff *d, const char *schema, struct buf *image, struct err *err) {
     unsigned char *bytes = sqlite3_malloc64(image->len ? image->len : 1);
     if (!bytes)
-        return err_set(err, ERR_LIMIT, "there is no memory for the database");
+        return err_set(err, ERR_LIMIT, "out of memory for the database");
     memcpy(bytes, image->data, image->len);
     if (sqlite3_deserialize(
             d->db, schema, bytes, (sqlite3_int64)image->len, (sqlite3_int64)image->len,
@@ -83,7 +83,7 @@ static int check_sound(struct diff *d, struct err *err) {
     const char *said = (const char *)sqlite3_column_text(s, 0);
     return said && strcmp(said, "ok") == 0
                ? 0
-               : err_set(err, ERR_INVALID, "it is damaged: %.200s", said ? said : "");
+               : err_set(err, ERR_INVALID, "damaged: %.200s", said ? said : "");
 }
 
 /* ---- values as text ---- */
@@ -194,7 +194,7 @@ static int count_columns(struct diff *d, const struct table *t, int *ret, struct
     *ret = sqlite3_column_count(s);
     return *ret <= DIFF_COLUMNS_MAX
                ? 0
-               : err_set(err, ERR_LIMIT, "it has more than %d columns", DIFF_COLUMNS_MAX);
+               : err_set(err, ERR_LIMIT, "more than %d columns", DIFF_COLUMNS_MAX);
 }
 
 /*
@@ -265,7 +265,7 @@ static int compare_tables(struct diff *d, struct err *err) {
                                 .has = {sqlite3_column_int(s, 1), sqlite3_column_int(s, 2)},
                                 .alike = sqlite3_column_int(s, 3)};
         if (++count > DIFF_TABLES_MAX)
-            return err_set(err, ERR_LIMIT, "there are more than %d tables", DIFF_TABLES_MAX);
+            return err_set(err, ERR_LIMIT, "the database has more than %d tables", DIFF_TABLES_MAX);
         if (t.name && compare_table(d, &t, err) < 0)
             return -1;
     }
@@ -323,7 +323,7 @@ int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *r
             SQLITE_OK ||
         sqlite3_exec(db, "PRAGMA temp_store=MEMORY; ATTACH ':memory:' AS new", NULL, NULL, NULL) !=
             SQLITE_OK)
-        return err_set(err, ERR_INTERNAL, "SQLite does not start");
+        return err_set(err, ERR_INTERNAL, "start SQLite");
     d.db = db;
     if (diff_load(&d, "main", before, err) < 0 || diff_load(&d, "new", after, err) < 0)
         return -1;

@@ -50,7 +50,7 @@ static int main_copy(const char *path) {
         return complain(sqlite3_errmsg(db));
     unsigned char *bytes = sqlite3_serialize(db, "main", &n, 0);
     if ((!bytes && n) || n > IMAGE_MAX)
-        return complain("it is larger than 512 MiB, or there is no memory for it");
+        return complain("the database is larger than 512 MiB, or memory is short");
     int r = write_all(1, bytes, (size_t)n);
     sqlite3_free(bytes);
     sqlite3_close(db);
@@ -82,16 +82,16 @@ static int diff(bool freezes) {
     char form[2] = {0};
     struct err err;
     if (!read_image(BEFORE, &before) || !read_image(AFTER, &after) || !read_image(AFTER_LOG, &log))
-        return complain("a database is larger than 512 MiB, or cannot be read");
+        return complain("a database is larger than 512 MiB or cannot be read");
     sqlite3_initialize();
     if (sqlite_confine() < 0)
-        return complain("this kernel does not confine what reads a foreign database");
+        return complain("this kernel cannot confine the process that reads the database");
     if (wal_apply(&after, (const uint8_t *)(log.data ? log.data : ""), log.len) < 0)
         return complain("the database is larger than 512 MiB");
     if (before.len >= SQLITE_HEAD)
         memcpy(form, before.data + SQLITE_FORM, sizeof(form));
     if (!wal_settle(&before) || !wal_settle(&after))
-        return complain("what the machine has there is no database any more");
+        return complain("the machine's file is not an SQLite database any more");
     int r = freezes ? write_frozen(&after, form) : 0;
     if (r < 0)
         return complain(strerror(-r));
@@ -107,5 +107,5 @@ int main(int argc, char **argv) {
         return diff(false);
     if (argc == 2 && strcmp(argv[1], "freeze") == 0)
         return diff(true);
-    return complain("that is none of copy FILE, diff and freeze");
+    return complain("usage: copy FILE, diff or freeze");
 }
