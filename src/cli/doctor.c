@@ -255,7 +255,7 @@ static void look_kvm(const struct host *h, struct finding *f) {
                there  ? "/dev/kvm"
                : node ? "/dev/kvm, but no vmx or svm in the processor"
                       : "no /dev/kvm",
-               "not used: there is no machine kind vm yet",
+               "not used: machines of kind vm are not available yet",
                there ? "" : "nothing to do for boxes and cells");
 }
 

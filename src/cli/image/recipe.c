@@ -62,11 +62,11 @@ static int recipe_check(const struct recipe_line *l, struct err *err) {
     case RECIPE_BASE:
         return image_name_ok(l->words[0]) || strcmp(l->words[0], "host") == 0
                    ? 0
-                   : recipe_refuse(err, l->number, "no image can be called", l->words[0]);
+                   : recipe_refuse(err, l->number, "not a valid image name:", l->words[0]);
     case RECIPE_PACKAGES:
         for (size_t i = 0; i < l->count; i++)
             if (!is_package(l->words[i]))
-                return recipe_refuse(err, l->number, "no package can be called", l->words[i]);
+                return recipe_refuse(err, l->number, "not a valid package name:", l->words[i]);
         return 0;
     case RECIPE_FILE:
         return l->words[1][0] == '/'
@@ -106,9 +106,8 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     while (i < VERBS && (strlen(verbs[i].name) != n || strncmp(verbs[i].name, text, n) != 0))
         i++;
     if (i == VERBS) {
-        recipe_refuse(err, number, "there is no verb", text);
-        return err_remedy(err,
-                          "base, packages, file, env, net, run, user, workdir, command are there");
+        recipe_refuse(err, number, "unknown instruction", text);
+        return err_remedy(err, "use base, packages, file, env, net, run, user, workdir or command");
     }
     if (r->count == RECIPE_LINES_MAX)
         return err_set(err, ERR_LIMIT, "the recipe has more than %d lines", RECIPE_LINES_MAX);
