@@ -175,8 +175,8 @@ static int may_listen(struct daemon *d, const char *host, struct err *err) {
     for (size_t i = 0; i < tokens.count; i++)
         if (!tokens.rows[i].revoked_ms)
             return 0;
-    err_set(err, ERR_DENIED, "'%s' can be reached from outside, and there is no token yet", host);
-    return err_remedy(err, "make one first: carrel token new");
+    err_set(err, ERR_DENIED, "'%s' is not a loopback address, and no token exists yet", host);
+    return err_remedy(err, "create a token first: carrel token new");
 }
 
 static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
@@ -189,7 +189,7 @@ static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
         n -= 2;
     }
     if (!colon || !n || n >= sizeof(host) || parse_u64(colon + 1, 0, 65535, &port, NULL) < 0) {
-        err_set(err, ERR_INVALID, "'%s' is no address to listen on", where);
+        err_set(err, ERR_INVALID, "cannot listen on '%s': not an address and port", where);
         return err_remedy(err, "write ADDRESS:PORT, such as 127.0.0.1:7070");
     }
     snprintf(host, sizeof(host), "%.*s", (int)n, where);

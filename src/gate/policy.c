@@ -150,10 +150,10 @@ int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct 
         char c = text[i];
         if ((c == ',' || c == '\0') && n) {
             if (!run)
-                return err_set(err, ERR_INVALID, "'%s' is no list of methods", text);
+                return err_set(err, ERR_INVALID, "'%s' is not a list of methods", text);
             run = 0;
         } else if (c && !isalpha((unsigned char)c)) {
-            return err_set(err, ERR_INVALID, "'%s' is no list of methods", text);
+            return err_set(err, ERR_INVALID, "'%s' is not a list of methods", text);
         } else {
             run++;
         }
