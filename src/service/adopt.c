@@ -1,11 +1,12 @@
 /*
- * What the daemon does when it starts: it finds every machine and command again.
+ * Start of the daemon: finds every machine and command again.
  *
- * The store says what is wanted, the host what exists. Wanted and there: adopted, and its commands
- * go on. Wanted and not there: it ended while nobody looked. A box is removed only if its row says
- * that it has ended; any other that the store does not know is left alone (strays.h). Only
- * `not_found` and `gone` mean that a machine is not there: one that cannot be spoken to now is kept
- * and tried again, and the daemon serves the others meanwhile.
+ * The store says what should exist, the host what exists. A machine that both know is adopted, and
+ * its commands continue. A machine that only the store knows has ended. A box is removed only if
+ * its row says that it has ended; a box that the store does not know is left alone (strays.h).
+ *
+ * Only `not_found` and `gone` mean that a machine does not exist. A machine that cannot be reached
+ * is kept and tried again, while the daemon serves the others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +25,9 @@
 #include "service/strays.h"
 
 enum {
-    PATIENCE_MS = 5000,      /* with a guest that says nothing, before the daemon is ready */
-    UNKNOWN_MAX = 1024,      /* commands of a machine that this database does not know */
-    UNKNOWN_AHEAD = 1 << 20, /* and how far their numbers may be above those that it knows */
+    PATIENCE_MS = 5000,      /* time that a silent guest may delay the start of the daemon */
+    UNKNOWN_MAX = 1024,      /* commands per machine that are missing in this database */
+    UNKNOWN_AHEAD = 1 << 20, /* how far their numbers may exceed the highest known number */
 };
 
 static void one_less(struct service *s) {
@@ -37,7 +38,7 @@ static void one_less(struct service *s) {
         ready(s->ready_arg);
 }
 
-/* Nobody waits for this machine any more. */
+/* The start of the daemon no longer waits for this machine. */
 static void await_no_more(struct live *l) {
     if (!l->reach.awaited)
         return;
@@ -56,7 +57,7 @@ static void not_reached(struct live *l, const char *why) {
     snprintf(r->why, sizeof(r->why), "%s", why);
     r->again_ms = loop_now_ms(l->service->loop) + back_off_ms(r->tries++);
     await_no_more(l);
-    barrier_let_all(l); /* who waits long enough is refused: barrier_check() */
+    barrier_let_all(l); /* callers that wait too long are refused by barrier_check() */
 }
 
 static bool is_ending(const struct live *l) {
@@ -65,11 +66,11 @@ static bool is_ending(const struct live *l) {
 
 /* ---- the commands of a machine ---- */
 
-/* One question for a machine's commands, and for the logs of those it has. */
+/* One query for the commands of a machine, and for the logs of those that have one. */
 struct hearing {
     struct live *live;
-    size_t waiting; /* answers that did not come yet */
-    bool lost;      /* some will not: ask again */
+    size_t waiting; /* replies that did not arrive yet */
+    bool lost;      /* a reply was lost: ask again */
 };
 
 static int settle_unheard(struct live *l, struct err *err);
@@ -79,7 +80,7 @@ static void not_adopted(struct live *l, const struct err *err) {
     not_reached(l, err->text);
 }
 
-/* All that there is to know of it is known, unless a begun step cannot be read. */
+/* The guest has reported everything. Unless a begun step cannot be read, the machine is usable. */
 static void heard(struct live *l) {
     struct err err;
     if (steps_adopt(l, &err) < 0) {
@@ -93,7 +94,7 @@ static void heard(struct live *l) {
     barrier_heard(l);
 }
 
-/* Where something runs, no root was being changed. */
+/* ERR_BUSY is fine: if something runs in the machine, its root was not being changed. */
 static void root_entered(void *arg, bool changed, const struct err *err) {
     struct live *l = arg;
     (void)changed;
@@ -112,8 +113,8 @@ static void root_entered(void *arg, bool changed, const struct err *err) {
 }
 
 /*
- * The daemon that it belonged to may have died while a step was taken: its spawner has left the old
- * root, and its guest is still in it. Of our own machines a row tells of that; of this one nothing.
+ * For a machine taken over from another store. Its daemon may have died during a step: the spawner
+ * has left the old root, the guest has not. Only the other store has a row about that.
  */
 static void enter_root(struct live *l) {
     struct err err;
@@ -154,7 +155,7 @@ struct log_call {
     struct msg_row state;
 };
 
-/* A log that the guest does not have is one thing; an answer that did not come another. */
+/* The guest has no such log: not lost. Any other error: the reply may still exist. */
 static bool is_lost(const struct err *err) {
     return err && err->code != ERR_NOT_FOUND;
 }
@@ -193,9 +194,9 @@ static void adopt_exec(struct hearing *h, struct exec_row *row, const struct msg
 }
 
 /*
- * The guest keeps every command until its end was acknowledged, and that is done after it is
- * written down: what it does not know and was not seen to begin never began. One that was has
- * ended, and its end is not in this database, which may be an older copy.
+ * The guest keeps a command until its end is acknowledged, which happens after the row is written.
+ * A command that the guest does not know and that was not seen running never began. One that was
+ * running has ended, but its end is not in this database, which may be an older copy.
  */
 static void settle_lost(struct live *l, struct exec_row *row) {
     bool began = row->state == EXEC_RUNNING;
@@ -208,18 +209,21 @@ static void settle_lost(struct live *l, struct exec_row *row) {
     exec_row_conclude(l, row);
 }
 
-/* The guest may forget it. */
+/* Lets the guest forget the command. */
 static void acknowledge(struct live *l, uint32_t id) {
     guest_tell(l->machine->guest, (struct frame_head){.type = MSG_EXIT_ACK, .id = id}, NULL, NULL);
 }
 
-/* A tool, or something nobody wrote down: it ends, and the guest forgets it. */
+/* Kills a tool, or a command without a row, and lets the guest forget it. */
 static void drop_unknown(struct live *l, uint32_t id) {
     guest_tell(l->machine->guest, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL);
     acknowledge(l, id);
 }
 
-/* May this be a command of an earlier database? Its number must leave room for those to come. */
+/*
+ * True if this may be a command of a newer database than ours. Its number must leave room for later
+ * commands.
+ */
 static bool may_be_command(const struct hearing *h, const struct msg_row *state) {
     uint32_t last = 0;
     struct err err;
@@ -229,7 +233,7 @@ static bool may_be_command(const struct hearing *h, const struct msg_row *state)
            state->id <= (uint64_t)last + UNKNOWN_AHEAD;
 }
 
-/* It goes on with a row that says what is known of it: the database is younger than the command. */
+/* Adds a row for a command that this database does not know, so that it can continue. */
 static int write_unknown(struct hearing *h, const struct msg_row *state, struct exec_row *row,
                          struct err *err) {
     char existing[ID_SIZE];
@@ -250,8 +254,8 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
 }
 
 /*
- * One page of settle_unheard(), before the command `last`, which becomes the page's last one.
- * 1: there may be more, 0, -1.
+ * One page of settle_unheard(): commands before `last`, which is set to the last of the page. 1:
+ * there may be more; 0: done.
  */
 static int settle_page(struct live *l, uint32_t *last, struct err *err) {
     struct exec_list list DEFER(exec_list_done) = {0};
@@ -269,7 +273,7 @@ static int settle_page(struct live *l, uint32_t *last, struct err *err) {
     return list.count == STORE_PAGE_MAX;
 }
 
-/* Commands whose outcome is not known yet, less those that the guest has told of. */
+/* Settles commands that are unfinished in the store and that the guest did not list. */
 static int settle_unheard(struct live *l, struct err *err) {
     uint32_t last = 0;
     int more;
@@ -279,8 +283,8 @@ static int settle_unheard(struct live *l, struct err *err) {
 }
 
 /*
- * Its outcome and all its output are on disk. A guest that lists it, because it missed our
- * acknowledgement or to give another output, changes nothing.
+ * Outcome and output are on disk. The guest may still list the command, because it missed the
+ * acknowledgement or offers other output; that changes nothing.
  */
 static bool is_settled(const struct live *l, const struct exec_row *row) {
     bool is_over = row->state != EXEC_STARTING && row->state != EXEC_RUNNING;
@@ -291,7 +295,7 @@ static void adopt_row(struct hearing *h, const struct msg_row *state) {
     struct live *l = h->live;
     struct exec_row row DEFER(exec_row_done) = {0};
     struct err err;
-    /* Asked a second time, the guest tells of what we follow already, too. */
+    /* A second query also lists commands that are followed already. */
     if (exec_is_listed(l, state->id) || guest_follows(l->machine->guest, state->id))
         return;
     int r = store_exec_by_number(l->service->store, l->row.id, state->id, &row, &err);
@@ -324,7 +328,6 @@ static void table_came(void *arg, const struct frame *frame, const struct err *f
     hearing_step(h);
 }
 
-/* Asks the guest for its commands. */
 static void adopt_hear(struct live *l) {
     struct hearing *h = xnew(struct hearing);
     *h = (struct hearing){.live = l, .waiting = 1};
@@ -343,7 +346,7 @@ void adopt_back(struct live *l) {
 
 /* ---- the machines ---- */
 
-/* It has no box: it is what was saved of it, or it has ended. */
+/* The machine has no box: it becomes its saved step, or it has ended. */
 static void adopt_missing(struct live *l) {
     struct err err;
     switch (durable_adopt(l, &err)) {
@@ -397,7 +400,7 @@ void adopt_look(struct live *l, uint64_t now_ms) {
         return;
     if (!l->machine)
         reach(l);
-    else if (!guest_why_gone(l->machine->guest)) /* else adopt_back() comes */
+    else if (!guest_why_gone(l->machine->guest)) /* otherwise adopt_back() asks */
         adopt_hear(l);
 }
 
@@ -414,7 +417,7 @@ void adopt_taken(struct live *l, service_machine_fn *done, void *arg) {
     reach_awaited(l);
 }
 
-/* Our row says that it is ours, its box that it is not: neither is believed. */
+/* Our row claims the machine, its box names another store: trust neither. */
 static void adopt_others(struct live *l, const struct plan_found *box) {
     snprintf(l->reach.why, sizeof(l->reach.why),
              "it belongs to store '%s'; take it over with: carrel store adopt %s", box->store,
@@ -422,7 +425,7 @@ static void adopt_others(struct live *l, const struct plan_found *box) {
     strays_add(l->service, STRAY_OTHERS, box, NULL);
 }
 
-/* is_known: whether it exists; box: what exists. */
+/* is_known: the host could be asked; box: what it has, or NULL. */
 static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
                       const struct plan_found *box) {
     bool wanted = row->state != MACHINE_CREATING && row->state != MACHINE_ENDING;
@@ -432,7 +435,7 @@ static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
     if (box && box->left_ms)
         live_set_lifetime(l, box->left_ms);
     net_restore(l);
-    /* Nobody was told of it: who asks again wants one that is there. */
+    /* The creator never got an answer: a retry with the same key must create a new machine. */
     if (creating && store_machine_unkey(s->store, l->row.id, &err) < 0)
         log_line(LOG_ERROR, "service", "release an idempotency key: %s id=%s", err.text, l->row.id);
     if (wanted && box && box->store[0] && strcmp(box->store, store_id(s->store)) != 0) {
@@ -447,7 +450,7 @@ static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
         reach_awaited(l);
 }
 
-/* there: what the host has; NULL: that is not known, and each will show. */
+/* there: boxes on the host; NULL: the host could not be asked, so each machine is tried. */
 static void adopt_rows(struct service *s, const struct map *there) {
     struct id_list ids DEFER(id_list_done) = s->wanted;
     s->wanted = (struct id_list){0};
@@ -470,7 +473,9 @@ static void removed(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "remove a machine that has ended: %s", err->text);
 }
 
-/* A box that is not in the table: only its own row can say that it may go. */
+/*
+ * Handles a box without a live machine. It is removed only if its own row says that it has ended.
+ */
 static void judge(struct service *s, const struct plan_found *box) {
     struct machine_row row DEFER(machine_row_done) = {0};
     struct err err;

@@ -10,7 +10,7 @@ bool may_see(const struct caller *who, const char *owner) {
     return who->scopes & SCOPE_ADMIN || strcmp(who->owner, owner) == 0;
 }
 
-/* A uid's owner is called as its user, or by its number. */
+/* Names the owner of a uid after its user, or else by the number. */
 static void owner_name(uid_t uid, char *ret, size_t size) {
     char text[1024];
     struct passwd pw, *found = NULL;
@@ -28,7 +28,7 @@ static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, str
     *ret = (struct owner_row){.uid = uid, .created_ms = wall_ms()};
     owner_name(uid, ret->name, sizeof(ret->name));
     struct owner_row taken;
-    /* The name may belong to tokens, or to a uid that had it before: never share by name. */
+    /* The name may belong to tokens or to an earlier uid: owners never share a name. */
     for (unsigned n = 0; store_owner_get(s->store, ret->name, &taken, NULL) == 0; n++)
         snprintf(ret->name, sizeof(ret->name), n ? "uid-%u.%u" : "uid-%u", (unsigned)uid, n);
     return store_owner_put(s->store, ret, err);
@@ -36,7 +36,7 @@ static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, str
 
 int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller *ret,
                           struct err *err) {
-    /* An owner is never renamed or removed, and one asks many times. */
+    /* Cache the last owner: owners are never renamed or removed, and each request asks. */
     if (!s->last_owner[0] || s->last_uid != uid) {
         struct owner_row row;
         if (owner_of_uid(s, uid, &row, err) < 0)
@@ -45,7 +45,7 @@ int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller
         s->last_uid = uid;
     }
     *ret = (struct caller){.scopes = SCOPE_READ | SCOPE_RUN, .local = true, .uid = uid};
-    /* The daemon's own user may do everything anyway, by way of its files. */
+    /* The daemon's own user can do everything anyway: it owns the files. */
     if (uid == geteuid())
         ret->scopes |= SCOPE_ADMIN;
     snprintf(ret->owner, sizeof(ret->owner), "%s", s->last_owner);

@@ -55,7 +55,7 @@ void change_commit(struct change *c, int (*write)(void *arg, struct err *err),
     commit_run(c->live->service->commits, &c->live->lane, &commit);
 }
 
-/* One verb at a time, but for the wish that it ends: that joins an end which is under way. */
+/* One operation at a time. Only ending a machine may join an end in progress. */
 static int may_begin(const struct live *l, enum change_kind kind, struct err *err) {
     if (kind == CHANGE_ENDS && (l->ending || !l->changing))
         return 0;
@@ -112,7 +112,9 @@ static void now_then(void *arg) {
     w->verb(w->service, &w->who, w->machine, w->done, w->arg);
 }
 
-/* A copy that is taken of a machine lets it stand still for a moment: nobody is refused for that.
+/*
+ * A copy of a running machine freezes it for a moment. Requests wait for that instead of being
+ * refused.
  */
 static bool comes_later(struct service *s, const struct caller *who, const char *ref,
                         change_verb *verb, service_machine_fn *done, void *arg) {
@@ -131,7 +133,7 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
 
 /* ---- the verbs ---- */
 
-/* What ended meanwhile is neither paused nor stopped nor running, whatever its driver said. */
+/* If the machine ended meanwhile, its new state does not matter, whatever the driver said. */
 static const struct err *cut_short(const struct change *c, const struct err *failed,
                                    struct err *ret) {
     if (!c->live->ending)

@@ -12,18 +12,18 @@ enum { LOG_EVERY_MS = 60 * 1000 };
 struct pending_commit {
     struct pending_commit *next;
     struct commit commit;
-    uint64_t late_ms; /* when `late` is called; 0: it was */
+    uint64_t late_ms; /* when `late` is called; 0: already called */
 };
 
 struct commits {
     struct loop *loop;
     struct store *store;
     struct loop_timer *timer;
-    struct commit_lane *lanes; /* that something waits in */
-    uint64_t log_ms;           /* when to log again */
+    struct commit_lane *lanes; /* lanes with waiting commits */
+    uint64_t log_ms;           /* earliest time of the next log line */
 };
 
-/* 0: committed. 1: there is no room for now. -1: it can never be. */
+/* 0: committed; 1: no space now, try again; -1: can never succeed. */
 static int commit_try(struct commits *q, const struct commit *c, struct err *err) {
     assert(!store_in_transaction(q->store));
     if (store_begin(q->store, err) == 0 && c->write(c->arg, err) == 0 &&
@@ -73,7 +73,7 @@ static void lane_enter(struct commits *q, struct commit_lane *lane) {
         lane->filled(lane->arg);
 }
 
-/* The lane may be gone when this returns: its owner is let go of. */
+/* The lane may be freed when this returns: emptied() releases its owner. */
 static void lane_leave(struct commit_lane *lane) {
     lane->busy = false;
     *lane->at = lane->next;
@@ -169,7 +169,8 @@ void commits_free(struct commits *q) {
 void commit_run(struct commits *q, struct commit_lane *lane, const struct commit *c) {
     struct err err = {0};
     int r = lane->first ? 1 : commit_try(q, c, &err);
-    if (r == 1 && !lane->first && store_dig(q->store)) /* what is done is worth the ballast */
+    /* The work is done already: use the reserve space to record it. */
+    if (r == 1 && !lane->first && store_dig(q->store))
         r = commit_try(q, c, &err);
     if (r < 1) {
         c->done(c->arg, r < 0 ? &err : NULL);

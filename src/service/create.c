@@ -28,14 +28,14 @@ struct creation {
     service_machine_fn *done;
     void *arg;
     bool early, ephemeral;
-    bool granted, delivers; /* something was handed over, or has to be brought there */
-    struct grant_plan plan; /* what is brought into it once it runs */
-    struct lent *lent;      /* directories whose changes may come back */
+    bool granted, delivers; /* has grants; some must be delivered into the running machine */
+    struct grant_plan plan; /* grants to deliver once the machine runs */
+    struct lent *lent;      /* cow directories, to record their content */
     bool failed;
     struct err err;
 };
 
-/* The directories of a request, open and checked. */
+/* Directories of a request: opened and checked. */
 struct handed {
     struct plan_grant grants[PLAN_MAX_GRANTS];
     int fds[PLAN_MAX_GRANTS];
@@ -49,7 +49,7 @@ static void handed_done(struct handed *h) {
             close_fd(&h->fds[i]);
 }
 
-/* What an owner's directory held when it was lent as a copy is written down. */
+/* A cow directory of the owner whose content is recorded when the machine is created. */
 struct lent {
     struct lent *next;
     int fd;
@@ -102,7 +102,7 @@ struct failed_creation {
 
 static void creation_undone(void *arg, const struct err *err) {
     struct failed_creation *f = arg;
-    (void)err; /* logged; the next start tries again */
+    (void)err; /* logged; tried again at the next start */
     creation_finish(f->creation, &f->err);
     free(f);
 }
@@ -129,8 +129,8 @@ static int write_running(struct live *l, struct err *err) {
 }
 
 /*
- * One that ends with its caller anyway: a daemon that dies now removes it whatever was written. Its
- * command is sent before that is, and begins meanwhile.
+ * For a machine that ends with its caller. A daemon that dies now removes the machine whatever was
+ * written, so its command may start before the row is written.
  */
 static void creation_finish_first(struct creation *c) {
     struct live *l = c->live;
@@ -159,7 +159,7 @@ static void creation_flushed(void *arg) {
         creation_finish(c, NULL);
 }
 
-/* What was handed over is on the disk before anybody is told; what ends with its caller is not. */
+/* Grants reach the disk before the caller is answered, unless the machine ends with its caller. */
 static void creation_delivered(void *arg, const struct err *err) {
     struct creation *c = arg;
     if (err)
@@ -204,19 +204,22 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
     else if (write_running(l, &err) < 0)
         creation_fail(c, &err);
     else if (has_rules)
-        net_trust(l, creation_trusted, c); /* before anything in it speaks TLS */
+        net_trust(l, creation_trusted, c); /* before a program in it uses TLS */
     else if (c->delivers)
         net_tell(l, creation_told, c);
     else
         creation_told(c, NULL);
 }
 
-/* Asked for, else configured, else the kind's own; so that what is enforced is what is shown. */
+/* The request wins over carrel.conf, which wins over the default of the kind. All are shown. */
 static uint64_t limit_of(struct given g, uint64_t configured, uint64_t otherwise) {
     return g.is ? g.value : configured ? configured : otherwise;
 }
 
-/* By name now; the machine keeps what that means at this moment. A fork has its source's. */
+/*
+ * Resolves the image name now: later changes of the name do not affect the machine. A fork keeps
+ * the image of its source.
+ */
 static int settle_image(struct service *s, const struct caller *who,
                         const struct machine_request *r, struct machine_row *row, struct err *err) {
     const char *wanted = r->image ? r->image : "host";
@@ -286,7 +289,7 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     return dirs_check(asked, h->count, h->fds, &rules, h->grants, err);
 }
 
-/* Two requests with one key: the second gets the first one's machine. */
+/* A second request with the same key gets the machine of the first. */
 static void show_existing(struct service *s, const char *id, service_machine_fn *done, void *arg) {
     struct live *l = map_get(&s->machines, id);
     struct machine_row row DEFER(machine_row_done) = {0};
@@ -308,7 +311,10 @@ static void show_existing(struct service *s, const char *id, service_machine_fn 
     }
 }
 
-/* A request that comes again is answered as the first time, though the quota is full by now. */
+/*
+ * Finds the machine of an earlier request with this key, so that a retry succeeds even if the quota
+ * is full now. The insert is rolled back.
+ */
 static void made_before(struct service *s, const struct machine_row *row, char existing[ID_SIZE]) {
     struct err err;
     if (!row->key[0] || store_begin(s->store, &err) < 0)
@@ -319,8 +325,8 @@ static void made_before(struct service *s, const struct machine_row *row, char e
 }
 
 /*
- * From now on the layers of another machine are needed. Its berth's own overlays took the first
- * upper, unless there is nothing that they would lie on: then it is its own.
+ * Records that the layers of the source are needed. The overlays of the prepared box took upper 1,
+ * except for a plain machine, which uses upper 1 itself.
  */
 static int note_origin(struct service *s, const struct machine_row *row,
                        const struct machine_request *r, struct err *err) {
@@ -343,14 +349,14 @@ static int note_origin(struct service *s, const struct machine_row *row,
     return store_root_put(s->store, &root, err) < 0 ? -1 : store_step_add(s->store, &step, err);
 }
 
-/* Its berth's own overlays took the first upper: what lies on an image of its own has the next. */
+/* The overlays of the prepared box took upper 1, so a machine on an image starts with upper 2. */
 static int note_root(struct service *s, const char *id, struct err *err) {
     struct root_row root = {.layer = 2, .stack = (char *)""};
     snprintf(root.machine, sizeof(root.machine), "%s", id);
     return store_root_put(s->store, &root, err);
 }
 
-/* Row, intent and table entry; NULL with *err, or with *existing set. */
+/* Writes row and intent and adds the live machine. NULL: *err or *existing is set. */
 static struct live *create_begin(struct service *s, const struct caller *who,
                                  const struct machine_request *r, struct machine_row *row,
                                  char existing[ID_SIZE], uint64_t *intent, struct err *err) {
@@ -370,8 +376,8 @@ static struct live *create_begin(struct service *s, const struct caller *who,
 }
 
 /*
- * Limits that somebody asked for are kept or refused. The kind's own stay its own affair: it says
- * what a host cannot enforce, and goes on.
+ * Only limits from the request or carrel.conf are enforced strictly. The driver applies the
+ * defaults of the kind as far as the host can, and reports the rest.
  */
 static struct machine_limits wanted_limits(const struct conf *conf, const struct machine_request *r,
                                            const struct machine_row *row) {
@@ -400,7 +406,7 @@ static bool wants_models(const struct machine_request *r) {
     return r->models.allow || r->models.tokens.is || r->models.money.is;
 }
 
-/* Its account, before anything in it could spend. */
+/* Opens the account before anything in the machine can spend. */
 static int open_account(struct live *l, const struct machine_request *r, struct err *err) {
     const struct live *from =
         r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
@@ -417,7 +423,7 @@ static struct grant_row new_row(const struct machine_request *r, const char *kin
     return row;
 }
 
-/* Where a directory really lies, whatever its owner calls it; NULL: that cannot be said. */
+/* The real path of a directory as JSON, whatever the owner called it; NULL: unknown. */
 static char *real_path(int fd) {
     char path[PATH_MAX];
     json_t *json =
@@ -427,7 +433,7 @@ static char *real_path(int fd) {
     return text;
 }
 
-/* Directories, which are mounted, and variables, which are in the machine's row: checked before. */
+/* Adds directories and variables, which were checked before. */
 static void plan_known(const struct machine_request *r, const struct handed *h,
                        struct grant_plan *p) {
     const struct dir_request *dirs = r->dirs.v;
@@ -492,7 +498,7 @@ static int plan_grants(struct service *s, const struct caller *who, const struct
     return plan_asked(s, who, r, who->local ? fds + r->dirs.count : NULL, p, err);
 }
 
-/* Descriptors of the caller end with its request. */
+/* Duplicates the caller's descriptors, which are closed with the request. */
 static void keep_files(struct grant_plan *p) {
     for (size_t i = 0; i < p->count; i++)
         if (p->fds[i] >= 0 && !p->ours[i]) {
@@ -501,7 +507,7 @@ static void keep_files(struct grant_plan *p) {
         }
 }
 
-/* Its files and processes may hold what its source was granted: that stays good. */
+/* Also inherits the grants of a fork's source: its files and processes may contain them. */
 static int hand_grants(struct creation *c, const struct machine_request *r, struct err *err) {
     struct live *l = c->live;
     const struct live *from =
@@ -513,14 +519,14 @@ static int hand_grants(struct creation *c, const struct machine_request *r, stru
     return 0;
 }
 
-/* A fork takes over rules and taint of its source: without that it would be free of both. */
+/* The source must still be live: the fork inherits its rules and taint. */
 static int find_source(struct service *s, const struct machine_request *r, struct err *err) {
     if (!r->from.machine || map_get(&s->machines, r->from.machine))
         return 0;
     return err_set(err, ERR_GONE, "machine '%s' ended during the fork", r->from.machine);
 }
 
-/* Writes down what the machine is given; then the driver makes it and calls creation_made(). */
+/* Records what the machine is given, then lets the driver create it and call creation_made(). */
 static void creation_go(struct service *s, struct creation *c, const struct machine_request *r,
                         const struct handed *handed) {
     struct live *l = c->live;
@@ -538,7 +544,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         .image = l->row.image,
         .hostname = r->hostname      ? r->hostname
                     : l->row.name[0] ? l->row.name
-                    : r->early       ? "" /* the image's own: nothing to set */
+                    : r->early       ? "" /* keep the one of the prepared box */
                                      : l->row.id,
         .limits = wanted_limits(s->conf, r, &l->row),
         .deadline_ms = l->row.ttl_ms,

@@ -1,6 +1,4 @@
-/*
- * How a machine ends: whoever asks for it, it happens once, and everybody who waits is told.
- */
+/* The end of a machine. It happens once, whoever asks for it, and everybody who waits is told. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +16,13 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 
-/* It is tried again; who waits for the end hears of a failure only when it lasts. */
+/* Failures before a waiting caller is told of them; the end is retried meanwhile. */
 enum { TRIES_UNTOLD = 6 };
 
-/* One that ends so shortly before its time was ended by its lifetime: clocks are read in turn. */
+/*
+ * Counts as an end by ttl if at most this much time was left: the clocks are read at different
+ * times.
+ */
 enum { END_EARLY_MS = 1000 };
 
 struct waiter {
@@ -33,13 +34,13 @@ struct waiter {
 struct ending {
     char reason[STORE_REASON_SIZE];
     struct waiter *waiters, **last;
-    bool asked; /* of the driver, which has not answered yet */
-    bool own;   /* nobody asked for it: it is written down in the daemon's name */
-    bool falls; /* only its box has ended: it becomes its durable step */
+    bool asked; /* the driver was asked and has not answered */
+    bool own;   /* not requested by anybody: recorded in the daemon's name */
+    bool falls; /* only the box has ended: the machine returns to its durable step */
     uint64_t intent;
     unsigned tries;
     uint64_t again_ms;
-    struct exec_list unheard; /* commands that this daemon never heard of */
+    struct exec_list unheard; /* unfinished commands that the guest never reported */
 };
 
 static void tell_waiters(struct ending *e, const struct err *err) {
@@ -70,7 +71,10 @@ void ending_free(struct ending *e) {
     free(e);
 }
 
-/* Commands that this daemon never heard of: their outcome is unknown, and that is told too. */
+/*
+ * Lists unfinished commands that the guest never reported. Their outcome is unknown and is recorded
+ * as such.
+ */
 static void find_unheard(struct live *l, struct exec_list *list) {
     struct exec_filter filter = {.machine = l->row.id,
                                  .limit = STORE_PAGE_MAX,
@@ -96,7 +100,7 @@ static int put_ended(const struct live *l, const char *reason, struct err *err) 
     return event_put(l->service, l->row.owner, l->row.id, "machine.ended", text.data, err);
 }
 
-/* It is gone, and whatever ran in it has no outcome. */
+/* Records the end of the machine and of all its unfinished commands. */
 static int write_end(void *arg, struct err *err) {
     const struct live *l = arg;
     struct service *s = l->service;
@@ -117,14 +121,14 @@ static void note_end(struct live *l, const struct err *err) {
         note_result(l->service, NULL, &what, l->ending->intent, err);
 }
 
-/* It is tried again; who waits is told when that lasts. */
+/* Schedules another try, and tells those who wait if the failure lasts. */
 static void end_failed(struct live *l, const struct err *err) {
     struct ending *e = l->ending;
     e->asked = false;
     note_end(l, err);
     log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
     e->again_ms = loop_now_ms(l->service->loop) + back_off_ms(e->tries++);
-    /* A full disk lasts, and so does a spawner that is stopped. */
+    /* A full disk or a stopped spawner will not recover by itself. */
     if (e->tries >= TRIES_UNTOLD || err->code == ERR_LIMIT || err->code == ERR_TIMEOUT)
         tell_waiters(e, err);
     live_unref(l);
@@ -157,7 +161,7 @@ static void end_written(void *arg, const struct err *failed) {
     live_unref(l);
 }
 
-/* Nothing is left of it but its row. */
+/* The machine is gone, but its row cannot be written yet. */
 static void end_late(void *arg, const struct err *why) {
     const struct live *l = arg;
     struct err err;
@@ -167,7 +171,7 @@ static void end_late(void *arg, const struct err *why) {
     tell_waiters(l->ending, &err);
 }
 
-/* What it was doing ends by itself, each with an error, for its box answers no more. */
+/* Operations on the box end by themselves with an error, because it no longer answers. */
 static bool is_at_rest(const struct live *l) {
     return steps_are_at_rest(l) && !grants_are_busy(l);
 }
@@ -190,7 +194,7 @@ static int become_durable(struct live *l, struct err *err) {
     return durable_adopt(l, err) == DURABLE_STOPPED ? 0 : -1;
 }
 
-/* Its box is gone, and what was saved of it stays. Tried again as long as it takes. */
+/* The box is gone; the machine continues as its durable step. Retried until that is written. */
 static void has_fallen(struct live *l, const struct err *err) {
     struct service *s = l->service;
     struct ending *e = l->ending;
@@ -226,7 +230,7 @@ static void destroyed(void *arg, const struct err *err) {
         return;
     }
     find_unheard(l, &l->ending->unheard);
-    execs_lose(l, "its machine ended"); /* their rows come first */
+    execs_lose(l, "its machine ended"); /* their rows are written first */
     const struct commit commit = {write_end, end_written, end_late, l};
     commit_run(l->service->commits, &l->lane, &commit);
 }
@@ -238,14 +242,14 @@ static void ask_end(struct live *l) {
     s->driver->destroy(s->host, l->row.id, destroyed, l);
 }
 
-/* From here on a daemon that dies leaves a machine that the next one ends. */
+/* From now on, the next daemon ends this machine if this one dies. */
 static void ending_write(struct live *l) {
     struct err err;
     if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
 }
 
-/* Whoever is told of it, and asks for its end in turn, finds it under way. */
+/* Sets l->ending first: whoever is told of the end and asks for it in turn finds it in progress. */
 static void ending_begin(struct live *l, const char *reason, bool own, bool falls) {
     struct ending *e = xnew(struct ending);
     struct err err;
@@ -281,7 +285,7 @@ static void live_fall(struct live *l) {
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
     if (!l->ending)
         ending_begin(l, reason, !done, false);
-    if (l->ending->falls) { /* somebody wants it to end for good */
+    if (l->ending->falls) { /* now it is to end for good */
         l->ending->falls = l->ending->own = false;
         snprintf(l->ending->reason, sizeof(l->ending->reason), "%s", reason);
         ending_write(l);
@@ -303,7 +307,7 @@ void live_end_again(struct live *l, uint64_t now_ms) {
         ask_end(l);
 }
 
-/* It ended by itself: take away what is left of it, and say why. */
+/* The machine ended by itself: clean up and record the reason. */
 static void ending_on_end(void *arg, struct machine *m, const struct err *why) {
     struct live *l = arg;
     bool old = live_is_over(l, -END_EARLY_MS);
@@ -319,7 +323,7 @@ static void ending_on_end(void *arg, struct machine *m, const struct err *why) {
         live_end(l, old ? "its lifetime is over" : "it ended by itself", NULL, NULL);
 }
 
-/* The connection broke and is there again: the commands went on meanwhile. */
+/* The connection is back; the commands kept running meanwhile. */
 static void on_back(void *arg, struct machine *m) {
     (void)m;
     execs_reattach(arg);

@@ -13,7 +13,7 @@ static const struct {
     uint16_t type;
     enum token_scope scope;
     const char *verb;
-    size_t size; /* of its message */
+    size_t size; /* of its message struct */
 } verbs[] = {
     {MSG_STAT, SCOPE_READ, "file.stat", sizeof(struct msg_path)},
     {MSG_LIST, SCOPE_READ, "file.list", sizeof(struct msg_list)},
@@ -28,7 +28,7 @@ static const struct {
     {MSG_WATCH, SCOPE_READ, "file.watch", sizeof(struct msg_path)},
 };
 
-/* Any of them; what they point to is the caller's until it is answered. */
+/* Any file request. The caller owns what it points to until the request is answered. */
 union file_message {
     struct msg_path path;
     struct msg_list list;
@@ -62,7 +62,7 @@ bool file_replaced(const struct msg_read_data *first, const struct msg_read_data
     return now->ino != first->ino && (now->size != first->size || now->mtime_ns != first->mtime_ns);
 }
 
-/* The machine and the table's row; files of a paused or stopped machine are there too. */
+/* Returns the machine and its verb. A paused or stopped machine still has files. */
 static struct live *files_prepare(struct service *s, const struct caller *who, const char *machine,
                                   uint16_t type, const char *path, uint64_t *ret_intent,
                                   const char **ret_verb, struct err *err) {
@@ -92,14 +92,14 @@ static struct live *files_prepare(struct service *s, const struct caller *who, c
 struct file_call {
     struct live *live;
     struct caller who;
-    const char *verb; /* NULL: not written down */
-    const char *path; /* NULL likewise; the caller's, who keeps it until it is answered */
+    const char *verb; /* NULL: not in the journal */
+    const char *path; /* NULL: not in the journal; owned by the caller until the answer */
     uint64_t intent;
     guest_reply_fn *done;
     void *arg;
     uint16_t type;
     bool changes;
-    union file_message message; /* while it waits at the barrier */
+    union file_message message; /* copy, while the request waits at the barrier */
 };
 
 static void answered(void *arg, const struct frame *frame, const struct err *err) {
@@ -160,7 +160,7 @@ void service_file(struct service *s, const struct caller *who, const char *machi
 }
 
 struct watch_call {
-    struct file_watch *watch; /* NULL: nobody wants it any more */
+    struct file_watch *watch; /* NULL: cancelled */
     struct msg_path path;
 };
 

@@ -1,7 +1,6 @@
 /*
- * Processes written to the store and brought back would need CRIU to restore a box in its full
- * shape; that is not proven, so it is refused, with the reason. Files alone are kept when asked
- * for.
+ * Hibernation. Saving processes requires CRIU to restore a box with all its parts, which is not
+ * proven: the request is refused with that reason. Files alone are saved on request.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,7 @@ static void criu_known(void *arg) {
     hibernate_refuse(h, &h->err);
 }
 
-/* Its files are a step now: what runs may end. */
+/* The files are saved as a step, so the processes may end. */
 static void hibernate_kept(void *arg, const struct step_row *row, const struct err *err) {
     struct hibernating *h = arg;
     struct live *l = h->live;

@@ -9,7 +9,7 @@ void idle_touch(struct idle_state *s, uint64_t now_ms) {
 
 static bool in_use(const struct idle_sample *a, const struct idle_sample *b) {
     uint64_t ms = b->now_ms > a->now_ms ? b->now_ms - a->now_ms : 1;
-    /* A counter that went back belongs to a machine that was made anew. */
+    /* A counter that went backwards belongs to a new box. */
     uint64_t cpu = b->cpu_us > a->cpu_us ? b->cpu_us - a->cpu_us : 0;
     uint64_t io = b->io_bytes > a->io_bytes ? b->io_bytes - a->io_bytes : 0;
     return b->commands || b->open || b->pending || b->busy ||

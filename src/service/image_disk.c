@@ -22,7 +22,7 @@ static int add_entry(int dir, const char *name, unsigned depth, uint64_t *sum) {
         *sum += (uint64_t)st.st_blocks * 512;
         return add_dir(dir, name, depth, sum);
     }
-    /* All its names are in this tree: it is not shared with another image yet. */
+    /* All links of the file are in this tree, since it is not shared with another image yet. */
     *sum += (uint64_t)st.st_blocks * 512 / (st.st_nlink ? st.st_nlink : 1);
     return 0;
 }

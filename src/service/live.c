@@ -16,7 +16,7 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 
-/* The environment that the row keeps as JSON, as pairs. */
+/* Reads the environment from the JSON of the row. */
 static void load_env(struct live *l) {
     json_t *env = l->row.env ? json_loads(l->row.env, 0, NULL) : NULL;
     const char *name;
@@ -113,7 +113,7 @@ bool live_is_over(const struct live *l, int64_t ago_ms) {
     return l->expires_ms && (int64_t)boot_ms() - ago_ms >= (int64_t)l->expires_ms;
 }
 
-/* All that its row can say: a box that exists knows better (adopt.c). */
+/* An estimate from the row alone; adopt.c uses the exact value of an existing box. */
 static uint64_t left_by_row(const struct machine_row *row) {
     int64_t left = row->created_ms + (int64_t)row->ttl_ms - wall_ms();
     return !row->ttl_ms ? 0 : left > 1 ? (uint64_t)left : 1;
@@ -202,7 +202,7 @@ void live_view(const struct live *l, struct machine_view *ret) {
     ret->unreached = !l->reach.heard && l->reach.why[0] ? l->reach.why : lost ? lost->text : NULL;
 }
 
-/* A machine that ended stays known: `gone` says more than `not_found`. */
+/* Finds ended machines too, so that callers can answer `gone` instead of `not_found`. */
 int live_row_find(struct service *s, const struct caller *who, const char *ref,
                   struct machine_row *ret, struct err *err) {
     const char *owner = who->scopes & SCOPE_ADMIN ? NULL : who->owner;
@@ -221,7 +221,7 @@ struct live *live_by_id(struct service *s, const struct caller *who, const char 
 int live_state_error(const struct live *l, struct err *err) {
     if (l->reach.why[0] && !l->machine) {
         err_set(err, ERR_BUSY, "machine '%s' is unreachable: %s", l->row.id, l->reach.why);
-        if (map_get(&l->service->strays, l->row.id)) /* it says how to take the machine over */
+        if (map_get(&l->service->strays, l->row.id)) /* reach.why says what to do */
             return -1;
         return err_remedy(err, "it is tried again; destroy it if you can do without it");
     }

@@ -7,7 +7,7 @@ static int within(const char *whose, const struct quota *quota, const struct quo
                   const struct machine_row *row, struct err *err) {
     const struct {
         const char *what;
-        uint64_t limit, have, want; /* want 0: as much as there is */
+        uint64_t limit, have, want; /* want 0: any amount */
     } rules[] = {
         {"machines", quota->machines, used->machines, 1},
         {"thousandths of a cpu", quota->cpu_milli, used->cpu_milli, row->cpu_milli},
@@ -43,7 +43,7 @@ static uint64_t held_disk(const struct service *s, const char *owner, const char
     return bytes;
 }
 
-/* What is in use under an owner or its token, but for the machine that is about to change. */
+/* Usage of an owner or token, without the machine that is about to change. */
 static int used_by_others(struct service *s, const struct caller *who, const char *token,
                           const struct machine_row *before, struct quota *ret, struct err *err) {
     if (store_quota_used(s->store, who->owner, token, ret, err) < 0)
@@ -82,7 +82,7 @@ static int quota_check_owner(struct service *s, const struct caller *who,
     return 0;
 }
 
-/* *room becomes what this quota leaves, if that is less. */
+/* Lowers *room to what this quota leaves. */
 static int lessen(struct service *s, const struct caller *who, const char *whose, const char *token,
                   uint64_t limit, uint64_t *room, struct err *err) {
     struct quota used;

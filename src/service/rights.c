@@ -41,7 +41,7 @@ const struct right_row right_rows[RIGHT_COUNT] = {
 static const char *const scope_names[] = {
     [SCOPE_READ] = "read", [SCOPE_RUN] = "run", [SCOPE_ADMIN] = "admin"};
 
-/* As errors call a caller: a user has no token, and a run or an MCP client is neither. */
+/* How errors name a caller: a user, a token, a run or an MCP client. */
 static const char *caller_name(const struct caller *who, char ret[STORE_NAME_SIZE + 8]) {
     snprintf(ret, STORE_NAME_SIZE + 8, "user '%s'", who->owner);
     return who->token[0] ? "this token" : who->local ? ret : "this caller";

@@ -37,7 +37,10 @@ static const char *host_of(const struct policy_rule *r, char ret[NAME_SIZE + 2])
     return ret;
 }
 
-/* Requests carry data out as well as bodies do; what is meant to be read only is left alone. */
+/*
+ * way_out false: a rule to an untrusted host. true: one that can send data out; any request can,
+ * except reading from one named host.
+ */
 static const struct policy_rule *find_rule(const struct policy *p, bool way_out) {
     for (size_t i = 0; i < p->count; i++) {
         const struct policy_rule *r = &p->rules[i];

@@ -1,4 +1,4 @@
-/* Says when the disk of the store fills up, and when that is over. */
+/* Logs and reports when the disk of the store fills up, and when it has space again. */
 #include <inttypes.h>
 
 #include "base/log.h"

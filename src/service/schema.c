@@ -420,7 +420,7 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
         jot_string(j, NULL, "array");
         jot_end(j, ']');
         break;
-    case SHOW_JSON: /* any value, unless a schema says which */
+    case SHOW_JSON: /* any value; f->sub describes it, if set */
     case FIELD_OBJECT:
     case SHOW_OBJECT:
         break;
@@ -434,7 +434,7 @@ static void describe_field(const struct field *f, struct jot *j, bool whole) {
     }
     jot_object(j, f->name);
     describe_kind(f, j, whole);
-    if (f->kind == SHOW_JSON && f->sub) { /* a list of them */
+    if (f->kind == SHOW_JSON && f->sub) { /* a list of f->sub */
         jot_string(j, "type", "array");
         describe_ref(f->sub, j, "items", whole);
     }

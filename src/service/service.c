@@ -22,7 +22,7 @@
 
 enum {
     TICK_MS = 200,
-    LIFETIME_GRACE_MS = 2000, /* the machine itself ends first, if it is well */
+    LIFETIME_GRACE_MS = 2000, /* time for the machine to end by itself before the daemon ends it */
 };
 
 /* ---- lifetime and idleness ---- */
@@ -34,7 +34,10 @@ static struct caller idle_caller(const struct live *l) {
     return who;
 }
 
-/* Nobody used it while it was looked at; where that could not be done it is kept. */
+/*
+ * Ends an idle machine if it has no changes, else stops it, which keeps its files. A machine that
+ * was used during the check is left alone.
+ */
 static void release(void *arg, const struct diff_view *view, const struct err *err) {
     struct live *l = arg;
     const struct caller who = idle_caller(l);
@@ -119,14 +122,14 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     }
     if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)
         return;
-    if (!l->machine || !l->reach.heard) /* it may be busy with what we do not know of */
+    if (!l->machine || !l->reach.heard) /* it may run commands that this daemon does not know yet */
         return;
     l->idle_check_ms = now + idle_next_ms(l->row.idle_ms);
     live_ref(l);
     s->driver->stats(l->machine, idle_known, l);
 }
 
-/* Tried again by every tick, and told once. */
+/* Retries on every tick; logs only the first failure. */
 static void sign(struct service *s) {
     struct err err;
     bool failed = store_sign(s->store, &err) < 0;

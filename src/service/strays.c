@@ -94,7 +94,7 @@ int service_strays(struct service *s, const struct caller *who, service_stray_fn
 struct taking {
     struct service *service;
     struct caller who;
-    struct stray *stray; /* not in the map meanwhile: it is taken over once */
+    struct stray *stray; /* removed from the map, so that it is taken over only once */
     uint64_t intent;
     service_machine_fn *done;
     void *arg;
@@ -109,7 +109,7 @@ static void taking_free(struct taking *t) {
     free(t);
 }
 
-/* It stays what it was, unless it has gone. */
+/* Puts the stray back into the map, unless its box is gone. */
 static void taking_fail(struct taking *t, const struct err *err) {
     struct journal_record what = taking_record(t);
     note_result(t->service, &t->who, &what, t->intent, err);
@@ -121,7 +121,7 @@ static void taking_fail(struct taking *t, const struct err *err) {
     taking_free(t);
 }
 
-/* What is known of it; the rest is as by default. */
+/* The row of a stray: known values, defaults for the rest. */
 static struct machine_row row_of(const struct taking *t) {
     const struct plan_found *f = &t->stray->found;
     struct machine_row row = {
@@ -145,7 +145,10 @@ static struct machine_row row_of(const struct taking *t) {
     return row;
 }
 
-/* Nobody knows what it has read, or who gave it what it may reach: guarded, tainted, no rules. */
+/*
+ * Nothing is known of what the box has read or who allowed its network: it becomes guarded and
+ * tainted, and has no rules.
+ */
 static int write_network(struct store *store, const char *id, struct err *err) {
     struct policy p DEFER(policy_done) = {.guarded = true};
     struct buf text DEFER(buf_done) = BUF(POLICY_TEXT_MAX);
@@ -157,7 +160,7 @@ static int write_network(struct store *store, const char *id, struct err *err) {
     return store_network_set(store, id, text.data, err);
 }
 
-/* The uppermost layer of its root. */
+/* The topmost layer of the box's root. */
 static uint32_t layer_of(const struct taking *t, const struct machine_row *row) {
     uint32_t layer = (uint32_t)t->stray->found.layer;
     return layer ? layer : image_id_valid(row->image) ? 2 : 1;
@@ -179,7 +182,9 @@ static int write_taken(const struct taking *t, const struct machine_row *row, co
     return -1;
 }
 
-/* A new machine, or the one whose row we had: its network is restored once either way. */
+/*
+ * Returns a new machine, or the live one whose row exists. Either way its network is restored once.
+ */
 static struct live *strays_take(struct taking *t, const char *stack, struct err *err) {
     struct service *s = t->service;
     struct live *l = map_get(&s->machines, t->stray->found.id);
@@ -196,7 +201,7 @@ static struct live *strays_take(struct taking *t, const char *stack, struct err 
     if (taint_join(l, TAINT_UNTRUSTED, stray_source, err) < 0 || net_keep(l, err) < 0 ||
         steps_root_put(l, layer_of(t, &l->row), stack, err) < 0)
         return NULL;
-    /* Its root has gone on with the other store. */
+    /* The other store may have taken steps since: use the root of the box. */
     steps_root_known(l, layer_of(t, &l->row), stack);
     return l;
 }

@@ -68,7 +68,7 @@ bool taint_real_path(int fd, char *ret, size_t size) {
     return true;
 }
 
-/* Where a granted directory lies: as its descriptor says, else as its owner calls it. */
+/* The path of a granted directory: from its descriptor, else as the owner wrote it. */
 static void grant_path(const struct grant_row *row, char *ret, size_t size) {
     json_t *json = json_loads(row->detail ? row->detail : "{}", 0, NULL);
     const char *real = json_string_value(json_object_get(json, "path"));
@@ -132,17 +132,17 @@ static int join(struct live *to, enum taint_flow flow, uint64_t rule, const char
                 struct err *err) {
     struct policy *p = gate_policy(to->gate);
     if (source && *source && policy_taint(p, rule, source, wall_ms())) {
-        /* In memory it holds whatever happens: that closes more, never less. */
+        /* Memory is marked even if the store fails: that closes more, never less. */
         to->taint.unsaved = to->taint.untold = true;
-        if (flow != TAINT_NETWORK) /* a connection that is being judged goes on being judged */
+        if (flow != TAINT_NETWORK) /* the gate already decides on this connection */
             gate_changed(to->gate);
     }
-    if (!to->taint.unsaved || to->taint.joining) /* it may be one of those who share with it */
+    if (!to->taint.unsaved || to->taint.joining) /* a sharing machine led back here */
         return 0;
     to->taint.joining = true;
     int r = store_taint(to, flow, err);
     to->taint.joining = false;
-    /* Only when all have it: else a mark that was refused would not be tried again. */
+    /* Clear it only if all have the mark: otherwise the failed ones would not be retried. */
     to->taint.unsaved = r < 0;
     return r;
 }
@@ -155,7 +155,7 @@ int taint_crossed(struct live *l, uint64_t rule, const char *host, struct err *e
     return join(l, TAINT_NETWORK, rule, host, err);
 }
 
-/* A directory that one machine may write to is read by every other that has it. */
+/* A directory that one machine may write to taints every machine that has it. */
 static int join_path(struct service *s, const char *owner, const char *path, enum taint_flow flow,
                      const char *source, struct err *err) {
     struct live *l;
@@ -224,7 +224,7 @@ void service_taint_of(struct service *s, const char *machine, char ret[TAINT_SOU
 static int flow_to(struct service *s, const struct caller *who, enum taint_flow flow,
                    const char *source, const char *to, struct err *err) {
     struct live *l = *source ? live_by_id(s, who, to) : NULL;
-    return l ? taint_join(l, flow, source, err) : 0; /* who is gone gets nothing */
+    return l ? taint_join(l, flow, source, err) : 0; /* the machine has ended: nothing to taint */
 }
 
 int service_taint_flow(struct service *s, const struct caller *who, enum taint_flow flow,
@@ -241,7 +241,7 @@ int service_taint_seen(struct service *s, const struct caller *who, const char *
 
 /* ---- conversations ---- */
 
-/* No client goes on with one after so long; else their rows would be kept for ever. */
+/* Conversations this old are not continued; their rows are deleted. */
 static const int64_t talk_ms = 90LL * 24 * 3600 * 1000;
 
 int service_taint_heard(struct service *s, const struct caller *who, const char *talk,
@@ -265,7 +265,7 @@ void service_taint_talk(struct service *s, const struct caller *who, const char 
 static int join_place(struct live *l, const char *path, struct err *err) {
     struct marks m;
     if (path[0] != '/')
-        return 0; /* a variable or a secret: the name of nothing on the host */
+        return 0; /* a variable or secret has no path on the host */
     if (taint_marked(l->service, l->row.owner, "dir", path, &m, err) < 0)
         return -1;
     return taint_join(l, TAINT_HANDOVER, m.source, err);
@@ -289,7 +289,8 @@ int taint_grant(struct live *l, const struct grant_request *r, int fd, struct er
         return -1;
     if (taint_real_path(fd, real, sizeof(real)) && join_place(l, real, err) < 0)
         return -1;
-    return join_place(l, r->what, err); /* a repository comes as a bundle of another name */
+    /* The descriptor of a repository is that of its bundle, so check its name too. */
+    return join_place(l, r->what, err);
 }
 
 int taint_plan(struct live *l, const struct caller *who, const struct machine_request *r,
@@ -312,7 +313,10 @@ int taint_plan(struct live *l, const struct caller *who, const struct machine_re
     return r->from.machine ? 0 : join_image(l, who, r->image, err);
 }
 
-/* One that an admin uses may be another owner's; a name that was removed leaves its machines. */
+/*
+ * An admin may use the image of another owner. A deleted name still counts for machines made from
+ * it.
+ */
 int taint_has_image(const struct service *s, const char *owner, const char *image, bool *ret,
                     struct err *err) {
     struct image_row row;
@@ -328,7 +332,7 @@ int taint_has_image(const struct service *s, const char *owner, const char *imag
 
 /* ---- what comes out ---- */
 
-/* An image is known by what is in it: one that is the machine's own holds nothing new. */
+/* The id names the content: the machine's own image holds nothing new. */
 int taint_image(const struct live *l, const char *owner, const char *image, struct err *err) {
     const char *source = taint_of(l);
     if (!source[0] || strcmp(image, l->row.image) == 0)

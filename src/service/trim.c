@@ -1,8 +1,9 @@
 /*
- * Forgetting what is old: machines that ended long ago with their commands and output, events, what
- * was frozen for review, and what of the journal is not to be kept. A piece at a time, so that
- * nobody waits: files go on a worker, and the rows that name them only after them, so that a crash
- * leaves no file unnamed.
+ * Deletes old data: machines that ended long ago with commands and output, events, frozen change
+ * sets, and old journal segments.
+ *
+ * It works in small pieces, so that requests do not wait. A worker deletes files first, and their
+ * rows after that: a crash leaves no file without a row.
  */
 #include <stdlib.h>
 
@@ -26,8 +27,8 @@ struct trimming {
     struct service *service;
     struct id_list machines;
     int64_t ended_before_ms;
-    uint64_t journal_first; /* segment; 0: all of it stays */
-    bool changesets;        /* it is time to look at them */
+    uint64_t journal_first; /* first segment to keep; 0: keep all */
+    bool changesets;        /* check change sets in this round */
     bool forgotten;
     struct err err;
 };

@@ -1,4 +1,4 @@
-/* A machine without a box gets one again, made of what was saved of it. */
+/* Gives a machine without a box a new one, made from its saved layers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 struct waking {
     struct live *live;
-    struct grant_list gone; /* what it was lent before */
+    struct grant_list gone; /* grants that it had before */
     machine_done_fn *done, *late;
     void *arg;
 };
@@ -28,7 +28,7 @@ static void wake_finish(struct waking *w, const struct err *err) {
     done(arg, err);
 }
 
-/* From now on it belongs to this boot of the host, as every machine with a box does. */
+/* Records the new box as one of this boot, like every machine with a box. */
 static int write_woken(void *arg, struct err *err) {
     struct waking *w = arg;
     struct live *l = w->live;
@@ -42,7 +42,7 @@ static int write_woken(void *arg, struct err *err) {
 }
 
 static void wake_told(void *arg, const struct err *err) {
-    (void)err; /* logged; what it may reach is the gate's to say */
+    (void)err; /* logged; the gate still enforces the rules */
     wake_finish(arg, NULL);
 }
 
@@ -52,7 +52,7 @@ static void trusted(void *arg, const struct err *err) {
     net_tell(w->live, wake_told, w);
 }
 
-/* A box that cannot be written down is kept: what is in it is all there is. */
+/* On failure the box is kept: it holds the only copy of its content. */
 static void woken_written(void *arg, const struct err *failed) {
     struct waking *w = arg;
     struct live *l = w->live;

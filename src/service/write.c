@@ -48,7 +48,7 @@ int note_intent(struct service *s, const struct caller *who, const struct journa
         return -1;
     if (store_log(s->store, &r, ret_seq, err) == 0)
         return 0;
-    /* The room that was seen may be gone by now. */
+    /* Another writer may have used the space that was free before. */
     if (use != STORE_USES && err->code == ERR_LIMIT && store_dig(s->store) &&
         store_log(s->store, &r, ret_seq, err) == 0)
         return 0;
@@ -65,7 +65,7 @@ void note_result(struct service *s, const struct caller *who, const struct journ
         r.reason = failed->text;
     if (store_log(s->store, &r, NULL, &err) == 0)
         return;
-    /* What is done is worth the ballast. */
+    /* The action is done already: use the reserve space to record it. */
     if (!store_is_full(s->store) || !store_dig(s->store) || store_log(s->store, &r, NULL, &err) < 0)
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
 }

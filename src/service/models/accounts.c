@@ -14,7 +14,7 @@ static void account_of(const char *kind, const char *id, char ret[ACCOUNT_ID_SIZ
     snprintf(ret, ACCOUNT_ID_SIZE, "%s:%s", kind, id);
 }
 
-/* 1: it was there. 0: it was made. */
+/* 1: the account existed; 0: it was created. */
 static int ensure(struct store *store, const char *id, const char *parent, const struct cost *limit,
                   struct err *err) {
     struct account_row row = {.created_ms = wall_ms()};
@@ -32,7 +32,7 @@ static int ensure(struct store *store, const char *id, const char *parent, const
     return store_account_put(store, &row, err);
 }
 
-/* The owner's limits are those of carrel.conf as it is now. */
+/* Also updates the owner's limits to those of carrel.conf. */
 static int ensure_owner(struct service *s, const char *owner, char ret[ACCOUNT_ID_SIZE],
                         struct err *err) {
     const struct cost limit = {s->conf->owner_tokens, s->conf->owner_micro};

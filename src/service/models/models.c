@@ -20,7 +20,7 @@ struct service_models {
     struct fetcher *fetcher;
     struct gateway *gateway;
     struct model_stats stats;
-    struct buf key; /* the last one that was asked for, until the stack has unwound */
+    struct buf key; /* last key returned by reveal_key(), wiped later */
     struct loop_call wipe;
 };
 
@@ -86,7 +86,9 @@ void service_model_stats(const struct service *s, struct model_stats *ret) {
 
 /* ---- what a provider would fetch ---- */
 
-/* A stranger would hear of it and answer: it taints, and a machine that a taint has closed may not.
+/*
+ * A provider receives the data and its answer is untrusted: using it taints the machine. A machine
+ * closed by taint must not use it.
  */
 static int reaches(void *arg, const char *account, const char *what, struct err *err) {
     struct service *s = arg;
@@ -143,7 +145,7 @@ static void wipe_key(void *arg) {
     secret_wipe(&m->key);
 }
 
-/* A secret of the one whose carrel.conf it is. */
+/* The secret belongs to the user of the daemon, who also owns carrel.conf. */
 static const char *reveal_key(struct service *s, const char *name) {
     struct service_models *m = s->models;
     struct owner_row owner;
