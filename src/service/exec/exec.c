@@ -9,7 +9,7 @@
 
 struct service_execs *service_execs_new(struct service *s) {
     struct service_execs *e = xnew(struct service_execs);
-    /* Tools of a daemon that was killed are still in the guests: ours start somewhere else. */
+    /* Start at a random id: tools of a killed daemon may still run in the guests. */
     if (getrandom(&e->tool_ids, sizeof(e->tool_ids), 0) != sizeof(e->tool_ids))
         abort();
     e->spare_log = OUTLOG_FD_NONE;

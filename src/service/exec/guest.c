@@ -1,6 +1,4 @@
-/*
- * What a guest tells of its commands, and what is asked of it after its connection was new.
- */
+/* Reports of a guest about its commands, and the queries after a new connection. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -53,7 +51,7 @@ static const char *step_name(uint32_t step) {
     return step < sizeof(names) / sizeof(*names) && names[step] ? names[step] : "start";
 }
 
-/* It never ran: its id is free again in the guest. */
+/* The command never ran, so its id is free again in the guest. */
 static struct exec_row *decide_failed(struct exec *x, int exit_code) {
     struct exec_row *row = exec_decide(x);
     if (!row)
@@ -128,7 +126,7 @@ static void on_grew(void *arg, const struct msg_log *m) {
     x->waiting = false;
     exec_tell(x);
     exec_settle(x);
-    if (m) /* NULL: the guest has no such log any more */
+    if (m) /* NULL: the guest no longer has this log */
         exec_listen(x);
     exec_unref(x);
 }
@@ -174,7 +172,7 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     x->service->hits[HIT_TIME] += end == EXEC_END_TIMEOUT;
     bool killed = end == EXEC_END_SIGNAL && row->signal == SIGKILL;
     if (killed || row->exit_code == 128 + SIGKILL) {
-        /* Nobody of us killed it, or what its shell waited for: was it the memory? */
+        /* Something else killed the command or a child of its shell: ask whether memory ran out. */
         exec_ref(x);
         x->service->driver->stats(x->live->machine, oom_known, x);
         return;
@@ -182,8 +180,10 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     exec_conclude(x);
 }
 
-/* The connection broke; if its machine lives on it is adopted again, else the machine's end says
- * so. */
+/*
+ * The connection broke. If the machine lives on, the command is adopted again; otherwise the end of
+ * the machine settles it.
+ */
 static void on_lost(void *arg, const struct err *err) {
     struct exec *x = arg;
     (void)err;
@@ -193,7 +193,7 @@ static void on_lost(void *arg, const struct err *err) {
 static void on_credit(void *arg, uint64_t consumed) {
     struct exec *x = arg;
     if (consumed > x->stdin_sent || consumed < x->stdin_consumed)
-        return; /* nonsense */
+        return; /* invalid message: ignore it */
     x->stdin_consumed = consumed;
     exec_feed(x);
     exec_tell(x);
@@ -254,7 +254,7 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     snprintf(x->who.owner, sizeof(x->who.owner), "%s", x->row.owner);
     exec_link(x, l);
     exec_count(x);
-    /* Its outcome is written down, but its output was not yet kept. */
+    /* If the command is over, its outcome is saved but its output is not on disk yet. */
     if (x->row.state != EXEC_STARTING && x->row.state != EXEC_RUNNING)
         x->phase = EXEC_OVER;
     else

@@ -1,13 +1,12 @@
 /*
- * Output of commands that go on for long is brought to the disk now and then, so that not even a
- * host that restarts loses what was printed before. A few at a time, on workers; what did not grow
- * costs nothing.
+ * Saves the output of long commands to disk now and then, so that a restart of the host does not
+ * lose it. Workers save a few logs at a time; a log that did not grow costs nothing.
  */
 #include "service/exec/inner.h"
 #include "service/exec/logs.h"
 
 enum {
-    KEEP_AGE_MS = 3000, /* most commands end before */
+    KEEP_AGE_MS = 3000, /* most commands end earlier */
     KEEP_EVERY_MS = 3000,
     KEEP_AT_ONCE = 8,
 };
@@ -22,12 +21,12 @@ static bool has_grown(const struct exec *x) {
 static void kept_some(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     x->copying = false;
-    if (x->listed) { /* else the daemon leaves */
+    if (x->listed) { /* false: the daemon is stopping */
         x->service->execs->keep_jobs--;
         if (kept)
             x->kept_so_far = *now;
         x->keep_again_ms = loop_now_ms(x->service->loop) + KEEP_EVERY_MS;
-        exec_settle(x); /* it may have ended meanwhile */
+        exec_settle(x); /* the command may have ended meanwhile */
     }
     exec_unref(x);
 }

@@ -10,7 +10,7 @@ static int newest_first(const void *a, const void *b) {
     return (x->time_ms < y->time_ms) - (x->time_ms > y->time_ms);
 }
 
-/* The sum under a name; the array has one for each file, so there is always a next. */
+/* The sum under a name. `next` cannot run out: the array has one sum per file. */
 static uint64_t *sum_of(struct map *sums, const char *name, uint64_t **next) {
     uint64_t *sum = map_get(sums, name);
     if (!sum) {
@@ -24,7 +24,7 @@ static bool kept_is_over(uint64_t sum, uint64_t limit) {
     return limit && sum > limit;
 }
 
-/* An owner may be called like a machine: each kind has a map of its own. */
+/* Separate maps, because an owner may have the same name as a machine. */
 void kept_choose(struct kept_file *files, size_t count, const struct kept_limits *limits) {
     struct map machines = {0}, owners = {0};
     uint64_t *sums = xcalloc(2 * count + 1, sizeof(*sums)), *next = sums;

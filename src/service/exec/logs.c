@@ -42,14 +42,14 @@ static int open_dir(const char *home, const char *machine, bool make) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* What the file has already, if this is not the first time: also after a daemon's restart. */
+/* Continues from what the file already has, also after a restart of the daemon. */
 static void look_back(struct job *j, int file) {
     struct outlog before;
     if (!j->done.produced[0] && !j->done.produced[1] && outlog_open_kept(&before, file, NULL) == 0)
         j->done = outlog_kept_of(&before);
 }
 
-/* The numbers in the file are written last: at any time it reads as the log did a while ago. */
+/* The sizes in the file are written last, so it always reads as a consistent earlier state. */
 static int logs_write_file(struct job *j) {
     int dir DEFER_CLOSE = open_dir(j->dir, j->machine, true);
     int file DEFER_CLOSE =

@@ -1,6 +1,4 @@
-/*
- * The end of a command: its outcome is written down, told, and its output kept on disk.
- */
+/* The end of a command: saves and reports its outcome, then saves its output. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -82,13 +80,13 @@ void exec_row_conclude(struct live *l, struct exec_row *row) {
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
-/* It ran, and something else than itself ended it. */
+/* The command ran and did not exit by itself. */
 static bool exec_was_ended(const struct exec_row *row) {
     enum exec_end end = exec_row_end(row);
     return end != EXEC_END_EXIT && exec_end_word(end);
 }
 
-/* What ran, for the timeline. */
+/* Takes the step after a command, with its cause for `carrel steps`. */
 static void take_step(struct exec *x) {
     struct step_cause cause = {.kind = STEP_EXEC,
                                .exec = x->row.id,
@@ -127,7 +125,7 @@ static int write_outcome(void *arg, struct err *err) {
     return exec_row_put_end(s, &x->outcome, err);
 }
 
-/* One that is not written down is nobody's to tell: the next daemon asks the guest for it. */
+/* An outcome that cannot be saved is not reported: the next daemon asks the guest again. */
 static void outcome_unwritten(struct exec *x, const struct err *why) {
     log_line(LOG_ERROR, "service", "save the end of a command: %s exec=%s", why->text, x->row.id);
     x->outcome.state = EXEC_UNKNOWN;
@@ -136,7 +134,7 @@ static void outcome_unwritten(struct exec *x, const struct err *why) {
              "the end of the command could not be saved");
 }
 
-/* Only now the outcome is one: whoever waits hears of it, and the guest may forget it. */
+/* The outcome is final only once it is saved. Now callers are told and the guest may forget it. */
 static void outcome_written(void *arg, const struct err *failed) {
     struct exec *x = arg;
     if (failed)
@@ -167,14 +165,13 @@ void exec_conclude(struct exec *x) {
     commit_run(s->commits, &x->live->lane, &commit);
 }
 
-/* The guest may forget it, and so may we: the log is in its file. */
+/* The log is in its file, so the guest may forget the command. */
 static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     (void)now;
-    loop_defer(x->service->loop,
-               &x->service->execs->spare_call); /* a step is asked for before that */
+    loop_defer(x->service->loop, &x->service->execs->spare_call); /* after the request for a step */
     x->keeping = false;
-    if (!kept) /* execs_keep_look() tries again */
+    if (!kept) /* execs_keep_look() retries */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
     if (x->live && x->live->machine && x->sent && kept) {
         guest_forget(x->live->machine->guest, &x->command, x->row.state != EXEC_UNKNOWN);
@@ -204,7 +201,7 @@ void exec_settle(struct exec *x) {
     if (x->keeping || x->copying)
         return;
     count_output(x, &x->row);
-    /* Of a command that printed nothing no file says the same as an empty one. */
+    /* No file means the same as an empty one, so a command without output needs none. */
     bool printed = x->row.out_bytes + x->row.err_bytes > 0;
     if (x->log.fd >= 0 && x->row.state != EXEC_FAILED && printed) {
         keep_all(x);
@@ -223,7 +220,7 @@ void exec_start_done(struct exec *x, const struct err *err) {
     done(x->done_arg, err ? NULL : x, err);
 }
 
-/* Its guest is not heard any more; what was printed is still in memory. */
+/* The guest is gone, but the output is still in our memory. */
 static void lose(struct exec *x, const char *reason) {
     exec_ref(x);
     if (x->live && x->live->machine && x->sent)

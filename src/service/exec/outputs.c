@@ -1,7 +1,7 @@
 /*
- * Kept output has an end. From time to time a worker lists the files, the loop says which belong to
- * commands that may still write and whose they are, and a worker removes those that kept_choose()
- * names. Rows of commands go on their own, beyond so many in one machine.
+ * Limits the disk space of kept output. A worker lists the files, the loop adds the owner of each
+ * and marks those of running commands, and a worker deletes the files that kept_choose() names.
+ * Rows are limited separately, per machine.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void list_machine(struct outputs *o, int logs, const char *machine) {
             add_file(o, machine, e->d_name, &st);
 }
 
-/* On a worker. */
+/* Runs on a worker. */
 static void list_all(void *arg) {
     struct outputs *o = arg;
     char path[PLACE_SIZE + 8];
@@ -65,7 +65,7 @@ static void list_all(void *arg) {
             list_machine(o, dirfd(d), e->d_name);
 }
 
-/* On a worker. */
+/* Runs on a worker. */
 static void remove_chosen(void *arg) {
     struct outputs *o = arg;
     kept_choose(o->files, o->count, &o->limits);
@@ -81,7 +81,7 @@ static void removed(void *arg) {
     free(o);
 }
 
-/* Files of one machine follow each other, so its owner is asked for once. */
+/* Files of a machine are adjacent, so each owner is looked up once. */
 static void know_owners(struct outputs *o) {
     struct service *s = o->service;
     const struct kept_file *before = NULL;
@@ -104,7 +104,7 @@ static void listed(void *arg) {
     loop_work(o->service->loop, remove_chosen, removed, o);
 }
 
-/* Machines that live long run more commands than anybody lists; the newest stay known. */
+/* Keeps only the newest commands of long-lived machines. */
 static void trim_rows(struct service *s) {
     const struct live *l;
     struct err err;

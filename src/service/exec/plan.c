@@ -6,7 +6,7 @@
 
 #include "base/parse.h"
 
-/* A clean environment: what every program expects, and nothing of anybody's. */
+/* The default environment. Nothing of the daemon's own environment is passed on. */
 static const char *const defaults[][2] = {
     {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
     {"LANG", "C.UTF-8"},
@@ -18,7 +18,7 @@ static const char *const defaults[][2] = {
     {"SHELL", "/bin/bash"},
 };
 
-/* Variables as they are gathered; a later one of the same name takes the place of the earlier. */
+/* Collected variables; a later one replaces an earlier one of the same name. */
 struct gathering {
     const char *names[EXEC_ENV_MAX];
     const char *values[EXEC_ENV_MAX];
@@ -144,7 +144,7 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
         plan_gather(&g, "HOME", p->home, err) < 0 ||
         plan_gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
         return -1;
-    /* Not every image has the host's shell. */
+    /* An image may lack the host's shell, but has /bin/sh. */
     if (image &&
         (plan_gather(&g, "SHELL", "/bin/sh", err) < 0 || gather_pairs(&g, &image->env, err) < 0))
         return -1;

@@ -48,7 +48,7 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
     return row->argv ? 0 : err_set(err, ERR_LIMIT, "the command is too long");
 }
 
-/* Inline input: text, or base64 of bytes. */
+/* Reads inline input, as text or base64. */
 static int take_input(struct exec *x, const struct exec_request *r, struct err *err) {
     if (r->stdin_text && r->stdin_base64)
         return err_set(err, ERR_INVALID, "'stdin' and 'stdin_base64' are mutually exclusive");
@@ -68,7 +68,7 @@ static int take_input(struct exec *x, const struct exec_request *r, struct err *
     return x->input ? 0 : err_set(err, ERR_LIMIT, "out of memory");
 }
 
-/* Only pipes cross the line: a file or a socket of the host never enters a machine. */
+/* Only pipes may enter a machine, never a file or socket of the host. */
 static int check_pipes(const int *fds, size_t n, struct err *err) {
     for (size_t i = 0; i < n; i++) {
         struct stat st;
@@ -99,7 +99,10 @@ static int direct_streams(struct exec *x, const struct caller *who, const struct
     return check_pipes(fds, nfds, err);
 }
 
-/* Of what is kept of a command, stdout has three quarters and stderr one: half head, half tail. */
+/*
+ * Splits the space of a log: stdout gets three quarters, stderr one; each half for the head and
+ * half for the tail.
+ */
 static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
     const uint64_t part = bytes / 8 & ~(uint64_t)(OUTLOG_PAGE - 1);
     if (terminal)
@@ -110,7 +113,7 @@ static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
 void exec_make_spare(void *service) {
     struct service *s = service;
     const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
-    struct err err; /* whoever needs one then makes it, and says why that failed */
+    struct err err; /* ignored: a start without a spare log makes one and reports the error */
     if (s->execs->spare_log.fd < 0)
         (void)!outlog_fd_make(&s->execs->spare_log, &caps, &err);
 }
@@ -145,7 +148,10 @@ static void give_existing(struct service *s, const struct caller *who, const str
     done(arg, x, x ? NULL : &err);
 }
 
-/* A request that comes again is answered as the first time, though nothing more may run by now. */
+/*
+ * Finds the command of an earlier request with this key, so that a retry succeeds even if no new
+ * command may run. The insert is rolled back.
+ */
 static bool ran_before(struct exec *x, char existing[ID_SIZE]) {
     struct err err;
     if (!x->row.key[0] || store_begin(x->service->store, &err) < 0)
@@ -169,7 +175,7 @@ static int begin_exec(struct exec *x, const struct live *l, const struct exec_pl
                : store_exec_add(x->service->store, &x->row, existing, err);
 }
 
-/* A request that waits at the barrier; what it points to lives until it is answered. */
+/* A request that waits at the barrier. The caller keeps what it points to until the answer. */
 struct exec_later {
     struct service *service;
     struct caller who;
@@ -178,7 +184,7 @@ struct exec_later {
     const uint8_t *hash;
     const int *fds;
     size_t nfds;
-    bool saved; /* a step was taken for it */
+    bool saved; /* a step was taken before it */
     service_exec_fn *done;
     void *arg;
 };
@@ -199,7 +205,7 @@ static bool wait_at_gate(struct live *l, const struct exec_later *e) {
     return false;
 }
 
-/* By the policy `risky`: a restore point first. */
+/* Policy `risky`: takes a step before a risky command. */
 static bool save_first(struct live *l, struct exec_later *e, const struct exec_plan *plan) {
     if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->argv))
         return false;
@@ -225,7 +231,7 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
     start_exec(&e);
 }
 
-/* The guest gets the command. Of a background command, the caller hears when it has started. */
+/* Sends the command to the guest. A caller of a background command is answered once it runs. */
 static void start_send(struct exec_later *e, struct live *l, struct exec *x,
                        struct exec_plan *plan) {
     const struct exec_request *r = e->request;
@@ -254,7 +260,7 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x,
     if (r->background)
         exec_unref(x);
     else
-        e->done(e->arg, x, NULL); /* our reference is now the receiver's */
+        e->done(e->arg, x, NULL); /* passes our reference to the receiver */
 }
 
 static void start_exec(struct exec_later *e) {

@@ -14,7 +14,7 @@
 
 enum { SAID_MAX = 4096, ANSWER_MAX = 4096 };
 
-/* Ids of tools are apart from those of commands, which the store hands out from below. */
+/* Ids of tools start above those of commands, which the store assigns from 1. */
 #define TOOL_IDS EXEC_NUMBERS_END
 
 struct tool_run {
@@ -25,20 +25,20 @@ struct tool_run {
     struct tool_events events;
     struct guest_command command;
     struct buf said, answer;
-    uint64_t sent, credit;    /* of its input */
-    uint64_t consumed;        /* of its output */
-    struct loop_timer *timer; /* or NULL */
+    uint64_t sent, credit;    /* bytes of input */
+    uint64_t consumed;        /* bytes of output */
+    struct loop_timer *timer; /* NULL: no timeout */
     bool input_ended, exited, open[2];
-    bool stopped; /* by us: it ends with `why` */
+    bool stopped; /* stopped by us: ends with `why` */
     struct err why;
     struct msg_exit exit;
     uint32_t uid;
-    char **argv;    /* ours */
-    bool waits;     /* at the gate */
-    bool cancelled; /* meanwhile */
+    char **argv;    /* owned */
+    bool waits;     /* waits at the barrier */
+    bool cancelled; /* cancelled while it waits */
 };
 
-/* What it does with the files; reading them is no change. */
+/* Everything but an archive download may change files. */
 static bool changes(const struct tool_run *t) {
     return strcmp(t->verb, "file.tar") != 0;
 }
@@ -58,7 +58,7 @@ static void tool_free(struct tool_run *t) {
     free(t);
 }
 
-/* One that waits at the barrier is still expected there. */
+/* A tool that waits at the barrier is freed by start_later(). */
 static void tool_run_let_go(struct tool_run *t) {
     t->cancelled = true;
     loop_timer_free(TAKE(t->timer));
@@ -215,7 +215,7 @@ static void tool_run_start(struct tool_run *t) {
     guest_exec(t->live->machine->guest, &t->command, &exec, NULL, 0);
 }
 
-/* Through the gate. */
+/* The barrier let the tool through. */
 static void start_later(void *arg) {
     struct tool_run *t = arg;
     struct err err;

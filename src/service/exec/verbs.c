@@ -1,6 +1,4 @@
-/*
- * Verbs on a running command: input, signals, size, kill.
- */
+/* Operations on a running command: input, signals, terminal size, kill. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@ static size_t input_room(const struct exec *x) {
     return flying < MSG_WINDOW_DEFAULT ? (size_t)(MSG_WINDOW_DEFAULT - flying) : 0;
 }
 
-/* Sends what fits; returns how many bytes. */
+/* Sends as much as fits and returns the number of bytes. */
 static size_t send_input(struct exec *x, const char *bytes, size_t n, bool eof) {
     size_t done = 0;
     while (done < n || (eof && done == n && !x->stdin_ended)) {
@@ -53,7 +51,7 @@ uint64_t exec_stdin_offset(const struct exec *x) {
     return x->stdin_sent;
 }
 
-/* A verb on a running command. */
+/* Checks that the caller may act on a running command. */
 static int may_touch(struct exec *x, const struct caller *who, struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return -1;
