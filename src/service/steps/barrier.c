@@ -1,4 +1,4 @@
-/* The queue of the barrier (barrier.h), and the lane of commits that keeps it closed. */
+/* The queue of the barrier (barrier.h), and the commit lane that keeps it closed. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -6,10 +6,10 @@
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
-/* So often its guest is asked for its commands before who waits is refused. */
+/* The guest is asked this often for its commands before waiting requests are refused. */
 enum { TRIES_UNTOLD = 4 };
 
-/* Somebody who waits to change something. */
+/* A request that waits to change the machine. */
 struct barrier_call {
     struct barrier_call *next;
     loop_fn *go;
@@ -59,7 +59,7 @@ int barrier_enter(struct live *l, loop_fn *go, void *arg, struct err *err) {
     return barrier_check(l, err) < 0 ? -1 : barrier_wait(l, go, arg);
 }
 
-/* They may close it again: those behind them wait on. */
+/* A request may close the barrier again: those behind it keep waiting. */
 static void let_through(struct live *l) {
     struct live_steps *p = l->steps;
     live_ref(l);
@@ -96,7 +96,7 @@ void barrier_close(struct live *l) {
     l->steps->held = true;
 }
 
-/* Whoever may go on does: the next step, or who waits. */
+/* Starts the next step, or lets waiting requests through. */
 static void barrier_go_on(struct live *l) {
     if (l->steps->wanted)
         loop_defer(l->service->loop, &l->steps->start);
@@ -129,7 +129,7 @@ static void lane_released(void *arg) {
     live_unref(arg);
 }
 
-/* Who waits at the barrier hears why it takes longer: barrier_check(). */
+/* Waiting requests run now and are refused by barrier_check(), which says why. */
 static void lane_late(void *arg) {
     barrier_let_all(arg);
 }

@@ -17,7 +17,7 @@ struct step_call {
     struct loop_timer *again;
     bool uncertain; /* the root may be read-only, and the guest still in it */
     unsigned tries;
-    unsigned rooms; /* times that history was shortened for it */
+    unsigned rooms; /* how often steps were deleted to make space for it */
     bool plain;     /* a refresh: nothing was written, so the upper is left out */
     unsigned dying; /* times that what was killed may still be looked for */
     bool adding;    /* its row is not written yet: the disk is full */

@@ -21,16 +21,16 @@ struct set {
     size_t count, size;
 };
 
-/* From the first machine to the last. */
+/* A check of all machines, one after the other. */
 struct checking {
     struct service *service;
     struct live **machines;
     size_t count, at;
-    struct set named, there;      /* of the machine that is looked at */
-    struct set missing, suspects; /* of this look, and of the one before */
-    size_t next;                  /* of those named: looked for */
+    struct set named, there;      /* of the present machine */
+    struct set missing, suspects; /* in this pass, and in the pass before */
+    size_t next;                  /* index in `named` of the next layer to look for */
     size_t stacks;
-    bool again; /* it is looked at for the second time */
+    bool again; /* second pass over this machine */
     bool malformed;
     int disk, userns;
     bool unread;
@@ -90,7 +90,10 @@ static void check_tell(struct checking *c, const struct layer *layer, const char
     c->problem(c->arg, &p);
 }
 
-/* What its steps and root name, and what others name of its disk. */
+/*
+ * Adds the layers of the machine's own steps and root, and those on its disk that other machines
+ * use.
+ */
 static void add_stack(void *arg, const char *machine, const char *stack) {
     struct checking *c = arg;
     const char *id = subject(c)->row.id;
@@ -154,9 +157,9 @@ static void tell_all(struct checking *c) {
 static void begin_machine(void *arg);
 
 /*
- * Layers are merged meanwhile: what is named is not read at the moment in which the disk is, so one
- * may have come or gone between the two. But what is named at both looks was named from the first
- * to the last, and should have been there.
+ * Layers may be merged during the check: references and disk are not read at the same instant. A
+ * layer that is missing in two passes in a row was referenced all the time between them, so it is
+ * really missing.
  */
 static void looked(struct checking *c) {
     set_sort(&c->missing);
@@ -175,7 +178,7 @@ static void looked(struct checking *c) {
     next_machine(c);
 }
 
-/* Those of ancestors are on disks that only the spawner reaches. */
+/* Layers of ancestors are on disks that only the spawner can read. */
 static void look_at_next(void *arg) {
     struct checking *c = arg;
     struct live *l = subject(c);
@@ -195,7 +198,7 @@ static void look_at_next(void *arg) {
 
 /* ---- its disk ---- */
 
-/* Which layers there are. */
+/* Reads which layers exist. */
 static void read_disk(void *arg) {
     static const struct compare_order order = {.task = COMPARE_SIZES};
     struct checking *c = arg;
@@ -221,7 +224,7 @@ static void disk_read(void *arg) {
     close_fd(&c->userns);
     c->named.count = c->missing.count = c->stacks = 0;
     c->malformed = false;
-    /* Read after the disk, which may have lost a layer that nobody names any more. */
+    /* References are read after the disk: a layer may be deleted once nothing refers to it. */
     if (c->unread || steps_load(l, &err) < 0 ||
         store_stacks_all(c->service->store, add_stack, c, &err) < 0) {
         c->check.unchecked++;
@@ -248,7 +251,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
     }
 }
 
-/* Not while a step is taken: its layers come and go. */
+/* Waits while a step is taken, because its layers come and go. */
 static void begin_machine(void *arg) {
     struct checking *c = arg;
     struct live *l = subject(c);

@@ -31,9 +31,9 @@ enum {
 /* Layers on their way to the store. */
 struct saving {
     struct live *live;
-    struct saved_row row; /* as it will be */
+    struct saved_row row; /* the row to write */
     struct saved_plan plan;
-    uint32_t number; /* of the step */
+    uint32_t number; /* number of the step */
     size_t at;
     struct loop_timer *timer;
 };
@@ -52,7 +52,7 @@ void durable_release(struct live *l) {
         saving_free(l->steps->durable.saving);
 }
 
-/* Whoever works step by step is not disturbed, but for now and then. */
+/* While a user takes one step after the other, saving is delayed, but not for ever. */
 void durable_want(struct live *l) {
     struct durable *d = &l->steps->durable;
     uint64_t after = l->service->conf->durable_after_ms, now = loop_now_ms(l->service->loop);
@@ -79,7 +79,10 @@ static void shed_done(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "delete saved layers: %s", err->text);
 }
 
-/* What the durable step is not made of goes: that of the one before, and copies made in vain. */
+/*
+ * Deletes saved layers that the durable step does not use: those of the step before, and of failed
+ * tries.
+ */
 static void shed_rest(struct live *l) {
     struct service *s = l->service;
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
@@ -90,7 +93,7 @@ static void shed_rest(struct live *l) {
         s->driver->shed(s->host, row.disk, ranges, shed_done, NULL);
 }
 
-/* The numbers of this try are not used again, so neither is what has got them. */
+/* The layer numbers of a failed try are never used again, so its copies are deleted. */
 static void durable_give_up(struct saving *v, const struct err *err) {
     struct live *l = v->live;
     l->steps->durable.wanted = true;
@@ -176,7 +179,7 @@ static void copy_next(void *arg) {
 
 /* ---- what to save ---- */
 
-/* The newest that can be returned to; `not_found`: none. */
+/* The newest step that can be restored; `not_found`: none. */
 static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     if (store_step_list(l->service->store, l->row.id, 0, false, STEPS_LOOKED_AT, &list, err) < 0)
@@ -202,7 +205,7 @@ static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
     return 0;
 }
 
-/* 1: there is something to do. The numbers of new copies are taken before any is made. */
+/* 1: there is work. Numbers for the new copies are reserved before any copy is made. */
 static int durable_prepare(struct saving *v, struct err *err) {
     struct live *l = v->live;
     struct step_row step DEFER(step_row_done) = {.what = NULL};
@@ -222,7 +225,7 @@ static int durable_prepare(struct saving *v, struct err *err) {
     return 1;
 }
 
-/* A copy would end half way, and take the room that is left: it begins once there is room again. */
+/* A copy on a full disk would fail half way and use up the rest. It starts once there is space. */
 static bool waits_for_room(struct live *l) {
     struct durable *d = &l->steps->durable;
     if (!d->wanted || d->saving || !l->service->store_full)
@@ -253,7 +256,7 @@ void durable_look(struct live *l, uint64_t now_ms) {
     if (r < 0) {
         durable_give_up(v, &err);
     } else if (r == 0) {
-        d->why[0] = '\0'; /* the newest is durable, as after a rewind to it */
+        d->why[0] = '\0'; /* already durable, for example after a rewind to it */
         saving_free(v);
     } else {
         copy_next(v);
@@ -270,11 +273,11 @@ static const struct fall host_restarted = {"the host was restarted",
 static const struct fall box_killed = {FALL_KILLED,
                                        "its files went when its first process was killed"};
 
-/* One transaction: its root is the copies, other steps are without. */
+/* One transaction: the copies become the root, and steps that were not saved are lost. */
 static int write_revived(struct live *l, struct saved_row *row, const struct fall *fall,
                          struct err *err) {
     struct store *store = l->service->store;
-    /* Where there is something to lie on, the berth's own overlays took the first upper. */
+    /* If the root has lower layers, the overlays of the prepared box took upper 1. */
     bool lies = (row->stack && *row->stack) || image_id_valid(l->row.image);
     struct root_row root = {.layer = lies ? 2 : 1, .stack = row->stack};
     snprintf(root.machine, sizeof(root.machine), "%s", l->row.id);
@@ -290,7 +293,7 @@ static int write_revived(struct live *l, struct saved_row *row, const struct fal
     return -1;
 }
 
-/* Their descriptors were its box's: nobody can give them back but who lent them. */
+/* The box held the descriptors: only the user who granted the directories can open them again. */
 static bool had_directories(struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
@@ -329,7 +332,7 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
     char boot[40], why[STORE_REASON_SIZE];
     if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
         return err->code == ERR_NOT_FOUND ? DURABLE_NONE : DURABLE_LATER;
-    /* One whose time is over has ended, whatever else became of it. */
+    /* A machine whose ttl has passed has ended, whatever was saved. */
     if (!row.step[0] || live_is_over(l, 0))
         return DURABLE_NONE;
     durable_boot(boot);
@@ -342,7 +345,7 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
         return DURABLE_LATER;
     }
     l->dormant = l->reach.heard = true;
-    l->reach.why[0] = '\0'; /* nobody is to wait for its guest */
+    l->reach.why[0] = '\0'; /* there is no guest to wait for */
     return DURABLE_STOPPED;
 }
 
@@ -356,7 +359,9 @@ bool durable_is(struct live *l) {
 
 /* ---- afterwards ---- */
 
-/* Most leave nothing there: to look through the store costs what lies in it. */
+/*
+ * Sweeps the saved layers only if this machine had some, because the sweep reads the whole store.
+ */
 void durable_ended(const struct live *l) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     struct err err;

@@ -1,4 +1,4 @@
-/* New machines from a step of another one: they share its layers and nothing else. */
+/* Forks: new machines from a step of another machine. They share only its layers. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +12,20 @@
 #include "service/steps/steps.h"
 
 struct forking {
-    struct live *live; /* where from */
+    struct live *live; /* the source */
     struct caller who;
     uint64_t intent;
     size_t wanted, begun, over;
     bool drifted;
     char key[STORE_KEY_SIZE];
-    uint8_t hash[SHA256_BYTES]; /* of the request and the source */
-    char at[STORE_NAME_SIZE];   /* the step that was named */
+    uint8_t hash[SHA256_BYTES]; /* of request and source */
+    char at[STORE_NAME_SIZE];   /* the requested step */
     struct step_row step;
-    struct texts metadata; /* pairs */
-    json_t *given;         /* what they point into */
-    char (*ids)[ID_SIZE];  /* of those that were made */
+    struct texts metadata; /* names and values */
+    json_t *given;         /* owns the texts of `metadata` */
+    char (*ids)[ID_SIZE];  /* machines created by this request */
     size_t made;
-    char (*earlier)[ID_SIZE]; /* of those that an earlier request made */
+    char (*earlier)[ID_SIZE]; /* machines created by an earlier request with the same key */
     size_t earlier_count;
     bool failed;
     struct err err;
@@ -48,7 +48,7 @@ static struct journal_record fork_record_of(const struct forking *f) {
     return (struct journal_record){.verb = "machine.fork", .machine = f->live->row.id};
 }
 
-/* Who sends the request again gets a machine that is there. */
+/* Removes the key too, so that a retry creates a new machine. */
 static void fork_take_back(struct service *s, const char *id) {
     struct live *l = map_get(&s->machines, id);
     struct err err;
@@ -58,7 +58,7 @@ static void fork_take_back(struct service *s, const char *id) {
         live_end(l, "another fork failed", NULL, NULL);
 }
 
-/* All or none; what an earlier request has made is its own, and was told of. */
+/* All or none. Machines of an earlier request with the same key are kept, since it was answered. */
 static void fork_finish(struct forking *f, const struct err *err) {
     struct service *s = f->live->service;
     struct journal_record what = fork_record_of(f);
@@ -96,7 +96,7 @@ static void one_made(void *arg, const struct machine_view *view, const struct er
     one_over(f);
 }
 
-/* Each has a key of its own; one alone has the request's. */
+/* Each fork has its own key; a single fork has that of the request. */
 static const char *key_of(const struct forking *f, size_t i, char ret[STORE_KEY_SIZE]) {
     if (f->wanted == 1)
         snprintf(ret, STORE_KEY_SIZE, "%s", f->key);
@@ -105,7 +105,7 @@ static const char *key_of(const struct forking *f, size_t i, char ret[STORE_KEY_
     return f->key[0] ? ret : NULL;
 }
 
-/* The source's own, and where it comes from. */
+/* Copies the metadata of the source and adds where the fork comes from. */
 static void fill_metadata(struct forking *f) {
     const char *name;
     json_t *value;
@@ -130,7 +130,10 @@ static struct given known(uint64_t value) {
 static void make_all(struct forking *f) {
     const struct live *l = f->live;
     const struct machine_row *of = &l->row;
-    /* What the source has only because its kind does is not asked for: a host may not have it. */
+    /*
+     * Only limits that were configured are requested: a host may not support the defaults of the
+     * kind.
+     */
     const struct machine_limits limits = row_limits(l->service->conf, of);
     char key[STORE_KEY_SIZE];
     fill_metadata(f);
@@ -194,7 +197,7 @@ static void snapped(void *arg, const struct step_row *row, const struct err *fai
         step_known(f);
 }
 
-/* `start`: the image alone; for a fork the step it was made from, which is its first. */
+/* `start` is the image alone, or the first step of a machine that is a fork itself. */
 static int find_row(struct forking *f, struct err *err) {
     struct root_row root DEFER(root_row_done) = {.stack = NULL};
     struct store *store = f->live->service->store;
@@ -209,7 +212,7 @@ static int find_row(struct forking *f, struct err *err) {
     return 0;
 }
 
-/* One that is being taken can be named too. */
+/* Waits at the barrier, because a step that is being taken can be named too. */
 static void find_step(void *arg) {
     struct forking *f = arg;
     struct live *l = f->live;
@@ -223,7 +226,7 @@ static void find_step(void *arg) {
         step_known(f);
 }
 
-/* The step that a machine was forked from, as fill_metadata() wrote it. */
+/* The step that a machine was forked from, as fill_metadata() recorded it. */
 static void origin_of(struct forking *f, const char *id) {
     struct machine_row row DEFER(machine_row_done) = {0};
     struct err err;
@@ -237,8 +240,8 @@ static void origin_of(struct forking *f, const char *id) {
 }
 
 /*
- * The same request came before, and some or all of its machines are there: the others come from the
- * same step. How many; -1 with *err.
+ * Finds the machines of an earlier request with the same key; the rest are forked from the same
+ * step. Returns how many there are.
  */
 static int find_earlier(struct forking *f, struct err *err) {
     char key[STORE_KEY_SIZE], id[ID_SIZE];
@@ -254,7 +257,7 @@ static int find_earlier(struct forking *f, struct err *err) {
     return found;
 }
 
-/* One key for the same request about two machines is a mistake. */
+/* Adds the source to the hash: the same key for another machine is an error. */
 static void hash_request(struct forking *f, const uint8_t *request) {
     struct sha256 hash;
     if (!request)

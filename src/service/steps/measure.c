@@ -1,6 +1,6 @@
 /*
- * How much each step changed. It is counted when somebody looks, once, and written down: a step
- * itself costs the same however much was changed, and shall.
+ * Counts how much each step changed, once, when somebody asks for it. Taking a step must not cost
+ * more when more was changed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 struct measuring {
     struct live *live;
     struct compare_order order;
-    char (*steps)[ID_SIZE]; /* which step each layer of the order is */
+    char (*steps)[ID_SIZE]; /* the step of each layer in the order */
     int disk, userns;
     struct buf records;
     bool failed;
@@ -36,7 +36,7 @@ static void measuring_free(struct measuring *m) {
     free(m);
 }
 
-/* Whoever wants the list gets it, with or without figures. */
+/* The caller gets the list in any case, with or without sizes. */
 static void measure_finish(struct measuring *m, const struct err *err) {
     loop_fn *go = m->go;
     void *arg = m->arg;
@@ -57,7 +57,7 @@ static const char *step_of(const struct measuring *m, uint32_t layer) {
     return NULL;
 }
 
-/* Read again: it may have got a name meanwhile, or be gone. */
+/* Reads the row again: the step may have been named or deleted meanwhile. */
 static int put_size(struct measuring *m, const struct layer_size *size, struct err *err) {
     struct store *store = m->live->service->store;
     struct step_row row DEFER(step_row_done) = {.what = NULL};
@@ -112,7 +112,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
         loop_work(m->live->service->loop, run_job, job_done, m);
 }
 
-/* The newest that nobody has counted. */
+/* Chooses the newest steps without a size. */
 static int choose(struct measuring *m, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     struct live *l = m->live;

@@ -1,11 +1,10 @@
 /*
- * History has an end: beyond so many steps, at a certain age, or when it fills the machine's disk,
- * the oldest steps without a name go, and with them the layers that no step and no root names any
- * more.
+ * Deletes old steps: beyond a number, an age, or a share of the machine's disk, the oldest steps
+ * without a name are deleted, and then the layers that no step or root refers to.
  *
- * Never touched is what is mounted: the newest step that switched the root names exactly that, so
- * it and all after it stay, but for copies that were taken while commands ran. A refresh of the
- * root keeps that true: it gives that step the new root's layers.
+ * Mounted layers are never touched. The newest step that switched the root refers to exactly those,
+ * so it and all later steps stay, except copies that were taken while commands ran. A refresh of
+ * the root keeps this invariant: it gives that step the layers of the new root.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,7 +48,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* "3 7-9 12". False: it does not fit, and nothing may be removed. */
+/* Prints "3 7-9 12". False: it does not fit, so nothing may be deleted. */
 static bool print_ranges(const struct named *n, char *text, size_t size) {
     size_t at = 0;
     text[0] = '\0';
@@ -64,7 +63,7 @@ static bool print_ranges(const struct named *n, char *text, size_t size) {
     return at < size;
 }
 
-/* The disk is looked at once more, though no step asks for it; less and less often. */
+/* Checks the disk again without a new step, at growing intervals. */
 static void look_again(struct live *l) {
     enum { DOUBLINGS = 3 };
     unsigned n = l->steps->full_looks < DOUBLINGS ? l->steps->full_looks++ : DOUBLINGS;
@@ -77,7 +76,7 @@ static void prune_kept(void *arg, const struct err *err) {
     l->steps->pruning = false;
     if (err && err->code != ERR_GONE && err->code != ERR_NOT_FOUND) {
         log_line(LOG_WARN, "service", "delete old layers: %s id=%s", err->text, l->row.id);
-        l->steps->sweep = true; /* the layers whose steps went are still there */
+        l->steps->sweep = true; /* layers of deleted steps still exist */
         look_again(l);
     }
     live_unref(l);
@@ -135,7 +134,7 @@ static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct 
         store_step_oldest(store, l->row.id, count, &list, err) < 0 || store_begin(store, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {
-        /* A copy that was taken while commands ran is nobody's root. */
+        /* A copy that was taken while commands ran is never the root. */
         if (list.rows[i].number >= mounted.number && list.rows[i].layer < LAYER_COPIED)
             continue;
         if (store_step_delete(store, list.rows[i].id, err) < 0) {
@@ -156,7 +155,7 @@ static void prune_tell(struct live *l, size_t dropped, const char *why) {
     event_tell(l->service, l->row.owner, l->row.id, "steps.dropped", json);
 }
 
-/* How many of the oldest are older than steps get. */
+/* Counts the steps that are older than steps_keep. */
 static int count_aged(struct live *l, size_t *ret, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     uint64_t keep = l->service->conf->steps_keep_ms;
@@ -171,7 +170,7 @@ static int count_aged(struct live *l, size_t *ret, struct err *err) {
     return 0;
 }
 
-/* Its own disk alone: what it shares with others is counted with them. */
+/* Counts only the machine's own disk; shared layers count for their owners. */
 static bool is_full(const struct live *l, const struct machine_stats *stats) {
     uint64_t limit = l->row.disk_bytes, keep = l->service->conf->steps_keep_bytes;
     uint64_t most = limit ? limit / 100 * DISK_PERCENT : UINT64_MAX;
@@ -181,7 +180,7 @@ static bool is_full(const struct live *l, const struct machine_stats *stats) {
            (stats && (stats->disk_files_permille > 10 * DISK_PERCENT || stats->disk_bytes > most));
 }
 
-/* The layers that are mounted were merged since, and the new ones are not mounted yet. */
+/* The mounted layers were merged, but the merged ones are not mounted yet. */
 static bool is_merged(struct live *l) {
     struct step_row newest DEFER(step_row_done) = {0};
     struct err err;
@@ -189,7 +188,9 @@ static bool is_merged(struct live *l) {
            strcmp(newest.stack, l->steps->stack) != 0;
 }
 
-/* Nothing lives in it and nobody waits: steps need not go for what a new root would let go of. */
+/*
+ * True if the machine is idle. A new root frees layers, so that no step has to be deleted for them.
+ */
 static bool may_refresh(struct live *l) {
     const struct live_steps *p = l->steps;
     /* While layers are saved, the newest step keeps those that it has. */
@@ -206,7 +207,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     bool full = is_full(l, stats);
     if (stats)
         l->disk_bytes = stats->disk_bytes;
-    /* A step or rewind that found no room waits for this, and has touched nothing. */
+    /* A step or rewind that found no space waits for this check, and has changed nothing. */
     bool idle = !l->steps->taking && !l->steps->held;
     bool quiet = !l->steps->merging && (idle || l->steps->full) && l->machine;
     if (failed || !quiet ||
@@ -237,11 +238,11 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
         log_line(LOG_WARN, "service", "delete old steps: %s id=%s", err.text, l->row.id);
     l->steps->count = steps;
     if (!dropped) {
-        if (full) { /* a merge, or a new root, that found no room may find some now */
+        if (full) { /* a merge or a new root that found no space may succeed now */
             steps_compact_full(l);
             l->steps->stale = true;
         }
-        /* They let go of layers that no step names. */
+        /* Those free layers that no step refers to. */
         if (refused || full)
             look_again(l);
         else
@@ -254,7 +255,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     l->steps->freeing = true;
     l->steps->count = steps - dropped;
     prune_tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
-    l->steps->unpruned = full; /* perhaps it was not enough */
+    l->steps->unpruned = full; /* it may not have been enough */
     drop_layers(l);
 }
 
@@ -280,7 +281,8 @@ bool steps_make_room(struct live *l, const struct err *err, unsigned *tries) {
     if (err->code != ERR_LIMIT || !l->machine ||
         (*tries)++ >= (l->steps->freeing ? FREEING_TRIES : TRIES))
         return false;
-    if (!l->steps->freeing || *tries % TRIES == 0) { /* else what goes already may be enough */
+    /* Otherwise the steps that are being deleted may be enough. */
+    if (!l->steps->freeing || *tries % TRIES == 0) {
         l->steps->full = l->steps->unpruned = true;
         steps_prune(l);
     }

@@ -1,6 +1,6 @@
 /*
- * The way back: an earlier step's files become the machine's. What runs is ended first, and what
- * was there is kept as a step of its own, so that the way back can be gone back too.
+ * Rewind: restores the files of an earlier step. Commands are ended first, and the present state is
+ * kept as a step, so that a rewind can be undone too.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,16 +22,16 @@ enum { AGAIN_MS = 200 };
 struct rewinding {
     struct live *live;
     struct caller who;
-    bool adopted; /* nobody waits for it */
+    bool adopted; /* started by an earlier daemon: no caller waits */
     uint64_t intent;
     char step[STORE_NAME_SIZE];
     bool drifted;
-    bool halted;  /* nothing runs any more but the guest */
-    bool changed; /* something was written since the last step */
+    bool halted;  /* only the guest still runs */
+    bool changed; /* files changed since the last step */
     struct err why;
     struct step_row kept, row;
     struct loop_timer *again;
-    unsigned rooms; /* times that history was shortened for it */
+    unsigned rooms; /* how often steps were deleted to make space for it */
     service_step_fn *done;
     void *arg;
 };
@@ -56,7 +56,7 @@ static void rewind_refuse(struct rewinding *r, const struct err *err) {
     rewinding_free(r);
 }
 
-/* The end of one that was begun. */
+/* Ends a rewind that was begun. */
 static void rewind_finish(struct rewinding *r, const struct err *err) {
     struct live *l = r->live;
     struct step_view view;
@@ -81,7 +81,9 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
 
 /* ---- what is written down ---- */
 
-/* The effect is there, so who waits is told neither that it was done nor that it was refused. */
+/*
+ * The rewind has taken effect but is not recorded: the caller is told neither success nor refusal.
+ */
 static void rewind_late(void *arg, const struct err *why) {
     struct rewinding *r = arg;
     struct err err;
@@ -120,7 +122,7 @@ static void back_written(void *arg, const struct err *failed) {
     rewind_finish(r, &r->why);
 }
 
-/* The intent goes, then everybody hears why. */
+/* Deletes the intent, then tells everybody the reason. */
 static void rewind_take_back(struct rewinding *r, const struct err *why) {
     r->why = *why;
     rewind_commit(r, write_back, back_written);
@@ -147,7 +149,7 @@ static int write_result(void *arg, struct err *err) {
     struct store *store = r->live->service->store;
     r->kept.state = r->row.state = STEP_DONE;
     r->kept.has_point = r->row.has_point = r->row.counted = 1;
-    /* Nothing was written since the last step: that one is what was there. */
+    /* Without changes the last step already is the state before the rewind. */
     if ((r->changed ? store_step_update(store, &r->kept, err)
                     : store_step_delete(store, r->kept.id, err)) < 0 ||
         store_step_update(store, &r->row, err) < 0 ||
@@ -161,7 +163,7 @@ static int write_result(void *arg, struct err *err) {
 static void ask_root(void *arg);
 static void begin_halt(struct rewinding *r);
 
-/* Somebody lives in it: they are ended, and it is asked again. */
+/* Something still runs in the machine: end it and ask again. */
 static bool is_occupied(const struct rewinding *r, const struct err *err) {
     return err->code == ERR_BUSY && !r->halted && !r->adopted;
 }
@@ -179,7 +181,7 @@ static bool make_room(struct rewinding *r, const struct err *err) {
     return may;
 }
 
-/* The step may be from before it trusted anybody. */
+/* The restored files may lack the certificates of the gate. */
 static void trusted(void *arg, const struct err *err) {
     (void)err;
     rewind_finish(arg, NULL);
@@ -242,7 +244,7 @@ static void intent_written(void *arg, const struct err *failed) {
         ask_root(arg);
 }
 
-/* What was there and what comes back, written down before anything is touched. */
+/* Records the present state and the target before anything is changed. */
 static void begin_switch(struct rewinding *r) {
     struct live *l = r->live;
     struct err err;
@@ -255,7 +257,7 @@ static void begin_switch(struct rewinding *r) {
     step_row_done(&r->row);
     rewind_fill(r, &r->row, STEP_REWIND, target ? target : "");
     const struct commit intent = {write_intent, intent_written, rewind_late, r};
-    if (r->halted) /* commands were ended for it: it is not refused any more */
+    if (r->halted) /* commands were already ended for it, so it must not be refused now */
         commit_run(l->service->commits, &l->lane, &intent);
     else if (commit_once(l->service->commits, &l->lane, &intent, &err) < 0)
         rewind_finish(r, &err);
@@ -263,7 +265,7 @@ static void begin_switch(struct rewinding *r) {
         ask_root(r);
 }
 
-/* The end of a rewind, whether or not it is written down already. */
+/* Ends a rewind, recorded or not. */
 static void rewind_give_up(struct rewinding *r, const struct err *err) {
     if (r->kept.id[0])
         rewind_take_back(r, err);
@@ -282,7 +284,7 @@ static void halted(void *arg, const struct err *failed) {
         begin_switch(r);
 }
 
-/* Nothing is ended for a rewind that will be refused. */
+/* Checked before commands are ended, because the rewind may be refused. */
 static void drift_known(void *arg, const struct machine_stats *stats, const struct err *failed) {
     struct rewinding *r = arg;
     struct live *l = r->live;
@@ -367,7 +369,7 @@ void service_rewind(struct service *s, const struct caller *who, const char *mac
 
 /* ---- after a crash ---- */
 
-/* The row of what was kept lies just below. */
+/* The row of the kept state has the number just below. */
 static int find_kept(struct rewinding *r, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     struct live *l = r->live;
@@ -385,7 +387,7 @@ int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
     *r = (struct rewinding){.live = l, .adopted = true, .row = *row};
     row->what = row->stack = NULL;
     live_ref(l);
-    if (find_kept(r, err) < 0) { /* nothing is touched before what was there is known */
+    if (find_kept(r, err) < 0) { /* change nothing before the state to keep is known */
         bool none = err->code == ERR_NOT_FOUND;
         if (none)
             rewind_take_back(r, err);

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Programs that remove, overwrite or install by the dozen. */
+/* Programs that delete, overwrite or install many files. */
 static const char *const programs[] = {
     "apt",   "apt-get",  "aptitude", "bundle", "cargo", "chgrp", "chmod", "chown",
     "conda", "dd",       "dpkg",     "find",   "gem",   "git",   "go",    "install",
@@ -20,7 +20,7 @@ static bool among(const char *word, size_t len, const char *const *names, size_t
     return false;
 }
 
-/* The last part of a path. */
+/* Compares the last part of a path. */
 static bool is_one(const char *word, size_t len, const char *const *names, size_t count) {
     for (size_t i = len; i > 0; i--)
         if (word[i - 1] == '/')

@@ -1,6 +1,6 @@
 /*
- * A copy of what a machine is, taken while commands run in it: they stand still meanwhile, and go
- * on afterwards. The files are those of one instant; what was in memory only is not among them.
+ * A consistent copy of a machine while commands run in it. They are frozen during the copy and
+ * continue after it. The copy has the files of one instant, but not the memory.
  */
 #include <stdlib.h>
 
@@ -15,11 +15,11 @@ struct still {
     struct live *live;
     uint32_t number;
     bool at_once, was_paused;
-    bool ready;  /* what makes the copy slow is done, as far as that can be */
-    bool holds;  /* nobody else pauses, resumes or rewinds it meanwhile */
-    bool frozen; /* by us */
+    bool ready;  /* the slow part of the copy is done, as far as possible */
+    bool holds;  /* blocks pause, resume and rewind meanwhile */
+    bool frozen; /* frozen by us */
     struct loop_timer *timer;
-    uint64_t until_ms; /* longer nobody is kept waiting */
+    uint64_t until_ms; /* deadline */
     still_fn *done;
     void *arg;
     const char *how;
@@ -54,7 +54,7 @@ static void still_finish(struct still *t) {
     live_unref(l);
 }
 
-/* It is asked for again by the next daemon, or by whoever resumes the machine. */
+/* On failure, the next daemon or a resume of the machine thaws it. */
 static void thawed(void *arg, const struct err *err) {
     struct still *t = arg;
     if (err)
@@ -76,7 +76,7 @@ static void still_fail(struct still *t, const struct err *err) {
     let_go_on(t);
 }
 
-/* It is under way: looks again, for so long. */
+/* Still in progress: polls until the deadline. */
 static void look_again(struct still *t) {
     struct live *l = t->live;
     struct err err;
@@ -106,7 +106,7 @@ static void copied(void *arg, const char *how, const struct err *err) {
 
 static void frozen(void *arg, const struct err *err) {
     struct still *t = arg;
-    t->frozen = true; /* whatever came of it */
+    t->frozen = true; /* set even on failure, so that it is thawed */
     if (err)
         still_fail(t, err);
     else
@@ -126,7 +126,7 @@ static void is_ready(void *arg, const char *how, const struct err *err) {
     }
 }
 
-/* What nobody asked for lets other verbs come first, until it is ready. */
+/* A copy that no user asked for lets other operations go first until it is ready. */
 static int hold(struct still *t, struct err *err) {
     struct live *l = t->live;
     if (t->holds || (t->at_once && !t->ready))
@@ -138,7 +138,7 @@ static int hold(struct still *t, struct err *err) {
     return 0;
 }
 
-/* The next thing to do: make ready while it runs, let it stand still, copy. */
+/* The next phase: prepare while commands run, freeze them, copy. */
 static void go_on(void *arg) {
     struct still *t = arg;
     struct live *l = t->live;

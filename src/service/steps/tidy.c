@@ -1,6 +1,6 @@
 /*
- * What is done about a machine's layers when nobody waits: merged so that stacks stay short,
- * counted for the timeline, and let go of when no step names them any more.
+ * Background work on the layers of a machine: merges them so that stacks stay short, counts them,
+ * and deletes those that no step refers to.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,11 +19,11 @@ enum {
     MERGE_TRIES = 12000,
     REST_MS = 50,
     LAYERS_MANY = LAYERS_GOOD / 2,
-    MERGE_AGAIN = 4, /* more layers than there were when it failed */
+    MERGE_AGAIN = 4, /* retry after this many more layers */
     SAVED_MANY = 3
 };
 
-/* Layers that are being made into one. */
+/* A merge of several layers into one. */
 struct merging {
     struct live *live;
     struct layers run;
@@ -34,14 +34,16 @@ struct merging {
 
 static void merging_free(struct merging *m) {
     m->live->steps->merging = NULL;
-    if (m->live->steps->wanted) /* it may have waited for this */
+    if (m->live->steps->wanted) /* the step may have waited for this merge */
         loop_defer(m->live->service->loop, &m->live->steps->start);
     loop_timer_free(m->timer);
     live_unref(m->live);
     free(m);
 }
 
-/* What failed may fail for ever, and costs a walk each time; but a full stack is always worth it.
+/*
+ * A merge that failed may always fail, and each try reads the layers. Only a full stack is retried
+ * at once.
  */
 static void put_off(struct live *l) {
     struct layers now;
@@ -52,7 +54,9 @@ static void put_off(struct live *l) {
     l->steps->merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
 }
 
-/* The root stays as it is mounted; the next one is made of the new layer. False: it is not used. */
+/*
+ * The mounted root stays; the next root uses the merged layer. False: the merged layer is not used.
+ */
 static bool put_merged(struct merging *m) {
     struct live *l = m->live;
     struct layers now;
@@ -60,7 +64,7 @@ static bool put_merged(struct merging *m) {
     struct err err = {.text = "it does not fit"};
     if (layers_parse(l->steps->stack ? l->steps->stack : "", &now, &err) == 0 &&
         !compact_apply(&now, &m->run, m->run.v[0].machine, m->into))
-        return true; /* a rewind has left them behind */
+        return true; /* a rewind no longer uses them */
     if (!layers_print(&now, text, sizeof(text)) ||
         steps_root_put(l, l->steps->layer, text, &err) < 0) {
         log_line(LOG_WARN, "service", "switch to merged layers: %s id=%s", err.text, l->row.id);
@@ -89,13 +93,13 @@ static void merge_known(void *arg, const struct err *err) {
         put_off(l);
     } else if (!ends) {
         log_line(LOG_WARN, "service", "merge layers: %s id=%s", err->text, l->row.id);
-        if (err->code != ERR_LIMIT) /* room may come again with the next step */
+        if (err->code != ERR_LIMIT) /* the next step may find space again */
             put_off(l);
     }
     live_ref(l);
     merging_free(m);
     if (used)
-        compact(l, true, false); /* one leads to the next */
+        compact(l, true, false); /* one merge may allow another */
     live_unref(l);
 }
 
@@ -114,7 +118,7 @@ static void rest_over(void *arg) {
     compact(arg, true, false);
 }
 
-/* Whoever works step by step is not disturbed, unless there are many layers already. */
+/* While a user takes one step after the other, a merge is delayed, unless there are many layers. */
 static bool may_begin(struct live *l, const struct layers *layers) {
     struct live_steps *p = l->steps;
     if (layers->count >= LAYERS_MANY)
@@ -133,8 +137,8 @@ static size_t count_saved(const struct layers *layers) {
 }
 
 /*
- * What came back with the machine after a restart of the host: several layers of one saved disk
- * below its own become one, or each restart would add to the stack.
+ * After a restart of the host, a machine has the layers of its saved disk below its own. They are
+ * merged into one; otherwise each restart would grow the stack.
  */
 static struct compaction plan_saved(struct live *l, const struct layers *layers) {
     struct store *store = l->service->store;

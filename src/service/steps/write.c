@@ -20,7 +20,10 @@ int step_put_event(const struct step_call *c, struct err *err) {
     return event_put(l->service, l->row.owner, l->row.id, "step.taken", text.data, err);
 }
 
-/* A snapshot whose name cannot be written is refused: it stays, as a step without that name. */
+/*
+ * The name of the snapshot cannot be saved, so the request is refused. The step stays, without a
+ * name.
+ */
 static void step_late(void *arg, const struct err *why) {
     struct step_call *c = arg;
     struct err err;
@@ -41,7 +44,7 @@ static void step_commit(struct step_call *c, int (*write)(void *arg, struct err 
     commit_run(c->live->service->commits, &c->live->lane, &commit);
 }
 
-/* One transaction: the step is finished, and the root is what it says. */
+/* One transaction: the step is done, and its stack becomes the root. */
 static int write_step(void *arg, struct err *err) {
     struct step_call *c = arg;
     struct live *l = c->live;
@@ -82,7 +85,10 @@ void step_refuse(struct step_call *c, const struct err *err) {
     step_commit(c, write_refused, refused_written);
 }
 
-/* The same files in the layers of the new root: the old ones need not stay for this step. */
+/*
+ * The newest step gets the layers of the new root, which hold the same files: the old ones can be
+ * deleted.
+ */
 static int write_newest(struct step_call *c, struct err *err) {
     struct step_row newest DEFER(step_row_done) = {0};
     if (steps_newest_switch(c->live, &newest, err) < 0)
@@ -92,7 +98,7 @@ static int write_newest(struct step_call *c, struct err *err) {
     return newest.number ? store_step_update(c->live->service->store, &newest, err) : 0;
 }
 
-/* The row was an intent only: it goes, and the root is what it said. */
+/* The row was only an intent: deletes it and sets the root that it named. */
 static int write_refreshed(void *arg, struct err *err) {
     struct step_call *c = arg;
     if (store_step_delete(c->live->service->store, c->row.id, err) < 0 || write_newest(c, err) < 0)
