@@ -15,15 +15,16 @@
 #include "store/secrets.h"
 
 enum { JOBS_MAX = 4, LIMIT_MS = 110000, LOOK_MS = 500, OUT_MAX = 16384, SAID_MAX = 1024 };
-enum { UNREACHED = 2, UNWELCOME = 3 }; /* of carrel-postgres: nothing was changed on the server */
+/* Exit statuses of carrel-postgres after which the server is unchanged. */
+enum { UNREACHED = 2, UNWELCOME = 3 };
 
 /*
- * How often it is tried to drop one. A server that is away comes back, within a day; one that says
- * no will say so again, until its owner has done something.
+ * How often dropping a database is retried. An unreachable server gets about a day to come back; a
+ * refusal lasts until the owner changes something.
  */
 enum { TRIES_AWAY = 2900, TRIES_REFUSED = 4 };
 
-/* One that is made or dropped now, or waits for that. */
+/* A database that is being created or dropped, or waits for that. */
 struct job {
     struct job *next;
     struct databases *all;
@@ -33,17 +34,17 @@ struct job {
     char password[128];
     int64_t expires_ms;
     struct child *child;
-    databases_fn *done; /* of one that is made */
+    databases_fn *done; /* set for a creation */
     void *arg;
     bool failed;
     struct err err;
 };
 
-/* One that could not be dropped. */
+/* A database that could not be dropped. */
 struct failure {
     char id[ID_SIZE];
     unsigned tries;
-    bool given_up; /* until the next start, or another value of a secret */
+    bool given_up; /* until the next start or a new value of a secret */
     uint64_t again_ms;
 };
 
@@ -67,7 +68,7 @@ static void job_free(struct job *j) {
     free(j);
 }
 
-/* What is half made stays written down: the next daemon drops it. */
+/* Half-made databases stay in the store: the next daemon drops them. */
 void databases_free(struct databases *d) {
     struct failure *f;
     if (!d)
@@ -76,7 +77,7 @@ void databases_free(struct databases *d) {
         next = j->next;
         child_drop(j->child);
         if (j->running && !j->child)
-            j->all = NULL; /* a worker has it, which frees it */
+            j->all = NULL; /* a worker uses it and frees it */
         else
             job_free(j);
     }
@@ -166,7 +167,7 @@ static void job_unlink(struct job *j) {
     j->all->running -= j->running;
 }
 
-/* It is dropped: nothing needs to be known of it any more. */
+/* The database is dropped: deletes its row and the sealed URL. */
 static int databases_remove_row(struct service *s, const struct database_row *row,
                                 struct err *err) {
     char name[STORE_NAME_SIZE];
@@ -199,7 +200,7 @@ static void databases_give_up(struct databases *d, const struct database_row *ro
     databases_journal(d->service, row, "database.give_up", why);
 }
 
-/* Told when it is new; tried again, but not for ever. */
+/* Schedules a retry, up to a limit. A new reason is recorded. */
 static void put_off(struct databases *d, struct database_row *row, const struct err *why) {
     bool away = why->code == ERR_UNKNOWN || why->code == ERR_TIMEOUT;
     struct failure *f = failure_of(d, row->id);
@@ -255,7 +256,7 @@ static void child_ended(void *arg, const struct child_end *end) {
     snprintf(why, sizeof(why), "%.*s", (int)strcspn(end->said, "\n"), end->said);
     bool unchanged = end->status == UNREACHED || end->status == UNWELCOME;
     if (unchanged && j->makes && databases_remove_row(j->all->service, &j->row, &err) < 0)
-        log_line(LOG_ERROR, "service", "%s", err.text); /* it is tried to drop it, then */
+        log_line(LOG_ERROR, "service", "%s", err.text); /* the retry then tries to drop it */
     if (end->late || end->status < 0)
         err_set(&err, ERR_TIMEOUT, "server %s did not answer in time", j->row.server);
     else
@@ -304,7 +305,10 @@ static void run_job(struct job *j) {
         job_end(j, NULL, &err);
 }
 
-/* The server hears of one only when it cannot be forgotten here any more. */
+/*
+ * The row must be on disk before the server is asked: otherwise a crash would leave a database that
+ * nobody knows.
+ */
 static void databases_flush(void *arg) {
     struct job *j = arg;
     j->failed = store_flush(j->store, &j->err) < 0;
@@ -320,7 +324,7 @@ static void databases_flushed(void *arg) {
         run_job(j);
 }
 
-/* Those at the front first; a few at a time. */
+/* In order, at most JOBS_MAX at a time. */
 static void start_jobs(struct databases *d) {
     for (struct job *j = d->jobs; j && d->running < JOBS_MAX; j = j->next) {
         if (j->running)

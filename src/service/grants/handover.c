@@ -1,4 +1,4 @@
-/* Files of the host that become files of a machine: read by a worker, written by its guest. */
+/* Copies files of the host into a machine: a worker reads them, the guest writes them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,14 +16,14 @@
 
 struct copying {
     struct live *live;
-    int fd;     /* -1: text */
+    int fd;     /* -1: the content is `text` */
     char *text; /* owned */
     char path[PLAN_PATH_SIZE];
     uint32_t mode, uid, gid;
     uint64_t at;
-    bool begun;  /* it exists: one of no bytes is made, too */
+    bool begun;  /* the file exists: an empty one is created too */
     char *chunk; /* MSG_CHUNK_MAX bytes */
-    ssize_t n;   /* in it, or -errno */
+    ssize_t n;   /* bytes in `chunk`, or -errno */
     service_done_fn *done;
     void *arg;
 };
@@ -71,7 +71,7 @@ static void written(void *arg, const struct frame *frame, const struct err *fail
     next_chunk(c);
 }
 
-/* Nothing is written while a step is taken. */
+/* Waits at the barrier: nothing is written while a step is taken. */
 static void write_chunk(void *arg) {
     struct copying *c = arg;
     struct err err;
@@ -126,7 +126,7 @@ static void next_chunk(struct copying *c) {
     write_chunk(c);
 }
 
-/* What is there already is fine, and if it cannot be made the file cannot either, and says so. */
+/* Errors are ignored: the directory may exist, and if not, creating the file fails and says so. */
 static void parents_made(void *arg, const struct frame *frame, const struct err *err) {
     (void)frame;
     (void)err;
@@ -157,7 +157,7 @@ static void handover_begin(void *arg) {
     *slash = '/';
 }
 
-/* Whose files they are: those of whom commands run as. */
+/* Files belong to the user that commands run as. */
 static void user_of(const struct live *l, uint32_t *uid, uint32_t *gid) {
     const struct exec_defaults *image = live_defaults(l);
     *uid = image ? image->uid : 1000;

@@ -1,9 +1,9 @@
 /*
- * Identities: an account of the agent's own. Its commits bear its name, and it has an SSH key that
- * was made for it, whose public half the owner puts wherever it may log in, and takes away there.
+ * Identities: an account for the agent. Its commits carry the name, and it has its own SSH key. The
+ * owner adds the public key where the agent may log in, and removes it there.
  *
- * The key belongs to owner and name and is kept among the secrets as identity.NAME: machines with
- * the same identity have the same key, and removing it makes the next one new.
+ * A key belongs to an owner and a name and is stored as secret identity.NAME. Machines with the
+ * same identity share it; deleting the secret makes the next machine get a new key.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -79,7 +79,7 @@ static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], str
                : err_set(err, ERR_INVALID, "the stored key of identity '%s' is invalid", name);
 }
 
-/* NULL: they go. */
+/* NULL unsets the variables. */
 static int identity_set_variables(struct live *l, const char *name, const char *mail,
                                   struct err *err) {
     struct env_change changes[VARIABLES];
@@ -88,7 +88,7 @@ static int identity_set_variables(struct live *l, const char *name, const char *
     return live_set_env(l, changes, VARIABLES, err);
 }
 
-/* The public half is for the owner to see. */
+/* Stores the public key in the row, where the owner can see it. */
 static int identity_settle(struct live *l, struct grant_row *row, struct err *err) {
     uint8_t seed[SSH_SEED];
     struct buf public DEFER(buf_done) = BUF(SSH_FILE_MAX);

@@ -1,4 +1,6 @@
-/* Commands that a grant needs in its machine: they run as its user and say in a line what failed.
+/*
+ * Commands that a grant runs in its machine: as the user of the machine, with the first line of
+ * stderr as the error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +39,7 @@ static void inside_finish(struct running *r, const struct err *err) {
     live_unref(l);
 }
 
-/* The first line of what it wrote to stderr. */
+/* The first line of stderr. */
 static void said(const struct exec *x, char ret[SAID_MAX]) {
     const struct outlog *log = exec_log(x);
     ret[0] = '\0';
@@ -70,7 +72,7 @@ static void over(void *arg) {
     inside_finish(r, &err);
 }
 
-/* Not from within the exec's own walk over its followers. */
+/* Deferred: the exec must not be freed while it calls its followers. */
 static void inside_changed(void *arg) {
     struct running *r = arg;
     if (exec_is_over(r->exec))

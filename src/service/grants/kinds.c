@@ -1,4 +1,4 @@
-/* The kinds of grants that need no other part: directories, files, variables. */
+/* The simple kinds of grants: directories, files and variables. */
 #include "service/grants/inner.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static int dir_read(struct service *s, const char *owner, const struct grant_req
 static void dir_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                      void *arg) {
     (void)l, (void)row, (void)fd;
-    done(arg, NULL); /* it was mounted when the machine was made */
+    done(arg, NULL); /* mounted when the machine was created */
 }
 
 struct unlending {
@@ -39,7 +39,10 @@ static void unlent(void *arg, const struct err *err) {
     free(u);
 }
 
-/* Open files outlive a mount: who has one of them ends, and with it whoever it could hand it to. */
+/*
+ * Open files survive an unmount. If the directory is in use, every process is ended, because any of
+ * them may have received a descriptor.
+ */
 static void unmounted(void *arg, bool in_use, const struct err *err) {
     struct unlending *u = arg;
     struct live *l = u->live;
@@ -54,7 +57,7 @@ static bool is_below(const char *path, const char *top) {
     return strncmp(path, top, n) == 0 && path[n] == '/';
 }
 
-/* The places of all others, one a line. */
+/* The places of all other directories, a line per place. */
 static int others(struct live *l, const struct grant_row *row, struct buf *ret, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     if (store_grant_list(l->service->store, l->row.id, "dir", &list, err) < 0)
@@ -138,11 +141,11 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
         return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", r->what);
     row->what = xstrdup(r->what);
-    row->place = xstrdup(r->value); /* until it is given */
+    row->place = xstrdup(r->value); /* until env_settle() takes it */
     return 0;
 }
 
-/* The value stays with the machine's other variables; the row only says that it is there. */
+/* The value is stored with the machine's other variables; the row only names it. */
 static int env_settle(struct live *l, struct grant_row *row, struct err *err) {
     char *value DEFER_FREE = row->place;
     row->place = NULL;
@@ -153,13 +156,13 @@ static int env_settle(struct live *l, struct grant_row *row, struct err *err) {
 static void env_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                      void *arg) {
     (void)l, (void)row, (void)fd;
-    done(arg, NULL); /* settled */
+    done(arg, NULL); /* done by env_settle() */
 }
 
 static void env_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                      void *arg) {
     (void)l, (void)row;
-    done(arg, NULL); /* it goes with its row */
+    done(arg, NULL); /* deleted with its row */
 }
 
 static int env_unsettle(struct live *l, const struct grant_row *row, struct err *err) {

@@ -39,7 +39,7 @@ static void host_of(const char *id, char ret[NAME_SIZE]) {
 
 /* ---- words ---- */
 
-/* What an owner wrote, or what the secret that is named there holds. */
+/* Reads a URL, or the secret that is named instead of one. */
 static int read_dsn(struct service *s, const char *owner, const char *text, struct dsn *ret,
                     struct err *err) {
     struct secret *value DEFER(secret_freep) = NULL;
@@ -90,7 +90,7 @@ static int postgres_set_variables(struct live *l, const struct grant_row *row, c
     postgres_name(row->id, name);
     snprintf(url, sizeof(url), "postgres://%s:%s@%s:%s/%s?sslmode=disable", name, password,
              row->place, d->port, name);
-    /* TLS with the server is the gate's (gate/pg.h), which is reached without leaving the host. */
+    /* The gate does TLS with the server (gate/pg.h); the machine talks to the gate on this host. */
     const char *const values[VARIABLES] = {row->place, d->port,   name, password,
                                            name,       "disable", url};
     struct env_change changes[VARIABLES];
@@ -151,7 +151,7 @@ static const char *postgres_text_of(const json_t *detail, const char *name) {
     return text ? text : "";
 }
 
-/* What the gate looks for in the first packet of its sessions. */
+/* Tells the gate which database the first packet of a session must name. */
 static void set_database(struct live *l, const char *host, const json_t *detail) {
     struct pg_database d = {.tls = pg_tls_read(postgres_text_of(detail, "sslmode"))};
     snprintf(d.host, sizeof(d.host), "%s", host);
@@ -164,7 +164,7 @@ static uint16_t port_of(const json_t *detail) {
     return (uint16_t)json_integer_value(json_object_get(detail, "port"));
 }
 
-/* To that server alone, though it may be in the owner's own network. */
+/* Allows only this server, even if it is in the owner's local network. */
 static int add_rule(struct live *l, const char *host, uint16_t port, struct err *err) {
     struct policy_rule rule = {.action = POLICY_ALLOW, .local = true, .preset = "postgres"};
     char target[NAME_SIZE + 16];
@@ -181,7 +181,7 @@ static void remove_rules(struct live *l) {
             policy_remove(p, p->rules[i].id, NULL);
 }
 
-/* Lines: its address; what else it may connect to. */
+/* Lines: the address of the server, then other databases that the role may connect to. */
 static json_t *read_answer(const char *said, const char *detail) {
     json_t *json = json_loads(detail, 0, NULL), *others = json_array();
     const char *line = said;
@@ -204,7 +204,7 @@ static const char *address_of(const json_t *detail) {
     return json_string_value(json_object_get(detail, "address"));
 }
 
-/* The rule and the address in one: a daemon that finds either finds both. */
+/* Saves rule and address in one transaction, so that a restart finds both or none. */
 static int keep_way(struct live *l, const struct grant_row *row, struct err *err) {
     struct store *store = l->service->store;
     if (store_begin(store, err) < 0)
@@ -261,7 +261,7 @@ static bool postgres_is_half(const struct grant_row *row) {
     return half;
 }
 
-/* At once; what is stored of it goes with its row. */
+/* Closes the connection at once; stored data is deleted with the row. */
 static void close_way(struct live *l) {
     gate_set_database(l->gate, NULL);
     remove_rules(l);
@@ -301,7 +301,7 @@ static void postgres_kept(void *arg) {
     net_tell(g->live, postgres_told, g);
 }
 
-/* What the machine makes of it will be told from what it is now, where that can be known. */
+/* Saves the present content as the base of later diffs, if it can be read. */
 static void looked(void *arg, const char *text, bool cut, const struct err *err) {
     struct giving *g = arg;
     (void)cut;
@@ -352,7 +352,7 @@ static void postgres_give(struct live *l, const struct grant_row *row, int fd,
     databases_make(l->service, &order, made, g);
 }
 
-/* The way there is closed now; it is dropped as soon as it has no grant any more. */
+/* Closes the connection now. The database is dropped once its grant is gone. */
 static void postgres_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                           void *arg) {
     close_way(l);
@@ -367,7 +367,7 @@ int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *er
                : read_dsn(l->service, l->row.owner, text.data, ret, err);
 }
 
-/* A fork has one of its own, from the same template, and no way to that of its source. */
+/* A fork gets its own copy of the same template, and no access to the database of its source. */
 static int postgres_renew(struct live *l, const struct grant_row *of, struct grant_row *row,
                           struct err *err) {
     struct buf text DEFER(secret_wipe) = BUF(SECRET_MAX + 1);

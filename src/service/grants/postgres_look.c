@@ -1,8 +1,9 @@
 /*
- * What a machine made of its database on a server: a line for each relation and routine, and of a
- * table how many rows it has and a sum of their contents, when it was handed over and now. Asked by
- * the database's own role, so that nothing that the machine put there runs with other rights than
- * the machine has.
+ * Diff of a PostgreSQL database: a line per relation and routine, and for each table the number of
+ * rows and a checksum, at the time of the grant and now.
+ *
+ * The queries run as the database's own role, so that code which the machine put there gets no
+ * other rights.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -96,7 +97,7 @@ struct keeping {
     void *arg;
 };
 
-/* Half of it would show what was always there as new: then rather nothing is known. */
+/* A partial base would show old content as new, so a failed write deletes it. */
 static int write_kept(const char *path, const char *text) {
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, text, strlen(text));
@@ -157,7 +158,7 @@ struct telling {
     void *arg;
 };
 
-/* Lines that came and went; where they stood says nothing. */
+/* Prints added and removed lines; their position does not matter. */
 static void put_lines(struct jot *j, const char *hunks, size_t n) {
     struct buf text DEFER(buf_done) = BUF(4 * TEXT_MAX);
     for (const char *at = hunks, *end = hunks + n, *line; at < end; at = line) {
@@ -183,7 +184,7 @@ static void looked(void *arg, const char *now, bool cut, const struct err *faile
     grant_put_head(&j, &t->row);
     jot_string(&j, "database", name);
     if (failed) {
-        jot_string(&j, "error", failed->text); /* its server is away: what it is stays known */
+        jot_string(&j, "error", failed->text); /* the server is unreachable: show the rest */
     } else if (textdiff(&hunks, before.data ? before.data : "", before.len, now, strlen(now), 0,
                         &count)) {
         put_lines(&j, hunks.data ? hunks.data : "", hunks.len);

@@ -1,7 +1,7 @@
 /*
- * Repositories: a bundle of the owner's becomes a clone in the machine, made by the git that is
- * there, without remotes and without anything of the owner's configuration. The host's git never
- * sees what a machine wrote but as a bundle: see `carrel ship`.
+ * Repositories: a bundle made by the owner is cloned in the machine by the machine's git, without
+ * remotes and without the owner's configuration. The host's git reads work of a machine only as a
+ * bundle (`carrel ship`).
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static const char script[] =
     "set -e; PATH=${PATH:-/usr/bin:/bin}\n"
     "command -v git >/dev/null || { echo 'there is no git in this machine' >&2; exit 3; }\n"
     "export GIT_TERMINAL_PROMPT=0\n"
-    /* A commit without a name comes under this one. */
+    /* A commit without a branch or tag is bundled under this tag. */
     "base=$2; case $2 in *[!0-9a-f]*) ;; *) test ${#2} -lt 40 || base=carrel-base ;; esac\n"
     "git clone -q --branch \"$base\" \"$0\" \"$1\"\n"
     "git -C \"$1\" remote remove origin\n"
@@ -25,7 +25,7 @@ static const char script[] =
     "test \"$base\" = \"$2\" || git -C \"$1\" tag -d carrel-base >/dev/null\n"
     "rm -f \"$0\"\n";
 
-/* As git takes it for a branch or a tag, and no word that could be an option. */
+/* A valid branch or tag name that git cannot take for an option. */
 static bool is_ref(const char *name) {
     size_t n = strlen(name);
     return n > 0 && n < 200 && name[0] != '-' && name[0] != '/' && !strstr(name, "..") &&
@@ -55,7 +55,7 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
     return 0;
 }
 
-/* From the bundle in the machine to the clone. */
+/* A clone of a bundle in the machine. */
 struct cloning {
     struct live *live;
     char bundle[64];

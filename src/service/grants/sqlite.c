@@ -1,8 +1,8 @@
 /*
- * Databases that are files: the machine gets a copy, and the same copy stays here, so that what
- * became of it can be told from what somebody else did to the owner's file meanwhile.
+ * SQLite databases: the machine gets a copy, and the daemon keeps the same copy as the base of
+ * diffs, since the owner's file may change meanwhile.
  *
- * What a machine wrote is read only by carrel-sqlite, which gives up everything else first.
+ * Only carrel-sqlite reads a file written by a machine, after it has dropped all rights.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,9 +32,9 @@ enum {
     DIFF_MAX_BYTES = 1 << 20,
     SAID_MAX = 1024,
     LIMIT_MS = 60000,
-    AT_ONCE = 4,            /* of an owner */
-    AT_ONCE_OF_MACHINE = 2, /* so that one that does not answer leaves room for others */
-    HIGH_FD = 20            /* above those that the helper knows them as */
+    AT_ONCE = 4,            /* per owner */
+    AT_ONCE_OF_MACHINE = 2, /* a machine that does not answer must not block the others */
+    HIGH_FD = 20            /* above the descriptor numbers that the helper uses */
 };
 
 /* ---- the copy that stays ---- */
@@ -122,7 +122,7 @@ static void sqlite_give(struct live *l, const struct grant_row *row, int fd, ser
     loop_work(l->service->loop, keep_job, sqlite_kept, g);
 }
 
-/* The same bytes, under the id that a fork's grant has. */
+/* Links the base copy to the id of the fork's grant. */
 static int sqlite_follow(struct live *l, const char *of, const char *id, const char *place,
                          struct err *err) {
     char from[PATH_SIZE], to[PATH_SIZE];
@@ -133,7 +133,7 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
     return baseline_begin(l->service, l->row.id, place, false, err);
 }
 
-/* It is known by its grant: what has none, of a machine that lives, is nobody's. */
+/* Deletes base copies that no grant of a live machine refers to. */
 void sqlite_look(struct service *s) {
     char path[PATH_SIZE];
     struct dirent *entry;
@@ -164,7 +164,7 @@ static int sqlite_read(struct service *s, const char *owner, const struct grant_
     return grant_file_read(s, owner, &placed, row, err);
 }
 
-/* With the log that it may have grown beside it. */
+/* Removes the file and the log that SQLite may have created beside it. */
 struct untaking {
     struct live *live;
     char log[PLAN_PATH_SIZE + 8];
@@ -211,10 +211,10 @@ enum { BEFORE, AFTER, AFTER_LOG, IMAGES, FROZEN = IMAGES, FILES };
 
 struct comparing {
     struct service *service;
-    struct comparing *next, **link; /* among those of the service */
+    struct comparing *next, **link; /* list of the service */
     char owner[STORE_NAME_SIZE];
     struct grant_row row;
-    int fds[FILES]; /* FROZEN: where what the machine has becomes one image; or -1 */
+    int fds[FILES]; /* FROZEN: receives the machine's database as one file; or -1 */
     service_net_fn *done;
     void *arg;
 };
@@ -296,7 +296,7 @@ static int above(int low, struct err *err) {
     return fd < 0 ? err_sys(err, "open a database") : fd;
 }
 
-/* Without a name, so that nothing of it is left whatever happens. */
+/* An unlinked file: nothing is left behind, whatever happens. */
 static int open_nameless(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
     sqlite_path_of(s, ".new-XXXXXX", path);
@@ -307,7 +307,7 @@ static int open_nameless(const struct service *s, struct err *err) {
     return above(low, err);
 }
 
-/* The copy that was handed over. */
+/* The base copy, as granted. */
 int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err) {
     char path[PATH_SIZE];
     sqlite_path_of(s, row->id, path);
@@ -335,7 +335,7 @@ void grant_row_copy(const struct grant_row *from, struct grant_row *to) {
     to->detail = NULL;
 }
 
-/* What others do, or what their machines do not, is nobody else's wait. */
+/* Limits comparisons per owner and machine, so that a slow machine delays only itself. */
 static int has_room(const struct service *s, const struct caller *who, const char *machine,
                     struct err *err) {
     int of_owner = 0, of_machine = 0;

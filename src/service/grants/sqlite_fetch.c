@@ -1,8 +1,9 @@
 /*
- * A SQLite database out of a machine whose programs may write it meanwhile. What was read counts
- * only if the file, its log and its journal were the same before and afterwards: then they are
- * those of one instant, and SQLite finds the last whole transaction in them. Where a journal is in
- * use the file itself is half of a transaction, and is not taken.
+ * Reads a SQLite database from a machine whose programs may be writing it.
+ *
+ * A read counts only if file, log and journal were unchanged before and after it. Then they belong
+ * to one instant, and SQLite finds the last complete transaction. If a rollback journal is in use,
+ * the file may hold half of a transaction, so the read is refused.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,10 +18,10 @@
 #include "service/grants/inner.h"
 
 enum {
-    SETTLE_MS = 20, /* what was written later may bear the same time: clocks of files tick slowly */
+    SETTLE_MS = 20, /* timestamps of files are coarse: a later write may have the same time */
     AGAIN_MS = 25,
     PATIENCE_MS = 5000,
-    LIMIT_MS = 60000, /* for all of it: a machine need not answer */
+    LIMIT_MS = 60000, /* for the whole read: a machine may never answer */
 };
 
 enum { DB, LOG, JOURNAL, PARTS };
@@ -37,21 +38,21 @@ enum { STEP_COUNT = sizeof(steps) / sizeof(*steps) };
 
 struct sqlite_fetch {
     struct service *service;
-    struct sqlite_fetch *next, **link; /* among those of the service */
+    struct sqlite_fetch *next, **link; /* list of the service */
     struct caller who;
     char machine[ID_SIZE], place[PLAN_PATH_SIZE], path[PLAN_PATH_SIZE + 16];
-    int fds[2]; /* of DB and LOG; the caller's */
+    int fds[2]; /* DB and LOG; owned by the caller */
     size_t step;
-    bool written_down; /* in the journal */
+    bool written_down; /* recorded in the journal */
     struct look {
         uint64_t size, mtime_ns;
-        bool used; /* its first byte is not 0 */
-    } seen[PARTS]; /* one that is not there is empty */
+        bool used; /* first byte is not 0 */
+    } seen[PARTS]; /* a missing part counts as empty */
     struct msg_read ask;
     uint64_t until_ms;
     struct loop_timer *timer, *limit;
-    bool asked; /* an answer is to come, and this stays until then */
-    bool over;  /* whoever wanted it was told, and his descriptors are gone */
+    bool asked; /* a reply is pending; freed after it */
+    bool over;  /* the caller was answered and its descriptors are closed */
     service_done_fn *done;
     void *arg;
 };
@@ -72,7 +73,7 @@ static void sqlite_fetch_finish(struct sqlite_fetch *f, const struct err *err) {
         fetch_free(f);
 }
 
-/* No machine answers any more. */
+/* Called at shutdown: no machine will answer any more. */
 void sqlite_fetch_release(struct service *s) {
     struct sqlite_fetch *f;
     struct err err;
@@ -137,7 +138,10 @@ static bool in_transaction(const struct sqlite_fetch *f) {
     return f->seen[JOURNAL].size && f->seen[JOURNAL].used;
 }
 
-/* A time of long ago or far ahead is somebody's choice; it says nothing, but it tells a change. */
+/*
+ * True if a part was written just now. A program may set any other time; then only a change of the
+ * time counts.
+ */
 static bool just_written(const struct sqlite_fetch *f) {
     for (int i = 0; i < PARTS; i++) {
         int64_t age = wall_ms() - (int64_t)(f->seen[i].mtime_ns / 1000000);
@@ -195,7 +199,7 @@ static void sqlite_fetch_look(struct sqlite_fetch *f, const struct msg_read_data
         return;
     }
     *seen = now;
-    bool whole = steps[f->step].part == JOURNAL; /* the last of them */
+    bool whole = steps[f->step].part == JOURNAL; /* the journal is checked last */
     (whole && (in_transaction(f) || just_written(f)) ? again : next_step)(f);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Archives on their way: a pipe for the bytes and one for the words of whoever reads or writes
- * them. A tree becomes an image only when every worker of it has said that all is well.
+ * Import and export of images. Each worker has a pipe for the archive and one for its report. A
+ * tree becomes an image only if every worker reported success.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "service/taint.h"
 
 enum {
-    WORDS_MAX = 256 << 10, /* of one line of a report */
+    WORDS_MAX = 256 << 10, /* per line of a report */
     PIECE = 128 << 10,
     PROGRESS_MS = 1000,
     PIPE_BYTES = 1 << 20,
@@ -77,7 +77,6 @@ static void job_end(struct image_job *j, const struct image_view *view, const st
 
 /* ---- how it ends ---- */
 
-/* What a report says of its end; 0, or -1 with *err. */
 static int outcome(const struct hearing *h, struct err *err) {
     const json_t *e = json_object_get(h->last, "error");
     if (e) {
@@ -90,12 +89,12 @@ static int outcome(const struct hearing *h, struct err *err) {
     return h->last ? 0 : err_set(err, ERR_INTERNAL, "carrel-image ended without a result");
 }
 
-/* On a worker thread: what is acknowledged must outlive a power cut of the host's disk cache. */
+/* Runs on a worker thread: an acknowledged image must survive a power failure. */
 struct image_adoption {
     struct image_job *job;
     char path[PLACE_SIZE + 32];
-    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* what it was made of; empty: nothing of ours */
-    uint64_t disk;                                /* what it takes there */
+    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* the image below, or empty */
+    uint64_t disk;                                /* disk space that it takes */
     int result;
 };
 
@@ -131,7 +130,7 @@ static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
     char *config DEFER_FREE = json_dumps(json_object_get(last, "config"), JSON_COMPACT);
     if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
         return err_set(err, ERR_INTERNAL, "carrel-image returned an invalid result");
-    /* Its reader sees to that, but an archive may have taken its reader over. */
+    /* The reader checks this too, but a malicious archive may control the reader. */
     uint64_t takes = measured > (uint64_t)disk ? measured : (uint64_t)disk;
     if (j->hold.bytes && takes > j->hold.bytes)
         return err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota");
@@ -216,7 +215,7 @@ void image_job_fail(struct image_job *j, const struct err *err) {
 
 /* ---- reports ---- */
 
-/* Of long work now and then a word, for whoever follows the events. */
+/* Sends a progress event now and then. */
 static void tell_progress(struct image_job *j, const json_t *word) {
     struct buf text DEFER(buf_done) = BUF(4096);
     struct jot t = JOT(&text);
@@ -245,7 +244,7 @@ static void hear_line(struct hearing *h, const char *line, size_t n) {
         json_decref(word);
         return;
     }
-    /* The first error is the one that matters: what comes after it follows from it. */
+    /* Keep the first error: later ones are its consequences. */
     if (json_object_get(h->last, "error")) {
         json_decref(word);
         return;
@@ -306,12 +305,12 @@ struct image_job *image_job_new(struct service *s, const struct caller *who, enu
     return j;
 }
 
-/* Two pipes: the worker's ends are blocking. in: we write the archive. */
+/* Creates the pipes; the worker's ends block. `in`: the daemon writes the archive. */
 static int job_pipes(struct image_job *j, bool in, struct err *err) {
     int archive[2], report[2];
     if (pipe2(archive, O_CLOEXEC) < 0)
         return err_sys(err, "make a pipe");
-    fcntl(archive[0], F_SETPIPE_SZ, PIPE_BYTES); /* fewer turns where it is allowed */
+    fcntl(archive[0], F_SETPIPE_SZ, PIPE_BYTES); /* optional: fewer wake-ups */
     j->archive = archive[in];
     j->worker_fds[0] = archive[!in];
     if (pipe2(report, O_CLOEXEC) < 0)
@@ -394,7 +393,7 @@ size_t image_feed(struct image_job *j, const void *bytes, size_t count, bool las
             loop_watch_set(j->archive_watch, LOOP_WRITE);
             return done;
         }
-        if (n < 0) { /* it reads no more: its report says why */
+        if (n < 0) { /* the worker stopped reading: its report says why */
             archive_close(j);
             return count;
         }

@@ -5,13 +5,13 @@
 
 struct image_adoption;
 
-/* One worker's report. */
+/* The report of one worker. */
 struct hearing {
     struct image_job *job;
-    int fd; /* -1: there is none, or it has ended */
+    int fd; /* -1: none, or at its end */
     struct loop_watch *watch;
     struct buf text;
-    json_t *last; /* its last word: an outcome, or NULL */
+    json_t *last; /* the last message: an outcome, or NULL */
 };
 
 struct image_job {
@@ -21,22 +21,22 @@ struct image_job {
     enum image_work work;
     const char *verb;
     uint64_t intent;
-    uint64_t told_ms;     /* when its progress was last told; at first, when it began */
-    struct image_row row; /* what is to be */
+    uint64_t told_ms;     /* time of the last progress event, or of the start */
+    struct image_row row; /* the image to create */
     char staging[ID_SIZE];
     int archive; /* our end; -1 */
     struct loop_watch *archive_watch;
-    int worker_fds[2]; /* theirs, until they have them */
+    int worker_fds[2]; /* the worker's ends, until it has them */
     struct hearing unpacked, drawn;
-    unsigned asking; /* requests to the spawner that are not answered */
+    unsigned asking; /* requests that the spawner has not answered */
     bool cancelled, over, had_data;
     struct err failed;
     bool has_failed;
-    struct live *live; /* of a snapshot */
+    struct live *live; /* source of a snapshot */
     char *stack;
     struct loop_call later;
     struct image_adoption *adoption;
-    struct disk_hold hold; /* while its tree is made */
+    struct disk_hold hold; /* disk quota held while the tree is made */
 };
 
 /* ---- jobs.c ---- */

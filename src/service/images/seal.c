@@ -1,11 +1,11 @@
 /*
- * Images with a name become one file each, `root.erofs`, which the spawner mounts as it is: written
- * by a worker of the spawner's from the tree, in the background and one at a time. New boxes use it
- * as soon as it has its name; the tree goes once no box and no export reads it. What presets are
- * read from stays beside it, because we do not mount.
+ * Sealing: converts a named image into one file, `root.erofs`, which the spawner mounts. A worker
+ * of the spawner writes the file in the background, one image at a time. New boxes use it once it
+ * has its name; the tree is deleted when no box and no export reads it. Files that presets are read
+ * from stay beside it, because the daemon does not mount.
  *
- * Steps of builds stay trees, which share their files. So does everything where the kernel cannot
- * mount such a file: the spawner knows, and says `unsupported`.
+ * Build steps stay trees, since those share files. Images also stay trees where the kernel cannot
+ * mount such a file: the spawner then answers `unsupported`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,15 +33,15 @@ struct seal_want {
 };
 
 struct sealing {
-    struct service *service; /* NULL: it is gone, and so is who would go on */
+    struct service *service; /* NULL: the service is gone, stop */
     char id[IMAGE_ID_SIZE];
     char path[PLACE_SIZE + IMAGE_ID_SIZE + 16];
     int dir, file, report[2];
     struct loop_watch *watch;
     struct buf line;
-    bool waits;   /* a job or the spawner has it */
-    bool written; /* the worker said so */
-    bool is_file; /* it was one before */
+    bool waits;   /* a worker or the spawner uses it */
+    bool written; /* the worker reported success */
+    bool is_file; /* already sealed before */
     int result;
 };
 
@@ -57,7 +57,7 @@ static void sealing_free(struct sealing *t) {
 
 static void next(struct service *s);
 
-/* Is anybody left to go on? */
+/* False: the service is gone, and t is freed. */
 static bool goes_on(struct sealing *t) {
     t->waits = false;
     if (t->service)
@@ -75,7 +75,7 @@ static void seal_end(struct sealing *t) {
     next(s);
 }
 
-/* One that was removed meanwhile is no failure. */
+/* An image that was deleted meanwhile is not a failure. */
 static void seal_fail(struct sealing *t, const char *why) {
     struct stat st;
     if (stat(t->path, &st) == 0)
@@ -91,7 +91,7 @@ static bool has(int dir, const char *name) {
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Somebody may still use it: the last machine that lets go of the image asks again. */
+/* Still in use: images_again() retries when a machine releases the image. */
 static void rest_gone(void *arg, const struct err *err) {
     struct service *s = arg;
     if (err && err->code == ERR_BUSY)
@@ -126,7 +126,7 @@ static void tree_gone(void *arg, const struct err *err) {
 
 /* ---- its name ---- */
 
-/* On a worker. Only what is on the disk may take the tree's place. */
+/* Runs on a worker. The file must be on disk before it replaces the tree. */
 static void seal_settle(void *arg) {
     struct sealing *t = arg;
     bool well = fchmod(t->file, 0400) == 0 && fsync(t->file) == 0 &&
@@ -221,7 +221,7 @@ static int keep_presets(const struct sealing *t) {
     return r < 0 ? r : renameat(t->dir, kept_aside, t->dir, kept_name) < 0 ? -errno : 0;
 }
 
-/* On a worker. What an earlier daemon left half done is begun anew. */
+/* Runs on a worker. Leftovers of an earlier daemon are started anew. */
 static void seal_prepare(void *arg) {
     struct sealing *t = arg;
     t->dir = dir_open(AT_FDCWD, t->path);

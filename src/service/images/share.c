@@ -15,12 +15,12 @@
 
 enum { DEPTH_MAX = 200, PIECE = 1 << 16 };
 
-static const char aside[] = ".carrel-shared"; /* in a tree that nobody sees yet */
+static const char aside[] = ".carrel-shared"; /* temporary name in the unfinished tree */
 
 struct sharing {
     uint64_t bytes;
     unsigned depth;
-    char *a, *b; /* pieces that are compared */
+    char *a, *b; /* buffers for comparing */
 };
 
 static bool same_look(const struct stat *a, const struct stat *b) {
@@ -30,7 +30,7 @@ static bool same_look(const struct stat *a, const struct stat *b) {
            a->st_dev == b->st_dev && a->st_ino != b->st_ino;
 }
 
-/* With attributes they may differ in what is seldom there: such files are left alone. */
+/* Files with extended attributes are not shared: those would have to be compared too. */
 static bool same_bytes(struct sharing *s, int a, int b) {
     if (flistxattr(a, NULL, 0) > 0 || flistxattr(b, NULL, 0) > 0)
         return false;
@@ -71,7 +71,7 @@ static void share_subdir(struct sharing *s, int parent, int child, const char *n
     s->depth--;
 }
 
-/* Its times are part of what the image is. */
+/* Restores the times of the directory, which are part of the image. */
 static void share_dir(struct sharing *s, int parent, int child) {
     struct stat before;
     DIR *d DEFER(dir_close) = dir_list(child, ".");

@@ -14,12 +14,12 @@
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 
-enum { CONFIG_MAX = 32 << 10 }; /* as image/config.h has it: the daemon does not link it */
+enum { CONFIG_MAX = 32 << 10 }; /* same as in image/config.h, which the daemon does not link */
 
 struct snapping {
     struct image_job *job;
     struct image_request request;
-    json_t *config; /* of the image: that of the one below it, with what was asked for */
+    json_t *config; /* configuration of the image below, with the requested changes */
     int report[2];
     int pipe;
     service_image_fn *done;
@@ -62,7 +62,7 @@ static void set_env(json_t *config, const struct texts *pairs) {
 
 static json_t *make_config(const struct live *l, const struct image_request *r) {
     json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
-    if (!l->image) { /* commands of the host's image run as its user */
+    if (!l->image) { /* commands in the host's image run as its user */
         json_object_set_new(config, "user", json_string("user"));
         json_object_set_new(config, "workdir", json_string("/home/user"));
     }
@@ -81,7 +81,7 @@ static json_t *make_config(const struct live *l, const struct image_request *r) 
     return config;
 }
 
-/* The first entry of the archive; the rest is the drawer's. It fits the pipe. */
+/* Writes the first entry of the archive, which fits into the pipe. A worker appends the files. */
 static int put_config(int fd, const json_t *config, struct err *err) {
     char *text DEFER_FREE = json_dumps(config, JSON_COMPACT);
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
@@ -106,7 +106,7 @@ static void drawing(void *arg, const struct err *err) {
     image_job_begun(j, err);
 }
 
-/* Both workers share a pipe; we hear both. */
+/* Two workers share the archive pipe, and both report to us. */
 static int begin_draw(struct snapping *p, struct err *err) {
     struct image_job *j = p->job;
     struct service *s = j->service;
@@ -117,7 +117,7 @@ static int begin_draw(struct snapping *p, struct err *err) {
     j->drawn.fd = TAKE_FD(p->report[0]);
     if (image_hearing_open(j, &j->drawn, err) < 0)
         return -1;
-    /* Theirs must wait for room, ours never did: flags belong to the pipe's end, not to us. */
+    /* The worker must block on a full pipe: it shares the pipe end and its O_NONBLOCK with us. */
     loop_watch_free(j->archive_watch);
     j->archive_watch = NULL;
     p->pipe = TAKE_FD(j->archive);

@@ -79,7 +79,7 @@ static const char *text_or(const json_t *json, const char *name, const char *oth
     return text && *text ? text : otherwise;
 }
 
-/* "NAME=VALUE" becomes a pair: the name is copied, the value lies in the JSON. */
+/* Splits "NAME=VALUE". The name is copied, the value points into the JSON. */
 static void load_env(struct live_image *i) {
     const json_t *env = json_object_get(i->config, "env");
     size_t at, used = 0, count = 0;
@@ -154,7 +154,7 @@ void images_again(struct service *s) {
     s->images->again_ms = loop_now_ms(s->loop) + AGAIN_MS;
 }
 
-/* A box that is ending may still hold it. */
+/* A box that is ending may still use the image: try again later. */
 static void wiped(void *arg, const struct err *err) {
     struct service *s = arg;
     if (err && err->code == ERR_BUSY)
@@ -206,7 +206,7 @@ void image_release(struct service *s, const char *id) {
         seal_rest(s, id);
 }
 
-/* Those that came when this kernel could not, or whose file was not finished. */
+/* Seals images that were imported under a kernel without support, or whose file is incomplete. */
 static void want_seals(struct service *s) {
     struct image_list list DEFER(image_list_done) = {0};
     struct err err;
@@ -216,7 +216,7 @@ static void want_seals(struct service *s) {
         seal_want(s, list.rows[i].name, list.rows[i].id);
 }
 
-/* staging: those in the making, which nobody can name; else those that no row names. */
+/* staging: unfinished trees, which have no name; else images without a row. */
 static void release_all(struct service *s, bool staging) {
     DIR *d DEFER(dir_close) = dir_take(images_open(s));
     for (struct dirent *e; d && (e = readdir(d));)
@@ -229,7 +229,7 @@ static void release_all(struct service *s, bool staging) {
 void images_sweep(struct service *s) {
     release_all(s, true);
     want_seals(s);
-    s->images->again_ms = 1; /* the others, when every box is known */
+    s->images->again_ms = 1; /* the others, once every box is known */
 }
 
 void images_look(struct service *s, uint64_t now) {
