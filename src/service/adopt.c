@@ -473,9 +473,7 @@ static void removed(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "remove a machine that has ended: %s", err->text);
 }
 
-/*
- * Handles a box without a live machine. It is removed only if its own row says that it has ended.
- */
+/* Handles a box without a live machine: removes it only if its row says that it has ended. */
 static void judge(struct service *s, const struct plan_found *box) {
     struct machine_row row DEFER(machine_row_done) = {0};
     struct err err;

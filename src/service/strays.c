@@ -182,9 +182,7 @@ static int write_taken(const struct taking *t, const struct machine_row *row, co
     return -1;
 }
 
-/*
- * Returns a new machine, or the live one whose row exists. Either way its network is restored once.
- */
+/* Returns a new machine, or the live one of the row. Its network is restored once. */
 static struct live *strays_take(struct taking *t, const char *stack, struct err *err) {
     struct service *s = t->service;
     struct live *l = map_get(&s->machines, t->stray->found.id);

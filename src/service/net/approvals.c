@@ -12,7 +12,7 @@
 
 enum { LIST_MAX_BYTES = 4 << 20, RULE_TEXT_MAX = 2048, ANSWER_MAX = 8192 };
 
-/* The rule that asks, in its owner's words. */
+/* The rule that requires the approval, as its owner wrote it. */
 static void put_why(struct jot *j, const struct pending *p) {
     char target[POLICY_TARGET_SIZE], why[POLICY_TARGET_SIZE + 64];
     const struct policy_rule *rule = policy_find(gate_policy(p->machine), p->rule);
@@ -31,7 +31,10 @@ static int cannot(struct err *err, const char *why) {
     return err_remedy(err, "approve it once, or add a rule with `carrel net allow`");
 }
 
-/* A rule fixes neither body nor fields: in a machine that may obey a stranger that is too much. */
+/*
+ * A rule fixes neither body nor header fields. That is too much for a tainted machine, which may
+ * follow untrusted instructions.
+ */
 static int may_rule(const struct pending *p, const struct policy *policy, struct err *err) {
     if (p->method[0] && !path_is_plain(p->path))
         return cannot(err, "its path could be read in two ways");
@@ -43,7 +46,7 @@ static int may_rule(const struct pending *p, const struct policy *policy, struct
     return 0;
 }
 
-/* It lets through this request, and no other. */
+/* Builds a rule that matches only this request. */
 static int rule_of(const struct pending *p, struct policy_rule *ret, struct err *err) {
     const struct policy *policy = gate_policy(p->machine);
     const struct policy_rule *asked = policy_find(policy, p->rule);
@@ -52,11 +55,10 @@ static int rule_of(const struct pending *p, struct policy_rule *ret, struct err 
     const char *scheme = strcmp(p->protocol, "tls") == 0 ? "https" : web ? "http" : "tcp";
     if (may_rule(p, policy, err) < 0)
         return -1;
-    *ret =
-        (struct policy_rule){.action = POLICY_ALLOW,
-                             .local = asked && asked->local,
-                             .exact = web,
-                             .tainted = policy->tainted[0]}; /* its owner knows what it has read */
+    *ret = (struct policy_rule){.action = POLICY_ALLOW,
+                                .local = asked && asked->local,
+                                .exact = web,
+                                .tainted = policy->tainted[0]}; /* applies even if tainted */
     if (web) {
         snprintf(ret->methods, sizeof(ret->methods), "%s", p->method);
         snprintf(ret->query, sizeof(ret->query), "%s", p->query);
@@ -80,7 +82,7 @@ static void rule_text(const struct policy_rule *r, struct buf *out) {
         (void)!buf_addf(out, ", until %s", end);
 }
 
-/* What --always would add, word for word; or why it would add nothing. */
+/* Shows the rule that --always would add, or why it cannot add one. */
 static void put_rule(struct jot *j, const struct pending *p) {
     struct buf text DEFER(buf_done) = BUF(RULE_TEXT_MAX);
     struct policy_rule rule;
@@ -176,7 +178,7 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
         return -1;
     if (net_keep(l, err) == 0)
         return 0;
-    policy_remove(gate_policy(l->gate), ret->id, NULL); /* one that is not written down is none */
+    policy_remove(gate_policy(l->gate), ret->id, NULL); /* it is not saved */
     return -1;
 }
 

@@ -52,7 +52,7 @@ static struct exposure *expose_find(struct live *l, uint16_t port) {
     return NULL;
 }
 
-/* Takes as long whether the token is nearly right or not at all. */
+/* Constant time: it does not reveal how much of a token is right. */
 static bool is_same(const uint8_t *a, const uint8_t *b) {
     uint8_t differ = 0;
     for (size_t i = 0; i < SHA256_BYTES; i++)
@@ -194,8 +194,8 @@ static void expose_list(struct live *l, service_net_fn *done, void *arg) {
 }
 
 /*
- * Whoever exposes a port of a machine that is tainted already knows what it may have read. That and
- * the new token are stored together: else the port would be shown again to who has the old one.
+ * Whoever exposes a port of a tainted machine accepts what it may have read. This and the new token
+ * are stored in one transaction; otherwise the holder of the old token could see the port again.
  */
 static int store_door(struct live *l, uint16_t port, const uint8_t hash[SHA256_BYTES],
                       struct err *err) {
@@ -297,7 +297,7 @@ static int close_door(struct live *l, uint16_t port, struct err *err) {
     if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
         return -1;
     *e = l->net->exposures->list[--l->net->exposures->count];
-    policy_show(gate_policy(l->gate), port, false); /* kept with the next change: it is closed */
+    policy_show(gate_policy(l->gate), port, false); /* saved with the next change */
     ingress_close(l->service->net->ingress, l->row.id, port);
     return 0;
 }

@@ -20,7 +20,7 @@ enum { LIST_MAX_BYTES = 1 << 20 };
 
 /* ---- an owner's secrets ---- */
 
-/* What is done to one, acknowledged when it is on the disk. */
+/* A change of a secret, acknowledged once it is on disk. */
 struct keeping {
     struct service *service;
     struct caller who;
@@ -112,7 +112,7 @@ void service_secret_set(struct service *s, const struct caller *who, const char 
 void service_secret_remove(struct service *s, const struct caller *who, const char *name,
                            service_done_fn *done, void *arg) {
     struct err err;
-    /* The key of an identity (grants/identity.c) goes the same way. */
+    /* Also deletes the key of an identity (grants/identity.c). */
     const char *plain = strncmp(name, "identity.", 9) == 0 ? name + 9 : name;
     struct keeping *k = keep_begin(s, who, "secret.remove", name, plain, &err);
     if (!k)
@@ -190,7 +190,7 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
     return 0;
 }
 
-/* Of one name there is one placeholder, and of one name and host one grant. */
+/* One placeholder per name, one grant per name and host. */
 static int secret_settle(struct live *l, struct grant_row *row, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     char placeholder[PLACEHOLDER_SIZE];
@@ -214,7 +214,7 @@ static int secret_settle(struct live *l, struct grant_row *row, struct err *err)
     return 0;
 }
 
-/* The machine must trust who speaks for the host. */
+/* The gate terminates TLS to put the secret in, so the machine must trust its authority. */
 static void secret_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                         void *arg) {
     (void)row, (void)fd;
@@ -222,7 +222,7 @@ static void secret_give(struct live *l, const struct grant_row *row, int fd, ser
     net_trust(l, done, arg);
 }
 
-/* From the next request on: the row goes when this is done, and the gate is told then. */
+/* Takes effect with the next request: the row is deleted after this, and the gate is told then. */
 static void secret_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                         void *arg) {
     (void)l, (void)row;

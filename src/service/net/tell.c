@@ -1,4 +1,4 @@
-/* What a machine can read of its own limits and network, in /run/carrel/machine.json. */
+/* Writes /run/carrel/machine.json, in which a machine can read its own limits and network rules. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -12,7 +12,10 @@
 
 enum { TEXT_MAX = PLAN_TEXT_SIZE - 1, RULES_MAX_BYTES = TEXT_MAX - 4096, GRANTS_MAX_BYTES = 4096 };
 
-/* Newest first, as they decide; a policy too long for it is cut, and says so. */
+/*
+ * Newest first, the order in which they decide. If there are too many, the number of omitted rules
+ * is shown.
+ */
 static void put_rules(struct jot *j, const struct buf *text, const struct policy *p) {
     size_t left = p->count;
     jot_array(j, "rules");
@@ -43,7 +46,7 @@ static void put_limits(struct jot *j, const struct machine_row *row) {
                                           .lifetime_ms = row->ttl_ms});
 }
 
-/* Where it is and how it is called inside; what it is on the owner's side is not the machine's. */
+/* Shows the place and name inside the machine, never paths of the owner. */
 static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;

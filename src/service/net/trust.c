@@ -1,7 +1,7 @@
 /*
- * The authority of a machine's network, and how the machine comes to trust it: the system's bundle
- * of certificates is replaced by one that holds it too, because programs differ in what they look
- * at; commands get variables for the rest (net_env).
+ * The certificate authority of a machine's network, and how the machine gets to trust it. The
+ * system's certificate bundle is replaced by one that includes the authority, because programs look
+ * at different files. Commands get variables for the rest (net_env).
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,7 +22,10 @@
 #define JAVA "/etc/ssl/certs/java/cacerts"
 enum { BUNDLE_MAX = 4 << 20, PEM_MAX = 65536 };
 
-/* Names and values in turn. Package tools wait longer than usual: a request may be held. */
+/*
+ * Names and values alternate. Package tools get longer timeouts, because a request may wait for
+ * approval.
+ */
 static const char *pairs[] = {
     "SSL_CERT_FILE",
     BUNDLE,
@@ -108,7 +111,7 @@ void net_inherit_trust(struct live *l, const struct live *parent) {
     gate_set_authority(l->gate, a);
 }
 
-/* One that was kept was handed over, too. */
+/* A stored authority was also installed in the machine. */
 void net_restore_trust(struct live *l) {
     char *pem DEFER_FREE = NULL;
     struct err err;
@@ -131,7 +134,7 @@ struct handing {
     struct live *live;
     size_t waiting;
     bool failed;
-    bool in_step; /* the root is being changed, and this is part of it */
+    bool in_step; /* called by a step that changes the root */
     service_done_fn *done;
     void *arg;
 };
@@ -141,7 +144,7 @@ static void handing_step(struct handing *h) {
     if (--h->waiting)
         return;
     l->net->trust = h->failed ? TRUST_NONE : TRUST_THERE;
-    h->done(h->arg, NULL); /* without it the network works, but for what is inside TLS */
+    h->done(h->arg, NULL); /* without it only TLS interception fails */
     live_unref(l);
     free(h);
 }
@@ -171,7 +174,7 @@ static void put_directory(struct handing *h, const char *path) {
     trust_ask(h, MSG_MKDIR, &m);
 }
 
-/* Beside it, then over it: the image's own file may be nobody's to change. */
+/* Writes a new file and renames it: the file of the image may be read-only. */
 static void trust_put_file(struct handing *h, const char *path, const char *bytes, size_t n) {
     char beside[128];
     snprintf(beside, sizeof(beside), "%s.carrel", path);
@@ -188,7 +191,7 @@ static void trust_put_file(struct handing *h, const char *path, const char *byte
     trust_ask(h, MSG_MOVE, &move);
 }
 
-/* Java looks nowhere else; the rest of that file is the same bundle in another form. */
+/* Java reads only its own key store, which gets the same bundle in another format. */
 static void put_java(struct handing *h, const struct buf *bundle) {
     struct buf store DEFER(buf_done) = BUF(BUNDLE_MAX);
     struct err err;
@@ -224,7 +227,7 @@ static void hand_over(struct handing *h) {
     trust_put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
 }
 
-/* Nothing is written while a step is taken; who takes one knows what it does. */
+/* Waits at the barrier while a step is taken, unless the step itself calls this. */
 static void hand_over_now(void *arg) {
     struct handing *h = arg;
     struct err err;

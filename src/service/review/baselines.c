@@ -24,7 +24,7 @@ static void dir_of(const struct service *s, const char *machine, char ret[PATH_S
     snprintf(ret, PATH_SIZE, "%s/baselines%s%s", s->place->home, *machine ? "/" : "", machine);
 }
 
-/* A place is a path, and no name for a file. */
+/* A place is a path with slashes, so its hash is the file name. */
 static void baselines_path_of(const struct service *s, const char *machine, const char *place,
                               char ret[PATH_SIZE]) {
     struct sha256 hash;
@@ -51,7 +51,7 @@ static int make_dirs(const struct service *s, const char *machine, struct err *e
     return 0;
 }
 
-/* Anew: change sets keep their link to one that was there before. */
+/* Creates a new file: change sets may have a link to the old one. */
 static int open_new(const struct service *s, const char *machine, const char *place,
                     struct err *err) {
     char path[PATH_SIZE];

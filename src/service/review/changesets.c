@@ -66,7 +66,7 @@ void changeset_remove(const struct service *s, const char *id) {
     }
 }
 
-/* All of one goes at once: by the time of its words, or its own while it has none. */
+/* The age of all files of a change set is that of its metadata file, or their own without one. */
 static int64_t age_of(int dir, const char *name) {
     char words[ID_SIZE + sizeof(WORDS)];
     struct stat st;
@@ -82,7 +82,7 @@ static bool is_ours(const char *name) {
     return id_valid(name, n, 'c') || id_valid(name, n, 'g');
 }
 
-/* The words go last: until then the rest is as old as they are. */
+/* Deletes metadata files last: until then the other files have their age. */
 void changesets_trim(const char *home, int64_t before_ms) {
     char path[CHANGESET_PATH];
     snprintf(path, sizeof(path), "%s/changesets", home);
@@ -196,7 +196,7 @@ static int open_part(struct service *s, const struct caller *who, const char *id
     changeset_path(s, id, ending, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && strcmp(ending, CHANGESET_BASE) == 0)
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* nothing is known */
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* no base is known */
     return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
 }
 
@@ -242,14 +242,14 @@ struct shipping {
     struct caller who;
     char id[ID_SIZE], sha256[CHANGESET_HEX];
     uint64_t record;
-    char *now; /* of what moved, or NULL */
+    char *now; /* new baseline lines of the files that moved, or NULL */
     struct err err;
     bool failed;
     service_ship_fn *done;
     void *arg;
 };
 
-/* What was shipped, or put back, is what the next change is measured by. */
+/* Shipped or restored files become the base of later changes. */
 static int add_base(const struct shipping *f, struct err *err) {
     struct baseline check DEFER(baseline_done) = {0};
     char path[CHANGESET_PATH];

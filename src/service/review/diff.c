@@ -20,7 +20,7 @@ struct end {
     int root, usr;
 };
 
-/* From request to answer. Its worker's time is a job's. */
+/* One diff, from request to answer. A worker compares. */
 struct diffing {
     struct live *live;
     struct end from, to;
@@ -110,7 +110,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
         loop_work(d->live->service->loop, run_job, job_done, d);
 }
 
-/* It may have ended while we asked. */
+/* The machine may have ended meanwhile. */
 static struct machine *machine_of(struct diffing *d) {
     struct err err;
     if (d->live->machine)
@@ -143,8 +143,8 @@ static void from_known(void *arg, int root, int usr, const struct err *err) {
 /* ---- what is compared ---- */
 
 /*
- * The layers that only one of them has: those above what both lie on. They are this machine's own,
- * since a fork's share of its ancestors is never changed.
+ * Finds the layers that only one side has, which are above the common ones. They belong to this
+ * machine: a fork never changes layers of its ancestors.
  */
 static int differing_layers(struct diffing *d, struct err *err) {
     struct layers *a DEFER_FREE = xcalloc(2, sizeof(*a)), *b = a + 1;
@@ -176,7 +176,7 @@ static int find_step(struct diffing *d, struct end *e, const char *step, struct 
     return 0;
 }
 
-/* The image alone; for a fork the step it was made from, which is its first. */
+/* The image alone, or the first step of a machine that is a fork. */
 static int find_start(struct diffing *d, struct end *e, struct err *err) {
     struct root_row root DEFER(root_row_done) = {.stack = NULL};
     struct err none;
@@ -212,7 +212,7 @@ static int diff_check(struct diffing *d, struct err *err) {
     return err_remedy(err, "use an absolute path without '.' and '..'");
 }
 
-/* Nothing lies between them: there is nothing to look at. */
+/* No layers differ, so there is nothing to compare. */
 static void answer_equal(struct diffing *d) {
     const struct changes_record end = {.type = CHANGES_END};
     (void)!changes_write(&d->records, &end);
@@ -232,7 +232,7 @@ static void diff_begin(void *arg) {
         d->live->service->driver->view(d->live->machine, d->from.stack, from_known, d);
 }
 
-/* "/home/user/" is "home/user" in an order. */
+/* Turns "/home/user/" into "home/user". */
 static void put_path(char *ret, const char *path) {
     path += strspn(path, "/");
     snprintf(ret, COMPARE_UNDER_SIZE, "%s", path);

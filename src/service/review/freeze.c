@@ -1,7 +1,7 @@
 /*
- * Freezing: what a machine has at a place becomes a change set. A directory is packed by the
- * machine's own tools into the archive; a database that was handed over is read out and compared
- * (grants/sqlite.c), and the archive holds it as one file. The words come last.
+ * Freezing: turns a place of a machine into a change set. The machine's own tools pack a directory
+ * into the archive. A granted SQLite database is read and compared (grants/sqlite.c), and the
+ * archive holds it as one file. The metadata is written last.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "service/review/image_files.h"
 #include "service/taint.h"
 
-/* Of a directory: at its largest some 2 MiB each second. */
+/* For the largest directory this is about 2 MiB/s. */
 enum { PACK_LIMIT_MS = 10 * 60 * 1000 };
 
 struct freezing {
@@ -34,11 +34,11 @@ struct freezing {
     struct tool_run *tool;
     char id[ID_SIZE], machine[ID_SIZE], name[STORE_NAME_SIZE], path[4096], slice[4096];
     char sha256[CHANGESET_HEX], base_sha256[CHANGESET_HEX], tainted[TAINT_SOURCE_SIZE];
-    struct grant_row grant; /* what it is the work on; id empty: nothing that was handed over */
+    struct grant_row grant; /* the grant that it changes; id empty: none */
     char *ref;
-    char *told; /* of a database: what differs, as JSON */
+    char *told; /* diff of a database as JSON */
     int64_t machine_ms, created_ms;
-    int fd, base;      /* base: the copy of a database that was handed over, or -1 */
+    int fd, base;      /* base: base copy of a database, or -1 */
     struct live *live; /* while its image is asked for */
     int root, usr;     /* the image; -1 */
     char *image_files;
@@ -110,7 +110,7 @@ static void freeze_fail(struct freezing *f, const struct err *err) {
 
 /* ---- a database as an archive of one file ---- */
 
-/* From its beginning; how many bytes there are. */
+/* Hashes from offset 0 and returns the size. */
 static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
     struct sha256 hash;
     char piece[65536];
@@ -125,7 +125,10 @@ static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
     return n < 0 ? err_sys(err, "read a database") : at;
 }
 
-/* Its header, under the name that the owner's has; how long that is does not depend on the size. */
+/*
+ * Writes the tar header, with the file name of the owner's database. Its length does not depend on
+ * the size.
+ */
 static size_t freeze_put_head(const struct freezing *f, uint64_t size, uint8_t to[TAR_HEAD_MAX]) {
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     const char *slash = strrchr(f->grant.what, '/');
@@ -135,7 +138,10 @@ static size_t freeze_put_head(const struct freezing *f, uint64_t size, uint8_t t
     return tar_put(to, e);
 }
 
-/* Around the image that was written behind the room for its header. */
+/*
+ * Writes header and end of the archive around the database, which was written after space for the
+ * header.
+ */
 static int close_archive(struct freezing *f, struct err *err) {
     static const char zeros[3 * TAR_BLOCK];
     uint8_t head[TAR_HEAD_MAX];
@@ -184,7 +190,7 @@ static void freeze_keep(void *arg) {
 
 static void freeze_kept(void *arg);
 
-/* Tainted meanwhile, or not: that is told from the loop, when everything was packed. */
+/* Reads the taint after everything was packed, on the loop. */
 static void keep_later(struct freezing *f) {
     service_taint_of(f->service, f->machine, f->tainted);
     loop_work(f->service->loop, freeze_keep, freeze_kept, f);
@@ -229,7 +235,7 @@ static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, stru
     return 0;
 }
 
-/* A file that is larger than any disk takes a moment to make: what is too much is not read. */
+/* A sparse file can be huge: packing stops at the limit. */
 static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
     struct freezing *f = arg;
     struct err err;
@@ -293,7 +299,7 @@ static int read_database(struct freezing *f, struct err *err) {
     return 0;
 }
 
-/* It stays on its server: what became of it there. */
+/* The database stays on its server; only its diff is frozen. */
 static int name_database(struct freezing *f, struct err *err) {
     struct live *l = live_find(f->service, &f->who, f->machine, LIVE_RUNNING, err);
     if (!l)
@@ -304,12 +310,12 @@ static int name_database(struct freezing *f, struct err *err) {
 
 /* ---- what is frozen, and how ---- */
 
-/* A repository comes as a bundle, which lies elsewhere; of a database there is only itself. */
+/* A repository is frozen as a bundle, which is elsewhere; a database only at its place. */
 enum lies { ANYWHERE, THERE, ELSEWHERE };
 
 static const struct way {
     const char *kind, *mode; /* of the grant; mode NULL: any */
-    enum lies lies;          /* what is frozen, where it was handed over or not */
+    enum lies lies;          /* where the frozen path must be, relative to the place of the grant */
     int (*start)(struct freezing *f, struct err *err);
 } ways[] = {
     {"dir", "cow", ANYWHERE, pack_dir},
@@ -336,7 +342,7 @@ static char *ref_of(const struct grant_row *g) {
     return ref;
 }
 
-/* What was handed over there, if it comes back; NULL: nothing was. */
+/* Finds the grant at this place that can be shipped back; NULL: none. */
 static int find_way(struct freezing *f, const struct way **ret, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     *ret = NULL;

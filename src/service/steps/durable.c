@@ -359,9 +359,7 @@ bool durable_is(struct live *l) {
 
 /* ---- afterwards ---- */
 
-/*
- * Sweeps the saved layers only if this machine had some, because the sweep reads the whole store.
- */
+/* Sweeps saved layers only if this machine had some: the sweep reads the whole store. */
 void durable_ended(const struct live *l) {
     struct saved_row row DEFER(saved_row_done) = {.source = NULL};
     struct err err;

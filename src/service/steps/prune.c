@@ -188,9 +188,7 @@ static bool is_merged(struct live *l) {
            strcmp(newest.stack, l->steps->stack) != 0;
 }
 
-/*
- * True if the machine is idle. A new root frees layers, so that no step has to be deleted for them.
- */
+/* True if the machine is idle. A new root frees layers without deleting steps. */
 static bool may_refresh(struct live *l) {
     const struct live_steps *p = l->steps;
     /* While layers are saved, the newest step keeps those that it has. */

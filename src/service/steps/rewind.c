@@ -81,9 +81,7 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
 
 /* ---- what is written down ---- */
 
-/*
- * The rewind has taken effect but is not recorded: the caller is told neither success nor refusal.
- */
+/* The rewind is done but not recorded: the caller is told neither success nor refusal. */
 static void rewind_late(void *arg, const struct err *why) {
     struct rewinding *r = arg;
     struct err err;

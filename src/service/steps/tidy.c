@@ -54,9 +54,7 @@ static void put_off(struct live *l) {
     l->steps->merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
 }
 
-/*
- * The mounted root stays; the next root uses the merged layer. False: the merged layer is not used.
- */
+/* The mounted root stays; the next one uses the merged layer. False: it is not used. */
 static bool put_merged(struct merging *m) {
     struct live *l = m->live;
     struct layers now;
