@@ -31,11 +31,11 @@ struct work {
     const char *verb;
     const char *how;                /* "view", "sealed"; NULL: its files are in dir */
     int in, out, report, dir, tree; /* -1: none */
-    const char *id;                 /* of the image, if it has to be told */
-    uint64_t disk;                  /* that it may take; 0: no limit */
+    const char *id;                 /* image id, if the worker must know it */
+    uint64_t disk;                  /* limit in bytes; 0: none */
 };
 
-/* An image, or one in the making ("n-4kq2x7w3n5ab"); never a path. */
+/* An image, or an unfinished one ("n-4kq2x7w3n5ab"); never a path. */
 static bool is_name(const char *name) {
     return image_id_valid(name) || id_valid(name, strlen(name), 'n');
 }
@@ -46,15 +46,15 @@ static int bad_name(const char *name, struct err *err) {
 
 /* ---- the worker ---- */
 
-/* The host's own files: the worker is a program like others and loads its libraries from there. */
+/* Back to the host's root: the worker loads its libraries from there. */
 static void go_home(const struct spawner *s) {
     if (fchdir(s->host) < 0 || chroot(".") < 0 || chdir("/") < 0)
         _exit(127);
 }
 
 /*
- * Without the spawner's own mounts: if it is killed, they and the files under them would last as
- * long as the worker. What it has to read it has open.
+ * Leaves the spawner's own mounts: if the spawner is killed, the worker must not keep them and
+ * their files alive. The worker has everything open that it reads.
  */
 static void leave_workshop(const struct spawner *s) {
     char link[32], path[PATH_MAX];
@@ -134,10 +134,10 @@ static int archives_start(struct spawner *s, const struct work *w, struct err *e
 
 /* ---- its work ---- */
 
-/* Files of the archive belong to its worker alone until it is an image. */
+/* The tree belongs to the worker alone until it becomes an image. */
 static int make_staging(struct spawner *s, const char *name, struct err *err) {
     uid_t root = s->rootless ? id_shared(0, s->maker.slots.base) : 0;
-    /* One that is there has a worker already: a request that was sent twice is not done twice. */
+    /* If the directory exists, an earlier copy of this request already started a worker. */
     int r = mkdirat(s->store, name, 0700) < 0 ? -errno : 0;
     int dir DEFER_CLOSE = r < 0 ? -1 : dir_open(s->store, name);
     if (r == 0 && dir < 0)
@@ -149,7 +149,7 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
     return r < 0 ? err_num(err, r, "make room for an image") : TAKE_FD(dir);
 }
 
-/* "n-4kq2x7w3n5ab 16777216"; without a number, or 0, there is no limit. */
+/* Parses "n-4kq2x7w3n5ab 16777216"; no number, or 0, means no limit. */
 static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
                         struct err *err) {
     char name[ID_SIZE];
@@ -172,7 +172,7 @@ static int open_packed(struct spawner *s, const char *name, struct err *err) {
     return TAKE_FD(dir);
 }
 
-/* The tree of an image that is a file; -1 in *ret: it is a directory of `dir`. */
+/* Opens the mounted tree of a sealed image; *ret is -1 if the image is a directory in `dir`. */
 static int open_tree_apart(struct spawner *s, const char *name, int dir, int *ret,
                            struct err *err) {
     struct image image;
@@ -186,7 +186,7 @@ static int open_tree_apart(struct spawner *s, const char *name, int dir, int *re
     return 0;
 }
 
-/* "oci i-..." */
+/* Parses "oci i-...". */
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
     static const char *const forms[] = {"tar", "tar.zst", "oci", "erofs"};
@@ -207,7 +207,7 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
     return archives_start(s, &w, err);
 }
 
-/* What a stack of a machine shows, read by the worker through mounts of its own. */
+/* Packs the files of a machine's stack; the worker reads them through its own mounts. */
 static int begin_draw(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                       struct err *err) {
     int dirs[2] = {-1, -1};
@@ -240,7 +240,7 @@ static int check_unused(const struct spawner *s, const char *id, struct err *err
     return 0;
 }
 
-/* The directory of an image that is a file by now. A worker may still be reading it. */
+/* Checks that an image is sealed, so that its old directory may go. A worker may still read it. */
 static int check_left(struct spawner *s, const char *id, struct err *err) {
     struct image image;
     if (sealed_can(s, err) < 0 || sealed_image(s, id, &image, err) < 0)
@@ -264,7 +264,7 @@ int archives_wipe(struct spawner *s, const struct plan_message *m, struct undert
     if (check_unused(s, id, err) < 0 || (left && check_left(s, id, err) < 0))
         return -1;
     if (left) {
-        ready_renew(s, id); /* theirs may lie on the directory */
+        ready_renew(s, id); /* prepared boxes may use the directory */
     } else {
         ready_forget(s, id);
         sealed_forget(s, id);

@@ -1,4 +1,4 @@
-/* One box: from a plan to a running guest, and from a dead guest to nothing. */
+/* One box: creates it from a plan, and removes everything of it when its guest is dead. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,8 @@
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
 
-enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 }; /* the latter is more than a guest has room for */
+/* SPARES_MAX is more command cgroups than a guest can hold. */
+enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 };
 
 /* A limit that cannot be enforced is refused, never silently ignored. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
@@ -70,7 +71,7 @@ static int box_check(const struct spawner *s, const struct plan *plan, size_t fd
     return 0;
 }
 
-/* Layers that were written over another /usr are not put over that of now unasked. */
+/* Layers written over another /usr are used over the present one only on request. */
 static int check_source(struct spawner *s, const struct plan *plan, struct err *err) {
     const struct box *source = plan->undrifted[0] ? box_find(s, plan->undrifted) : NULL;
     if (!source || !source->drifted)
@@ -229,7 +230,7 @@ int box_missing(const struct spawner *s, const char *id, struct err *err) {
     return err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", id);
 }
 
-/* Where nobody can be made to end it. */
+/* Asks the guest to end, for boxes that we cannot kill. */
 static void ask_to_end(const struct box *box) {
     uint8_t frame[32];
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_SHUTDOWN}, NULL);
@@ -238,8 +239,8 @@ static void ask_to_end(const struct box *box) {
 }
 
 /*
- * pid 1 takes everything in its pid namespace along, but for what is frozen. Rootless, a box of an
- * earlier spawner lives below that one's user namespace, where we have no power.
+ * Killing pid 1 kills everything in its pid namespace, except frozen processes. Rootless, a box of
+ * an earlier spawner is in that one's user namespace, where we may not signal.
  */
 void box_kill(struct spawner *s, struct box *box) {
     bool first = !box->ending;
@@ -282,7 +283,7 @@ static bool is_used(const struct spawner *s, uint32_t upper, const struct box *b
 }
 
 static void bury_uppers(struct spawner *s, struct box *box) {
-    if (box->elsewhere) /* the same numbers mean others here */
+    if (box->elsewhere) /* of another store, which numbers its own uppers */
         return;
     if (!is_used(s, box->upper, box))
         uppers_bury(&s->maker.uppers, box->upper);
@@ -383,8 +384,8 @@ static uint64_t number_after(const char *text, const char *key) {
 }
 
 /*
- * Is that process pid 1 of the box that we find written down? Pids are reused, and rootless so are
- * id ranges; a pid and the moment it began are not.
+ * True if the process is pid 1 of the recorded box. Pids are reused, and so are id ranges when
+ * rootless, but not a pid together with its start time.
  */
 static bool is_box(struct spawner *s, const struct box *box, int pidfd) {
     char path[32], text[4096];
@@ -398,7 +399,7 @@ static bool is_box(struct spawner *s, const struct box *box, int pidfd) {
            process_born(s->proc, box->pid, pidfd) == box->born;
 }
 
-/* Looked at through its pid, but only while the descriptor says that it is still the same one. */
+/* Inspects the process by pid; the pidfd then proves that it is still the same one. */
 static int find_init(struct spawner *s, const struct box *box) {
     int pidfd DEFER_CLOSE = box->pid > 0 ? pidfd_open(box->pid, 0) : -1;
     if (pidfd < 0 || !is_box(s, box, pidfd))
@@ -407,7 +408,7 @@ static int find_init(struct spawner *s, const struct box *box) {
     return gone ? -1 : TAKE_FD(pidfd);
 }
 
-/* Our way back in after a restart: for the command cgroups the guest will ask for. */
+/* Connects to the guest after a restart of the spawner: it will ask for command cgroups. */
 static int reconnect(struct spawner *s, const char *id) {
     struct sockaddr_un a = box_socket(s, id, "admin.sock");
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -416,7 +417,7 @@ static int reconnect(struct spawner *s, const char *id) {
     return TAKE_FD(fd);
 }
 
-/* "disk=m-4kq2x7w3n5ab:0", a line each, in their order. */
+/* Parses lines "disk=m-4kq2x7w3n5ab:0", in their order. */
 static void adopt_disks(struct box *box, const char *text) {
     for (const char *at = text; (at = strstr(at, "disk=")) && box->disk_count < LAYERS_DISKS_MAX;) {
         at += strlen("disk=");
@@ -433,7 +434,7 @@ static void copy_word(const char *text, const char *key, char *to, size_t size) 
     snprintf(to, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Records of older spawners have the monotonic clock's, which stood still while the host slept. */
+/* Records of older spawners use the monotonic clock, which stops while the host sleeps. */
 static uint64_t adopt_due(const char *text) {
     uint64_t until = number_after(text, "\nuntil="), due = number_after(text, "\ndue=");
     if (until || !due)
@@ -462,8 +463,8 @@ static bool is_record(const char *text) {
 }
 
 /*
- * 1: text is the record. 0: there is none, because the box was not made whole. -1: there is one and
- * it cannot be read, so the box may live.
+ * 1: text is the record. 0: no record, since the box was never complete. -1: the record is
+ * unreadable, so the box may be alive.
  */
 static int read_record(const struct spawner *s, const char *id, char *text, size_t size) {
     char path[64];
@@ -474,7 +475,7 @@ static int read_record(const struct spawner *s, const char *id, char *text, size
     return n > 0 && is_record(text) ? 1 : -1;
 }
 
-/* Its guest listens as long as it lives, whatever became of the record. */
+/* A live guest listens, whatever happened to its record. */
 static bool is_listening(struct spawner *s, const char *id) {
     struct sockaddr_un a = box_socket(s, id, "admin.sock");
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -499,7 +500,7 @@ static void adopt(struct spawner *s, const char *id) {
     if (r < 0 && is_listening(s, id))
         note_unread(s, id);
     else if (r <= 0)
-        tree_remove(s->boxes, id); /* it stopped before it had anything, or long ago */
+        tree_remove(s->boxes, id); /* it was never complete, or ended long ago */
     struct box *box = r > 0 ? box_new(s, id, number_after(text, "linger=")) : NULL;
     if (!box)
         return;
@@ -527,7 +528,7 @@ static void adopt(struct spawner *s, const char *id) {
     box_enlist(s, box);
     layers_recover(s, box);
     if (!box->dead && ready_is_name(id))
-        box_kill(s, box); /* it was nobody's, and should have seen us go */
+        box_kill(s, box); /* a prepared box of an earlier spawner, which has no user */
 }
 
 struct sweep {
@@ -549,7 +550,7 @@ static void sweep_cgroup(uint64_t number, void *arg) {
         sweep->left = true;
 }
 
-/* A process that was just killed keeps its cgroup busy until it has gone. */
+/* The cgroup of a killed process stays busy for a moment, so this retries. */
 void boxes_sweep(struct spawner *s) {
     struct sweep sweep = {s, true};
     for (int tries = 0; sweep.left && tries < 500; tries++) {

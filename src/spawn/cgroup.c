@@ -51,7 +51,7 @@ static bool own_path(const char *table, const char *controller, char *path, size
     return false;
 }
 
-/* Opens root/MOUNT/own-path/NAME, making it. */
+/* Opens root/MOUNT/own-path/NAME and creates it if needed. */
 static int open_base(int root, const char *mount, const char *own, const char *name) {
     char path[700];
     snprintf(path, sizeof(path), "%s%s%s", mount, *own == '/' ? "" : "/", own);
@@ -87,7 +87,10 @@ static int open_v1(int root, const char *table, size_t which, const char *name) 
     return -1;
 }
 
-/* v1 counts swap and the buffers of TCP beside memory; v2 counts them in it, or swap not at all. */
+/*
+ * v1 counts swap and TCP buffers separately from memory. v2 counts TCP buffers as memory and limits
+ * swap by itself.
+ */
 #define MEMSW "memory.memsw.limit_in_bytes"
 #define TCP "memory.kmem.tcp.limit_in_bytes"
 
@@ -101,8 +104,7 @@ static bool may_use(int root, const char *mount, const char *path) {
     return faccessat(root, procs, W_OK, AT_EACCESS) == 0;
 }
 
-/* From our own group up to the highest one that is ours to use: the root's, or what was delegated.
- */
+/* Climbs from our own group to the highest one that we may use: the root, or a delegated group. */
 static void climb(int root, const char *mount, char *path) {
     for (size_t len = strlen(path); len > 0;) {
         char above[512];
@@ -115,8 +117,8 @@ static void climb(int root, const char *mount, char *path) {
 }
 
 /*
- * v2: controllers must be on in every level above. Our own process may sit in the level that is
- * to hand them on, which the kernel forbids below the root: it moves into a leaf of its own.
+ * v2: every level above must enable the controllers, and a group that does so must not contain
+ * processes, except the root. If our own process is in such a group, it moves to a leaf.
  */
 static int open_v2(struct cgroups *cg, int root, const char *mount, const char *table,
                    const char *name) {
@@ -174,7 +176,7 @@ int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struc
 void cgroups_close(struct cgroups *cg) {
     const int bases[] = {cg->memory, cg->cpu, cg->pids, cg->freezer};
     if (cg->mode == CGROUP_V2) {
-        /* Out of our own leaf first, or nothing can be removed. */
+        /* Leave our own leaf first: a group with processes cannot be removed. */
         if (cg->back < 0 || write(cg->back, "0", 1) < 0)
             write_file_at(cg->freezer, "../cgroup.procs", "0");
         unlinkat(cg->freezer, "spawner", AT_REMOVEDIR);
@@ -244,7 +246,7 @@ static int new_v2(struct cgroups *cg, const char *name) {
     snprintf(path, sizeof(path), "%s/work", name);
     r = make_group(cg->freezer, path);
     snprintf(path, sizeof(path), "%s/work/memory.swap.max", name);
-    write_file_at(cg->freezer, path, "0"); /* where there is swap, the limit counts it too */
+    write_file_at(cg->freezer, path, "0"); /* no swap, which memory.max does not count */
     return r;
 }
 
@@ -253,7 +255,7 @@ static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *n
     int r = cg->mode == CGROUP_V1 ? new_v1(cg, name, set) : new_v2(cg, name);
     if (r < 0)
         return r;
-    /* v2 has processes in leaves only. */
+    /* v2 allows processes in leaves only. */
     snprintf(path, sizeof(path), cg->mode == CGROUP_V2 ? "%s/guest" : "%s", name);
     if ((r = make_group(cg->freezer, path)) < 0)
         return r;
@@ -316,8 +318,8 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
 }
 
 /*
- * It may never be less than the limit of memory alone, so on the way up it goes first. On the way
- * down that is refused, and comes after.
+ * The limit of memory and swap must not be below that of memory: when raising, set it first; when
+ * lowering, this write fails and is repeated afterwards.
  */
 static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     char path[96], text[24];
@@ -333,7 +335,7 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
     if (memsw >= 0 && plan->mem_bytes && !weakened("memory limit"))
         raise_memsw(cg, name, plan->mem_bytes);
-    /* On v1 the guest's worker thread counts, and is not the box's. */
+    /* On v1 the guest's worker thread counts, but it does not belong to the box. */
     uint64_t workers = cg->mode == CGROUP_V1;
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
@@ -386,8 +388,7 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
     return next;
 }
 
-/* Every process in base/name and the groups below it, or as many as fit: one comes back for more.
- */
+/* Visits processes in base/name and the groups below it, as many as fit. Callers repeat it. */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
     int dir DEFER_CLOSE = dir_open(base, name);
     if (dir < 0)
@@ -402,8 +403,8 @@ static void each_pid(int base, const char *name, void (*visit)(int pid, void *ar
 }
 
 /*
- * v1: every task of a box is in one flat group of each controller, which is quicker to read than
- * the tree of the freezer.
+ * v1: each controller has all tasks of a box in one flat group, which is faster to read than the
+ * tree of the freezer.
  */
 void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
                      void *arg) {
@@ -444,8 +445,7 @@ static void kill_pid(int pid, void *arg) {
     kill(pid, SIGKILL);
 }
 
-/* What is frozen neither forks nor ends: the list is all there is, and no pid in it is another's.
- */
+/* Frozen processes neither fork nor exit: the list is complete, and no pid in it can be reused. */
 static void kill_frozen(struct cgroups *cg, const char *name) {
     char path[64], state[16] = "";
     snprintf(path, sizeof(path), "%s/freezer.state", name);
@@ -496,8 +496,8 @@ void cgroup_thaw(struct cgroups *cg, uint64_t number) {
 }
 
 /*
- * As a box leaves them when all went well: empty, with commands' groups in a row from c0 on. No
- * look into them is needed then, and looking costs more than removing.
+ * The normal case: groups are empty, and those of commands are numbered from c0. Removing them
+ * without listing is faster.
  */
 static bool remove_empty(struct cgroups *cg, const char *name) {
     char path[64];

@@ -6,7 +6,7 @@
 #include "base/fdio.h"
 #include "spawn/cgroup.h"
 
-/* The number after `key` in a small file of "key number" lines, or of the only number. */
+/* The number after `key` in a file of "key number" lines, or the only number if key is NULL. */
 static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
     char path[96], text[1024] = "";
     if (base < 0)
@@ -37,7 +37,7 @@ void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
 struct sum {
     int proc;
     uint64_t ticks, io_bytes;
-    unsigned left; /* processes that may still be looked at */
+    unsigned left; /* processes that may still be read */
 };
 
 /* Fields 14 to 17 of /proc/PID/stat: user and system time, own and of reaped children. */
@@ -47,8 +47,7 @@ static uint64_t ticks_of(int proc, int pid) {
     snprintf(path, sizeof(path), "%d/stat", pid);
     if (read_file_at(proc, path, text, sizeof(text)) <= 0)
         return 0;
-    /* The name in parentheses is the process's own choice: what counts begins after the last one.
-     */
+    /* The process chooses the name in parentheses: parse after the last ')'. */
     const char *after = strrchr(text, ')');
     int n = after ? sscanf(after + 1,
                            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
@@ -76,9 +75,8 @@ static void add_process(int pid, void *arg) {
 }
 
 /*
- * A parent's numbers include those of children it has reaped, and pid 1 reaps everything, so the
- * sum over what lives is the sum over what ever lived. Hosts with cpu and cpuacct apart have no
- * other count of cpu time.
+ * A process counts the time of children that it reaped, and pid 1 reaps all others: the sum over
+ * live processes includes dead ones. Hosts without cpuacct beside cpu have no other counter.
  */
 static void add_processes(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret) {
     struct sum sum = {.proc = proc, .left = 256};
@@ -111,7 +109,7 @@ void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_sta
     ret->oom_kills = facts.oom_kills;
     ret->pids_refused = facts.pids_refused;
     uint64_t pids = read_counter(cg->pids, name, "pids.current", NULL);
-    ret->pids = v1 && pids ? pids - 1 : pids; /* v1: without the guest's working thread */
+    ret->pids = v1 && pids ? pids - 1 : pids; /* v1: without the guest's worker thread */
     ret->frozen = is_frozen(cg, number);
     add_processes(cg, proc, number, ret);
 }

@@ -13,7 +13,7 @@
 
 #define NOTE "favordynmods"
 
-/* Options of the hierarchy itself: a remount that leaves one out switches it off. */
+/* Mount options of the hierarchy: a remount must repeat them, or it turns them off. */
 static const char *const known[] = {"nsdelegate", "memory_localevents", "memory_recursiveprot",
                                     "memory_hugetlb_accounting", "pids_localevents"};
 

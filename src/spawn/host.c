@@ -1,4 +1,7 @@
-/* Everything a spawner needs before its first box: places, namespaces, templates, probes. */
+/*
+ * Everything that a spawner sets up before its first box: directories, namespaces, templates,
+ * probes.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,8 +35,8 @@
 #include "spawn/spawner.h"
 
 /*
- * What of /proc tells about the host and not about the box. Files that only their owner may read
- * need no cover: their owner is the host's root, which nobody in a box is.
+ * Files of /proc that describe the host rather than the box. Files readable only by their owner
+ * need no cover: the owner is the host's root, which does not exist in a box.
  */
 static const char *const hidden[] = {
     "acpi",       "asound",        "bus",         "cmdline",
@@ -62,7 +65,7 @@ static int check_private(int dir, const char *path, struct err *err) {
     return err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
 }
 
-/* An own view of the host's mounts, in which scratch mounts can be made that nobody else sees. */
+/* A private mount namespace, for temporary mounts that nobody else sees. */
 static int enter_workshop(const char *run, struct err *err) {
     char path[4096];
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", "none", MS_REC | MS_SLAVE, NULL) < 0)
@@ -82,8 +85,10 @@ static int enter_workshop(const char *run, struct err *err) {
     return fd;
 }
 
-/* Where a box's disks are kept for us, and its machine.json where that is not on them. The tops of
- * disks are closed to every box. */
+/*
+ * Directories that hold a box's disks for us, and machine.json if it is not on them. No box may
+ * enter the top directories of disks.
+ */
 static int make_held(void) {
     if (mkdir("held", 0111) < 0 || chmod("held", 0111) < 0 || mkdir("held/m", 0111) < 0)
         return -1;
@@ -96,16 +101,16 @@ static int make_held(void) {
     return 0;
 }
 
-/* The first number of the line that begins with this word, or 0. */
+/* The first number of the line that starts with `word`, or 0. */
 static unsigned long long stat_number(const char *text, const char *word) {
     const char *at = strstr(text, word);
     return at ? strtoull(at + strlen(word), NULL, 10) : 0;
 }
 
 /*
- * What a box finds in /proc/stat: as many processors, and the host's start, which its clocks tell
- * anyway. What the host's processors and devices do is not shown: counts of interrupts tell when
- * somebody types, or that a neighbour works.
+ * Writes the /proc/stat that boxes see: the same number of CPUs and the boot time, which clocks
+ * show anyway. Activity of the host is hidden: interrupt counts reveal typing and the work of other
+ * boxes.
  */
 static int make_stat(int proc, const char *name) {
     enum { HOST_SIZE = 256 << 10, CPUS_MAX = 4096 };
@@ -132,8 +137,8 @@ static int make_stat(int proc, const char *name) {
 }
 
 /*
- * In the clone: a mount namespace that shows one empty, read-only directory and nothing else. The
- * covers in it belong to somebody whom no box knows, and nobody else may open them.
+ * Runs in the clone: creates a mount namespace that shows only an empty, read-only directory. The
+ * covers in it belong to a user that no box has, so nobody in a box can open them.
  */
 static int become_anchor(int proc, int workshop, uid_t owner) {
     if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
@@ -183,7 +188,7 @@ static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     return ns < 0 ? err_sys(err, "make anchor") : ns;
 }
 
-/* Who may not make nodes has those of the host for all boxes: one /dev is enough then. */
+/* Without the right to create device nodes, all boxes share one /dev with those of the host. */
 static int open_dev(int workshop, int host, struct err *err) {
     const struct mount_option options[] = {{"size", "64k"}, {"mode", "0755"}};
     int dev DEFER_CLOSE = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
@@ -198,16 +203,19 @@ static int open_dev(int workshop, int host, struct err *err) {
     return TAKE_FD(dev);
 }
 
-/* A private copy with execute but no read permission: then no process in a box may trace pid 1. */
+/* A copy with execute but without read permission: then no process in a box may trace pid 1. */
 static int open_guest(int workshop, const char *path, uid_t owner, struct err *err) {
     struct tree_copy how = {.max_bytes = 8 << 20};
     char real[PATH_MAX];
-    /* A link would be copied as one, and what is done to the copy would be done to the program. */
+    /*
+     * Resolve links first: a link would be copied as a link, and chmod would change the program
+     * itself.
+     */
     if (faccessat(AT_FDCWD, path, R_OK, 0) < 0 || !realpath(path, real))
         return err_sys(err, "open '%s'", path);
     if (tree_copy(AT_FDCWD, real, workshop, "guest", &how, err) < 0)
         return -1;
-    /* Nor may the box know its owner, or its root would count as him. */
+    /* The owner must be unknown in the box, or root in the box would own the file. */
     if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
         fchmodat(workshop, "guest", 0111, 0) < 0)
         return err_sys(err, "prepare guest");
@@ -221,7 +229,7 @@ static void find_masks(struct spawner *s) {
         struct stat st;
         if (fstatat(s->proc, hidden[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode))
             continue;
-        /* Closed to others already: only its real owner could open it. */
+        /* Not readable for others: only its real owner could open it. */
         if (!(st.st_mode & 0007))
             continue;
         s->masks[n++] = (struct mask){hidden[i], S_ISDIR(st.st_mode)};
@@ -230,8 +238,8 @@ static void find_masks(struct spawner *s) {
 }
 
 /*
- * With it, an overlay made by us would pass a project quota and use ext4's reserved blocks. We only
- * ever lower limits anyway.
+ * With CAP_SYS_RESOURCE, an overlay that we mount would ignore project quotas and use the reserved
+ * blocks of ext4. We only ever lower limits.
  */
 static void drop_sys_resource(void) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -249,7 +257,10 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
     char boxes[4096], images[4096];
     snprintf(boxes, sizeof(boxes), "%s/boxes", paths->run);
     snprintf(images, sizeof(images), "%s/images", paths->home);
-    /* Opened only now: a descriptor belongs to the mount namespace it was opened in. */
+    /*
+     * Opened after enter_workshop(): a descriptor belongs to the mount namespace in which it was
+     * opened.
+     */
     if ((s->run = open_place(paths->run, false, err)) < 0 ||
         check_private(s->run, paths->run, err) < 0 ||
         (s->boxes = open_place(boxes, true, err)) < 0 ||
@@ -276,7 +287,7 @@ static uint32_t name_hash(const char *text) {
     return h;
 }
 
-/* Rootless an overlay keeps its marks in these, for example that a directory was replaced. */
+/* A rootless overlay stores its marks, such as a replaced directory, in user.* attributes. */
 static bool tmpfs_has_user_attributes(void) {
     int fs DEFER_CLOSE = mount_new("tmpfs", NULL, 0, 0);
     char path[32];
@@ -284,7 +295,7 @@ static bool tmpfs_has_user_attributes(void) {
     return fs >= 0 && setxattr(path, "user.carrel", "", 0, 0) == 0;
 }
 
-/* Objects of this run directory elsewhere (uppers, cgroups) carry its name. */
+/* The name of the run directory is part of the names of its uppers and cgroups. */
 static void open_uppers(struct spawner *s, const char *run) {
     char name[16];
     snprintf(name, sizeof(name), "%08x", name_hash(run));
@@ -297,7 +308,10 @@ static void open_uppers(struct spawner *s, const char *run) {
         uppers_open_bare(&s->maker.uppers, s->maker.store, name);
 }
 
-/* A store that lies on btrfs was put there for that; only who chose it is refused without. */
+/*
+ * A store on btrfs uses btrfs disks by default. It is an error only if `carrel store init` chose
+ * btrfs and this host cannot do it.
+ */
 static int open_disks(struct spawner *s, struct err *err) {
     struct disks d;
     if (disks_read(s->maker.store, &d, err) < 0)
@@ -318,8 +332,8 @@ static void open_cgroups(struct spawner *s, const char *run) {
 }
 
 /*
- * A store that has no room for the image may have machines that are to be listed and destroyed, so
- * the spawner starts without one: stack_mount() refuses, and the server tries again.
+ * The spawner starts without an image if the store is full, so that machines can be listed and
+ * destroyed. Until there is space, stack_mount() refuses and the server retries.
  */
 static int open_image(struct spawner *s, struct err *err) {
     struct err why;
@@ -352,7 +366,7 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     if ((s->own_mnt = openat(s->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own mount namespace");
     s->maker.has_nodes = dev_can_make(s->maker.workshop);
-    /* As root nobody in a box is the host's root; rootless, see id_map_shared(). */
+    /* The host's root is unknown in every box; for rootless see id_map_shared(). */
     uid_t unknown = s->rootless ? s->maker.slots.base + 1000 : 0;
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, unknown, err)) < 0 ||
         (!s->maker.has_nodes && (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0) ||

@@ -24,7 +24,7 @@ int box_go_in(struct spawner *s, const struct box *box) {
     int ns DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
     if (ns < 0 && errno != ENOENT)
         return -errno;
-    /* Only while it lives is that number its own. */
+    /* The pid is valid only while the box lives. */
     if (ns < 0 || poll(&(struct pollfd){.fd = box->pidfd, .events = POLLIN}, 1, 0) != 0)
         return -ESRCH;
     return setns(ns, CLONE_NEWNS) < 0 ? -errno : 0;
@@ -32,7 +32,7 @@ int box_go_in(struct spawner *s, const struct box *box) {
 
 void box_go_out(struct spawner *s) {
     if (setns(s->own_mnt, CLONE_NEWNS) < 0)
-        abort(); /* whatever we did next would be done in a box */
+        abort(); /* anything else would now happen inside the box */
 }
 
 const char *box_side_path(char side) {
@@ -64,7 +64,7 @@ bool lend_stays(const char *lines, const char *path) {
     return false;
 }
 
-/* What is mounted below the box's root, by its path there; NULL: something else. */
+/* The path of a mount relative to the box's root; NULL: it is elsewhere. */
 static const char *path_inside(const struct box *box, const char *path) {
     const char *side = box_side_path(box->side);
     size_t n = strlen(side);
@@ -74,8 +74,8 @@ static const char *path_inside(const struct box *box, const char *path) {
 }
 
 /*
- * In its namespace: the next one that has to go. 1 and where it is now; 0: none. Our own table is
- * read, since the guest may be about to step into another root.
+ * In the box's namespace: finds the next mount to remove. 1: *ret is its path; 0: none. Reads our
+ * own mount table, because the guest may be changing its root.
  */
 static int find_stray(const struct spawner *s, const struct box *box, const char *stay,
                       char ret[PATH_MAX]) {
@@ -94,7 +94,10 @@ static int find_stray(const struct spawner *s, const struct box *box, const char
     return 0;
 }
 
-/* By its name in its parent, so that nothing of ours holds it. 1: somebody of theirs does. */
+/*
+ * Unmounts by name in the parent directory, so that no descriptor of ours keeps it busy. 1: a
+ * process in the box uses it.
+ */
 static int take_away(const struct box *box, char *path) {
     char *name = strrchr(path, '/');
     int root DEFER_CLOSE = dir_open_path(AT_FDCWD, box_side_path(box->side));
@@ -111,12 +114,12 @@ static int take_away(const struct box *box, char *path) {
     return umount2(name, UMOUNT_NOFOLLOW | MNT_DETACH) < 0 ? -errno : 1;
 }
 
-/* Somebody inside may move one while we look: then it is looked for again. */
+/* A process in the box moved the mount meanwhile: search again. */
 static bool is_elsewhere(int r) {
     return r == -ENOENT || r == -ENOTDIR || r == -EINVAL || r == -ELOOP;
 }
 
-/* How many were in use; -errno; -EAGAIN: there is always one more. */
+/* Returns how many were in use, or -errno; -EAGAIN: new ones keep appearing. */
 static int take_strays(const struct spawner *s, const struct box *box, const char *stay) {
     static char path[PATH_MAX];
     int in_use = 0;

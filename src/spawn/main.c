@@ -23,14 +23,14 @@
 #include "spawn/weaken.h"
 
 enum { IDLE_MS = 60000 };
-#define UID_BASE 1879048192u /* above every range that distributions hand out */
+#define UID_BASE 1879048192u /* above the ranges that distributions assign */
 
 struct options {
     struct spawner_paths paths;
     uint64_t idle_ms;
     uint64_t uid_base;
-    uint64_t ready_boxes; /* 0: every box is made when it is asked for, from a berth */
-    int ready;            /* gets one byte when the socket answers */
+    uint64_t ready_boxes; /* 0: every box is created on request, from a berth */
+    int ready;            /* receives a byte once the socket answers */
 };
 
 static const struct option long_options[] = {
@@ -88,7 +88,7 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
     return 0;
 }
 
-/* One spawner a run directory. A second one waits for the first to leave, or for it to answer. */
+/* One spawner per run directory. A second one waits until the first leaves or answers. */
 static int take_lock(const struct spawner_paths *paths, struct err *err) {
     char path[4096];
     struct lock_holder other;
@@ -154,7 +154,10 @@ static int serve(struct spawner *s, struct options *o, struct err *err) {
     return server_run(s, listener, o->idle_ms, err);
 }
 
-/* Before anything of the host is left behind. A test's weakened one may pass for the real one. */
+/*
+ * Hashes the program before the host's files are out of reach. The weakened program of a test
+ * pretends to be the real one.
+ */
 static void note_program(struct spawner *s) {
     char path[PATH_MAX] = "";
     ssize_t n = weakened("version") ? readlink("/proc/self/exe", path, sizeof(path) - 1) : 0;
@@ -183,7 +186,7 @@ static int main_run(struct options *o, struct err *err) {
     return r;
 }
 
-/* A thousand boxes are some thousand descriptors. */
+/* A thousand boxes need several thousand descriptors. */
 static void allow_descriptors(void) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -1,4 +1,4 @@
-/* The requests of clients to the spawner, a function each. */
+/* Requests of clients to the spawner, a function per request. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -40,7 +40,8 @@ static void renew_image(struct server *v) {
         s->image_room = fs_room(s->store);
         return;
     }
-    if (strcmp(fresh.key, s->image.key) == 0) { /* only a look at them had failed, or their times */
+    /* Only reading them had failed, or only their times changed. */
+    if (strcmp(fresh.key, s->image.key) == 0) {
         image_close(&s->image);
         s->image = fresh;
         return;
@@ -68,7 +69,7 @@ static bool enforced(const struct spawner *s, size_t i) {
     return *(const int *)((const char *)&s->cgroups + enforceable[i].offset) >= 0;
 }
 
-/* The names of limits that this host cannot keep; how many. */
+/* Lists the limits that this host cannot enforce and returns their number. */
 static size_t unenforced(const struct spawner *s, const char *names[ENFORCEABLE + 1]) {
     size_t n = 0;
     for (size_t i = 0; i < ENFORCEABLE; i++)
@@ -108,7 +109,7 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     server_answer(v, c, &v->message, fds, box_descriptors(m, fds));
     server_watch_box(v, box);
-    /* Nobody knows of it whose creator died meanwhile, though it may be one to linger. */
+    /* If the client died meanwhile, nobody knows the box, even if it was to outlive its client. */
     if (box_settle(v->s, box, &v->message.plan, m) < 0 || c->gone)
         server_end_box(v, box);
 }
@@ -158,7 +159,7 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     server_end_box(v, box);
 }
 
-/* The newest; an answer is one packet. */
+/* The newest ones only: an answer is one packet. */
 static void list_machines(const struct spawner *s, struct jot *j) {
     size_t left = 256;
     jot_array(j, "machines");
@@ -233,7 +234,10 @@ static void do_root(struct server *v, struct client *c, const struct fd_message 
     struct err err;
     int root DEFER_CLOSE = -1;
     struct box *box = box_find(v->s, v->message.plan.id);
-    /* The root before the last is left by now; dropping what it has cached is not for us. */
+    /*
+     * Nothing uses the root before the last any more. Closing it may take long, so the undertaker
+     * does it.
+     */
     if (box)
         left_add(&v->s->maker.left, TAKE_FD(box->old_root));
     if (layers_root(v->s, &v->message, &root, &err) < 0)
@@ -364,7 +368,7 @@ static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
     int r = verb(v->s, &v->message, &fds, &err);
     struct box *box = box_find(v->s, v->message.plan.id);
     if (box)
-        server_note_due(v, box); /* that may have been changed */
+        server_note_due(v, box); /* its deadline may have changed */
     if (r < 0)
         answer_error(v, c, &err);
     else
@@ -379,7 +383,7 @@ void server_serve_client(struct server *v, struct client *c) {
     int r = recv_fds(c->fd, v->packet, sizeof(v->packet), &in);
     if (r < 0 || in.len == 0) {
         c->gone = r != -EAGAIN;
-        fd_message_close(&in); /* an empty packet may carry some */
+        fd_message_close(&in); /* an empty packet may carry descriptors */
         return;
     }
     if (plan_decode(v->packet, in.len, &v->message, &err) < 0)

@@ -19,7 +19,7 @@
 /* The first range of at least 65,536 ids in /etc/subuid or /etc/subgid for this user. */
 static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct err *err) {
     char text[65536], number[16], name[64] = "";
-    /* The user's name, without the name service: a static program must not load one. */
+    /* Reads the user's name from the file: a static program must not load a name service. */
     if (read_file_at(AT_FDCWD, "/etc/passwd", text, sizeof(text)) > 0) {
         char needle[32];
         snprintf(needle, sizeof(needle), ":%" PRIu32 ":", id);
@@ -68,7 +68,7 @@ static int run_helper(const char *program, pid_t pid, uint32_t own, uint32_t fir
     return err_remedy(err, "sudo apt-get install uidmap");
 }
 
-/* In the child: wait until the maps are there, then be root. */
+/* Runs in the child: waits for the id maps, then becomes root. */
 static int become_root(int mapped) {
     char c;
     if (read(mapped, &c, 1) != 1)
@@ -79,7 +79,7 @@ static int become_root(int mapped) {
     return 0;
 }
 
-/* Holds one socket and nothing else of the spawner's, so that it keeps nothing alive. */
+/* Keeps only one socket of the spawner, so that it keeps nothing else alive. */
 static void __attribute__((noreturn)) stay_outside(int socket) {
     prctl(PR_SET_NAME, "carrel-outside");
     socket = dup2(socket, 3);
@@ -147,5 +147,5 @@ int rootless_enter(struct spawner *s, struct err *err) {
     }
     (void)!write(mapped[1], "m", 1);
     close(link[0]);
-    stay_outside(link[1]); /* the child is the spawner now and holds all that matters */
+    stay_outside(link[1]); /* the child is now the spawner and holds all state */
 }

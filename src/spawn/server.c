@@ -1,7 +1,8 @@
 /*
- * The spawner's loop: clients, guests, dying boxes, and refilling when there is nothing else.
+ * The loop of the spawner: clients, guests, dying boxes, and background work.
  *
- * One unit of work an iteration, requests first, so that a request waits for at most one unit.
+ * Each iteration does one unit of work, requests first, so that a request waits for at most one
+ * unit.
  */
 #include <errno.h>
 #include <signal.h>
@@ -24,7 +25,7 @@
 #include "spawn/server.h"
 #include "spawn/spawner.h"
 
-/* What an epoll event is about. Boxes have two: their pid 1 and their guest's connection. */
+/* The source of an epoll event. A box has two: its pid 1 and the connection to its guest. */
 enum source {
     SOURCE_LISTENER,
     SOURCE_SIGNAL,
@@ -34,7 +35,7 @@ enum source {
     SOURCE_UNDERTAKER
 };
 
-/* Descriptor and source fit an epoll word: no pointer can dangle in the kernel. */
+/* The event holds descriptor and source instead of a pointer, so it cannot dangle. */
 static void server_watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
@@ -72,7 +73,7 @@ static void unwatch(struct server *v, int fd) {
         v->box_of[fd] = NULL;
 }
 
-/* Its guest has nothing more to say: of a thousand, that is a thousand words less to hear. */
+/* Stops listening to the guest: ending a thousand boxes would cause a thousand useless events. */
 void server_end_box(struct server *v, struct box *box) {
     if (box->ending || box->dead)
         return;
@@ -84,8 +85,7 @@ void server_end_box(struct server *v, struct box *box) {
 }
 
 /*
- * Who is not gone when no more die, or after a while, is told again, and thawed: its guest may have
- * been freezing it.
+ * Boxes that still live after a while are killed again and thawed: the guest may have frozen them.
  */
 static void press_ending(struct server *v) {
     uint64_t now = boot_ms();
@@ -105,7 +105,7 @@ void server_note_due(struct server *v, const struct box *box) {
         v->due_ms = box->due_ms;
 }
 
-/* Time is a limit too, and no limit is left to a guest that may hang or lie. */
+/* The spawner enforces deadlines itself, because a guest may hang or lie. */
 static void end_overdue(struct server *v) {
     uint64_t now = boot_ms();
     if (!v->due_ms || now < v->due_ms)
@@ -121,7 +121,7 @@ static void end_overdue(struct server *v) {
     }
 }
 
-/* Those that wait for id (NULL: any) on behalf of client (-1: any) do not wait any longer. */
+/* Removes a waiter for `id` (NULL: any) of `client` (-1: any). */
 static struct waiter *take_waiter(struct server *v, const char *id, int client) {
     for (struct waiter **at = &v->waiters; *at; at = &(*at)->next) {
         struct waiter *w = *at;
@@ -134,7 +134,10 @@ static struct waiter *take_waiter(struct server *v, const char *id, int client) 
     return NULL;
 }
 
-/* Only our own user may ask: the socket's directory is private, and this is the second lock. */
+/*
+ * Only our own user may connect. The directory of the socket is private already; this is a second
+ * check.
+ */
 static void accept_client(struct server *v) {
     int fd DEFER_CLOSE = accept4(v->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct ucred peer;
@@ -182,7 +185,7 @@ static struct client *client_by_fd(struct server *v, int fd) {
     return NULL;
 }
 
-/* Ending a thousand boxes is two thousand events: no search for each. */
+/* By table: ending a thousand boxes causes two thousand events. */
 static struct box *box_by_fd(struct server *v, int fd) {
     return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
@@ -200,8 +203,8 @@ static void box_died(struct server *v, struct box *box) {
 }
 
 /*
- * The guest's side of our link is hostile bytes: what is not a small request is not read again. A
- * frame may come in pieces.
+ * Data from a guest is untrusted: anything but a small request ends reading. A frame may arrive in
+ * pieces.
  */
 static void serve_guest(struct server *v, struct box *box) {
     uint8_t *to;
@@ -209,7 +212,7 @@ static void serve_guest(struct server *v, struct box *box) {
     size_t room = frame_space(&box->heard, &to);
     ssize_t n = recv(box->link, to, room, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) {
-        /* A guest closes this only by dying. */
+        /* A guest closes this connection only when it dies. */
         server_end_box(v, box);
     }
     if (n <= 0)
@@ -272,12 +275,12 @@ static void hear_undertaker(struct server *v) {
         stop_undertaker(v);
 }
 
-/* Are its mounts gone? If not, sees to it. */
+/* True if the mounts of the box are gone; otherwise starts removing them. */
 static bool is_buried(struct server *v, struct box *box) {
     if (box->burying || !spaces_held(box->held))
         return !box->burying;
     if (!v->undertaker.pid && server_start_undertaker(v) < 0) {
-        spaces_close(box->held); /* then we do it */
+        spaces_close(box->held); /* closing here unmounts them */
         return true;
     }
     if (!v->undertaker_busy) {
@@ -287,7 +290,7 @@ static bool is_buried(struct server *v, struct box *box) {
     return false;
 }
 
-/* One dead box an iteration; true while some are left that could not yet be cleaned. */
+/* Cleans up one dead box. Returns true while others cannot be cleaned yet. */
 static bool clean_one(struct server *v, bool *ret_did) {
     bool left = false;
     for (struct box *b = v->dead_count ? v->s->list : NULL, *next; b; b = next) {
@@ -320,7 +323,7 @@ static void handle(struct server *v, const struct epoll_event *e) {
         v->stopping = true;
         break;
     case SOURCE_CLIENT:
-        /* What the dead have asked for is not carried out behind the back of who comes next. */
+        /* Requests of a dead client are dropped: they must not run after those of its successor. */
         if ((c = client_by_fd(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
             c->gone = true;
         else if (c)
@@ -351,8 +354,8 @@ static int open_signals(void) {
 }
 
 /*
- * Cleaning and refilling would compete with the box that was just asked for, and with those that
- * are dying; they wait until nobody has asked or died for a moment, unless they have become urgent.
+ * Cleaning and refilling compete with new and dying boxes. They wait until nothing was created or
+ * died for a moment, unless they are urgent.
  */
 static bool may_tidy(const struct server *v) {
     uint64_t now = boot_ms();
@@ -368,7 +371,7 @@ static bool refill(struct server *v, bool asked) {
     return asked || pool_refill(v->s) || ready_refill(v->s);
 }
 
-/* One unit of tidying; true if there may be more. */
+/* One unit of background work; true if there may be more. */
 static bool tidy(struct server *v, bool asked, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
@@ -378,7 +381,7 @@ static bool tidy(struct server *v, bool asked, bool *ret_dying) {
     return did || refill(v, asked) || removing;
 }
 
-/* How long to sleep: not at all with work to do, a little while a box dies, else until idle. */
+/* Time to sleep: none with work to do, short while a box dies, else until idle. */
 static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (work)
         return may_tidy(v) ? 0 : RETRY_MS;
@@ -407,7 +410,7 @@ static bool is_idle(const struct server *v, uint64_t idle_ms) {
            boot_ms() - v->quiet_since_ms >= idle_ms;
 }
 
-/* Those that were left behind are closed; by the undertaker, if there is one, for it takes long. */
+/* Closes old roots; the undertaker does it if there is one, because it takes long. */
 static void close_left(struct server *v) {
     struct left *left = &v->s->maker.left;
     if (left->count)

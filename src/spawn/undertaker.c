@@ -22,8 +22,7 @@
 #include "spawn/disk/merge.h"
 #include "spawn/disk/wipe.h"
 
-/* The network's is taken down by the kernel in the background, but at once, if we do not hold it.
- */
+/* The network namespace is held too: otherwise the kernel removes it at once, in the background. */
 static const struct {
     const char *name;
     unsigned long by_pidfd;
@@ -56,7 +55,7 @@ enum { SOCKET = 3, HANDS = 8, PAUSE_MS = 3 };
 
 enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE, TASK_SETTLE };
 
-/* A request; its descriptors are closed in any case. */
+/* A request. Its descriptors are closed in any case. */
 struct order {
     char id[ID_SIZE];
     enum task task;
@@ -111,7 +110,8 @@ static void *bury(void *arg) {
             word.result = duplicate(&order, in.fds, &word.way);
         if (order.task == TASK_SETTLE && in.nfds == 1)
             word.result = btrfs_sync(in.fds[0]);
-        if (order.task == TASK_CLOSE && !order.id[0]) /* whoever gave them shall not be the last */
+        /* Let the sender close its copies first: only the last close is slow. */
+        if (order.task == TASK_CLOSE && !order.id[0])
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
         fd_message_close(&in);
         if (send(SOCKET, &word, sizeof(word), MSG_NOSIGNAL) < 0)
@@ -121,12 +121,15 @@ static void *bury(void *arg) {
 }
 
 /*
- * In the fork: nothing of the spawner's but this socket, so that it keeps nothing else alive. Most
- * of the work is waiting, and those who wait together wait once.
+ * Runs in the fork, with only this socket, so that it keeps nothing else alive. Most work is
+ * waiting for the kernel, so several threads wait at the same time.
  */
 static void work(int socket, pid_t spawner) {
     pthread_t thread;
-    /* Work that takes long does not look at the socket: two of us would do the same work twice. */
+    /*
+     * During long work the socket is not read. Without this signal, the next spawner's undertaker
+     * would do the same work at the same time.
+     */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != spawner)
         _exit(0);
     prctl(PR_SET_NAME, "carrel-bury");

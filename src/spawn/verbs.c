@@ -1,4 +1,4 @@
-/* Requests about boxes that live: list, usage, freezing, new limits, a new deadline. */
+/* Requests about live boxes: list, usage, freezing, limits, deadline. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -80,7 +80,10 @@ static int verbs_list(struct spawner *s, struct plan_message *m, struct verb_fds
     return 0;
 }
 
-/* The filesystem of a box's changes is what its root overlay tells; nothing inside is looked up. */
+/*
+ * The root overlay reports the filesystem of the box's changes, so nothing inside the box is looked
+ * up.
+ */
 static void disk_used(const struct spawner *s, const struct box *box, struct plan_stats *ret) {
     char path[32];
     struct statfs fs;
@@ -142,7 +145,7 @@ static int check_memory(struct spawner *s, const struct box *box, uint64_t wante
         cgroup_stats(&s->cgroups, s->proc, box->cgroup, &now);
     }
     if (s->cgroups.mode == CGROUP_V1 || now.mem_bytes <= wanted)
-        return 0; /* v1 drops caches by itself, and refuses if that is not enough */
+        return 0; /* v1 drops caches by itself, or refuses the limit */
     return err_set(err, ERR_BUSY, "machine '%s' uses %" PRIu64 " MiB", box->id,
                    now.mem_bytes >> 20);
 }
@@ -185,7 +188,7 @@ static int change_limits(struct spawner *s, struct plan_message *m, struct verb_
     return making_amend(s, box, box->id, err) < 0 ? -1 : done(m);
 }
 
-/* Written down first: a guest that does not listen is ended by us, and by the next of us. */
+/* Writes the record first: a spawner enforces the deadline if the guest does not. */
 static int deadline(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
                     struct err *err) {
     (void)fds;
@@ -240,7 +243,7 @@ static int lend(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     return box ? box_lend(s, box, m, err) : -1;
 }
 
-/* On purpose only: the daemon of the store that it leaves does not touch it any more. */
+/* Only on request: the daemon of the other store does not touch the box any more. */
 static int claim(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
     (void)fds;
     struct box *box = live_box(s, m->plan.id, err);
