@@ -14,7 +14,7 @@
 #include "base/defer.h"
 #include "base/fs/dir.h"
 
-enum { TOP_INODE = 256 }; /* of every subvolume */
+enum { TOP_INODE = 256 }; /* inode of the top directory of every subvolume */
 
 bool btrfs_is(int fd) {
     struct statfs fs;

@@ -17,10 +17,10 @@
 
 enum { OPTIONS = 5 };
 
-/* mke2fs and its peers: what they are told, and what is told to who lacks them. */
+/* How to make and mount each kind of disk, and the package to install if the program is missing. */
 struct kind {
     const char *type, *program, *package;
-    struct mount_option options[OPTIONS]; /* after the source; up to a NULL key */
+    struct mount_option options[OPTIONS]; /* after the source, up to a NULL key */
 };
 
 static const struct kind kinds[] = {
@@ -29,8 +29,8 @@ static const struct kind kinds[] = {
                    "e2fsprogs",
                    {{"noinit_itable", NULL}, {"discard", NULL}, {NULL, NULL}}},
     /*
-     * The file is gone after a crash of the host: there is nothing to keep in order for that. What
-     * a snapshot held is free with the second commit after its end, so they are not far apart.
+     * The file is not used after a crash of the host, so barriers and checksums are off. The space
+     * of a deleted snapshot is free after the second commit, so commits are frequent.
      */
     [DISK_BTRFS] = {"btrfs",
                     "/sbin/mkfs.btrfs",
@@ -47,8 +47,8 @@ bool disk_can(enum disk_kind kind) {
 }
 
 /*
- * In the child. Forced, also if it takes the file for one that is mounted: it is new, and ours
- * alone.
+ * Runs in the child. -F forces mke2fs even if it takes the file for a mounted one: it is new and
+ * only ours.
  */
 static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
     char count[24];
@@ -62,7 +62,10 @@ static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
                                 "-O",     "^has_journal,^resize_inode",
                                 "-E",     "lazy_itable_init=1,nodiscard",
                                 path,     NULL};
-    /* Data and what describes it share their room, or a disk could be full of either. */
+    /*
+     * Mixed block groups: otherwise the disk could be full of data or metadata while the other has
+     * space.
+     */
     const char *const btrfs[] = {"mkfs.btrfs", "-q", "-f", "-K", "--mixed", path, NULL};
     execv(kinds[kind].program, (char *const *)(kind == DISK_EXT4 ? ext4 : btrfs));
 }
@@ -134,7 +137,10 @@ static int mount_image(enum disk_kind kind, const char *device, struct err *err)
     return mount < 0 ? err_num(err, mount, "mount disk image") : mount;
 }
 
-/* On a store that is btrfs itself: once is enough. Elsewhere there is no such thing. */
+/*
+ * On btrfs the file of a disk must not be copied on write a second time. Other filesystems ignore
+ * this.
+ */
 static void write_in_place(int image) {
     int flags = FS_NOCOW_FL;
     (void)ioctl(image, FS_IOC_SETFLAGS, &flags);

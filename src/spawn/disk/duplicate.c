@@ -23,18 +23,18 @@
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, LINKS_MAX = 65536, PIECE = 1 << 18 };
 
-/* Where a file with several names was copied to. */
+/* The copy of a file with several links. */
 struct link {
     char key[48];
     char path[];
 };
 
 struct copying {
-    int out;          /* the copy's top: names in links are below it */
+    int out;          /* top of the copy; paths in `links` are relative to it */
     struct map links; /* key -> struct link */
     unsigned depth;
-    char *piece;       /* of data, on its way */
-    struct room *room; /* NULL: whatever the disk takes */
+    char *piece;       /* buffer for data */
+    struct room *room; /* NULL: limited by the disk only */
     bool shared;
 };
 
@@ -70,7 +70,7 @@ struct copying *copying_new(int out) {
 
 /* ---- attributes ---- */
 
-/* What a file was copied up from is a matter of the place where it was. */
+/* The origin mark refers to a file of the old place, so it is not copied. */
 static bool is_local(const char *name) {
     static const char *const marks[] = {"trusted.overlay.origin", "user.overlay.origin"};
     return strcmp(name, marks[0]) == 0 || strcmp(name, marks[1]) == 0;
@@ -90,7 +90,7 @@ static int copy_attributes(struct copying *c, int from, int to) {
     return 0;
 }
 
-/* Owner before mode, and both before attributes: each takes some of the later ones away. */
+/* In this order: chown clears set-id bits, and both may clear attributes. */
 static int dress(struct copying *c, int from, int to, const struct stat *st) {
     if (fchown(to, st->st_uid, st->st_gid) < 0 || fchmod(to, st->st_mode & 07777) < 0)
         return -errno;
@@ -104,7 +104,7 @@ static int dress(struct copying *c, int from, int to, const struct stat *st) {
 static int copy_piece(struct copying *c, int from, int to, off_t at, size_t len) {
     ssize_t n = pread(from, c->piece, len, at);
     if (n <= 0)
-        return n < 0 ? -errno : -EIO; /* a layer does not get shorter */
+        return n < 0 ? -errno : -EIO; /* layers never shrink: this is an I/O error */
     int r = room_take(c->room, 0, (uint64_t)n);
     if (r < 0)
         return r;
@@ -128,7 +128,7 @@ static int copy_range(struct copying *c, int from, int to, off_t at, off_t end) 
     return 0;
 }
 
-/* Holes stay holes. */
+/* Keeps holes. */
 static int copy_data(struct copying *c, int from, int to, off_t size) {
     if (size == 0 || ioctl(to, FICLONE, from) == 0)
         return 0;
@@ -147,7 +147,7 @@ static int copy_data(struct copying *c, int from, int to, off_t size) {
 
 /* ---- entries ---- */
 
-/* Layers of one disk may number their files each for itself: then they differ by device. */
+/* Subvolumes of a disk number their inodes separately, so the key includes the device. */
 static void link_key(char key[48], const struct stat *st) {
     snprintf(key, 48, "%" PRIx64 ":%" PRIu64, (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
@@ -161,7 +161,7 @@ static int link_known(struct copying *c, const struct stat *st, int to, const ch
     return linkat(c->out, l->path, to, name, 0) < 0 ? -errno : 1;
 }
 
-/* Beyond so many, or too deep, a further name becomes a file of its own. */
+/* Beyond these limits a further link becomes a separate file. */
 static int link_note(struct copying *c, const struct stat *st, const char *path) {
     if (st->st_nlink < 2 || c->links.count >= LINKS_MAX || strlen(path) >= PATH_SIZE)
         return 0;
@@ -202,7 +202,7 @@ static int copy_symlink(struct copying *c, int from, int to, const char *name,
     return 0;
 }
 
-/* Whiteouts, pipes and sockets; a box has no way to make another kind. */
+/* Copies whiteouts, pipes and sockets; a box cannot create other nodes. */
 static int copy_node(int to, const char *name, const struct stat *st) {
     if (S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && st->st_rdev != 0))
         return -EPERM;
@@ -322,7 +322,7 @@ int layer_still(int disk, uint32_t number, int held) {
     return was.st_dev == is.st_dev && was.st_ino == is.st_ino ? 0 : -ESTALE;
 }
 
-/* Its contents first: a name on the disk is a promise. */
+/* Content is synced before the rename: a durable name implies durable content. */
 static int duplicate_settle(int disk, const char *aside, const char *name, bool durable) {
     if (durable && syncfs(disk) < 0)
         return -errno;
@@ -355,7 +355,7 @@ static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *p
     return r < 0 ? r : layer_still(from_disk, plan->from, held);
 }
 
-/* Its top is that of the disk, which only we may enter; a layer's can be seen by who may. */
+/* The top directory of a disk is closed to boxes, that of a layer is not. */
 static int snapshot_layer(int disk, uint32_t number, const char *aside,
                           enum duplicate_way *ret_way) {
     static const char parts[] = "uU";
@@ -373,7 +373,7 @@ static int snapshot_layer(int disk, uint32_t number, const char *aside,
     return r;
 }
 
-/* Whatever of it there is. */
+/* Removes a snapshot or directory, as far as it exists. */
 static int clear_aside(int disk, const char *aside) {
     return btrfs_destroy(disk, aside) == 0 ? 0 : tree_remove(disk, aside);
 }

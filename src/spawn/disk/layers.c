@@ -52,7 +52,7 @@ struct box *layers_live_box(struct spawner *s, const char *id, struct err *err) 
     return NULL;
 }
 
-/* Which of a box's disks belongs to that machine; -1: none. */
+/* Index of the box's disk that belongs to the machine, or -1. */
 static int disk_of(const struct box *box, const char *machine) {
     if (strcmp(box->id, machine) == 0)
         return 0;
@@ -66,7 +66,10 @@ static int no_such_disk(struct err *err, const char *machine) {
     return err_set(err, ERR_NOT_FOUND, "the disk of machine '%s' is gone", machine);
 }
 
-/* A box that holds that machine's disk: its own if it lives, since a fork may be in the making. */
+/*
+ * Finds a box that holds the disk of the machine. Its own box comes first, because a fork may still
+ * be starting.
+ */
 static struct box *holder_of(struct spawner *s, const char *machine, int *ret_disk) {
     struct box *own = box_find(s, machine);
     if (own && !own->dead && !own->ending) {
@@ -82,10 +85,10 @@ static struct box *holder_of(struct spawner *s, const char *machine, int *ret_di
 static int clone_held(int disk) {
     char path[16];
     snprintf(path, sizeof(path), "/held/%d", disk);
-    return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN; /* not yet */
+    return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN; /* not mounted yet */
 }
 
-/* `copies` detached, plain, read-only mounts of a disk that a box holds. */
+/* Makes `copies` detached, read-only mounts of a disk that a box holds. */
 int layers_clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
     int r = box_go_in(s, box);
     if (r < 0)
@@ -101,7 +104,7 @@ int layers_clone_disk(struct spawner *s, const struct box *box, int disk, int *r
     return r;
 }
 
-/* The same by name: of a machine, or one that was saved. */
+/* The same by name: the disk of a machine, or saved layers. */
 int layers_clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
     int disk = 0, r = -ENOENT;
     if (saved_is_name(name)) {
@@ -145,7 +148,7 @@ int layers_open_userns(const struct spawner *s, const struct box *box) {
     return fd < 0 ? -errno : fd;
 }
 
-/* What a stack opens is closed with it. */
+/* Closes everything that the stack opened. */
 void layers_stack_clear(struct spawner *s, struct stack *stack) {
     for (int i = 0; i < DISKS; i++) {
         char name[16];
@@ -157,7 +160,7 @@ void layers_stack_clear(struct spawner *s, struct stack *stack) {
     close_fd(&stack->userns);
 }
 
-/* Makes a fresh copy of a disk usable as part of overlays: mapped, and writable if it is ours. */
+/* Prepares a new mount of a disk for overlays: maps ids, and makes it writable if asked. */
 int layers_prepare_disk(struct spawner *s, const struct stack *stack, int i, bool writable) {
     char name[16];
     int r = 0;
@@ -184,7 +187,7 @@ static int resolve(const struct box *box, const struct layers *layers, struct st
     return 0;
 }
 
-/* The image a box was made from, which may not be the present one. */
+/* Opens the image that the box was created from, which may be older than the present one. */
 int layers_open_image(struct spawner *s, const struct box *box, struct image *old,
                       const struct image **ret, struct err *err) {
     *ret = &s->image;
@@ -222,7 +225,7 @@ void layers_image_closep(struct image *image) {
 
 /* ---- the switch ---- */
 
-/* What is mounted in the old root and belongs into the new one, by path. */
+/* Mounts of the old root that move to the new one, by path. */
 struct carried {
     size_t count;
     char *paths[CARRIED_MAX];
@@ -240,7 +243,7 @@ static int carried_add(struct carried *c, const char *path) {
     return 0;
 }
 
-/* From the guest's own table: all that hangs on its root or /usr but /usr itself. */
+/* Reads the guest's mount table: all mounts on its root or /usr, except /usr itself. */
 static int list_carried(const struct spawner *s, const struct box *box, struct carried *ret) {
     char path[32], *text DEFER_FREE = malloc(TABLE_SIZE);
     static struct mount_line line;
@@ -261,7 +264,7 @@ static int list_carried(const struct spawner *s, const struct box *box, struct c
     return r;
 }
 
-/* Every place must be there before anything is moved. */
+/* Checks that every mount point exists before anything is moved. */
 static int check_places(int root, const struct carried *c, struct err *err) {
     for (size_t i = 0; i < c->count; i++) {
         int at DEFER_CLOSE = mount_point(root, c->paths[i]);
@@ -276,7 +279,7 @@ static int carry_one(int from, int to, const char *path) {
     return mount < 0 ? mount : mount_attach(mount, to, path);
 }
 
-/* *ret: how many went over, also after a failure. */
+/* *ret: number of moved mounts, also on failure. */
 static int carry(int from, int to, const struct carried *c, size_t *ret) {
     for (*ret = 0; *ret < c->count; (*ret)++) {
         int r = carry_one(from, to, c->paths[*ret]);
@@ -306,7 +309,7 @@ static void root_reopen(int root, int usr) {
         mount_writable(usr);
 }
 
-/* The old root stays: what went over comes back, and it can be written to again. */
+/* Undoes a switch: moves the mounts back and makes the old root writable again. */
 static void return_to(const struct box *box, int old, int usr, int fresh, const struct carried *c,
                       size_t moved) {
     while (moved > 0) {
@@ -377,7 +380,7 @@ static void switched(struct box *box) {
     box->side = other_side(box->side);
 }
 
-/* The intent is written down first, then what has become of it. */
+/* Records the intent, then the result. */
 static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to, int root,
                      int usr, struct err *err) {
     uint32_t layer = (uint32_t)to->layer, left = box->layer;
@@ -476,7 +479,7 @@ static int add_disk(struct spawner *s, const char *machine, int i, struct stack 
     return made < 0 ? err_num(err, made, "map the disk of machine '%s'", machine) : 0;
 }
 
-/* Which machines' disks a stack needs, in order of appearance. */
+/* Lists the machines whose disks a stack needs, in order of appearance. */
 int layers_list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_MAX], size_t *count,
                       struct err *err) {
     for (size_t i = 0; i < layers->count; i++) {
@@ -511,7 +514,7 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
         stack->layers[i].number = layers.v[i].number;
     }
     stack->count = layers.count;
-    stack->upper = LAYER_FIRST + 1; /* the berth's overlays lie on the first */
+    stack->upper = LAYER_FIRST + 1; /* the overlays of the berth use the first */
     int root, usr;
     if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0)
         return -1;
@@ -533,7 +536,7 @@ int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
     }
     if (made == 0)
         made = restack(s, plan, r, &stack, err);
-    stack.disks[0] = stack.userns = -1; /* the root's */
+    stack.disks[0] = stack.userns = -1; /* owned by the root filesystem */
     layers_stack_clear(s, &stack);
     return made < 0 ? err_wrap(err, "create machine '%s' from layers", plan->id) : 0;
 }
@@ -559,7 +562,7 @@ void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
 
 /* ---- afterwards ---- */
 
-/* The two are attached one after the other, and whoever did so may have been killed in between. */
+/* Root and /usr are mounted in turn: a spawner killed in between leaves only the root. */
 static bool is_whole(const struct box *box, int root) {
     struct stat top, usr;
     return !box_has_usr(box) ||
@@ -567,7 +570,7 @@ static bool is_whole(const struct box *box, int root) {
             usr.st_dev != top.st_dev);
 }
 
-/* In the box's namespace. is_left: the old root is away already, and only the books do not know. */
+/* Runs in the box's namespace. is_left: the old root is gone, only the record is missing. */
 static int finish_switch(struct spawner *s, struct box *box, const struct carried *c, bool is_left,
                          struct err *err) {
     const char *path = box_side_path(other_side(box->side));
@@ -616,7 +619,7 @@ bool layers_untidy(const struct spawner *s) {
     return s->roots_left;
 }
 
-/* By then the guest has gone over, or it will pay for the old root itself. */
+/* Closes old roots after LEFT_MS: by then the guest has left them, or pays for the wait. */
 void layers_tidy(struct spawner *s, struct undertaker *u) {
     uint64_t now = boot_ms();
     s->roots_left = false;

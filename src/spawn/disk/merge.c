@@ -21,21 +21,21 @@
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, FROM_SIZE = LAYERS_MAX * 12 };
 
 struct merge {
-    int roots[LAYERS_MAX]; /* uppermost first */
+    int roots[LAYERS_MAX]; /* topmost first */
     size_t count;
-    const char *prefix; /* of the overlay's marks */
+    const char *prefix; /* of the overlay's extended attributes */
     int out;
-    bool has_whiteout;       /* ".wht" lies in out, to be linked */
-    struct copying *copying; /* what cannot be linked; NULL: all could, so far */
+    bool has_whiteout;       /* "out" has a file .wht to link whiteouts from */
+    struct copying *copying; /* copies what cannot be linked; NULL: nothing so far */
     unsigned depth;
 };
 
-/* The directories that make up one of the result, and what lies under them. */
+/* The source directories of a result directory, and what is below them. */
 struct found {
-    int fds[LAYERS_MAX]; /* O_PATH, uppermost first */
+    int fds[LAYERS_MAX]; /* O_PATH, topmost first */
     size_t count;
-    char below[PATH_SIZE]; /* its path in the layers below the merged ones ... */
-    bool opaque;           /* ... of which nothing shows */
+    char below[PATH_SIZE]; /* path in the layers below the merged ones */
+    bool opaque;           /* nothing of those layers is visible */
 };
 
 static void found_done(struct found *f) {
@@ -73,7 +73,7 @@ static int join(char path[PATH_SIZE], const char *name) {
                                                                                   : -ENAMETOOLONG;
 }
 
-/* One directory deeper in one layer; rewrites what the layers below are asked for. */
+/* Descends one directory in a layer, and follows its redirect for the layers below. */
 static int descend(const struct merge *m, int *dir, const char *name, char low[PATH_SIZE],
                    bool *stop) {
     char mark[PATH_SIZE];
@@ -85,7 +85,7 @@ static int descend(const struct merge *m, int *dir, const char *name, char low[P
     *dir = fd;
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (!S_ISDIR(st.st_mode)) { /* a whiteout or a file hides all that is under it */
+    if (!S_ISDIR(st.st_mode)) { /* a whiteout or file hides everything below */
         *stop = true;
         return -ENOTDIR;
     }
@@ -94,7 +94,7 @@ static int descend(const struct merge *m, int *dir, const char *name, char low[P
         *stop = true;
     else
         redirected = get_mark(m, fd, "redirect", mark) > 0;
-    if (redirected && mark[0] == '/') { /* reaches below an opaque directory above it */
+    if (redirected && mark[0] == '/') { /* an absolute redirect reaches below an opaque parent */
         snprintf(low, PATH_SIZE, "%s", mark);
         *stop = false;
         return 0;
@@ -102,7 +102,10 @@ static int descend(const struct merge *m, int *dir, const char *name, char low[P
     return join(low, redirected ? mark : name);
 }
 
-/* 1 with *ret: it is in this layer. 0: not. path becomes what the layers below are asked for. */
+/*
+ * 1: *ret is the directory in this layer; 0: not in it. `path` becomes the path for the layers
+ * below.
+ */
 static int resolve(const struct merge *m, size_t layer, char path[PATH_SIZE], bool *stop,
                    int *ret) {
     char low[PATH_SIZE] = "", rest[PATH_SIZE], *at = rest;
@@ -146,7 +149,7 @@ static int merge_look_up(const struct merge *m, const char *path, struct found *
 
 /* ---- writing ---- */
 
-/* Owner, mode and attributes; what says how it lies over others is worked out anew. */
+/* Copies owner, mode and attributes, except overlay marks, which are computed anew. */
 static int dress(const struct merge *m, int from, int to) {
     char a[32], b[32], *names DEFER_FREE = malloc(VALUE_MAX), *value DEFER_FREE = malloc(VALUE_MAX);
     struct stat st;
@@ -188,7 +191,7 @@ static int put_whiteout(struct merge *m, int dir, const char *name) {
     }
     if (linkat(m->out, ".wht", dir, name, 0) == 0)
         return 0;
-    return mknodat(dir, name, S_IFCHR, 0) < 0 ? -errno : 0; /* it has too many links */
+    return mknodat(dir, name, S_IFCHR, 0) < 0 ? -errno : 0; /* the file has too many links */
 }
 
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f);
@@ -225,7 +228,7 @@ static int merge_subdir(struct merge *m, int out, const char *name, const char *
     return r;
 }
 
-/* A link does not lead out of a snapshot: such a file is copied, and shares its data. */
+/* Links do not cross subvolumes: such a file is cloned instead. */
 static int merge_put_file(struct merge *m, int out, int from, const char *name, const char *path) {
     char below[PATH_SIZE] = "";
     if (linkat(from, name, out, name, 0) == 0)
@@ -235,7 +238,7 @@ static int merge_put_file(struct merge *m, int out, int from, const char *name, 
     if (!m->copying && !(m->copying = copying_new(m->out)))
         return -ENOMEM;
     if (*path)
-        snprintf(below, sizeof(below), "%s", path + 1); /* paths begin with a slash */
+        snprintf(below, sizeof(below), "%s", path + 1); /* skip the leading slash */
     int r = *path ? join(below, name) : 0;
     return r < 0 ? r : copying_file(m->copying, from, out, name, *path ? below : name);
 }
@@ -245,7 +248,7 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
     struct stat st;
     if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (is_whiteout(&st)) /* where nothing shows from below there is nothing to hide */
+    if (is_whiteout(&st)) /* nothing is visible from below, so there is nothing to hide */
         return f->opaque ? 0 : put_whiteout(m, out, name);
     if (S_ISDIR(st.st_mode))
         return merge_subdir(m, out, name, path, f);
@@ -253,8 +256,8 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
 }
 
 /*
- * 1: a layer above has that name, whatever it is there. The names are the box's, as many as it
- * likes: none is remembered.
+ * 1: a layer above has the name. Names are looked up, not remembered, because a box may create any
+ * number of them.
  */
 static int is_hidden(const struct found *f, size_t layer, const char *name) {
     struct stat st;
@@ -267,7 +270,7 @@ static int is_hidden(const struct found *f, size_t layer, const char *name) {
     return 0;
 }
 
-/* The uppermost of each name is the one that shows. */
+/* The topmost entry of each name wins. */
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f) {
     for (size_t i = 0; i < f->count; i++) {
         DIR *d DEFER(dir_close) = dir_list(f->fds[i], ".");
@@ -321,7 +324,7 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
     return r;
 }
 
-/* What it is made of, beside it: so that one number never stands for two things. */
+/* Records the source layers beside the result, so that a number never means two things. */
 static void list_from(const struct merge_plan *plan, char text[FROM_SIZE]) {
     size_t n = 0;
     text[0] = '\0';
@@ -339,7 +342,7 @@ int merge_done(const struct merge_plan *plan) {
     return n < 0 ? (int)n : strcmp(text, wanted) == 0 ? 1 : -EEXIST;
 }
 
-/* They may be thrown away meanwhile, as after a rewind: then what was read may be half of it. */
+/* Holds the sources: a rewind may delete them meanwhile, and then the result is incomplete. */
 static int merge_parts(const struct merge_plan *plan, const char *aside) {
     int held[LAYERS_MAX], r = mkdirat(plan->disk, aside, 0755) < 0 ? -errno : 0;
     size_t count = 0;

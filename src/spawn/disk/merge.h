@@ -20,7 +20,7 @@ struct merge_plan {
     bool userxattr;            /* marks are user.overlay.* */
     bool saved;                /* on a disk that outlives the host: synced before it appears */
     uint32_t into;             /* number of the new layer */
-    uint32_t from[LAYERS_MAX]; /* uppermost first */
+    uint32_t from[LAYERS_MAX]; /* topmost first */
     size_t count;
 };
 

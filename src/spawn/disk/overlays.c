@@ -20,7 +20,7 @@
 #include "spawn/disk/tree.h"
 #include "spawn/make/mounts.h"
 
-/* For a filesystem that cannot map ids: a number that no system call of ours gives. */
+/* Error for a filesystem without id maps; no system call here returns this number. */
 enum {
     NO_IDMAP = EMEDIUMTYPE,
     LOWERS_MAX = LAYERS_MAX + 2,
@@ -54,7 +54,7 @@ int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     if (mount < 0 || maker->rootless || userns < 0)
         return mount < 0 ? mount : TAKE_FD(mount);
     int r = mount_idmap(mount, userns);
-    /* "Invalid" is what the kernel says of a filesystem that cannot do it. */
+    /* EINVAL means that the filesystem does not support id maps. */
     return r == -EINVAL ? -NO_IDMAP : r < 0 ? r : TAKE_FD(mount);
 }
 
@@ -97,7 +97,7 @@ void left_add(struct left *l, int fd) {
 
 /* ---- a stack ---- */
 
-/* Descriptors of the lowers of one overlay: directories of disks, then mounts of the image. */
+/* Lower directories of one overlay: layers on disks, then mounts of the image. */
 struct lowers {
     int fds[LOWERS_MAX];
     size_t count, dirs;
@@ -122,7 +122,7 @@ static void layer_part(char name[NAME_SIZE], uint32_t number, char part) {
     snprintf(name, NAME_SIZE, "%" PRIu32 "/%c", number, part);
 }
 
-/* over: a layer of the image that covers dir; -1: none. */
+/* over: an image layer above `dir`, or -1. */
 static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, char part, int over,
                            int dir, struct lowers *ret, size_t *ret_loose) {
     int r = 0;
@@ -132,14 +132,14 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
         r = lowers_add(ret, dir_open_path(s->disks[s->layers[i].disk], name));
     }
     ret->dirs = ret->count;
-    /* The box sees in its mount table where a layer lies; of a copy of its own it sees "/". */
+    /* The box's mount table shows the path of a layer; that of a cloned mount is "/". */
     if (r == 0 && over >= 0)
         r = lowers_add(ret,
                        maker->by_name ? fcntl(over, F_DUPFD_CLOEXEC, 3) : mount_clone(over, ""));
     *ret_loose = ret->count;
     if (r == 0)
         r = lowers_add(ret, lower_new(maker, dir, s->userns));
-    /* An overlay without an upper wants two lowers. */
+    /* An overlay without an upper requires two lowers. */
     return r < 0 || s->upper || ret->count > 1
                ? r
                : lowers_add(ret, dir_open_path(maker->workshop, "empty"));
@@ -220,7 +220,7 @@ static int copy_attributes(int from, int to) {
     return 0;
 }
 
-/* "/" of an overlay takes owner, mode and attributes from the uppermost layer. */
+/* The root of an overlay has the owner, mode and attributes of the topmost layer. */
 static int dress(int from_disk, const char *from, int to_disk, const char *to) {
     int old DEFER_CLOSE = dir_open(from_disk, from);
     int new DEFER_CLOSE = dir_open(to_disk, to);

@@ -39,7 +39,7 @@ struct stack {
     struct {
         unsigned disk;
         uint32_t number;
-    } layers[LAYERS_MAX]; /* uppermost first */
+    } layers[LAYERS_MAX]; /* topmost first */
     uint32_t upper;       /* its number, on disk 0; 0: read-only */
 };
 

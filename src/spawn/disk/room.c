@@ -17,7 +17,7 @@
 
 enum { COST_SIZE = 64, NUMBER_DIGITS = 9 };
 
-/* Short targets and attributes lie in no block there, so it is a little more. */
+/* Adds a little: short link targets and attributes may take no block on the source. */
 static int room_of(int disk, struct room *ret) {
     struct statvfs fs;
     if (fstatvfs(disk, &fs) < 0)
@@ -28,7 +28,7 @@ static int room_of(int disk, struct room *ret) {
     return 0;
 }
 
-/* Of a layer, or of one that was made before costs were written down: nothing. */
+/* The recorded cost of a layer; 0 if it was saved before costs were recorded. */
 static struct room cost_read(int disk, const char *name) {
     char path[32], text[COST_SIZE], *end = text;
     struct room cost = {0};
@@ -52,7 +52,7 @@ static int room_used(int disk, struct room *ret) {
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
         if (e->d_name[strspn(e->d_name, "0123456789")])
-            continue; /* no layer */
+            continue; /* not a layer */
         struct room cost = cost_read(disk, e->d_name);
         cost_add(ret, &cost);
     }
@@ -72,7 +72,7 @@ int room_left(int from_disk, int to_disk, struct room *ret) {
         return r;
     *ret = whole.bytes
                ? (struct room){left_of(whole.bytes, used.bytes), left_of(whole.inodes, used.inodes)}
-               : (struct room){UINT64_MAX, UINT64_MAX}; /* it says nothing of a limit */
+               : (struct room){UINT64_MAX, UINT64_MAX}; /* the disk reports no limit */
     return 0;
 }
 

@@ -25,8 +25,8 @@
 enum { SIDE_BYTES = 1 << 20 };
 
 /*
- * Old kernels take layers only where they are attached, and a mount that was detached once cannot
- * be attached again: the filesystem of a root stays on the bench until the root is closed.
+ * Old kernels accept only attached mounts as layers, and a detached mount cannot be attached again.
+ * So the filesystem of a root stays attached until the root is closed.
  */
 static void bench_name(const struct rootfs *r, char name[24]) {
     snprintf(name, 24, "fs%u", r->slot);
@@ -66,7 +66,7 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
     slots_give(&maker->slots, r->slot);
 }
 
-/* Ids as they are on disk: canonical, or shifted into a rootless user's range. */
+/* Ids as stored on disk: canonical, or shifted into the range of a rootless user. */
 static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
     return maker->rootless ? id_shared(id, maker->slots.base) : id;
 }
@@ -79,7 +79,7 @@ static int new_tmpfs(uint64_t bytes) {
     return mount_new("tmpfs", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-/* A directory with a limit, as a mount of its own that can be shown through the box's id map. */
+/* A directory with a quota, as a separate mount that can have the id map of the box. */
 static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, struct err *err) {
     int dir DEFER_CLOSE = uppers_new(&maker->uppers, slots_first(&maker->slots, r->slot), disk,
                                      LIMIT_INODES(disk), &r->upper, err);
@@ -118,13 +118,13 @@ static int lay_out_dev(int fs, uid_t root) {
     return r < 0 ? r : dir < 0 ? -errno : dev_fill(dir, -1);
 }
 
-/* Of this start of this box: the host's would tell boxes that they are neighbours. */
+/* A boot id per start of a box: the host's would show that two boxes share a host. */
 static int write_boot_id(int dir, uid_t owner) {
     uint8_t b[16];
     char text[40];
     if (getrandom(b, sizeof(b), 0) != sizeof(b))
         return -EIO;
-    b[6] = (b[6] & 0x0f) | 0x40; /* a random UUID, as the kernel's own */
+    b[6] = (b[6] & 0x0f) | 0x40; /* random UUID, like that of the kernel */
     b[8] = (b[8] & 0x3f) | 0x80;
     snprintf(text, sizeof(text),
              "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1],
@@ -133,7 +133,10 @@ static int write_boot_id(int dir, uid_t owner) {
     return tree_file(dir, "boot_id", text, 0444, owner, owner);
 }
 
-/* m: where machine.json comes to lie. The boot id is there first: the box's set-up needs it. */
+/*
+ * m: the directory of machine.json. The boot id comes first, because the set-up of the box needs
+ * it.
+ */
 static int lay_out_meta(int fs, uid_t root) {
     int r = tree_dir(fs, "m", 0755, root, root);
     int dir DEFER_CLOSE = r < 0 ? -1 : dir_open_path(fs, "m");
@@ -141,8 +144,8 @@ static int lay_out_meta(int fs, uid_t root) {
 }
 
 /*
- * m: machine.json; s: shared memory; d: /dev; 1: the first upper. The top belongs to nobody whom a
- * box knows: what a box may ever see of it begins below.
+ * m: machine.json; s: shared memory; d: /dev; 1: the first upper. The top directory belongs to a
+ * user that no box has, so a box sees only what is below.
  */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
     uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
@@ -156,7 +159,7 @@ static int lay_out(const struct rootfs_maker *maker, int fs) {
     return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
 }
 
-/* A copy of a directory as a mount, through a map (-1: through the one that `fs` has). */
+/* A mount of a directory with an id map (-1: that of `fs`). */
 static int make_view(int fs, const char *name, int userns, int (*finish)(int mount)) {
     int mount DEFER_CLOSE = mount_clone(fs, name);
     int made = mount < 0 ? mount : userns < 0 ? 0 : mount_idmap(mount, userns);
@@ -165,8 +168,7 @@ static int make_view(int fs, const char *name, int userns, int (*finish)(int mou
     return made < 0 ? made : TAKE_FD(mount);
 }
 
-/* The filesystem itself shows no devices: a box could make none there, but it may be handed some.
- */
+/* Only this mount allows devices, not the whole filesystem: a box could be handed device nodes. */
 static int make_places(const struct rootfs_maker *maker, struct rootfs *r, int fs, int userns) {
     r->meta = make_view(fs, "m", userns, mount_read_only);
     if (r->meta >= 0 && maker->has_nodes)
@@ -174,7 +176,7 @@ static int make_places(const struct rootfs_maker *maker, struct rootfs *r, int f
     return r->meta < 0 ? r->meta : maker->has_nodes && r->dev < 0 ? r->dev : 0;
 }
 
-/* Before Linux 6.3 nothing maps the ids of a tmpfs: then they are those of the host. */
+/* Before Linux 6.3 a tmpfs has no id map: files then have ids of the host. */
 static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs) {
     int probe DEFER_CLOSE = maker->rootless ? -1 : mount_clone(fs, "");
     bool mapped = probe >= 0 && mount_idmap(probe, r->userns) == 0;
@@ -192,8 +194,8 @@ static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs)
 }
 
 /*
- * A mount tells where in its filesystem it begins, and that of a directory of the store is a path
- * of the host. What a box sees of it that is no overlay has a small filesystem of its own.
+ * A mount shows its path within its filesystem. For a directory of the store this would be a path
+ * of the host, so everything that is not an overlay gets a small tmpfs.
  */
 static int make_side(const struct rootfs_maker *maker, struct rootfs *r) {
     int fs DEFER_CLOSE = new_tmpfs(SIDE_BYTES);
@@ -205,7 +207,7 @@ static int make_side(const struct rootfs_maker *maker, struct rootfs *r) {
     return made;
 }
 
-/* A tmpfs has room for /dev/shm too: a filesystem less for each box. */
+/* A tmpfs also holds /dev/shm, which saves a filesystem per box. */
 static int make_shm(struct rootfs *r) {
     struct statfs st;
     if (fstatfs(r->fs, &st) < 0)
@@ -226,8 +228,8 @@ struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs 
 }
 
 /*
- * A view of the disk as it is, read-only: it goes with the box, for whoever makes mounts for it
- * later. Old kernels copy only what is attached, and put a map only on what is not.
+ * A read-only mount of the disk that stays in the box, for mounts that are made later. Old kernels
+ * clone only attached mounts, and map only detached ones.
  */
 static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
     int made = bench_put(maker, r->fs, "raw");
@@ -305,9 +307,8 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
 }
 
 /*
- * A descriptor belongs to the mount namespace it was opened in, and mounts of another one cannot
- * be copied: open the same directory here. It must be the very same, or the client's right to it
- * would not be proven.
+ * A descriptor belongs to its mount namespace, and mounts of another one cannot be cloned: reopen
+ * the directory by path. It must be the same directory, or the client's right to it is not proven.
  */
 static int reopen(int dir, struct stat *ret) {
     char link[32], path[PATH_MAX];
@@ -326,8 +327,8 @@ static int reopen(int dir, struct stat *ret) {
 }
 
 /*
- * The owner of a granted directory appears as `user`; who else owns in it gets a number without a
- * name or, in a private grant, none at all: nobody inside has rights over what has no number.
+ * The owner of a granted directory appears as `user`. Other owners get an id without a name or, in
+ * a private grant, no id: nobody in the box has rights on those files.
  */
 static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
                          struct stat *st) {
@@ -353,7 +354,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     char upper[16], work[16];
     rootfs_grant_name(upper, number);
     snprintf(work, sizeof(work), "h%u", number);
-    /* Seen through the box's map: `user` of the box is the owner of the copied directory. */
+    /* Through the box's id map, `user` of the box owns the directory. */
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
     uid_t user = maker->rootless ? id_shared(1000, first) : first + 1000;
@@ -375,7 +376,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     return made;
 }
 
-/* Read-only still goes through an overlay: a socket or pipe of the host in it is dead. */
+/* Read-only grants use an overlay too: sockets and pipes of the host do not work through it. */
 static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
     int empty DEFER_CLOSE = dir_open_path(maker->workshop, "empty");
     if (empty < 0)

@@ -23,7 +23,7 @@ bool saved_is_name(const char *name) {
     return id_valid(name, strlen(name), 'd');
 }
 
-/* Setuid files of boxes lie in it with the ids they have there: nobody else may come near. */
+/* Saved layers contain setuid files of boxes: no other user may enter. */
 static int open_saved(const struct spawner *s, bool make) {
     if (make && mkdirat(s->maker.store, "saved", 0700) < 0 && errno != EEXIST)
         return -errno;
@@ -61,7 +61,7 @@ int saved_clone(const struct spawner *s, const char *name, int *ret, int copies)
 
 static const char base_name[] = "base", base_beside[] = "base.new";
 
-/* Beside the layers, before the first of them is synced: the state of the host's packages. */
+/* Records the version of the host's packages beside the layers, before the first one is synced. */
 static int note_base(const struct box *box, int disk) {
     char old[IMAGE_ID_SIZE] = "";
     const char *base = box->drifted ? "drifted" : box->image_key;
@@ -129,12 +129,12 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
 
 /* ---- COPY ---- */
 
-/* Stands for no layer, but for making ready to copy one. */
+/* Not a layer: preparing a copy of one. */
 enum { SETTLING = LAYER_NUMBER_MAX + 1 };
 
 /*
- * A snapshot writes what is not yet on the disk, and the machine stands still for it: so that is
- * written before, while it runs.
+ * A snapshot writes unsaved data while the machine is frozen. Writing it before, while the machine
+ * runs, keeps that time short.
  */
 static int upper_settle(struct box *box, int disk, struct undertaker *u, struct err *err) {
     struct chore_state *c = &box->chores[CHORE_COPY];
@@ -161,7 +161,7 @@ static int begin_upper(struct box *box, int disk, uint32_t into, struct undertak
     return busy(err, box);
 }
 
-/* Made for somebody who was not told: with a spawner that is no more. */
+/* The copy may be from an earlier spawner: then the kind of disk tells how it was made. */
 static const char *way_of(const struct box *box, int disk, uint32_t layer) {
     const struct chore_state *c = &box->chores[CHORE_COPY];
     return duplicate_way_name(c->done == layer ? c->way
@@ -212,12 +212,12 @@ static int remove_disk(struct spawner *s, const char *name, struct undertaker *u
     snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
     if (renameat(all, name, all, to) < 0 && errno != ENOENT)
         return -errno;
-    /* If it is too busy, or dies, the next one finds what is left. */
+    /* If the undertaker is busy or dies, the next request finds the rest. */
     undertaker_wipe(u, all);
     return 0;
 }
 
-/* Is something being written there? Then it is left alone until the next time, whatever it is. */
+/* While anything is being written there, nothing is deleted; the next sweep does it. */
 static bool is_written(const struct spawner *s) {
     for (const struct box *b = s->list; b; b = b->next)
         if (b->chores[CHORE_SAVE].number || b->chores[CHORE_MERGE].number)

@@ -25,7 +25,7 @@ static int mount_file(int file) {
     return mount_new("erofs", options, 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-/* A file as the store's are: some filesystems cannot be mounted from. */
+/* Tries it with a file in the store: some filesystems cannot hold files to mount. */
 static int try_mount(const struct spawner *s) {
     uint8_t empty[EROFS_EMPTY_BYTES];
     erofs_put_empty(empty, "");
@@ -60,7 +60,7 @@ int sealed_can(struct spawner *s, struct err *err) {
 
 /* ---- files ---- */
 
-/* -ENOENT: it has none. */
+/* -ENOENT: the image has no such file. */
 static int open_file(const struct spawner *s, const char *id) {
     char path[IMAGE_ID_SIZE + 16];
     snprintf(path, sizeof(path), "%s/root.erofs", id);
@@ -108,7 +108,7 @@ static struct sealed *make_room(struct spawner *s) {
     return oldest;
 }
 
-/* Attached, because kernels before 6.15 copy no other mounts. */
+/* Attached, because kernels before 6.15 clone only attached mounts. */
 static int keep_mount(struct spawner *s, const char *id, int file, struct sealed **ret) {
     int r = sealed_probe(s);
     int mount DEFER_CLOSE = r < 0 ? r : mount_file(file);
@@ -125,7 +125,7 @@ static int keep_mount(struct spawner *s, const char *id, int file, struct sealed
     return 0;
 }
 
-/* Its root directory; -ENOENT: the image is no file. */
+/* Opens the root directory; -ENOENT: the image is not sealed. */
 static int open_sealed(struct spawner *s, const char *id) {
     struct sealed *x = sealed_find(s, id);
     if (!x) {
@@ -152,7 +152,7 @@ int sealed_image(struct spawner *s, const char *key, struct image *ret, struct e
     struct err none;
     int root = image_id_valid(key) ? open_sealed(s, key) : -ENOENT;
     if (root < 0) {
-        /* One whose directory is still there can go on with that. */
+        /* An image that still has its directory can use that. */
         int r = image_open_key(s->store, s->host, key, s->image.base, ret,
                                root == -ENOENT ? err : &none);
         return r == 0 || root == -ENOENT ? r : sealed_failed(s, root, key, err);

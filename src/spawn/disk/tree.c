@@ -18,12 +18,12 @@ static bool skipped(const struct tree_copy *how, const char *name) {
     return false;
 }
 
-/* Only system accounts keep their ids; everything else on the host becomes root's. */
+/* System accounts keep their ids; files of other users become root's. */
 static uid_t mapped(const struct tree_copy *how, uid_t id) {
     return how->owner_base + (id < 1000 ? id : 0);
 }
 
-/* Nobody but the owner and his group is asked about: a box's root stands for neither. */
+/* Checks only the bits for others: root in a box is neither the owner nor in the group. */
 static bool is_public(const struct stat *st) {
     mode_t need = S_ISDIR(st->st_mode) ? S_IROTH | S_IXOTH : S_IROTH;
     return S_ISLNK(st->st_mode) || (st->st_mode & need) == need;
@@ -109,7 +109,7 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
         return copy_link(from, from_name, to, to_name, err);
     case S_IFDIR:
         return copy_dir(from, from_name, to, to_name, &st, how, err);
-    default: /* sockets, pipes and devices are nobody's business */
+    default: /* sockets, pipes and devices are not copied */
         return 0;
     }
 }

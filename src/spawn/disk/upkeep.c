@@ -27,7 +27,7 @@ struct range {
     uint32_t first, last;
 };
 
-/* "3 7-9 12" */
+/* Parses "3 7-9 12". */
 static int parse_ranges(const char *text, struct range *ret, size_t *count, struct err *err) {
     while (*text) {
         char *end;
@@ -53,13 +53,13 @@ static bool in_ranges(const struct range *ranges, size_t count, uint32_t number)
     return false;
 }
 
-/* Its number, if that is the name of a layer. */
+/* The number of a layer's name, or 0. */
 static uint32_t layer_number(const char *name) {
     uint64_t number;
     return parse_name(name, LAYER_NUMBER_MAX, &number) ? (uint32_t)number : 0;
 }
 
-/* The same of one that is not finished: "7.new". */
+/* The number of an unfinished layer's name ("7.new"), or 0. */
 static uint32_t half_number(const char *name) {
     char number[16];
     size_t n = strspn(name, "0123456789");
@@ -77,8 +77,8 @@ static bool is_used(const struct shed *plan, uint32_t number) {
 }
 
 /*
- * Into the trash; on a full disk the first of them becomes the trash itself. Where not even that
- * can be written down, a snapshot can still go on the spot.
+ * Moves a layer to the trash. On a full disk, the first one becomes the trash directory itself. If
+ * even that fails, a snapshot can still be destroyed at once.
  */
 static int throw_one(int disk, const char *name) {
     char path[32];
@@ -90,7 +90,10 @@ static int throw_one(int disk, const char *name) {
     return btrfs_destroy(disk, name) == 0 ? 0 : r;
 }
 
-/* Out of the way under a name that is no layer's; removed by and by. How many, or why none. */
+/*
+ * Moves unused layers to the trash, which is deleted in the background. Returns how many, or -errno
+ * if none could be moved.
+ */
 static int throw_out(int disk, const struct shed *plan, const struct range *keep, size_t count) {
     DIR *d DEFER(dir_close) = dir_list(disk, ".");
     int thrown = 0, first = 0;
@@ -109,7 +112,7 @@ static int throw_out(int disk, const struct shed *plan, const struct range *keep
     return thrown ? thrown : first;
 }
 
-/* Also what somebody began to wipe who was killed over it. */
+/* True also if an earlier deletion was interrupted. */
 static bool has_trash(int disk) {
     return faccessat(disk, "trash", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -130,7 +133,7 @@ int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct 
     int r = throw_out(disk, plan, keep, count);
     if (r < 0)
         return err_num(err, r, "remove layers");
-    /* If it is too busy, or dies, the next request finds what is left. */
+    /* If the undertaker is busy or dies, the next request finds the rest. */
     if (has_trash(disk))
         undertaker_wipe(u, disk);
     return 0;
@@ -152,7 +155,7 @@ int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
 
 /* ---- machine.json ---- */
 
-/* Our own text: a quote inside one of its strings is never a bare one. */
+/* Our own JSON text: a quote inside a string is always escaped. */
 static int exchange_tail(const char *old, const char *json, struct buf *ret) {
     const char *at = strstr(old, ",\"grants\":");
     if (!at || json[0] != '{')
@@ -160,7 +163,7 @@ static int exchange_tail(const char *old, const char *json, struct buf *ret) {
     return buf_add(ret, old, (size_t)(at - old)) && buf_addf(ret, ",%s\n", json + 1) ? 0 : -EFBIG;
 }
 
-/* Beside it, then over it: whoever reads sees one or the other. */
+/* Writes a new file and renames it, so that a reader sees one or the other. */
 static int write_meta(int dir, const struct buf *text) {
     static const char name[] = "machine.json", beside[] = "machine.json.new";
     struct stat st;

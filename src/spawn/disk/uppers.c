@@ -15,10 +15,10 @@
 
 enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 
-#define STEP_BYTES (64ll << 20) /* of a large file, removed at once */
-#define PROBE_FIRST 0x6fff0000u /* projects to try things with: just below the ids of boxes */
+#define STEP_BYTES (64ll << 20) /* per step when deleting a large file */
+#define PROBE_FIRST 0x6fff0000u /* project ids for probes, just below those of boxes */
 
-/* Ours and closed to everybody else, or not used at all. */
+/* The directory must be ours and private; otherwise it is not used. */
 static int open_private(int dir, const char *name, bool make) {
     struct stat st;
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
@@ -52,8 +52,7 @@ static bool uppers_make_file(int dir, const char *name) {
     return fd >= 0;
 }
 
-/* Quota may be counted and not enforced, or not on us: room for a directory and one file must end
- * there. */
+/* Quotas may be counted but not enforced: checks that a second file does not fit. */
 static bool holds(struct uppers *u, uint32_t first) {
     struct err err;
     uint32_t project;
@@ -83,7 +82,7 @@ void uppers_open(struct uppers *u, int store, const char *run) {
     uppers_begin(u, store, run);
     uint32_t first = PROBE_FIRST + (uint32_t)(strtoul(run, NULL, 16) & 0x7fff);
     bool counted = quota_unused(store, first) >= 0;
-    /* Without quota there may still be something left from when there was. */
+    /* Without quotas there may still be leftovers from a time with them. */
     if (!open_places(u, counted)) {
         close_fd(&u->dir);
         return;
@@ -98,7 +97,7 @@ static int fill_project(struct uppers *u, const char *name, uint32_t project, ui
         return -errno;
     if (u->bare)
         return TAKE_FD(dir);
-    /* Limit first: there is no moment without one. */
+    /* Sets the limit first, so that the directory never exists without one. */
     int r = quota_limit(dir, project, bytes, inodes);
     if (r == 0)
         r = quota_assign(dir, project);
@@ -111,7 +110,7 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
         char name[16];
         snprintf(name, sizeof(name), "%" PRIu32, project);
         if (!u->bare && quota_unused(u->dir, project) != 1)
-            continue; /* somebody else's, or still being removed */
+            continue; /* used by another spawner, or still being deleted */
         if (mkdirat(u->dir, name, 0700) < 0) {
             if (errno == EEXIST)
                 continue;
@@ -129,7 +128,7 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
                    "all project ids from %" PRIu32 " are in use on the store's filesystem", first);
 }
 
-/* Into trash under a new name. An empty directory of that name is replaced, which is as good. */
+/* Moves an entry to the trash under a new name. Replacing an empty directory is fine. */
 static bool throw_away(struct uppers *u, int dir, const char *name) {
     char number[24];
     int r;
@@ -145,7 +144,7 @@ void uppers_bury(struct uppers *u, uint32_t project) {
     char name[16];
     if (!project || u->trash < 0)
         return;
-    /* The project itself is free again when its last file is gone. */
+    /* The project id is free again when its last file is deleted. */
     if (!u->bare)
         quota_limit(u->dir, project, 0, 0);
     snprintf(name, sizeof(name), "%" PRIu32, project);
@@ -163,8 +162,7 @@ void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg),
     u->pending = d != NULL;
 }
 
-/* A large file goes in pieces: the share of its length that should hold STEP_BYTES of its blocks.
- */
+/* Deletes a large file in pieces: each step truncates about STEP_BYTES of its blocks. */
 static bool shorten(int dir, const char *name) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
@@ -177,7 +175,7 @@ static bool shorten(int dir, const char *name) {
     return fd >= 0 && st.st_size >= piece && ftruncate(fd, st.st_size - piece) == 0;
 }
 
-/* A directory that is not empty moves up into trash, so depth costs nothing. */
+/* Moves a non-empty directory up into the trash, so that depth does not matter. */
 static bool remove_entry(struct uppers *u, int dir, const char *name) {
     if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
         return true;
@@ -188,7 +186,7 @@ static bool remove_entry(struct uppers *u, int dir, const char *name) {
     return errno == ENOTEMPTY && throw_away(u, dir, name);
 }
 
-/* The next directory in trash; after the last one from the beginning, as long as that helps. */
+/* The next directory in the trash; starts again at the end while there is progress. */
 static bool next_dir(struct uppers *u) {
     if (!u->listing) {
         u->listing = dir_list(u->trash, ".");
@@ -220,7 +218,7 @@ bool uppers_step(struct uppers *u) {
         if (is_dots(e->d_name))
             continue;
         if (e->d_type != DT_DIR && shorten(dirfd(u->emptying), e->d_name)) {
-            u->progress = true; /* the rest when this directory comes around again */
+            u->progress = true; /* continues when this directory comes up again */
             return true;
         }
         u->progress |= remove_entry(u, dirfd(u->emptying), e->d_name);

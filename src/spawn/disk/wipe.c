@@ -13,7 +13,7 @@
 #include "base/fs/dir.h"
 #include "spawn/disk/btrfs.h"
 
-/* Gone, or out of its directory. */
+/* True: the entry was deleted or moved to the trash. */
 static bool remove_entry(int trash, int dir, const char *name) {
     static atomic_uint next;
     char fresh[24];
