@@ -24,8 +24,8 @@ static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
 }
 
 /*
- * The first root tells what this kernel can do: overlays of detached layers (6.15), idmapped
- * tmpfs (6.3). What it cannot is done the older way from then on.
+ * The first root shows what this kernel supports: overlays of detached layers (6.15) and idmapped
+ * tmpfs (6.3). If something fails, the older way is used from then on.
  */
 static int make_root(struct spawner *s, struct berth *b, const struct rootfs_size *wanted,
                      struct err *err) {
@@ -50,7 +50,7 @@ static int make_root(struct spawner *s, struct berth *b, const struct rootfs_siz
     }
 }
 
-/* Field 22 of stat; the name in field 2 may hold anything, so from its end. */
+/* Field 22 of stat. Field 2 is a name that may contain anything, so count from its end. */
 static uint64_t began(int proc, pid_t pid) {
     char path[32], text[1024];
     snprintf(path, sizeof(path), "%d/stat", (int)pid);
@@ -72,7 +72,7 @@ uint64_t process_born(int proc, pid_t pid, int pidfd) {
 
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     int ends[2];
-    /* The nodes of a shared one are mounts themselves. */
+    /* Device nodes of a shared /dev are mounts themselves, so clone them all. */
     int dev = s->maker.has_nodes ? TAKE_FD(b->root.dev) : mount_clone_all(s->dev);
     if (dev < 0)
         return err_num(err, dev, "clone /dev");
@@ -123,7 +123,7 @@ void berth_drop(struct spawner *s, struct berth *b) {
     unsigned stage = b->stage;
     if (b->pid > 0) {
         kill(b->pid, SIGKILL);
-        cgroup_thaw(&s->cgroups, number); /* or it cannot die */
+        cgroup_thaw(&s->cgroups, number); /* a frozen process cannot die */
         while (waitpid(b->pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }

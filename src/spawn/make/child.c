@@ -26,13 +26,13 @@
 #include "spawn/make/mounts.h"
 #include "spawn/weaken.h"
 
-/* What root of a box may do, inside its own user namespace (ARCHITECTURE section 6). */
+/* Capabilities of root in a box, inside its own user namespace (ARCHITECTURE section 6). */
 static const unsigned kept[] = {
     CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,           CAP_FSETID,     CAP_KILL,    CAP_SETGID,
     CAP_SETUID, CAP_SETPCAP,      CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_SETFCAP,
 };
 
-/* Limits are only ever lowered: raising one needs a capability the spawner may not have. */
+/* Limits are only lowered: raising one requires a capability that the spawner may lack. */
 static const struct {
     int resource;
     rlim_t soft, hard;
@@ -46,13 +46,13 @@ static const struct {
     {RLIMIT_NICE, 0, 0},
 };
 
-/* The guest's descriptors, in one run from 3 on; all others are closed. */
+/* Descriptors of the guest are consecutive from 3; all others are closed. */
 enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
 /* Input of the set-up: the parts of the berth, and the plan once it has arrived. */
 struct setup {
     const struct child *c;
-    struct rootfs *root; /* our own copy */
+    struct rootfs *root; /* a copy */
     struct plan plan;
     struct fd_message fds;
     int proc;
@@ -62,7 +62,7 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
     uint8_t frame[512];
     char text[256];
     if (s->fds.nfds <= ORDER_CONTROL)
-        _exit(1); /* nobody asked for this box yet: the spawner sees us end */
+        _exit(1); /* no request yet: the spawner only sees the process end */
     snprintf(text, sizeof(text), "start machine '%s': %s: %s", s->plan.id, step, strerror(error));
     struct msg_error m = {
         .code = ERR_INTERNAL, .number = (uint32_t)error, .text = {text, (uint32_t)strlen(text)}};
@@ -72,15 +72,14 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
     _exit(1);
 }
 
-/* Every step stops the set-up when it fails; there is nothing to undo, the process is all there is.
- */
+/* A failed step ends the process; there is nothing to undo. */
 #define STEP(name, call)                   \
     do {                                   \
         if ((call) < 0)                    \
             child_give_up(s, name, errno); \
     } while (0)
 
-/* For our own wrappers, which return -errno. */
+/* The same for our wrappers, which return -errno. */
 #define TRY(name, call)                      \
     do {                                     \
         int tried_ = (call);                 \
@@ -88,7 +87,7 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
             child_give_up(s, name, -tried_); \
     } while (0)
 
-/* Ignored signals would be inherited. The kernel's call: libc keeps some signals to itself. */
+/* Ignored signals would be inherited. Uses the system call, because libc reserves some signals. */
 static void reset_signals(void) {
     static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
     for (int i = 1; i <= 64; i++)
@@ -99,8 +98,9 @@ static void reset_signals(void) {
 }
 
 /*
- * Before any box is asked for, and still privileged on the host: the network namespace, the
- * cgroup, and proc for our new pid namespace, which no box could mount once no other is in sight.
+ * Runs before the box has a plan, still with rights on the host: enters the network namespace and
+ * the cgroup, and mounts proc for the new pid namespace. Later no other proc is visible, and then
+ * the kernel refuses to mount one.
  */
 static void child_settle(struct setup *s) {
     const struct child *c = s->c;
@@ -116,14 +116,14 @@ static void child_settle(struct setup *s) {
     TRY("mount proc", s->proc);
 }
 
-/* Overlays other than those the berth came with, and the disks below its own. */
+/* Replaces the overlays of the berth and adds the disks below its own. */
 static void take_stack(struct setup *s) {
     struct rootfs *root = s->root;
     const int *fds = s->fds.fds + ORDER_GRANTS + s->plan.grant_count;
     size_t n = s->fds.nfds - ORDER_GRANTS - s->plan.grant_count;
     if (n == 0)
         return;
-    size_t own = image_id_valid(s->plan.image) ? 1 : 2; /* an image that brings its own /usr */
+    size_t own = image_id_valid(s->plan.image) ? 1 : 2; /* such an image has its own /usr */
     if (n < own || n > own + LAYERS_DISKS_MAX)
         _exit(1);
     root->root = fds[0];
@@ -132,13 +132,13 @@ static void take_stack(struct setup *s) {
         root->held[i - own + 1] = fds[i];
 }
 
-/* The plan, with the box's channels and grants. The socket closes when the spawner is gone. */
+/* Receives the plan with channels and grants. The socket is closed if the spawner is gone. */
 static void take_orders(struct setup *s) {
     int r = recv_fds(s->c->orders, &s->plan, sizeof(s->plan), &s->fds);
     if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
         s->fds.nfds < ORDER_GRANTS + s->plan.grant_count)
         _exit(1);
-    /* null_stdio() comes later, and must not close one of these. */
+    /* null_stdio() must not close one of these later. */
     for (size_t i = 0; i < s->fds.nfds; i++)
         if (s->fds.fds[i] <= STDERR_FILENO)
             STEP("keep descriptors",
@@ -149,8 +149,8 @@ static void take_orders(struct setup *s) {
 }
 
 /*
- * The user namespace was made with its map; joining it leaves every power over the host behind.
- * The mount namespace starts as a copy of the anchor: one empty read-only directory.
+ * Joins the prepared user namespace, which gives up all rights on the host. The mount namespace
+ * starts as a copy of the anchor: one empty, read-only directory.
  */
 static void child_leave(const struct setup *s) {
     STEP("enter anchor", setns(s->c->anchor_ns, CLONE_NEWNS));
@@ -162,8 +162,8 @@ static void child_leave(const struct setup *s) {
 }
 
 /*
- * Covers come from the anchor, which is still the root here. The old mount call, because it is
- * one call where the new ones are five; proc is fresh, so these paths hold no links.
+ * Covers come from the anchor, which is still the root here. mount() is one call instead of five;
+ * proc is new, so these paths contain no links.
  */
 static void hide(const struct setup *s) {
     for (const struct mask *mask = s->c->masks; mask->name; mask++) {
@@ -174,7 +174,7 @@ static void hide(const struct setup *s) {
     }
 }
 
-/* Files that programs need and that must show the box instead of the host. */
+/* Covers files that programs need and that would show the host. */
 static void replace(const struct setup *s) {
     const struct rootfs *r = s->c->root;
     STEP("cover /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
@@ -184,7 +184,10 @@ static void replace(const struct setup *s) {
     close(id);
 }
 
-/* Half the memory: the filesystem of its changes if that is no larger, or one of its own. */
+/*
+ * /dev/shm gets half of the memory: on the filesystem of the changes if that is not larger, else on
+ * its own.
+ */
 static int open_shm(const struct setup *s) {
     uint64_t half = s->plan.mem_bytes / 2;
     uint64_t disk = s->plan.disk_bytes ? s->plan.disk_bytes : LIMIT_DISK;
@@ -197,7 +200,7 @@ static int open_shm(const struct setup *s) {
 }
 
 static void mount_dev(const struct setup *s, int root) {
-    /* Terminals are counted for the whole host, which has a few thousand. */
+    /* The host has only a few thousand terminals, so each box gets a limit. */
     const struct mount_option pts[] = {{"newinstance", NULL},
                                        {"ptmxmode", "0666"},
                                        {"mode", "0620"},
@@ -214,7 +217,7 @@ static void mount_dev(const struct setup *s, int root) {
     close(fd);
 }
 
-/* mkdir -p below the new root, where no link is followed; then the mount on top of it. */
+/* mkdir -p below the new root without following links, then mounts the grant there. */
 static void mount_grant(const struct setup *s, int root, unsigned i) {
     char path[PLAN_PATH_SIZE];
     snprintf(path, sizeof(path), "%s", s->plan.grants[i].path);
@@ -227,7 +230,7 @@ static void mount_grant(const struct setup *s, int root, unsigned i) {
     TRY("attach granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
 }
 
-/* For the spawner, and beyond the box's root: see hold_disk() in rootfs.c. */
+/* Mounts disks outside the box's root, for the spawner: see hold_disk() in rootfs.c. */
 static void hold_disks(const struct setup *s) {
     for (int i = 0; i < DISKS; i++) {
         char path[16];
@@ -267,7 +270,7 @@ static void drop_capabilities(const struct setup *s) {
         keep |= 1ull << kept[i];
     for (unsigned cap = 0; cap <= 63; cap++)
         if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-            break; /* past the last one this kernel knows */
+            break; /* the last one that this kernel knows was before */
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2] = {{(uint32_t)keep, (uint32_t)keep, 0},
                                              {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
@@ -345,7 +348,7 @@ static void list_arguments(const struct setup *s, struct handover *h) {
     h->argv[h->argc] = NULL;
 }
 
-/* Those it needs move above HIGH_FD; everything else that the clone came with is closed. */
+/* Moves the needed descriptors above HIGH_FD and closes all others. */
 static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
                      struct cgroup_set *set) {
     int *own[FD_MAX] = {&c->anchor_ns,  &c->guest,        &c->dev,    &c->orders,  &root->lock,
@@ -370,7 +373,10 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
         close_range((unsigned)last + 1, ~0u, 0);
 }
 
-/* Everything the guest gets sits above its place: dup3 overwrites nothing that is still needed. */
+/*
+ * All descriptors for the guest are above their final place, so dup3() overwrites none that is
+ * still needed.
+ */
 static void arrange(const struct setup *s, struct handover *h) {
     for (unsigned i = 0; i < h->count; i++)
         if (h->from[i] < HIGH_FD)
@@ -380,7 +386,7 @@ static void arrange(const struct setup *s, struct handover *h) {
     close_range(FIRST_FD + h->count, HIGH_FD - 1, 0);
 }
 
-/* The spawner's own standard streams lead to the host. */
+/* The spawner's standard streams lead to the host. */
 static void null_stdio(const struct setup *s) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     STEP("open /dev/null", null);
@@ -388,7 +394,7 @@ static void null_stdio(const struct setup *s) {
         STEP("open /dev/null", dup2(null, fd));
 }
 
-/* The spawner has written down that this box exists, or it is gone and so are we. */
+/* Waits until the spawner has recorded the box; ends if the spawner is gone. */
 static void await_word(const struct setup *s) {
     char go;
     if (read(s->c->orders, &go, 1) != 1)
@@ -396,7 +402,7 @@ static void await_word(const struct setup *s) {
 }
 
 void child_main(const struct child *spawners) {
-    /* Our own copies: the descriptors in them change. */
+    /* Local copies, because their descriptors change. */
     struct rootfs root = *spawners->root;
     struct cgroup_set set = *spawners->cgroup;
     struct child c = *spawners;

@@ -28,12 +28,12 @@
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | \
      CLONE_NEWNET)
 
-/* Set in S_IFCHR and S_IFBLK, and in nothing else that mknod makes. */
+/* Set in S_IFCHR and S_IFBLK, but in no other file type. */
 #define DEVICE_BIT (S_IFCHR & S_IFBLK)
 
 enum { NR_MAX = 1024, CHECK_MAX = 24 };
 
-/* What a number gets; from CHECK on, the code of that row of `checks`. */
+/* Actions for a call; from CHECK on, the index of a row in `checks`. */
 enum { NOSYS, ALLOW, DENY, KILL, CHECK };
 
 static const struct {
@@ -55,33 +55,39 @@ static const struct {
 #define PASS BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define DIE BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
 
-/* args[n] is loaded by its low 32 bits, because that is all the kernel itself looks at: a TIOCSTI
- * with a bit set above them is still a TIOCSTI. */
+/*
+ * LOAD reads the low 32 bits of an argument, because the kernel uses only those: TIOCSTI with a
+ * higher bit set is still TIOCSTI.
+ */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "low half first");
 
-/* Calls whose arguments decide. Each is complete: it answers in every case. */
+/* Calls that are decided by their arguments. Each program returns in every case. */
 static const struct check {
     const char *name;
     struct sock_filter code[CHECK_MAX];
 } checks[] = {
-    /* Typing into a terminal as if by its user: never, even into one's own. And a line discipline
-     * is a driver that the host would load on demand. And overlay sets attributes as the host's
-     * root: on what the image has, that would take the copy, or what is made in it, out of the
-     * box's project and so out of its quota. */
+    /*
+     * TIOCSTI types into a terminal as its user: never allowed. TIOCSETD would load a driver on the
+     * host. With FS_IOC_SETFLAGS and FSSETXATTR, overlayfs acts as the host's root and could move a
+     * file out of the box's project, and so out of its quota.
+     */
     {"ioctl",
      {LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCLINUX, 3, 0), IF_EQ(TIOCSETD, 2, 0),
       IF_EQ(FS_IOC_SETFLAGS, 2, 0), IF_EQ(FS_IOC_FSSETXATTR, 1, 2), ANSWER(EPERM), ANSWER(ENOTTY),
       PASS}},
-    /* No device nodes, and no 0:0 either, which needs no power and is overlay's mark for "deleted".
-     */
+    /* No device nodes. 0:0 needs no rights, but is overlayfs' whiteout. */
     {"mknod", {LOAD(args[1]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     {"mknodat", {LOAD(args[2]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
-    /* No namespaces. clone3, whose flags no filter can see, is ENOSYS: libc falls back to clone. */
+    /*
+     * No namespaces. A filter cannot see the flags of clone3: it returns ENOSYS, and libc uses
+     * clone.
+     */
     {"clone", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS, 0, 1), ANSWER(EPERM), PASS}},
     {"unshare",
      {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
-    /* The families a program needs. AF_VSOCK reaches the hypervisor, AF_ALG and the rest the
-     * kernel. Of the internet only its usual protocols: for another the host would load a module.
+    /*
+     * Only the families that programs need: AF_VSOCK reaches the hypervisor, and others rarely used
+     * kernel code. For internet sockets only the usual protocols, because others load modules.
      */
     {"socket",
      {LOAD(args[0]),
@@ -106,11 +112,11 @@ static const struct check {
       ANSWER(EAFNOSUPPORT),
       PASS}},
     {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
-    /* Asking for the personality, or for the usual one. */
+    /* Only queries, and setting the default. */
     {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},
 };
 
-/* A run of numbers with one action. Runs cover everything: the next begins where one ends. */
+/* Consecutive numbers with one action; the next run starts where this one ends. */
 struct run {
     uint32_t first;
     uint8_t action;
@@ -140,8 +146,8 @@ static void put_leaf(struct program *p, uint8_t action) {
 }
 
 /*
- * A balanced tree over the runs: seven comparisons find any number. The kernel runs it once for
- * every number when it is loaded, so its depth is also what loading costs.
+ * A balanced tree over the runs: seven comparisons find any number. On loading, the kernel
+ * evaluates it once per number, so a shallow tree also loads faster.
  */
 static int put_tree(struct program *p, const struct run *runs, size_t count, struct err *err) {
     if (count == 1) {
@@ -160,7 +166,7 @@ static int put_tree(struct program *p, const struct run *runs, size_t count, str
     return put_tree(p, runs + half, count - half, err);
 }
 
-/* libseccomp knows the numbers of each architecture; names it does not know stay ENOSYS. */
+/* libseccomp knows the numbers of each architecture; unknown names stay ENOSYS. */
 static void number_actions(uint8_t actions[NR_MAX]) {
     memset(actions, NOSYS, NR_MAX);
     for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
@@ -180,7 +186,7 @@ static size_t find_runs(const uint8_t actions[NR_MAX], struct run runs[NR_MAX + 
     for (uint32_t nr = 0; nr < NR_MAX; nr++)
         if (nr == 0 || actions[nr] != actions[nr - 1] || actions[nr] >= CHECK)
             runs[n++] = (struct run){nr, actions[nr]};
-    /* x32 calls, which carry the native architecture's word. */
+    /* x32 calls have the same architecture value. */
     runs[n++] = (struct run){0x40000000, KILL};
     return n;
 }

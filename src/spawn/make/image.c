@@ -14,7 +14,7 @@
 #include "spawn/disk/tree.h"
 #include "spawn/make/userns.h"
 
-enum { IMAGE_RECIPE = 3 }; /* part of the key: raise it when the tables below change */
+enum { IMAGE_RECIPE = 3 }; /* part of the key: increase it when a table below changes */
 #define IMAGE_MAX_BYTES (512ull << 20)
 
 /* Directories of the skeleton, parents first. */
@@ -70,12 +70,12 @@ static const char *const links[][2] = {
     {"etc/mtab", "../proc/self/mounts"},
 };
 
-/* Top-level links of a merged /usr, copied as the host has them. */
+/* Top-level links of a merged /usr, copied from the host. */
 static const char *const usr_links[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"};
 
 /*
- * What is taken from the host, nothing else, and of it only what everybody on the host may read:
- * administrators put passwords into some of these and close them. See also `never`.
+ * The only files copied from the host, and only those that every user may read: administrators
+ * close files that contain passwords. See also `never`.
  */
 static const char *const copied[] = {
     "etc/adduser.conf",
@@ -166,7 +166,7 @@ static const char *const copied[] = {
     "var/lib/pam",
 };
 
-/* Left out wherever it appears in those. */
+/* Never copied, wherever the name appears. */
 static const char *const never[] = {
     "auth.conf",     "auth.conf.d", "private", "lock", "lock-frontend",
     "triggers.lock", "opasswd",     "partial", NULL,
@@ -192,7 +192,7 @@ static const struct {
      "APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\n", 0644},
 };
 
-/* Rootless images hold shifted ids, and `user` is the spawner's own. */
+/* Rootless images have shifted ids, and `user` is the user of the spawner. */
 static uid_t disk_id(uid_t base, uid_t id) {
     return base ? id_shared(id, base) : id;
 }
@@ -203,7 +203,10 @@ static uint64_t mix(uint64_t h, uint64_t v) {
     return h;
 }
 
-/* The packages' state is what dpkg last wrote, and the usual files that hold configuration. */
+/*
+ * The key identifies the state of the host's packages: what dpkg wrote last, and common
+ * configuration files.
+ */
 static void current_key(int host, char key[24]) {
     static const char *const watched[] = {"var/lib/dpkg/status", "usr", "etc/ld.so.cache",
                                           "etc/alternatives", "etc/apt/sources.list"};
@@ -225,7 +228,7 @@ bool image_stale(const struct image *image, int host) {
     return strcmp(key, image->key) != 0;
 }
 
-/* System accounts by name and number, none of the host's people; then root and user. */
+/* Copies system accounts, but no users of the host; then adds root and user. */
 static int accounts(int host, int root, uid_t base, const char *from, const char *own_root,
                     const char *own_user, unsigned id_field, struct err *err) {
     struct buf out DEFER(buf_done) = BUF(1 << 20);
@@ -254,7 +257,7 @@ static int accounts(int host, int root, uid_t base, const char *from, const char
     return 0;
 }
 
-/* Every account is locked: passwords mean nothing in a box. */
+/* Locks every account: passwords have no use in a box. */
 static int shadow(int root, uid_t base, const char *from, const char *to, const char *tail,
                   struct err *err) {
     char *raw DEFER_FREE = malloc(1 << 20);
@@ -341,8 +344,8 @@ static int build(int host, int root, uid_t base, struct err *err) {
 }
 
 /*
- * Without id maps the host's directories are nobody's in a box, and nobody could put a file into
- * them. Laid over them, these are the box's own.
+ * Without id maps, the host's directories have no owner in a box, and nobody could create files
+ * there. These copies above them belong to the box.
  */
 static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     struct tree_copy how = {.owner_base = base, .readable_only = true, .dirs_only = true};
@@ -350,7 +353,7 @@ static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     return r < 0 ? r : 0;
 }
 
-/* Built aside and renamed whole, so that a half-built image is never used. */
+/* Built under another name and renamed, so that an incomplete image is never used. */
 static int build_in(int store, const char *name, int host, uid_t base,
                     int (*fill)(int host, int root, uid_t base, struct err *err), struct err *err) {
     char aside[64];

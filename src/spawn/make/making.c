@@ -70,7 +70,7 @@ static int making_facts(const struct spawner *s, const struct plan *plan, struct
     if (!s->maker.tmpfs_bare)
         jot_string(&j, NULL, "disk");
     jot_end(&j, ']');
-    jot_array(&j, "grants"); /* from here on it can be exchanged: upkeep_tell() */
+    jot_array(&j, "grants"); /* upkeep_tell() replaces everything from here on */
     static const char *const modes[] = {"", "ro", "cow", "rw"};
     for (size_t i = 0; i < plan->grant_count; i++) {
         jot_object(&j, NULL);
@@ -102,7 +102,7 @@ void making_home(const struct spawner *s, char ret[48]) {
         snprintf(ret, 48, "%" PRIx64 ":%" PRIx64, (uint64_t)st.st_dev, (uint64_t)st.st_ino);
 }
 
-/* All records are of one size, so that a new one can take an old one's place. */
+/* Records have a fixed size, so that a new one can overwrite the old one. */
 static bool print_record(const struct box *box, char text[RECORD_SIZE]) {
     int n = snprintf(text, RECORD_SIZE,
                      "slot=%" PRIu32 "\nupper=%" PRIu32 "\ncgroup=%" PRIu64 "\nlinger=%" PRIu64
@@ -135,8 +135,8 @@ int making_amend(struct spawner *s, const struct box *box, const char *name, str
     if (!print_record(box, text))
         return err_set(err, ERR_LIMIT, "the record of machine '%s' is too long", box->id);
     /*
-     * There is no moment without a record: the box may linger already. One write of less than a
-     * page is done or not done, whoever is killed; after a power cut there is no box to remember.
+     * A box always has a record, since it may outlive us. One write of less than a page is atomic
+     * if we are killed; after a power failure there is no box.
      */
     int r = write_record(dir, "box", 0, text);
     if (r == -ENOENT && (r = write_record(dir, "box.new", O_CREAT | O_TRUNC, text)) == 0)
@@ -167,7 +167,7 @@ void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer)
 int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
                       struct err *err) {
     char name[64];
-    /* A box as it was made lies on its image alone, and nothing was written down. */
+    /* A new box has only its image as a layer, and no file. */
     uint32_t first = box_has_usr(box) ? LAYER_FIRST : LAYER_FIRST + 1;
     stack_name(box, box->layer, name);
     ssize_t n = read_file_at(s->boxes, name, ret, LAYERS_TEXT_SIZE);
@@ -188,7 +188,7 @@ struct sockaddr_un box_socket(const struct spawner *s, const char *id, const cha
     return a;
 }
 
-/* The guest has these sockets already; they get names now, which only the host can see. */
+/* Binds the sockets that the guest already has to names that only the host can see. */
 static int name_listeners(struct spawner *s, const struct making *m, const char *id,
                           struct err *err) {
     struct sockaddr_un hosts = box_socket(s, id, "guest.sock"),
@@ -204,7 +204,7 @@ int guest_greet(int link) {
     uint8_t frame[64];
     struct msg_hello hello = {.version = MSG_VERSION_OLDEST, .features = MSG_FEATURE_FDS};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_HELLO}, &hello);
-    /* A guest found again may be dying this moment: that is no reason to end with it. */
+    /* The guest of an adopted box may be dying: an error must not end the spawner. */
     return send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
@@ -224,7 +224,7 @@ int making_listen(struct spawner *s, struct making *m, const struct plan *plan, 
     return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", plan->id) : 0;
 }
 
-/* Who it is in what it was forked from, it is no longer. Said before the guest can hear it. */
+/* Gives a fork its own identity, before the guest accepts requests. */
 static int renew_identity(const struct making *m, const struct plan *plan, struct err *err) {
     uint8_t frame[256], random[16], seed[32];
     char id[33];

@@ -156,8 +156,8 @@ static int layers_by_name(int fs, const struct overlay_plan *plan) {
 }
 
 /*
- * The kernel takes no option of more than 255 bytes, so the names are short: those of descriptors,
- * from where they are listed. Somewhere else than here nothing is opened by a relative name.
+ * Mount options have at most 255 bytes, so layers are named by descriptor, relative to
+ * /proc/self/fd. Nothing else here uses relative paths.
  */
 static bool stand_among_descriptors(bool there) {
     return chdir(there ? "/proc/self/fd" : "/") == 0;
@@ -175,7 +175,7 @@ static int overlay_make(const struct overlay_plan *plan, bool by_name) {
                : mounts_finish(fs, MOUNT_ATTR_NODEV | (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID));
 }
 
-/* Overlay keeps the credentials of its creator and makes whiteouts and copies with them. */
+/* An overlay keeps the credentials of its creator and uses them for whiteouts and copies. */
 int overlay_new(const struct overlay_plan *plan, bool by_name) {
     if (by_name && !stand_among_descriptors(true))
         return -errno;
@@ -187,7 +187,7 @@ int overlay_new(const struct overlay_plan *plan, bool by_name) {
     if (mount < 0 || plan->upper < 0)
         return mount;
 
-    /* A creator outside the map gets a mount that is silently read-only. */
+    /* If the creator is outside the id map, the mount is silently read-only. */
     struct statvfs v;
     if (fstatvfs(mount, &v) < 0 || (v.f_flag & ST_RDONLY)) {
         close(mount);

@@ -12,7 +12,7 @@
 
 enum { ANSWER_MAX = 8192, ANSWER_S = 5 };
 
-/* Padded to four bytes, as everything in netlink is. */
+/* Netlink pads everything to four bytes. */
 static void *netlink_take(struct netlink *n, size_t len) {
     size_t padded = NLMSG_ALIGN(len);
     if (padded > sizeof(n->bytes) - n->used) {
@@ -25,7 +25,7 @@ static void *netlink_take(struct netlink *n, size_t len) {
     return at;
 }
 
-/* The message's own length follows everything that is added to it. */
+/* Updates the length in the header of the message. */
 static void measure(struct netlink *n) {
     uint32_t len = (uint32_t)(n->used - n->message);
     memcpy(n->bytes + n->message, &len, sizeof(len));
@@ -82,7 +82,7 @@ void netlink_close(struct netlink *n, size_t at) {
         memcpy(n->bytes + at, &len, sizeof(len));
 }
 
-/* How many acknowledgements a packet holds; the first refusal in *ret_error. */
+/* Counts the acknowledgements in a packet; *ret_error is the first error. */
 static unsigned count_answers(uint8_t *packet, size_t len, int *ret_error) {
     unsigned count = 0;
     struct nlmsghdr *h = (struct nlmsghdr *)(void *)packet;
@@ -98,7 +98,7 @@ static unsigned count_answers(uint8_t *packet, size_t len, int *ret_error) {
     return count;
 }
 
-/* A batch that is refused may be answered fewer times than it has messages. */
+/* A refused batch may have fewer answers than messages. */
 static int await(int sock, unsigned answers) {
     _Alignas(8) uint8_t packet[ANSWER_MAX];
     int error = 0;

@@ -26,9 +26,8 @@
 enum { LOOPBACK = 1, BACKLOG = 1024, MANGLE = -150, FILTER = 0 };
 
 /*
- * An address outside 127/8: without one, getaddrinfo(AI_ADDRCONFIG) finds that this host has no
- * IPv4. From the range for benchmarks (RFC 2544), which no network uses; the gate's synthetic
- * addresses are from it too.
+ * An address outside 127/8: without one, getaddrinfo(AI_ADDRCONFIG) reports no IPv4. It is from the
+ * benchmark range (RFC 2544), which no network uses, like the synthetic addresses of the gate.
  */
 static const uint8_t own_address[4] = {198, 18, 0, 1};
 static const uint8_t loopback_address[4] = {127, 0, 0, 1};
@@ -47,8 +46,10 @@ static void put_address(struct netlink *n) {
     netlink_attr(n, IFA_LOCAL, own_address, sizeof(own_address));
 }
 
-/* Every address is ours. The source is said: else it would be the destination, and a connection to
- * its own port would meet itself. */
+/*
+ * Every address is local. The source is set explicitly: otherwise it would equal the destination,
+ * and a connection to its own port would connect to itself.
+ */
 static void put_route(struct netlink *n) {
     struct rtmsg r = {.rtm_family = AF_INET,
                       .rtm_table = RT_TABLE_LOCAL,
@@ -107,7 +108,7 @@ static void put_protocol(struct netlink *n, enum nft_cmp_ops op, uint8_t protoco
     put_compare(n, op, protocol);
 }
 
-/* Not to 127.0.0.0/8: the first byte of the destination. */
+/* Matches destinations outside 127.0.0.0/8, by their first byte. */
 static void put_outside(struct netlink *n) {
     struct expression e = expression_open(n, "payload");
     netlink_be32(n, NFTA_PAYLOAD_BASE, NFT_PAYLOAD_NETWORK_HEADER);
@@ -137,7 +138,7 @@ static void put_steer(struct netlink *n) {
     expression_close(n, e);
 }
 
-/* A packet that is dropped on its way out makes the call that sent it fail with EPERM. */
+/* A packet dropped on output makes the sending call fail with EPERM. */
 static void put_drop(struct netlink *n) {
     struct expression e = expression_open(n, "immediate");
     netlink_be32(n, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
@@ -207,9 +208,8 @@ static int steer(void) {
 }
 
 /*
- * A procfs keeps an entry for each namespace whose settings were touched through it, all under the
- * same name, and looks through them one by one: a thousand cost more than the rest of this file. So
- * it is a new one now and then. Where none can be mounted, the usual one does.
+ * A procfs keeps an entry for each namespace whose settings were changed through it, and searches
+ * them one by one. So a new procfs is mounted now and then; if that fails, the normal one is used.
  */
 static int settings(struct netns_maker *maker) {
     enum { OFTEN = 128 };
@@ -223,7 +223,7 @@ static int settings(struct netns_maker *maker) {
     return maker->settings >= 0 ? maker->settings : maker->proc;
 }
 
-/* The box's root has no power over this namespace, so that port 80 would be closed to it. */
+/* Root of the box has no rights in this namespace, so it could not bind port 80 otherwise. */
 static int free_ports(struct netns_maker *maker) {
     return write_file_at(settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
@@ -246,7 +246,7 @@ int netns_new(struct netns_maker *maker) {
     if (unshare(CLONE_NEWNET) < 0)
         return -errno;
     int r = furnish(maker);
-    /* The kernel's name for a socket's own namespace: no /proc is needed. */
+    /* The namespace of a socket, without /proc. */
     int s DEFER_CLOSE = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int ns DEFER_CLOSE = s < 0 ? -1 : ioctl(s, SIOCGSKNS, 0);
     int e = errno;
@@ -275,7 +275,7 @@ static int open_door(enum netns_fd which) {
     int on = 1;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(doors[which].port)};
     memcpy(&a.sin_addr, loopback_address, sizeof(a.sin_addr));
-    /* Of datagram sockets several could share a port that may be reused. */
+    /* Not for datagram sockets: several could then share a port. */
     bool stream = doors[which].type == SOCK_STREAM;
     int s DEFER_CLOSE = socket(AF_INET, doors[which].type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0 || (stream && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0) ||
@@ -286,8 +286,10 @@ static int open_door(enum netns_fd which) {
     return TAKE_FD(s);
 }
 
-/* A file of the namespace that we are in now; it stays that one's. Where the kernel has no IPv6,
- * the other file stands for it: nothing of IPv6 is counted there. */
+/*
+ * The counters of the present namespace; the descriptor stays with it. Without IPv6 the other file
+ * is used, which counts no IPv6.
+ */
 static int open_counters(const struct netns_maker *maker, enum netns_fd which) {
     int fd = which == NETNS_COUNTERS6
                  ? openat(maker->proc, "thread-self/net/snmp6", O_RDONLY | O_CLOEXEC)

@@ -18,8 +18,7 @@
 #include "spawn/make/child.h"
 #include "spawn/spawner.h"
 
-/* What travels: the berth's parts by value; a descriptor in them is replaced by the one received.
- */
+/* A message with the parts of a berth. Descriptors in it are replaced by the received ones. */
 struct birth {
     struct rootfs root;
     struct cgroup_set cgroup;
@@ -28,7 +27,7 @@ struct birth {
 
 enum { FIELD_MAX = 32 };
 
-/* Every descriptor of a birth, always in the same order, so that both sides agree on it. */
+/* Lists every descriptor of a birth, in the same order on both sides. */
 static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
     int *fixed[] = {&b->netns,       &b->dev,          &b->orders,         &b->root.lock,
                     &b->root.userns, &b->root.root,    &b->root.usr,       &b->root.meta,
@@ -45,7 +44,7 @@ static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
     return n;
 }
 
-/* In the nursery: puts the received descriptors where the sender's were. */
+/* Runs in the nursery: stores the received descriptors. */
 static bool adopt(struct birth *b, struct fd_message *in) {
     int *fds[FIELD_MAX];
     unsigned n = fields(b, fds);
@@ -59,7 +58,7 @@ static bool adopt(struct birth *b, struct fd_message *in) {
     return next == in->nfds;
 }
 
-/* CLONE_PARENT: the new process is a child of the spawner, which reaps it. */
+/* CLONE_PARENT makes the process a child of the spawner, which reaps it. */
 static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd) {
     struct clone_args args = {
         .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_PARENT,
@@ -95,7 +94,7 @@ static void serve_one(const struct spawner *s, int socket) {
         _exit(0);
 }
 
-/* In the clone: nothing but its socket and what every box shares. */
+/* Runs in the clone: keeps only its socket and what all boxes share. */
 static void nursery_main(struct spawner *s, int socket) {
     int *own[] = {&socket, &s->anchor_ns, &s->guest};
     enum { HIGH = 512 };
@@ -167,7 +166,7 @@ int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct
     struct birth birth = {
         .root = b->root, .cgroup = b->cgroup, .netns = b->netns, .dev = dev, .orders = orders};
     int r = -EPIPE;
-    /* It may have been killed: one new one. */
+    /* The nursery may have been killed: start a new one, once. */
     for (int attempt = 0; attempt < 2 && (r == -EPIPE || r == -ECONNRESET); attempt++) {
         if (attempt)
             nursery_close(&s->nursery);

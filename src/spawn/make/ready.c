@@ -20,13 +20,13 @@
 #include "spawn/spawner.h"
 
 enum { IMAGE_REST_MS = 300000 };
-#define PREFIX "r-" /* as machines have m-; short, because an id is */
+#define PREFIX "r-" /* as m- for machines; short, because ids are */
 
 bool ready_is_name(const char *name) {
     return strncmp(name, PREFIX, strlen(PREFIX)) == 0;
 }
 
-/* Cgroup numbers are used once, also across restarts, so these names are too. */
+/* Cgroup numbers are never reused, even after restarts, so neither are these names. */
 static void name_of(const struct box *box, char name[32]) {
     snprintf(name, 32, PREFIX "%" PRIu64, box->cgroup);
 }
@@ -154,8 +154,8 @@ bool ready_refill(struct spawner *s) {
 }
 
 /*
- * Its disk has a size and may lie in memory, grants are mounted before the guest starts, and
- * rootless nobody may look into a guest, not even at its namespaces.
+ * A ready box has the default disk, which may be in memory. Grants must be mounted before the guest
+ * starts. A rootless spawner cannot enter namespaces of a guest.
  */
 static bool ready_fits(const struct spawner *s, const struct plan *plan) {
     return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
@@ -170,7 +170,7 @@ static bool is_alive(const struct box *box) {
     return poll(p, 2, 0) == 0;
 }
 
-/* The box may not set it; we go into its namespace for as long as that takes. */
+/* The box may not set its host name, so the spawner enters its namespace for a moment. */
 static int set_hostname(struct spawner *s, const struct box *box, const char *name,
                         struct err *err) {
     char path[32];
@@ -201,7 +201,7 @@ static int tell_guest(const struct box *box, const struct plan *plan, struct err
     return 0;
 }
 
-/* The new name makes it the creator's: everything else has been done by then. */
+/* Renaming hands the box out, so it is the last action. */
 static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
     struct box *box = r->box;
     char name[32];
@@ -258,7 +258,7 @@ struct making *ready_take(struct spawner *s, const struct plan *plan, struct box
         return NULL;
     if (!image_id_valid(plan->image))
         return take_from(s, s->ready.list, &s->ready.count, plan, ret);
-    if (!s->ready.wanted) /* somebody wants none at all */
+    if (!s->ready.wanted) /* ready boxes are turned off */
         return NULL;
     struct ready_image *of = ask_image(s, plan->image);
     return take_from(s, of->list, &of->count, plan, ret);

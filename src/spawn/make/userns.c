@@ -44,8 +44,8 @@ void slots_avoid(struct slots *s, const char *ranges) {
 }
 
 /*
- * One file a slot, locked as an open file: the lock goes where the descriptor goes. The guest holds
- * it and may be taken over: it cannot write to it, and has no way to the locks of others.
+ * One locked file per slot. The lock belongs to the open file, so it moves with the descriptor. The
+ * guest holds it, but even a hostile guest cannot write it or reach other locks.
  */
 #define LOCKS "carrel-uids"
 
@@ -65,7 +65,7 @@ static int lock_slot(const struct slots *s, uint32_t slot) {
         int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY | O_CREAT, name);
         if (fd < 0 || fstat(fd, &st) < 0)
             return fd < 0 ? fd : -errno;
-        if (st.st_nlink) /* otherwise it was removed after it was opened */
+        if (st.st_nlink) /* otherwise it was deleted after it was opened */
             return TAKE_FD(fd);
     }
 }
@@ -87,7 +87,7 @@ void slots_give(struct slots *s, uint32_t slot) {
 }
 
 void slots_close(struct slots *s) {
-    unlinkat(s->lock_dir, LOCKS, AT_REMOVEDIR); /* if it is the last one */
+    unlinkat(s->lock_dir, LOCKS, AT_REMOVEDIR); /* works only for the last one */
 }
 
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err) {
@@ -123,7 +123,7 @@ static int open_userns(int proc, pid_t pid) {
     return fd < 0 ? -errno : fd;
 }
 
-/* None of these calls can fail: errno is the parent's, too. */
+/* These calls cannot fail: errno is shared with the parent. */
 static int wait_for_end(void *parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (getppid() == *(pid_t *)parent)
@@ -132,8 +132,8 @@ static int wait_for_end(void *parent) {
 }
 
 /*
- * A namespace needs a process to be born in; this one only waits to be looked at. It shares our
- * memory and descriptors: copies of them would cost more with every box there is.
+ * A namespace needs a process; this one only waits. It shares our memory and descriptors, because
+ * copying them would cost more with every box.
  */
 static pid_t hold(uint64_t flags) {
     static uint8_t stack[16384] __attribute__((aligned(16)));
@@ -144,7 +144,7 @@ static pid_t hold(uint64_t flags) {
     return pid < 0 ? -errno : pid;
 }
 
-/* Who makes a user namespace owns it. Powers stay, as in act_as(). */
+/* The creator of a user namespace owns it. Capabilities are kept, as in act_as(). */
 static pid_t hold_as(uid_t owner, uint64_t flags) {
     if (owner == geteuid())
         return hold(flags);
@@ -224,7 +224,7 @@ static int write_ids(int proc, pid_t pid, const char *name, const struct id_list
 }
 
 int userns_new(int proc, uid_t owner, const struct id_map *map) {
-    /* act_as() made us undumpable, and then only the real root may write our children's maps. */
+    /* act_as() made us undumpable: then only real root could write the maps of our children. */
     prctl(PR_SET_DUMPABLE, 1);
     pid_t pid = hold_as(owner, CLONE_NEWUSER);
     if (pid < 0)
@@ -240,7 +240,7 @@ int userns_new(int proc, uid_t owner, const struct id_map *map) {
     return r;
 }
 
-/* Only from within the nest may a map below it be written. */
+/* A map below the nest can be written only from within it. */
 int userns_new_in(int proc, int nest, const struct id_map *map) {
     int ends[2], r = -EIO;
     struct fd_message got DEFER(fd_message_close) = {0};
