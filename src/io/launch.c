@@ -57,8 +57,10 @@ static void become(const struct launching *l) {
     _exit(127);
 }
 
-/* One byte 'r', or 'E' and the reason, or 'B' and who is in the way; nothing at all if it died
- * without a word. */
+/*
+ * Waits for the started program. It writes 'r' when it is ready, 'E' and a reason if it failed, or
+ * 'B' and the name of the program that already runs. End of file without a byte: it died.
+ */
 static int await(int ready, const char *program, void (**waiting)(void), struct err *err) {
     char text[600] = "";
     size_t n = 0;
