@@ -1,6 +1,4 @@
-/* A command's log (base/wire/outlog.h) as the guest holds it: mapped, and filled straight from a
- * pipe.
- */
+/* The log of a command (base/wire/outlog.h), mapped and filled directly from a pipe. */
 #pragma once
 
 #include "guest/guest.h"

@@ -14,26 +14,29 @@ struct change {
     enum machine_state after;
     service_machine_fn *done;
     void *arg;
-    /* change_commit() */
+    /* Set by change_commit(). */
     int (*write)(void *arg, struct err *err);
     void (*written)(void *arg, const struct err *failed);
     void *of;
 };
 
 enum change_kind {
-    CHANGE_LIVE,  /* needs a guest */
-    CHANGE_WAKES, /* or one that waits to be resumed */
-    CHANGE_ENDS,  /* needs none, and may be wished for twice */
+    CHANGE_LIVE,  /* requires a guest */
+    CHANGE_WAKES, /* also accepts a machine that waits to be resumed */
+    CHANGE_ENDS,  /* requires no guest, and may be requested twice */
 };
-/* Authorises, finds, writes the intent. NULL: `done` has been told why not. */
+/*
+ * Authorises the caller, finds the machine and writes the intent. NULL: `done` was called with the
+ * error.
+ */
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
                             const char *verb, enum change_kind kind, service_machine_fn *done,
                             void *arg);
 /*
- * It is done: written down, then `written`, which finishes it. Who waits while the disk is full is
- * told that the outcome is not certain.
+ * The operation is done: saves it, then calls `written`, which finishes it. While the disk is full,
+ * a waiting caller is told that the outcome is not certain.
  */
 void change_commit(struct change *c, int (*write)(void *arg, struct err *err),
                    void (*written)(void *arg, const struct err *failed), void *of);
-/* Writes the result and answers. */
+/* Writes the result and answers the caller. */
 void change_finish(struct change *c, const struct err *err);

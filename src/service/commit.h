@@ -21,43 +21,45 @@
 struct commits;
 struct pending_commit;
 
-/* One for each machine. Zeroed but for the functions, which may be NULL, and their argument. */
+/* One per machine. Zeroed, except for the functions, which may be NULL, and their argument. */
 struct commit_lane {
-    loop_fn *filled, *emptied; /* something waits; nothing does any more. In turn. */
-    loop_fn *late;             /* something has waited for COMMIT_LATE_MS */
-    loop_fn *released;         /* in place of `emptied`, when the daemon leaves */
+    loop_fn *filled, *emptied; /* alternate: has a first commit; is empty again */
+    loop_fn *late;             /* a commit has waited for COMMIT_LATE_MS */
+    loop_fn *released;         /* called instead of `emptied` when the daemon stops */
     void *arg;
     bool busy;
-    bool locked; /* the last attempt met a lock of another program, not a full disk */
+    bool locked; /* the last try failed because of another program's lock, not a full disk */
     struct pending_commit *first, **last;
-    struct commit_lane *next, **at; /* among those that are busy */
+    struct commit_lane *next, **at; /* list of busy lanes */
 };
 
 struct commit {
     int (*write)(void *arg, struct err *err);
-    /* failed: the rows can never be written, as they do not fit what is there; else NULL. */
+    /* failed: the rows can never be written because of a conflict; NULL on success. */
     void (*done)(void *arg, const struct err *failed);
-    /* Once, before `done`, when the disk has been full for a while; may be NULL. Who waits is told
-     * that this is not written down yet. */
+    /*
+     * Called once, before `done`, when the disk has been full for a while; may be NULL. It tells
+     * waiting callers that nothing is saved yet.
+     */
     void (*late)(void *arg, const struct err *why);
-    void *arg; /* lives until `done` */
+    void *arg; /* valid until `done` */
 };
 
-/* How long somebody waits for a full disk before `late`. */
+/* Time that a full disk may delay a commit before `late` is called. */
 enum { COMMIT_LATE_MS = 1000, COMMIT_RETRY_MS = 200 };
 
 struct commits *commits_new(struct loop *loop, struct store *store);
-/* What is not committed is forgotten: nobody was told of it. */
+/* Drops what is not committed; nobody was told of it. */
 void commits_free(struct commits *q);
 
-/* Now, if nothing waits in this lane and there is room: then `done` is called from within. */
+/* Commits at once if the lane is empty and there is space; then it calls `done` itself. */
 void commit_run(struct commits *q, struct commit_lane *lane, const struct commit *c);
-/* For an intent: now or never; `done` and `late` are not called. */
+/* For an intent: commits now or fails. `done` and `late` are not called. */
 int commit_once(struct commits *q, const struct commit_lane *lane, const struct commit *c,
                 struct err *err);
 
-/* Something that was done waits to be written down; and has done so for COMMIT_LATE_MS. */
+/* True if a commit waits, and if it has waited for COMMIT_LATE_MS. */
 bool commit_waits(const struct commit_lane *lane);
 bool commit_is_late(const struct commit_lane *lane);
-/* Why it does, for whoever would change something now. */
+/* Sets the error for a caller who would change something now. */
 int commit_why_late(const struct commit_lane *lane, struct err *err);

@@ -11,7 +11,7 @@
 struct event_watch {
     void (*changed)(void *arg);
     void *arg;
-    struct service *of; /* the service's, as the next two */
+    struct service *of; /* these three are private to the service */
     struct event_watch *next, **at;
 };
 
@@ -19,12 +19,12 @@ void service_events_watch(struct service *s, struct event_watch *w);
 void service_events_unwatch(struct event_watch *w);
 
 struct events_request {
-    int64_t after;       /* id of the last one that was seen */
-    const char *machine; /* id; NULL: all of the caller's */
+    int64_t after;       /* id of the last event seen */
+    const char *machine; /* id; NULL: all machines of the caller */
     const char *type;
     size_t limit;
 };
 int service_events(struct service *s, const struct caller *who, const struct events_request *r,
                    struct event_list *ret, struct err *err);
-/* The id of the newest event there is. */
+/* The id of the newest event. */
 int64_t service_events_last(struct service *s);

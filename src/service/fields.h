@@ -6,7 +6,7 @@
 
 bool machine_name_ok(const char *name);
 
-/* Pairs as a JSON object; *ret NULL: there are none. what: the field's name. */
+/* Pairs as a JSON object; *ret is NULL if there are none. what: name of the field, for errors. */
 int pairs_json(const struct texts *pairs, const char *what, char **ret, struct err *err);
 
 uint64_t given_or(struct given g, uint64_t otherwise);

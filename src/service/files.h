@@ -1,26 +1,29 @@
 /*
  * Requests about files of a machine. The guest resolves every path inside the machine.
  *
- * One function for all of them: the guest's messages are the vocabulary (base/wire/msg.h), and a
- * table here says which scope each needs and under which name it is written down.
+ * One function sends all of them: the messages of base/wire/msg.h are the vocabulary. A table gives
+ * each message its scope and its verb in the journal.
  */
 #pragma once
 
 #include "machine/guest.h"
 #include "service/service.h"
 
-/* Whom a file verb acts as: "user" (NULL), "root", or a number. */
+/* The user of a file operation: "user" (NULL), "root" or a number. */
 int file_user(const char *text, uint32_t *ret_uid, struct err *err);
 
 /*
- * Sends one file message; what it points to lives until it is answered. path: for the journal and
- * for messages, kept by the caller until it is answered; NULL: this one belongs to a transfer that
- * was written down already. `done` comes later, as from guest_request().
+ * Sends one file message, which must stay valid until the answer. path: for journal and errors,
+ * also valid until the answer; NULL: part of a transfer that is in the journal already. `done` is
+ * called as by guest_request().
  */
 void service_file(struct service *s, const struct caller *who, const char *machine, uint16_t type,
                   const void *msg, const char *path, guest_reply_fn *done, void *arg);
 
-/* A text as a file of the machine's root; parents are made, and what is there is replaced. */
+/*
+ * A text to write as a file of the machine's root user. Parents are created; an existing file is
+ * replaced.
+ */
 struct file_text {
     const char *path, *text;
     uint32_t mode;
@@ -29,24 +32,24 @@ void service_file_text(struct service *s, const struct caller *who, const char *
                        const struct file_text *f, service_done_fn *done, void *arg);
 
 /*
- * Is this another file than the one whose first bytes were read under that name? A step gives a
- * file another inode and leaves the rest as it was.
+ * True if this is another file than the one that was read before under this name. A step changes
+ * only the inode of a file.
  */
 bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now);
 
 /*
- * Events of a path, until unwatched. The guest's watch is made under an id chosen here, and not
- * while a step is taken: it would look at a root that is left. What path points to stays.
+ * Watches a path until unwatched. The service chooses the id, and waits while a step is taken: the
+ * guest would watch the old root. The path must stay valid.
  */
 struct file_watch {
-    struct guest_watch inner; /* event, refused and gone filled by the caller */
-    void *live;               /* the service's, as what follows */
-    struct watch_call *waits; /* for a step that is under way */
+    struct guest_watch inner; /* the caller fills event, refused and gone */
+    void *live;               /* this and the rest are private to the service */
+    struct watch_call *waits; /* waits for a step */
     bool begun;
     struct caller who;
     uint64_t intent;
 };
 int service_file_watch(struct service *s, const struct caller *who, const char *machine,
                        const struct msg_path *path, struct file_watch *w, struct err *err);
-/* why: NULL when it was not wanted any more. */
+/* why: NULL if the caller unwatched. */
 void service_file_unwatch(struct file_watch *w, const struct err *why);

@@ -5,18 +5,18 @@
 #include "store/journal.h"
 #include "store/machines.h"
 
-/* Of the spawner: pools, fallbacks, what is enforced; one JSON object. */
+/* Status of the spawner as one JSON object: pools, fallbacks, enforced limits. */
 typedef void service_text_fn(void *arg, const char *json, const struct err *err);
 void service_host_status(struct service *s, service_text_fn *done, void *arg);
 
-/* May this caller be told of a machine with that id? */
+/* True if this caller may know of the machine. */
 bool service_may_tell(struct service *s, const struct caller *who, const char *machine);
 
-/* Limits that were reached; what is refused at once is counted with its request. */
+/* Limits that were reached. Requests that are refused at once are counted elsewhere. */
 enum limit_hit { HIT_MEMORY, HIT_TIME, HIT_LIFETIME, HIT_IDLE, HIT_QUOTA, HIT_COMMANDS, HIT_COUNT };
 const char *limit_hit_name(enum limit_hit hit);
 
-/* What went the second-best way; those of making a box are the spawner's to count. */
+/* Fallbacks that were used; the spawner counts those of creating a box. */
 enum fallback { FELL_STEP_COPIED, FELL_STEP_WITHOUT_POINT, FELL_COUNT };
 const char *fallback_name(enum fallback way);
 
@@ -42,15 +42,17 @@ struct room_view {
 };
 void service_room(const struct service *s, const struct caller *who, struct room_view *ret);
 
-/* The last record that this daemon wrote: a journal that ends before it was cut. */
+/* The last record that this daemon wrote. A journal that ends before it was truncated. */
 void service_journal_head(const struct service *s, struct journal_head *ret);
 
-/* The journal's folder; whoever is no administrator reads only their own records. */
+/* The directory of the journal. A caller without the scope admin reads only own records. */
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
                   char *ret_dir, size_t size, struct err *err);
 
-/* What each living machine that this caller may see takes on disk by itself, and its steps, when
- * last looked at. */
+/*
+ * Calls `each` with the disk usage and steps of every live machine that the caller may see, as last
+ * measured.
+ */
 typedef void service_disk_fn(void *arg, const char *machine, uint64_t bytes, uint64_t steps);
 void service_each_disk(const struct service *s, const struct caller *who, service_disk_fn *each,
                        void *arg);

@@ -12,28 +12,28 @@
 
 struct idle_sample {
     uint64_t now_ms;
-    uint64_t cpu_us;   /* since the machine's start */
-    uint64_t io_bytes; /* likewise */
+    uint64_t cpu_us;   /* since the start of the machine */
+    uint64_t io_bytes; /* since the start of the machine */
     uint32_t commands; /* running */
-    uint32_t open;     /* terminals and streams somebody follows */
+    uint32_t open;     /* terminals and streams with a client */
     uint32_t pending;  /* approvals */
-    bool busy;         /* something lives there, and nobody counts what it does */
+    bool busy;         /* processes exist, but their activity cannot be counted */
 };
 
 struct idle_state {
     struct idle_sample last;
-    uint64_t active_ms; /* when it was last seen in use */
+    uint64_t active_ms; /* when it was last in use */
     bool begun;
 };
 
-/* Less than this a second is the murmur of timers and servers that wait. */
+/* Less than this per second counts as idle: timers and waiting servers. */
 enum { IDLE_MURMUR_CPU_US = 5000, IDLE_MURMUR_IO_BYTES = 4096 };
 
-/* Something was asked of it: counts as use. */
+/* A request for the machine counts as use. */
 void idle_touch(struct idle_state *s, uint64_t now_ms);
 
-/* Takes a sample; returns for how long it has been idle, 0 while it is in use. */
+/* Adds a sample and returns how long the machine has been idle; 0: in use. */
 uint64_t idle_feed(struct idle_state *s, const struct idle_sample *sample);
 
-/* When to look again, so that an idle timeout is met within a tenth of it. */
+/* Time until the next sample, so that an idle timeout is met within a tenth of it. */
 uint64_t idle_next_ms(uint64_t idle_timeout_ms);

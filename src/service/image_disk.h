@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /*
- * Bytes in the blocks of all that lies below dir; a file with several names counts once. What we
- * may not look into is not counted: a daemon without root does not see all of an image. 0, or
- * -errno; -ELOOP: it is deeper than any image.
+ * Bytes in the blocks of all files below dir; a file with several links counts once. Unreadable
+ * directories are not counted: a rootless daemon does not see all of an image. 0 or -errno; -ELOOP:
+ * deeper than any image.
  */
 int image_disk(int dir, uint64_t *ret);

@@ -31,41 +31,41 @@ struct limits_request {
 };
 
 struct dir_request {
-    const char *path; /* of the host: opened by the caller, or under a root of carrel.conf */
-    const char *at;   /* inside; NULL: the same path */
+    const char *path; /* on the host: opened by the caller, or below a root of carrel.conf */
+    const char *at;   /* path in the machine; NULL: the same */
     const char *mode; /* ro, cow, rw */
-    bool untrusted;   /* strangers may have written it: it taints the machine */
+    bool untrusted;   /* may contain untrusted data: taints the machine */
 };
 
-/* One rule of a machine's network, or a preset of them. */
+/* A network rule of a machine, or a preset. */
 struct net_request {
     const char *action;  /* default: allow */
-    const char *target;  /* as in gate/policy.h, or a preset's name */
+    const char *target;  /* as in gate/policy.h, or the name of a preset */
     const char *methods; /* "GET,POST" */
     bool local, trusted, tainted;
     struct given bytes, rate, hold, ttl; /* ms */
 };
 
-/* A placeholder for a secret of the owner, good for one host. */
+/* A placeholder for a secret of the owner, valid for one host. */
 struct secret_grant_request {
     const char *name, *host;
     const char *as; /* header (default), basic, query */
 };
 
-/* Anything that is handed over. */
+/* A grant of any kind. */
 struct grant_request {
     const char *kind; /* file, env, secret, ... */
-    const char *what; /* on the owner's side: a path, a name */
-    const char *at;   /* in the machine; of a secret: the host */
+    const char *what; /* on the host: a path or name */
+    const char *at;   /* in the machine; for a secret: the host */
     const char *mode;
-    const char *value; /* of a variable */
+    const char *value; /* value of a variable */
     struct given expires;
-    bool untrusted; /* as of a directory */
+    bool untrusted; /* as in dir_request */
 };
 
-/* Models for those inside, at http://models.carrel. */
+/* Access of the machine to models at http://models.carrel. */
 struct models_request {
-    bool allow;                 /* also when a limit is given */
+    bool allow;                 /* implied by a limit */
     struct given tokens, money; /* limits; money in millionths; 0: none */
 };
 
@@ -80,18 +80,18 @@ struct machine_request {
     struct models_request models;
     struct rows secrets;  /* struct secret_grant_request */
     struct rows grants;   /* struct grant_request */
-    struct given expires; /* of all that is handed over with this request */
+    struct given expires; /* applies to all grants of this request */
     const char *steps;    /* every, risky, manual; NULL: as configured */
     bool unreviewed;
     bool guard; /* see service_net_guard() */
     struct {
-        const char *stack; /* NULL: the image alone */
+        const char *stack; /* NULL: only the image */
         const char *machine, *step;
-        bool drifted; /* its source may have */
+        bool drifted; /* the host's packages may have changed since */
     } from;           /* set by a fork */
-    /* Set by a face. */
-    bool ephemeral; /* it ends with the daemon at the latest */
-    bool early;     /* told of before its guest was heard: a command follows at once */
+    /* Set by the front end. */
+    bool ephemeral; /* ends with the daemon at the latest */
+    bool early;     /* answered before the guest is ready: a command follows at once */
 };
 
 struct update_request {
@@ -101,7 +101,7 @@ struct update_request {
     const char *idle_action;
     const char *steps;
     struct texts metadata;
-    struct models_request models; /* limits alone; what is spent stays spent */
+    struct models_request models; /* only limits; spent money stays spent */
 };
 
 struct pty_request {
@@ -115,7 +115,7 @@ struct exec_request {
     const char *cwd, *user, *stdin_text, *stdin_base64, *key;
     struct given timeout; /* ms */
     struct pty_request pty;
-    struct texts stdio; /* over the unix socket: null or fd, for each of the three streams */
+    struct texts stdio; /* unix socket only: null or fd for each of the three streams */
     bool terminal, stdin_open, background, kill_left;
     struct given output_max;
 };

@@ -31,27 +31,29 @@ enum right {
     RIGHT_COUNT,
 };
 
-/* Who may use a row, besides having its scope. */
+/* Who may use a row, in addition to its scope. */
 enum right_role {
     ROLE_ANYBODY,
     ROLE_OWNER, /* the owner at the unix socket of this host; a token or a run needs admin */
-    ROLE_ADMIN, /* who has the scope admin: the user that runs the daemon, or such a token */
+    ROLE_ADMIN, /* a caller with the scope admin: the daemon's own user, or such a token */
 };
 
 struct right_row {
     const char *field; /* request.field, as docs/reference/api.md calls it */
     enum token_scope scope;
     enum right_role role;
-    const char *grants; /* what it lets somebody do */
+    const char *grants; /* the action that it allows */
 };
 
 extern const struct right_row right_rows[RIGHT_COUNT];
 
-/* The scope alone, which is all that a verb needs that grants nothing. Scopes do not include one
- * another: a token with admin alone can neither read nor run. */
+/*
+ * Checks only the scope, for operations that grant nothing. Scopes do not include each other: a
+ * token with only admin can neither read nor run.
+ */
 int allow(const struct caller *who, enum token_scope scope, struct err *err);
 int authorise(const struct caller *who, enum right right, struct err *err);
-/* Every row that a request for a machine touches. */
+/* Checks every row that a request for a machine uses. */
 int authorise_machine(const struct caller *who, const struct machine_request *r, struct err *err);
-/* The roots of carrel.conf that belong to the caller's owner. Returns how many. */
+/* The roots of carrel.conf that belong to the caller's owner; returns how many. */
 size_t rights_roots(struct service *s, const struct caller *who, const char **ret);

@@ -14,18 +14,17 @@ struct run_record {
     const char *detail;  /* a JSON value of at most 8 KiB, or NULL */
 };
 
-/* Before the effect. Not flushed yet: see below. */
+/* Call it before the effect. It is not flushed: see service_run_flush(). */
 int service_run_intent(struct service *s, const struct caller *who, const struct run_record *what,
                        uint64_t *ret_seq, struct err *err);
-/* After it; failed: why it was not done, or NULL. */
+/* Call it after the effect. failed: why it was not done, or NULL. */
 void service_run_result(struct service *s, const struct caller *who, const struct run_record *what,
                         uint64_t intent, const char *failed);
 void service_run_tell(struct service *s, const struct caller *who, const char *machine,
                       const char *type, const char *json);
 
 /*
- * Machines that were made for a run and live: those whose request had a key that begins with its id
- * and a dot.
+ * Live machines that were created for a run: the key of their request starts with its id and a dot.
  */
 enum { RUN_MACHINES_MAX = 64 };
 struct run_machines {
@@ -35,8 +34,8 @@ struct run_machines {
 void service_run_machines(struct service *s, const struct caller *who, const char *run,
                           struct run_machines *ret);
 
-/* All that was written before is on the disk when it returns 0. From any thread; it blocks. */
+/* When this returns 0, everything written before is on disk. Any thread; blocks. */
 int service_run_flush(struct service *s, struct err *err);
 
-/* Where transcripts are: "$CARREL_HOME/runs", made if it is not there. */
+/* The directory of transcripts, "$CARREL_HOME/runs"; created if needed. */
 int service_run_dir(struct service *s, char *ret, size_t size, struct err *err);

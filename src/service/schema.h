@@ -27,10 +27,10 @@ enum field_kind {
     FIELD_MONEY,    /* struct given, millionths: 2.5 or "2.5" */
     FIELD_DURATION, /* struct given, milliseconds: seconds as a number, or "5m" */
     FIELD_TEXTS,    /* struct texts; max: how many */
-    FIELD_MAP,      /* struct texts, names and values in turn; max: how many pairs */
+    FIELD_MAP,      /* struct texts, alternating names and values; max: pairs */
     FIELD_OBJECT,   /* a struct in place, of the schema `sub` */
     FIELD_OBJECTS,  /* struct rows of the schema `sub`; max: how many */
-    FIELD_JSON, /* const json_t *, NULL when absent: an object or list, for its reader to check */
+    FIELD_JSON,     /* const json_t *, NULL when absent: an object or list that its reader checks */
     /* responses */
     SHOW_TEXT,   /* const char *: left out when NULL */
     SHOW_CHARS,  /* char[]: left out when empty */
@@ -50,7 +50,7 @@ struct field {
     enum field_kind kind;
     size_t offset;
     const char *doc;
-    bool required; /* in a response: always there */
+    bool required; /* in a response: always present */
     uint64_t min, max;
     const char *const *choices; /* of a text, NULL-terminated */
     const struct schema *sub;
@@ -69,15 +69,14 @@ struct schema {
         .count = sizeof(rows) / sizeof(*(rows)),                       \
     }
 
-/* Fills `into` (size bytes, zeroed here). Arrays are freed by schema_done(), also after a failure.
- */
+/* Fills `into`, which it zeroes first. schema_done() frees arrays, also after a failure. */
 int schema_read(const struct schema *schema, const json_t *value, void *into, struct err *err);
 void schema_done(const struct schema *schema, void *into);
 
-/* One object. */
+/* Writes one object. */
 void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from);
 
-/* Its JSON Schema (2020-12), with `$ref`s to the schemas it uses. */
+/* The JSON Schema (2020-12), with `$ref`s to other schemas. */
 void schema_describe(const struct schema *schema, struct jot *j, const char *name);
-/* The same with those schemas in place. */
+/* The same with those schemas inlined. */
 void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name);

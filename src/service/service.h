@@ -31,43 +31,43 @@ struct service;
 
 struct service_options {
     struct loop *loop;
-    struct store *store; /* stay the caller's */
+    struct store *store; /* owned by the caller */
     const struct conf *conf;
     const struct place *place;
     /*
-     * The store takes no more writes: leave, at once and without another word to the disk. The next
-     * daemon starts from what is really there.
+     * The store accepts no more writes: the daemon must exit at once, without writing. The next
+     * daemon starts from what is on disk.
      */
     void (*broken)(const struct err *why);
 };
 
-/* Adopts what lives, ends what nobody wants; `ready` is called when that is done. */
+/* Adopts live machines and ends unwanted ones; then calls `ready`. */
 struct service *service_new(const struct service_options *options, loop_fn *ready, void *arg,
                             struct err *err);
-/* Lets go of the machines; they go on. */
+/* Releases the machines; they keep running. */
 void service_free(struct service *s);
 
-/* Living machines and running requests: a daemon without any may leave. */
+/* Number of live machines and running requests: a daemon without any may exit. */
 size_t service_machine_count(const struct service *s);
 
-/* Who asks. Filled by the face that authenticated them. */
+/* The caller of an operation, filled by the front end that authenticated it. */
 struct caller {
     char owner[STORE_NAME_SIZE];
-    char token[ID_SIZE]; /* empty: by uid */
+    char token[ID_SIZE]; /* empty: authenticated by uid */
     uint32_t scopes;     /* enum token_scope */
-    struct quota quota;  /* of the token; the owner's own holds too */
+    struct quota quota;  /* of the token; that of the owner applies too */
     char client[64];     /* "uid 1000 pid 4711", "127.0.0.1:4711" */
-    bool local;          /* over the unix socket: may pass descriptors */
+    bool local;          /* connected by unix socket: may pass descriptors */
     uid_t uid;           /* of a local caller */
 };
 
-/* By peer credentials: makes the owner row on first use. */
+/* Authenticates by peer credentials; creates the owner on first use. */
 int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller *ret,
                           struct err *err);
 int service_caller_by_token(struct service *s, const char *secret, size_t len, const char *client,
                             struct caller *ret, struct err *err);
 
-/* Whether a token that was good when a connection was opened is so still. */
+/* True if the caller's token is still valid. */
 bool service_caller_stands(struct service *s, const struct caller *who);
 
 typedef void service_done_fn(void *arg, const struct err *err);
@@ -76,13 +76,13 @@ typedef void service_stats_fn(void *arg, const struct stats_view *view, const st
 
 /* ---- machines (machines.c) ---- */
 
-/* Descriptors that come with such a request: of directories, then of files that are copied. */
+/* Number of descriptors that come with a request: for directories, then for copied files. */
 size_t service_request_fds(const struct caller *who, const struct machine_request *r);
-/* fds: so many. They stay the caller's. */
+/* fds: as many as service_request_fds(); owned by the caller. */
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg);
-/* Both answer at once, with its disk as last looked at; service_look() counts its steps. */
+/* Both answer at once, with the disk usage as last measured. service_look() also counts steps. */
 void service_show(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
 void service_look(struct service *s, const struct caller *who, const char *ref,
@@ -93,10 +93,10 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg);
 void service_resume(struct service *s, const struct caller *who, const char *ref,
                     service_machine_fn *done, void *arg);
-/* Every process but the guest ends; files stay, and `resume` brings it back. */
+/* Ends every process except the guest. Files stay; resume starts the machine again. */
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
-/* `unsupported`, with the reason; with files_only a step is taken and the machine stopped. */
+/* Fails with `unsupported`; with files_only it takes a step and stops the machine. */
 struct hibernate_request {
     bool files_only;
 };
@@ -108,20 +108,20 @@ void service_stats(struct service *s, const struct caller *who, const char *ref,
                    service_stats_fn *done, void *arg);
 
 struct list_request {
-    const char *states; /* comma-separated; NULL: all that live */
+    const char *states; /* comma-separated; NULL: all that have not ended */
     const char *kind, *name, *meta_key, *meta_value;
-    const char *cursor; /* `next` of the page before */
+    const char *cursor; /* `next` of the previous page */
     uint64_t limit;
     bool all_owners;
 };
 
 enum { CURSOR_SIZE = 48 };
 
-/* row is called for each; ret_next is empty at the end. */
+/* Calls `row` for each; ret_next is empty at the end. */
 typedef void service_row_fn(void *arg, const void *view);
 int service_list(struct service *s, const struct caller *who, const struct list_request *r,
                  service_row_fn *row, void *arg, char ret_next[CURSOR_SIZE], struct err *err);
 
-/* Descriptors of what cow grants changed, in their order; they stay the service's. */
+/* Descriptors of the changes in cow grants, in their order; owned by the service. */
 int service_changes(struct service *s, const struct caller *who, const char *ref, int *ret_fds,
                     size_t max, size_t *ret_count, struct err *err);

@@ -1,6 +1,6 @@
 /*
- * The inside of the service: what its files share about itself and each live machine. Only for
- * src/service. State of one subfolder alone is not here but in its inner.h.
+ * Internal state of the service and of each live machine, shared by its files. Only for
+ * src/service. State of a single subfolder is in its inner.h.
  */
 #pragma once
 
@@ -35,63 +35,63 @@ struct service_net;
 struct service_review;
 struct service_steps;
 
-/* How far a machine that another daemon made is known. One of our own making is heard at once. */
+/* How far a machine of an earlier daemon is known again. A new machine is heard at once. */
 struct reach {
     bool heard;         /* its commands are known */
-    bool calling;       /* it is being adopted, or asked for its commands */
-    bool awaited;       /* the daemon is not ready before it was heard, or a while has passed */
-    bool between_roots; /* perhaps: it was taken over, and nobody knows what was done to it last */
+    bool calling;       /* adoption or a query is in progress */
+    bool awaited;       /* the start of the daemon waits for it, for a limited time */
+    bool between_roots; /* taken over from another store: its last step may be unfinished */
     unsigned tries;
-    size_t unknown;    /* commands of it that were added: its guest may tell of any number */
-    uint64_t again_ms; /* when to try again; 0: not before something happens */
+    size_t unknown; /* commands added that were not in the store: a guest may report any number */
+    uint64_t again_ms; /* time of the next try; 0: wait for an event */
     uint64_t since_ms;
-    char why[200];            /* it is not */
-    service_machine_fn *told; /* who took it over, and waits for it; NULL: nobody */
+    char why[200];            /* why the machine is not reached */
+    service_machine_fn *told; /* callback of the request that took it over, or NULL */
     void *told_arg;
 };
 
-/* A machine that has not ended. In the table from the moment its row is written. */
+/* A machine that has not ended. It is in the table from the moment its row is written. */
 struct live {
     struct service *service;
     struct machine_row row;
-    struct machine *machine; /* NULL while it is made or adopted */
-    uint32_t watched;        /* paths, by inotify: a new root would leave them behind */
-    uint32_t open;           /* terminals and streams that are followed */
-    bool changing;           /* a verb on the whole machine is under way */
+    struct machine *machine; /* NULL while it is created or adopted */
+    uint32_t watched;        /* paths watched with inotify, which a new root would invalidate */
+    uint32_t open;           /* terminals and streams with a client */
+    bool changing;           /* an operation on the whole machine is in progress */
     bool drifted;
-    uint64_t disk_bytes; /* that are its own, when it was last looked at */
+    uint64_t disk_bytes; /* of its own, as last measured */
     uint32_t refs;
     struct reach reach;
-    struct ending *ending; /* how it ends, once it does */
-    uint64_t expires_ms;   /* when its lifetime is over, on the clock of boot_ms(); 0: never */
+    struct ending *ending; /* set once it is ending */
+    uint64_t expires_ms;   /* when its ttl ends, by boot_ms(); 0: never */
     struct idle_state idle;
-    uint64_t idle_check_ms;   /* when to look again */
-    struct commit_lane lane;  /* what was done to it and is not written down */
-    bool dormant;             /* it was found again without a box, and waits to be resumed */
+    uint64_t idle_check_ms;   /* time of the next check */
+    struct commit_lane lane;  /* commits that wait to be saved */
+    bool dormant;             /* has no box; waits to be resumed */
     char *cwd;                /* of commands: a granted directory, or NULL */
-    struct live_image *image; /* what it starts from; NULL: the host's */
+    struct live_image *image; /* its image; NULL: the host's */
     struct gate_machine *gate;
-    /* What each folder keeps of it for itself: the struct is in the folder's inner.h. */
+    /* State of each folder; the structs are in inner.h of the folder. */
     struct live_execs *execs;
     struct live_steps *steps;
     struct live_net *net;
     struct live_grants *grants;
     struct {
-        bool unsaved; /* its policy says so, but not yet the store, or not for all sharers */
-        bool untold;  /* nor the journal */
-        bool joining; /* on its way to those who share with it, some of whom lead back */
+        bool unsaved; /* in the policy, but not yet in the store or not in all sharing machines */
+        bool untold;  /* not in the journal yet */
+        bool joining; /* taint_join() is passing it on; sharing machines may lead back here */
     } taint;          /* service/taint.h */
-    struct http_server *model_server; /* NULL: it never asked a model */
-    bool releasing;   /* it is idle, and looked at whether it holds anything of its own */
-    struct texts env; /* of the row, as pairs; points into env_json */
+    struct http_server *model_server; /* NULL: it never used a model */
+    bool releasing;                   /* idle: being checked for changes of its own */
+    struct texts env;                 /* environment of the row as pairs; points into env_json */
     void *env_json;
 };
 
-/* Disk that an image in the making may take, so that nobody else gets it meanwhile. */
+/* Disk quota reserved for an image that is being created. */
 struct disk_hold {
     struct disk_hold *next;
     const struct caller *who;
-    uint64_t bytes; /* 0: there is no quota */
+    uint64_t bytes; /* 0: no quota */
 };
 
 struct service {
@@ -100,9 +100,9 @@ struct service {
     struct commits *commits;
     const struct conf *conf;
     const struct place *place;
-    const struct machine_driver *driver; /* of boxes; further kinds add a table here */
+    const struct machine_driver *driver; /* of boxes; other kinds add a table here */
     struct machine_host *host;
-    /* What each folder keeps for itself: the struct is in the folder's inner.h. */
+    /* State of each folder; the structs are in inner.h of the folder. */
     struct service_execs *execs;
     struct service_steps *steps;
     struct service_grants *grants;
@@ -112,52 +112,55 @@ struct service {
     struct service_review *review;
     struct map machines; /* id -> struct live */
     struct loop_timer *tick;
-    struct trimming *trimming; /* what is old is being forgotten */
+    struct trimming *trimming; /* old data is being deleted */
     uint64_t trim_again_ms, changesets_look_ms;
     struct event_watch *watches, *walk;
     uint32_t watch_ids;
-    char last_owner[STORE_NAME_SIZE]; /* who asked last; empty: nobody yet */
+    char last_owner[STORE_NAME_SIZE]; /* owner of the last caller; empty: none yet */
     uid_t last_uid;
-    struct loop_call events_call; /* tells the watchers, once what they read is committed */
+    struct loop_call events_call; /* notifies watchers after the commit */
     uint64_t hits[HIT_COUNT];     /* enum limit_hit */
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t adopting;       /* machines that did not answer yet */
-    struct map strays;     /* id -> struct stray: boxes that are left alone */
+    size_t adopting;       /* machines that the start still waits for */
+    struct map strays;     /* id -> struct stray: boxes that this daemon must not touch */
     struct id_list wanted; /* machines that have not ended, until they are adopted */
-    bool listed;           /* what the host has is known, and what nobody wants removed */
-    bool listing;          /* that is being asked */
+    bool listed;           /* the boxes of the host are known, and unwanted ones removed */
+    bool listing;          /* the host is being asked for its boxes */
     unsigned list_tries;
     uint64_t list_again_ms;
     struct disk_hold *holds;
-    bool store_full, store_scarce; /* as it was told last; room.c */
-    bool unsigned_told;            /* the journal could not be signed, and that was logged */
+    bool store_full, store_scarce; /* as reported last; room.c */
+    bool unsigned_told;            /* the failure to sign the journal was logged */
 };
 
 /* ---- write.c: what is written down about a verb ---- */
 
 /*
- * Before the effect: who (NULL: the daemon itself) wants which verb on what. A verb whose intent
- * cannot be written is not done.
+ * Call it before the effect. who: NULL for the daemon itself. If the intent cannot be written, the
+ * operation must not be done.
  */
 int note_intent(struct service *s, const struct caller *who, const struct journal_record *what,
                 uint64_t *ret_seq, struct err *err);
-/* After it. A result that cannot be written is logged: the effect is there already. */
+/*
+ * Call it after the effect. A result that cannot be written is only logged, because the effect
+ * exists.
+ */
 void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
                  uint64_t intent, const struct err *failed);
 
-/* What most verbs on a whole machine say. */
+/* A record with the fields that most operations on a machine need. */
 struct journal_record verb_record(const char *verb, const struct live *l);
 
 /*
- * Keeps an event, and tells the watchers once the stack has unwound: in a transaction it is there
- * only if that is committed. json: an object or NULL.
+ * Stores an event and notifies watchers later, from the loop; within a transaction only if that is
+ * committed. json: an object or NULL.
  */
 void events_tell(void *service);
 int event_put(struct service *s, const char *owner, const char *machine, const char *type,
               const char *json, struct err *err);
-/* The same, logged when it fails. */
+/* The same; a failure is logged. */
 void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
                 const char *json);
 
@@ -170,40 +173,40 @@ bool may_see(const struct caller *who, const char *owner);
 struct live *live_new(struct service *s, struct machine_row *row); /* takes the row's texts */
 void live_ref(struct live *l);
 void live_unref(struct live *l);
-/* Another may begin, unless it ends: that is the last one. */
+/* Allows the next operation, unless the machine is ending. */
 void live_verb_over(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);
 void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* one that ended */
 
-/* Who its commands run as; NULL: as on the host's image. */
+/* The user that commands run as; NULL: that of the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);
 
-/* Its lifetime ends so long from now; 0: never. */
+/* Sets the time until the ttl ends; 0: never. */
 void live_set_lifetime(struct live *l, uint64_t left_ms);
-/* At least 1; 0: it has none. */
+/* At least 1; 0: no ttl. */
 uint64_t live_time_left(const struct live *l);
-/* Its lifetime ended at least so long ago; a negative time: it is about to. */
+/* True if the ttl ended at least `ago_ms` ago; negative: ends within that time. */
 bool live_is_over(const struct live *l, int64_t ago_ms);
 
-/* A machine that this caller may see, if it is fit for what is wanted of it. */
+/* Finds a machine that the caller may see and that is in the required state. */
 enum live_need { LIVE_ANY, LIVE_RUNNING, LIVE_UP /* running or paused */ };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
 
-/* Variables of its commands, in one write of its row; a value of NULL: it goes. */
+/* Changes variables of commands in one write of the row; value NULL: unset. */
 struct env_change {
     const char *name, *value;
 };
 int live_set_env(struct live *l, const struct env_change *changes, size_t n, struct err *err);
-/* For a write that is rolled back: what they were, and as they were. */
+/* For a write that may be rolled back: copies the environment, and restores it. */
 char *live_env_copy(const struct live *l);
 void live_put_env(struct live *l, char *text); /* takes it */
 
 struct live *live_by_id(struct service *s, const struct caller *who, const char *id);
-/* Also one that has ended: `gone` says more than `not_found`. */
+/* Finds ended machines too, so that callers can answer `gone` instead of `not_found`. */
 int live_row_find(struct service *s, const struct caller *who, const char *ref,
                   struct machine_row *ret, struct err *err);
-/* `busy`, and in which state it is. */
+/* Sets the error `busy` with the state of the machine. */
 int live_state_error(const struct live *l, struct err *err);
 
 /* ---- machines.c ---- */
@@ -213,72 +216,75 @@ int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err);
 
 /* ---- quota.c ---- */
 
-/* before: NULL for a new machine. A quota that is set needs every machine to have that limit. */
+/* before: NULL for a new machine. If a quota is set, every machine must have that limit. */
 int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
                 const struct machine_row *row, struct err *err);
 
 /*
- * Holds all the disk that the quotas of an owner and its token leave; `limit`: nothing is left.
- * h->who is set; quota_release() may be called in any case.
+ * Reserves all disk space that the quotas of owner and token leave; `limit`: none is left. h->who
+ * must be set. quota_release() may be called in any case.
  */
 int quota_hold(struct service *s, struct disk_hold *h, struct err *err);
 void quota_release(struct service *s, struct disk_hold *h);
 
 /* ---- ending.c ---- */
 
-/* Takes the driver's machine over and listens for its end. */
+/* Takes ownership of the driver's machine and waits for its end. */
 void live_attach(struct live *l, struct machine *m);
 
 /*
- * The machine goes, for a reason; `done` (may be NULL) when nothing is left of it. One that is
- * ending already keeps its first reason, and everybody is told when it is over.
+ * Ends the machine for a reason; `done` (may be NULL) is called when nothing is left. A machine
+ * that is already ending keeps its first reason.
  */
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg);
 void ending_free(struct ending *e);
-/* Its first process was killed, and it will be stopped as its last durable step. */
+/* Its first process was killed: it returns to its last durable step, stopped. */
 bool live_falls(const struct live *l);
-/* From the tick: an end that failed is tried again. */
+/* Called by the tick: retries an end that failed. */
 void live_end_again(struct live *l, uint64_t now_ms);
 
 /* ---- risks.c ---- */
 
 enum { RISKS_SIZE = 640 };
-/* True: the machine has private data, texts of strangers and a way out at once. */
+/* True if the machine has private data, untrusted content and network access at once. */
 bool risks_find(struct live *l, char ret[RISKS_SIZE]);
-/* The same; a new risk is written to the machine's row and the journal, and is told as an event. */
+/* The same; a new risk is written to the machine's row and the journal, and sent as an event. */
 bool risks_note(struct live *l, char ret[RISKS_SIZE]);
 
 /* ---- service.c ---- */
 
-/* For verbs the daemon itself asks for: logs what failed. */
+/* For operations that the daemon itself starts: logs a failure. */
 void ignore_machine(void *arg, const struct machine_view *view, const struct err *err);
 
-/* When to try again after so many failures: sooner at first, at most every half minute. */
+/* Delay after this many failures: short at first, at most half a minute. */
 uint64_t back_off_ms(unsigned tries);
 
 /* ---- create.c ---- */
 
-/* Limits of a row that are more than its kind's own. */
+/* The limits of a row that are not defaults of its kind. */
 struct machine_limits row_limits(const struct conf *conf, const struct machine_row *row);
 
 /* ---- trim.c ---- */
 
-/* From the tick: forgets what is old, a piece at a time. */
+/* Called by the tick: deletes old data, a piece at a time. */
 void trim_look(struct service *s, uint64_t now_ms);
 
 /* ---- room.c ---- */
 
-/* From the tick: looks at the room on the store's disk, and warns. */
+/* Called by the tick: checks the free space of the store's disk, and warns. */
 void room_look(struct service *s);
 bool room_is_scarce(const struct store_room *room);
 
 /* ---- adopt.c ---- */
-/* Fails when the list of machines cannot be read whole: then nothing is touched. */
+/* Fails if the list of machines cannot be read completely: then nothing is changed. */
 int adopt_all(struct service *s, struct err *err);
-/* One that was taken over from another store; done when it was reached, or after a while. */
+/*
+ * For a machine taken over from another store. `done` is called once it is reached, or after a
+ * while.
+ */
 void adopt_taken(struct live *l, service_machine_fn *done, void *arg);
-/* From the tick: what was not reached or not heard is tried again when its time has come. */
+/* Called by the tick: retries machines that were not reached. */
 void adopt_again(struct service *s, uint64_t now_ms);
 void adopt_look(struct live *l, uint64_t now_ms);
-/* The connection is there again: what was not heard before it broke is asked again. */
+/* The connection is back: asks again for what was not heard. */
 void adopt_back(struct live *l);

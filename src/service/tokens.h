@@ -9,13 +9,13 @@
 #include "service/service.h"
 
 struct token_request {
-    const char *owner; /* NULL: the caller; another one needs admin */
+    const char *owner; /* NULL: the caller; another owner requires admin */
     const char *note;
-    struct texts scopes; /* read, run, admin; none given: read and run */
+    struct texts scopes; /* read, run, admin; default: read and run */
     struct given machines, cpus, mem, disk, max_ttl;
 };
 
-/* secret: shown this once. */
+/* secret: shown only this once. */
 typedef void service_token_fn(void *arg, const struct token_row *row, const char *secret,
                               const struct err *err);
 void service_token_new(struct service *s, const struct caller *who, const struct token_request *r,

@@ -17,9 +17,9 @@ struct limits_view {
 
 struct machine_view {
     const char *id, *name, *owner, *kind, *image;
-    const char *image_id; /* by content; NULL: the host's */
+    const char *image_id; /* content id; NULL: the host's image */
     const char *state;    /* creating running paused stopped ended */
-    const char *reason;   /* of its end, NULL while it lives */
+    const char *reason;   /* why it ended; NULL while it lives */
     uint64_t created_ms, ended_ms, expires_ms;
     struct limits_view limits;
     uint64_t idle_ms;
@@ -27,10 +27,10 @@ struct machine_view {
     const char *steps;    /* when a step is taken: every, risky, manual */
     const char *metadata; /* JSON object */
     const char *warnings;
-    const char *unreached; /* why its guest cannot be spoken to at the moment; NULL: it can */
-    const char *undurable; /* why its newest step would not survive the host; NULL: see the step */
+    const char *unreached; /* why its guest cannot be reached; NULL: it can */
+    const char *undurable; /* why its newest step is not durable; NULL: see the step */
     uint64_t commands;     /* running */
-    uint64_t disk_bytes;   /* its own: files and history, not what it shares with others */
+    uint64_t disk_bytes;   /* its own files and steps, without shared layers */
     uint64_t step_count;
     bool drifted;
 };
@@ -39,7 +39,7 @@ struct stats_view {
     uint64_t cpu_us, mem_bytes, mem_peak_bytes, mem_limit_bytes, pids, io_bytes, disk_bytes;
     uint64_t oom_kills, pids_refused, lookups_refused;
     bool frozen;
-    const char *models; /* JSON: what it spent on models, and has left; NULL: it never asked one */
+    const char *models; /* JSON: spent on models, and left; NULL: it never used one */
 };
 
 struct usage_view {
@@ -51,14 +51,14 @@ struct exec_view {
     const char *argv; /* JSON array */
     const char *cwd, *user;
     const char *state;  /* starting running exited failed unknown */
-    enum exec_end end;  /* not in the answer, which has state and reason */
+    enum exec_end end;  /* not in the response, which has state and reason */
     const char *reason; /* exit, signal, timeout, memory, killed, ...; NULL while it runs */
     int64_t status;     /* exec_end_status(): 0 only if it exited with 0, -1 if it has none */
     uint64_t signal;
     uint64_t started_ms, ended_ms;
     uint64_t stdout_bytes, stderr_bytes;
     struct usage_view usage;
-    const char *error; /* why it never began */
+    const char *error; /* why it never started */
     bool terminal;
 };
 
@@ -71,7 +71,7 @@ struct entry_view {
 
 struct token_view {
     const char *id, *owner, *note;
-    const char *secret; /* only in the answer that made it */
+    const char *secret; /* only in the response that created it */
     char scopes[32];
     uint64_t created_ms, used_ms, revoked_ms;
     uint64_t machines, cpus, mem, disk, max_ttl_ms; /* 0: no limit */

@@ -14,25 +14,25 @@
 
 #define MODELS_HOST "models.carrel"
 
-/* What a call in this process needs; all of it stays the service's. */
+/* What a model call in this process needs. The service keeps ownership. */
 struct model_access {
     struct loop *loop;
     struct fetcher *fetcher;
     struct store *store;
     const struct conf *conf;
-    model_env_fn *env; /* keys of providers */
+    model_env_fn *env; /* API keys of providers */
     void *env_arg;
 };
 struct model_access service_model_access(struct service *s);
 
 /*
- * The account of a run, made if it is not there: below that of the machine (its id), or of the
- * owner where machine is NULL. limit: its own, zero is none.
+ * Returns the account of a run, and creates it if needed: below the account of the machine (an id),
+ * or of the owner if machine is NULL. limit: of this run; 0: none.
  */
 int service_run_account(struct service *s, const char *owner, const char *machine, const char *run,
                         const struct cost *limit, char ret[ACCOUNT_ID_SIZE], struct err *err);
 
-/* Written down and counted: for calls that did not come through the gateway. */
+/* Records and counts a call that did not come through the gateway. */
 void service_model_told(struct service *s, const struct gateway_call *call);
 
 /* Since the daemon started. */
