@@ -13,33 +13,32 @@
 
 struct exec;
 
-/* Told on every change: more output, started, ended. Unlink it before it goes away. */
+/* Called on every change: more output, start, end. Unlink it before it is freed. */
 struct exec_follower {
     void (*changed)(void *arg);
     void *arg;
-    bool wants_output; /* false: only its start and end are of interest */
+    bool wants_output; /* false: only start and end matter */
     /*
-     * Not NULL: the command waits with its output (stdout, or its terminal) for this reader, which
-     * has consumed so much and says so with exec_consumed().
+     * Not NULL: the command's output (stdout or terminal) waits for this reader. It points to the
+     * bytes consumed so far; report progress with exec_consumed().
      */
     const uint64_t *consumed;
-    struct exec *of; /* the exec's, as the next two */
+    struct exec *of; /* these three are private to exec/ */
     struct exec_follower *next, **at;
 };
 
 typedef void service_exec_fn(void *arg, struct exec *x, const struct err *err);
 
 /*
- * What the arguments point to must live until `done`, which comes when the command has been sent to
- * its machine, or why not. fds: descriptors for those of r->stdio that say "fd" (the caller is
- * local, and they are pipes); they stay the caller's. An idempotency key that was used before
- * yields that exec. The exec given to `done` has a reference that is now the receiver's.
+ * Arguments must stay valid until `done`, which is called when the command was sent to its machine,
+ * or with the error. fds: a pipe for each "fd" in r->stdio (local callers only); the caller keeps
+ * ownership. An idempotency key that was used before returns that exec. `done` gets a reference.
  */
 void service_exec(struct service *s, const struct caller *who, const char *machine,
                   const struct exec_request *r, const uint8_t request_hash[SHA256_BYTES],
                   const int *fds, size_t nfds, service_exec_fn *done, void *arg);
 
-/* One that was started before, also of a machine that has ended. Referenced. */
+/* Finds a command, also of an ended machine. Returns a reference. */
 struct exec *service_exec_find(struct service *s, const struct caller *who, const char *machine,
                                const char *id, struct err *err);
 int service_exec_list(struct service *s, const struct caller *who, const char *machine,
@@ -49,14 +48,13 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
 void exec_ref(struct exec *x);
 void exec_unref(struct exec *x);
 void exec_view(struct exec *x, struct exec_view *ret);
-bool exec_is_over(const struct exec *x); /* there is an outcome: exited, failed, unknown */
+bool exec_is_over(const struct exec *x); /* has an outcome: exited, failed or unknown */
 
-/* NULL: its output went to descriptors of its caller, or the log is gone. */
+/* NULL: output went to descriptors of the caller, or the log is gone. */
 const struct outlog *exec_log(const struct exec *x);
-/* Bytes of a stream that were printed, and are not kept: a power cut took them, or they were
- * removed. */
+/* Bytes of a stream that were printed but are not kept: lost by a power failure, or deleted. */
 uint64_t exec_lost(const struct exec *x, int stream);
-/* `gone`, if nothing is kept of a stream from there on, though there was something. */
+/* Fails with `gone` if the output from this offset on existed and is not kept. */
 int exec_output_check(const struct exec *x, int stream, uint64_t from, struct err *err);
 
 void exec_follow(struct exec *x, struct exec_follower *f);
@@ -64,8 +62,8 @@ void exec_unfollow(struct exec_follower *f);
 void exec_consumed(struct exec *x);
 
 /*
- * Input at an offset: what was received before is skipped, a hole is refused. Returns how many
- * bytes were taken (the rest when a follower is told again), -1 with *err.
+ * Writes input at an offset: bytes received before are skipped, a gap is refused. Returns the
+ * number of bytes taken; send the rest after the next notification of a follower.
  */
 ssize_t exec_write(struct exec *x, const struct caller *who, uint64_t offset, const void *bytes,
                    size_t n, bool eof, struct err *err);
@@ -75,5 +73,5 @@ int exec_signal(struct exec *x, const struct caller *who, int number, bool main_
                 struct err *err);
 int exec_resize(struct exec *x, const struct caller *who, uint16_t rows, uint16_t cols,
                 struct err *err);
-/* SIGKILL to everything it started. */
+/* Sends SIGKILL to the command and everything that it started. */
 void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, void *arg);

@@ -13,23 +13,23 @@ struct outputs;
 
 /* Part of struct service. */
 struct service_execs {
-    struct map by_id;            /* id -> struct exec, of living machines */
-    struct map loads;            /* owner -> how many of them */
-    unsigned keep_jobs;          /* copies of output that are being made */
-    struct outputs *outputs;     /* kept output is being looked through */
-    uint64_t outputs_again_ms;   /* when to do that again */
-    uint32_t tool_ids;           /* of the last tool */
-    struct outlog_fd spare_log;  /* of the next command, made while nobody waits */
-    struct loop_call spare_call; /* makes it */
+    struct map by_id;            /* id -> struct exec, of live machines */
+    struct map loads;            /* owner -> number of commands */
+    unsigned keep_jobs;          /* output copies in progress */
+    struct outputs *outputs;     /* a pass over kept output is in progress */
+    uint64_t outputs_again_ms;   /* time of the next pass */
+    uint32_t tool_ids;           /* id of the last tool */
+    struct outlog_fd spare_log;  /* for the next command, made in advance */
+    struct loop_call spare_call; /* makes spare_log */
     size_t programs;             /* running */
 };
 
 /* Part of struct live. */
 struct live_execs {
-    struct exec *first; /* of those that somebody must still hear of */
+    struct exec *first; /* commands that a caller or the store must still hear of */
     uint32_t running;   /* commands, tools and programs */
-    uint32_t counted;   /* of them and those whose streams are open; see exec_count() */
-    uint64_t oom_kills; /* that were told of */
+    uint32_t counted;   /* running, or with open streams; see exec_count() */
+    uint64_t oom_kills; /* already reported */
 };
 
 /* The progress of the outcome of an exec. It only increases. */
@@ -42,55 +42,55 @@ enum exec_phase {
 
 struct exec {
     struct service *service;
-    struct live *live;       /* NULL: its machine has ended */
-    struct exec_row row;     /* as it is written down */
-    struct exec_row outcome; /* as it will be, once decided; texts belong to the row */
+    struct live *live;       /* NULL: the machine has ended */
+    struct exec_row row;     /* as saved */
+    struct exec_row outcome; /* the decided row, not saved yet; shares its texts with `row` */
     struct caller who;
     uint64_t intent;
     uint32_t refs;
     enum exec_phase phase;
-    bool runs;    /* counted in its machine's `running` */
-    bool listed;  /* among its machine's */
-    bool sent;    /* the guest knows it: forget it there too */
-    bool keeping; /* a worker copies its log, for the last time */
-    bool copying; /* or in between */
+    bool runs;    /* counted in live_execs.running */
+    bool listed;  /* in the list of its machine */
+    bool sent;    /* the guest knows it and must be told to forget it */
+    bool keeping; /* a worker saves the log for the last time */
+    bool copying; /* a worker saves the log in between */
     bool lost;    /* its machine has ended */
-    bool counted; /* among those that its machine and owner may have at once */
+    bool counted; /* counts for the limits of machine and owner */
     unsigned keep_tries;
     uint64_t keep_again_ms;
     struct outlog_kept kept_so_far;
-    bool waiting;  /* for its log to grow */
-    bool paced;    /* the guest waits for what its followers consume */
-    uint64_t pace; /* and was told so much */
-    bool direct;   /* output goes to descriptors of the caller: there is no log */
+    bool waiting;  /* waits for its log to grow */
+    bool paced;    /* the guest waits for the followers to read */
+    uint64_t pace; /* bytes that the guest may send */
+    bool direct;   /* output goes to descriptors of the caller, without a log */
     struct guest_command command;
     struct outlog_fd log;
-    struct outlog kept; /* after its machine's end */
+    struct outlog kept; /* log of an ended machine */
     int kept_file;
-    struct exec *next, **at; /* of its machine */
+    struct exec *next, **at; /* list of the machine */
     struct exec_follower *followers, *walk;
     /* standard input */
     uint64_t stdin_sent, stdin_consumed;
     bool stdin_ended;
-    char *input; /* inline, not yet sent */
+    char *input; /* inline input, not sent yet */
     size_t input_len, input_at;
-    /* who waits for its start */
+    /* caller that waits for the start */
     service_exec_fn *done;
     void *done_arg;
-    int64_t started_ms; /* the guest said so; 0: not yet */
-    char program[64];   /* the first word, or its beginning */
+    int64_t started_ms; /* as the guest reported; 0: not yet */
+    char program[64];   /* the first word of the command, perhaps truncated */
 };
 
 /* ---- exec.c ---- */
 
 struct exec *exec_new(struct service *s);
-/* In its machine's list and in the table by id; holds both. */
+/* Adds it to the list of its machine and the table by id; both hold a reference. */
 void exec_link(struct exec *x, struct live *l);
 void exec_unlink(struct exec *x);
-void exec_tell(struct exec *x); /* its followers */
+void exec_tell(struct exec *x); /* notifies its followers */
 /*
- * A command counts from its start until it and its streams have ended: so long its output is in
- * memory that is not its machine's. `limit` when its machine or owner has as many as may be.
+ * A command counts from its start until it and its streams have ended, because its output is in
+ * memory of the daemon. `limit`: machine or owner has the maximum.
  */
 int exec_may_count(const struct live *l, struct err *err);
 void exec_count(struct exec *x);
@@ -101,31 +101,30 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret);
 /* ---- exec/outcome.c ---- */
 
 /*
- * The outcome that it gets, as a copy of the row to be filled; NULL: it has one. Then
- * exec_conclude() writes that down, and tells everybody once it is committed.
+ * Returns the outcome to fill in, a copy of the row; NULL: it already has one. Then exec_conclude()
+ * saves it and notifies everybody after the commit.
  */
 struct exec_row *exec_decide(struct exec *x);
 void exec_conclude(struct exec *x);
 void exec_counts_as_running(struct exec *x);
-/* Once it has ended and its streams too, nothing is left to hear. */
+/* Drops the command once it and its streams have ended. */
 void exec_settle(struct exec *x);
-/* The log of the next command, made while nobody waits. */
+/* Makes the log of the next command in advance. */
 void exec_make_spare(void *service);
 bool exec_output_over(const struct exec *x);
-/* Whoever waits for its start hears of it. */
+/* Answers the caller that waits for the start. */
 void exec_start_done(struct exec *x, const struct err *err);
 
 /* ---- exec/guest.c ---- */
 
 /* Fills x->command. */
 void exec_prepare(struct exec *x);
-/* Tells the guest how far its readers are: at once when the slowest, or who is there, has changed.
- */
+/* Tells the guest how far the readers are. afresh: a reader came or left, so tell it at once. */
 void exec_pace(struct exec *x, bool afresh);
-/* Asks to be told of more output, if anybody wants it: a follower, or we at the very end. */
+/* Asks the guest to report more output, if a follower or the end of the command needs it. */
 void exec_listen(struct exec *x);
 
 /* ---- exec/verbs.c ---- */
 
-/* Sends of the inline input what fits. */
+/* Sends as much of the inline input as fits. */
 void exec_feed(struct exec *x);

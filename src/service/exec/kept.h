@@ -13,14 +13,14 @@
 
 struct kept_file {
     char machine[ID_SIZE], exec[ID_SIZE];
-    char owner[STORE_NAME_SIZE]; /* empty: unknown, and counted for nobody */
+    char owner[STORE_NAME_SIZE]; /* empty: unknown, counts for no owner */
     uint64_t bytes;
-    int64_t time_ms; /* when it was last written */
-    bool busy;       /* its command may still write: it counts, and stays */
+    int64_t time_ms; /* time of the last write */
+    bool busy;       /* the command may still write: counts, but stays */
     bool goes;
 };
 
-/* 0: no such limit. */
+/* 0: no limit. */
 struct kept_limits {
     uint64_t machine_bytes, owner_bytes;
     int64_t since_ms;

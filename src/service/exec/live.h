@@ -14,7 +14,7 @@ struct msg_row;
 struct service_execs;
 
 struct service_execs *service_execs_new(struct service *s);
-/* After the machines are gone: no command is known any more. */
+/* Call it after the machines are gone: frees all commands. */
 void service_execs_stop(struct service *s);
 void service_execs_free(struct service_execs *e);
 struct live_execs *live_execs_new(void);
@@ -23,25 +23,30 @@ void live_execs_free(struct live_execs *e);
 /* Commands, tools and programs that run in the machine. */
 uint32_t execs_running(const struct live *l);
 
-/* The machine has ended: every command without an outcome becomes unknown. */
+/* The machine has ended: commands without an outcome become unknown. */
 void execs_lose(struct live *l, const char *reason);
-/* For a command that only the store knows: writes its event in a transaction, its record after. */
+/*
+ * For a command that only the store knows: writes its event in a transaction. The journal record
+ * follows.
+ */
 int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err);
 void exec_row_note(struct service *s, const struct exec_row *row);
-/* Both, with the row itself. Takes its texts. */
+/* Writes the row, the event and the record. Takes the row's texts. */
 void exec_row_conclude(struct live *l, struct exec_row *row);
-/* A command that the guest still has in its table. exec_adopt() takes the row's texts and the log's
- * descriptor (-1: none). */
+/*
+ * For a command in the table of the guest. exec_adopt() takes the row's texts and the descriptor of
+ * the log (-1: none).
+ */
 bool exec_is_listed(const struct live *l, uint32_t number);
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
 
-/* The guest is reached through a new connection. */
+/* The guest has a new connection. */
 void execs_reattach(struct live *l);
 
-/* On every tick: keeps output of commands that run for long. */
+/* Called by the tick: saves output of long commands. */
 void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
-/* On every tick: removes kept output, and rows of commands, beyond the limits of the conf. */
+/* Called by the tick: deletes kept output and rows of commands beyond the limits of carrel.conf. */
 void outputs_look(struct service *s, uint64_t loop_ms);
 
-/* The daemon leaves: lets go of every command, which goes on. */
+/* The daemon stops: releases every command, which keeps running. */
 void execs_release(struct live *l);

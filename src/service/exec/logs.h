@@ -13,8 +13,8 @@
 typedef void logs_kept_fn(void *arg, bool kept, const struct outlog_kept *now);
 
 /*
- * Copies into a log's file what came since so_far; `done` on the loop. The log must live until
- * then, and calls for one log follow each other.
+ * Appends new output since so_far to the file; `done` is called on the loop. The log must stay
+ * valid until then. Calls for one log must not overlap.
  */
 void logs_keep(struct loop *loop, const char *home, const char *machine, const char *exec,
                const struct outlog_fd *log, const struct outlog_kept *so_far, logs_kept_fn *done,
@@ -23,11 +23,11 @@ void logs_keep(struct loop *loop, const char *home, const char *machine, const c
 /* The file of a command's output, or -1. */
 int logs_open(const char *home, const char *machine, const char *exec);
 
-/* Is all output of a command on disk? Then its file does not change any more. */
+/* True if all output is on disk; then the file does not change any more. */
 bool logs_are_whole(const char *home, const char *machine, const char *exec);
 
-/* What is kept of one command goes; likewise. */
+/* Deletes the output of one command, on the calling thread. */
 void logs_remove(const char *home, const char *machine, const char *exec);
 
-/* All that is kept of a machine goes; on the calling thread. */
+/* Deletes the output of a machine, on the calling thread. */
 void logs_drop(const char *home, const char *machine);

@@ -12,25 +12,25 @@
 
 enum { EXEC_ENV_MAX = 256, EXEC_ARGV_MAX = 4096, EXEC_TEXT_MAX = 1 << 19 };
 
-/* Who commands run as in a machine whose image says so. Texts are its owner's. */
+/* The user that commands run as, from the image. Texts belong to the image. */
 struct exec_defaults {
     uint32_t uid, gid;
     const char *user, *home, *cwd;
-    struct texts env; /* names and values in turn */
+    struct texts env; /* alternating names and values */
 };
 
-/* The message and the memory its texts live in. */
+/* The message and the memory of its texts. */
 struct exec_plan {
     struct msg_exec exec;
     const char **argv; /* NULL-terminated */
     const char **env;
-    char *text; /* what env is made of */
+    char *text; /* memory of env */
     const char *user, *home;
 };
 
 /*
- * machine_env: names and values in turn; cwd: of the machine, may be NULL. image NULL: the host's,
- * whose commands run as `user`.
+ * machine_env: alternating names and values; cwd: of the machine, or NULL. image: NULL for the
+ * host's, whose commands run as `user`.
  */
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,

@@ -12,7 +12,7 @@
 enum {
     PROGRAM_TEXT_MAX = 1 << 20,
     PROGRAM_WORDS_MAX = 32, /* arguments of the function */
-    PROGRAM_AT_ONCE = 4,    /* further ones are refused: each is a processor */
+    PROGRAM_AT_ONCE = 4,    /* more are refused: each uses a CPU */
     PROGRAM_MS = 60000,
     PROGRAM_PAGES_MAX = 4096,
 };
@@ -23,11 +23,11 @@ struct program_request {
     const char *text;
     const char *invoke; /* an export; NULL: _start or main */
     struct texts args;
-    const char *input;         /* bytes it can read, or NULL */
+    const char *input;         /* bytes that it can read, or NULL */
     struct given fuel, memory; /* memory in pages of 64 KiB */
 };
 
-/* status: enum cell_exit of carrel-cell. json: what it printed; log: what the program said. */
+/* status: enum cell_exit of carrel-cell; json: its result; log: what the program logged. */
 struct program_result {
     int status;
     const char *json, *log;
@@ -37,12 +37,12 @@ typedef void service_program_fn(void *arg, const struct program_result *result,
 
 struct program;
 
-/* This installation has the engine. */
+/* True if the engine is installed. */
 bool service_has_programs(const struct service *s);
 
-/* NULL with *err: it was not started, and `done` does not come. */
+/* NULL with *err: not started, and `done` is not called. */
 struct program *service_program(struct service *s, const struct caller *who,
                                 const struct program_request *r, service_program_fn *done,
                                 void *arg, struct err *err);
-/* Kills it; `done` comes soon, with what there was. */
+/* Kills it; `done` follows with the output so far. */
 void program_kill(struct program *p);

@@ -26,16 +26,16 @@ struct database_order {
     const char *id, *password;
     int64_t expires_ms; /* 0: never */
 };
-/* said: the server's address, and in further lines what else there can be connected to. */
+/* said: the address of the server, then a line per other database that the role may use. */
 typedef void databases_fn(void *arg, const char *said, const struct err *err);
 void databases_make(struct service *s, const struct database_order *o, databases_fn *done,
                     void *arg);
 
 /*
- * Those of a machine that nobody may use any more and that could not be dropped, written as grants;
- * how many. Of mode `dropping` while that is tried, then `given-up`.
+ * Writes the databases of a machine that could not be dropped yet, in the form of grants, and
+ * returns their number. Mode `dropping` while it is retried, then `given-up`.
  */
 size_t databases_put_left(struct service *s, const char *machine, struct jot *j);
-/* Leaves one of them to its server: it is not tried any more. `busy`: it was not tried yet. */
+/* Stops retrying and leaves the database to its server. `busy`: dropping was not tried yet. */
 int databases_forget(struct service *s, const struct caller *who, const char *machine,
                      const char *id, struct err *err);

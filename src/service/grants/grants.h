@@ -13,19 +13,19 @@
 void service_grant_list(struct service *s, const struct caller *who, const char *machine,
                         service_net_fn *done, void *arg);
 /*
- * On the disk, and in the machine, before it is acknowledged. fd: of what is copied, when a local
- * caller grants a file, a repository or a database; else -1. It stays the caller's.
+ * The grant is on disk and in the machine before it is acknowledged. fd: of the data to copy if a
+ * local caller grants a file, repository or database, else -1; owned by the caller.
  */
 void service_grant_add(struct service *s, const struct caller *who, const char *machine,
                        const struct grant_request *r, int fd, service_net_fn *done, void *arg);
 /*
- * By id. What was copied is removed; a directory is unmounted, and where a command has it open, all
+ * Revokes by id. Copied data is deleted. A directory is unmounted; if a command uses it, all
  * commands end.
  */
 void service_grant_revoke(struct service *s, const struct caller *who, const char *machine,
                           const char *id, service_net_fn *done, void *arg);
 
-/* One kind after the other; all but `live` since the daemon started. */
+/* Per kind; all except `live` since the start of the daemon. */
 struct grant_counts {
     const char *kind;
     uint64_t live, added, revoked, expired;
@@ -33,15 +33,16 @@ struct grant_counts {
 typedef void service_grant_counts_fn(void *arg, const struct grant_counts *c);
 void service_each_grant_kind(struct service *s, service_grant_counts_fn *fn, void *arg);
 
-/* On servers of owners: those that machines have, and those that could not be dropped yet. */
+/* Databases on servers of owners: in use by machines, and not dropped yet. */
 struct database_counts {
     uint64_t live, to_drop;
 };
 void service_database_counts(struct service *s, struct database_counts *ret);
 
 /*
- * What a machine made of a database that it was handed as a copy, against that copy:
- * {"machine","grant","kind","what","at","same","diff","cut"}. Of one on a server: what it is.
+ * Changes in a granted database, compared with the granted copy:
+ * {"machine","grant","kind","what","at","same","diff","cut"}. For a database on a server: its
+ * present content.
  */
 void service_grant_diff(struct service *s, const struct caller *who, const char *machine,
                         const char *id, service_net_fn *done, void *arg);

@@ -1,6 +1,6 @@
 /*
- * The inside of grants: the state of grants/, and what its files share. Only files of
- * src/service/grants include this header; others call the functions of grants/live.h.
+ * Internal state of grants, shared by the files of src/service/grants. Only they include this
+ * header; other files call the functions of grants/live.h.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "service/state.h"
 #include "store/databases.h"
 
-/* What became of grants since the daemon started. */
+/* Counters since the start of the daemon. */
 enum grant_fate { GRANT_ADDED, GRANT_REVOKED, GRANT_EXPIRED, GRANT_FATES };
 enum { GRANT_KINDS_MAX = 12 };
 
@@ -21,24 +21,24 @@ struct sqlite_fetch;
 /* Part of struct service. */
 struct service_grants {
     struct databases *databases;
-    struct comparing *comparisons; /* of databases, with what was handed over */
-    struct sqlite_fetch *fetches;  /* of databases, out of machines */
-    bool copies_unswept;           /* there may be a copy of a database that nobody needs */
+    struct comparing *comparisons; /* comparisons of databases in progress */
+    struct sqlite_fetch *fetches;  /* reads of databases in progress */
+    bool copies_unswept;           /* there may be unused copies of databases */
     uint64_t fates[GRANT_KINDS_MAX][GRANT_FATES];
 };
 
 /* Part of struct live. */
 struct live_grants {
-    bool granting;  /* a grant is being handed over or taken back */
-    int64_t due_ms; /* when the first of its grants ends; 0: none does */
-    bool half;      /* an earlier daemon may have left before one of them was given */
+    bool granting;  /* a grant is being delivered or revoked */
+    int64_t due_ms; /* when the first grant expires; 0: never */
+    bool half;      /* an earlier daemon may have stopped before a grant was delivered */
 };
 
-/* grants/kinds.c: the words of whatever becomes a file. */
+/* grants/kinds.c: reads the request of any kind that becomes a file. */
 int grant_file_read(struct service *s, const char *owner, const struct grant_request *r,
                     struct grant_row *row, struct err *err);
 
-/* NULL with *err: there is no such kind. */
+/* NULL with *err: unknown kind. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);
 
 /* ---- grants.c ---- */
@@ -63,37 +63,37 @@ int grants_settle_all(struct live *l, const struct live *from, struct grant_plan
 
 /* ---- handover.c ---- */
 
-/* A file of the host into the machine, as its user's; parents are made. */
+/* Copies a file of the host into the machine, owned by its user; creates parents. */
 struct handover {
     const char *path;
     uint32_t mode;
-    bool as_root; /* it is root's */
+    bool as_root; /* owned by root */
 };
 void handover_file(struct live *l, int fd, const struct handover *to, service_done_fn *done,
                    void *arg);
-/* The same with bytes. */
+/* The same with text. */
 void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg);
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);
 
 /* ---- grants/sqlite.c ---- */
 
-/* Where what was handed over stays as long as the grant. */
+/* The path of the copy that is kept as long as the grant. */
 int grant_copy_path(const struct service *s, const char *id, char ret[PLACE_SIZE + 64],
                     struct err *err);
-/* All but what its kind keeps. */
+/* Copies all fields except those private to the kind. */
 void grant_row_copy(const struct grant_row *from, struct grant_row *to);
-/* The first members of what is said of a database. */
+/* Writes the first members of a database diff. */
 void grant_put_head(struct jot *j, const struct grant_row *row);
 
 /* ---- sqlite_fetch.c ---- */
 
-enum { SQLITE_FILE_MAX = 512 << 20 }; /* as carrel-sqlite takes it */
+enum { SQLITE_FILE_MAX = 512 << 20 }; /* limit of carrel-sqlite */
 
 /*
- * The database that a machine has where the grant put it, and its log, as of one instant, into two
- * files, which stay the caller's. ERR_BUSY: it is in the middle of a transaction, or being written
- * all the time. What is under way when the daemon leaves fails.
+ * Reads the machine's database and its log, both of one instant, into two files of the caller.
+ * ERR_BUSY: a transaction is in progress, or it is written all the time. Reads in progress fail
+ * when the daemon stops.
  */
 void sqlite_fetch(struct service *s, const struct caller *who, const struct grant_row *row,
                   const int fds[2], service_done_fn *done, void *arg);
@@ -101,22 +101,28 @@ void sqlite_fetch_release(struct service *s);
 
 /* ---- grants/postgres.c ---- */
 
-void postgres_restore(struct live *l);                            /* where its database is */
-void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]); /* of the database and its role */
-const char *postgres_password(const struct live *l);              /* of the role */
+void postgres_restore(struct live *l); /* tells the gate the address of its database */
+void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]); /* of database and role */
+const char *postgres_password(const struct live *l);              /* password of the role */
 int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *err);
 
 /* ---- postgres_look.c ---- */
 
-/* text: what there is, a line each; cut: and more. */
+/* text: a line per object; cut: there are more. */
 typedef void postgres_looked_fn(void *arg, const char *text, bool cut, const struct err *err);
 void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, void *arg);
-/* As it was handed over; `done` when that is on the disk, or the log says why it is not. */
+/*
+ * Saves the content at the time of the grant. `done` is called when it is on disk, or after the
+ * failure is logged.
+ */
 void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *done, void *arg);
 
 /* ---- inside.c ---- */
 
 enum { INSIDE_WORDS = 6 };
-/* A script for its shell, as its user; the first word is $0. It fails with what it said. */
+/*
+ * Runs a shell script in the machine as its user; the first word is $0. On failure the error is its
+ * stderr.
+ */
 void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,
                 void *arg);

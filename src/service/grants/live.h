@@ -14,24 +14,24 @@ struct live_grants;
 struct service_grants;
 
 struct service_grants *service_grants_new(struct service *s);
-/* Ends the work on databases. Before the machines go. */
+/* Ends the work on databases. Call it before the machines are freed. */
 void service_grants_stop(struct service_grants *g);
-/* After the machines are gone: drops copies that no grant needs. */
+/* Call it after the machines are freed: deletes copies that no grant needs. */
 void service_grants_free(struct service *s);
 struct live_grants *live_grants_new(void);
 void live_grants_free(struct live_grants *g);
 
-/* Rows that are not written yet: what a machine is handed when it is made. */
+/* Grants of a machine that is being created; not written yet. */
 struct grant_plan {
     struct grant_row *rows;
-    int *fds; /* of what is copied; -1. */
+    int *fds; /* of the data to copy; or -1 */
     bool *ours;
     size_t count;
     size_t inherited; /* rows that a fork has of its source, beside these */
 };
 void grant_plan_done(struct grant_plan *p);
 
-/* Takes the row's texts; fd may be -1; ours: it is closed with the plan. */
+/* Takes the row's texts. fd may be -1; ours: it is closed with the plan. */
 void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ours);
 /* Checks a request, opens its file and adds it to a plan. */
 int grant_plan_read(struct service *s, const struct caller *who, const struct grant_request *r,
@@ -46,44 +46,44 @@ bool grant_wants_file(const struct grant_request *r);
  */
 int grants_write(struct live *l, const struct caller *who, const struct live *from,
                  struct grant_plan *p, struct err *err);
-/* Brings the files of a plan into a running machine, one after the other. Takes the plan over. */
+/* Copies the files of a plan into a running machine, one after the other. Takes the plan. */
 void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done, void *arg);
 void grants_restore(struct live *l);
-/* On every tick: takes expired grants back. */
+/* Called by the tick: revokes expired grants. */
 void grants_look(struct live *l, int64_t wall_ms);
-/* A grant is being handed over or taken back. */
+/* True while a grant is being delivered or revoked. */
 bool grants_are_busy(const struct live *l);
-/* A machine has ended: the next sqlite_look() looks for copies of its databases. */
+/* A machine has ended: the next sqlite_look() deletes copies of its databases. */
 void grants_machine_ended(struct service *s);
 
 /*
- * Grants that did not outlive the host's restart: mounts of a box that was made anew. The first is
- * called inside the transaction that writes the new box, the second once that is committed.
+ * Grants that do not survive a new box: directories. The first is called in the transaction that
+ * writes the new box, the second after its commit.
  */
 int grants_write_woken(struct live *l, struct grant_list *ret, struct err *err);
 void grants_note_woken(struct live *l, const struct grant_list *gone);
 
 /* ---- sqlite.c ---- */
 
-/* On every tick: removes copies whose grant is over, if there may be any. */
+/* Called by the tick: deletes copies without a grant, if there may be any. */
 void sqlite_look(struct service *s);
-/* The copy that was handed over, as a descriptor; it stays as long as the grant. */
+/* Opens the granted copy, which is kept as long as the grant. */
 int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err);
 /*
  * Answers as service_grant_diff(). If `frozen` is a descriptor, also writes the machine's database
- * to it as one image: sound, or the call fails. The descriptor stays the caller's.
+ * to it as one valid file, or fails. The caller owns the descriptor.
  */
 void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
                    int frozen, service_net_fn *done, void *arg);
 
 /* ---- postgres_look.c ---- */
 
-/* What changed in the database since it was handed over. Never fails: the answer says why not. */
+/* Changes in the database since the grant. Never fails: the answer contains the error. */
 void postgres_tell(struct live *l, const struct grant_row *row, service_net_fn *done, void *arg);
 
 /* ---- databases.c ---- */
 
-/* A secret has another value: databases that were given up may be reached now. */
+/* A secret has a new value: retries databases that were given up. */
 void databases_again(struct service *s);
-/* On every tick. */
+/* Called by the tick. */
 void databases_look(struct service *s, uint64_t now_ms);

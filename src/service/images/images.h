@@ -12,8 +12,8 @@
 struct image_view {
     const char *id, *name, *owner, *origin;
     uint64_t created_ms, bytes, entries;
-    uint64_t machines;  /* living ones that lie on it */
-    const char *stored; /* "erofs": as a file that is mounted; "directory" */
+    uint64_t machines;  /* live machines that use it */
+    const char *stored; /* "erofs" (a mounted file) or "directory" */
     const char *config; /* JSON: env, user, workdir ... */
 };
 
@@ -23,22 +23,22 @@ int service_image_list(struct service *s, const struct caller *who, bool all_own
                        service_row_fn *row, void *arg, struct err *err);
 int service_image_show(struct service *s, const struct caller *who, const char *ref,
                        service_image_fn *done, void *arg, struct err *err);
-/* The name; the tree stays as long as machines need it. */
+/* Deletes a name; the tree stays while machines use it. */
 void service_image_remove(struct service *s, const struct caller *who, const char *ref,
                           service_image_fn *done, void *arg);
-/* One more name for it. */
+/* Adds a name. */
 void service_image_tag(struct service *s, const struct caller *who, const char *ref,
                        const char *name, service_image_fn *done, void *arg);
 /* Deletes names of intermediate images of builds (`build:...`) that no machine uses. */
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err);
 
-/* What there is, and what was done since the daemon began. */
+/* Present images, and work since the start of the daemon. */
 enum image_work { IMAGE_IMPORT, IMAGE_EXPORT, IMAGE_SNAP, IMAGE_WORKS };
 struct image_stats {
     uint64_t names, trees, bytes;
     uint64_t made[IMAGE_WORKS], failed[IMAGE_WORKS];
-    uint64_t steps_made, steps_cached; /* of builds */
+    uint64_t steps_made, steps_cached; /* intermediate images of builds */
 };
 const char *image_work_name(enum image_work work);
 void service_image_stats(struct service *s, struct image_stats *ret);
@@ -47,35 +47,35 @@ void service_image_stats(struct service *s, struct image_stats *ret);
 
 struct image_job;
 
-/* An archive on its way. `ended` comes once, unless the job is cancelled. */
+/* Import or export of an archive. `ended` is called once, unless the job is cancelled. */
 struct image_events {
     void *arg;
-    void (*room)(void *arg);                                  /* in: more may be fed */
-    void (*data)(void *arg, const void *bytes, size_t count); /* out */
-    service_image_fn *ended;                                  /* view NULL for what goes out */
+    void (*room)(void *arg);                                  /* import: more data may be fed */
+    void (*data)(void *arg, const void *bytes, size_t count); /* export: data of the archive */
+    service_image_fn *ended;                                  /* view: NULL for an export */
 };
 
-/* name NULL: as its id begins. NULL with *err. */
+/* name NULL: the start of the id. NULL with *err: not started. */
 struct image_job *service_image_import(struct service *s, const struct caller *who,
                                        const char *name, const struct image_events *events,
                                        struct err *err);
-/* How many bytes were taken; last: nothing follows, once all of these are. */
+/* Returns the number of bytes taken; last: no more follow after all of these. */
 size_t image_feed(struct image_job *job, const void *bytes, size_t count, bool last);
 
 /* form: tar, tar.zst, oci. */
 struct image_job *service_image_export(struct service *s, const struct caller *who, const char *ref,
                                        const char *form, const struct image_events *events,
                                        struct err *err);
-void image_hold(struct image_job *job, bool held); /* no data for now */
+void image_hold(struct image_job *job, bool held); /* pauses data */
 
-/* Nobody waits for it any more; what was begun is taken back. */
+/* Cancels the job and deletes what it created. */
 void image_cancel(struct image_job *job);
 
-/* What a machine is becomes an image; nothing may run in it. */
+/* Creates an image from a machine, in which nothing may run. */
 struct image_request {
     const char *name;
-    const char *step; /* NULL: as it is now */
-    struct texts env; /* pairs, over those of the image below it */
+    const char *step; /* NULL: the present state */
+    struct texts env; /* pairs, added to those of the image below */
     const char *user, *workdir;
     struct texts command;
 };

@@ -1,6 +1,6 @@
 /*
- * The inside of images: trees on disk, and the image.json of each. Only files of src/service/images
- * include this header; others call the functions of images/live.h.
+ * Internal state of images: trees on disk, each with its image.json. Only files of
+ * src/service/images include this header; other files call the functions of images/live.h.
  */
 #pragma once
 
@@ -16,42 +16,42 @@ struct sealing;
 
 /* Part of struct service. */
 struct service_images {
-    struct image_stats stats;     /* what was done; the rest is counted when somebody asks */
-    struct seal_want *seal_wants; /* images that are to become files */
-    struct sealing *sealing;      /* the one that does now */
-    bool seals_off;               /* this kernel cannot mount such files */
-    uint64_t again_ms;            /* when to try again to remove some; 0: never */
+    struct image_stats stats;     /* finished work; the rest is counted on request */
+    struct seal_want *seal_wants; /* images that wait to be sealed */
+    struct sealing *sealing;      /* in progress */
+    bool seals_off;               /* this kernel cannot mount erofs files */
+    uint64_t again_ms;            /* time of the next try to delete trees; 0: never */
 };
 
-/* What image.json of a tree says. */
+/* Content of image.json. */
 struct live_image {
-    char name[IMAGE_NAME_SIZE]; /* one that it has, or the beginning of its id */
+    char name[IMAGE_NAME_SIZE]; /* one of its names, or the start of its id */
     struct exec_defaults defaults;
-    json_t *json; /* what the texts above lie in */
+    json_t *json; /* owns the texts above */
     json_t *config;
     const char *pairs[2 * EXEC_ENV_MAX];
     char text[32 << 10]; /* names of variables */
 };
 
-/* Takes a tree in the making over under its id; the staging is gone afterwards in any case. */
+/* Moves a finished tree to its id. The staging directory is gone afterwards in any case. */
 int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
                 struct err *err);
 
-/* Trees that could not go because a box still held them: in a second, and again. */
+/* Retries to delete trees that a box still used, after a second. */
 void images_again(struct service *s);
 void image_wipe(struct service *s, const char *name);
 
 /* Is that the name of an intermediate image of a build? */
 bool image_is_step(const char *name);
-/* The images' directory. -1 with errno. */
+/* Opens the directory of images. -1 with errno. */
 int images_open(const struct service *s);
 
-/* images/seal.c: an image that has that name becomes a file, by and by, unless it is one. */
+/* images/seal.c: seals an image with a name later, unless it is sealed. */
 void seal_want(struct service *s, const char *name, const char *id);
-/* A machine has let go of it: if it is a file by now, its tree may go. */
+/* A machine released the image: if it is sealed, its tree may be deleted. */
 void seal_rest(struct service *s, const char *id);
 
-/* Gives the tree that name, in place of what had it, and tells of it. */
+/* Gives the tree a name, moving it from another image if needed, and sends an event. */
 int image_name(struct service *s, const struct image_row *row, struct err *err);
 void image_view_of(struct service *s, const struct image_row *row, char **config,
                    struct image_view *ret);

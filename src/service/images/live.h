@@ -24,16 +24,16 @@ const struct exec_defaults *live_image_defaults(const struct live_image *i);
 /* Finds an image that the caller may use: its own, or with the scope admin any. */
 int image_find(struct service *s, const struct caller *who, const char *ref, struct image_row *ret,
                struct err *err);
-/* True: the tree of the image, or the file made of it, is there. */
+/* True if the tree or the sealed file exists. */
 bool image_is_whole(const struct service *s, const char *id);
 /* Opens the presets of an image. -1 with errno. */
 int image_open_presets(const struct service *s, const char *id);
-/* Removes the tree unless something needs it. */
+/* Deletes the tree unless something uses it. */
 void image_release(struct service *s, const char *id);
 
-/* At the start: removes unknown trees and those that were being made. */
+/* At the start: deletes unknown and unfinished trees. */
 void images_sweep(struct service *s);
-/* On every tick: removes trees that a box still held the last time. */
+/* Called by the tick: deletes trees that were in use before. */
 void images_look(struct service *s, uint64_t now_ms);
-/* The daemon leaves: stops making files of images. */
+/* The daemon stops: stops sealing. */
 void seals_release(struct service *s);

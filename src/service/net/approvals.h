@@ -3,16 +3,16 @@
 
 #include "service/net/net.h"
 
-/* {"pending":[...]}: all that wait in machines this caller sees. */
+/* {"pending":[...]}: all waiting requests of machines that this caller may see. */
 void service_pending(struct service *s, const struct caller *who, service_net_fn *done, void *arg);
 
-/* The first request of this machine that nobody has decided, as {"approval":{...}}; false: none. */
+/* The first undecided request of this machine, as {"approval":{...}}; false: none. */
 bool service_pending_of(struct service *s, const char *machine, struct buf *to);
 
 struct approval_request {
     const char *decision; /* approve or deny */
-    bool always;          /* a rule of this very request is added */
-    struct given ttl;     /* the same, for so long (ms) */
+    bool always;          /* adds a rule that matches only this request */
+    struct given ttl;     /* the same, for this time (ms) */
 };
 void service_approve(struct service *s, const struct caller *who, const char *id,
                      const struct approval_request *r, service_net_fn *done, void *arg);

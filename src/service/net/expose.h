@@ -8,7 +8,7 @@ struct expose_request {
     struct given port;
 };
 
-/* {"machine","port","url","token"}; a door that is open gets another token. */
+/* {"machine","port","url","token"}; a port that is already exposed gets a new token. */
 void service_expose(struct service *s, const struct caller *who, const char *machine,
                     const struct expose_request *r, service_net_fn *done, void *arg);
 /* {"machine","exposures":[{"port","url"}]} */

@@ -10,25 +10,25 @@
 #include <stdint.h>
 
 struct flood {
-    uint64_t since_ms; /* when the window began */
+    uint64_t since_ms; /* start of the window */
     uint64_t admitted;
-    uint64_t counted; /* in this window, and not told yet */
+    uint64_t counted; /* in this window, not reported yet */
 };
 
 struct flood_limit {
     uint64_t window_ms;
-    uint64_t most; /* in one window */
+    uint64_t most; /* per window */
 };
 
 /*
- * True once the window is over; then a new one begins, and *ret_counted is what the old one
- * counted (0: there is nothing to tell). Call it before flood_admit() and from a timer.
+ * True if the window is over; then a new one starts, and *ret_counted is the count of the old one
+ * (0: nothing to report). Call it before flood_admit() and from a timer.
  */
 bool flood_turn(struct flood *f, const struct flood_limit *limit, uint64_t now_ms,
                 uint64_t *ret_counted);
 
-/* True: write this one down. False: it was counted. */
+/* True: record the event. False: it was only counted. */
 bool flood_admit(struct flood *f, const struct flood_limit *limit);
 
-/* For the last words of a machine: what was counted and not told yet. */
+/* Returns the unreported count, at the end of a machine. */
 uint64_t flood_take(struct flood *f);

@@ -21,15 +21,15 @@ struct service_net {
 /* Part of struct live. */
 struct live_net {
     bool cutting;
-    struct loop_call cut;        /* closes its connections, if its taint cannot be stored */
-    struct exposures *exposures; /* ports that are shown outside; NULL: none */
+    struct loop_call cut;        /* closes its connections if its taint cannot be stored */
+    struct exposures *exposures; /* exposed ports; NULL: none */
     enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
-    bool opening;                                        /* its doors were asked for */
-    uint64_t doors_ms;                                   /* when to ask again; 0: not */
-    struct flood refusals, entries;                      /* by the gate; through exposed ports */
-    struct flood packets;                                /* records of what the kernel refused */
-    uint64_t refused_ms; /* when to read again what the kernel refused */
-    struct texts env;    /* of its network, as they were asked for last */
+    bool opening;                                        /* its gate sockets were requested */
+    uint64_t doors_ms;                                   /* when to request them again; 0: never */
+    struct flood refusals, entries; /* refused by the gate; entered through exposed ports */
+    struct flood packets;           /* packets refused by the kernel */
+    uint64_t refused_ms;            /* when to read the kernel's counters again */
+    struct texts env;               /* network variables, as last requested */
 };
 
 enum { POLICY_MAX = 512 << 10 }; /* bytes of a policy as JSON */

@@ -18,22 +18,22 @@ void live_net_free(struct live_net *n);
 
 /* ---- net.c ---- */
 
-/* NULL: the gate cannot be made, for the reason in *err. */
+/* NULL: the gate cannot be created. */
 struct service_net *service_net_new(struct service *s, struct err *err);
 void service_net_free(struct service_net *n); /* after all machines; n may be NULL */
 struct gate *net_gate(const struct service *s);
 int net_keep(struct live *l, struct err *err); /* writes the policy to the store */
 void net_restore(struct live *l);              /* reads it again after a restart of the daemon */
-/* A machine that this daemon made has its doors; an adopted one gets them later. */
+/* A machine created by this daemon has its gate sockets; an adopted one gets them later. */
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
-void net_look(struct live *l, uint64_t now_ms); /* on every tick */
+void net_look(struct live *l, uint64_t now_ms); /* called by the tick */
 void net_detach(struct live *l);
-void net_ended(struct live *l); /* no process is left: writes the counts that are not written */
+void net_ended(struct live *l); /* no process is left: records the remaining counts */
 
 /* ---- crossings.c ---- */
 
-/* Writes a journal record of an entry, or of a refusal (with a reason). Too many are counted. */
+/* Records an entry, or a refusal with its reason. Too many are only counted. */
 void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 
 /* ---- rules.c ---- */
@@ -67,13 +67,13 @@ void net_inherit_trust(struct live *l, const struct live *parent);
 void net_trust_again(struct live *l, service_done_fn *done, void *arg);
 /* Makes the machine trust its network's authority. Calls `done` also if that failed. */
 void net_trust(struct live *l, service_done_fn *done, void *arg);
-/* Variables of its commands (trust, placeholders of secrets), as names and values in turn. */
+/* Network variables of commands (trust, placeholders of secrets): alternating names and values. */
 const struct texts *net_env(struct live *l);
 
 /* ---- secrets.c ---- */
 
-/* Tells the gate which secrets the store says are granted to this machine. */
+/* Tells the gate which secrets are granted to this machine. */
 void secrets_restore(struct live *l);
-/* For the gate; NULL: there is none (any more). */
+/* For the gate; NULL: deleted or never set. */
 struct secret *secrets_value(struct service *s, const char *machine, const char *name);
 void secrets_used(struct live *l, const char *name);

@@ -4,18 +4,17 @@
 #include "gate/gate.h"
 #include "service/service.h"
 
-/* The policy as it is now: {"machine","listening","default","rules":[...]}, alive during the call.
- */
+/* The present policy: {"machine","listening","default","rules":[...]}, valid during the call. */
 typedef void service_net_fn(void *arg, const char *json, const struct err *err);
 
 void service_net_show(struct service *s, const struct caller *who, const char *ref,
                       service_net_fn *done, void *arg);
-/* A rule more, or all those of a preset; the answer is the policy as it is then. */
+/* Adds a rule, or all rules of a preset; the answer is the new policy. */
 void service_net_add(struct service *s, const struct caller *who, const char *ref,
                      const struct net_request *r, service_net_fn *done, void *arg);
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
                         service_net_fn *done, void *arg);
-/* From now on a taint closes what was not granted for that beforehand: gate/policy.h. */
+/* From now on, a taint closes everything not allowed for tainted machines: gate/policy.h. */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err);
 

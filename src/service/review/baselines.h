@@ -7,15 +7,17 @@
 
 #include "service/state.h"
 
-/* Of what is mounted at `place`. From any thread; it blocks. */
+/* Records the directory mounted at `place`. Any thread; blocks. */
 int baseline_make(const struct service *s, const char *machine, const char *place, int dir,
                   struct err *err);
-/* Of a file that was handed over: nothing is known but what is shipped from now on. durable: it
- * blocks until that is on the disk. */
+/*
+ * For a granted file: the baseline starts empty and gets what is shipped. durable: blocks until it
+ * is on disk.
+ */
 int baseline_begin(const struct service *s, const char *machine, const char *place, bool durable,
                    struct err *err);
-/* As `path`, if there is one. */
+/* Links the baseline to `path`, if there is one. */
 void baseline_keep(const struct service *s, const char *machine, const char *place,
                    const char *path);
-/* The machine has ended. */
+/* Deletes all baselines of an ended machine. */
 void baselines_remove(const struct service *s, const char *machine);

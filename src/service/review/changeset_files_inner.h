@@ -15,12 +15,12 @@ enum { CHANGESET_PATH = PLACE_SIZE + 64, CHANGESET_HEX = 2 * SHA256_BYTES + 1 };
 
 void changeset_path(const struct service *s, const char *id, const char *ending,
                     char ret[CHANGESET_PATH]);
-/* The directory of all of them. */
+/* Creates the directory of change sets. */
 int changeset_make_dir(const struct service *s, struct err *err);
-/* A file of one of them, whole and on the disk, or not there. From any thread; it blocks. */
+/* Writes a file of a change set atomically and syncs it. Any thread; blocks. */
 int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
                     size_t n, struct err *err);
-/* Its words: the last that is written. */
+/* Writes the metadata, which must be the last file. */
 int changeset_write_words(const struct service *s, const struct changeset_view *v, struct err *err);
-/* It is not to be: whatever there is of it goes. */
+/* Deletes all files of an unfinished change set. */
 void changeset_remove(const struct service *s, const char *id);

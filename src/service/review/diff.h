@@ -10,16 +10,16 @@
 #include "service/service.h"
 
 struct diff_request {
-    const char *from; /* a step, or `start`: what the machine was made from; NULL: start */
+    const char *from; /* a step, or `start`: the machine as created; NULL: start */
     const char *to;   /* a step, or `now`; NULL: now */
-    const char *path; /* only this one and what is below it; NULL: all */
-    uint64_t context; /* lines around a change */
-    bool brief;       /* no differences of texts */
+    const char *path; /* only this path and everything below it; NULL: all */
+    uint64_t context; /* context lines around a change */
+    bool brief;       /* omit the diffs of text files */
 };
 
 enum { DIFF_CONTEXT = 3, DIFF_CONTEXT_MAX = 100 };
 
-/* The end of a difference. */
+/* One side of a diff. */
 struct diff_end {
     const char *name; /* start, now, or the step's id */
     uint64_t number;  /* of the step; 0: none */
@@ -28,13 +28,13 @@ struct diff_end {
 struct diff_view {
     const char *machine;
     struct diff_end from, to;
-    struct change_list *changes; /* the callee may empty it into its own */
+    struct change_list *changes; /* the receiver may take its content */
 };
 
 typedef void service_diff_fn(void *arg, const struct diff_view *view, const struct err *err);
 void service_diff(struct service *s, const struct caller *who, const char *machine,
                   const struct diff_request *r, service_diff_fn *done, void *arg);
 
-/* As service_settled(), and what each step changed has been counted as far as that can be. */
+/* As service_settled(), and counts what each step changed, as far as possible. */
 void service_measured(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
                       void *arg);

@@ -1,6 +1,6 @@
 /*
- * The state of review/. Only files of src/service/review include this header; others call the
- * functions of review/live.h.
+ * Internal state of review. Only files of src/service/review include this header; other files call
+ * the functions of review/live.h.
  */
 #pragma once
 
@@ -11,5 +11,5 @@ enum { COMPARISONS_MAX = 2 };
 
 /* Part of struct service. */
 struct service_review {
-    size_t comparing; /* workers that compare, or are about to */
+    size_t comparing; /* comparing workers, running or about to start */
 };

@@ -10,9 +10,9 @@ struct service_review;
 struct service_review *service_review_new(void);
 void service_review_free(struct service_review *r);
 
-/* False: as many workers compare as may run at once. After true, call comparison_end(). */
+/* False: the maximum of comparing workers runs. After true, call comparison_end(). */
 bool comparison_begin(struct service *s);
 void comparison_end(struct service *s);
 
-/* The owner revoked this grant: its change sets are marked as revoked. */
+/* Marks the change sets of this grant as revoked. */
 int changesets_revoke(const struct service *s, const char *grant, struct err *err);

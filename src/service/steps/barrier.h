@@ -6,36 +6,38 @@
 
 #include "service/state.h"
 
-/* True: not now; go(arg) is called when it may be, also when the machine has ended meanwhile. */
+/* True: wait; go(arg) is called when the caller may continue, also if the machine has ended. */
 bool barrier_wait(struct live *l, loop_fn *go, void *arg);
 
-/* The same for who only reads, and waits only for a root that is on its way: for a moment /proc and
- * lent directories are in neither. */
+/*
+ * The same for a reader, which waits only for a switch of the root: for a moment /proc and granted
+ * directories are in neither root.
+ */
 bool barrier_wait_root(struct live *l, loop_fn *go, void *arg);
 
-/* The same for who only looks, and does not wait for a full disk or a guest that says nothing. */
+/* The same for a check, which does not wait for a full disk or a silent guest. */
 bool barrier_wait_settled(struct live *l, loop_fn *go, void *arg);
 
 /*
- * For who changes something: 1 it waits, and go(arg) asks again; 0 it may go on, or the machine has
- * ended; -1 it is refused, with the reason: the disk has been full for a while and what was done
- * last is not written down, or what an earlier daemon began is not known.
+ * For a change. 1: wait, go(arg) calls again. 0: continue, or the machine has ended. -1: refused
+ * with the reason: the disk is full and the last change is not saved, or the state left by an
+ * earlier daemon is unknown.
  */
 int barrier_enter(struct live *l, loop_fn *go, void *arg, struct err *err);
 
-int barrier_check(const struct live *l, struct err *err); /* the last of these alone */
+int barrier_check(const struct live *l, struct err *err); /* only the check for -1 */
 
 void barrier_init(struct live *l);
 
-void barrier_let_all(struct live *l); /* everybody who waits is called, closed or not */
+void barrier_let_all(struct live *l); /* calls all waiting requests, even if closed */
 
-void barrier_heard(struct live *l); /* its commands and steps are known: who waits goes on */
+void barrier_heard(struct live *l); /* commands and steps are known: waiting requests continue */
 
-bool barrier_is_unheard(const struct live *l); /* they are not, though its guest is there */
+bool barrier_is_unheard(const struct live *l); /* they are unknown, although the guest exists */
 
-void barrier_release(struct live *l); /* the daemon leaves: nobody is */
+void barrier_release(struct live *l); /* the daemon stops: drops all waiting requests */
 
-/* Held by a verb that changes the root itself. False: try again later through barrier_wait(). */
+/* Held by an operation that changes the root. False: try again later with barrier_wait(). */
 void barrier_close(struct live *l);
 
 void barrier_open(struct live *l);

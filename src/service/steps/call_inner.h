@@ -3,10 +3,10 @@
 
 #include "service/steps/inner.h"
 
-/* A switch of root, a copy of the upper, or no restore point at all. */
+/* How a step is taken: by a new root, by a copy of the upper, or without a restore point. */
 enum step_way { STEP_SWITCHES, STEP_COPIES, STEP_ONLY_NOTED };
 
-/* A step that is wanted, or under way. */
+/* A step that is requested or in progress. */
 struct step_call {
     struct step_call *next;
     struct live *live;
@@ -19,25 +19,25 @@ struct step_call {
     unsigned tries;
     unsigned rooms; /* how often steps were deleted to make space for it */
     bool plain;     /* a refresh: nothing was written, so the upper is left out */
-    unsigned dying; /* times that what was killed may still be looked for */
-    bool adding;    /* its row is not written yet: the disk is full */
+    unsigned dying; /* remaining tries to wait for killed processes */
+    bool adding;    /* the row is not written yet: the disk is full */
     bool answered;  /* meanwhile the guest said whether it is alone */
     bool changed;   /* the root was switched */
-    bool unwritten; /* its row could not be: */
+    bool unwritten; /* the row could not be written, because of: */
     struct err why;
-    struct err shared; /* of one that is copied: why the root was not switched */
+    struct err shared; /* why a copied step did not switch the root */
 };
 
 /* ---- steps/write.c: what is written down; memory changes once it is committed ---- */
 
 int step_put_event(const struct step_call *c, struct err *err);
-/* It is taken; the root was switched to its stack, or not. Then step_over(). */
+/* The step is taken; changed: the root was switched to its stack. Then step_over(). */
 void step_finish(struct step_call *c, bool changed);
-/* Its row goes, then step_over() with the reason. */
+/* Deletes the row, then calls step_over() with the reason. */
 void step_refuse(struct step_call *c, const struct err *err);
 /* A refresh leaves no row. Then step_over(). */
 void step_refreshed(struct step_call *c);
-/* It is done in another way than its row says: the row is written anew before anything is. */
+/* The step is taken in another way than its row says: writes the row again first. */
 void step_replan(struct step_call *c, void (*done)(void *arg, const struct err *failed));
 
 /* ---- steps/take.c ---- */

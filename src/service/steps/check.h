@@ -10,23 +10,23 @@
 #include "service/service.h"
 
 struct store_problem {
-    const char *machine; /* which names it, or has it */
+    const char *machine; /* that refers to the layer, or has it */
     const char *layer;   /* as in a stack, or NULL */
     const char *what, *remedy;
 };
 
 struct store_check {
-    uint64_t machines;  /* that were looked at */
-    uint64_t unchecked; /* that could not be: they start, end, or do not answer */
-    uint64_t stacks;    /* of steps and roots */
-    uint64_t layers;    /* that are named, each once */
-    uint64_t leftovers; /* that nobody names */
+    uint64_t machines;  /* machines checked */
+    uint64_t unchecked; /* not checked: starting, ending or not answering */
+    uint64_t stacks;    /* stacks of steps and roots */
+    uint64_t layers;    /* distinct layers with a reference */
+    uint64_t leftovers; /* layers without a reference */
     uint64_t problems;
 };
 
 typedef void store_problem_fn(void *arg, const struct store_problem *problem);
 typedef void store_check_fn(void *arg, const struct store_check *check, const struct err *err);
 
-/* Of the machines that the caller may see. `problem` for each, then `done`. */
+/* Checks the machines that the caller may see. Calls `problem` for each problem, then `done`. */
 void service_store_check(struct service *s, const struct caller *who, store_problem_fn *problem,
                          store_check_fn *done, void *arg);

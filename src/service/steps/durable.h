@@ -9,34 +9,37 @@
 
 #define FALL_KILLED "its first process was killed from outside"
 
-/* There is a new step. */
+/* Call it when there is a new step. */
 void durable_want(struct live *l);
-/* From the tick: begins to copy when its time has come. */
+/* Called by the tick: starts to copy when it is due. */
 void durable_look(struct live *l, uint64_t now_ms);
-/* The daemon leaves: the next one begins anew. */
+/* The daemon stops: the next one starts the copy again. */
 void durable_release(struct live *l);
 
 enum durable_fate {
-    DURABLE_NONE,    /* nothing of it was saved: it has ended */
-    DURABLE_STOPPED, /* it is its durable step from now on */
-    DURABLE_LATER,   /* that cannot be read or written now: ask again, and end nothing */
+    DURABLE_NONE,    /* nothing was saved: the machine has ended */
+    DURABLE_STOPPED, /* the machine is now its durable step */
+    DURABLE_LATER,   /* cannot be read or written now: ask again, end nothing */
 };
-/* One without a box. */
+/* For a machine without a box. */
 enum durable_fate durable_adopt(struct live *l, struct err *err);
-/* Would it be its durable step without its box? Also where that cannot be read. */
+/* True if the machine would fall back to a durable step without its box, or if that is unknown. */
 bool durable_is(struct live *l);
-/* It may leave something in the store that nobody needs any more. */
+/* Call it when a machine has ended: its saved layers may be unused now. */
 void durable_ended(const struct live *l);
-/* From the tick: what was saved of machines that have ended goes, now and then. */
+/* Called by the tick: deletes saved layers of ended machines now and then. */
 void durable_sweep(struct service *s);
 
-/* False: the boxes of the host are not known, so that nothing may go yet. */
+/* False: the boxes of the host are unknown, so nothing may be deleted. */
 void durable_want_sweep(struct service *s, bool wanted);
-/* Why the last try to save its newest step failed; NULL: it did not. */
+/* Why the last try to save the newest step failed; NULL: it did not. */
 const char *durable_why(const struct live *l);
 
-/* Which boot of the host this is. */
+/* The id of this boot of the host. */
 void durable_boot(char ret[40]);
 
-/* wake.c: makes a box for one that has none; done: it runs. late: that is not written down yet. */
+/*
+ * wake.c: creates a box for a machine without one; done: it runs; late: it runs, but is not saved
+ * yet.
+ */
 void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg);

@@ -3,5 +3,5 @@
 
 #include <stdbool.h>
 
-/* A command word by word; of a shell's every word of its script counts. NULL-terminated. */
+/* argv of a command, NULL-terminated. For a shell, every word of its script counts. */
 bool is_risky(const char *const *argv);

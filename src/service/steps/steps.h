@@ -15,18 +15,18 @@ struct step_view {
     uint64_t number, created_ms, files, bytes, layers;
     int64_t status;
     bool restorable, durable, counted;
-    const char *reason; /* why it is not restorable; NULL */
-    const char *how;    /* it was taken: switch, reflink, copy, or same as the one before; NULL */
+    const char *reason; /* why it cannot be restored; NULL: it can */
+    const char *how; /* how it was taken: switch, reflink, copy, or same as the one before; NULL */
 };
 
 void step_view(const struct step_row *row, struct step_view *ret);
 
 typedef void service_step_fn(void *arg, const struct step_view *view, const struct err *err);
 
-/* A step now, with a name if one is given. What runs stands still while its files are copied. */
+/* Takes a step now, with an optional name. Commands are frozen while their files are copied. */
 void service_snap(struct service *s, const struct caller *who, const char *machine,
                   const char *name, service_step_fn *done, void *arg);
-/* go(arg) now, or once the steps that are being taken of this machine are written down. */
+/* Calls go(arg) once all begun steps of the machine are saved. */
 void service_settled(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
                      void *arg);
 
@@ -39,21 +39,21 @@ int service_step_show(struct service *s, const struct caller *who, const char *m
 
 struct rewind_request {
     const char *step;
-    bool drifted; /* also if the host's packages have changed since */
+    bool drifted; /* even if the host's packages have changed since */
 };
-/* Commands are ended first; what was there before is kept as a step. */
+/* Ends commands first; the present state is kept as a step. */
 void service_rewind(struct service *s, const struct caller *who, const char *machine,
                     const struct rewind_request *r, service_step_fn *done, void *arg);
 
 struct fork_request {
-    const char *step; /* NULL: as it is now */
+    const char *step; /* NULL: the present state */
     struct given count;
     bool drifted;
-    const char *key;     /* with the same key come the same machines; or NULL */
-    const uint8_t *hash; /* of the request, with which the key goes; or NULL */
+    const char *key;     /* idempotency key: the same key returns the same machines; or NULL */
+    const uint8_t *hash; /* of the request, for the key; or NULL */
 };
-enum { FORK_MAX = 1000, FORK_KEY_MAX = STORE_KEY_SIZE - 8 }; /* a fork's number follows */
-/* row is called for each new machine, then done; after a failure none is left. */
+enum { FORK_MAX = 1000, FORK_KEY_MAX = STORE_KEY_SIZE - 8 }; /* a number is appended */
+/* Calls `row` for each new machine, then `done`; after a failure none is left. */
 void service_fork(struct service *s, const struct caller *who, const char *machine,
                   const struct fork_request *r, service_row_fn *row, service_done_fn *done,
                   void *arg);
