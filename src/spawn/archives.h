@@ -12,10 +12,10 @@
 struct spawner;
 struct undertaker;
 
-/* UNPACK, PACK and DRAW: the worker has begun when this returns 0. in: archive and report. */
+/* UNPACK, PACK and DRAW: on 0 the worker was started. in: archive and report. */
 int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                    struct err *err);
 
-/* WIPE: out of the way at once, removed by the undertaker. `busy`: a box uses it. */
+/* WIPE: moved away at once, deleted by the undertaker. `busy`: a box uses it. */
 int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                   struct err *err);

@@ -18,33 +18,33 @@
 enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };
 
-/* What a host can limit. On v1 each controller is a hierarchy of its own. */
+/* Hierarchies of the host. On v1 each controller has its own. */
 struct cgroups {
-    int back; /* v2: cgroup.procs of where we came from, to return to; or -1 */
+    int back; /* v2: cgroup.procs of our original group, to return to it; or -1 */
     enum cgroup_mode mode;
-    int memory, cpu, pids, freezer; /* our base directory in each; -1: not available. v2: all one */
-    char name[32];                  /* of those directories */
+    int memory, cpu, pids, freezer; /* our directory in each; -1: not available. v2: all the same */
+    char name[32];                  /* name of those directories */
     uint64_t next;                  /* number of the next group */
-    bool has_memsw, has_tcp;        /* v1: memory and swap, and TCP buffers, are limits apart */
+    bool has_memsw, has_tcp; /* v1: separate limits for memory plus swap, and for TCP buffers */
 };
 
-/* One command's own group, as the guest uses it. */
+/* The group of one command, as the guest uses it. */
 struct cgroup_spare {
     int procs;
     int freeze;
     int kill; /* v2 only, else -1 */
 };
 
-/* The groups of one box. Descriptors travel to the guest; the name stays. */
+/* The groups of one box. Its descriptors are passed to the guest. */
 struct cgroup_set {
     uint64_t number;
     int guest_procs;
-    int tasks[CGROUP_TASKS]; /* v1: what the guest's worker thread joins */
+    int tasks[CGROUP_TASKS]; /* v1: groups that the guest's worker thread joins */
     struct cgroup_spare spares[CGROUP_SPARES];
     unsigned spare_count;
 };
 
-/* Finds the host's hierarchies below cgroup_root (an open /sys/fs/cgroup) and makes ours. */
+/* Finds the hierarchies below cgroup_root (an open /sys/fs/cgroup) and creates our groups. */
 int cgroups_open(struct cgroups *cg, int cgroup_root, int proc, const char *name, struct err *err);
 
 /* Removes our own directories, if empty. */
@@ -52,36 +52,36 @@ void cgroups_close(struct cgroups *cg);
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
-/* The lowest number above all that exist, for a box that was found: each is handed out once. */
+/* The lowest unused number, for an adopted box: a number is used once. */
 unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box);
 
-/* Applies the limits that differ from the defaults a new group carries. */
+/* Applies the limits that differ from the defaults of a new group. */
 int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err);
-void cgroup_close(struct cgroup_set *set); /* the descriptors, not the groups */
+void cgroup_close(struct cgroup_set *set); /* closes descriptors; the groups stay */
 
-/* Kills whatever is left in a box's groups, then removes them; false while something is dying. */
+/* Kills all processes in a box's groups and removes the groups; false while processes are dying. */
 bool cgroup_remove(struct cgroups *cg, uint64_t number);
 
 /*
  * v1: a frozen process cannot die, and a guest that is killed while it ends a command leaves that
- * command's group frozen. Harmless where nothing is frozen.
+ * group frozen. Harmless if nothing is frozen.
  */
 void cgroup_thaw(struct cgroups *cg, uint64_t number);
 
 /*
- * Stops what the box's commands run, or lets it go on; the guest itself goes on in either case.
- * 1: it is so now, 0: not everything has stopped yet, -errno. Asking again does no harm.
+ * Freezes or thaws the commands of a box; the guest keeps running. 1: done; 0: some processes still
+ * run; -errno. May be repeated.
  */
 int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen);
 
-/* Every process of a box, pid 1 too. */
+/* Visits every process of a box, including pid 1. */
 void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
                      void *arg);
 
-/* Every group number that exists, for cleaning up after a crash. */
+/* Visits every existing group number, to clean up after a crash. */
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
 
 /* counters.c */
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
-/* All but what is not about cgroups; proc is an open /proc. */
+/* Fills the members that come from cgroups; proc is an open /proc. */
 void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret);

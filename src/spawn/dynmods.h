@@ -11,12 +11,12 @@
 #include <stdbool.h>
 
 struct dynmods {
-    int lock;          /* shared by all spawners; whoever gets it alone is the last */
-    bool ours;         /* it was off before us */
+    int lock;          /* shared by all spawners; the last one can lock it exclusively */
+    bool ours;         /* it was off before */
     char where[256];   /* mount point of cgroup2 */
-    char options[160]; /* as they were */
+    char options[160]; /* mount options before */
 };
 
-/* run holds a note that outlives a crash; lock_dir the host-wide lock. */
+/* run: directory for a note that survives a crash; lock_dir: directory of the host-wide lock. */
 void dynmods_favor(struct dynmods *d, int run, int lock_dir);
 void dynmods_restore(struct dynmods *d, int run);

@@ -12,21 +12,21 @@
 struct spawner;
 struct box;
 
-/* Between these two every path begins at the anchor. -errno: it was not entered. */
+/* Between these two calls every path starts at the anchor. -errno: not entered. */
 int box_go_in(struct spawner *s, const struct box *box);
 void box_go_out(struct spawner *s);
 
-/* Where its root is, there: on one of two sides. */
+/* The path of the box's root in there, on one of two sides. */
 const char *box_side_path(char side);
 
 /*
- * LEND: of the directories that were handed to it, those at these paths (one a line) stay, all
- * others are taken away; one that was moved elsewhere inside is no longer at its path. *m becomes
- * the answer: "in use" if something inside still has one of them open.
+ * LEND: keeps the granted directories at these paths (one per line) and unmounts all others, and
+ * those that were moved. *m becomes the answer: "in use" if a process in the box still has one
+ * open.
  */
 int box_lend(struct spawner *s, const struct box *box, struct plan_message *m, struct err *err);
 
-/* Is this a place of the box itself, where no directory is ever lent? */
+/* True for a path that belongs to the box itself, where nothing is ever granted. */
 bool lend_is_own(const char *path);
-/* Is it one of these lines? */
+/* True if `lines` contains the path. */
 bool lend_stays(const char *lines, const char *path);

@@ -10,16 +10,15 @@
 #include "spawn/spawner.h"
 
 /*
- * Returns at once as root. Otherwise returns in a child that is root of the new namespace; its
- * parent stays behind as the outsider.
+ * Returns at once if already root. Otherwise returns in a child that is root of the new namespace;
+ * the parent stays outside, as the outsider.
  */
 int rootless_enter(struct spawner *s, struct err *err);
 
 /*
- * Who made a user namespace has every power over what lives below it, but only from outside of it:
- * boxes of an earlier spawner are ended by the outsider, which never entered one. -1: there is
- * none.
+ * Rights over a user namespace exist only outside of it, for its creator. So boxes of an earlier
+ * spawner are ended by the outsider, which never entered one. -1: there is no outsider.
  */
 int rootless_end(struct spawner *s, int pidfd);
-/* No box of an earlier spawner is left: it may go. */
+/* No box of an earlier spawner is left: ends the outsider. */
 void rootless_dismiss(struct spawner *s);

@@ -18,7 +18,7 @@ enum {
     PRESS_MS = 20,
     PRESS_LATE_MS = 250,
     IMAGE_MS = 200,
-    IMAGE_MORE = 1 << 20, /* so much more room is worth another try to build it */
+    IMAGE_MORE = 1 << 20, /* retry to build the image after this much more free space */
     LEFT_LOOK_MS = 60,
     DEAD_MANY = 64,
     EVENTS = 64,
@@ -32,7 +32,7 @@ struct client {
     bool gone;
 };
 
-/* DESTROY is answered when its box is gone. */
+/* A client that waits for a DESTROY: it is answered when the box is gone. */
 struct waiter {
     struct waiter *next;
     int client;
@@ -47,20 +47,20 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
-    bool warned; /* what is not enforced is said once */
+    bool warned; /* unenforced limits were reported */
     uint64_t quiet_since_ms;
-    uint64_t created_ms; /* when a box was last asked for */
+    uint64_t created_ms; /* time of the last request for a box */
     struct waiter *waiters;
     size_t waiting_count;
     uint64_t image_checked_ms;
-    uint64_t due_ms; /* when the first box is due to be ended by us; 0: none is */
+    uint64_t due_ms; /* next deadline that we enforce; 0: none */
     size_t dead_count;
     struct undertaker undertaker;
-    bool undertaker_busy; /* it takes no more before it has said that somebody is buried */
-    size_t ending_count;  /* told to end and not dead yet */
-    uint64_t ended_ms;    /* when one was last told, or died */
-    uint64_t pressed_ms;  /* when they were last told again */
-    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of its pid 1 and its guest */
+    bool undertaker_busy;           /* accepts nothing until it reports a box as done */
+    size_t ending_count;            /* killed but not dead yet */
+    uint64_t ended_ms;              /* when one was last killed, or died */
+    uint64_t pressed_ms;            /* when they were last killed again */
+    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of pid 1 and guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };

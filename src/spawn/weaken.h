@@ -23,7 +23,7 @@ static inline bool weakened(const char *defence) {
     return false;
 }
 
-/* A descriptor of the host's root that nobody marked to be closed: close_range must catch it. */
+/* Leaks a descriptor of the host's root without close-on-exec: close_range() must close it. */
 static inline void weaken_plant(void) {
     (void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_DUPFD, 1500);
 }

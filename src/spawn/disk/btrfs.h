@@ -10,20 +10,20 @@
 
 #include <stdbool.h>
 
-/* Does it lie on btrfs? */
+/* True if it is on btrfs. */
 bool btrfs_is(int fd);
 
-/* All of the subvolume whose top `disk` is, as `name` in it: a directory that can be written to. */
+/* Snapshots the subvolume with top `disk` into the writable directory `name` in it. */
 int btrfs_snapshot(int disk, const char *name);
 
 /*
- * A snapshot goes, whatever is in it; the kernel frees what only it held by and by. -ENOTDIR: that
- * is none (or there is nothing of that name).
+ * Deletes a snapshot with its content; the kernel frees the space later. -ENOTDIR: not a snapshot,
+ * or missing.
  */
 int btrfs_destroy(int dir, const char *name);
 
 /*
- * What was written is on the disk; what only destroyed snapshots held begins to be freed, which it
- * would otherwise half a minute later.
+ * Syncs the disk and starts to free the space of deleted snapshots, which otherwise begins half a
+ * minute later.
  */
 int btrfs_sync(int disk);

@@ -13,8 +13,8 @@
 
 enum disk_kind { DISK_EXT4, DISK_BTRFS };
 
-/* Is there what makes one? */
+/* True if the program that makes this kind is installed. */
 bool disk_can(enum disk_kind kind);
 
-/* A detached mount, or -1. store is where the file's blocks come from. */
+/* Returns a detached mount, or -1. The blocks of its file are in `store`. */
 int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, struct err *err);

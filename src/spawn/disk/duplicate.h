@@ -15,31 +15,31 @@
 
 struct duplicate_plan {
     uint32_t from, into; /* numbers of layers */
-    bool durable;        /* to the store: limited, and on the disk when it is done */
-    bool snapshot;       /* both disks are the same, and btrfs */
+    bool durable;        /* into the store: limited, and synced at the end */
+    bool snapshot;       /* both disks are the same one, on btrfs */
 };
 
 enum duplicate_way { DUPLICATE_COPY, DUPLICATE_REFLINK, DUPLICATE_BTRFS };
 /* "copy", "reflink", "btrfs" */
 const char *duplicate_way_name(enum duplicate_way way);
 
-/* The layer appears whole, or not at all. 0 or -errno; *ret_way (may be NULL): how. */
+/* The layer appears complete or not at all. 0 or -errno; *ret_way (may be NULL): how. */
 int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
                     enum duplicate_way *ret_way);
 
-/* 1: it is there. */
+/* 1: it exists. */
 int duplicate_done(int to_disk, uint32_t into);
 
 /*
- * A layer that is being read may be thrown away meanwhile: it is held (a descriptor), and looked
- * for again afterwards: 0, or -ESTALE: what was read of it may be less than it was.
+ * A layer may be deleted while it is read. layer_hold() opens it; layer_still() checks at the end:
+ * 0, or -ESTALE: it was deleted, so the read may be incomplete.
  */
 int layer_hold(int disk, uint32_t number);
 int layer_still(int disk, uint32_t number, int held);
 
-/* Copies what is no directory, one by one; several names of a file stay names of one file. */
+/* Copies files one by one; hard links stay hard links. */
 struct copying;
-struct copying *copying_new(int out); /* the top of all copies, dup'ed; NULL: errno */
+struct copying *copying_new(int out); /* out: top of all copies, duplicated; NULL: errno */
 void copying_free(struct copying *c);
-/* from/name becomes to/name; path: the latter, below the top. */
+/* Copies from/name to to/name; path: the latter, relative to the top. */
 int copying_file(struct copying *c, int from, int to, const char *name, const char *path);

@@ -1,4 +1,4 @@
-/* What the files of layers share. Only for src/spawn/disk/layers*.c. */
+/* Functions shared by src/spawn/disk/layers*.c. Only for those files. */
 #pragma once
 
 #include "base/fdio.h"

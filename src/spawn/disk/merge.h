@@ -1,11 +1,11 @@
 /*
- * Merging layers: several become one that shows the same, by hard links. No data is copied (but out
- * of snapshots where their filesystem cannot share it), and the originals stay as they are; whoever
- * has them mounted notices nothing.
+ * Merges layers: several become one with the same content, by hard links. Data is copied only out
+ * of snapshots whose filesystem cannot share it. The sources stay unchanged, so mounts of them
+ * notice nothing.
  *
- * What a directory of the result shows is worked out as the kernel looks it up: by its path, layer
- * by layer, the path being rewritten by the redirects it meets. Whiteouts stay, since there are
- * layers below. The tree is a box's: depth is limited, nothing is followed.
+ * A directory of the result is resolved as the kernel does it: by path, layer by layer, following
+ * redirects. Whiteouts stay, because there are layers below. The tree was written by a box: depth
+ * is limited and no link is followed.
  */
 #pragma once
 
@@ -16,16 +16,16 @@
 #include "base/layers.h"
 
 struct merge_plan {
-    int disk;                  /* writable, as on disk */
-    bool userxattr;            /* marks are user.overlay.* */
-    bool saved;                /* on a disk that outlives the host: synced before it appears */
+    int disk;                  /* writable, with ids as on disk */
+    bool userxattr;            /* overlay marks are user.overlay.* */
+    bool saved;                /* on a saved disk: synced before it appears */
     uint32_t into;             /* number of the new layer */
     uint32_t from[LAYERS_MAX]; /* topmost first */
     size_t count;
 };
 
-/* The layer appears whole, or not at all; 0 or -errno. */
+/* The layer appears complete or not at all; 0 or -errno. */
 int merge_layers(const struct merge_plan *plan);
 
-/* 1: it is there already, and made of these. 0: there is none. -EEXIST: of others. */
+/* 1: it exists and was made of these; 0: missing; -EEXIST: made of others. */
 int merge_done(const struct merge_plan *plan);

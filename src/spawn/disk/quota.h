@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Puts an empty directory, and so all that is made in it, into a project. */
+/* Assigns an empty directory, and everything created in it, to a project. */
 int quota_assign(int dir, uint32_t project);
 
-/* Zeros take the limit away. */
+/* Zeros remove the limit. */
 int quota_limit(int fd, uint32_t project, uint64_t bytes, uint64_t inodes);
 
-/* 1: the filesystem counts projects and knows nothing of this one; 0: it is in use. */
+/* 1: the filesystem counts projects, and this one is unused; 0: it is in use. */
 int quota_unused(int fd, uint32_t project);

@@ -15,17 +15,17 @@ struct room {
 };
 
 /*
- * For one more copy: what the disk it comes from can hold, and twice that with those that are
- * there, since the step before stays until the next one is whole.
+ * Space for one more copy: what the source disk can hold, at most twice that for all copies, since
+ * the previous step stays until the next is complete.
  */
 int room_left(int from_disk, int to_disk, struct room *ret);
 
-/* -EDQUOT: there is not so much. NULL has no end. */
+/* -EDQUOT: not enough. NULL: no limit. */
 int room_take(struct room *room, uint64_t inodes, uint64_t bytes);
 
-/* Of a layer in the making, by the name of its directory. */
+/* For an unfinished layer, by the name of its directory. */
 int cost_write(int disk, const char *name, const struct room *cost);
 
-/* One that was made of others, by links: what they cost is its cost, once it is there. */
+/* The cost of a layer that was merged from others: their sum. */
 void cost_sum(int disk, const uint32_t *layers, size_t count, struct room *ret);
 void cost_drop(int disk, const uint32_t *layers, size_t count);

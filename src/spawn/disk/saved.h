@@ -18,25 +18,25 @@ bool saved_is_name(const char *name);
 int saved_clone(const struct spawner *s, const char *name, int *ret, int copies);
 
 /*
- * Were the layers of this stack saved from a machine over other packages of the host than those of
- * now? Each disk says what its machine lay on.
+ * True if the layers of this stack were saved over other packages of the host than the present
+ * ones. Each disk records that.
  */
 bool saved_drifted(const struct spawner *s, const char *stack);
 
-/* To write to; or -errno. */
+/* Opens it for writing, or -errno. */
 int saved_open(const struct spawner *s, const char *name);
 
-/* SAVE: one layer becomes that of another number there. `busy` while it is copied: ask again. */
+/* SAVE: copies a layer to another number there. `busy` while it is copied: ask again. */
 int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);
 
 /*
- * COPY: what a box's upper holds becomes a layer of that number too, beside it; m becomes the
- * answer. Whoever asks sees to it that nothing is written meanwhile. Number 0, before that: what
- * would make it slow is done while the box runs; `unsupported`: it takes what was changed.
+ * COPY: copies the upper of a box to a layer of that number; m becomes the answer. The caller must
+ * prevent writes meanwhile. Number 0: does the slow part before, while the box runs; `unsupported`:
+ * a copy would copy all changes.
  */
 int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
-/* SHED: layers that are not in the list go; without a list the whole disk. */
+/* SHED: deletes the layers that are not in the list; without a list the whole disk. */
 int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);

@@ -16,7 +16,7 @@
 
 struct spawner;
 
-enum { SEALED_MAX = 32 }; /* mounted at once for new boxes; the one longest unused makes room */
+enum { SEALED_MAX = 32 }; /* mounted at a time; the least recently used is replaced */
 
 struct sealed {
     char id[IMAGE_ID_SIZE]; /* empty: free */
@@ -26,19 +26,19 @@ struct sealed {
 
 struct sealed_images {
     struct sealed list[SEALED_MAX];
-    bool tried; /* whether this kernel can */
-    int why;    /* 0: it can; else -errno */
+    bool tried; /* the kernel was probed */
+    int why;    /* 0: supported; else -errno */
 };
 
-/* Can this kernel mount such a file of the store, and map its ids? 0 or -errno; tried once. */
+/* Whether this kernel can mount such a file with an id map: 0 or -errno; probed once. */
 int sealed_probe(struct spawner *s);
-/* The same, for somebody to read. */
+/* The same as an error for the user. */
 int sealed_can(struct spawner *s, struct err *err);
 
-/* The image of that key (image_open_key), as file or as directory. */
+/* Opens the image of that key (image_open_key), sealed or as a directory. */
 int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err);
 
 bool sealed_is_mounted(struct spawner *s, const char *id);
 
-/* Unmounted, once the last box on it is gone. */
+/* Unmounts it once the last box that uses it is gone. */
 void sealed_forget(struct spawner *s, const char *id);

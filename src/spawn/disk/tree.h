@@ -14,10 +14,10 @@
 struct tree_copy {
     uid_t owner_base;        /* added to the owner and group written */
     const char *const *skip; /* names left out at any depth; NULL-terminated, may be NULL */
-    bool dirs_only;          /* directories and nothing in them */
-    bool readable_only;      /* what this user may not read is left out */
-    bool public_only;        /* what not everybody may read is left out */
-    uint64_t max_bytes;      /* the copy fails beyond */
+    bool dirs_only;          /* only directories */
+    bool readable_only;      /* skip files that this user may not read */
+    bool public_only;        /* skip files that not everybody may read */
+    uint64_t max_bytes;      /* larger copies fail */
     uint64_t bytes;          /* copied so far */
 };
 
@@ -31,5 +31,5 @@ int tree_remove(int dir, const char *name);
 /* mkdir, owner and mode in one; an existing directory only gets them. */
 int tree_dir(int dir, const char *name, mode_t mode, uid_t uid, gid_t gid);
 
-/* A whole small file, replaced atomically enough for a private directory. */
+/* Writes a small file; good enough for a private directory, where nobody reads it meanwhile. */
 int tree_file(int dir, const char *name, const char *text, mode_t mode, uid_t uid, gid_t gid);

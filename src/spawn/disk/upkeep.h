@@ -12,31 +12,31 @@ struct spawner;
 struct box;
 struct chore_state;
 
-/* KEEP: the others go; their removal is the undertaker's. */
+/* KEEP: deletes all other layers; the undertaker removes them. */
 int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
-/* On a writable disk: all layers go but those of the list, "3 7-9", and those that are used. */
+/* On a writable disk: deletes all layers except those in the list ("3 7-9") and used ones. */
 enum { SHED_USED = 4 };
 struct shed {
     const char *keep;
     uint32_t used[SHED_USED]; /* 0: none */
-    bool halves; /* so does what somebody began and did not finish, whoever was killed over it */
+    bool halves;              /* also delete unfinished layers of killed processes */
 };
 int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err);
 
-/* What was thrown away in the store, and whose wiping was interrupted. */
+/* Continues interrupted deletions in the store. */
 void upkeep_resume(struct spawner *s, struct undertaker *u);
 
-/* TELL: `network` of its machine.json, which the box sees at once and cannot change. */
+/* TELL: replaces `network` in machine.json, which the box sees at once and cannot change. */
 int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err);
 
-/* MERGE: `busy` while it is done by the undertaker, so ask again; then it is done, or why not. */
+/* MERGE: `busy` while the undertaker works, so ask again; then the result. */
 int upkeep_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
-/* What the undertaker says of one. */
+/* Stores a report of the undertaker. */
 void chore_done(struct chore_state *c, const struct undertaker_word *word);
 /*
- * A layer that is not there yet: 0 if it may be begun; else it is under way (`busy`), or could not
- * be made, which is told once.
+ * Whether a missing layer may be started: 0; else it is in progress (`busy`), or has failed, which
+ * is reported once.
  */
 int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *what,
               struct err *err);

@@ -16,26 +16,26 @@
 #include "base/err.h"
 
 struct uppers {
-    int dir;      /* uppers/RUN; -1: there is none */
-    bool limited; /* a limit was set here and held */
-    bool bare;    /* plain directories: names are numbers and no projects */
+    int dir;      /* uppers/RUN; -1: none */
+    bool limited; /* quotas are enforced here */
+    bool bare;    /* plain directories: names are numbers, not projects */
     int store;
     char run[16];
-    int trash;     /* uppers/RUN/trash: directories that are being emptied */
-    bool pending;  /* there may be something in it */
-    bool progress; /* since its listing began */
+    int trash;     /* uppers/RUN/trash: directories that are being deleted */
+    bool pending;  /* it may have entries */
+    bool progress; /* since the listing was started */
     DIR *listing;
     DIR *emptying;
-    char name[24]; /* of what is being emptied */
-    uint64_t next; /* names in trash are numbers */
+    char name[24]; /* name of the directory being emptied */
+    uint64_t next; /* next name in trash */
 };
 
-/* Nothing yet; what uppers_close() takes. */
+/* Empty; valid for uppers_close(). */
 #define UPPERS_NONE ((struct uppers){.dir = -1, .trash = -1, .store = -1})
 
 /*
- * Finds out by trying whether the store's filesystem enforces a project quota on us. run names the
- * spawner's run directory: two of them may share a store.
+ * Probes whether the store's filesystem enforces a project quota on us. run: name of the run
+ * directory, since several may share a store.
  */
 void uppers_open(struct uppers *u, int store, const char *run);
 
@@ -43,20 +43,20 @@ void uppers_open(struct uppers *u, int store, const char *run);
 void uppers_open_bare(struct uppers *u, int store, const char *run);
 
 /*
- * A new limited directory; descriptor or -1. Its project is one of the 65,536 from `first` on,
+ * A new directory with a limit; descriptor or -1. Its project is one of the 65,536 from `first` on,
  * which only the caller may use on this host.
  */
 int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes,
                uint32_t *ret_project, struct err *err);
 
-/* Its box is gone: out of the way now, removed by and by. 0 is none. */
+/* The box is gone: moves the directory away now, deletes it later. 0: none. */
 void uppers_bury(struct uppers *u, uint32_t project);
 
-/* After a crash: buries what in_use does not know. */
+/* After a crash: deletes those that in_use does not know. */
 void uppers_sweep(struct uppers *u, bool (*in_use)(uint32_t project, void *arg), void *arg);
 
-/* One step of removing what was buried, a millisecond or so; false when there is nothing to do. */
+/* One step of deleting, about a millisecond; false: nothing to do. */
 bool uppers_step(struct uppers *u);
 
-/* Removes what can be removed in five seconds; the next spawner does the rest. */
+/* Deletes for at most five seconds; the next spawner does the rest. */
 void uppers_close(struct uppers *u);

@@ -4,5 +4,5 @@
  */
 #pragma once
 
-/* Everything in the directory `trash` of that one. May be called by several at once. */
+/* Deletes everything in the directory `trash` there. Several may call it at once. */
 void wipe_trash(int disk);

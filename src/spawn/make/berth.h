@@ -24,8 +24,8 @@ struct berth {
     int socket; /* to the waiting process */
     int pidfd;
     pid_t pid;
-    uint64_t born;  /* of process_born(): with the pid, its name for good */
-    unsigned stage; /* how far it is made; BERTH_READY at the end */
+    uint64_t born;  /* process_born(): unique together with the pid */
+    unsigned stage; /* progress; BERTH_READY at the end */
 };
 
 enum { BERTH_READY = 4 };
@@ -38,17 +38,16 @@ enum { BERTH_READY = 4 };
                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
 
 /*
- * What tells a process from all others that had or will have its pid: the number of its pidfd's
- * inode where that is its own (kernel 6.9), else when it began, in the kernel's ticks. 0: not
- * known. proc is an open /proc.
+ * Distinguishes a process from all others with its pid: the inode of its pidfd, if unique (kernel
+ * 6.9), else its start time in ticks. 0: unknown. proc is an open /proc.
  */
 uint64_t process_born(int proc, pid_t pid, int pidfd);
 
-/* One step of making it, so that a request waits for at most one. */
+/* One step of creating it, so that a request waits for at most one. */
 int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *size,
                   struct err *err);
 
-/* Ends an unused one and gives everything back. */
+/* Ends an unused berth and frees everything. */
 void berth_drop(struct spawner *s, struct berth *b);
-/* Closes the descriptors of one that became a box. */
+/* Closes the descriptors of a berth that became a box. */
 void berth_close(struct berth *b);

@@ -16,7 +16,7 @@
 #include "spawn/cgroup.h"
 #include "spawn/disk/rootfs.h"
 
-/* A name in /proc to be covered with the anchor's empty file or directory. */
+/* A name in /proc to cover with an empty file or directory of the anchor. */
 struct mask {
     const char *name;
     bool is_dir;
@@ -31,16 +31,16 @@ struct child {
     const struct cgroup_set *cgroup;
     int netns;
     int dev;    /* detached copy of the /dev template */
-    int orders; /* where the plan and its descriptors come, then the word to go */
+    int orders; /* receives the plan with its descriptors, then the permission to start */
 };
 
 /*
- * Descriptors that come with the plan, in this order; the plan's grants follow, and after them,
- * where the berth's own do not fit, overlays of root and /usr and the disks they lie on.
+ * Descriptors that come with the plan, in this order. The grants follow, and then, if the berth's
+ * own overlays do not fit, those of root and /usr and the disks below them.
  */
 enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
 
-/* Only as much of a plan as it uses travels. */
+/* Only the used part of a plan is sent. */
 static inline size_t child_order_size(const struct plan *plan) {
     return sizeof(*plan) - (PLAN_MAX_GRANTS - plan->grant_count) * sizeof(plan->grants[0]);
 }

@@ -9,8 +9,11 @@
 
 #include <stdbool.h>
 
-/* May we make nodes? Tried in dir. Rootless we may not, nor in some containers. */
+/* Tries in dir whether we may create nodes. Rootless we may not, nor in some containers. */
 bool dev_can_make(int dir);
 
-/* Fills an empty directory. Who may not make nodes binds those of the host (an open "/"). */
+/*
+ * Fills an empty directory. Without the right to create nodes, it binds those of the host (an open
+ * "/").
+ */
 int dev_fill(int dir, int host);

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 
-/* ret->filter lives as long as the process. */
+/* ret->filter is valid as long as the process. */
 int filter_build(struct sock_fprog *ret, struct err *err);
 
-/* For this process and its children, for good. -errno on failure. */
+/* For this process and its children, permanently. -errno on failure. */
 int filter_load(const struct sock_fprog *filter);

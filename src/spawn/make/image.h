@@ -18,11 +18,11 @@
 #include "base/image_id.h"
 
 struct image {
-    char key[IMAGE_ID_SIZE]; /* the state of the host's packages that it was built from; an id */
+    char key[IMAGE_ID_SIZE]; /* state of the host's packages that it was built from; an id */
     int skeleton;            /* its root directory in the store */
-    int usr;                 /* the host's /usr; -1: the tree has its own */
-    int usr_dirs; /* rootless: /usr's directories as the box's own, laid over it; else -1 */
-    uid_t base;   /* added to ids on disk: 0, or where a rootless user's range starts */
+    int usr;                 /* the host's /usr; -1: the tree contains it */
+    int usr_dirs; /* rootless: copies of /usr's directories that belong to the box; else -1 */
+    uid_t base;   /* added to ids on disk: 0, or the start of a rootless user's range */
 };
 
 /* Opens the image in store (an open directory), building it if needed. host is an open "/". */
@@ -30,11 +30,11 @@ int image_open(int store, int host, uid_t base, struct image *ret, struct err *e
 
 #define IMAGE_NONE ((struct image){.skeleton = -1, .usr = -1, .usr_dirs = -1})
 
-/* One that was built before, by its key; or one of the store's, by its id. */
+/* Opens an older build by its key, or an imported image by its id. */
 int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
                    struct err *err);
 
-/* True when the host's packages are no longer those the image was built from. */
+/* True if the host's packages changed since the image was built. */
 bool image_stale(const struct image *image, int host);
 
 void image_close(struct image *image);

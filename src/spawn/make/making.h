@@ -17,58 +17,58 @@
 struct spawner;
 struct box;
 
-/* Whatever is still here at the end is closed. */
+/* Descriptors that are still here at the end are closed. */
 struct making {
     struct berth berth;
-    int listener; /* where hosts connect to the guest */
-    int admin;    /* where the next spawner does */
+    int listener; /* for connections to the guest */
+    int admin;    /* for the connection of the next spawner */
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
-    int doors[NETNS_FDS]; /* for the gate; -1 when nobody wants them */
+    int doors[NETNS_FDS]; /* for the gate; -1 if not requested */
     bool has_berth;
-    bool is_ready; /* its guest was let go before there was a creator */
+    bool is_ready; /* its guest was started before there was a creator */
 };
 
-struct making *making_new(void);    /* NULL: out of memory */
-void making_free(struct making *m); /* the descriptors, not what they stand for */
-void making_undo(struct spawner *s, struct making *m); /* gives everything back, and frees it */
+struct making *making_new(void);                       /* NULL: out of memory */
+void making_free(struct making *m);                    /* closes descriptors only */
+void making_undo(struct spawner *s, struct making *m); /* frees everything */
 
-/* The overlays of a berth are not for it: it lies on layers, or on another image. */
+/* True if the berth's overlays do not fit: the box has layers or another image. */
 bool plan_is_restacked(const struct plan *plan);
 
-/* The gate's sockets, for a plan that wants them. */
+/* Opens the gate's sockets if the plan requests them. */
 int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
-/* A berth with the limits of the plan, the channels, the grants. */
+/* Collects a berth with the limits of the plan, the channels and the grants. */
 int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err);
-/* The waiting process begins to set up the box. */
+/* Sends the plan: the waiting process starts to set up the box. */
 int making_order(const struct making *m, const struct plan *plan, struct err *err);
-/* boxes/name with the record of the box and the guest's sockets. */
+/* Creates boxes/NAME with the record of the box and the guest's sockets. */
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
                   const char *name, struct err *err);
-/* The record alone, again: what it says has changed. */
 /*
- * Which layers lie below the upper of that number, beside the record: for whoever takes the box
- * over. Written before the root is switched, so that there is always one for box->layer.
+ * Records the layers below the upper of that number beside the record, for the next spawner.
+ * Written before the root is switched, so there is always one for box->layer.
  */
 int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, const char *stack,
                       struct err *err);
 void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer);
-/* `unsupported`: an older spawner switched its root, and nobody wrote it down. */
+/* `unsupported`: an older spawner switched the root without recording it. */
 int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
                       struct err *err);
 
-/* What the directory of the store is called in records: whose uppers a box has. */
+/* The name of the store's directory in records: the owner of a box's uppers. */
 void making_home(const struct spawner *s, char ret[48]);
+/* Writes the record of a box again, after a change. */
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err);
-/* machine.json inside the box. */
+/* Writes machine.json into the box. */
 int making_describe(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
-/* The set-up process may become the guest. */
+/* Lets the set-up process become the guest. */
 int making_release(const struct making *m, struct err *err);
-/* The creator holds its end of the connection already: that is where it hears of a failure. */
+/* Reports a failure on the connection that the creator already has. */
 void making_tell(const struct making *m, const struct err *err);
 
 /* A socket of a box, by a name that only the host can see. */
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name);
-/* The host speaks first; said before the guest exists, it costs nobody a wait. */
+/* The host speaks first. Sent before the guest exists, so nobody waits for it. */
 int guest_greet(int link);

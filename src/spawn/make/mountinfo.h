@@ -9,5 +9,5 @@ struct mount_line {
     char path[PATH_MAX];
 };
 
-/* The next line that makes sense; *at moves behind it. False: there is none. */
+/* The next valid line; *at moves behind it. False: none. */
 bool mountinfo_next(const char **at, struct mount_line *ret);

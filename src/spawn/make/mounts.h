@@ -1,8 +1,8 @@
 /*
- * The new mount API in the few shapes the spawner needs.
+ * The new mount API in the few forms that the spawner needs.
  *
- * Every mount is made detached and travels as a descriptor; it vanishes with its last
- * descriptor unless a box took it. Thin wrappers: -errno on failure.
+ * Every mount is created detached and passed as a descriptor; it disappears with its last
+ * descriptor unless a box attached it. Thin wrappers: -errno on failure.
  */
 #pragma once
 
@@ -18,20 +18,20 @@ struct mount_option {
 /* A detached mount of a filesystem; attrs are MOUNT_ATTR_*. */
 int mount_new(const char *type, const struct mount_option *options, size_t count, uint64_t attrs);
 
-/* A detached copy of what lies at dir/path. */
+/* A detached clone of the directory at dir/path. */
 int mount_clone(int dir, const char *path);
 
-/* A detached copy of a mount and of all that is mounted in it. */
+/* A detached clone of a mount and everything mounted in it. */
 int mount_clone_all(int mount);
 
-/* Show a detached mount's ids through the map of a user namespace. */
+/* Applies the id map of a user namespace to a detached mount. */
 int mount_idmap(int mount, int userns);
 
 int mount_read_only(int mount);
 int mount_writable(int mount); /* and executable */
-int mount_shelve(int mount);   /* nothing can be written, run or opened as a device */
+int mount_shelve(int mount);   /* read-only, no execution, no devices */
 int mount_harden(int mount);   /* no devices, no setuid */
-int mount_devices(int mount);  /* read-only, nothing to execute, and devices work */
+int mount_devices(int mount);  /* read-only, no execution, devices allowed */
 
 /* Attach a detached mount on dir/path; no symlink is followed inside dir. */
 int mount_attach(int mount, int dir, const char *path);
@@ -40,23 +40,23 @@ int mount_attach(int mount, int dir, const char *path);
 int mount_point(int dir, const char *path);
 
 /*
- * Touch files with this id until act_as(0): through an idmapped mount only ids inside its map can
- * make files. Capabilities stay.
+ * Accesses files with this id until act_as(0): on an idmapped mount only ids of the map can create
+ * files. Capabilities stay.
  */
 void act_as(unsigned id);
 
 struct overlay_plan {
     const int *lowers; /* top first */
     size_t lower_count;
-    int upper, work; /* -1: a read-only overlay */
+    int upper, work; /* -1: read-only overlay */
     unsigned owner;  /* id the overlay acts as on its upper: the box's root on the host */
     bool userxattr;  /* in a user namespace: user.overlay.* instead of trusted.* */
-    bool whole; /* the upper holds every changed file itself: no renamed directory by reference */
+    bool whole;      /* the upper must contain every changed file: no redirects */
 };
 
 /*
- * A detached overlay from layer descriptors. Kernels before 6.13 take layers only by name, and
- * before 6.15 only such as are attached in the caller's namespace: there by_name names them
- * through /proc/self/fd, and the caller has attached them meanwhile.
+ * A detached overlay of layer descriptors. Kernels before 6.13 accept layers only by name, and
+ * before 6.15 only attached ones: by_name names them through /proc/self/fd, and the caller must
+ * have attached them.
  */
 int overlay_new(const struct overlay_plan *plan, bool by_name);

@@ -21,14 +21,14 @@ struct netlink {
     bool full;
 };
 
-/* Starts a message; flags beside NLM_F_REQUEST. With NLM_F_ACK it is waited for. */
+/* Starts a message; flags in addition to NLM_F_REQUEST. NLM_F_ACK waits for the answer. */
 void netlink_begin(struct netlink *n, uint16_t type, uint16_t flags, const void *body, size_t len);
 void netlink_attr(struct netlink *n, uint16_t type, const void *bytes, size_t len);
 void netlink_text(struct netlink *n, uint16_t type, const char *text);
 void netlink_be32(struct netlink *n, uint16_t type, uint32_t value);
-/* An attribute that holds others: whatever is written until netlink_close(). */
+/* An attribute that contains everything written until netlink_close(). */
 size_t netlink_open(struct netlink *n, uint16_t type);
 void netlink_close(struct netlink *n, size_t at);
 
-/* Sends all of it over a socket of its own. 0, or the first -errno. */
+/* Sends all messages over a new socket. 0, or the first -errno. */
 int netlink_send(const struct netlink *n, int protocol);

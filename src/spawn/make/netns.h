@@ -15,21 +15,21 @@
 enum { NETNS_STEERED_PORT = 3129, NETNS_PROXY_PORT = 3128, NETNS_DNS_PORT = 53 };
 
 struct netns_maker {
-    int home;     /* our own network namespace, where we stay */
+    int home;     /* our own network namespace */
     int proc;     /* an open /proc */
-    int settings; /* another one, if `set` is not 0: what was set through it so often */
+    int settings; /* another procfs, if `set` is not 0; `set` counts its uses */
     unsigned set;
-    bool steers;   /* it has worked: a failure has another reason than this kernel */
-    bool plain;    /* this kernel cannot steer: only the explicit proxy leads out */
-    int why_plain; /* the -errno that said so */
+    bool steers;   /* redirection worked before: a failure has another reason */
+    bool plain;    /* this kernel cannot redirect: only the explicit proxy works */
+    int why_plain; /* the -errno that showed it */
 };
 
-/* With loopback up. Descriptor or -errno. The first one finds out what the kernel can. */
+/* With loopback up. Descriptor or -errno. The first call probes the kernel. */
 int netns_new(struct netns_maker *maker);
 
 /*
- * Of the gate, in this order: steered connections, the explicit proxy, DNS by UDP and by TCP; and
- * two files of what the kernel counts there, /proc/net/snmp and snmp6: what it refused by itself.
+ * Descriptors of the gate, in this order: redirected connections, the explicit proxy, DNS over UDP
+ * and TCP; and two kernel counter files, /proc/net/snmp and snmp6, for what the kernel refused.
  */
 enum netns_fd {
     NETNS_STEERED,
@@ -41,7 +41,7 @@ enum netns_fd {
     NETNS_FDS
 };
 
-/* Opens them in a namespace; they are the caller's. 0 or -errno. */
+/* Opens them in a namespace; owned by the caller. 0 or -errno. */
 int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]);
-/* A socket of it that is connected to that port of its loopback, or is being. -errno. */
+/* A socket connected, or connecting, to a port on the namespace's loopback. -errno. */
 int netns_dial(const struct netns_maker *maker, int ns, uint16_t port);

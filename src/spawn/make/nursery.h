@@ -24,7 +24,7 @@ int nursery_open(struct spawner *s, struct err *err);
 void nursery_close(struct nursery *n);
 
 /*
- * A process for this berth, in new pid, ipc and uts namespaces, running child_main(). dev and
- * orders are the descriptors of struct child; they stay the caller's.
+ * Forks a process for this berth, in new pid, ipc and uts namespaces, which runs child_main(). dev
+ * and orders: as in struct child; owned by the caller.
  */
 int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct err *err);

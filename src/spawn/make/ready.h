@@ -24,13 +24,13 @@ struct making;
 enum { READY_MAX = 8, READY_DEFAULT = 3, READY_IMAGES = 4, READY_OF_IMAGE = 3 };
 
 struct ready {
-    struct box *box; /* in no list yet */
+    struct box *box; /* not in a list yet */
     struct making *making;
 };
 
 /*
- * The same of an image that is being asked for: each time that none was ready one more is wanted,
- * up to READY_OF_IMAGE; after five minutes without a request they go.
+ * Ready boxes of a requested image. Each request without a ready box increases the target, up to
+ * READY_OF_IMAGE; after five minutes without a request they are dropped.
  */
 struct ready_image {
     char image[IMAGE_ID_SIZE]; /* empty: unused */
@@ -42,23 +42,23 @@ struct ready_image {
 struct ready_pool {
     struct ready list[READY_MAX]; /* oldest first */
     size_t count, wanted;
-    bool broken; /* making one failed: not tried again before the image changes */
+    bool broken; /* creating one failed: retry only when the image changes */
     struct ready_image images[READY_IMAGES];
 };
 
-/* One step of refilling, from a full pool of berths; false when there is nothing to do. */
+/* One step of refilling, from a full pool of berths; false: nothing to do. */
 bool ready_refill(struct spawner *s);
 
-/* A box for this plan, ready to be talked to; NULL if none fits. It is in no list yet. */
+/* A ready box for this plan; NULL if none fits. It is not in a list yet. */
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret);
 
 void ready_drop(struct spawner *s);
-/* Those of one image: others are made in their place. */
+/* Replaces the ready boxes of an image. */
 void ready_renew(struct spawner *s, const char *image);
-/* Those of one image, which is about to go. */
+/* Drops the ready boxes of an image that is about to be deleted. */
 void ready_forget(struct spawner *s, const char *image);
-/* How many of images are ready. */
+/* Number of ready boxes of images. */
 size_t ready_of_images(const struct spawner *s);
 
-/* After a crash: does this name in boxes/ belong to one that nobody was given? */
+/* After a crash: true if this name in boxes/ is that of a ready box, which has no user. */
 bool ready_is_name(const char *name);

@@ -14,7 +14,7 @@
 
 enum { SLOT_IDS = 65536, SLOT_MAX = 4096 };
 
-/* Extents of a map: ids on disk (or inside) from `inside` appear as `outside`. */
+/* An extent of a map: ids on disk (or inside) from `inside` on appear as `outside`. */
 struct id_extent {
     uint32_t inside, outside, count;
 };
@@ -34,28 +34,28 @@ struct id_map {
 struct id_map id_map_plain(uint32_t first);
 
 /*
- * Rootless: `user` (1000) is whoever runs the spawner, because only so may it own what that user
- * lends; all others come from the subordinate ids, `first` on. first + 1000 is nobody's in the box.
+ * Rootless: `user` (1000) is the user of the spawner, which must own what that user grants; all
+ * others are subordinate ids from `first` on. first + 1000 is unused in the box.
  *
- * Between the spawner's namespace and the box's lies another one, the nest, in which nobody is
- * number 0: the kernel gives the files of an unreadable process in /proc to the root of the first
- * namespace that knows the owner of its program, and where there is none, to the host's root.
+ * Between the namespaces of spawner and box is another one, the nest, without an id 0. The kernel
+ * gives files of an unreadable process in /proc to the root of the first namespace that knows the
+ * owner of its program, or to the host's root if there is none.
  */
 struct id_map id_map_shared(uint32_t first);
 struct id_map id_map_nest(uint32_t first);
 
-#define ID_NEST_USER 100000u /* whoever runs the spawner, in the nest */
+#define ID_NEST_USER 100000u /* the user of the spawner, in the nest */
 
 /* The id on disk, in the spawner's namespace, of an id in such a box. */
 uint32_t id_shared(uint32_t id, uint32_t first);
 
 /*
  * As id_map_plain(), but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it
- * stays one to one; an owner beyond the range leaves 1000 itself without a name.
+ * stays one to one. An owner beyond the range leaves 1000 without a name.
  */
 struct id_list id_list_swap(uint32_t owner, uint32_t first);
 
-/* Only `owner`, as 1000; everybody else has no number inside. */
+/* Only `owner`, as 1000; nobody else has an id inside. */
 struct id_list id_list_one(uint32_t owner, uint32_t first);
 
 struct slots {
@@ -67,21 +67,21 @@ struct slots {
     uint64_t taken[SLOT_MAX / 64];
 };
 
-/* A free slot and the descriptor that holds its lock (-1 when shared). */
+/* A free slot, and the descriptor that holds its lock (-1 if shared). */
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err);
-void slots_mark(struct slots *s, uint32_t slot); /* an adopted box lives there */
+void slots_mark(struct slots *s, uint32_t slot); /* used by an adopted box */
 void slots_give(struct slots *s, uint32_t slot); /* the box is gone */
-/* Text of /etc/subuid or /etc/subgid: what is somebody's is not used (DECISIONS 6). */
+/* Text of /etc/subuid or /etc/subgid: assigned ranges are not used (DECISIONS 6). */
 void slots_avoid(struct slots *s, const char *ranges);
 void slots_close(struct slots *s);
 uint32_t slots_first(const struct slots *s, uint32_t slot);
 
 /*
- * A new user namespace with that map; proc is an open /proc. Descriptor or -errno. What the kernel
- * counts for a user (inotify, queued signals, locked memory) it also counts for the owner of the
- * namespace: with an owner of its own, a box cannot use up what the host's root and others have.
+ * A new user namespace with that map; proc is an open /proc. Descriptor or -errno. The kernel
+ * counts inotify, queued signals and locked memory for the owner of the namespace too: with its own
+ * owner, a box cannot use up the limits of root and others.
  */
 int userns_new(int proc, uid_t owner, const struct id_map *map);
 
-/* The same below the namespace `nest`, in whose ids the map is written. */
+/* The same below the namespace `nest`; the map uses its ids. */
 int userns_new_in(int proc, int nest, const struct id_map *map);
