@@ -1,6 +1,5 @@
 /*
- * carrel-daemon: what `carrel serve` runs, and what the command line starts on first use. Wiring
- * only.
+ * carrel-daemon: run by `carrel serve`, or started by the command line on first use. Wiring only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +35,8 @@ enum { IDLE_LOOK_MS = 1000, WORKERS = 4 };
 struct daemon {
     struct place place;
     struct conf conf;
-    const char *listen; /* on top of carrel.conf */
-    uint64_t idle_ms;   /* leave after so long with nothing to do; 0: stay */
+    const char *listen; /* overrides carrel.conf */
+    uint64_t idle_ms;   /* exit after this long without work; 0: never */
     int ready;
     struct loop *loop;
     struct store *store;
@@ -45,10 +44,10 @@ struct daemon {
     struct runs *runs;
     struct api *api;
     struct loop_timer *idle;
-    uint64_t quiet_since_ms; /* 0: it does not listen yet */
+    uint64_t quiet_since_ms; /* 0: not listening yet */
     struct err failed;
     bool has_failed;
-    int lock;     /* of the run directory: whoever holds it owns carrel.sock and carrel.pid */
+    int lock;     /* lock of the run directory: its holder owns carrel.sock and carrel.pid */
     bool has_pid; /* carrel.pid was written */
 };
 
@@ -96,7 +95,7 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
     return 0;
 }
 
-/* carrel.conf: the one named, else root's in /etc, else the user's own. */
+/* Reads carrel.conf: the given file, else /etc for root, else that of the user. */
 static int read_conf(struct daemon *d, const char *named, struct err *err) {
     char path[PLACE_SIZE];
     const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -111,7 +110,7 @@ static int read_conf(struct daemon *d, const char *named, struct err *err) {
     return conf_read(path, &d->conf, err);
 }
 
-/* What `carrel store init` chose is the disk of who names none, in the file of settings or else. */
+/* The default disk size, from carrel.conf or `carrel store init`. */
 static int read_disks(struct daemon *d, struct err *err) {
     struct disks disks;
     int home DEFER_CLOSE = open(d->place.home, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -136,7 +135,7 @@ static void head_signed(void *arg, const struct journal_head *head) {
 
 /* ---- listening ---- */
 
-/* One daemon per run directory, whatever its store: two would fight over its socket and boxes. */
+/* One daemon per run directory, whatever its store: two would fight over socket and boxes. */
 static int lock_run(struct daemon *d, struct err *err) {
     char path[PLACE_SIZE + 16];
     struct lock_holder other;
@@ -165,7 +164,7 @@ static bool is_loopback(const char *host) {
            strcmp(host, "localhost") == 0;
 }
 
-/* Beyond this host nobody may talk to us before there is a token to talk with. */
+/* Listening beyond this host requires that a token exists. */
 static int may_listen(struct daemon *d, const char *host, struct err *err) {
     struct token_list tokens DEFER(token_list_done) = {0};
     if (is_loopback(host))
@@ -207,7 +206,7 @@ static int listen_all(struct daemon *d, struct err *err) {
     bool for_all = geteuid() == 0;
     const char *where = d->listen ? d->listen : d->conf.listen;
     snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
-    /* Every user may knock at root's daemon: each is an owner. What else is there stays closed. */
+    /* Every user may connect to root's daemon; each becomes an owner. Other files stay closed. */
     if (for_all && chmod(d->place.run, 0711) < 0)
         return err_sys(err, "open '%s' to its socket", d->place.run);
     if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
@@ -243,13 +242,13 @@ static void on_ready(void *arg) {
     d->quiet_since_ms = loop_now_ms(d->loop);
 }
 
-/* Crash-only: nothing is tidied up, for that would write. */
+/* Crash-only: no cleanup, because that would write. */
 static void on_broken(const struct err *why) {
     log_line(LOG_ERROR, "daemon", "leaving: %s: %s", why->text, why->remedy);
     _exit(1);
 }
 
-/* One that was started by a command leaves after a quiet minute with no machines. */
+/* A daemon that was started by a command exits after an idle minute without machines. */
 static void look_idle(void *arg) {
     struct daemon *d = arg;
     uint64_t now = loop_now_ms(d->loop);
@@ -302,7 +301,7 @@ static void daemon_finish(struct daemon *d) {
     api_free(d->api);
     operator_free(d->runs);
     if (d->loop)
-        loop_join(d->loop); /* jobs may be using the store */
+        loop_join(d->loop); /* jobs may still use the store */
     service_free(d->service);
     store_closep(&d->store);
     loop_freep(&d->loop);

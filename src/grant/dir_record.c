@@ -32,7 +32,7 @@ static int visit(struct recording *r, int dir, const char *name, const char *pat
                  struct err *err) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0; /* it went meanwhile */
+        return 0; /* deleted meanwhile */
     if (S_ISDIR(st.st_mode)) {
         int below = dir_open(dir, name);
         return walk(r, below, path, depth + 1, err);
@@ -45,7 +45,7 @@ static int visit(struct recording *r, int dir, const char *name, const char *pat
     return r->text.len > PIECE ? dir_record_flush(r, err) : 0;
 }
 
-/* Closes fd. */
+/* Takes ownership of fd. */
 static int walk(struct recording *r, int fd, const char *prefix, int depth, struct err *err) {
     DIR *d DEFER(dir_close) = dir_take(fd);
     if (!d || depth > DEPTH_MAX) {

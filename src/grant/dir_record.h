@@ -1,13 +1,13 @@
 /*
- * What a directory holds when it is handed over, written down (base/fs/baseline.h): by that its
- * owner's changes are told from the machine's when something is to come back.
+ * Records the content of a granted directory (base/fs/baseline.h). When changes are shipped back,
+ * this tells the owner's changes from those of the machine.
  */
 #pragma once
 
 #include "base/err.h"
 
 /*
- * All plain files and links below dir, into the file `to`; no link is followed. What is too deep or
- * beyond BASELINE_FILES_MAX is left out, and that is noted. It blocks.
+ * Writes all files and links below dir to `to`, without following links. Files that are too deep or
+ * beyond BASELINE_FILES_MAX are omitted, which is recorded. Blocks.
  */
 int dir_record(int dir, int to, struct err *err);

@@ -21,7 +21,7 @@ static bool contains(const char *dir, const char *path) {
     return strncmp(dir, path, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
-/* Such a name could be taken for two lines. */
+/* A name with a line break could pass for two lines. */
 static bool has_control(const char *path) {
     for (; *path; path++)
         if ((unsigned char)*path < ' ' || *path == 0x7f)
@@ -38,7 +38,7 @@ static bool has_dots(const char *path) {
     return false;
 }
 
-/* Places that are the machine's own; a grant there or above would take them away from it. */
+/* Paths that the machine itself needs; a grant there or above would hide them. */
 static bool reserved(const char *path) {
     static const char *const places[] = {"/proc",  "/dev",    "/sys",   "/run/carrel", "/usr",
                                          "/etc",   "/bin",    "/sbin",  "/lib",        "/lib32",
@@ -61,7 +61,10 @@ static int check_place(const struct plan_grant *grants, size_t count, const char
     return 0;
 }
 
-/* The store and the run directory hold what keeps machines apart, also for those that only read. */
+/*
+ * Store and run directory isolate machines from each other, so they are never granted, not even
+ * read-only.
+ */
 static int check_own(const char *real, const char *const *own, struct err *err) {
     for (; *own; own++) {
         char place[PATH_MAX];
@@ -74,7 +77,7 @@ static int check_own(const char *real, const char *const *own, struct err *err) 
     return 0;
 }
 
-/* What a descriptor leads to, and that it is the caller's to give. */
+/* Checks the target of a descriptor, and that the caller may grant it. */
 static int check_descriptor(int fd, const char *path, const struct dir_rules *rules,
                             struct err *err) {
     char link[40], real[PATH_MAX];
@@ -88,7 +91,7 @@ static int check_descriptor(int fd, const char *path, const struct dir_rules *ru
         return err_set(err, ERR_INVALID, "'%s' is not a directory", path);
     if (check_own(real, rules->own, err) < 0)
         return -1;
-    /* Its owner becomes `user` inside: who does not own it would gain the owner's rights. */
+    /* The directory's owner becomes `user` inside: others would gain the owner's rights. */
     if (rules->uid != 0 && st.st_uid != rules->uid) {
         err_set(err, ERR_DENIED, "directory '%s' belongs to another user", path);
         return err_remedy(err, "use a directory that belongs to you");

@@ -25,7 +25,7 @@ static int dsn_bad(struct err *err, const char *why) {
     return err_remedy(err, "write postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE");
 }
 
-/* Takes the bytes of a value as they are. */
+/* Stores a value as it is. */
 static int dsn_put(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
                    struct err *err) {
     for (size_t i = 0; i < WORDS; i++) {
@@ -52,7 +52,7 @@ static int dsn_hex_of(char c) {
                                      : -1;
 }
 
-/* %XX stands for a byte. */
+/* Decodes %XX. */
 static int put_escaped(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
                        struct err *err) {
     char plain[DSN_PASSWORD_SIZE];
@@ -131,7 +131,7 @@ static int read_uri(struct dsn *d, const char *at, struct err *err) {
 
 /* ---- host=... ---- */
 
-/* A value may stand in '...', and a backslash takes what follows as it is. */
+/* A value may be in '...'; a backslash escapes the next character. */
 static const char *read_value(const char *at, char *plain, size_t *ret_n) {
     bool quoted = *at == '\'';
     size_t n = 0;

@@ -1,11 +1,11 @@
 /*
- * Where a PostgreSQL server is and who may make databases there, as owners write it:
+ * The address of a PostgreSQL server and a role that may create databases, as owners write it:
  *
  *   postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE[?sslmode=MODE]
  *   host=HOST port=PORT user=USER password=PASSWORD dbname=TEMPLATE sslmode=MODE
  *
- * The daemon reads it, with more rights than whoever wrote it: so there is no word in it that names
- * a file or a socket of the host, and a message about it never repeats it. Pure.
+ * The daemon reads it with more rights than its author. So it cannot name files or sockets of the
+ * host, and errors never repeat it. Pure.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 enum { DSN_TEXT_MAX = 2048, DSN_HOST_SIZE = 256, DSN_NAME_SIZE = 64, DSN_PASSWORD_SIZE = 512 };
 
 struct dsn {
-    char host[DSN_HOST_SIZE]; /* a name or an address */
+    char host[DSN_HOST_SIZE]; /* a name or an IP address */
     char port[6];
     char user[DSN_NAME_SIZE];
     char password[DSN_PASSWORD_SIZE];

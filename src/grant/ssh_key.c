@@ -36,7 +36,7 @@ static int public_of(const uint8_t seed[SSH_SEED], uint8_t ret[SSH_SEED], struct
 
 /* ---- the wire's words: a length, then bytes ---- */
 
-/* The parts have known sizes, for which the buffers were chosen. */
+/* Cannot fail: the parts have known sizes, and the buffers fit. */
 static void ssh_key_add(struct buf *to, const void *bytes, size_t n) {
     if (!buf_add(to, bytes, n))
         abort();
@@ -58,7 +58,7 @@ static void put_public(struct buf *to, const uint8_t public[SSH_SEED]) {
     ssh_key_put_bytes(to, public, SSH_SEED);
 }
 
-/* Lines of so many characters; 0: one line. */
+/* line: characters per line; 0: one line. */
 static bool put_base64(struct buf *to, const struct buf *bytes, size_t line) {
     uint8_t text[BASE64_MAX];
     if (bytes->len > BASE64_MAX / 4 * 3 - 4)
@@ -91,7 +91,10 @@ int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *r
                : err_set(err, ERR_LIMIT, "the key does not fit into its buffer");
 }
 
-/* Twice the same number, by which a reader knows that it is decrypted: we encrypt nothing. */
+/*
+ * The format repeats a random number, so that a reader can check the decryption. Nothing is
+ * encrypted here.
+ */
 static void put_secret_part(struct buf *to, const uint8_t seed[SSH_SEED],
                             const uint8_t public[SSH_SEED], const char *name) {
     uint8_t both[2 * SSH_SEED];

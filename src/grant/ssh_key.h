@@ -1,7 +1,4 @@
-/*
- * SSH keys that are made for agents: ed25519, in the formats that OpenSSH reads. Pure but for the
- * making of a seed.
- */
+/* SSH keys for agents: ed25519, in the formats of OpenSSH. Pure, except for creating a seed. */
 #pragma once
 
 #include <stdint.h>

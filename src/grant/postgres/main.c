@@ -1,21 +1,20 @@
 /*
- * carrel-postgres: makes and drops throw-away databases on an owner's server.
+ * carrel-postgres: creates and drops throw-away databases on an owner's server.
  *
- *   make   a role and a database of that name, from a template; says the address of the server, and
- *          in further lines which other databases that role may connect to
- *   drop   both, whoever is connected; that they are not there is fine
- *   look   what is in it, a line each; as its role, whose name and password stand in place of the
- *          owner's
+ *   make   creates a role and a database of one name from a template; prints the address of the
+ *          server, then one line per other database that the role may connect to
+ *   drop   drops both, even with open connections; succeeds if they do not exist
+ *   look   prints a line per object in the database; connects as its role, whose name and password
+ *          are given instead of the owner's
  *
- * What it needs comes on its input, each word ended by a NUL: host, port, user, password, template,
- * sslmode, a file of certificates besides the system's or nothing; then the name, and to make: the
- * role's password and until when it is good (0: always), in seconds since 1970. Why it could not be
- * stands on standard error, in a line; with status 2 the server was not reached, with 3 it did not
- * take the password, and nothing was changed there.
+ * Input, each word ended by a NUL: host, port, user, password, template, sslmode, a file with
+ * certificates in addition to the system's or nothing, the name; for make also the password of the
+ * role and its expiry in seconds since 1970 (0: never). An error is a line on standard error. Exit
+ * status 2: the server was not reached; 3: it refused the password; in both cases it is unchanged.
  *
- * The server may be slow or hostile: this is a process of its own with few rights, which ends by
- * itself. Making and dropping one name exclude each other by a lock of the server's: it may still
- * be at work for somebody who was killed.
+ * The server may be slow or hostile, so this is a separate process with few rights and a time
+ * limit. A lock on the server serializes make and drop of one name: the server may still be working
+ * for a process that was killed.
  */
 #include <grp.h>
 #include <libpq-fe.h>
@@ -33,7 +32,7 @@
 
 enum { INPUT_MAX = 8192, NOBODY = 65534, LIFE_S = 100, SQL_SIZE = 4096, ROLE_SESSIONS = 20 };
 
-enum { UNREACHED = 2, UNWELCOME = 3 }; /* statuses */
+enum { UNREACHED = 2, UNWELCOME = 3 }; /* exit statuses */
 
 enum { HOST, PORT, USER, PASSWORD, TEMPLATE, SSLMODE, MORE_CA, NAME, ROLE_PASSWORD, UNTIL, WORDS };
 
@@ -43,7 +42,7 @@ static int complain(const char *what, const char *why) {
     return 1;
 }
 
-/* Whoever starts it, it is nobody: no file is its, and it ends with its parent. */
+/* Drops all rights: runs as nobody, and ends with its parent. */
 static bool confine(void) {
     const struct rlimit none = {0, 0}, memory = {1ul << 30, 1ul << 30};
     bool ok =
@@ -63,7 +62,7 @@ static bool main_read_words(char bytes[INPUT_MAX], const char *ret[WORDS]) {
         at += strnlen(bytes + at, n - (at < n ? at : n)) + 1;
     }
     bytes[n] = '\0';
-    /* It becomes a part of commands, quoted; it is ours, and can be checked. */
+    /* The name becomes part of commands. It is one of ours, so it can be checked. */
     return ret[NAME][0] && !ret[NAME][strspn(ret[NAME], "abcdefghijklmnopqrstuvwxyz234567_")];
 }
 
@@ -78,17 +77,17 @@ static void connection_free(PGconn **c) {
 }
 
 /*
- * Whoever may write to a database that we connect to could put functions and operators beside those
- * that we mean, with types that fit better: with an empty path they are not found, and names of
- * relations, which are looked for among temporary ones too, are written with their schema.
+ * Other users of the database could define functions and operators that match better than those of
+ * the system. With an empty search_path they are not found. Names of relations are also searched
+ * among temporary ones, so they are written with their schema.
  */
 #define OPTIONS "-c search_path= -c statement_timeout=60s -c client_min_messages=error"
-/* Of version 17: they may run as soon as somebody connects. */
+/* Version 17: event triggers may run at login. */
 #define NO_TRIGGERS " -c event_triggers=off"
 
 static PGconn *connect_by(const char *const w[WORDS], const char *database, const char *options,
                           const char *roots) {
-    /* An empty word would be looked for in files and variables. */
+    /* libpq would look for an empty value in files and variables. */
     const char *const names[] = {"host",       "port",     "user",        "password",
                                  "dbname",     "sslmode",  "sslrootcert", "connect_timeout",
                                  "gssencmode", "passfile", "sslcert",     "application_name",
@@ -99,8 +98,10 @@ static PGconn *connect_by(const char *const w[WORDS], const char *database, cons
     return PQconnectdbParams(names, values, 0);
 }
 
-/* Where the server has to prove who it is, to those who are trusted by this host, or else by the
- * daemon's configuration, as at the gate. */
+/*
+ * If the server must prove its identity, tries the system's certificates first, then those of the
+ * daemon's configuration, like the gate.
+ */
 static PGconn *connect_with(const char *const w[WORDS], const char *database, const char *options) {
     static const char system[] = "/etc/ssl/certs/ca-certificates.crt";
     bool proves = strncmp(w[SSLMODE], "verify", 6) == 0;
@@ -117,8 +118,8 @@ static PGconn *connect_to(const char *const w[WORDS], const char *database) {
 }
 
 /*
- * Not to the template, where that can be: nobody may be connected to it while it is copied, and
- * some cannot be connected to at all.
+ * Prefers another database than the template: nobody may be connected to it while it is copied, and
+ * some templates refuse connections.
  */
 static PGconn *connect_somewhere(const char *const w[WORDS]) {
     PGconn *c = connect_to(w, "postgres");
@@ -140,7 +141,7 @@ static int run_with(PGconn *c, const char *sql, const char *word) {
     return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : -1;
 }
 
-/* Held until the server has ended what this connection asked for. */
+/* The lock is held until the server has finished the work of this connection. */
 static int lock(PGconn *c, const char *name) {
     return run_with(c, "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 20))",
                     name);
@@ -156,7 +157,7 @@ static void until_text(const char *seconds, char ret[64]) {
         strftime(ret, 64, " VALID UNTIL '%Y-%m-%d %H:%M:%S+00'", &tm);
 }
 
-/* What the server gets, and may log, is not the password. */
+/* The server gets, and may log, only a hash of the password. */
 static int make_role(PGconn *c, const char *const w[WORDS]) {
     char sql[SQL_SIZE], until[64];
     char *hidden = PQencryptPasswordConn(c, w[ROLE_PASSWORD], w[NAME], "scram-sha-256");
@@ -169,7 +170,7 @@ static int make_role(PGconn *c, const char *const w[WORDS]) {
     int r = quoted ? main_run(c, sql) : -1;
     PQfreemem(hidden);
     PQfreemem(quoted);
-    /* Who is no superuser may give a database only to a role that it is a member of. */
+    /* Without superuser rights, a database can be given only to a role that one is a member of. */
     snprintf(sql, sizeof(sql), "GRANT %s TO CURRENT_USER", w[NAME]);
     return r < 0 ? -1 : main_run(c, sql);
 }
@@ -187,7 +188,7 @@ static int make_database(PGconn *c, const char *const w[WORDS]) {
 
 #define OURS "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
 
-/* A row each: what is done to the copy. What belongs to an extension stays as it is. */
+/* Each query returns statements to run in the copy. Objects of extensions are not changed. */
 static const char triggers[] = "SELECT pg_catalog.format('ALTER EVENT TRIGGER %I DISABLE', evtname)"
                                " FROM pg_catalog.pg_event_trigger WHERE evtenabled <> 'D'";
 static const char contents[] =
@@ -207,7 +208,7 @@ static const char contents[] =
     "  WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND"
     "  d.deptype = 'e')) o";
 
-/* Each line of a list; may_refuse: one that the server does not permit is left as it is. */
+/* Runs each statement of a list; may_refuse: one that the server denies is skipped. */
 static int run_list(PGconn *c, const char *list, bool may_refuse) {
     PGresult *r DEFER(result_free) = PQexec(c, list);
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -222,7 +223,7 @@ static int run_list(PGconn *c, const char *list, bool may_refuse) {
     return 0;
 }
 
-/* NULL: whoever connects would run what the template's author wrote, and it cannot be stopped. */
+/* NULL: connecting would run code of the template's author, and that cannot be prevented. */
 static const char *options_for(PGconn *c, const char *name) {
     const char *super = PQparameterStatus(c, "is_superuser");
     if (PQserverVersion(c) < 170000)
@@ -236,10 +237,10 @@ static const char *options_for(PGconn *c, const char *name) {
 }
 
 /*
- * In the copy: schemas, relations and routines become the role's, as far as whoever makes it may
- * give them away: so that it can change them, and so that none of them runs with the owner's
- * rights. Event triggers would run with them now, and are switched off first. (REASSIGN OWNED would
- * reach beyond this database; a block of plpgsql would need the template's own.)
+ * In the copy, gives schemas, relations and routines to the new role as far as allowed: it can
+ * change them, and none of them runs with the owner's rights. Event triggers would run with those
+ * rights now, so they are disabled first. (REASSIGN OWNED would affect other databases; plpgsql may
+ * be missing.)
  */
 static int hand_contents(PGconn *from, const char *const w[WORDS]) {
     const char *options = options_for(from, w[NAME]);
@@ -280,7 +281,7 @@ static int main_make(PGconn *c, const char *const w[WORDS]) {
 
 /* ---- look ---- */
 
-/* A name may hold anything: it stays in its line. */
+/* A name may contain a line break: prints it escaped. */
 static void print_line(const char *text) {
     for (; *text; text++)
         if (*text == '\n')
@@ -290,7 +291,7 @@ static void print_line(const char *text) {
     putchar('\n');
 }
 
-/* One line a row. */
+/* Prints a line per row. */
 static int print_all(PGconn *c, const char *sql) {
     PGresult *r DEFER(result_free) = PQexec(c, sql);
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -315,7 +316,7 @@ static const char routines[] =
     " pg_catalog.pg_get_function_identity_arguments(p.oid), pg_catalog.md5(p.prosrc))"
     " FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
     " WHERE " OURS " ORDER BY 1 LIMIT 1000";
-/* The small ones, up to 256 MiB together, are read; of others their size has to do. */
+/* Reads small tables, up to 256 MiB in total; for the others the size must do. */
 static const char counts[] =
     "SELECT CASE WHEN total <= 268435456 THEN"
     " pg_catalog.format('SELECT pg_catalog.format(''rows %%s %%s %%s'', %L, pg_catalog.count(*),"
@@ -329,7 +330,7 @@ static const char counts[] =
     " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.relkind = 'r' AND " OURS ") s ORDER BY name LIMIT 200";
 
-/* How many rows each table has, and a sum that tells whether they are the same. */
+/* Prints the number of rows of each table, and a checksum of them. */
 static int print_counts(PGconn *c) {
     PGresult *r DEFER(result_free) = PQexec(c, counts);
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -356,7 +357,7 @@ static int main_drop(PGconn *c, const char *const w[WORDS]) {
     char sql[SQL_SIZE];
     if (lock(c, w[NAME]) < 0)
         return complain("lock the name of the database", PQerrorMessage(c));
-    /* FORCE is of version 13 and later: before, those who are connected are shown out first. */
+    /* FORCE exists since version 13: before that, terminate connections first. */
     if (PQserverVersion(c) < 130000) {
         snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
         (void)main_run(c, sql);

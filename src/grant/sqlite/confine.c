@@ -11,7 +11,7 @@
 #include "base/filter.h"
 #include "base/native.h"
 
-/* Memory, the answer and the end. Everything is read already, so nothing is opened. */
+/* Memory, output and exit. All input was read before, so nothing is opened. */
 static const int allowed[] = {
     SYS_write,  SYS_mmap,   SYS_munmap,     SYS_mremap,         SYS_brk,           SYS_madvise,
     SYS_futex,  SYS_exit,   SYS_exit_group, SYS_rt_sigreturn,   SYS_clock_gettime, SYS_getrandom,

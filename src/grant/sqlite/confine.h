@@ -1,5 +1,5 @@
-/* What stands between a hostile database and the host: after this, only memory and the answer. */
+/* Confines the process before it reads a hostile database: only memory and output remain. */
 #pragma once
 
-/* -errno: it could not be, and nothing may be read. */
+/* -errno: not confined, so nothing may be read. */
 int sqlite_confine(void);

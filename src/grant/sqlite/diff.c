@@ -35,7 +35,7 @@ static bool diff_put(struct diff *d, const char *text) {
     return buf_add(d->out, text, strlen(text));
 }
 
-/* Whatever its file says, a statement of ours reads, counts and does nothing else. */
+/* Whatever the file says, our statements may only read and count. */
 static int only_reading(void *arg, int action, const char *a, const char *b, const char *c,
                         const char *e) {
     (void)arg, (void)a, (void)c, (void)e;
@@ -74,7 +74,7 @@ static void restrict_it(struct diff *d) {
     sqlite3_progress_handler(d->db, STEPS, too_long, d);
 }
 
-/* Its pages, its indexes, and what its own rules say of its rows. */
+/* Checks pages, indexes and constraints. */
 static int check_sound(struct diff *d, struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     if (sqlite3_prepare_v2(d->db, "PRAGMA new.integrity_check(1)", -1, &s, NULL) != SQLITE_OK ||
@@ -108,7 +108,7 @@ static bool diff_put_text(struct diff *d, const char *text, int n) {
     return ok && diff_put(d, n > DIFF_VALUE_SHOWN ? "...'" : "'");
 }
 
-/* A name: it stays in its line. */
+/* A name: line breaks are escaped. */
 static bool put_plain(struct diff *d, const char *text) {
     bool ok = true;
     for (; ok && *text; text++)
@@ -139,7 +139,7 @@ static bool put_row(struct diff *d, sqlite3_stmt *s, int columns, const char *si
 
 /* ---- rows ---- */
 
-/* counted: behind the columns of each stands how many like it there are. */
+/* counted: the last column says how many equal rows there are. */
 static long rows_of(struct diff *d, const char *sql, bool counted, const char *sign,
                     struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
@@ -165,12 +165,12 @@ static long rows_of(struct diff *d, const char *sql, bool counted, const char *s
     return count;
 }
 
-/* "main" and "new", as the sides of a table. */
+/* The two sides of a table. */
 static const struct side {
     const char *sign, *one, *other;
 } sides[] = {{"- ", "main", "new"}, {"+ ", "new", "main"}};
 
-/* A table that both have in the same form, or not. */
+/* alike: both sides have the table with the same definition. */
 struct table {
     const char *name;
     bool has[2], alike;
@@ -183,7 +183,7 @@ static bool put_from(struct buf *sql, const char *what, const char *schema, cons
     return ok;
 }
 
-/* Those that are seen: generated ones are, and what its rows are kept under is not. */
+/* Counts visible columns: generated ones are included, the rowid is not. */
 static int count_columns(struct diff *d, const struct table *t, int *ret, struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     struct buf sql DEFER(buf_done) = BUF(SQL_MAX);
@@ -198,9 +198,8 @@ static int count_columns(struct diff *d, const struct table *t, int *ret, struct
 }
 
 /*
- * What a side has more of than the other, and how many. Values are the same if their bytes are:
- * not by the table's own idea of it ("a" and "A", or what ends in blanks), nor because a whole
- * number and one with a point are equal.
+ * Rows that one side has more often than the other. Values are compared byte by byte: not by the
+ * collation of the table ("a" and "A", trailing blanks), and 1 is not 1.0.
  */
 static bool put_difference(struct buf *sql, const struct table *t, const struct side *side,
                            int columns) {
@@ -218,7 +217,7 @@ static bool put_difference(struct buf *sql, const struct table *t, const struct 
     return ok && buf_addf(sql, " HAVING sum(n) > 0");
 }
 
-/* Rows that a side has more of; all of them where the tables are not alike. */
+/* Rows that one side has more often; all of them if the tables are not alike. */
 static long rows_of_side(struct diff *d, const struct table *t, const struct side *side,
                          struct err *err) {
     struct buf sql DEFER(buf_done) = BUF(SQL_MAX);
@@ -244,7 +243,7 @@ static int compare_table(struct diff *d, const struct table *t, struct err *err)
     return 0;
 }
 
-/* Ordinary tables of either. */
+/* Compares ordinary tables of both sides. */
 static int compare_tables(struct diff *d, struct err *err) {
     static const char sql[] =
         "SELECT a.name, 1, b.name IS NOT NULL, a.sql IS b.sql"

@@ -1,12 +1,12 @@
 /*
- * carrel-sqlite: the owner's databases are copied, and what a machine made of them is compared.
+ * carrel-sqlite: copies databases of an owner, and compares the copies of machines with them.
  *
- *   copy FILE   a whole, consistent image of a database on standard output; run as its owner
- *   diff        what differs between the images at descriptors 3 and 4 (and the log at 5), as text
- *               on standard output; confined before it looks at them
- *   freeze      the same; and 4 with its log as one image at descriptor 6, once it proved sound
+ *   copy FILE   writes a consistent copy of a database to standard output; run as its owner
+ *   diff        prints the diff of the databases at descriptors 3 and 4 (with the log at 5);
+ *               confines itself before it reads them
+ *   freeze      the same, and writes 4 with its log as one database to descriptor 6 if it is valid
  *
- * Why it could not be stands on standard error, in a line.
+ * An error is a line on standard error.
  */
 #include <errno.h>
 #include <sqlite3.h>
@@ -44,7 +44,7 @@ static int main_copy(const char *path) {
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
         return complain(sqlite3_errmsg(db));
     sqlite3_busy_timeout(db, BUSY_MS);
-    /* It is asked something first, so that a file that is none, or is locked, says so. */
+    /* Query the database first: a file that is not one, or is locked, fails here. */
     if (sqlite3_exec(db, "BEGIN; SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL) !=
         SQLITE_OK)
         return complain(sqlite3_errmsg(db));
@@ -68,9 +68,9 @@ static bool read_image(int fd, struct buf *ret) {
     return n == 0;
 }
 
-/* In the form that the owner's has: with a log, or without. */
+/* Restores the journal mode of the owner's database. */
 static int write_frozen(struct buf *image, const char form[2]) {
-    memcpy(image->data + SQLITE_FORM, form, 2); /* is there a log? */
+    memcpy(image->data + SQLITE_FORM, form, 2); /* with a log or without */
     int r = write_all(FROZEN, image->data, image->len);
     wal_settle(image);
     return r;

@@ -1,8 +1,8 @@
 /*
- * A database file of SQLite and its write-ahead log, as one image in memory: what a reader of both
- * would see. Pure and total: whatever a machine wrote there, nothing outside of the two is touched.
+ * Applies the write-ahead log of an SQLite database to its file in memory: the result is what a
+ * reader of both would see. Pure and total: whatever a machine wrote, nothing outside is touched.
  *
- * Frames count as far as their salts and checksums go on, and up to the last commit among them.
+ * Frames are valid while salts and checksums match, up to the last commit among them.
  */
 #pragma once
 
@@ -14,8 +14,11 @@
 
 enum { SQLITE_HEAD = 100, SQLITE_FORM = 18, WAL_HEAD = 32, WAL_FRAME_HEAD = 24 };
 
-/* How many frames were applied; -1: the image has no room for them. A log that is none has none. */
+/*
+ * Returns the number of frames applied; -1: the image has no space for them. An invalid log has
+ * none.
+ */
 long wal_apply(struct buf *image, const uint8_t *wal, size_t n);
 
-/* Marks the image as one that needs no log, which is what a database in memory must be. */
+/* Marks the image as one without a log, as a database in memory must be. */
 bool wal_settle(struct buf *image);
