@@ -146,7 +146,7 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
         r = tree_dir(dir, "root", 0755, root, root);
     if (r == 0)
         r = tree_dir(dir, "spool", 0700, 0, 0);
-    return r < 0 ? err_num(err, r, "make room for an image") : TAKE_FD(dir);
+    return r < 0 ? err_num(err, r, "create the directory of an image") : TAKE_FD(dir);
 }
 
 /* Parses "n-4kq2x7w3n5ab 16777216"; no number, or 0, means no limit. */

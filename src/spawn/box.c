@@ -67,7 +67,7 @@ static int box_check(const struct spawner *s, const struct plan *plan, size_t fd
         return err_set(err, ERR_INVALID, "got %zu descriptors for %zu grants", fds,
                        plan->grant_count);
     if (s->rootless && plan->disk_bytes > (1ull << 40))
-        return err_set(err, ERR_UNSUPPORTED, "a disk limit on disk requires root");
+        return err_set(err, ERR_UNSUPPORTED, "a disk limit above 1T requires root");
     return 0;
 }
 

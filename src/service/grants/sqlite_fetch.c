@@ -161,8 +161,8 @@ static void again(struct sqlite_fetch *f) {
         err_set(&err, ERR_BUSY,
                 "database '%s' of machine '%s' is in a transaction: '%s-journal' exists", f->place,
                 f->machine, f->place);
-        err_remedy(&err, "let who writes it finish; what a program left that was killed is taken "
-                         "back by the next one that opens it");
+        err_remedy(&err, "wait until the transaction ends; if its program was killed, open the "
+                         "database once in the machine to roll it back");
     } else {
         err_set(&err, ERR_BUSY, "database '%s' of machine '%s' changes constantly", f->place,
                 f->machine);
@@ -178,7 +178,7 @@ static void sqlite_fetch_take(struct sqlite_fetch *f, const struct msg_read_data
     int status = write_all(f->fds[steps[f->step].part], m->data.p, m->data.n);
     f->ask.offset += m->data.n;
     if (status < 0) {
-        err_num(&err, status, "save what machine '%s' has at '%s'", f->machine, f->path);
+        err_num(&err, status, "save a database of machine '%s' from '%s'", f->machine, f->path);
         sqlite_fetch_finish(f, &err);
     } else if (f->ask.offset > SQLITE_FILE_MAX) {
         err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", f->path, SQLITE_FILE_MAX >> 20);

@@ -116,7 +116,8 @@ void net_restore_trust(struct live *l) {
     char *pem DEFER_FREE = NULL;
     struct err err;
     if (store_network_get_authority(l->service->store, l->row.id, &pem, &err) < 0) {
-        log_line(LOG_ERROR, "service", "authority of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "restore the certificate authority of a machine: %s id=%s",
+                 err.text, l->row.id);
         return;
     }
     struct authority *a = pem ? authority_read(pem, &err) : NULL;
@@ -248,7 +249,8 @@ static void trust(struct live *l, bool in_step, service_done_fn *done, void *arg
         return;
     }
     if (!gate_authority(l->gate) && make_authority(l, &err) < 0) {
-        log_line(LOG_ERROR, "service", "authority of a machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "create the certificate authority of a machine: %s id=%s",
+                 err.text, l->row.id);
         done(arg, NULL);
         return;
     }

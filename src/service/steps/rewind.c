@@ -89,7 +89,7 @@ static void rewind_late(void *arg, const struct err *why) {
     if (!done)
         return;
     err_set(&err, ERR_UNKNOWN, "the rewind is done but not saved yet: %s", why->text);
-    err_remedy(&err, "make room on the disk that holds CARREL_HOME, then look at carrel steps");
+    err_remedy(&err, "free space on the disk that holds CARREL_HOME, then see carrel steps");
     done(r->arg, NULL, &err);
 }
 
