@@ -1,6 +1,6 @@
 /*
  * Schemas and structs of request and response bodies. A schema is the only description of a body:
- * parsing, checks, OpenAPI and docs/api.md follow it.
+ * parsing, checks, OpenAPI and docs/reference/api.md follow it.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* The table of routes: dispatch, OpenAPI and docs/api.md are all made from it. */
+/* The table of routes: dispatch, OpenAPI and docs/reference/api.md are all made from it. */
 #include <stdio.h>
 #include <string.h>
 

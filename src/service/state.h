@@ -211,7 +211,7 @@ int live_state_error(const struct live *l, struct err *err);
 
 /* ---- machines.c ---- */
 
-/* The number of the last row of a page: from 1 to max. */
+/* Parses a cursor, the number of the last row of a page: from 1 to max. */
 int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err);
 
 /* ---- quota.c ---- */

@@ -18,7 +18,7 @@
 
 enum { RETRY_MS = 1000 };
 
-/* One that is given or taken back: intent, effect, on the disk, result, answer. */
+/* A grant being added or revoked: intent, effect, sync, result, answer. */
 struct granting {
     struct live *live;
     struct caller who;
@@ -28,10 +28,10 @@ struct granting {
     bool ends;
     struct grant_row row;
     uint64_t intent;
-    char *env; /* its variables without those of the grant */
+    char *env; /* the machine's variables without those of the grant */
     bool failed;
     struct err err;
-    service_net_fn *done; /* NULL: nobody waits */
+    service_net_fn *done; /* NULL: no caller */
     void *arg;
 };
 
@@ -97,7 +97,7 @@ static void granting_late(void *arg, const struct err *why) {
         done(g->arg, NULL, &err);
 }
 
-/* Its commands keep its variables until that is committed. */
+/* Commands keep the variables until the removal is committed. */
 static int write_over(void *arg, struct err *err) {
     struct granting *g = arg;
     struct live *l = g->live;
@@ -128,7 +128,7 @@ static void over_written(void *arg, const struct err *failed) {
         net_tell(l, grants_told, g);
 }
 
-/* A grant is over when it was taken back, or never came to be. */
+/* Ends the grant if it was revoked or could not be added. */
 static void effective(void *arg, const struct err *failed) {
     struct granting *g = arg;
     struct live *l = g->live;
@@ -174,7 +174,7 @@ static int granting_begin(struct granting *g, struct err *err) {
     return note_intent(g->live->service, &g->who, &what, &g->intent, err);
 }
 
-/* One at a time, and none while the machine is being made or ends. */
+/* One change at a time, and none while the machine is created or ends. */
 static struct live *grants_find(struct service *s, const struct caller *who, const char *machine,
                                 struct err *err) {
     struct live *l =
@@ -211,8 +211,9 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     g->row = plan.rows[0];
     plan.rows[0] = (struct grant_row){0};
     struct grant_plan one = {.rows = &g->row, .count = 1};
-    /* Before grants_settle(), which writes the row: that one alone lets a command see what it
-     * grants. */
+    /*
+     * The taint comes first: once grants_settle_all() has written the row, commands see the grant.
+     */
     if (granting_begin(g, &err) < 0 || taint_grant(l, r, plan.fds[0], &err) < 0 ||
         grants_settle_all(l, NULL, &one, &err) < 0) {
         granting_fail(g, &err);
@@ -230,7 +231,7 @@ static void grants_take_back(struct granting *g) {
         g->kind->take(g->live, &g->row, effective, g);
 }
 
-/* What is over, but still on its server, is left to that; else: why there is no such grant. */
+/* Leaves a database that could not be dropped to its server, or answers the error. */
 static void forget_left(struct service *s, const struct caller *who, const char *ref,
                         const char *id, const struct err *why, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(256);
@@ -296,7 +297,7 @@ void grants_look(struct live *l, int64_t wall_ms) {
         if (!expired && !grants_is_half(row))
             continue;
         grants_end(l, &list.rows[i], expired ? GRANT_EXPIRED : GRANT_REVOKED);
-        return; /* the next one comes with the next look */
+        return; /* the next one follows with the next tick */
     }
     l->grants->half = false;
 }

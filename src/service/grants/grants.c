@@ -27,8 +27,8 @@ void service_grants_stop(struct service_grants *g) {
 }
 
 void service_grants_free(struct service *s) {
-    sqlite_fetch_release(s); /* those that waited, and no answer of a machine */
-    sqlite_look(s);          /* machines may have gone since the last tick */
+    sqlite_fetch_release(s); /* waiting reads; machines no longer answer */
+    sqlite_look(s);          /* machines may have ended since the last tick */
     free(s->grants);
 }
 
@@ -49,7 +49,7 @@ void grants_machine_ended(struct service *s) {
     s->grants->copies_unswept = true;
 }
 
-/* One row each. */
+/* A row per kind. */
 static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file,    &grant_env,
                                                  &grant_secret, &grant_repo,    &grant_identity,
                                                  &grant_sqlite, &grant_postgres};
@@ -83,7 +83,7 @@ static void put_grant(struct jot *j, const struct grant_row *row) {
         jot_i64(j, "expires_ms", row->expires_ms);
 }
 
-/* For the journal and events: what it is, without what its kind keeps. */
+/* Describes the grant for journal and events, without private data of its kind. */
 const char *grants_describe(const struct grant_row *row, struct buf *text) {
     struct jot j = JOT(text);
     jot_object(&j, NULL);
@@ -168,7 +168,7 @@ void grants_answer(struct live *l, service_net_fn *done, void *arg) {
     done(arg, text.data, NULL);
 }
 
-/* Of a machine that has ended only databases that could not be dropped are left; else: why. */
+/* For an ended machine: lists databases that could not be dropped, or answers the error. */
 static void answer_ended(struct service *s, const struct caller *who, const char *ref,
                          const struct err *why, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);

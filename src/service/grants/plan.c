@@ -49,7 +49,7 @@ static int grants_settle(struct live *l, struct grant_row *row, struct err *err)
     return store_grant_put(l->service->store, row, err);
 }
 
-/* A new one in place of that of its source, with the same end. */
+/* Replaces the grant of the source by a new one with the same expiry. */
 static int renew(struct live *l, const struct grant_kind *kind, const struct grant_row *of,
                  struct grant_plan *p, struct err *err) {
     struct grant_row row = {.created_ms = wall_ms(), .expires_ms = of->expires_ms};
@@ -149,7 +149,7 @@ void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done,
     deliver_next(d, NULL);
 }
 
-/* What is copied: the descriptor of a local caller, or what a root of carrel.conf holds. */
+/* Opens the source: the descriptor of a local caller, or a path below a root of carrel.conf. */
 static int open_copy(struct service *s, const struct caller *who, const struct grant_request *r,
                      int fd, bool *ret_ours, struct err *err) {
     const char *roots[CONF_ROOTS_MAX];

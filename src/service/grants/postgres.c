@@ -1,8 +1,8 @@
 /*
- * A database of the machine's own on a server of its owner's: a copy of a template, reached through
- * the gate under a name of its own, by a role that can do nothing else, and dropped at the end
- * (databases_inner.h). The machine has its password in its environment; who made it is not known
- * there.
+ * A PostgreSQL database per machine on a server of the owner: a copy of a template, reached through
+ * the gate under its own host name, with a role that can do nothing else, and dropped at the end
+ * (databases_inner.h). The machine has the password of that role in its environment, but never the
+ * owner's URL.
  */
 #include <jansson.h>
 #include <stdio.h>

@@ -16,9 +16,9 @@
 #include "service/taint.h"
 #include "store/networks.h"
 
-enum { REFUSALS_MS = 60000 }; /* refusals of so long are counted together */
+enum { REFUSALS_MS = 60000 }; /* refusals within this time are counted together */
 
-/* Who enters through an exposed port has shown a token, so this is only about bursts. */
+/* Clients of an exposed port have a token, so this limits only bursts. */
 static const struct flood_limit entry_limit = {.window_ms = 1000, .most = 50};
 
 static const struct {
@@ -87,7 +87,7 @@ void net_tell_counted(struct live *l, const char *verb, uint64_t counted) {
     write_note(l, verb, why, detail, 0);
 }
 
-/* From time to time, so that the count of a window is told though nothing more happens. */
+/* Called by the tick, so that the count of a window is reported even without new events. */
 void net_floods_look(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = net_refusal_limit(l);
     uint64_t counted;
@@ -97,7 +97,7 @@ void net_floods_look(struct live *l, uint64_t now_ms) {
         net_tell_counted(l, "expose.enter", counted);
 }
 
-/* A machine cannot fill the journal by being refused: false once it was refused too often. */
+/* False if the machine was refused too often: it must not fill the journal. */
 static bool admit_refusal(struct live *l) {
     const struct flood_limit limit = net_refusal_limit(l);
     net_floods_look(l, loop_now_ms(l->service->loop));
@@ -114,7 +114,7 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
         write_note(l, verb, why, detail, 0);
 }
 
-/* A taint that is not stored would be forgotten by the next daemon: until then nothing goes in. */
+/* A taint that is not stored would be lost by the next daemon: closes the network until it is. */
 static void cut_unsaved(void *arg) {
     struct live *l = arg;
     struct err err;
@@ -126,7 +126,7 @@ static void cut_unsaved(void *arg) {
     live_unref(l);
 }
 
-/* The first word of a stranger: from now on what is in the machine may be their doing. */
+/* Taints the machine before it reads data from an untrusted host. */
 static bool net_taint(struct live *l, const struct gate_crossing *c) {
     struct err err;
     if (taint_crossed(l, c->rule, c->host, &err) == 0)
@@ -137,7 +137,7 @@ static bool net_taint(struct live *l, const struct gate_crossing *c) {
     l->net->cutting = true;
     live_ref(l);
     l->net->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
-    loop_defer(l->service->loop, &l->net->cut); /* connections are in use while they are told of */
+    loop_defer(l->service->loop, &l->net->cut); /* deferred: the caller still uses the connection */
     return false;
 }
 
@@ -160,7 +160,7 @@ static bool crossed(void *arg, const char *machine, const struct gate_crossing *
     return goes_on;
 }
 
-/* Of these nothing is known but how many there were: a line for all of a second. */
+/* The kernel only counts these packets: one record per second for all of them. */
 static void refused(void *arg, const char *machine, const struct gate_refusal *r) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, machine);
@@ -204,8 +204,10 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
                  machine);
 }
 
-/* Path, query, the body's bytes, its hash and that of the fields, a line each. What an earlier
-   version wrote lacks the last ones: no request fits it. */
+/*
+ * Lines: path, query, size of the body, its hash, hash of the header fields. A record of an older
+ * version lacks the last ones, so that no request matches it.
+ */
 static void read_wish(char *text, struct pending *ret) {
     const char *lines[5] = {"", "", "0", "", ""};
     for (size_t i = 0; i < sizeof(lines) / sizeof(*lines) && text; i++)

@@ -1,6 +1,6 @@
 /*
- * The inside of the network: the state of net/, and what its files share. Only files of
- * src/service/net include this header; others call the functions of net/live.h.
+ * Internal state of the network, shared by the files of src/service/net. Only they include this
+ * header; other files call the functions of net/live.h.
  */
 #pragma once
 

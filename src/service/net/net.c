@@ -111,8 +111,7 @@ static void restore_name(void *arg, uint32_t number, const char *name) {
     r->any = true;
 }
 
-/* Whether it was guarded or tainted is not known where it cannot be read: then it counts as both.
- */
+/* A policy that cannot be read counts as guarded and tainted. */
 static void restore_policy(struct live *l) {
     struct policy *p = gate_policy(l->gate);
     struct err err;
@@ -171,7 +170,7 @@ void net_attach_made(struct live *l) {
     for (int i = 0; i < PLAN_GATE_FDS; i++)
         doors[i] = TAKE_FD(m->doors[i]);
     if (doors[0] < 0)
-        net_attach_adopted(l); /* it was made, but nobody heard the answer */
+        net_attach_adopted(l); /* it was created, but the answer was lost */
     else if (gate_listen(l->gate, doors, &err) < 0)
         net_no_doors(l, err.text);
 }
@@ -180,7 +179,7 @@ static void doors_came(void *arg, const int *doors, const struct err *failed) {
     struct live *l = arg;
     struct err err;
     l->net->opening = false;
-    l->net->refused_ms = 0; /* there is something to read now */
+    l->net->refused_ms = 0; /* the counters can be read now */
     if (failed)
         net_no_doors(l, failed->text);
     else if (gate_listen(l->gate, doors, &err) < 0)
@@ -198,8 +197,9 @@ void net_attach_adopted(struct live *l) {
 }
 
 /*
- * Only while something runs in it, or did: others send nothing, and cost nothing. The kernel goes
- * on counting, so a machine that is refused all the time is read again when the next window begins.
+ * Reads the kernel's counters only if something runs in the machine, or ran since: idle machines
+ * cost nothing. The kernel keeps counting, so a machine that is refused all the time is read again
+ * in the next window.
  */
 static void count_refused(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = net_refusal_limit(l);

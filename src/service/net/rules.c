@@ -33,7 +33,10 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
     return policy_target_read(r->target, rule, err);
 }
 
-/* What stands for "/" of an image, on the host: of one that is a file that is what was kept. */
+/*
+ * Opens the root directory that presets of the image are read from; for a sealed image these are
+ * the files kept beside it.
+ */
 static int open_image_root(const struct service *s, const char *image, struct err *err) {
     int root = image_id_valid(image) ? image_open_presets(s, image)
                                      : open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -41,8 +44,8 @@ static int open_image_root(const struct service *s, const char *image, struct er
 }
 
 /*
- * The rules of a preset, as the image says now; what the machine writes does not count. Where an
- * image leads that is tainted may be a stranger's choice: its rules are as good as any others.
+ * Adds the rules of a preset, as in the image; files of the machine do not count. The targets of a
+ * tainted image may be chosen by an attacker, so they are ordinary, untrusted rules.
  */
 static int add_preset(const struct service *s, const char *owner, const char *image,
                       const struct net_request *r, struct policy *policy, struct err *err) {
@@ -120,7 +123,7 @@ void service_net_show(struct service *s, const struct caller *who, const char *r
         done(arg, NULL, &err);
 }
 
-/* The rules as they are, to go back to. */
+/* A copy of the rules, to restore them after a failure. */
 static struct policy net_copy_of(const struct policy *p) {
     struct policy copy = *p;
     size_t n = p->count * sizeof(*p->rules);
@@ -136,7 +139,7 @@ void net_inherit(struct live *l, const struct live *parent) {
         return;
     policy_done(p);
     *p = net_copy_of(gate_policy(parent->gate));
-    p->shown_count = 0; /* none of its ports are exposed */
+    p->shown_count = 0; /* exposed ports are not inherited */
     for (size_t i = 0; i < p->count; i++)
         p->rules[i].busy_ms = 0;
     net_inherit_trust(l, parent);
@@ -153,7 +156,7 @@ static int take_away(struct live *l, const void *what, struct err *err) {
     return policy_remove(gate_policy(l->gate), *(const uint64_t *)what, err);
 }
 
-/* Written down before it is done, and taken back if that cannot be. */
+/* Saves the change before it takes effect, and undoes it if that fails. */
 static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
                   const char *detail, net_change_fn *fn, const void *what, struct live **ret,
                   struct err *err) {
@@ -186,7 +189,7 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
     return 0;
 }
 
-/* The rule is there; the answer waits until the machine trusts what may speak for its servers. */
+/* A rule was added; the answer waits until the machine trusts the gate's authority. */
 struct adding {
     struct live *live;
     service_net_fn *done;
@@ -231,7 +234,7 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
     net_trust(l, added, adding_new(l, done, arg));
 }
 
-/* It only takes away, so whoever may use the machine may do it; it is never undone. */
+/* A guard only removes rights, so every user of the machine may set it. It cannot be undone. */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err) {
     uint64_t intent;

@@ -47,8 +47,8 @@ static void copy_planned(void *arg, const struct err *failed) {
 }
 
 /*
- * Numbers from a place by chance on: whatever a copy that was never finished left is not met again,
- * and a list of many is short.
+ * Numbers start at a random value, so that leftovers of an unfinished copy are never met. They are
+ * consecutive, so that lists of ranges stay short.
  */
 static int choose_number(struct live *l, struct err *err) {
     uint32_t chance, *last = &l->steps->last_copy;
@@ -80,7 +80,10 @@ int step_plan_copy(struct step_call *c, struct err *err) {
     return 0;
 }
 
-/* The root cannot be switched. Unasked it is done where it costs nothing, as far as is known. */
+/*
+ * True if the step may be a copy, since the root cannot be switched. A step that no user requested
+ * is copied only where that is cheap, as far as known.
+ */
 bool step_may_copy(const struct step_call *c) {
     const struct live *l = c->live;
     if (c->uncertain || l->changing || !l->machine)
@@ -97,7 +100,7 @@ bool step_may_copy(const struct step_call *c) {
     }
 }
 
-/* What a command left behind was found only when the switch was asked for. */
+/* A process that a command left behind was found only during the switch: copy instead. */
 bool step_copy_instead(struct step_call *c, const struct err *failed) {
     struct err err;
     if (failed->code != ERR_BUSY || c->row.layer >= LAYER_COPIED || !step_may_copy(c))

@@ -59,13 +59,13 @@ bool steps_are_at_rest(const struct live *l) {
     return !p->taking && !p->held && !p->still && !p->merging && !p->pruning && !p->durable.saving;
 }
 
-/* What was begun by a daemon that died: the same is asked for, and perhaps it is so already. */
+/* Repeats a step that a dead daemon began; it may be done already. */
 static void finish_begun(struct live *l, struct step_row *row) {
     struct step_call *c = step_call_new(l, &(struct step_cause){.kind = row->kind});
     step_row_done(&c->row);
     c->row = *row;
     row->what = row->stack = NULL;
-    if (c->row.kind == STEP_SNAP) { /* nobody was told of it, and perhaps that it was refused */
+    if (c->row.kind == STEP_SNAP) { /* its caller got no answer, or was refused */
         c->row.kind = STEP_KEPT;
         c->row.name[0] = '\0';
     }
@@ -81,7 +81,7 @@ static void still_or_not(void *arg, const struct err *err) {
     live_unref(l);
 }
 
-/* A pause, resume or copy of a daemon that died may be done and not written: the row decides. */
+/* A pause, resume or copy of a dead daemon may be done but not saved: the row decides. */
 static void freeze_as_written(struct live *l) {
     if (!l->machine || (l->row.state != MACHINE_RUNNING && l->row.state != MACHINE_PAUSED))
         return;
@@ -89,7 +89,7 @@ static void freeze_as_written(struct live *l) {
     l->service->driver->freeze(l->machine, l->row.state == MACHINE_PAUSED, still_or_not, l);
 }
 
-/* A copy that nobody was told of. */
+/* Drops a copy whose caller got no answer. */
 static int write_dropped(void *arg, struct err *err) {
     struct step_call *c = arg;
     struct store *store = c->live->service->store;
@@ -122,7 +122,7 @@ static int adopt_begun(struct live *l, struct step_row *row, bool of_rewind, str
         drop_copy(l, row);
     else if (row->kind == STEP_REWIND)
         return rewind_adopt(l, row, err);
-    else if (row->kind != STEP_KEPT || !of_rewind) /* what was kept for a rewind goes with it */
+    else if (row->kind != STEP_KEPT || !of_rewind) /* the rewind handles its kept state */
         finish_begun(l, row);
     return 0;
 }
@@ -133,8 +133,8 @@ int steps_adopt(struct live *l, struct err *err) {
     if (steps_load(l, err) < 0 ||
         store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
         return err_wrap(err, "its steps");
-    l->steps->unpruned = true; /* so that its disk is known */
-    l->steps->stale = true;    /* perhaps */
+    l->steps->unpruned = true; /* so that its disk is measured */
+    l->steps->stale = true;    /* may be */
     bool rewinds = false;
     for (size_t i = 0; i < list.count && !l->steps->taking; i++) {
         enum step_kind kind = list.rows[i].kind;
@@ -150,7 +150,7 @@ void steps_end(struct live *l) {
     err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
     while (l->steps->wanted) {
         struct step_call *c = steps_next_wanted(l->steps);
-        if (c->done) /* which may want another one: that is refused here, too */
+        if (c->done) /* it may request another step, which is refused here too */
             c->done(c->arg, NULL, &err);
         step_call_free(c);
     }
@@ -158,7 +158,7 @@ void steps_end(struct live *l) {
     barrier_let_all(l);
 }
 
-/* A call that is let go of with its machine's driver; its reference must not be the last. */
+/* Drops a step when the driver of the machine goes away; its reference must not be the last. */
 static void abandon(struct step_call *c) {
     loop_timer_free(TAKE(c->again));
     step_row_done(&c->row);

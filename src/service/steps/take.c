@@ -41,7 +41,7 @@ void step_call_free(struct step_call *c) {
     free(c);
 }
 
-/* The next one, or whoever waits. */
+/* Starts the next step, or lets waiting requests through. */
 void step_over(struct step_call *c, const struct err *err) {
     struct live *l = c->live;
     live_ref(l);
@@ -85,8 +85,8 @@ static void wait_and_ask(struct step_call *c) {
 }
 
 /*
- * Nobody knows whether the guest went over: asked again until it is known, or the machine ends. A
- * spawner that cannot be started meanwhile is no answer either, but one day it is enough.
+ * It is unknown whether the guest entered the new root: ask again until it is known or the machine
+ * ends. A spawner that cannot be started is not an answer either, but only AGAIN_TRIES times.
  */
 static bool ask_again(struct step_call *c, const struct err *err) {
     struct live *l = c->live;
@@ -120,7 +120,7 @@ static void refresh_planned(void *arg, const struct err *failed) {
         l->service->driver->root(l->machine, c->row.stack, l->steps->layer + 1, 0, root_known, c);
 }
 
-/* Nothing was written since the last root: this one has the same layers, as they are now. */
+/* Nothing was written since the last root: the new one has the same layers, as merged now. */
 static void refresh_plain(struct step_call *c) {
     const struct live *l = c->live;
     c->plain = true;
@@ -130,7 +130,7 @@ static void refresh_plain(struct step_call *c) {
     step_replan(c, refresh_planned);
 }
 
-/* The layer of what was written since the newest step: a row must name it while it is mounted. */
+/* Keeps the changes since the newest step as a step: a row must refer to a mounted layer. */
 static void refresh_kept(struct step_call *c) {
     c->row.kind = STEP_KEPT;
     c->row.has_point = 1;
@@ -173,7 +173,7 @@ static void root_known(void *arg, bool changed, const struct err *failed) {
         }
     }
     bool asked_for = c->row.kind == STEP_SNAP && failed;
-    if (asked_for) { /* one that cannot be returned to is not what was wanted */
+    if (asked_for) { /* a requested step must be restorable */
         err = *failed;
         if (err.code == ERR_LIMIT)
             step_say_full(l, &err);
@@ -201,7 +201,7 @@ void step_ask_root(void *arg) {
 
 static void ask_alone(void *arg);
 
-/* Where there are no cgroups, nobody waited for all of what was killed: its last are waited for. */
+/* Without cgroups, killed processes may still be exiting: waits for them. */
 static bool wait_for_dying(struct step_call *c, const struct err *err) {
     if (err->code != ERR_BUSY || !c->dying || !c->live->machine)
         return false;
@@ -215,11 +215,11 @@ static bool wait_for_dying(struct step_call *c, const struct err *err) {
 static void alone_known(void *arg, const struct err *err) {
     struct step_call *c = arg;
     if (c->adding) {
-        c->answered = true; /* and is asked again */
+        c->answered = true; /* asks again */
     } else if (c->unwritten) {
         step_over(c, &c->why);
     } else if (!err) {
-        loop_timer_free(TAKE(c->again)); /* from now on it asks for something else */
+        loop_timer_free(TAKE(c->again)); /* it is used for other queries from now on */
         ask_root_as(c, ROOT_ALONE);
     } else if (!wait_for_dying(c, err)) {
         loop_timer_free(TAKE(c->again));
@@ -247,7 +247,7 @@ static bool cannot_switch(const struct live *l, struct err *ret_why) {
     return true;
 }
 
-/* What the step will be; false: it was refused. Without a restore point there is nothing to do. */
+/* Decides how the step is taken; false: it was refused. */
 static bool step_plan(struct step_call *c) {
     struct live *l = c->live;
     struct err err = {.text = ""};
@@ -282,7 +282,7 @@ static int write_begun(void *arg, struct err *err) {
     return c->way == STEP_ONLY_NOTED ? step_put_event(c, err) : 0;
 }
 
-/* The row is there: what was asked of the guest meanwhile may have come too early. */
+/* The row is written. The guest's answer may have arrived before. */
 static void begun_written(void *arg, const struct err *failed) {
     struct step_call *c = arg;
     c->adding = false;
@@ -291,7 +291,7 @@ static void begun_written(void *arg, const struct err *failed) {
         c->why = *failed;
     }
     if (c->way == STEP_SWITCHES && !c->answered)
-        return; /* alone_known() goes on */
+        return; /* alone_known() continues */
     if (failed)
         step_over(c, failed);
     else if (c->way == STEP_SWITCHES)
@@ -308,7 +308,7 @@ static void take_begin(struct step_call *c) {
     l->steps->taking = c;
     if (!step_plan(c))
         return;
-    /* The guest is asked while we write; the layers are touched only once that is done. */
+    /* The guest is asked while the row is written; layers are changed only after that. */
     c->adding = true;
     if (c->way == STEP_SWITCHES)
         ask_alone(c);
@@ -321,7 +321,7 @@ static void take_begin(struct step_call *c) {
     }
 }
 
-/* Steps come faster than layers are merged: the next one waits, or its stack would be too long. */
+/* If steps are faster than merges, the next one waits: its stack would be too long. */
 static bool is_behind(const struct live_steps *p) {
     size_t layers = p->stack && *p->stack ? 1 : 0;
     for (const char *at = p->stack; at && (at = strchr(at, ' ')); at++)
@@ -329,7 +329,7 @@ static bool is_behind(const struct live_steps *p) {
     return p->merging && layers >= LAYERS_GOOD - 1;
 }
 
-/* Takes it out of the list, which is whole again before anybody hears of it. */
+/* Removes the step from the list before any callback runs. */
 struct step_call *steps_next_wanted(struct live_steps *p) {
     struct step_call *c = p->wanted;
     p->wanted = c->next;
