@@ -1,38 +1,58 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/amount.h"
 #include "service/state.h"
+
+struct quota_rule {
+    const char *what, *option;
+    enum amount_unit unit;
+    uint64_t limit, have, want; /* want 0: as much as there is */
+};
+
+/* whose: "the owner" or "this token" */
+static int quota_rule_check(const struct quota_rule *r, const char *whose, struct err *err) {
+    char limit[AMOUNT_SIZE], have[AMOUNT_SIZE], want[AMOUNT_SIZE];
+    amount_show(r->unit, r->limit, limit);
+    amount_show(r->unit, r->have, have);
+    amount_show(r->unit, r->want, want);
+    if (r->limit && !r->want) {
+        err_set(err, ERR_LIMIT, "%s quota of %s is %s, but the machine has no %s limit", r->what,
+                whose, limit, r->what);
+        return err_remedy(err, "set --%s", r->option);
+    }
+    if (r->limit && r->have + r->want > r->limit) {
+        err_set(err, ERR_LIMIT, "%s quota of %s is %s: %s in use, %s more requested", r->what,
+                whose, limit, have, want);
+        return r->option ? err_remedy(err, "delete machines, or set a smaller --%s", r->option)
+                         : err_remedy(err, "delete machines that you no longer need");
+    }
+    return 0;
+}
+
+static int quota_ttl_check(uint64_t limit_ms, uint64_t ttl_ms, const char *whose, struct err *err) {
+    char limit[AMOUNT_SIZE], ttl[AMOUNT_SIZE];
+    if (!limit_ms || (ttl_ms && ttl_ms <= limit_ms))
+        return 0;
+    amount_show(AMOUNT_MS, limit_ms, limit);
+    amount_show(AMOUNT_MS, ttl_ms, ttl);
+    err_set(err, ERR_LIMIT, "ttl quota of %s is %s, but the machine's ttl is %s", whose, limit,
+            ttl_ms ? ttl : "unlimited");
+    return err_remedy(err, "set --ttl to at most %s", limit);
+}
 
 static int within(const char *whose, const struct quota *quota, const struct quota *used,
                   const struct machine_row *row, struct err *err) {
-    const struct {
-        const char *what;
-        uint64_t limit, have, want; /* want 0: any amount */
-    } rules[] = {
-        {"machines", quota->machines, used->machines, 1},
-        {"thousandths of a cpu", quota->cpu_milli, used->cpu_milli, row->cpu_milli},
-        {"bytes of memory", quota->mem_bytes, used->mem_bytes, row->mem_bytes},
-        {"bytes of disk", quota->disk_bytes, used->disk_bytes, row->disk_bytes},
+    const struct quota_rule rules[] = {
+        {"machine", NULL, AMOUNT_ONES, quota->machines, used->machines, 1},
+        {"cpu", "cpus", AMOUNT_MILLIS, quota->cpu_milli, used->cpu_milli, row->cpu_milli},
+        {"memory", "mem", AMOUNT_BYTES, quota->mem_bytes, used->mem_bytes, row->mem_bytes},
+        {"disk", "disk", AMOUNT_BYTES, quota->disk_bytes, used->disk_bytes, row->disk_bytes},
     };
-    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
-        if (rules[i].limit && !rules[i].want) {
-            err_set(err, ERR_LIMIT, "quota of %s: %" PRIu64 " %s, but the request has no limit",
-                    whose, rules[i].limit, rules[i].what);
-            return err_remedy(err, "request a limit within the quota");
-        }
-        if (rules[i].limit && rules[i].have + rules[i].want > rules[i].limit) {
-            err_set(err, ERR_LIMIT,
-                    "quota of %s: %" PRIu64 " %s, in use: %" PRIu64 ", requested: %" PRIu64, whose,
-                    rules[i].limit, rules[i].what, rules[i].have, rules[i].want);
-            return err_remedy(err, "destroy machines or request less");
-        }
-    }
-    if (quota->lifetime_ms && (!row->ttl_ms || row->ttl_ms > quota->lifetime_ms)) {
-        err_set(err, ERR_LIMIT, "quota of %s: the ttl must be at most %" PRIu64 " s", whose,
-                quota->lifetime_ms / 1000);
-        return err_remedy(err, "set a ttl within the quota");
-    }
-    return 0;
+    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
+        if (quota_rule_check(&rules[i], whose, err) < 0)
+            return -1;
+    return quota_ttl_check(quota->lifetime_ms, row->ttl_ms, whose, err);
 }
 
 static uint64_t held_disk(const struct service *s, const char *owner, const char *token) {
@@ -43,7 +63,7 @@ static uint64_t held_disk(const struct service *s, const char *owner, const char
     return bytes;
 }
 
-/* Usage of an owner or token, without the machine that is about to change. */
+/* Resources in use by an owner or one of its tokens, without the machine that is being changed. */
 static int used_by_others(struct service *s, const struct caller *who, const char *token,
                           const struct machine_row *before, struct quota *ret, struct err *err) {
     if (store_quota_used(s->store, who->owner, token, ret, err) < 0)
@@ -65,8 +85,7 @@ static int quota_check_owner(struct service *s, const struct caller *who,
     struct owner_row owner;
     struct quota used;
     if (!before && s->conf->max_machines && s->machines.count >= s->conf->max_machines)
-        return err_set(err, ERR_LIMIT,
-                       "the limit of %" PRIu64 " machines of this daemon is reached",
+        return err_set(err, ERR_LIMIT, "this daemon has reached its limit of %" PRIu64 " machines",
                        s->conf->max_machines);
     if (store_owner_get(s->store, who->owner, &owner, err) < 0)
         return -1;
@@ -82,7 +101,7 @@ static int quota_check_owner(struct service *s, const struct caller *who,
     return 0;
 }
 
-/* Lowers *room to what this quota leaves. */
+/* Lowers *room to the disk space that this quota leaves; 0 in *room means unlimited. */
 static int lessen(struct service *s, const struct caller *who, const char *whose, const char *token,
                   uint64_t limit, uint64_t *room, struct err *err) {
     struct quota used;
@@ -91,9 +110,10 @@ static int lessen(struct service *s, const struct caller *who, const char *whose
     if (used_by_others(s, who, token, NULL, &used, err) < 0)
         return -1;
     if (used.disk_bytes >= limit) {
-        err_set(err, ERR_LIMIT, "quota of %s: all %" PRIu64 " bytes of disk are in use", whose,
-                limit);
-        return err_remedy(err, "destroy machines, delete images, or wait for running imports");
+        char shown[AMOUNT_SIZE];
+        amount_size(limit, shown);
+        err_set(err, ERR_LIMIT, "disk quota of %s is %s, and all of it is in use", whose, shown);
+        return err_remedy(err, "delete machines or images, or wait for a running import");
     }
     if (!*room || limit - used.disk_bytes < *room)
         *room = limit - used.disk_bytes;

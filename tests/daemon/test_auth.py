@@ -166,7 +166,7 @@ def limit(do, *words, **kw):
 def test_quota_of_machines(tcp):
     client = tcp(owner="q1", machines=2)
     a, _ = client.machine(key="first"), client.machine()
-    limit(client.machine, "2 machines")
+    limit(client.machine, "machine quota of this token is 2: 2 in use, 1 more requested")
     assert client.machine(key="first") == a  # a repeated request is no second machine
     tcp(owner="q1").machine()  # another token of the same owner has a quota of its own
     client.delete(f"/v1/machines/{a}")
@@ -176,39 +176,39 @@ def test_quota_of_machines(tcp):
 def test_quota_of_memory_and_disk(tcp):
     client = tcp(owner="q2", mem="512M", disk="2G")
     m = client.machine(limits={"mem": "256M", "disk": "1G"})
-    limit(client.machine, str(512 << 20), "bytes of memory", limits={"mem": "257M", "disk": "100M"})
-    limit(client.machine, str(2 << 30), "bytes of disk", limits={"mem": "100M", "disk": "1025M"})
+    limit(client.machine, "memory quota of this token is 512M: 256M in use, 257M more requested", limits={"mem": "257M", "disk": "100M"})
+    limit(client.machine, "disk quota of this token is 2G: 1G in use, 1025M more requested", limits={"mem": "100M", "disk": "1025M"})
     error = refused(429, "limit", client.patch, f"/v1/machines/{m}", {"limits": {"mem": "600M"}})
-    assert "bytes of memory" in error["message"], error
+    assert "memory quota of this token is 512M: 0 in use, 600M more requested" in error["message"], error
     assert client.get(f"/v1/machines/{m}")["limits"]["mem"] == 256 << 20
     assert client.patch(f"/v1/machines/{m}", {"limits": {"mem": "512M"}})["limits"]["mem"] == 512 << 20
-    limit(client.machine, "bytes of memory", limits={"mem": "16M", "disk": "100M"})
+    limit(client.machine, "memory quota of this token is 512M: 512M in use, 16M more requested", limits={"mem": "16M", "disk": "100M"})
 
 
 def test_quota_of_cpus(tcp):
     client = tcp(owner="q3", cpus=1)
-    limit(client.machine, "1000 thousandths of a cpu", "no limit")
+    limit(client.machine, "cpu quota of this token is 1, but the machine has no cpu limit")
     m = client.machine(limits={"cpus": 0.6})
-    limit(client.machine, "in use: 600", limits={"cpus": 0.5})
+    limit(client.machine, "cpu quota of this token is 1: 0.6 in use, 0.5 more requested", limits={"cpus": 0.5})
     client.machine(limits={"cpus": 0.4})
     refused(429, "limit", client.patch, f"/v1/machines/{m}", {"limits": {"cpus": 0.7}})
 
 
 def test_quota_of_lifetime(tcp):
     client = tcp(owner="q4", max_ttl="1h")
-    limit(client.machine, "ttl", "3600 s")
-    limit(client.machine, "ttl", ttl="2h")
+    limit(client.machine, "ttl quota of this token is 1h, but the machine's ttl is unlimited")
+    limit(client.machine, "ttl quota of this token is 1h, but the machine's ttl is 2h", ttl="2h")
     m = client.machine(ttl="30m")
     for ttl in ("2h", 0):
         error = refused(429, "limit", client.patch, f"/v1/machines/{m}", {"ttl": ttl})
-        assert "the ttl must be at most" in error["message"], error
+        assert "ttl quota of this token is 1h, but the machine's ttl is" in error["message"], error
     client.patch(f"/v1/machines/{m}", {"ttl": "40m"})
 
 
 def test_run_is_under_the_quota_too(tcp):
     client = tcp(owner="q5", mem="64M")
     error = refused(429, "limit", client.post, "/v1/run", {"exec": {"command": "true"}})
-    assert "bytes of memory" in error["message"]
+    assert "memory quota of this token is 64M: 0 in use, 2G more requested" in error["message"]
     machine = {"limits": {"mem": "64M"}}
     assert client.post("/v1/run", {"machine": machine, "exec": {"command": "echo x"}})["stdout"] == "x\n"
 

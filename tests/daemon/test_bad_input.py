@@ -248,7 +248,7 @@ def test_the_daemons_own_limit_is_told(fresh):
     d.machine()
     with pytest.raises(Refused) as e:
         d.machine()
-    assert (e.value.status, e.value.code) == (429, "limit") and "1 machines" in e.value.error["message"]
+    assert (e.value.status, e.value.code) == (429, "limit") and "this daemon has reached its limit of 1 machines" in e.value.error["message"]
 
 
 def test_descriptors_are_counted(daemon):

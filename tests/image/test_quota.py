@@ -85,7 +85,7 @@ def test_images_count_where_machines_do(tcp):
     client.request("POST", "/v1/images", gzip.compress(archive(entry("f", bytes(40 << 20)))), name="large")
     with pytest.raises(Refused) as why:
         client.machine(limits={"disk": "32M"})
-    assert why.value.code == "limit" and "bytes of disk" in str(why.value), why.value
+    assert why.value.code == "limit" and "disk quota of this token is 64M: " in str(why.value), why.value
     client.delete("/v1/images/large")
     client.machine(limits={"disk": "32M"})
 
@@ -101,7 +101,7 @@ def test_room_of_an_import_under_way_is_held(server, tcp):
             try:
                 m = client.machine(limits={"disk": "32M"})
             except Refused as why:
-                return why.code == "limit" and "bytes of disk" in str(why)
+                return why.code == "limit" and "disk quota of this token is 64M: " in str(why)
             client.delete(f"/v1/machines/{m}")  # the request had not come yet
             return False
 
