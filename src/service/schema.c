@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/amount.h"
 #include "base/parse.h"
 
 /* The path to the present field, for errors: "limits.mem". */
@@ -55,15 +56,16 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
     return 0;
 }
 
-/* A bound as callers write it: a size with its unit, 16T instead of 17592186044416. */
-static void schema_bound(enum field_kind kind, double value, char ret[32]) {
-    static const char units[] = "\0KMGT";
-    size_t u = 0;
-    while (kind == FIELD_SIZE && u < 4 && value >= 1024 && (uint64_t)value % 1024 == 0) {
-        value /= 1024;
-        u++;
-    }
-    snprintf(ret, 32, "%.15g%.1s", value, units + u);
+static int out_of_range(const struct field *f, enum amount_unit unit, const struct path *p,
+                        struct err *err) {
+    char min[AMOUNT_SIZE], max[AMOUNT_SIZE], why[160];
+    amount_show(unit, f->min, min);
+    amount_show(unit, f->max, max);
+    if (f->max)
+        snprintf(why, sizeof(why), "must be between %s and %s", min, max);
+    else
+        snprintf(why, sizeof(why), "must be at least %s", min);
+    return schema_refuse(p, err, why);
 }
 
 /* Accepts a JSON number in units, or a string as on the command line ("512M", "5m"). */
@@ -72,14 +74,17 @@ static int schema_read_number(const struct field *f, const struct path *p, const
     static const struct {
         enum field_kind kind;
         double unit;
+        enum amount_unit shown;
         int (*parse)(const char *, uint64_t *, struct err *);
         const char *what;
     } kinds[] = {
-        {FIELD_NUMBER, 1, NULL, "must be a whole number"},
-        {FIELD_SIZE, 1, parse_size, "must be a number of bytes, or a string such as \"512M\""},
-        {FIELD_CPUS, 1000, parse_milli, "must be a number of cpus, such as 1.5"},
-        {FIELD_MONEY, 1e6, parse_micro, "must be an amount, such as 2.5"},
-        {FIELD_DURATION, 1000, parse_duration, "must be seconds, or a string such as \"5m\""},
+        {FIELD_NUMBER, 1, AMOUNT_ONES, NULL, "must be a whole number"},
+        {FIELD_SIZE, 1, AMOUNT_BYTES, parse_size,
+         "must be a number of bytes, or a string such as \"512M\""},
+        {FIELD_CPUS, 1000, AMOUNT_MILLIS, parse_milli, "must be a number of cpus, such as 1.5"},
+        {FIELD_MONEY, 1e6, AMOUNT_MICROS, parse_micro, "must be an amount, such as 2.5"},
+        {FIELD_DURATION, 1000, AMOUNT_MS, parse_duration,
+         "must be seconds, or a string such as \"5m\""},
     };
     size_t k = 0;
     while (kinds[k].kind != f->kind)
@@ -95,13 +100,8 @@ static int schema_read_number(const struct field *f, const struct path *p, const
             return schema_refuse(p, err, kinds[k].what);
         value = (uint64_t)(d + 0.5);
     }
-    if (value < f->min || (f->max && value > f->max)) {
-        char why[160], min[32], max[32];
-        schema_bound(f->kind, (double)f->min / kinds[k].unit, min);
-        schema_bound(f->kind, f->max ? (double)f->max / kinds[k].unit : 9e15, max);
-        snprintf(why, sizeof(why), "must be between %s and %s", min, max);
-        return schema_refuse(p, err, why);
-    }
+    if (value < f->min || (f->max && value > f->max))
+        return out_of_range(f, kinds[k].shown, p, err);
     *ret = (struct given){value, true};
     return 0;
 }

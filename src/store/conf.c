@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/parse.h"
@@ -218,13 +219,30 @@ static bool takes_zero(const struct key *k) {
     return strcmp(k->normal, "0") == 0 || strstr(k->about, "; 0: ");
 }
 
+static void range_of(const struct key *k, char ret_min[AMOUNT_SIZE], char ret_max[AMOUNT_SIZE]) {
+    static const enum amount_unit units[] = {[CONF_SIZE] = AMOUNT_BYTES,
+                                             [CONF_CPUS] = AMOUNT_MILLIS,
+                                             [CONF_MONEY] = AMOUNT_MICROS,
+                                             [CONF_TIME] = AMOUNT_MS,
+                                             [CONF_MODEL] = AMOUNT_ONES};
+    amount_show(units[k->type], k->min, ret_min);
+    amount_show(units[k->type], k->max, ret_max);
+}
+
+static int conf_out_of_range(const struct key *k, const char *value, struct err *err) {
+    char min[AMOUNT_SIZE], max[AMOUNT_SIZE];
+    range_of(k, min, max);
+    return err_set(err, ERR_INVALID, "'%s' is out of range: must be between %s and %s", value, min,
+                   max);
+}
+
 static int set_number(const struct key *k, struct conf *c, const char *value, struct err *err) {
     uint64_t n;
     if (parse_number(k, value, &n, err) < 0)
         return -1;
     bool unset = n == 0 && takes_zero(k);
     if (!unset && (n < k->min || n > k->max))
-        return err_set(err, ERR_INVALID, "'%s' is out of range", value);
+        return conf_out_of_range(k, value, err);
     memcpy((char *)c + k->offset, &n, sizeof(n));
     return 0;
 }
@@ -443,31 +461,12 @@ static const char *const type_names[] = {
     [CONF_MODEL] = "lines",
 };
 
-static bool put_amount(enum conf_type type, uint64_t n, struct buf *ret) {
-    static const struct {
-        uint64_t unit;
-        const char *name;
-    } sizes[] = {{TIB, "T"}, {GIB, "G"}, {MIB, "M"}, {KIB, "K"}},
-      times[] = {{DAY_MS, "d"}, {1000, "s"}};
-    unsigned long long number = n;
-    if (type == CONF_CPUS)
-        return buf_addf(ret, "%g", (double)n / 1000);
-    if (type == CONF_MONEY)
-        return buf_addf(ret, "%g", (double)n / 1e6);
-    for (size_t i = 0; type == CONF_SIZE && i < sizeof(sizes) / sizeof(*sizes); i++)
-        if (n % sizes[i].unit == 0)
-            return buf_addf(ret, "%llu%s", number / sizes[i].unit, sizes[i].name);
-    for (size_t i = 0; type == CONF_TIME && i < sizeof(times) / sizeof(*times); i++)
-        if (n % times[i].unit == 0)
-            return buf_addf(ret, "%llu%s", number / times[i].unit, times[i].name);
-    return buf_addf(ret, "%llu", number);
-}
-
 static bool put_range(const struct key *k, struct buf *ret) {
+    char min[AMOUNT_SIZE], max[AMOUNT_SIZE];
     if (k->max == 0)
         return true;
-    return put_amount(k->type, k->min, ret) && buf_addf(ret, " to ") &&
-           put_amount(k->type, k->max, ret);
+    range_of(k, min, max);
+    return buf_addf(ret, "%s to %s", min, max);
 }
 
 bool conf_describe(struct buf *ret) {

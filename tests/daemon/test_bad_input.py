@@ -85,7 +85,7 @@ TABLE = [
     ("POST", "/v1/machines", {"name": "a/b"}, 400, "invalid", ["a/b"]),
     ("POST", "/v1/machines", {"key": "k" * 128}, 400, "invalid", ["'key'", "127"]),
     ("POST", "/v1/machines", {"image": "none-such"}, 404, "not_found", ["none-such"]),
-    ("POST", "/v1/machines", {"limits": {"mem": 1}}, 400, "invalid", ["'limits.mem'", "between"]),
+    ("POST", "/v1/machines", {"limits": {"mem": 1}}, 400, "invalid", ["field 'limits.mem' must be between 1M and 16T"]),
     ("POST", "/v1/machines", {"limits": {"mem": -1}}, 400, "invalid", ["'limits.mem'"]),
     ("POST", "/v1/machines", {"limits": {"mem": 1e300}}, 400, "invalid", ["'limits.mem'"]),
     ("POST", "/v1/machines", {"limits": {"cpus": 0.001}}, 400, "invalid", ["'limits.cpus'", "0.01"]),
