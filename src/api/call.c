@@ -10,6 +10,7 @@
 
 #include "api/inner.h"
 #include "api/route.h"
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
@@ -141,7 +142,9 @@ void call_told(void *arg, const char *json, const struct err *err) {
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text) {
     struct err err;
     if (j->failed) {
-        err_set(&err, ERR_LIMIT, "the response is larger than %zu bytes", text->max);
+        char max[AMOUNT_SIZE];
+        amount_size(text->max, max);
+        err_set(&err, ERR_LIMIT, "the response is larger than %s", max);
         call_error(c, &err);
         return;
     }

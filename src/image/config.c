@@ -36,8 +36,8 @@ void image_config_done(struct image_config *c) {
 /* Strings of a configuration go into environments and messages, so they have a cap. */
 static int check_text(const char *text, const char *what, struct err *err) {
     if (strlen(text) > CONFIG_TEXT_MAX)
-        return err_set(err, ERR_LIMIT, "%s of the image is longer than %d bytes", what,
-                       CONFIG_TEXT_MAX);
+        return err_set(err, ERR_LIMIT, "%s of the image is longer than %d KiB", what,
+                       CONFIG_TEXT_MAX >> 10);
     return 0;
 }
 
@@ -147,8 +147,8 @@ static int take_all(const json_t *object, const struct names *n, struct image_co
 static json_t *config_load(const char *json, size_t len, struct err *err) {
     json_error_t why;
     if (len > CONFIG_JSON_MAX) {
-        err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
-                CONFIG_JSON_MAX);
+        err_set(err, ERR_LIMIT, "the image's configuration is larger than %d MiB",
+                CONFIG_JSON_MAX >> 20);
         return NULL;
     }
     json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
@@ -215,7 +215,7 @@ int image_config_print(const struct image_config *c, struct buf *ret, struct err
         jot_string(&j, "workdir", c->workdir);
     jot_end(&j, '}');
     return j.failed || ret->len - before > CONFIG_BYTES_MAX
-               ? err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
-                         CONFIG_BYTES_MAX)
+               ? err_set(err, ERR_LIMIT, "the image's configuration is larger than %d KiB",
+                         CONFIG_BYTES_MAX >> 10)
                : 0;
 }

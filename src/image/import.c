@@ -178,8 +178,8 @@ static int read_own_config(struct archive *a, struct archive_entry *e, struct im
                            struct err *err) {
     char text[CONFIG_BYTES_MAX + 1];
     if (archive_entry_size(e) > CONFIG_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "'%s' is larger than %d bytes", IMAGE_CONFIG_NAME,
-                       CONFIG_BYTES_MAX);
+        return err_set(err, ERR_LIMIT, "'%s' is larger than %d KiB", IMAGE_CONFIG_NAME,
+                       CONFIG_BYTES_MAX >> 10);
     la_ssize_t n = archive_read_data(a, text, sizeof(text));
     if (n < 0 || n > CONFIG_BYTES_MAX)
         return err_set(err, ERR_INVALID, "'%s' is unreadable", IMAGE_CONFIG_NAME);

@@ -10,7 +10,7 @@
 static json_t *oci_load(const char *json, size_t len, const char *what, struct err *err) {
     json_error_t why;
     if (len > OCI_JSON_MAX) {
-        err_set(err, ERR_LIMIT, "the %s is larger than %d bytes", what, OCI_JSON_MAX);
+        err_set(err, ERR_LIMIT, "the %s is larger than %d MiB", what, OCI_JSON_MAX >> 20);
         return NULL;
     }
     json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "image/cost.h"
@@ -100,9 +101,12 @@ static int read_fd(int fd, const char *name, size_t max, struct buf *ret, struct
             return err_sys(err, "read '%.120s'", name);
         if (n == 0)
             return 0;
-        if (ret->len + (size_t)n > max || !buf_add(ret, piece, (size_t)n))
-            return err_set(err, ERR_LIMIT, "'%.120s' of the archive is larger than %zu bytes", name,
-                           max);
+        if (ret->len + (size_t)n > max || !buf_add(ret, piece, (size_t)n)) {
+            char limit[AMOUNT_SIZE];
+            amount_size(max, limit);
+            return err_set(err, ERR_LIMIT, "'%.120s' of the archive is larger than %s", name,
+                           limit);
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fs/dots.h"
 #include "image/cost.h"
@@ -97,8 +98,9 @@ static int count_bytes(struct unpack *u, uint64_t bytes, struct err *err) {
 }
 
 static int over_quota(const struct unpack *u, struct err *err) {
-    err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota, %llu KiB",
-            (unsigned long long)(u->limits.disk >> 10));
+    char left[AMOUNT_SIZE];
+    amount_size(u->limits.disk, left);
+    err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota, %s", left);
     return err_remedy(
         err, "destroy machines or delete images of the same owner, or import a smaller image");
 }

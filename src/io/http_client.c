@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/amount.h"
 #include "base/defer.h"
 
 enum { HEAD_BYTES = 16 << 10, IN_BYTES = HEAD_BYTES + (64 << 10), LINE_BYTES = 64 << 10 };
@@ -413,9 +414,10 @@ int http_client_collect(struct http_client *c, struct buf *to, struct err *err) 
     int r;
     while ((r = http_client_read(c, &piece, &n, err)) > 0)
         if (!buf_add(to, piece, n)) {
+            char max[AMOUNT_SIZE];
             disconnect(c);
-            return err_set(err, ERR_LIMIT, "the answer of '%s' is longer than %zu bytes", c->name,
-                           to->max);
+            amount_size(to->max, max);
+            return err_set(err, ERR_LIMIT, "the answer of '%s' is larger than %s", c->name, max);
         }
     return r;
 }

@@ -1,5 +1,6 @@
 #include "model/codec.h"
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "io/http_buf.h"
 #include "io/sse.h"
@@ -95,8 +96,10 @@ static int codec_finish(const struct jot *j, struct buf *to, size_t before, cons
                         struct err *err) {
     if (!j->failed)
         return 0;
+    char max[AMOUNT_SIZE];
     http_roll_back(to, before);
-    return err_set(err, ERR_LIMIT, "the %s is larger than %zu bytes", what, to->max);
+    amount_size(to->max, max);
+    return err_set(err, ERR_LIMIT, "the %s is larger than %s", what, max);
 }
 
 int model_put_request(const struct model_codec *codec, const struct model_request *request,
@@ -146,7 +149,8 @@ int model_get_request(const struct model_codec *codec, const char *bytes, size_t
     struct model_heard heard DEFER(model_heard_done) = {0};
     struct hearing h = {.heard = &heard};
     if (n > MODEL_REQUEST_MAX)
-        return err_set(err, ERR_LIMIT, "the request has more than %d bytes", MODEL_REQUEST_MAX);
+        return err_set(err, ERR_LIMIT, "the request is larger than %d MiB",
+                       MODEL_REQUEST_MAX >> 20);
     json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
     if (!root)
         return err_set(err, ERR_INVALID, "the request is not JSON: %s", why.text);

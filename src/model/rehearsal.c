@@ -188,7 +188,8 @@ int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct 
     static const char *const names[] = {"turns", "note", NULL};
     json_error_t why;
     if (n > REHEARSAL_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the script has more than %d bytes", REHEARSAL_BYTES_MAX);
+        return err_set(err, ERR_LIMIT, "the script is larger than %d MiB",
+                       REHEARSAL_BYTES_MAX >> 20);
     json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, 0, &why);
     if (!root)
         return err_set(err, ERR_INVALID, "the script is not JSON: line %d: %s", why.line, why.text);

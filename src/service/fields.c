@@ -22,7 +22,8 @@ int pairs_json(const struct texts *pairs, const char *what, char **ret, struct e
         jot_string(&j, pairs->v[i], pairs->v[i + 1]);
     jot_end(&j, '}');
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "field '%s' is larger than %d bytes", what, STORE_JSON_MAX);
+        return err_set(err, ERR_LIMIT, "field '%s' is larger than %d MiB", what,
+                       STORE_JSON_MAX >> 20);
     *ret = buf_take(&text);
     return 0;
 }

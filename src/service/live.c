@@ -74,8 +74,8 @@ int live_set_env(struct live *l, const struct env_change *changes, size_t n, str
         return -1;
     if (strlen(text) > STORE_JSON_MAX) {
         free(text);
-        return err_set(err, ERR_LIMIT, "the variables of the machine exceed %d bytes",
-                       STORE_JSON_MAX);
+        return err_set(err, ERR_LIMIT, "the variables of the machine exceed %d MiB",
+                       STORE_JSON_MAX >> 20);
     }
     l->row.env = text;
     int r = store_machine_update(l->service->store, &l->row, err);

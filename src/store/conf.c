@@ -402,7 +402,7 @@ static int handle(void *arg, const char *section, const char *name, const char *
 static int check_bytes(const char *text, size_t len, struct err *err) {
     size_t line = 1, start = 0;
     if (len > CONF_FILE_MAX)
-        return err_set(err, ERR_LIMIT, "the file is larger than %d bytes", CONF_FILE_MAX);
+        return err_set(err, ERR_LIMIT, "the file is larger than %d KiB", CONF_FILE_MAX >> 10);
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\0')
             return err_set(err, ERR_INVALID, "line %zu contains a NUL byte", line);

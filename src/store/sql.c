@@ -151,7 +151,7 @@ static int bind_heap(struct query *q, int at, const struct column *c, const char
     const char *empty = c->type == COL_JSON ? "{}" : "";
     size_t n = text ? strlen(text) : strlen(empty);
     if (n > STORE_JSON_MAX)
-        return err_set(err, ERR_LIMIT, "'%s' is longer than %d bytes", c->name, STORE_JSON_MAX);
+        return err_set(err, ERR_LIMIT, "'%s' is longer than %d MiB", c->name, STORE_JSON_MAX >> 20);
     if (c->type == COL_JSON && text && !json_check(text, n))
         return err_set(err, ERR_INVALID, "'%s' is not JSON", c->name);
     sqlite3_bind_text64(q->stmt, at, text ? text : empty, n, SQLITE_STATIC, SQLITE_UTF8);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 
 enum {
@@ -267,9 +268,12 @@ static int apply(struct buf *text, const struct edit_step *e, size_t number, str
     struct buf after DEFER(buf_done) = BUF(text->max);
     if (edit_check(text, e, number, hint, err) < 0)
         return -1;
-    if (!replace(text, e, &after))
-        return err_set(err, ERR_LIMIT, "edit %zu: the file would become larger than %zu bytes",
-                       number, text->max);
+    if (!replace(text, e, &after)) {
+        char max[AMOUNT_SIZE];
+        amount_size(text->max, max);
+        return err_set(err, ERR_LIMIT, "edit %zu: the file would become larger than %s", number,
+                       max);
+    }
     put_hunks(diff, text, &after, e);
     struct buf old = *text;
     *text = after;
@@ -281,7 +285,7 @@ int edit_apply(struct buf *text, const struct edit_step *steps, size_t count, st
                struct buf *hint, struct err *err) {
     struct buf work DEFER(buf_done) = BUF(text->max);
     if (!buf_add(&work, text->data ? text->data : "", text->len))
-        return err_set(err, ERR_LIMIT, "the file is larger than %zu bytes", text->max);
+        return err_set(err, ERR_LIMIT, "the file is too large");
     for (size_t i = 0; i < count; i++)
         if (apply(&work, &steps[i], i + 1, diff, hint, err) < 0)
             return -1;

@@ -93,7 +93,7 @@ TABLE = [
     ("POST", "/v1/machines", {"ttl": "11 years"}, 400, "invalid", ["'ttl'"]),
     ("POST", "/v1/machines", {"idle_action": "explode"}, 400, "invalid", ["'idle_action'", "pause"]),
     ("POST", "/v1/machines", {"metadata": {str(i): "" for i in range(65)}}, 400, "invalid", ["'metadata'", "64"]),
-    ("POST", "/v1/machines", {"metadata": {"big": "x" * (2 << 20)}}, 429, "limit", ["'metadata'", "1048576"]),
+    ("POST", "/v1/machines", {"metadata": {"big": "x" * (2 << 20)}}, 429, "limit", ["field 'metadata' is larger than 1 MiB"]),
     ("POST", "/v1/machines", {"dirs": [{"path": "/tmp"}]}, 400, "invalid", ["descriptors", "1 directories"]),
     ("POST", EXECS, {"argv": ["true"] * 4097}, 400, "invalid", ["'argv'", "4096"]),
     ("POST", EXECS, {"command": "true", "size": {"rows": 0}}, 400, "invalid", ["'size.rows'"]),

@@ -87,8 +87,8 @@ static int put_config(int fd, const json_t *config, struct err *err) {
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     uint8_t head[TAR_HEAD_MAX], padding[TAR_BLOCK] = {0};
     if (!text || strlen(text) > CONFIG_MAX)
-        return err_set(err, ERR_LIMIT, "the image's configuration is larger than %d bytes",
-                       CONFIG_MAX);
+        return err_set(err, ERR_LIMIT, "the image's configuration is larger than %d KiB",
+                       CONFIG_MAX >> 10);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = strlen(text)};
     snprintf(e->path, sizeof(e->path), ".carrel-image.json");
     size_t n = tar_put(head, e);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/dir.h"
@@ -46,9 +47,12 @@ static int copy_file(int from, const char *from_name, int to, const char *to_nam
         if (n < 0)
             return err_sys(err, "read '%s'", from_name);
         how->bytes += (uint64_t)n;
-        if (how->bytes > how->max_bytes)
-            return err_set(err, ERR_LIMIT, "more than %llu bytes to copy at '%s'",
-                           (unsigned long long)how->max_bytes, from_name);
+        if (how->bytes > how->max_bytes) {
+            char max[AMOUNT_SIZE];
+            amount_size(how->max_bytes, max);
+            return err_set(err, ERR_LIMIT, "copy '%s': there is more than %s to copy", from_name,
+                           max);
+        }
         int r = write_all(out, block, (size_t)n);
         if (r < 0) {
             return err_num(err, r, "write '%s'", to_name);
