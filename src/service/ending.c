@@ -320,7 +320,7 @@ static void ending_on_end(void *arg, struct machine *m, const struct err *why) {
     if (!old && durable_is(l))
         live_fall(l);
     else
-        live_end(l, old ? "its lifetime is over" : "it ended by itself", NULL, NULL);
+        live_end(l, old ? "its ttl is over" : "it ended by itself", NULL, NULL);
 }
 
 /* The connection is back; the commands kept running meanwhile. */

@@ -117,7 +117,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
         return;
     if (live_is_over(l, LIFETIME_GRACE_MS)) {
         s->hits[HIT_LIFETIME]++;
-        live_end(l, "its lifetime is over", NULL, NULL);
+        live_end(l, "its ttl is over", NULL, NULL);
         return;
     }
     if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)

@@ -149,4 +149,4 @@ def test_what_the_daemon_does_by_itself_is_written_down(daemon):
     daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "ended")
     ends = journal(daemon, machine=m, verb="machine.end")
     assert [(r["kind"], r["owner"], r["reason"]) for r in ends] == [
-        ("intent", "carrel", "its lifetime is over"), ("result", "carrel", "its lifetime is over")]
+        ("intent", "carrel", "its ttl is over"), ("result", "carrel", "its ttl is over")]

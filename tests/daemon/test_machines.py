@@ -93,7 +93,7 @@ def test_a_lifetime_ends_a_machine(daemon):
     m = daemon.machine(ttl=0.5)
     x = daemon.background(m, "sleep 1000")
     ended = daemon.until(lambda: (s := daemon.get(f"/v1/machines/{m}"))["state"] == "ended" and s)
-    assert "lifetime" in ended["reason"]
+    assert ended["reason"] == "its ttl is over"
     assert daemon.get(f"/v1/machines/{m}/execs/{x}")["state"] == "unknown"
 
 
