@@ -1,7 +1,5 @@
 #include "base/parse.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 struct unit {
@@ -80,19 +78,6 @@ int parse_size(const char *text, uint64_t *ret_bytes, struct err *err) {
         return 0;
     err_set(err, ERR_INVALID, "'%s' is not a size", text);
     return err_remedy(err, "write it as 512M, 1.5G or a number of bytes");
-}
-
-void size_print(uint64_t bytes, char ret[SIZE_TEXT]) {
-    static const char units[] = "BKMGT";
-    uint64_t unit = 1;
-    size_t at = 0;
-    for (; at < sizeof(units) - 2 && bytes / unit >= 1024; at++)
-        unit <<= 10;
-    uint64_t whole = bytes / unit, tenth = bytes % unit * 10 / unit;
-    if (whole < 10 && tenth)
-        snprintf(ret, SIZE_TEXT, "%" PRIu64 ".%" PRIu64 "%c", whole, tenth, units[at]);
-    else
-        snprintf(ret, SIZE_TEXT, "%" PRIu64 "%c", whole, units[at]);
 }
 
 int parse_milli(const char *text, uint64_t *ret_milli, struct err *err) {

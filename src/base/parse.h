@@ -18,9 +18,6 @@ bool parse_name(const char *name, uint64_t max, uint64_t *ret);
 
 /* Bytes, with K M G T (powers of 1024, an optional "B" or "iB" after them). */
 int parse_size(const char *text, uint64_t *ret_bytes, struct err *err);
-/* Back: "24M", "1.5G"; rounded down to two digits or more. */
-enum { SIZE_TEXT = 24 };
-void size_print(uint64_t bytes, char ret[SIZE_TEXT]);
 
 /* A decimal fraction, in thousandths: "1.5" is 1500. */
 int parse_milli(const char *text, uint64_t *ret_milli, struct err *err);

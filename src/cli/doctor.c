@@ -9,12 +9,12 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/fs_room.h"
 #include "base/jot.h"
-#include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/table.h"
@@ -302,9 +302,9 @@ static void look_room(const struct host *h, struct finding *f) {
     int home DEFER_CLOSE = open(h->place.home, O_PATH | O_DIRECTORY | O_CLOEXEC);
     const struct fs_space space = fs_space(home);
     unsigned used = fs_used_percent(&space);
-    char found[200], free[SIZE_TEXT], total[SIZE_TEXT];
-    size_print(space.free_bytes, free);
-    size_print(space.total_bytes, total);
+    char found[200], free[AMOUNT_SIZE], total[AMOUNT_SIZE];
+    amount_size(space.free_bytes, free);
+    amount_size(space.total_bytes, total);
     snprintf(found, sizeof(found), "the store's disk is used by %u %%: %s of %s are free in %.100s",
              used, free, total, h->place.home);
     doctor_say(f, used < ROOM_WARN_PERCENT ? GOOD : LESS, home < 0 ? "no store yet" : found,

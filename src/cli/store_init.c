@@ -14,10 +14,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/disks.h"
-#include "base/parse.h"
 #include "io/place.h"
 
 static int check_choice(const struct store_init *o, struct err *err) {
@@ -43,9 +43,9 @@ static bool kernel_has_btrfs(void) {
 }
 
 static int check_btrfs(const struct place *place, uint64_t bytes, struct err *err) {
-    char wanted[SIZE_TEXT], free[SIZE_TEXT];
+    char wanted[AMOUNT_SIZE], free[AMOUNT_SIZE];
     struct statvfs fs;
-    size_print(bytes, wanted);
+    amount_size(bytes, wanted);
     if (bytes < DISKS_BTRFS_MIN || bytes > DISKS_BTRFS_MAX)
         return err_set(err, ERR_INVALID, "--btrfs %s: must be between 256M and 64T", wanted);
     if (access("/sbin/mkfs.btrfs", X_OK) < 0) {
@@ -60,7 +60,7 @@ static int check_btrfs(const struct place *place, uint64_t bytes, struct err *er
         return err_sys(err, "look at '%s'", place->home);
     if ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
         return 0;
-    size_print((uint64_t)fs.f_bavail * fs.f_frsize, free);
+    amount_size((uint64_t)fs.f_bavail * fs.f_frsize, free);
     err_set(err, ERR_LIMIT, "--btrfs %s: the disk that holds '%s' has only %s free", wanted,
             place->home, free);
     return err_remedy(err, "choose a smaller size, or set CARREL_HOME to a directory on a larger "
@@ -110,8 +110,8 @@ static int write_down(const struct place *place, const struct disks *d, struct e
 int store_init(const struct store_init *o, struct err *err) {
     struct place place;
     struct disks d = {.said = true, .btrfs = !o->plain, .bytes = o->btrfs_bytes};
-    char size[SIZE_TEXT];
-    size_print(d.bytes, size);
+    char size[AMOUNT_SIZE];
+    amount_size(d.bytes, size);
     if (check_choice(o, err) < 0 || place_find(&place, err) < 0 || place_make(&place, err) < 0 ||
         (d.btrfs && check_btrfs(&place, d.bytes, err) < 0) || check_quiet(&place, err) < 0 ||
         write_down(&place, &d, err) < 0)

@@ -12,10 +12,10 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
 #include "base/fs/fs_room.h"
-#include "base/parse.h"
 #include "spawn/disk/rootfs.h"
 #include "spawn/disk/tree.h"
 #include "spawn/make/mounts.h"
@@ -161,9 +161,9 @@ static int mount_part(struct rootfs_maker *maker, const struct stack *s, const c
 
 static int image_missing(const struct rootfs_maker *maker, struct err *err) {
     const struct fs_space space = fs_space(maker->store);
-    char free[SIZE_TEXT], total[SIZE_TEXT];
-    size_print(space.free_bytes, free);
-    size_print(space.total_bytes, total);
+    char free[AMOUNT_SIZE], total[AMOUNT_SIZE];
+    amount_size(space.free_bytes, free);
+    amount_size(space.total_bytes, total);
     err_set(err, ERR_LIMIT,
             "the store has no room for the host's image: of the %s of the disk that holds "
             "CARREL_HOME %s are free",

@@ -118,29 +118,6 @@ static void numbers_in_names(void **state) {
     assert_false(parse_name("4294967296", UINT32_MAX, &n));
 }
 
-static void sizes_are_printed_as_they_are_typed(void **state) {
-    static const struct {
-        uint64_t bytes;
-        const char *text;
-    } rows[] = {{0, "0B"},
-                {1023, "1023B"},
-                {1024, "1K"},
-                {1536, "1.5K"},
-                {24 << 20, "24M"},
-                {(24 << 20) - 1, "23M"},
-                {3ull << 29, "1.5G"},
-                {(10ull << 30) + (1ull << 29), "10G"},
-                {900ull << 40, "900T"},
-                {UINT64_MAX, "16777215T"}};
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        char text[SIZE_TEXT];
-        size_print(rows[i].bytes, text);
-        assert_string_equal(text, rows[i].text);
-    }
-}
-
-UNIT_MAIN(cmocka_unit_test(sizes), cmocka_unit_test(sizes_are_printed_as_they_are_typed),
-          cmocka_unit_test(durations), cmocka_unit_test(fractions),
+UNIT_MAIN(cmocka_unit_test(sizes), cmocka_unit_test(durations), cmocka_unit_test(fractions),
           cmocka_unit_test(whole_numbers_in_a_range), cmocka_unit_test(millionths),
           cmocka_unit_test(numbers_in_names))
