@@ -1,4 +1,8 @@
-/* Writes into a file in place, at an offset. */
+/*
+ * Writes the body of a request into a file of a machine, at an offset.
+ *
+ * The file is changed in place, piece by piece: a body that ends early leaves what was written.
+ */
 #pragma once
 
 #include "api/call.h"

@@ -1,4 +1,8 @@
-/* Query parameters that requests about files share. */
+/*
+ * Query parameters that requests about files share: path, user and mode.
+ *
+ * Wrong parameters are answered here, in the same words for all routes.
+ */
 #pragma once
 
 #include "api/call.h"

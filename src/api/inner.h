@@ -1,4 +1,8 @@
-/* Internals shared by api.c, call.c and host.c; handlers of routes use call.h only. */
+/*
+ * Functions that api.c, call.c and host.c share.
+ *
+ * Handlers of routes use call.h only.
+ */
 #pragma once
 
 #include "api/call.h"

@@ -1,4 +1,8 @@
-/* Internals shared by mcp.c and mcp_resources.c. */
+/*
+ * State of an MCP session, shared by mcp.c and mcp_resources.c.
+ *
+ * A session sees only its own machines: every resource is checked against its toolbox.
+ */
 #pragma once
 
 #include "api/mcp.h"

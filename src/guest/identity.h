@@ -1,4 +1,8 @@
-/* Changes that the spawner may make to a running machine: its deadline and its identity. */
+/*
+ * Deadline and identity of a running machine.
+ *
+ * Only the spawner may change them.
+ */
 #pragma once
 
 #include "guest/guest.h"

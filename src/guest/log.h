@@ -1,4 +1,9 @@
-/* The log of a command (base/wire/outlog.h), mapped and filled directly from a pipe. */
+/*
+ * The output log of a command (base/wire/outlog.h) in the guest: mapped, and filled directly from a
+ * pipe.
+ *
+ * Writing never waits for a reader.
+ */
 #pragma once
 
 #include "guest/guest.h"

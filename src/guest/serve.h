@@ -1,4 +1,8 @@
-/* The table of messages: one function per message type. */
+/*
+ * The table of messages: one function per message type.
+ *
+ * A message that does not decode ends the connection, not the guest.
+ */
 #pragma once
 
 #include "guest/guest.h"

@@ -1,4 +1,8 @@
-/* The descriptors 0, 1 and 2 of a command, and the ends that the guest keeps. */
+/*
+ * The descriptors 0, 1 and 2 of a command, and the ends that the guest keeps.
+ *
+ * stdio_done() closes all that was not taken with TAKE_FD.
+ */
 #pragma once
 
 #include "guest/guest.h"

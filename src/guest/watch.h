@@ -1,4 +1,8 @@
-/* Watching paths with inotify. A watch belongs to its connection and ends with it. */
+/*
+ * Watches paths with inotify.
+ *
+ * A watch belongs to the connection that added it and ends with it.
+ */
 #pragma once
 
 #include "guest/guest.h"

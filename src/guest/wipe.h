@@ -1,4 +1,8 @@
-/* Removes a directory tree of any depth. */
+/*
+ * Removes a directory tree of any depth.
+ *
+ * Links are removed, never followed.
+ */
 #pragma once
 
 /* Returns 0 or the errno that stopped it. Leaves links alone: it removes them, not their targets.

@@ -1,4 +1,8 @@
-/* Entry point of the process that reads an archive; see image/apart.h. */
+/*
+ * Entry point of the process that reads an archive.
+ *
+ * Archives are hostile, so this process is separate from the one that reports (image/apart.h).
+ */
 #pragma once
 
 #include "image/apart.h"

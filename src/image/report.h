@@ -1,4 +1,8 @@
-/* Reports to the daemon: lines of JSON, of which the last is the result. */
+/*
+ * Reports of the image worker to the daemon: one line of JSON each.
+ *
+ * The last line is the result: an image, an error or the end.
+ */
 #pragma once
 
 #include <stdint.h>

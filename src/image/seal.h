@@ -1,4 +1,9 @@
-/* Computes an image id: the hash of its tree in walk order (walk.h) and of its configuration. */
+/*
+ * Computes the id of an image: the hash of its tree in walk order (walk.h) and of its
+ * configuration.
+ *
+ * The same files and configuration give the same id on every host.
+ */
 #pragma once
 
 #include "base/image_id.h"

@@ -1,4 +1,8 @@
-/* The daemon's side of carrel-compare (src/compare): runs it and reads its records. */
+/*
+ * The daemon's side of carrel-compare (src/compare): runs it and reads its records.
+ *
+ * It blocks: call it from a job, not from the loop. The records are untrusted.
+ */
 #pragma once
 
 #include "compare/compare.h"

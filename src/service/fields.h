@@ -1,4 +1,8 @@
-/* Fields that requests to create and to update a machine share. */
+/*
+ * Fields that requests to create and to update a machine share.
+ *
+ * One check for both, so that an update cannot set what a creation refuses.
+ */
 #pragma once
 
 #include "base/err.h"

@@ -1,4 +1,8 @@
-/* State of the daemon itself: status, counters and journal. */
+/*
+ * State of the daemon itself: status, counters and journal.
+ *
+ * Numbers over all owners are only for callers that see all (service_sees_all()).
+ */
 #pragma once
 
 #include "service/service.h"

@@ -1,4 +1,8 @@
-/* Reports of an agent about its work: recorded in the journal and sent as an event. */
+/*
+ * Reports of an agent about its work: recorded in the journal and sent as an event.
+ *
+ * The text is the agent's and is not trusted.
+ */
 #pragma once
 
 #include "service/service.h"

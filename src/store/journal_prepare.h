@@ -1,4 +1,9 @@
-/* A record as it is written: without secrets, its long texts shortened. Private to src/store. */
+/*
+ * Makes a record ready for the journal: without secrets, long texts shortened. Private to
+ * src/store.
+ *
+ * Every record passes through here before it is written.
+ */
 #pragma once
 
 #include "store/journal.h"

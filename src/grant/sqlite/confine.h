@@ -1,4 +1,8 @@
-/* Confines the process before it reads a hostile database: only memory and output remain. */
+/*
+ * Confines the process before it reads a hostile database.
+ *
+ * Afterwards only memory and the output remain. If it fails, nothing may be read.
+ */
 #pragma once
 
 /* -errno: not confined, so nothing may be read. */

@@ -1,4 +1,8 @@
-/* Requests of machines that wait for the approval of their owner. */
+/*
+ * Requests of machines that wait for the approval of their owner.
+ *
+ * An approval lets one request through, unless it asks for a rule.
+ */
 #pragma once
 
 #include "service/net/net.h"

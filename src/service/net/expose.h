@@ -1,4 +1,8 @@
-/* Exposed ports: ports inside machines that are reachable from outside, each with its own token. */
+/*
+ * Exposed ports: ports inside machines that are reachable from outside, each with its own token.
+ *
+ * A token is shown once, when the port is exposed.
+ */
 #pragma once
 
 #include "service/net/net.h"

@@ -1,4 +1,8 @@
-/* Network rules of a machine; they can change while it runs. */
+/*
+ * Network rules of a machine; they can change while it runs.
+ *
+ * A change is answered only after it is stored.
+ */
 #pragma once
 
 #include "gate/gate.h"

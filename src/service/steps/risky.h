@@ -1,4 +1,8 @@
-/* Commands that are worth a restore point before they run, for machines with the policy `risky`. */
+/*
+ * Recognises commands that are worth a restore point before they run (step policy `risky`).
+ *
+ * A guess by names: it may take a step too many, and it is not a defence.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,8 @@
-/* Lines of /proc/PID/mountinfo: what is mounted where in a box. The paths are hostile bytes. */
+/*
+ * Parses /proc/PID/mountinfo: what is mounted where in a box.
+ *
+ * The paths are chosen by the box: any bytes.
+ */
 #pragma once
 
 #include <limits.h>
