@@ -1,5 +1,6 @@
 /* Schemas of machines: requests that create or change one, and its view. */
 #include "api/body_fields.h"
+#include "base/limits.h"
 #include "service/view.h"
 
 static const char *const kinds[] = {"box", NULL};
@@ -9,13 +10,13 @@ static const char *const idle_actions[] = {"pause", "stop", "destroy", "release"
 
 static const struct field limits_request[] = {
     {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
-     .max = 1ull << 44},
-    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up", .min = 10,
-     .max = 1024000},
-    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads", .min = 4,
-     .max = 1 << 22},
+     .max = LIMIT_MEM_MAX},
+    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up",
+     .min = LIMIT_CPU_MIN_MILLI, .max = LIMIT_CPU_MAX_MILLI},
+    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads",
+     .min = LIMIT_PIDS_MIN, .max = 1 << 22},
     {"disk", FIELD_SIZE, AT(struct limits_request, disk), "bytes the machine may write",
-     .min = 1 << 20, .max = 1ull << 46},
+     .min = LIMIT_DISK_MIN, .max = LIMIT_DISK_MAX},
 };
 const struct schema limits_request_schema =
     SCHEMA("LimitsRequest", struct limits_request, limits_request);

@@ -38,7 +38,12 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
     if (strlen(text) != len)
         return schema_refuse(p, err, "contains a NUL character");
     if (f->max && len > f->max) {
-        snprintf(why, sizeof(why), "is longer than %" PRIu64 " bytes", f->max);
+        char max[AMOUNT_SIZE];
+        amount_size(f->max, max);
+        if (f->max < 1 << 20)
+            snprintf(why, sizeof(why), "is longer than %" PRIu64 " bytes", f->max);
+        else
+            snprintf(why, sizeof(why), "is longer than %s", max);
         return schema_refuse(p, err, why);
     }
     if (f->choices) {

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/amount.h"
 #include "base/defer.h"
 #include "spawn/disk/btrfs.h"
 #include "spawn/make/mounts.h"
@@ -150,8 +151,12 @@ int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, st
     int image DEFER_CLOSE = openat(store, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (image >= 0 && btrfs_is(image))
         write_in_place(image);
-    if (image < 0 || ftruncate(image, (off_t)bytes) < 0)
-        return err_sys(err, "make a disk image of %" PRIu64 " bytes", bytes);
+    if (image < 0 || ftruncate(image, (off_t)bytes) < 0) {
+        char size[AMOUNT_SIZE];
+        int r = -errno;
+        amount_size(bytes, size);
+        return err_num(err, r, "make a disk image of %s", size);
+    }
     if (make_filesystem(kind, image, inodes, err) < 0)
         return -1;
     char name[32];
