@@ -9,7 +9,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/amount.h"
 #include "base/buf.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -302,9 +301,9 @@ static void look_room(const struct host *h, struct finding *f) {
     int home DEFER_CLOSE = open(h->place.home, O_PATH | O_DIRECTORY | O_CLOEXEC);
     const struct fs_space space = fs_space(home);
     unsigned used = fs_used_percent(&space);
-    char found[200], free[AMOUNT_SIZE], total[AMOUNT_SIZE];
-    amount_size(space.free_bytes, free);
-    amount_size(space.total_bytes, total);
+    char found[200], free[16], total[16];
+    table_bytes((long long)space.free_bytes, free);
+    table_bytes((long long)space.total_bytes, total);
     snprintf(found, sizeof(found), "the store's disk is used by %u %%: %s of %s are free in %.100s",
              used, free, total, h->place.home);
     doctor_say(f, used < ROOM_WARN_PERCENT ? GOOD : LESS, home < 0 ? "no store yet" : found,
