@@ -222,9 +222,11 @@ static int hear_result(struct hearing *h, const json_t *block, struct err *err) 
     const json_t *item, *content = json_object_get(block, "content");
     const char *id = json_member(block, "tool_use_id");
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
-    struct model_part *p = id ? hear(h, MODEL_USER, MODEL_RESULT) : NULL;
-    if (!p)
+    if (!id)
         return err_set(err, ERR_INVALID, "a tool_result lacks its tool_use_id");
+    struct model_part *p = hear(h, MODEL_USER, MODEL_RESULT, err);
+    if (!p)
+        return -1;
     p->id = arena_copy(&h->heard->arena, id, strlen(id));
     p->failed = json_is_true(json_object_get(block, "is_error"));
     bool fits = !json_is_string(content) ||
@@ -250,8 +252,8 @@ static int hear_block(struct hearing *h, enum model_role role, const json_t *blo
         return hear_call(h, json_member(block, "id"), json_member(block, "name"), input, n, err);
     }
     if (json_member_is(block, "type", "image") && base64_source(block, &media, &data)) {
-        struct model_part *p = hear(h, role, MODEL_IMAGE);
-        return p ? hear_image(h, p, media, data) : err_set(err, ERR_LIMIT, "too many parts");
+        struct model_part *p = hear(h, role, MODEL_IMAGE, err);
+        return p ? hear_image(h, p, media, data) : -1;
     }
     return json_is_object(block) ? hear_opaque(h, role, &model_anthropic, block, err)
                                  : err_set(err, ERR_INVALID, "a content block is not an object");

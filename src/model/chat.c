@@ -202,8 +202,8 @@ static int hear_user_part(struct hearing *h, const json_t *part, struct err *err
     if (!json_member_is(part, "type", "image_url") ||
         !data_url(&h->heard->arena, url, &media, &data))
         return hear_opaque(h, MODEL_USER, &model_chat, part, err);
-    struct model_part *p = hear(h, MODEL_USER, MODEL_IMAGE);
-    return p ? hear_image(h, p, media, data) : err_set(err, ERR_LIMIT, "too many parts");
+    struct model_part *p = hear(h, MODEL_USER, MODEL_IMAGE, err);
+    return p ? hear_image(h, p, media, data) : -1;
 }
 
 static int hear_user(struct hearing *h, const json_t *message, struct err *err) {
@@ -257,9 +257,11 @@ static int hear_assistant(struct hearing *h, const json_t *message, struct err *
 static int hear_tool_message(struct hearing *h, const json_t *message, struct err *err) {
     const char *id = json_member(message, "tool_call_id");
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
-    struct model_part *p = id ? hear(h, MODEL_USER, MODEL_RESULT) : NULL;
-    if (!p)
+    if (!id)
         return err_set(err, ERR_INVALID, "a tool message lacks its tool_call_id");
+    struct model_part *p = hear(h, MODEL_USER, MODEL_RESULT, err);
+    if (!p)
+        return -1;
     if (!chat_gather(json_object_get(message, "content"), &text))
         return err_set(err, ERR_LIMIT, "the content is too large");
     p->id = arena_copy(&h->heard->arena, id, strlen(id));

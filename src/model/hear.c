@@ -24,17 +24,16 @@ static bool open_message(struct hearing *h, enum model_role role) {
     return true;
 }
 
-struct model_part *hear(struct hearing *h, enum model_role role, enum model_part_kind kind) {
-    if (!open_message(h, role) || h->part_count == MODEL_PARTS_MAX)
+struct model_part *hear(struct hearing *h, enum model_role role, enum model_part_kind kind,
+                        struct err *err) {
+    if (!open_message(h, role) || h->part_count == MODEL_PARTS_MAX) {
+        err_set(err, ERR_LIMIT, "the request has more messages or parts than are allowed");
         return NULL;
+    }
     h->parts = arena_grow(&h->heard->arena, h->parts, h->part_count, sizeof(*h->parts));
     struct model_part *p = &h->parts[h->part_count++];
     *p = (struct model_part){.kind = kind, .text = ""};
     return p;
-}
-
-static int too_much(struct err *err) {
-    return err_set(err, ERR_LIMIT, "the request has more messages or parts than are allowed");
 }
 
 int hear_text(struct hearing *h, enum model_role role, const json_t *string, struct err *err) {
@@ -43,9 +42,9 @@ int hear_text(struct hearing *h, enum model_role role, const json_t *string, str
         return err_set(err, ERR_INVALID, "a text is not a string");
     if (n == 0)
         return 0;
-    struct model_part *p = hear(h, role, MODEL_TEXT);
+    struct model_part *p = hear(h, role, MODEL_TEXT, err);
     if (!p)
-        return too_much(err);
+        return -1;
     p->text = arena_copy(&h->heard->arena, json_string_value(string), n);
     p->n = n;
     return 0;
@@ -53,9 +52,9 @@ int hear_text(struct hearing *h, enum model_role role, const json_t *string, str
 
 int hear_opaque(struct hearing *h, enum model_role role, const struct model_codec *codec,
                 const json_t *value, struct err *err) {
-    struct model_part *p = hear(h, role, MODEL_OPAQUE);
+    struct model_part *p = hear(h, role, MODEL_OPAQUE, err);
     if (!p)
-        return too_much(err);
+        return -1;
     p->text = json_text(&h->heard->arena, value, &p->n);
     p->codec = codec;
     return 0;
@@ -83,9 +82,9 @@ int hear_call(struct hearing *h, const char *id, const char *name, const char *a
     struct arena *a = &h->heard->arena;
     if (!id || !name || !name[0] || strlen(name) > MODEL_NAME_MAX)
         return err_set(err, ERR_INVALID, "a tool call has no id or no valid name");
-    struct model_part *p = hear(h, MODEL_ASSISTANT, MODEL_CALL);
+    struct model_part *p = hear(h, MODEL_ASSISTANT, MODEL_CALL, err);
     if (!p)
-        return too_much(err);
+        return -1;
     p->id = arena_copy(a, id, strlen(id));
     p->name = arena_copy(a, name, strlen(name));
     p->text = arena_copy(a, n ? arguments : "{}", n ? n : 2);

@@ -86,8 +86,9 @@ struct hearing {
     const char *system;
 };
 
-/* Adds a part; consecutive messages of one role are merged. NULL: too many. */
-struct model_part *hear(struct hearing *h, enum model_role role, enum model_part_kind kind);
+/* Adds a part; consecutive messages of one role are merged. NULL with ERR_LIMIT: too many. */
+struct model_part *hear(struct hearing *h, enum model_role role, enum model_part_kind kind,
+                        struct err *err);
 int hear_text(struct hearing *h, enum model_role role, const json_t *string, struct err *err);
 int hear_opaque(struct hearing *h, enum model_role role, const struct model_codec *codec,
                 const json_t *value, struct err *err);

@@ -166,8 +166,8 @@ static int hear_content_part(struct hearing *h, enum model_role role, const json
     if (!json_member_is(part, "type", "input_image") ||
         !data_url(&h->heard->arena, json_member(part, "image_url"), &media, &data))
         return 0;
-    struct model_part *p = hear(h, role, MODEL_IMAGE);
-    return p ? hear_image(h, p, media, data) : err_set(err, ERR_LIMIT, "too many parts");
+    struct model_part *p = hear(h, role, MODEL_IMAGE, err);
+    return p ? hear_image(h, p, media, data) : -1;
 }
 
 static int hear_content(struct hearing *h, enum model_role role, const json_t *content,
@@ -224,9 +224,11 @@ static int hear_output(struct hearing *h, const json_t *item, struct err *err) {
     const json_t *part, *output = json_object_get(item, "output");
     const char *id = json_member(item, "call_id");
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
-    struct model_part *p = id ? hear(h, MODEL_USER, MODEL_RESULT) : NULL;
-    if (!p)
+    if (!id)
         return err_set(err, ERR_INVALID, "a function_call_output lacks its call_id");
+    struct model_part *p = hear(h, MODEL_USER, MODEL_RESULT, err);
+    if (!p)
+        return -1;
     p->id = arena_copy(&h->heard->arena, id, strlen(id));
     bool fits = !json_is_string(output) ||
                 buf_add(&text, json_string_value(output), json_string_length(output));

@@ -360,6 +360,40 @@ static void requests_of_no_sense_are_refused_with_a_place(void **state) {
     }
 }
 
+/* A message may have MODEL_PARTS_MAX parts; one result more is too many. */
+static void too_many_results_are_refused_as_too_many(void **state) {
+    (void)state;
+    static const struct {
+        const struct model_codec *codec;
+        const char *head, *result, *tail;
+    } rows[] = {{&model_anthropic,
+                 "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[",
+                 "{\"type\":\"tool_result\",\"tool_use_id\":\"c\",\"content\":\"x\"}", "]}]}"},
+                {&model_chat, "{\"model\":\"m\",\"messages\":[",
+                 "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"x\"}", "]}"},
+                {&model_responses, "{\"model\":\"m\",\"input\":[",
+                 "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"x\"}", "]}"}};
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++)
+        for (size_t more = 0; more < 2; more++) {
+            struct buf b DEFER(buf_done) = BUF(1 << 20);
+            struct model_heard h DEFER(model_heard_done) = {0};
+            struct err err = {0};
+            assert_true(buf_addf(&b, "%s%s", rows[r].head, rows[r].result));
+            for (size_t i = 1; i < MODEL_PARTS_MAX + more; i++)
+                assert_true(buf_addf(&b, ",%s", rows[r].result));
+            assert_true(buf_addf(&b, "%s", rows[r].tail));
+            int got = model_get_request(rows[r].codec, b.data, b.len, &h, &err);
+            if (more == 0) {
+                must(got, &err);
+                continue;
+            }
+            assert_int_equal(got, -1);
+            assert_int_equal(err.code, ERR_LIMIT);
+            assert_non_null(
+                strstr(err.text, "the request has more messages or parts than are allowed"));
+        }
+}
+
 /* ---- Answers ---- */
 
 #define CALL_PART(i, t, a) \
@@ -902,6 +936,7 @@ UNIT_MAIN(cmocka_unit_test(an_anthropic_request_is_as_its_server_wants_it),
           cmocka_unit_test(opaque_parts_go_back_only_where_they_came_from),
           cmocka_unit_test(arguments_that_are_not_json_are_sent_back_as_an_object),
           cmocka_unit_test(requests_of_no_sense_are_refused_with_a_place),
+          cmocka_unit_test(too_many_results_are_refused_as_too_many),
           cmocka_unit_test(a_whole_answer_is_read_as_it_was_written),
           cmocka_unit_test(a_stream_is_the_same_wherever_it_is_cut),
           cmocka_unit_test(of_a_stream_that_was_cut_nothing_is_handed_out),
