@@ -178,7 +178,9 @@ static bool is_at_rest(const struct live *l) {
 
 static int become_durable(struct live *l, struct err *err) {
     if (!is_at_rest(l))
-        return err_set(err, ERR_BUSY, "a step, merge or grant is still in progress");
+        return err_set(err, ERR_BUSY,
+                       "machine '%s' still has a step, layer merge or grant in progress",
+                       l->row.id);
     char reason[STORE_REASON_SIZE];
     snprintf(reason, sizeof(reason),
              "its machine's first process was killed; `carrel resume %s` brings back its last "
@@ -186,9 +188,10 @@ static int become_durable(struct live *l, struct err *err) {
              l->row.id);
     execs_lose(l, reason);
     if (commit_waits(&l->lane))
-        return err_set(err, ERR_BUSY, "the end of its commands is not saved yet");
+        return err_set(err, ERR_BUSY, "the end of the commands of machine '%s' is not saved yet",
+                       l->row.id);
     if (l->machine && machine_is_asked(l->machine))
-        return err_set(err, ERR_BUSY, "requests to it are still pending");
+        return err_set(err, ERR_BUSY, "requests to machine '%s' are still pending", l->row.id);
     machine_free(TAKE(l->machine));
     steps_reset(l);
     return durable_adopt(l, err) == DURABLE_STOPPED ? 0 : -1;
@@ -205,6 +208,8 @@ static void has_fallen(struct live *l, const struct err *err) {
     if (err) {
         if (err->code != ERR_BUSY)
             log_line(LOG_ERROR, "service", "stop machine: %s id=%s", err->text, l->row.id);
+        else if (e->tries >= TRIES_UNTOLD) /* at first it is normal */
+            log_line(LOG_WARN, "service", "stop machine: %s; retrying id=%s", err->text, l->row.id);
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
     } else {
         struct journal_record what = verb_record("machine.fall", l);
