@@ -467,7 +467,9 @@ static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struc
     if (journal_follow(j, j->segment - 1, c, &size, &torn_before, err) < 0)
         return -1;
     if (torn_before || c->last != JOURNAL_HEAD)
-        return err_set(err, ERR_INVALID, "journal segment %llu does not end with a signed head",
+        return err_set(err, ERR_INVALID,
+                       "journal segment %llu does not end with a signed head: its end is missing "
+                       "or was changed",
                        (unsigned long long)j->segment - 1);
     memcpy(j->id, c->journal, sizeof(j->id));
     j->at = c->at;

@@ -59,7 +59,7 @@ int segment_open(int dir, uint64_t number, int flags, struct err *err) {
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "open journal segment %s", name);
     if (!S_ISREG(st.st_mode))
-        return err_set(err, ERR_INVALID, "journal segment %s is not a plain file", name);
+        return err_set(err, ERR_INVALID, "journal segment %s is not a regular file", name);
     return TAKE_FD(fd);
 }
 
@@ -125,7 +125,7 @@ int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struc
     while (lines_next(&l, &line, &len) == LINES_LINE)
         found = len > TAIL && hex_read(line + len - TAIL, SHA256_BYTES, ret);
     if (!found)
-        return err_set(err, ERR_INVALID, "journal segment %llu has no last record",
+        return err_set(err, ERR_INVALID, "the last line of journal segment %llu is not a record",
                        (unsigned long long)number);
     return 0;
 }
@@ -154,7 +154,8 @@ static int check_prev(const struct chain *c, const struct journal_record *r, str
     uint8_t prev[SHA256_BYTES];
     if (strlen(r->prev) != 2 * SHA256_BYTES || !hex_read(r->prev, SHA256_BYTES, prev) ||
         memcmp(prev, c->at.hash, SHA256_BYTES) != 0)
-        return err_set(err, ERR_INVALID, "its previous hash does not match");
+        return err_set(err, ERR_INVALID,
+                       "the previous hash in the record is not the hash of the record before it");
     return 0;
 }
 
@@ -162,17 +163,19 @@ static int check_segment(const struct chain *c, const struct journal_record *r, 
                          struct err *err) {
     if (first != (r->kind == JOURNAL_SEGMENT))
         return err_set(err, ERR_INVALID, "%s",
-                       first ? "a segment does not start with its header"
-                             : "a header inside a segment");
+                       first ? "the segment does not start with a header record"
+                             : "a header record is in the middle of the segment");
     if (!first)
         return 0;
     if (r->segment != c->segment)
-        return err_set(err, ERR_INVALID, "it is the header of segment %llu",
+        return err_set(err, ERR_INVALID, "the header record names segment %llu",
                        (unsigned long long)r->segment);
     if (strcmp(r->journal, c->journal) != 0)
-        return err_set(err, ERR_INVALID, "it belongs to another journal");
+        return err_set(err, ERR_INVALID, "the header record names another journal");
     if (c->last && c->last != JOURNAL_HEAD)
-        return err_set(err, ERR_INVALID, "the segment before it does not end with a signed head");
+        return err_set(err, ERR_INVALID,
+                       "the previous journal segment does not end with a signed head: its end is "
+                       "missing or was changed");
     return check_prev(c, r, err);
 }
 
@@ -184,7 +187,8 @@ static int check_head(struct chain *c, const struct journal_record *r, struct er
         return -1;
     if (strlen(r->sig) != 2 * JOURNAL_SIG_BYTES || !hex_read(r->sig, JOURNAL_SIG_BYTES, head.sig) ||
         !journal_head_verify(c->pubkey, &head))
-        return err_set(err, ERR_INVALID, "its signature is not by this key");
+        return err_set(err, ERR_INVALID,
+                       "the signature of the head does not match the public key of the journal");
     c->signed_seq = head.seq;
     return 0;
 }
@@ -192,12 +196,13 @@ static int check_head(struct chain *c, const struct journal_record *r, struct er
 int chain_step(struct chain *c, const char *line, size_t len, bool first, struct journal_slot *slot,
                struct err *err) {
     if (!c->begun && !(first && journal_chain_begin(c, line, len, slot)))
-        return err_set(err, ERR_INVALID, "a segment does not start with its header");
+        return err_set(err, ERR_INVALID, "the segment does not start with a header record");
     if (journal_record_decode(line, len, c->at.hash, slot, err) < 0)
         return -1;
     const struct journal_record *r = &slot->record;
     if (r->seq != c->at.seq + 1)
-        return err_set(err, ERR_INVALID, "its sequence number is %llu, not %llu",
+        return err_set(err, ERR_INVALID,
+                       "the sequence number of the record is %llu instead of %llu",
                        (unsigned long long)r->seq, (unsigned long long)c->at.seq + 1);
     if (check_segment(c, r, first, err) < 0 || check_head(c, r, err) < 0)
         return -1;

@@ -358,12 +358,15 @@ static int read_body(const char *body, size_t len, struct journal_slot *slot, st
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         bool found = journal_record_take_name(&r.in, fields[i].name, i == 0);
         if ((!found && fields[i].always) || (found && !read_field(&r, &fields[i])))
-            return err_set(err, ERR_INVALID, "member '%s' is missing or malformed", fields[i].name);
+            return err_set(err, ERR_INVALID,
+                           "field '%s' of the journal record is missing or malformed",
+                           fields[i].name);
     }
     if (!read_detail(&r))
-        return err_set(err, ERR_INVALID, "member 'detail' is malformed");
+        return err_set(err, ERR_INVALID, "field 'detail' of the journal record is malformed");
     if (r.in.at != r.in.end)
-        return err_set(err, ERR_INVALID, "a member is unknown or out of order");
+        return err_set(err, ERR_INVALID,
+                       "the journal record has an unknown field, or fields out of order");
     return 0;
 }
 
@@ -375,7 +378,7 @@ static int check_canonical(const struct journal_slot *slot, const char *body, si
     struct buf again DEFER(buf_done) = BUF(JOURNAL_LINE_MAX);
     if (!put_body(&slot->record, &again) || again.len != len + 1 ||
         memcmp(again.data, body, len) != 0)
-        return err_set(err, ERR_INVALID, "it is not in canonical form");
+        return err_set(err, ERR_INVALID, "the journal record is not in canonical form");
     return 0;
 }
 
@@ -389,7 +392,8 @@ static int check_chain(const uint8_t prev[SHA256_BYTES], const struct journal_sl
     sha256_add(&s, "}", 1);
     sha256_end(&s, hash);
     if (memcmp(hash, slot->hash, sizeof(hash)) != 0)
-        return err_set(err, ERR_INVALID, "its hash does not match the record before it");
+        return err_set(err, ERR_INVALID,
+                       "the hash does not match the journal record and the one before it");
     return 0;
 }
 
@@ -398,13 +402,14 @@ int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA25
     if (len > 0 && line[len - 1] == '\n')
         len--;
     if (len >= JOURNAL_LINE_MAX)
-        return err_set(err, ERR_LIMIT, "it has more than %d bytes", JOURNAL_LINE_MAX);
+        return err_set(err, ERR_LIMIT, "the journal record is larger than %d KiB",
+                       JOURNAL_LINE_MAX >> 10);
     if (len < HASH_TAIL || memcmp(line + len - 2, "\"}", 2) != 0)
-        return err_set(err, ERR_INVALID, "it has no hash");
+        return err_set(err, ERR_INVALID, "the journal record does not end with a hash");
     size_t body = len - HASH_TAIL;
     if (memcmp(line + body, hash_lead, sizeof(hash_lead) - 1) != 0 ||
         !hex_read(line + body + sizeof(hash_lead) - 1, SHA256_BYTES, ret->hash))
-        return err_set(err, ERR_INVALID, "it has no hash");
+        return err_set(err, ERR_INVALID, "the journal record does not end with a hash");
     if (prev && check_chain(prev, ret, line, body, err) < 0)
         return -1;
     if (read_body(line, body, ret, err) < 0)

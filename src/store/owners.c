@@ -23,13 +23,14 @@ void token_list_done(struct token_list *list) {
 int store_owner_put(struct store *s, const struct owner_row *row, struct err *err) {
     QUERY;
     if (row->name[0] == '\0')
-        return err_set(err, ERR_INVALID, "an owner needs a name");
+        return err_set(err, ERR_INVALID, "the name of the owner is empty");
     if (query_start(&q, s, STMT_OWNER_PUT, err) < 0 || query_bind(&q, &owner_table, row, err) < 0)
         return -1;
     if (query_run(&q, NULL, err) == 0)
         return 0;
     if (err && err->code == ERR_EXISTS)
-        err_set(err, ERR_EXISTS, "user %lld has another owner name", (long long)row->uid);
+        err_set(err, ERR_EXISTS, "user id %lld already belongs to another owner",
+                (long long)row->uid);
     return -1;
 }
 
@@ -90,7 +91,7 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
     uint8_t hash[SHA256_BYTES];
     struct id id = id_new('t');
     if (row->scopes == 0 || row->scopes & ~(uint32_t)(SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN))
-        return err_set(err, ERR_INVALID, "a token needs a scope: read, run or admin");
+        return err_set(err, ERR_INVALID, "the token has no valid scope: use read, run or admin");
     memcpy(row->id, id.text, sizeof(row->id));
     make_secret(secret);
     hash_secret(secret, TOKEN_SIZE - 1, hash);
@@ -141,7 +142,7 @@ int store_token_check(struct store *s, const char *secret, size_t len, int64_t n
                       struct token_row *ret, struct err *err) {
     int found = owners_look_up(s, secret, len, ret, err);
     if (found == 0) {
-        err_set(err, ERR_DENIED, "this token is not valid");
+        err_set(err, ERR_DENIED, "the token is unknown or was revoked");
         return err_remedy(err, "create one with 'carrel token new'");
     }
     if (found < 0)
@@ -181,5 +182,5 @@ int store_token_revoke(struct store *s, const char *id, int64_t now_ms, struct e
     query_i64(&q, 2, now_ms);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no valid token '%.80s'", id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "token '%.80s' is already revoked", id);
 }
