@@ -183,9 +183,12 @@ static bool same_target(const struct policy_rule *a, const struct policy_rule *b
 
 static int check_rule(const struct policy_rule *r, struct err *err) {
     if (r->exact && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP))
-        return err_set(err, ERR_INVALID, "an exact path needs a target with http:// or https://");
+        return err_set(
+            err, ERR_INVALID,
+            "a rule with an exact path requires a target that begins with http:// or https://");
     if (r->methods[0] && (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)) {
-        err_set(err, ERR_INVALID, "methods need a target with http:// or https://");
+        err_set(err, ERR_INVALID,
+                "a rule with methods requires a target that begins with http:// or https://");
         return -1;
     }
     if (r->hold_ms > POLICY_HOLD_MAX_MS)

@@ -223,7 +223,8 @@ int live_state_error(const struct live *l, struct err *err) {
         err_set(err, ERR_BUSY, "machine '%s' is unreachable: %s", l->row.id, l->reach.why);
         if (map_get(&l->service->strays, l->row.id)) /* reach.why says what to do */
             return -1;
-        return err_remedy(err, "the daemon retries; destroy the machine if you do not need it");
+        return err_remedy(err, "wait, the daemon keeps trying; or delete the machine: carrel rm %s",
+                          l->row.id);
     }
     if (live_falls(l)) {
         err_set(err, ERR_BUSY, "machine '%s' is being stopped: %s", l->row.id, FALL_KILLED);

@@ -157,7 +157,10 @@ static int open_copy(struct service *s, const struct caller *who, const struct g
     size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
     *ret_ours = !who->local;
     if (who->local && fd < 0)
-        return err_set(err, ERR_INVALID, "the request has no descriptor for '%.100s'", r->what);
+        return err_set(err, ERR_INVALID,
+                       "the request passes no open file for '%.100s': send its file descriptor "
+                       "with the request",
+                       r->what);
     int file = who->local ? fd : files_open_under(r->what, roots, root_count, err);
     if (file >= 0 && file_check(file, r->what, own, err) < 0) {
         if (*ret_ours)

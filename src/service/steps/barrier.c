@@ -50,7 +50,8 @@ int barrier_check(const struct live *l, struct err *err) {
     if (barrier_is_unheard(l) && l->reach.tries >= TRIES_UNTOLD) {
         err_set(err, ERR_BUSY, "the state of machine '%s' is not known yet: %s", l->row.id,
                 l->reach.why);
-        return err_remedy(err, "the daemon retries; destroy the machine if you do not need it");
+        return err_remedy(err, "wait, the daemon keeps trying; or delete the machine: carrel rm %s",
+                          l->row.id);
     }
     return commit_is_late(&l->lane) ? commit_why_late(&l->lane, err) : 0;
 }

@@ -112,7 +112,8 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
     if (!box || layers_parse(m->plan.stack, &from, err) < 0)
         return -1;
     if (from.count != 1 || !saved_is_name(m->text) || m->layer < 1 || m->layer > LAYER_NUMBER_MAX)
-        return err_set(err, ERR_INVALID, "the request must have one layer and one target");
+        return err_set(err, ERR_INVALID,
+                       "malformed request: it must name one layer and one id of saved layers");
     uint32_t into = (uint32_t)m->layer;
     int disk DEFER_CLOSE = open_disk(s, m->text, true);
     int there = disk < 0 ? disk : note_base(box, disk);
@@ -139,8 +140,10 @@ enum { SETTLING = LAYER_NUMBER_MAX + 1 };
 static int upper_settle(struct box *box, int disk, struct undertaker *u, struct err *err) {
     struct chore_state *c = &box->chores[CHORE_COPY];
     if (!btrfs_is(disk))
-        return err_set(err, ERR_UNSUPPORTED, "a copy of machine '%s' would copy its changes",
-                       box->id);
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "machine '%s' cannot be copied without copying its files: its disk is not btrfs",
+            box->id);
     if (c->done == SETTLING) {
         c->done = 0;
         return 0;
@@ -231,7 +234,8 @@ int saved_shed(struct spawner *s, const struct plan_message *m, struct undertake
     const char *list = m->text + strcspn(m->text, " ");
     snprintf(name, sizeof(name), "%.*s", (int)(list - m->text), m->text);
     if (!saved_is_name(name) || (size_t)(list - m->text) >= sizeof(name))
-        return err_set(err, ERR_INVALID, "there are no saved layers '%.40s'", m->text);
+        return err_set(err, ERR_INVALID, "malformed request: '%.40s' is not an id of saved layers",
+                       m->text);
     if (!*list) {
         int r = remove_disk(s, name, u);
         return r < 0 ? err_num(err, r, "delete the saved layers '%s'", name) : 0;
