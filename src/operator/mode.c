@@ -52,7 +52,7 @@ const struct run_mode *mode_find(const char *name, struct err *err) {
     for (size_t i = 0; i < MODES; i++)
         if (strcmp(modes[i].name, name ? name : modes[0].name) == 0)
             return &modes[i];
-    err_set(err, ERR_INVALID, "unknown mode '%.40s'", name);
+    err_set(err, ERR_INVALID, "unknown mode '%.40s' of a run", name);
     err_remedy(err, "use free, plan-then-execute, action-selector, map or handles");
     return NULL;
 }

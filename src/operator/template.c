@@ -104,7 +104,8 @@ static int check_words(const json_t *arguments, struct err *err) {
         err_set(err, ERR_INVALID,
                 "element %zu of 'argv' needs an 'enum': this program may run or write its value",
                 i);
-        return err_remedy(err, "free text is for programs that only read, such as grep");
+        return err_remedy(
+            err, "list the values in an 'enum', or use a program that only reads, such as grep");
     }
     return 0;
 }
@@ -114,7 +115,8 @@ static int check_stdin(const json_t *arguments, struct err *err) {
     if (only_reads(arguments))
         return 0;
     err_set(err, ERR_INVALID, "'stdin' needs an 'enum': the command may run what it reads");
-    return err_remedy(err, "free text is for an argv of a program that only reads, such as grep");
+    return err_remedy(
+        err, "list the values in an 'enum', or use an 'argv' that only reads, such as grep");
 }
 
 static int check_hole(const char *tool, const json_t *arguments, const char *name,
@@ -131,7 +133,9 @@ static int check_hole(const char *tool, const json_t *arguments, const char *nam
     if (shape_is_closed(hole))
         return 0;
     if (kind == HOLE_CLOSED)
-        return err_set(err, ERR_INVALID, "'%.40s' of '%.40s' needs an 'enum'", name, tool);
+        return err_set(err, ERR_INVALID,
+                       "'%.40s' of tool '%.40s' needs an 'enum' with its allowed values", name,
+                       tool);
     return strcmp(name, "stdin") == 0 ? check_stdin(arguments, err) : 0;
 }
 
@@ -193,8 +197,10 @@ static int check_after_write(const json_t *list, bool in_order, struct err *err)
             err_set(err, ERR_INVALID,
                     "call %zu writes free text to a file, and call %zu may run that file", i + 1,
                     k + 1);
-            return err_remedy(err, "give 'content' an 'enum', or use an argv of a program that "
-                                   "only reads, such as cat");
+            return err_remedy(err,
+                              "give 'content' of call %zu an 'enum', or make call %zu an exec "
+                              "whose 'argv' only reads, such as cat",
+                              i + 1, k + 1);
         }
     }
     return 0;
