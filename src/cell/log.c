@@ -163,11 +163,13 @@ static void take_end(struct reader *r, struct cell_end *ret) {
 
 static int check_frame(const uint8_t *bytes, size_t len, struct err *err) {
     if (len < sizeof(magic) + 4 + CHECKSUM_BYTES || memcmp(bytes, magic, sizeof(magic)) != 0)
-        return err_set(err, ERR_INVALID, "this is not a log of a cell");
+        return err_set(err, ERR_INVALID,
+                       "the file is not a log that `carrel cell run --record` wrote");
     struct reader version = {.p = bytes + sizeof(magic), .left = 4};
     uint64_t number = log_take_number(&version, 4);
     if (number != CELL_LOG_VERSION)
-        return err_set(err, ERR_UNSUPPORTED, "log version %llu is unknown, this program reads %d",
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the log has format version %llu; this program reads only version %d",
                        (unsigned long long)number, CELL_LOG_VERSION);
     struct reader sum = {.p = bytes + len - CHECKSUM_BYTES, .left = CHECKSUM_BYTES};
     if (log_take_number(&sum, CHECKSUM_BYTES) != cell_digest(bytes, len - CHECKSUM_BYTES))
@@ -190,7 +192,7 @@ int cell_log_open(struct cell_log *ret, const void *bytes, size_t len, struct er
     r.bad = r.bad || mark != MARK_END;
     take_end(&r, &log.end);
     if (r.bad)
-        return err_set(err, ERR_INVALID, "the log is damaged: a field makes no sense");
+        return err_set(err, ERR_INVALID, "the log is damaged: a field has an impossible value");
     *ret = log;
     return 0;
 }

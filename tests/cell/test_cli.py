@@ -113,7 +113,7 @@ TABLE = [
     ("run tables.wat --memory 8192", 0, "fuel: 5000000"),
     ("run list.wat --memory 1 --invoke grow", 1, "raise --memory"),
     ("run add.wat --resume add.wat", 6, "resume 'add.wat'"),
-    ("replay add.wat", 6, "this is not a log of a cell"),
+    ("replay add.wat", 6, "the file is not a log that `carrel cell run --record` wrote"),
     ("run", 64, "run needs a file"),
     ("run a b", 64, "takes one file"),
     ("run add.wat --fuel many", 64, "--fuel: 'many' is not a number"),

@@ -28,7 +28,7 @@ static int diff_failed(struct diff *d, struct err *err, const char *what) {
 }
 
 static int no_room(struct err *err) {
-    return err_set(err, ERR_LIMIT, "the diff is too large");
+    return err_set(err, ERR_LIMIT, "the diff of the SQLite database is too large");
 }
 
 static bool diff_put(struct diff *d, const char *text) {
@@ -52,7 +52,9 @@ static int too_long(void *arg) {
 static int diff_load(struct diff *d, const char *schema, struct buf *image, struct err *err) {
     unsigned char *bytes = sqlite3_malloc64(image->len ? image->len : 1);
     if (!bytes)
-        return err_set(err, ERR_LIMIT, "out of memory for the database");
+        return err_set(err, ERR_LIMIT,
+                       "not enough memory to compare the SQLite database: make it smaller, such as "
+                       "with VACUUM");
     memcpy(bytes, image->data, image->len);
     if (sqlite3_deserialize(
             d->db, schema, bytes, (sqlite3_int64)image->len, (sqlite3_int64)image->len,
@@ -83,7 +85,8 @@ static int check_sound(struct diff *d, struct err *err) {
     const char *said = (const char *)sqlite3_column_text(s, 0);
     return said && strcmp(said, "ok") == 0
                ? 0
-               : err_set(err, ERR_INVALID, "damaged: %.200s", said ? said : "");
+               : err_set(err, ERR_INVALID, "the SQLite database is damaged: %.200s",
+                         said ? said : "");
 }
 
 /* ---- values as text ---- */
@@ -322,7 +325,7 @@ int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *r
             SQLITE_OK ||
         sqlite3_exec(db, "PRAGMA temp_store=MEMORY; ATTACH ':memory:' AS new", NULL, NULL, NULL) !=
             SQLITE_OK)
-        return err_set(err, ERR_INTERNAL, "start SQLite");
+        return err_set(err, ERR_INTERNAL, "SQLite cannot be started");
     d.db = db;
     if (diff_load(&d, "main", before, err) < 0 || diff_load(&d, "new", after, err) < 0)
         return -1;
