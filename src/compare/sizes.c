@@ -1,4 +1,7 @@
-/* What layers hold: names that are no directories, and what they take on disk. */
+/*
+ * Measures layers: the number of entries that are not directories, and the disk space of all
+ * entries.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>

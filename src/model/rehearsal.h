@@ -54,7 +54,7 @@ struct rehearsal_ask {
 /* Counts the turns of the model in this conversation. */
 struct rehearsal_ask rehearsal_read(const struct model_request *request);
 
-/* NULL with `not_found`: no turn matches. */
+/* Returns the first turn of the script that matches `ask`; NULL with ERR_NOT_FOUND if none does. */
 const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
                                             const struct rehearsal_ask *ask, struct err *err);
 /* The fault to play now, which is counted; REHEARSAL_FINE once it was played often enough. */

@@ -26,7 +26,9 @@ struct idle_state {
     bool begun;
 };
 
-/* Less than this per second counts as idle: timers and waiting servers. */
+/*
+ * CPU time and I/O per second up to which a machine is idle: timers and waiting servers use some.
+ */
 enum { IDLE_MURMUR_CPU_US = 5000, IDLE_MURMUR_IO_BYTES = 4096 };
 
 /* A request for the machine counts as use. */

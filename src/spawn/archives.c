@@ -35,7 +35,7 @@ struct work {
     uint64_t disk;                  /* limit in bytes; 0: none */
 };
 
-/* An image, or an unfinished one ("n-4kq2x7w3n5ab"); never a path. */
+/* True for the id of an image, or of one being made ("n-4kq2x7w3n5ab"); false for a path. */
 static bool is_name(const char *name) {
     return image_id_valid(name) || id_valid(name, strlen(name), 'n');
 }

@@ -133,7 +133,10 @@ static void use(struct act *a, const struct machine_view *view) {
         service_resume(b->service, &b->who, id, resumed, a);
 }
 
-/* Acts that waited go on with the new machine; after a failure the next one tries to create it. */
+/*
+ * Waiting acts continue with the new machine. If its creation failed, the first of them tries again
+ * to create it.
+ */
 static void own_made(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
     struct toolbox *b = a->box;

@@ -330,7 +330,10 @@ struct mark_types {
     const uint8_t *set;
     uint32_t n_locals, n_stack, local_slots;
 };
-/* Walk again and visit every mark by its number, in order. false: no memory. */
+/*
+ * Walks the body of `fn` again and calls `visit` for each mark, in order of its number.
+ * False: out of memory.
+ */
 bool walk_types(struct fn *fn, struct code *c,
                 void (*visit)(void *ctx, uint32_t mark, const struct mark_types *t), void *ctx);
 void scratch_free(struct wasm_engine *e);

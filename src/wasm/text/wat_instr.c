@@ -302,7 +302,7 @@ static int open_folded(struct enc *e) {
     return push_fold(e, FOLD_PLAIN, e->i) ? take_plain(e, op, &e->pending) : -1;
 }
 
-/* Write what waited since the fold was opened. */
+/* Moves the bytes that `pending` received since fold `f` was opened to the output. */
 static void flush_pending(struct enc *e, const struct fold *f) {
     mark(e, e->out, e->t->tokens[f->token].pos);
     if (e->pending.len > f->pending)
