@@ -28,7 +28,7 @@ static const struct query page_queries[] = {
 static const struct query diff_queries[] = {
     {"from", "string", "a step, or `start` (default): the machine as created"},
     {"to", "string", "a step, or `now` (default)"},
-    {"path", "string", "only this path and everything below it"},
+    {"path", "string", "show only changes of this path and everything below it"},
     {"context", "integer", "context lines around a change (default 3)"},
     {"brief", "boolean", "omit the diffs of text files"},
     {0},

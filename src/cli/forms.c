@@ -59,8 +59,8 @@ const struct form image_forms[] = {
 const struct form store_forms[] = {
     {"check", "verify that every layer of every step is there"},
     {"init", "set the disk format of new machines: --btrfs SIZE or --plain"},
-    {"boxes", "list boxes that no machine of this store owns"},
-    {"adopt BOX", "make a machine of such a box"},
+    {"boxes", "list orphan boxes: running machines this store does not own"},
+    {"adopt BOX", "add an orphan box to this store as a machine"},
     {NULL, NULL},
 };
 

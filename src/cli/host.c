@@ -276,13 +276,13 @@ struct audit_options {
 
 const struct option_row audit_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, offsetof(struct audit_options, machine),
-     "only records about this machine"},
+     "print only records about this machine"},
     {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
-     "only this action, such as machine.create, or a group: machine"},
+     "print only this action, such as machine.create, or group: machine"},
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner),
-     "only records of this owner"},
+     "print only records of this owner"},
     {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
-     "print only the last N"},
+     "print only the last N records (default: all)"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
      "verify: require this record in the journal"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json),

@@ -21,7 +21,7 @@ struct net_options {
 
 const struct option_row net_rows[] = {
     {0, "method", "METHOD[,...]", OPTION_TEXT, AT(methods),
-     "match only these HTTP methods; TARGET begins with http(s)://"},
+     "match only these HTTP methods; requires an http(s):// TARGET"},
     {0, "local", NULL, OPTION_FLAG, AT(local),
      "also allow private addresses and those of this host"},
     {0, "trusted", NULL, OPTION_FLAG, AT(trusted),

@@ -14,7 +14,7 @@ struct spec {
     bool unreviewed, guard;
 };
 
-#define SPEC_TTL_HELP "end the machine after this time, such as 2h"
+#define SPEC_TTL_HELP "delete the machine and its files after this time, such as 2h"
 
 /* Rows of an option table; `member` is the struct spec in `type`. */
 #define SPEC_OPTIONS(type, member)                                                                 \

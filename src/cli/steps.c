@@ -271,7 +271,7 @@ struct steps_options {
 
 const struct option_row steps_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(steps_options, count),
-     "print only the last N (default: 100)"},
+     "print only the last N steps, at most 1000 (default: 100)"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(steps_options, quiet), "print only the numbers of steps"},
     {0, "json", NULL, OPTION_FLAG, AT(steps_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(steps_options, help), "show this help"},

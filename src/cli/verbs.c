@@ -294,7 +294,7 @@ const struct option_row set_rows[] = {
     {0, "pids", "N", OPTION_NUMBER, SET(spec.pids), "limit of processes and threads"},
     {0, "disk", "SIZE", OPTION_SIZE, SET(spec.disk), "disk limit"},
     {0, "ttl", "TIME", OPTION_DURATION, SET(spec.ttl_ms),
-     "end the machine after this time from now"},
+     "delete the machine and its files this long from now"},
     {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),
      "apply --idle-action after this time without use, such as 30m"},
     {0, "idle-action", "pause|stop|destroy|release", OPTION_TEXT, SET(idle_action),

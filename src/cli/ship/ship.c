@@ -32,9 +32,9 @@
 const struct option_row ship_rows[] = {
     {'y', "yes", NULL, OPTION_FLAG, AT(yes), "ship the changes; without this they are only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
-     "only this path and everything below it (repeatable)"},
+     "ship only PATH and everything below it (repeatable)"},
     {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
-     "only these hunks of a file; the first is 1 (repeatable)"},
+     "ship only these hunks of a file; the first is 1 (repeatable)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
      "ship nothing; send the run this comment and let it continue"},
     {0, "mirror", NULL, OPTION_FLAG, AT(mirror),
