@@ -27,9 +27,9 @@ static void put_script(struct buf *to, unsigned steps) {
         char text[200];
         snprintf(text, sizeof(text),
                  i < steps
-                     ? "{\"step\":%u,\"calls\":[{\"tool\":\"exec\",\"arguments\":{\"argv\":"
+                     ? "{\"turn\":%u,\"calls\":[{\"tool\":\"exec\",\"arguments\":{\"argv\":"
                        "[\"/bin/true\",\"%u\"]}}]}"
-                     : "{\"step\":%u,\"calls\":[{\"tool\":\"finish\",\"arguments\":{\"status\":"
+                     : "{\"turn\":%u,\"calls\":[{\"tool\":\"finish\",\"arguments\":{\"status\":"
                        "\"partial\",\"summary\":\"s\",\"open_issues\":[\"%u\"]}}]}",
                  i, i);
         jot_raw(&j, NULL, text);
@@ -51,7 +51,7 @@ static uint64_t play(struct bench *b, const char *machine, unsigned steps) {
     jot_string(&j, "task", "t");
     jot_string(&j, "machine", machine);
     jot_string(&j, "model", "rehearsal/bench");
-    jot_u64(&j, "steps", 2 * steps + 10);
+    jot_u64(&j, "turns", 2 * steps + 10);
     jot_string(&j, "script", script.data);
     jot_end(&j, '}');
     uint64_t began = now_ns();
