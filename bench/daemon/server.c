@@ -62,16 +62,20 @@ void bench_exec_target(const char *id, char ret[BENCH_TARGET]) {
     snprintf(ret, BENCH_TARGET, "/v1/machines/%s/execs", id);
 }
 
-uint64_t bench_outside(const char *const *argv) {
-    uint64_t began = now_ns();
-    int status;
+static int run_program(const char *const *argv) {
+    int status = -1;
     pid_t pid = fork();
     if (pid == 0) {
         execv(argv[0], (char *const *)argv);
         _exit(127);
     }
     waitpid(pid, &status, 0);
-    if (status != 0) {
+    return status;
+}
+
+uint64_t bench_outside(const char *const *argv) {
+    uint64_t began = now_ns();
+    if (run_program(argv) != 0) {
         fprintf(stderr, "daemon_bench: '%s' failed\n", argv[0]);
         exit(1);
     }
@@ -127,9 +131,28 @@ static void find_place(struct bench *b) {
         bench_fail(&err);
 }
 
+/* The bench that runs now; NULL: none. A measure that fails calls exit(). */
+static struct bench *started;
+
+/* Machines outlive their daemon, so they are deleted before it ends. */
+static void stop_started(void) {
+    char carrel[PLACE_SIZE + 16];
+    if (!started)
+        return;
+    snprintf(carrel, sizeof(carrel), "%s/../carrel", started->place.libexec);
+    setenv("CARREL_RUN", started->place.run, 1);
+    setenv("CARREL_HOME", started->place.home, 1);
+    run_program((const char *const[]){carrel, "rm", "--all", "--yes", NULL});
+    bench_stop(started);
+}
+
 static void start_in_place(struct bench *b, const char *preload) {
+    static bool registered;
     struct err err;
+    if (!registered)
+        registered = atexit(stop_started) == 0;
     b->daemon = start_daemon(b, preload);
+    started = b;
     b->http = bench_connect(b);
     b->spawner = spawn_try_connect(&b->place, &err);
     if (b->spawner < 0)
@@ -165,8 +188,8 @@ void bench_stop(struct bench *b) {
     waitpid(b->daemon, NULL, 0);
     for (int i = 0; i < 500 && spawn_stop(b->spawner, &err) < 0; i++)
         usleep(20000); /* until the last box is gone */
-    close(b->spawner);
+    close_fd(&b->spawner);
     usleep(200000);
-    const char *const rm[] = {"/bin/rm", "-rf", b->dir, b->place.run, NULL};
-    bench_outside(rm);
+    started = NULL;
+    run_program((const char *const[]){"/bin/rm", "-rf", b->dir, b->place.run, NULL});
 }
