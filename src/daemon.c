@@ -1,5 +1,6 @@
 /*
- * carrel-daemon: run by `carrel serve`, or started by the command line on first use. Wiring only.
+ * carrel-daemon: run by `carrel serve`, or started by the command line on first use. This file only
+ * connects the modules.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +90,7 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
             *conf = optarg;
             break;
         default:
-            return err_set(err, ERR_INVALID, "unknown option");
+            return err_set(err, ERR_INVALID, "unknown option of carrel-daemon");
         }
     }
     return 0;
@@ -123,8 +124,9 @@ static int read_disks(struct daemon *d, struct err *err) {
     return 0;
 }
 
-/* ---- signed heads of the journal also go where the daemon cannot take them back ---- */
+/* ---- signed journal heads ---- */
 
+/* Signed heads also go to the system log, where the daemon cannot change them later. */
 static void head_signed(void *arg, const struct journal_head *head) {
     char text[JOURNAL_HEAD_TEXT], line[JOURNAL_HEAD_TEXT + 16];
     (void)arg;
@@ -135,7 +137,7 @@ static void head_signed(void *arg, const struct journal_head *head) {
 
 /* ---- listening ---- */
 
-/* One daemon per run directory, whatever its store: two would fight over socket and boxes. */
+/* A run directory has one daemon, whatever its store: two would fight over socket and boxes. */
 static int lock_run(struct daemon *d, struct err *err) {
     char path[PLACE_SIZE + 16];
     struct lock_holder other;
@@ -146,7 +148,7 @@ static int lock_run(struct daemon *d, struct err *err) {
         return d->lock < 0 ? -1 : 0;
     err_set(err, ERR_BUSY, "another daemon (pid %s, store '%s') uses the run directory '%s'",
             other.pid, other.words, d->place.run);
-    return err_remedy(err, "stop it, or set another CARREL_RUN");
+    return err_remedy(err, "stop that daemon, or set another CARREL_RUN");
 }
 
 static int write_pid(const struct daemon *d, struct err *err) {
@@ -208,7 +210,7 @@ static int listen_all(struct daemon *d, struct err *err) {
     snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
     /* Every user may connect to root's daemon; each becomes an owner. Other files stay closed. */
     if (for_all && chmod(d->place.run, 0711) < 0)
-        return err_sys(err, "open '%s' to its socket", d->place.run);
+        return err_sys(err, "let all users enter '%s'", d->place.run);
     if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
         return -1;
     d->has_pid = write_pid(d, err) == 0;
@@ -217,16 +219,16 @@ static int listen_all(struct daemon *d, struct err *err) {
     return where && *where ? listen_tcp(d, where, err) : 0;
 }
 
-/* ---- life ---- */
+/* ---- running and stopping ---- */
 
 static void daemon_leave(struct daemon *d, const char *why) {
-    log_line(LOG_NOTE, "daemon", "leaving: %s", why);
+    log_line(LOG_NOTE, "daemon", "stopping: %s", why);
     loop_stop(d->loop);
 }
 
 static void on_signal(void *arg, int signum) {
     (void)signum;
-    daemon_leave(arg, "told to");
+    daemon_leave(arg, "a signal was received");
 }
 
 static void on_ready(void *arg) {
@@ -242,9 +244,9 @@ static void on_ready(void *arg) {
     d->quiet_since_ms = loop_now_ms(d->loop);
 }
 
-/* Crash-only: no cleanup, because that would write. */
+/* The disk failed. Exit without cleanup, because cleanup would write. */
 static void on_broken(const struct err *why) {
-    log_line(LOG_ERROR, "daemon", "leaving: %s: %s", why->text, why->remedy);
+    log_line(LOG_ERROR, "daemon", "stopping: %s: %s", why->text, why->remedy);
     _exit(1);
 }
 
@@ -257,7 +259,7 @@ static void look_idle(void *arg) {
     if (service_machine_count(d->service) || api_busy(d->api) || operator_busy(d->runs))
         d->quiet_since_ms = now;
     else if (now - d->quiet_since_ms >= d->idle_ms)
-        daemon_leave(d, "nothing to do");
+        daemon_leave(d, "no machine, client or run is left");
 }
 
 static void raise_files(void) {

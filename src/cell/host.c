@@ -1,9 +1,8 @@
 /*
- * The host functions a cell can be granted, until capabilities come.
+ * The host functions that a cell (a WebAssembly program) can be granted.
  *
- * Each answers from three sources: the guest's memory, the link, or, in a
- * replay, the log; recording and replaying see the same data, so they cannot
- * disagree about what a call is.
+ * Each answers from the memory of the program, from the link to the parent process or, in a replay,
+ * from the log. Recording and replaying use the same data of a call, so they always agree.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,17 +14,20 @@
 enum { MAX_TRANSFER = 1 << 20 }; /* bytes of one call */
 
 static const char out_of_bounds[] = "out of bounds memory access";
-static const char no_memory[] = "a host call needs the memory exported as \"memory\"";
+static const char no_memory[] = "a host call requires a memory that is exported as \"memory\"";
 static const char too_long[] = "a host call moves at most 1 MiB (random: 64 KiB)";
 
-/* A call on its way. */
+/* A host call in progress. */
 struct pending {
     struct cell_call call;
     struct buf given; /* owns call.given */
     const char *trap;
 };
 
-/* Memory [at, at + len) of the guest, or NULL with a trap. An empty memory has no address. */
+/*
+ * Returns memory [at, at + len) of the program, or NULL and sets p->trap. For len 0 it returns a
+ * dummy, because an empty memory has no address.
+ */
 static uint8_t *guest_bytes(struct session *s, struct pending *p, uint32_t at, uint32_t len) {
     static uint8_t none;
     struct wasm_extern memory;
@@ -64,7 +66,7 @@ static void do_args_read(struct session *s, struct pending *p) {
     give_result(p, wasm_i32((int32_t)n));
 }
 
-/* The bytes a call hands over, digested for the log. */
+/* Returns the bytes that the program hands over, and notes their digest for the log. */
 static const uint8_t *taken_bytes(struct session *s, struct pending *p) {
     const uint8_t *bytes = guest_bytes(s, p, arg(p, 0), arg(p, 1));
     if (bytes)
@@ -160,7 +162,7 @@ bool host_is(const struct wasm_host_info *h) {
 int host_define(struct session *s, const char *name, struct err *err) {
     const struct host_func *f = host_find(name, strlen(name));
     if (!f)
-        return err_set(err, ERR_NOT_FOUND, "there is no host function carrel.%s", name);
+        return err_set(err, ERR_NOT_FOUND, "host function carrel.%s does not exist", name);
     return wasm_host_func_sized(s->store, "carrel", f->name, &f->type, f->cost, f->sized, err);
 }
 
@@ -181,7 +183,7 @@ static int differ(struct session *s, const struct pending *p, const char *how, s
     return err_set(err, ERR_INVALID, "%s", s->difference);
 }
 
-/* The recorded answer takes the place of ours, once the question is the same. */
+/* Replaces our answer by the recorded one, if the call is the recorded call. */
 static int use_recorded(struct session *s, struct pending *p, struct err *err) {
     struct cell_call was;
     if (!cell_log_next(s->replay, &was))
@@ -195,7 +197,7 @@ static int use_recorded(struct session *s, struct pending *p, struct err *err) {
     p->call.results = was.results;
     p->given.len = 0;
     if (was.given.len && !buf_add(&p->given, was.given.data, was.given.len))
-        return differ(s, p, "the recorded bytes are too many", err);
+        return differ(s, p, "the recorded answer is longer than 1 MiB", err);
     return 0;
 }
 

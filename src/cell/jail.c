@@ -70,7 +70,7 @@ static int read_all(int fd, void *bytes, size_t len) {
 
 /* --- child --- */
 
-/* Without its parent a child has nobody to answer. */
+/* Exits if the parent is gone, because then nobody reads the answer. */
 static void send_frame(struct link *l, enum frame_kind kind, const void *bytes, size_t len) {
     struct frame f = {.kind = kind, .len = (uint32_t)len};
     if (write_all(l->fd, &f, sizeof(f)) < 0 || write_all(l->fd, bytes, len) < 0)
@@ -124,7 +124,7 @@ void link_random(struct link *l, void *bytes, size_t len) {
 
 enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC, SEALS_ONLY };
 
-/* The whole list. Memory files hold the engine's pages; other fcntl() could send signals. */
+/* All allowed calls. The engine keeps pages in memory files. Other fcntl() could send signals. */
 static const struct {
     int number;
     enum arg_rule rule;
@@ -138,7 +138,7 @@ static const struct {
 };
 enum { ALLOWED = sizeof(allowed) / sizeof(*allowed), RULE_LENGTH = 5 };
 
-/* The instructions for one row: next row unless the number matches, then check the argument. */
+/* Writes the instructions for one row: go to the next row, or check the argument. */
 static void put_rule(struct sock_filter *f, int number, enum arg_rule rule) {
     const struct sock_filter accept = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     const struct sock_filter refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
@@ -184,7 +184,7 @@ static int limit(int resource, uint64_t most) {
     return setrlimit(resource, &r);
 }
 
-/* Bytes of address space that this process has. */
+/* Returns the size of the address space of this process in bytes. */
 static uint64_t address_space(void) {
     char text[128] = "";
     int fd DEFER_CLOSE = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -192,8 +192,8 @@ static uint64_t address_space(void) {
     return n > 0 ? strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Behind the limits of the engine, in case one of them has a hole: these are the kernel's. Shared
-   memory files count as address space, and as nothing else that a process can be limited to. */
+/* Sets limits in the kernel, in case a limit of the engine fails. Shared memory files count only as
+   address space, so that is limited. */
 static int enter_limits(const struct jail *j) {
     uint64_t used = address_space();
     if (j->memory_bytes && !INSTRUMENTED && (!used || limit(RLIMIT_AS, used + j->memory_bytes) < 0))
@@ -201,7 +201,7 @@ static int enter_limits(const struct jail *j) {
     return j->cpu_seconds ? limit(RLIMIT_CPU, j->cpu_seconds) : 0;
 }
 
-/* Leave nothing open but the link, and nothing allowed but computing. */
+/* Closes everything but the link, and allows nothing but computing. */
 static int enter_jail(const struct jail *j, int fd) {
     if (enter_limits(j) < 0)
         return -1;
@@ -215,7 +215,7 @@ static int enter_jail(const struct jail *j, int fd) {
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
-    siphash_own_key(); /* the engine's: inside, nothing gives random bytes any more */
+    siphash_own_key(); /* for the engine: the jail has no random bytes */
     return install_filter();
 }
 
@@ -237,7 +237,7 @@ static void run_child(const struct jail *j, int fd, int (*body)(struct link *, c
 
 /* --- parent --- */
 
-/* Everything a child may have said so far is bounded. */
+/* What the parent received from a child; the amount of text is limited. */
 struct received {
     struct jail *jail;
     int fd;
@@ -247,7 +247,7 @@ struct received {
     bool too_much;
 };
 
-/* Text is read by people: nothing a program writes may steer their terminal. */
+/* Replaces control characters, so that a program cannot control the user's terminal. */
 static void clean(char *bytes, size_t len) {
     for (size_t i = 0; i < len; i++)
         if (((unsigned char)bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') ||
@@ -262,7 +262,7 @@ static int on_text(struct received *r, enum frame_kind kind, char *bytes, size_t
         return -1;
     if (kind != FRAME_OUT)
         clean(bytes, len);
-    /* A reader that went away is not the child's fault. */
+    /* Ignore a failed write: a reader that is gone is not the child's fault. */
     int written = write_all(kind == FRAME_ERR ? r->jail->err_fd : r->jail->out_fd, bytes, len);
     (void)written;
     return 0;
@@ -312,7 +312,7 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
     }
 }
 
-/* Returns when the child has said its last word, or something wrong. */
+/* Handles frames until the child has sent its exit code, or has broken the protocol. */
 static void receive(struct received *r) {
     char *bytes DEFER_FREE = calloc(1, FRAME_MAX);
     struct frame f;
@@ -326,34 +326,37 @@ static void receive(struct received *r) {
 
 static int died(const struct received *r, pid_t pid, int status, struct err *err) {
     if (r->too_much)
-        return err_set(err, ERR_LIMIT, "the program wrote more than %d MiB", JAIL_MAX_TEXT >> 20);
+        return err_set(err, ERR_LIMIT, "the program wrote more than %d MiB of output",
+                       JAIL_MAX_TEXT >> 20);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
-        return err_set(err, ERR_LIMIT, "the worker used more than %llu s of processor time",
+        return err_set(err, ERR_LIMIT, "the worker process used more than %llu s of processor time",
                        (unsigned long long)r->jail->cpu_seconds);
     if (WIFSIGNALED(status))
-        return err_set(err, ERR_INTERNAL, "the worker (pid %d) was ended by signal %d (%s)",
-                       (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        return err_set(err, ERR_INTERNAL,
+                       "the worker process (pid %d) was killed by signal %d (%s)", (int)pid,
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (WEXITSTATUS(status) == CANNOT_CONFINE)
         return err_set(err, ERR_UNSUPPORTED,
-                       "this host cannot confine a worker: no seccomp filter");
-    return err_set(err, ERR_INTERNAL, "the worker (pid %d) left without an answer", (int)pid);
+                       "this host cannot confine a worker process with limits and seccomp");
+    return err_set(err, ERR_INTERNAL, "the worker process (pid %d) exited without an answer",
+                   (int)pid);
 }
 
 int jail_run(struct jail *j, int (*body)(struct link *, const void *), const void *arg,
              struct err *err) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return err_sys(err, "make a socket pair");
+        return err_sys(err, "create a socket pair");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
     pid_t pid = fork();
     if (pid < 0)
-        return err_sys(err, "start the worker");
+        return err_sys(err, "start the worker process");
     if (pid == 0)
         run_child(j, theirs, body, arg);
     close(TAKE_FD(theirs));
     struct received r = {.jail = j, .fd = ours};
     receive(&r);
-    /* A child that broke the protocol may still be running: it ends here. */
+    /* A child that broke the protocol may still be running, so kill it. */
     if (!r.ended)
         kill(pid, SIGKILL);
     int status;

@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* The child's end. */
+/* The child's end of the socket to its parent. */
 struct link {
     int fd;
 };
@@ -24,32 +24,32 @@ enum {
     JAIL_MAX_RANDOM = 64 << 10, /* one request */
 };
 
-/* Child: for standard output, bytes as they are or text made safe for a terminal; standard error
-   is always made safe. */
+/* Called by the child. link_out() and link_text() write to standard output, link_err() to standard
+   error. Only link_out() writes control characters; the others are safe for a terminal. */
 void link_out(struct link *l, const void *bytes, size_t len);
 void link_text(struct link *l, const void *bytes, size_t len);
 void link_err(struct link *l, const void *bytes, size_t len);
-/* Child: the state or the log, to be written to files by the parent. */
+/* Called by the child: sends the state or the log, which the parent writes to a file. */
 void link_state(struct link *l, const void *bytes, size_t len);
 void link_log(struct link *l, const void *bytes, size_t len);
-/* Child: ask the parent for the time, or for random bytes (at most JAIL_MAX_RANDOM). */
+/* Called by the child: asks the parent for the time or for up to JAIL_MAX_RANDOM random bytes. */
 uint64_t link_clock_ns(struct link *l);
 void link_random(struct link *l, void *bytes, size_t len);
 
-/* False in a build with sanitizers, which need system calls of their own: nothing is filtered. */
+/* True if system calls are filtered. False with sanitizers, which need further system calls. */
 bool jail_is_tight(void);
 
-/* What the parent may answer, and what it got. */
+/* Limits of a child, and what the parent received from it. */
 struct jail {
-    int out_fd, err_fd; /* where text goes at once */
-    /* What the child may take of the host on top of what it starts with; 0: no limit. */
+    int out_fd, err_fd; /* where output is written as it arrives */
+    /* Limits of what the child may use beyond what it has at its start; 0: no limit. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;
 };
 
 /*
- * Run body in a child; its return value comes back. -1: the child died or broke
- * the protocol, with the reason in err.
+ * Runs `body` in a child and returns its result. -1: the child died or broke the protocol; err says
+ * why.
  */
 int jail_run(struct jail *j, int (*body)(struct link *l, const void *arg), const void *arg,
              struct err *err);

@@ -1,7 +1,7 @@
 /*
  * JSON output of carrel-cell.
  *
- * It only writes: carrel-cell never parses JSON.
+ * carrel-cell only writes JSON and never parses it.
  */
 #pragma once
 
@@ -10,5 +10,5 @@
 
 #include "base/buf.h"
 
-/* Append s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+/* Appends s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 bool json_string(struct buf *out, const char *s, size_t n);

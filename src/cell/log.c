@@ -97,7 +97,7 @@ static struct slice take_slice(struct reader *r) {
     return log_take(r, log_take_number(r, 4));
 }
 
-/* A defined type is a number that only means something to the engine that gave it. */
+/* Types that a module defines are refused: their numbers are valid only in one engine. */
 static bool known_type(uint32_t type) {
     const uint32_t flags = WASM_REF | WASM_ABSTRACT, heap = type & ~(flags | WASM_NULLABLE);
     bool is_abstract = (type & flags) == flags && heap >= 0x69 && heap <= 0x74;

@@ -28,7 +28,7 @@ struct cell_values {
     struct wasm_value list[CELL_LOG_VALUES];
 };
 
-/* What was run. */
+/* What was run: the program, its limits and the call. */
 struct cell_start {
     uint8_t spec;
     uint64_t fuel, pages;
@@ -47,7 +47,7 @@ struct cell_call {
     struct slice given; /* bytes the host put into memory, at the address in args */
 };
 
-/* How it ended. */
+/* How the run ended. */
 struct cell_end {
     uint8_t outcome; /* enum wasm_outcome */
     struct slice text;
@@ -56,12 +56,12 @@ struct cell_end {
     uint8_t hash[32];
 };
 
-/* Writing: start, calls, end, in this order. False when the buffer is full. */
+/* Write a log: start, calls, end, in this order. False: the buffer is full. */
 bool cell_log_start(struct buf *log, const struct cell_start *s);
 bool cell_log_call(struct buf *log, const struct cell_call *c);
 bool cell_log_end(struct buf *log, const struct cell_end *e);
 
-/* Reading: bytes must outlive the log. */
+/* A log that is read. The bytes given to cell_log_open() must outlive it. */
 struct cell_log {
     struct cell_start start;
     struct cell_end end;
@@ -70,8 +70,8 @@ struct cell_log {
 };
 
 int cell_log_open(struct cell_log *ret, const void *bytes, size_t len, struct err *err);
-/* The next recorded call; false after the last. */
+/* Reads the next recorded call; false after the last one. */
 bool cell_log_next(struct cell_log *log, struct cell_call *ret);
 
-/* FNV-1a, for the checksum and the bytes a host call read. */
+/* The FNV-1a hash, for the checksum and for bytes that a host call read. */
 uint64_t cell_digest(const void *bytes, size_t len);

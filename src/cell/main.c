@@ -1,8 +1,8 @@
 /*
  * carrel-cell: the worker program behind `carrel cell` and `carrel wast`.
  *
- * This process opens the files the command line names, and prints. Their contents
- * are only ever looked at in the jail.
+ * This process reads the files that the command line names, and prints results. Only a confined
+ * child process (cell/jail.h) parses the files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static int exit_code(enum err_code code) {
     return code == ERR_LIMIT ? CELL_LIMIT : code == ERR_INTERNAL ? CELL_INTERNAL : CELL_INVALID;
 }
 
-/* An error of this process, in the shape of every face of the product. */
+/* Prints an error as text or JSON, as all programs of Carrel do. Returns `code`. */
 static int main_fail(const struct cell_options *o, int code, const struct err *err) {
     struct buf b DEFER(buf_done) = BUF(1 << 16);
     if (!o->json) {
@@ -81,7 +81,7 @@ static int write_whole(int fd, const struct buf *b) {
     return 0;
 }
 
-/* A state or log is there whole or not at all. */
+/* Writes a whole state or log, or nothing. */
 static int write_file(const char *path, const struct buf *b, struct err *err) {
     char part[4096];
     if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part))
@@ -109,8 +109,9 @@ static int write_results(const struct cell_options *o, const struct jail *j, str
     return o->record && j->log.len ? write_file(o->record, &j->log, err) : 0;
 }
 
-/* The program's budget five times, for a capture holds the memory, its initial image, the state and
-   the state's last growth; its translations; and the log. */
+/* Returns the memory limit of the jail: five times the budget of the program, because a capture
+   holds the memory, its initial image, the state and the state's last growth; plus space for
+   translated code and the log. */
 static uint64_t memory_limit(const struct job *job) {
     const uint64_t fixed = UINT64_C(1) << 30, most = UINT64_C(1) << 46;
     uint64_t budget = cell_budget(job->options->memory);
@@ -118,7 +119,9 @@ static uint64_t memory_limit(const struct job *job) {
     return budget < most ? 5 * budget + files + 2 * fixed : 0;
 }
 
-/* A unit of fuel takes far less than a microsecond. The fuel of a state or log is not known here.
+/*
+ * Returns the CPU limit in seconds. A unit of fuel takes far less than a microsecond. The fuel in a
+ * state or log is not known here: then the time is not limited.
  */
 static uint64_t cpu_limit(const struct job *job) {
     const struct cell_options *o = job->options;
@@ -161,10 +164,11 @@ struct script {
 /* The counts come from the worker: they are checked like any input. */
 static int take_counts(const struct jail *j, struct wast_result *ret, struct err *err) {
     if (j->state.len != sizeof(*ret))
-        return err_set(err, ERR_INTERNAL, "the worker sent no counts");
+        return err_set(err, ERR_INTERNAL, "the worker process sent no counts of tests");
     memcpy(ret, j->state.data, sizeof(*ret));
     if (ret->passed > ret->total)
-        return err_set(err, ERR_INTERNAL, "the worker's counts make no sense");
+        return err_set(err, ERR_INTERNAL,
+                       "the worker process counted more passed tests than tests");
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include "base/banned.h"
 #include "wasm/text/wat_num.h"
 
-/* Verbs as bits, so that an option can say where it makes sense. */
+/* Each verb is a bit, so that an option can list the verbs that accept it. */
 enum { RUN = 1, CHECK = 2, FUEL = 4, REPLAY = 8, WAST = 16, ANY = 31 };
 
 static const struct {
@@ -18,13 +18,13 @@ static const struct {
     {"run", RUN, "carrel cell run FILE [OPTIONS] [--invoke NAME ARGS…]",
      "run a .wat or .wasm program and print its results and fuel"},
     {"check", CHECK, "carrel cell check FILE [OPTIONS]",
-     "validate it; print what it asks for (imports), offers (exports) and weighs"},
+     "validate a program and print its imports, exports and size"},
     {"fuel", FUEL, "carrel cell fuel FILE [OPTIONS] [--invoke NAME ARGS…]",
-     "run it and print where the fuel went, by function and line"},
+     "run a program and print the fuel of each function and line"},
     {"replay", REPLAY, "carrel cell replay LOG [OPTIONS]",
-     "run a recorded program again: same result, fuel and memory, or the first difference"},
+     "run a recorded program again and compare its result, fuel and memory"},
     {"wast", WAST, "carrel wast FILE… [OPTIONS]",
-     "run specification scripts; print passed/total for each, and in sum"},
+     "run WebAssembly specification scripts and count passed tests"},
 };
 enum { VERB_COUNT = sizeof(verbs) / sizeof(*verbs) };
 
@@ -41,25 +41,27 @@ static const struct option {
     const char *help;
 } options[] = {
     {"--invoke", RUN | FUEL, INVOKE, AT(invoke), NOWHERE,
-     "NAME ARGS…  call this export; without it _start or main, if exported"},
+     "NAME ARGS…  call this exported function (default: _start, else main)"},
     {"--fuel", RUN | FUEL, NUMBER, AT(fuel), AT(has_fuel),
-     "N  stop when N fuel is spent (default 1,000,000,000; with --resume: fuel to add)"},
+     "N  stop when N fuel is spent (default 1,000,000,000); with --resume: add N fuel"},
     {"--memory", RUN | FUEL, NUMBER, AT(memory), NOWHERE,
-     "PAGES  limit memories, tables, objects and code to this many 64 KiB (default 4096)"},
+     "PAGES  limit memories, tables, objects and code to pages of 64 KiB (default 4096)"},
     {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,
-     "NAME  let it use carrel.NAME: args_size, args_read, result, log, clock, random"},
-    {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE, "TEXT  the bytes that carrel.args_read reads"},
+     "NAME  allow calls of carrel.NAME: args_size, args_read, result, log, clock, random"},
+    {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE, "TEXT  let carrel.args_read read this"},
     {"--suspend-at", RUN, NUMBER, AT(suspend_at), AT(has_suspend_at),
-     "FUEL  stop once this much is spent, and write --out"},
-    {"--out", RUN, TEXT, AT(out), NOWHERE, "STATE  where a suspended program is written"},
-    {"--resume", RUN, TEXT, AT(resume), NOWHERE, "STATE  go on from there; FILE is its module"},
-    {"--record", RUN, TEXT, AT(record), NOWHERE, "LOG  write what is needed to replay this run"},
+     "FUEL  suspend when this much fuel is spent, and write --out"},
+    {"--out", RUN, TEXT, AT(out), NOWHERE, "STATE  write a suspended program to this file"},
+    {"--resume", RUN, TEXT, AT(resume), NOWHERE,
+     "STATE  continue the suspended program in this file; FILE is its module"},
+    {"--record", RUN, TEXT, AT(record), NOWHERE,
+     "LOG  write a log for `carrel cell replay` to this file"},
     {"--spec", RUN | CHECK | FUEL | WAST, SPEC, AT(spec), NOWHERE,
-     "1.0|2.0|3.0  which WebAssembly (default 3.0)"},
+     "1.0|2.0|3.0  use this version of WebAssembly (default 3.0)"},
     {"--suspend", WAST, NUMBER, AT(seed), AT(has_seed),
-     "SEED  stop, capture and resume every call at random points: same results, same fuel"},
+     "SEED  suspend and resume every call at random points; results must not change"},
     {"--json", ANY, FLAG, AT(json), NOWHERE, "print one JSON object"},
-    {"--help", ANY, FLAG, AT(help), NOWHERE, "print this"},
+    {"--help", ANY, FLAG, AT(help), NOWHERE, "print this help"},
 };
 enum { OPTION_COUNT = sizeof(options) / sizeof(*options) };
 
@@ -89,18 +91,18 @@ static int read_spec(const char *text, int *ret, struct err *err) {
 
 static int add_grant(struct cell_options *o, const char *name, struct err *err) {
     if (o->grant_count == CELL_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "more than %d grants", CELL_MAX_GRANTS);
+        return err_set(err, ERR_LIMIT, "--grant is given more than %d times", CELL_MAX_GRANTS);
     if (strncmp(name, "carrel.", 7) == 0)
         name += 7;
     o->grants[o->grant_count++] = name;
     return 0;
 }
 
-/* The arguments of a call go on up to the next option; a number may start with one '-'. */
+/* Takes the arguments of a call, up to the next option. A number may start with one '-'. */
 static int take_call_args(struct args *a, struct cell_options *o, struct err *err) {
     while (a->i < a->argc && strncmp(a->argv[a->i], "--", 2) != 0) {
         if (o->arg_count == CELL_MAX_ARGS)
-            return err_set(err, ERR_LIMIT, "more than %d arguments", CELL_MAX_ARGS);
+            return err_set(err, ERR_LIMIT, "--invoke has more than %d arguments", CELL_MAX_ARGS);
         o->args[o->arg_count++] = a->argv[a->i++];
     }
     return 0;
@@ -138,7 +140,7 @@ static int take_option(struct args *a, struct cell_options *o, struct err *err) 
     for (int i = 0; i < OPTION_COUNT; i++)
         if (strcmp(options[i].name, name) == 0 && (options[i].verbs & verbs[a->verb].bit))
             return take_value(a, &options[i], o, err);
-    err_set(err, ERR_INVALID, "%s does not know the option %s", verbs[a->verb].name, name);
+    err_set(err, ERR_INVALID, "%s: unknown option %s", verbs[a->verb].name, name);
     return err_remedy(err, "see `%s --help`",
                       verbs[a->verb].bit == WAST ? "carrel wast" : "carrel cell");
 }
@@ -158,22 +160,19 @@ static int check_files(const struct args *a, const struct cell_options *o, struc
     if (o->file_count == 0)
         return err_set(err, ERR_INVALID, "%s needs a file", verbs[a->verb].name);
     if (o->file_count > 1 && !is_wast)
-        return err_set(err, ERR_INVALID, "%s takes one file, found also '%s'", verbs[a->verb].name,
-                       o->files[1]);
+        return err_set(err, ERR_INVALID, "%s takes one file: unexpected argument '%s'",
+                       verbs[a->verb].name, o->files[1]);
     if (o->has_suspend_at && !o->out)
         return err_set(err, ERR_INVALID, "--suspend-at needs --out STATE");
     if (o->record && (o->resume || o->has_suspend_at))
-        return err_set(err, ERR_INVALID,
-                       "--record is for whole runs, not with --resume or "
-                       "--suspend-at");
+        return err_set(err, ERR_INVALID, "--record cannot be used with --resume or --suspend-at");
     if (o->resume && (o->invoke || o->input))
         return err_set(err, ERR_INVALID,
-                       "--resume goes on with the call in the state: --invoke "
-                       "and --args do not apply");
+                       "--resume continues the suspended call: leave out --invoke and --args");
     return 0;
 }
 
-/* Errors of the command line itself are told in the wanted form, too. */
+/* Looks for --json first, because errors of the command line are printed as JSON too. */
 static bool wants_json(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--json") == 0)
@@ -215,6 +214,7 @@ void cell_usage(const char *verb, int fd) {
                 dprintf(fd, "    %-13s %s\n", options[k].name, options[k].help);
     }
     if (verb)
-        dprintf(fd, "exit: 0 ok or suspended as asked, 1 trap, 2 invalid, 3 out of fuel, 4 denied "
-                    "import,\n      5 limit, 6 state or log refused or different, 64 usage\n");
+        dprintf(fd,
+                "exit status: 0 done or suspended as asked, 1 trap, 2 invalid, 3 out of fuel,\n"
+                "  4 import not granted, 5 limit, 6 state or log refused or different, 64 usage\n");
 }

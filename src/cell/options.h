@@ -10,17 +10,17 @@
 
 #include "base/err.h"
 
-/* Exit codes: promises to scripts. */
+/* Exit codes; scripts depend on them. */
 enum cell_exit {
     CELL_OK = 0,      /* done, or suspended as asked */
-    CELL_TRAP = 1,    /* the program trapped, or threw an exception nobody caught */
+    CELL_TRAP = 1,    /* the program trapped, or did not catch an exception */
     CELL_INVALID = 2, /* not a valid program, or called the wrong way */
     CELL_FUEL = 3,    /* out of fuel */
-    CELL_DENIED = 4,  /* asks for something that was not granted */
+    CELL_DENIED = 4,  /* the program imports something that was not granted */
     CELL_LIMIT = 5,   /* a limit was reached */
     CELL_STATE = 6,   /* a state or log was refused, or a replay differed */
     CELL_USAGE = 64,
-    CELL_INTERNAL = 70, /* our bug, or the host's */
+    CELL_INTERNAL = 70, /* a bug of Carrel, or a failure of the host */
 };
 
 enum { CELL_MAX_ARGS = 64, CELL_MAX_GRANTS = 16 };
@@ -43,10 +43,10 @@ struct cell_options {
     bool help;
 };
 
-/* argv as given to main. files points into *file_room, which has argc entries. On failure json is
-   set all the same. */
+/* Reads argv as given to main. ret->files points to file_room, which has argc entries. ret->json is
+   set even after a failure. */
 int cell_options_read(int argc, char **argv, const char **file_room, struct cell_options *ret,
                       struct err *err);
 
-/* The usage text; of one verb, or of all with NULL. */
+/* Prints the usage of a verb; NULL: of all verbs. */
 void cell_usage(const char *verb, int fd);

@@ -30,7 +30,7 @@ void session_done(struct session *s) {
     buf_done(&s->log);
 }
 
-/* --- telling --- */
+/* --- messages to the user --- */
 
 static bool add_json_error(struct buf *b, const struct err *err) {
     const char *code = err_code_name(err->code);
@@ -80,7 +80,7 @@ static int tell_diagnostics(struct session *s, const struct wat_diags *diags, in
         ok = wat_diag_print(&diags->list[i], s->job->file, (const char *)s->job->bytes.data,
                             s->job->bytes.len, &b);
     if (diags->more)
-        ok = ok && buf_addf(&b, "more errors follow; these come first\n");
+        ok = ok && buf_addf(&b, "more errors were found; only the first are shown\n");
     link_err(s->link, b.data, b.len);
     return code;
 }
@@ -180,14 +180,14 @@ static int deny(struct session *s, const struct wasm_import *in) {
     struct err err;
     int module = (int)(in->module_size < 80 ? in->module_size : 80);
     int name = (int)(in->name_size < 80 ? in->name_size : 80);
-    err_set(&err, ERR_DENIED, "this module asks for %.*s.%.*s, which was not granted", module,
+    err_set(&err, ERR_DENIED, "the module imports %.*s.%.*s, which was not granted", module,
             in->module, name, in->name);
     bool ours = in->module_size == 6 && !memcmp(in->module, "carrel", 6);
     if (ours && host_known(in->name, in->name_size))
         err_remedy(&err, "grant it with --grant %.*s", name, in->name);
     else
-        err_remedy(&err, "there is no such host function; carrel.{args_size,args_read,result,log,"
-                         "clock,random} can be granted");
+        err_remedy(&err, "this host function does not exist; carrel.{args_size,args_read,result,"
+                         "log,clock,random} can be granted");
     return session_fail(s, CELL_DENIED, &err);
 }
 
@@ -196,7 +196,7 @@ int session_check_grants(struct session *s, const char *const *grants, int count
     for (int i = 0; i < count; i++) {
         if (host_known(grants[i], strlen(grants[i])))
             continue;
-        err_set(&err, ERR_INVALID, "--grant %s: there is no host function carrel.%s", grants[i],
+        err_set(&err, ERR_INVALID, "--grant %s: host function carrel.%s does not exist", grants[i],
                 grants[i]);
         return session_fail(s, CELL_USAGE, &err);
     }
@@ -221,9 +221,12 @@ static int define_imports(struct session *s, struct err *err) {
     return 0;
 }
 
-/* The program's memories, tables, objects and code have one limit, which --memory sets. */
+/* --memory is one limit for all memories, tables, objects and code of a program. */
 static void limit_remedy(const struct session *s, struct err *err) {
-    err_remedy(err, "--memory is %" PRIu64 " pages of 64 KiB for all of them; raise it", s->pages);
+    err_remedy(err,
+               "--memory is %" PRIu64 " pages of 64 KiB, for memories, tables, objects and code "
+               "together; raise it",
+               s->pages);
 }
 
 int session_link(struct session *s) {
@@ -252,7 +255,7 @@ static void session_keep(struct ending *ret, const struct wasm_event *ev) {
         memcpy(ret->values.list, ev->values, ret->values.count * sizeof(*ev->values));
 }
 
-/* What is left until --suspend-at. */
+/* Returns the fuel that is left until --suspend-at. */
 static uint64_t next_slice(const struct session *s) {
     const struct cell_options *o = s->job->options;
     uint64_t used = wasm_fuel_used(s->store);
@@ -292,7 +295,7 @@ int session_call(struct session *s, struct slice function, const struct cell_val
         f.kind != WASM_FUNC) {
         err_set(&err, ERR_NOT_FOUND, "%s exports no function '%.*s'", s->job->file,
                 (int)(function.len < 80 ? function.len : 80), (const char *)function.data);
-        err_remedy(&err, "`carrel cell check` lists what it exports");
+        err_remedy(&err, "`carrel cell check` lists the exported functions");
         return session_fail(s, CELL_INVALID, &err);
     }
     if (wasm_call(s->store, f, args->list, args->count, &err) < 0)

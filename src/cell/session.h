@@ -12,7 +12,7 @@
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
-/* What the parent read for us, and the options. */
+/* The files that the parent process read, and the options. */
 struct job {
     const struct cell_options *options;
     const char *file; /* its name, for messages */
@@ -31,10 +31,10 @@ struct session {
     struct wat_module text;
     struct slice input;
     struct buf output; /* what carrel.result was given */
-    struct buf log;    /* being recorded */
+    struct buf log;    /* the log that is recorded */
     bool recording;
-    struct cell_log *replay; /* being replayed */
-    char difference[300];    /* the first, if any */
+    struct cell_log *replay; /* the log that is replayed */
+    char difference[300];    /* the first in a replay, or empty */
 };
 
 /* How a call ended; values are copies. */
@@ -49,32 +49,32 @@ struct ending {
 void session_init(struct session *s, struct link *l, const struct job *job);
 void session_done(struct session *s);
 
-/* All of these return CELL_OK, or an exit code after telling the reason. */
-/* Bytes that a program may use: --memory, and 1 MiB for small things beside its memory. */
+/* Returns the bytes that a program may use: --memory, and 1 MiB for small objects. */
 uint64_t cell_budget(uint64_t pages);
+/* These functions return CELL_OK, or print the reason and return an exit code. */
 int session_load(struct session *s, struct slice bytes, int spec, uint64_t pages);
 int session_check_grants(struct session *s, const char *const *grants, int count);
 int session_link(struct session *s);
-/* Run what is in progress; every host call is answered. */
+/* Continues the call in progress to its end, and answers its host calls. */
 int session_drive(struct session *s, struct ending *ret);
 int session_call(struct session *s, struct slice function, const struct cell_values *args,
                  struct ending *ret);
 
-/* Tell the user: an error in the one shape of the product, or as JSON. */
+/* Prints an error as text or JSON. Returns `code`. */
 int session_fail(struct session *s, int code, const struct err *err);
-/* "src.wat:3:5" or "byte 0x2f": where an offset of the module is. */
+/* Writes the place of an offset of the module: "src.wat:3:5" or "byte 0x2f". */
 void session_place(const struct session *s, size_t offset, char *out, size_t size);
-/* "$name" or "func 3"; at most size bytes. */
+/* Writes the name of a function: "$name" or "func 3"; at most size bytes. */
 void session_func_name(const struct session *s, uint32_t func, char *out, size_t size);
 
 /* --- host functions (host.c) --- */
 
-/* Whether there is a host function of this name in module "carrel". */
+/* True if module "carrel" has a host function of this name. */
 bool host_known(const char *name, size_t len);
-/* Is it the host function of that name, with its type and cost? */
+/* True if `h` is our host function of that name, with its type and cost. */
 bool host_is(const struct wasm_host_info *h);
 int host_define(struct session *s, const char *name, struct err *err);
-/* Answer the pending host call. *ret_trap is set when the answer was a trap: the call is over. */
+/* Answers the pending host call. *ret_trap is set if the answer is a trap, which ends the call. */
 int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
                 struct err *err);
 

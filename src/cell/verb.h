@@ -7,11 +7,11 @@
 
 #include "cell/session.h"
 
-/* The export to call: --invoke, or _start, or main; empty when there is none. */
+/* Returns the function to call: --invoke, else _start, else main; empty: none of them. */
 struct slice chosen_function(const struct session *s);
 int read_arguments(struct session *s, struct slice function, struct cell_values *ret);
-/* Instantiate, then call the function, unless empty. */
+/* Instantiates the module, then calls the function, unless its name is empty. */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,
               uint64_t fuel, struct ending *ret);
-/* Print results, reason and fuel; the exit code that belongs to them. */
+/* Prints results, reason and fuel. Returns the exit code. */
 int tell_ending(struct session *s, const struct ending *e);

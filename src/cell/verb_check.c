@@ -1,4 +1,4 @@
-/* `cell check`: validate, and print what a module asks for, offers and weighs. */
+/* `cell check`: validates a module and prints its imports, exports and size. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static bool add_limits(struct buf *b, const struct wasm_limits *l) {
            (!l->has_max || buf_addf(b, " %" PRIu64, l->max));
 }
 
-/* A type as the text format writes it. */
+/* Writes a type as in the text format of WebAssembly. */
 static bool add_type(struct buf *b, const struct wasm_extern_type *t) {
     char name[40];
     switch (t->kind) {
@@ -52,7 +52,7 @@ static bool add_type(struct buf *b, const struct wasm_extern_type *t) {
     return false;
 }
 
-/* One import or export: a line, or a JSON object. */
+/* Writes one import or export as a line or a JSON object. */
 static bool add_item(struct buf *b, bool json, bool first, const char *module, size_t module_size,
                      const char *name, size_t name_size, const struct wasm_extern_type *type) {
     struct buf shown DEFER(buf_done) = BUF(1 << 20);

@@ -1,7 +1,7 @@
 /*
- * `cell fuel`: where the fuel goes. The program is run instruction by instruction
- * at first, then in slices; each slice is charged to the instruction it began at.
- * Fuel is exact and the slices are fixed, so two runs give the same profile.
+ * `cell fuel`: prints which functions and lines use the fuel. The program runs instruction by
+ * instruction at first, then in slices. Each slice is charged to the instruction where it began.
+ * Fuel is exact and the size of slices is fixed, so two runs give the same profile.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,12 +25,11 @@ struct profile {
     uint64_t *by_offset; /* fuel charged to each byte of the module */
     size_t size;
     uint64_t total;
-    uint64_t
-        making; /* of the instance: its memories, tables and segments, which no byte is charged */
+    uint64_t making; /* fuel to create memories, tables and segments; not in by_offset */
     bool sampled;
 };
 
-/* Before its first instruction a call has no frame: that is charged to the function's start. */
+/* Before its first instruction a call has no frame: its fuel goes to the function's start. */
 static size_t current_offset(const struct session *s, size_t entry) {
     struct wasm_frame f;
     return wasm_frame_at(s->store, 0, &f) ? f.offset : entry;
@@ -47,7 +46,7 @@ static void charge(struct profile *p, struct session *s, size_t offset, uint64_t
 
 enum { NO_OFFSET = MAX_BYTES };
 
-/* Run what is in progress to its end, charging as it goes. */
+/* Runs the call in progress to its end, and charges the fuel to the instructions. */
 static int drive(struct session *s, struct profile *p, size_t entry, struct ending *ret) {
     const char *trap = NULL;
     struct err err;
@@ -72,7 +71,7 @@ static int drive(struct session *s, struct profile *p, size_t entry, struct endi
     }
 }
 
-/* Where the body of an exported function starts in the module. */
+/* Returns where the body of an exported function starts in the module. */
 static size_t entry_of(const struct session *s, struct slice function) {
     for (uint32_t i = 0; i < wasm_module_exports(s->module); i++) {
         struct wasm_export x;
@@ -134,7 +133,10 @@ static uint32_t sum_functions(const struct session *s, const struct profile *p, 
     return n;
 }
 
-/* The line of each charged byte; the map mostly goes forward, so counting goes on from the last. */
+/*
+ * Adds up the fuel of each source line. The lines of increasing offsets mostly increase, so
+ * counting continues from the last position.
+ */
 static void charge_lines(const struct session *s, const struct profile *p, uint64_t *by_line) {
     const char *src = (const char *)s->job->bytes.data;
     uint32_t line = 1, pos = 0;
@@ -159,7 +161,7 @@ static uint32_t keep_charged(const uint64_t *fuel, size_t n, struct row *rows) {
     return count;
 }
 
-/* Lines of the text; in a binary, single instructions. -1 when out of memory. */
+/* Sums fuel by line of the text; in a binary, by instruction. -1: out of memory. */
 static int64_t sum_lines(const struct session *s, const struct profile *p, struct row *rows) {
     if (!s->is_text)
         return keep_charged(p->by_offset, p->size, rows);
@@ -283,7 +285,7 @@ static int profile(struct session *s) {
     uint64_t *by_offset DEFER_FREE =
         p.size <= MAX_BYTES ? calloc(p.size + 1, sizeof(*by_offset)) : NULL;
     if (!by_offset) {
-        err_set(&err, ERR_LIMIT, "profiles are made of modules up to 16 MiB");
+        err_set(&err, ERR_LIMIT, "the module is too large for a profile: at most 16 MiB");
         return session_fail(s, CELL_LIMIT, &err);
     }
     p.by_offset = by_offset;

@@ -1,4 +1,4 @@
-/* `cell run` and `cell replay`. */
+/* `cell run` and `cell replay`: run a program, or repeat a recorded run. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "cell/verb.h"
 #include "wasm/text/value_text.h"
 
-/* --- what to call --- */
+/* --- the function to call --- */
 
 static struct slice text_slice(const char *s) {
     return (struct slice){.data = (const uint8_t *)s, .len = s ? strlen(s) : 0};
@@ -43,7 +43,7 @@ static bool find_export(const struct session *s, struct slice name, struct wasm_
     return false;
 }
 
-/* Arguments are read as the function's parameter types. */
+/* Reads the arguments with the types of the function's parameters. */
 int read_arguments(struct session *s, struct slice function, struct cell_values *ret) {
     const struct cell_options *o = s->job->options;
     struct wasm_export x;
@@ -91,14 +91,14 @@ static bool add_hash(struct buf *b, const uint8_t hash[32]) {
 
 enum { SHOWN_FRAMES = 10 };
 
-/* Where it stopped, innermost first. */
+/* Writes the call stack where the program stopped, innermost function first. */
 static bool add_frames(struct buf *b, struct session *s, bool json) {
     bool ok = true;
     struct wasm_frame f;
     for (uint32_t i = 0; ok && i < SHOWN_FRAMES && wasm_frame_at(s->store, i, &f); i++) {
         char name[100], place[300];
         session_func_name(s, f.func, name, sizeof(name));
-        /* An outer frame stands behind its call: what is before that is the call itself. */
+        /* An outer frame points behind its call; one byte before is the call itself. */
         session_place(s, f.offset - (i > 0 && s->is_text), place, sizeof(place));
         if (json)
             ok = buf_addf(b, "%s{\"function\":", i ? "," : "") &&
@@ -136,7 +136,7 @@ static bool add_json_report(struct buf *b, struct session *s, const struct endin
     return ok && buf_addf(b, "}\n");
 }
 
-/* Results are the program's; everything else is said beside them. */
+/* Writes the results of the program, one per line. */
 static bool add_results(struct buf *b, const struct cell_values *values) {
     bool ok = true;
     for (uint32_t i = 0; ok && i < values->count; i++)
@@ -144,7 +144,7 @@ static bool add_results(struct buf *b, const struct cell_values *values) {
     return ok;
 }
 
-/* A trap for want of memory is cured from outside. */
+/* After a trap at the memory limit, tells how to raise the limit. */
 static bool add_limit(struct buf *b, const struct session *s) {
     return !wasm_store_over_budget(s->store) ||
            buf_addf(b,
@@ -158,7 +158,7 @@ static bool add_reason(struct buf *b, struct session *s, const struct ending *e)
     case WASM_TRAPPED:
         return buf_addf(b, "trap: %s\n", e->text) && add_frames(b, s, false) && add_limit(b, s);
     case WASM_THROWN:
-        return buf_addf(b, "trap: an exception that nobody caught\n");
+        return buf_addf(b, "trap: an exception was not caught\n");
     case WASM_OUT_OF_FUEL:
         return buf_addf(b,
                         "out of fuel: %" PRIu64 " spent, the next instruction needs %" PRIu64 "\n",
@@ -175,7 +175,7 @@ int tell_ending(struct session *s, const struct ending *e) {
     struct buf b DEFER(buf_done) = BUF(JAIL_MAX_TEXT), why DEFER(buf_done) = BUF(1 << 20);
     uint8_t hash[32] = {0};
     struct err err;
-    /* The hash reads all that the program touched: it is only made for those who get it. */
+    /* The hash reads all memory that the program touched, so compute it only if it is printed. */
     if (s->job->options->json && wasm_store_hash(s->store, hash, &err) < 0)
         return session_fail(s, CELL_INTERNAL, &err);
     bool ok;
@@ -251,8 +251,8 @@ static struct wasm_module *find_module(void *ctx, const uint8_t hash[32]) {
     return memcmp(own, hash, sizeof(own)) == 0 ? s->module : NULL;
 }
 
-/* A state names its host functions itself. Each must be one that the module imports, which are the
-   granted ones, at our price. */
+/* A state is untrusted and names its host functions itself. Each must be one that the module
+   imports (these are granted), with our type and cost. */
 static bool hosts_are_granted(const struct session *s) {
     struct wasm_host_info h;
     for (uint32_t i = 0; wasm_host_func_at(s->store, i, &h); i++) {
@@ -277,7 +277,7 @@ static int resume(struct session *s, struct ending *ret) {
         return session_fail(s, CELL_STATE, &err);
     }
     if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
-        err_set(&err, ERR_DENIED, "resume '%s': the state asks for something that was not granted",
+        err_set(&err, ERR_DENIED, "resume '%s': the state needs something that was not granted",
                 s->job->options->resume);
         return session_fail(s, CELL_STATE, &err);
     }
@@ -289,7 +289,7 @@ static int resume(struct session *s, struct ending *ret) {
 
 /* --- run --- */
 
-/* Segments and start function, then the call, if one is to be made. */
+/* Runs the segments and the start function, then calls `function` unless it is empty. */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,
               uint64_t fuel, struct ending *ret) {
     int code = session_link(s);
@@ -349,7 +349,7 @@ static int differs(struct session *s, const char *what) {
     return bad_log(s, &err);
 }
 
-/* Names in the log, each ended by a newline; the strings live in room. */
+/* Splits the names in the log, each followed by a newline. The strings are in `room`. */
 static int split_grants(struct slice names, struct buf *room, const char **list) {
     int count = 0;
     if (!buf_add(room, names.data, names.len))
@@ -377,15 +377,15 @@ static int compare_end(struct session *s, const struct ending *e, const struct c
         return differs(s, what);
     }
     if (was->outcome != e->outcome) {
-        snprintf(what, sizeof(what), "it ends with %s, recorded was %s", outcome_names[e->outcome],
-                 outcome_names[was->outcome]);
+        snprintf(what, sizeof(what), "the run ended with %s, the recorded one with %s",
+                 outcome_names[e->outcome], outcome_names[was->outcome]);
         return differs(s, what);
     }
     if (!add_results(&now, &e->values) || !add_results(&then, &was->results) ||
         now.len != then.len || (now.len && memcmp(now.data, then.data, now.len)))
         return differs(s, "the results");
     if (wasm_fuel_used(s->store) != was->fuel) {
-        snprintf(what, sizeof(what), "fuel is %" PRIu64 ", recorded was %" PRIu64,
+        snprintf(what, sizeof(what), "the run used %" PRIu64 " fuel, the recorded one %" PRIu64,
                  wasm_fuel_used(s->store), was->fuel);
         return differs(s, what);
     }

@@ -1,4 +1,4 @@
-/* `wast`, in the worker: one script; the parent adds the counts up. */
+/* `carrel wast` in the worker process: runs one script. The parent adds up the counts. */
 #include "cell/session.h"
 #include "wasm/text/wast.h"
 

@@ -34,7 +34,7 @@ int store_account_get(struct store *s, const char *id, struct account_row *ret, 
     return query_one(&q, &account_table, ret, "account", id, err);
 }
 
-/* How many generations stand above, itself included; 0: it does not exist. */
+/* Counts the accounts from `id` up to its topmost parent, both included; 0: no such account. */
 static int depth_of(struct store *s, const char *id, int64_t *ret, struct err *err) {
     QUERY;
     if (query_start(&q, s, STMT_ACCOUNT_DEPTH, err) < 0)
@@ -53,7 +53,7 @@ static int check_parent(struct store *s, const struct account_row *row, struct e
     if (depth_of(s, row->parent, &depth, err) < 0)
         return -1;
     if (depth == 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", row->parent);
+        return err_set(err, ERR_NOT_FOUND, "account '%s' does not exist", row->parent);
     if (depth < ACCOUNT_DEPTH_MAX)
         return 0;
     return err_set(err, ERR_LIMIT, "account '%s' would be nested more than %d levels deep", row->id,
@@ -63,7 +63,7 @@ static int check_parent(struct store *s, const struct account_row *row, struct e
 int store_account_put(struct store *s, const struct account_row *row, struct err *err) {
     QUERY;
     if (row->id[0] == '\0')
-        return err_set(err, ERR_INVALID, "an account needs an id");
+        return err_set(err, ERR_INVALID, "the id of the account is empty");
     if (check_parent(s, row, err) < 0 || query_start(&q, s, STMT_ACCOUNT_PUT, err) < 0 ||
         query_bind(&q, &account_table, row, err) < 0)
         return -1;
@@ -95,12 +95,12 @@ int store_account_left(struct store *s, const char *id, struct cost *ret, struct
     if (got < 0)
         return -1;
     if (!any)
-        return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", id);
+        return err_set(err, ERR_NOT_FOUND, "account '%s' does not exist", id);
     *ret = least;
     return 0;
 }
 
-/* ---- Holding ---- */
+/* ---- Holds: reserving the cost of a call ---- */
 
 static bool is_short(uint64_t limit, uint64_t used, uint64_t more) {
     return limit > 0 && (used > limit || more > limit - used);
@@ -109,8 +109,8 @@ static bool is_short(uint64_t limit, uint64_t used, uint64_t more) {
 static int too_little(const struct account_row *a, const char *what, uint64_t limit, uint64_t used,
                       uint64_t more, struct err *err) {
     err_set(err, ERR_LIMIT,
-            "the budget of '%s' is too small: the call may take %" PRIu64 " %s, and %" PRIu64
-            " of %" PRIu64 " are left",
+            "the budget of account '%s' is too small: the call may cost %" PRIu64 " %s, but only "
+            "%" PRIu64 " of %" PRIu64 " are left",
             a->id, more, what, used < limit ? limit - used : 0, limit);
     return err_remedy(err, "ask for fewer tokens, or raise the budget");
 }
@@ -119,18 +119,20 @@ static int check_account(const struct account_row *a, const struct hold *h, stru
     uint64_t tokens = a->spent_tokens + a->held_tokens, micro = a->spent_micro + a->held_micro;
     if (a->limit_micro > 0 && !h->priced) {
         err_set(err, ERR_UNSUPPORTED,
-                "the price of model '%s' is not known, so the budget of '%s' in money cannot be "
-                "kept",
+                "the price of model '%s' is not known, so the money budget of account '%s' cannot "
+                "be enforced",
                 h->model, a->id);
-        return err_remedy(err, "give its price in carrel.conf ([models] model), or a budget in "
-                               "tokens");
+        return err_remedy(err, "set the price of the model in carrel.conf ([models] model), or use "
+                               "a budget in tokens");
     }
     if (is_short(a->limit_tokens, tokens, h->worst.tokens))
         return too_little(a, "tokens", a->limit_tokens, tokens, h->worst.tokens, err);
     if (is_short(a->limit_micro, micro, h->worst.micro))
-        return too_little(a, "millionths", a->limit_micro, micro, h->worst.micro, err);
+        return too_little(a, "millionths of the currency", a->limit_micro, micro, h->worst.micro,
+                          err);
     if (tokens + h->worst.tokens > STORE_NUMBER_MAX || micro + h->worst.micro > STORE_NUMBER_MAX)
-        return err_set(err, ERR_LIMIT, "account '%s': counter overflow", a->id);
+        return err_set(err, ERR_LIMIT, "the total cost of account '%s' is too large to store",
+                       a->id);
     return 0;
 }
 
@@ -148,11 +150,11 @@ static int check_line(struct store *s, const struct hold *h, struct err *err) {
             return -1;
     }
     if (got == 0 && !any)
-        return err_set(err, ERR_NOT_FOUND, "there is no account '%s'", h->account);
+        return err_set(err, ERR_NOT_FOUND, "account '%s' does not exist", h->account);
     return got;
 }
 
-/* Adds to what the whole line holds. */
+/* Adds `c` to the held amounts of the account and of all its parents. */
 static int add_held(struct store *s, const char *account, const struct cost *c, struct err *err) {
     QUERY;
     if (query_start(&q, s, STMT_ACCOUNT_HOLD, err) < 0)
@@ -176,7 +178,7 @@ static int make_row(const struct hold *h, struct hold_row *ret, struct err *err)
         .created_ms = h->now_ms, .tokens = h->worst.tokens, .micro = h->worst.micro};
     memcpy(ret->id, id.text, sizeof(ret->id));
     if (h->worst.tokens > STORE_NUMBER_MAX || h->worst.micro > STORE_NUMBER_MAX)
-        return err_set(err, ERR_LIMIT, "the cost of the call is out of range");
+        return err_set(err, ERR_LIMIT, "the cost of the model call is out of range");
     if (strlen(h->account) >= sizeof(ret->account) || strlen(h->model) >= sizeof(ret->model))
         return err_set(err, ERR_LIMIT, "the name of the account or the model is too long");
     memcpy(ret->account, h->account, strlen(h->account));
@@ -197,7 +199,7 @@ int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], s
     return 0;
 }
 
-/* ---- Settling ---- */
+/* ---- Settling holds ---- */
 
 static int get_hold(struct store *s, const char *id, struct hold_row *ret, struct err *err) {
     QUERY;
@@ -233,7 +235,7 @@ static int spend(struct store *s, const struct hold_row *row, const struct cost 
     return query_run(&q, NULL, err);
 }
 
-/* real = NULL: what was held. */
+/* Turns hold `id` into spending. real NULL: the held amount was spent. */
 static int accounts_settle(struct store *s, const char *id, const struct cost *real,
                            struct err *err) {
     struct hold_row row;
@@ -259,7 +261,7 @@ int store_hold_keep(struct store *s, const char *id, struct err *err) {
     return accounts_settle(s, id, NULL, err);
 }
 
-/* 1: there is one. */
+/* Returns 1 and the id of some unsettled hold; 0: none is left. */
 static int any_hold(struct store *s, char ret_id[ID_SIZE], struct err *err) {
     QUERY;
     struct hold_row row;

@@ -18,7 +18,7 @@
 enum {
     ACCOUNT_ID_SIZE = 80,     /* "owner:ann", "machine:m-...", "run:r-..." */
     ACCOUNT_MODEL_SIZE = 128, /* name of a model */
-    ACCOUNT_DEPTH_MAX = 16,   /* generations */
+    ACCOUNT_DEPTH_MAX = 16,   /* levels, from an account to its topmost parent */
 };
 
 struct cost {
@@ -28,27 +28,28 @@ struct cost {
 
 struct account_row {
     char id[ACCOUNT_ID_SIZE];
-    char parent[ACCOUNT_ID_SIZE]; /* empty: none; never changes */
+    char parent[ACCOUNT_ID_SIZE]; /* empty: no parent; never changes */
     int64_t created_ms;
-    uint64_t limit_tokens; /* 0: unlimited, here and below */
+    uint64_t limit_tokens; /* 0: unlimited; also for limit_micro */
     uint64_t limit_micro;
     uint64_t spent_tokens;
     uint64_t spent_micro;
-    uint64_t held_tokens; /* by calls in progress */
+    uint64_t held_tokens; /* reserved by calls in progress */
     uint64_t held_micro;
-    uint64_t calls; /* settled ones */
+    uint64_t calls; /* number of settled calls */
 };
 
 /* Adds an account; for an existing one changes only the limits. */
 int store_account_put(struct store *s, const struct account_row *row, struct err *err);
 int store_account_get(struct store *s, const char *id, struct account_row *ret, struct err *err);
 
-/* The smallest remainder of the account and its parents; UINT64_MAX without a limit. */
+/* Returns the smallest remaining budget of the account and its parents; UINT64_MAX: no limit. */
 int store_account_left(struct store *s, const char *id, struct cost *ret, struct err *err);
 
 /*
- * `limit` names the account with too little left. priced false: the price of the model is unknown,
- * which is refused if the account or a parent has a money limit.
+ * Reserves the worst cost of a model call. ERR_LIMIT names the account with too little left. With
+ * `priced` false the price of the model is unknown; this is refused if the account or a parent has
+ * a money limit.
  */
 struct hold {
     const char *account;
@@ -59,9 +60,9 @@ struct hold {
 };
 int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], struct err *err);
 
-/* Settles with the real cost, even if it exceeds the hold. `not_found`: already settled. */
+/* Settles a hold with the real cost, even if that exceeds it. ERR_NOT_FOUND: already settled. */
 int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err);
-/* Settles a call with unknown cost: the held amount is spent. */
+/* Settles a hold whose real cost is unknown: the held amount counts as spent. */
 int store_hold_keep(struct store *s, const char *id, struct err *err);
 
 /* At the start of a daemon: turns the holds of the previous daemon into spending. */

@@ -11,7 +11,10 @@ static const char name[] = "ballast";
 
 enum { BALLAST_PARTS = 50, BALLAST_LEAST = 512 << 10, BALLAST_MOST = 4 << 20 };
 
-/* A fiftieth of the disk: enough for hundreds of records, and nothing that anybody misses. */
+/*
+ * The ballast takes a fiftieth of the disk, within limits. That is room for hundreds of records,
+ * and too little to be missed.
+ */
 static uint64_t size_for(const struct fs_space *space) {
     uint64_t part = space->total_bytes / BALLAST_PARTS;
     if (part < BALLAST_LEAST)
@@ -19,7 +22,7 @@ static uint64_t size_for(const struct fs_space *space) {
     return part < BALLAST_MOST ? part : BALLAST_MOST;
 }
 
-/* 0, or the number of an error; a part of it is not kept. */
+/* Creates the ballast file. Returns 0 or an errno; a partly allocated file is deleted. */
 static int ballast_make_file(const struct ballast *b) {
     int fd DEFER_CLOSE = openat(b->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     int e = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)b->bytes);
@@ -28,7 +31,10 @@ static int ballast_make_file(const struct ballast *b) {
     return e;
 }
 
-/* Twice its size, so that it does not come and go while room is scarce. */
+/*
+ * Creates the ballast file only if twice its size is free. Otherwise it would be created and
+ * deleted again and again while space is scarce.
+ */
 static int hold(struct ballast *b, uint64_t free_bytes) {
     if (!b->held && free_bytes < 2 * b->bytes)
         return ENOSPC;
@@ -40,7 +46,7 @@ static int hold(struct ballast *b, uint64_t free_bytes) {
 void ballast_init(struct ballast *b, int dir) {
     const struct fs_space space = fs_space(dir);
     *b = (struct ballast){.dir = dir, .bytes = size_for(&space), .unused = UINT64_MAX};
-    /* One that an earlier daemon left takes its room already. */
+    /* A ballast file of an earlier daemon occupies its space already. */
     b->held = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && ballast_make_file(b) == 0;
     int e = hold(b, fs_room(dir));
     if (e && e != ENOSPC && e != EDQUOT)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct ballast {
-    int dir; /* the store's; not owned */
+    int dir; /* directory of the store; not owned */
     uint64_t bytes;
     bool held; /* the file exists in full size */
     bool full;
@@ -26,8 +26,9 @@ void ballast_init(struct ballast *b, int dir);
 bool ballast_release(struct ballast *b);
 
 /*
- * Space for records: free space for all users, or what is left of the deleted file. If reserved
- * blocks of the disk were in use, the space of the file goes there and does not show as free.
+ * Returns the space for records: free space for all users, or what is left of the deleted file. If
+ * reserved blocks of the disk were in use, the space of the file goes there and does not show as
+ * free.
  */
 uint64_t ballast_room(const struct ballast *b);
 

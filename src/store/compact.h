@@ -1,5 +1,6 @@
 /*
- * Chooses the layers of a stack to merge, like a binary counter, so that stacks stay short.
+ * Chooses which layers of a stack (the layers of a root filesystem, top first) to merge, like a
+ * binary counter, so that stacks stay short.
  *
  * The weight of a layer is the number of steps in it. The top layers are merged with the one below
  * while that one does not weigh more than all above it. So a stack of n steps has about log2(n)
@@ -9,7 +10,7 @@
 
 #include "base/layers.h"
 
-/* The number of a merged layer encodes its weight: LAYER_MERGED times a logarithm. */
+/* The number of a merged layer encodes its weight: log2(weight) * LAYER_MERGED is added to it. */
 enum { LAYER_MERGED = 10000000 };
 
 /* Merge `count` layers from index `first` into layer number `into`. count 0: nothing to do. */
@@ -18,15 +19,18 @@ struct compaction {
     uint32_t into;
 };
 
-/* Only layers of that machine are merged. */
+/* Chooses the top layers to merge. Only layers of `machine` are merged. */
 struct compaction compact_plan(const struct layers *l, const char *machine);
 
 /*
- * Merges all layers into one, for a full disk: each layer may hold another version of the same
- * large file. `upper` is the number of the upper above them, which makes the number of the merged
- * layer unique for its files.
+ * Chooses all layers of `machine`, for a full disk: each layer may hold another version of the same
+ * large file. `upper` is the number of the upper (the writable layer) above them, which makes the
+ * number of the merged layer unique for its files.
  */
 struct compaction compact_all(const struct layers *l, const char *machine, uint32_t upper);
 
-/* Replaces the merged layers in a stack; false: the stack does not contain them. */
+/*
+ * Replaces the layers `run` of `machine` in stack `l` by the merged layer `into`. False: the stack
+ * does not contain them.
+ */
 bool compact_apply(struct layers *l, const struct layers *run, const char *machine, uint32_t into);

@@ -33,8 +33,8 @@ struct key {
     const char *name;
     enum conf_type type;
     size_t offset;
-    const char *normal; /* the default, as it would be written */
-    uint64_t min;       /* in the unit of the member */
+    const char *normal; /* the default, as written in the file */
+    uint64_t min;       /* in the unit of the member of struct conf */
     uint64_t max;
     const char *about;
 };
@@ -77,7 +77,7 @@ static const struct key keys[] = {
      "action on an idle machine: pause, stop, destroy, or release (destroy if it has no changes, "
      "else stop)"},
     {"defaults", "steps", CONF_STEPS, AT(steps), "every", 0, 0,
-     "when steps of a new machine are taken: every, risky or manual"},
+     "when steps (snapshots) of a new machine are taken: every, risky or manual"},
     {"steps", "keep", CONF_COUNT, AT(steps_keep), "1000", 1, 100000,
      "number of steps to keep per machine; the oldest steps without a name are deleted first"},
     {"steps", "keep_age", CONF_TIME, AT(steps_keep_ms), "0", 1000, 3650 * DAY_MS,
@@ -126,9 +126,11 @@ static const struct key keys[] = {
      "money budget of all machines and runs of one owner together, in the currency of the prices; "
      "0: no limit"},
     {"models", "provider", CONF_PROVIDER, AT(providers), "", 0, 0,
-     "NAME format=F url=URL and options such as key_env=VARIABLE; one per line, up to 16"},
+     "provider of models: NAME format=F url=URL and options such as key_env=VARIABLE; one per "
+     "line, up to 16"},
     {"models", "model", CONF_MODEL, AT(known), "", 0, 0,
-     "NAME in=PRICE out=PRICE window=TOKENS, prices per million tokens; one per line, up to 64"},
+     "prices of a model: NAME in=PRICE out=PRICE window=TOKENS, prices per million tokens; one per "
+     "line, up to 64"},
 };
 enum { KEY_COUNT = sizeof(keys) / sizeof(*keys) };
 _Static_assert(KEY_COUNT <= 64, "struct parse has a bit for each key");
@@ -142,7 +144,10 @@ static int set_text(char *to, const char *value, struct err *err) {
     return 0;
 }
 
-/* HOST:PORT or [HOST]:PORT; whether the host exists is asked when it is listened on. */
+/*
+ * Accepts HOST:PORT or [HOST]:PORT. Whether the host exists is checked later, when the daemon
+ * listens on it.
+ */
 static int set_address(char *to, const char *value, struct err *err) {
     uint64_t port;
     const char *colon = strrchr(value, ':');
@@ -165,7 +170,7 @@ static int add_root(struct conf *c, const char *value, struct err *err) {
     if (c->root_count == CONF_ROOTS_MAX)
         return err_set(err, ERR_LIMIT, "more than %d roots", CONF_ROOTS_MAX);
     const char *colon = value[0] == '/' ? NULL : strstr(value, ":/");
-    int owner = colon ? (int)(colon - value) : 0; /* a line is shorter than the text */
+    int owner = colon ? (int)(colon - value) : 0; /* shorter than CONF_TEXT_SIZE, as every line */
     if (set_path(c->roots[c->root_count], colon ? colon + 1 : value, err) < 0)
         return -1;
     snprintf(c->root_owners[c->root_count], CONF_TEXT_SIZE, "%.*s", owner, value);
@@ -214,7 +219,7 @@ static int parse_number(const struct key *k, const char *value, uint64_t *ret, s
     }
 }
 
-/* 0 is a value of its own where the text that the operator reads says what it means. */
+/* 0 is allowed outside the range if it is the default or `about` says what 0 means. */
 static bool takes_zero(const struct key *k) {
     return strcmp(k->normal, "0") == 0 || strstr(k->about, "; 0: ");
 }
@@ -298,7 +303,7 @@ static size_t smallest(size_t a, size_t b, size_t c) {
     return m < c ? m : c;
 }
 
-/* Edit distance, of short words only. */
+/* Returns the edit distance of two words; words longer than MOST bytes are MOST apart. */
 static size_t distance(const char *a, const char *b) {
     enum { MOST = 48 };
     size_t row[MOST + 1], n = strlen(b);
@@ -337,7 +342,7 @@ static const struct key *find_key(const char *section, const char *name, struct 
             return &keys[i];
     const struct key *k = nearest(section, name);
     err_set(err, ERR_INVALID, "unknown key '%.40s' in section [%.40s]", name, section);
-    err_remedy(err, "the nearest is '%s' in [%s]; docs/reference/conf.md lists all", k->name,
+    err_remedy(err, "did you mean '%s' in [%s]? docs/reference/conf.md lists all keys", k->name,
                k->section);
     return NULL;
 }
@@ -354,14 +359,14 @@ struct parse {
     bool failed;
 };
 
-/* inih reads lines through this, so the line that it handles is the last one given. */
+/* inih, the INI parser, reads lines from here. So handle() is called for line p->line. */
 static char *next_line(char *to, int size, void *arg) {
     struct parse *p = arg;
     if (p->at == p->end || p->failed)
         return NULL;
     const char *newline = memchr(p->at, '\n', (size_t)(p->end - p->at));
     size_t n = (size_t)((newline ? newline + 1 : p->end) - p->at);
-    if (n >= (size_t)size) /* cannot be: conf_parse() has looked */
+    if (n >= (size_t)size) /* cannot happen: check_bytes() refuses long lines */
         n = (size_t)size - 1;
     memcpy(to, p->at, n);
     to[n] = '\0';
@@ -381,7 +386,7 @@ static bool is_list(enum conf_type type) {
     return type == CONF_PATHS || type == CONF_PROVIDER || type == CONF_MODEL;
 }
 
-/* inih's convention: 0 is failure. */
+/* inih calls this for each key. As inih requires, 0 means failure and 1 success. */
 static int handle(void *arg, const char *section, const char *name, const char *value) {
     struct parse *p = arg;
     const struct key *k = find_key(section, name, p->err);
@@ -451,7 +456,7 @@ int conf_read(const char *path, struct conf *ret, struct err *err) {
     return err && !err->remedy[0] ? err_remedy(err, "%s", remedy) : -1;
 }
 
-/* ---- docs/reference/conf.md ---- */
+/* ---- The table in docs/reference/conf.md ---- */
 
 static const char *const type_names[] = {
     [CONF_ADDRESS] = "address:port", [CONF_PATH] = "path", [CONF_PATHS] = "paths",

@@ -23,20 +23,20 @@ struct conf {
     char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* empty: the user that runs the daemon */
     size_t root_count;
     uint64_t max_machines;
-    uint64_t mem_bytes; /* defaults of a new machine; 0: the kind's own */
+    uint64_t mem_bytes; /* defaults of a new machine; 0: those of its kind */
     uint64_t cpu_milli;
     uint64_t pids;
     uint64_t disk_bytes;
-    uint64_t ttl_ms;                                      /* 0: none */
+    uint64_t ttl_ms;                                      /* 0: no limit */
     uint64_t idle_ms;                                     /* 0: never */
     uint32_t idle_action;                                 /* enum idle_action */
     uint32_t steps;                                       /* enum step_policy */
-    uint64_t steps_keep, steps_keep_ms, steps_keep_bytes; /* the latter two: 0: no such limit */
+    uint64_t steps_keep, steps_keep_ms, steps_keep_bytes; /* 0: see the table in conf.c */
     uint64_t durable_after_ms;                            /* 0: never */
     uint64_t log_bytes;
     uint64_t output_keep_bytes, output_owner_bytes, output_keep_ms; /* 0: no such limit */
     uint64_t journal_segment_bytes;
-    uint64_t journal_keep_ms; /* 0: everything, as below */
+    uint64_t journal_keep_ms; /* 0: keep everything; also for journal_keep_bytes */
     uint64_t journal_keep_bytes;
     uint64_t journal_refusals; /* refusals per machine and minute with their own record */
     uint64_t ended_keep_ms;
@@ -51,18 +51,18 @@ struct conf {
     uint64_t owner_tokens, owner_micro; /* model budget per owner; 0: no limit */
     struct conf_provider providers[CONF_PROVIDERS_MAX];
     size_t provider_count;
-    struct conf_model known[CONF_MODELS_MAX]; /* prices and windows */
+    struct conf_model known[CONF_MODELS_MAX]; /* models with prices and context sizes */
     size_t known_count;
 };
 
-/* The defaults, as for an empty file. */
+/* Fills in the defaults, as for an empty file. */
 void conf_defaults(struct conf *ret);
 
 /* Parses a whole file; errors name the line. On failure *ret is untouched. */
 int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err);
 
-/* A missing file counts as empty. */
+/* Reads and parses the file at `path`. A missing file counts as empty. */
 int conf_read(const char *path, struct conf *ret, struct err *err);
 
-/* The table as Markdown, for docs/reference/conf.md. False: it does not fit. */
+/* Writes the table of keys as Markdown, for docs/reference/conf.md. False: it does not fit. */
 bool conf_describe(struct buf *ret);

@@ -12,7 +12,7 @@ struct word {
     const char *name;
     enum word_type type;
     size_t offset;
-    size_t size; /* of a text */
+    size_t size; /* of the buffer, for a text */
 };
 
 #define P(m) offsetof(struct conf_provider, m), sizeof(((struct conf_provider *)0)->m)
@@ -54,7 +54,8 @@ static int check_url(const char *value, struct err *err) {
     if (strncmp(value, "https://", 8) != 0 && strncmp(value, "http://", 7) != 0)
         return err_set(err, ERR_INVALID, "'%s' does not start with https:// or http://", value);
     if (strchr(value, '@') || strchr(value, '?') || strchr(value, '#') || value[n - 1] == '/')
-        return err_set(err, ERR_INVALID, "'%s' is not a base URL without a trailing slash", value);
+        return err_set(err, ERR_INVALID,
+                       "'%s' must not have a user, query, fragment or trailing slash", value);
     return 0;
 }
 
@@ -84,7 +85,7 @@ static int set_number(const struct word *w, const char *value, void *to, struct 
                               : parse_u64(value, 1, most, &n, err) < 0)
         return -1;
     if (n > dearest)
-        return err_set(err, ERR_INVALID, "the price %s is out of range", value);
+        return err_set(err, ERR_INVALID, "the price %s is larger than 1000000", value);
     memcpy(to, &n, sizeof(n));
     return 0;
 }
@@ -109,7 +110,7 @@ static int set_word(const struct word *w, const char *value, char *row, struct e
     return 0;
 }
 
-/* The next word of the line, cut out of it; NULL at the end. */
+/* Returns the next word of the line and ends it with a NUL; NULL at the end of the line. */
 static char *next_word(char **rest) {
     char *start = *rest + strspn(*rest, " \t\r\n");
     size_t n = strcspn(start, " \t\r\n");
@@ -120,7 +121,7 @@ static char *next_word(char **rest) {
     return start;
 }
 
-/* *seen gets a bit for each word that was given. */
+/* Sets the options (NAME=VALUE) of a line in `row`. *seen gets a bit per option that is given. */
 static int set_words(char *rest, const struct word *words, size_t count, void *row, unsigned *seen,
                      struct err *err) {
     for (char *text; (text = next_word(&rest));) {
@@ -146,12 +147,13 @@ static int set_name(char *to, size_t size, const char *name, const char *also, s
                        size - 1);
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)name[i]) && !strchr(also, name[i]))
-            return err_set(err, ERR_INVALID, "'%s' is not a name", name);
+            return err_set(err, ERR_INVALID, "'%s' is not a name: use letters, digits and %s", name,
+                           also);
     memcpy(to, name, n + 1);
     return 0;
 }
 
-/* A copy that can be cut up; too long a line was refused before. */
+/* Copies a line, so that next_word() may change it. conf_parse() refuses longer lines before. */
 enum { LINE_SIZE = 256 };
 static int copy_line(char to[LINE_SIZE], const char *text, struct err *err) {
     if (strlen(text) >= LINE_SIZE)
@@ -176,7 +178,7 @@ int conf_provider_parse(const char *text, struct conf_provider *ret, struct err 
     return 0;
 }
 
-/* Caches that have no price of their own cost what plain input costs. */
+/* A cache price that is not given is the price of plain input tokens. */
 static void fill_prices(struct conf_model *m, unsigned seen) {
     if (!(seen & 1u << 2))
         m->cache_read = m->in;

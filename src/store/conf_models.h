@@ -4,7 +4,7 @@
  *   provider = here format=chat url=http://127.0.0.1:8000/v1 key_env=HERE_KEY
  *   model = some-model in=3.00 out=15.00 cache_read=0.30 window=200000
  *
- * Prices are for a million tokens, in whatever unit the owner's budgets are in, and kept as
+ * Prices are per million tokens, in the currency of the owner's budgets, and are stored in
  * millionths of it. A line is at most CONF_LINE_MAX bytes.
  */
 #pragma once
@@ -21,9 +21,9 @@ struct conf_provider {
     char format[16];     /* "anthropic", "chat" or "responses" */
     char url[160];       /* http:// or https://, without a slash at its end */
     char key_env[64];    /* environment variable of the daemon that holds the key; empty: no key */
-    char key_secret[64]; /* or a secret of the daemon's own user that is the key */
-    char auth[16];       /* "bearer" or "x-api-key"; empty: the format's own */
-    char version[24];    /* of the Anthropic API; empty: the usual one */
+    char key_secret[64]; /* or: secret of the daemon's user that holds the key */
+    char auth[16];       /* "bearer" or "x-api-key"; empty: the default of the format */
+    char version[24];    /* of the Anthropic API; empty: the default */
     bool old_max_tokens;
 };
 
@@ -32,8 +32,8 @@ struct conf_model {
     bool priced;                                        /* in and out were given */
     uint64_t in, out;                                   /* millionths for a million tokens */
     uint64_t cache_read, cache_write, cache_write_long; /* not given: as `in` */
-    uint64_t window;                                    /* tokens; 0: not known */
-    uint64_t max_tokens;                                /* of one answer; 0: not said */
+    uint64_t window;                                    /* context size in tokens; 0: unknown */
+    uint64_t max_tokens;                                /* of one answer; 0: not given */
 };
 
 int conf_provider_parse(const char *text, struct conf_provider *ret, struct err *err);

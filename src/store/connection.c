@@ -6,7 +6,7 @@
 
 enum { WAIT_STEP_US = 100, WAIT_MOST_US = 10 * 1000 * 1000 };
 
-/* The other connection holds a lock for microseconds, or for one sync of the disk. */
+/* Waits in short steps: the other connection holds the lock for microseconds or one disk sync. */
 static int wait_for_lock(void *arg, int tries) {
     (void)arg;
     if (tries > WAIT_MOST_US / WAIT_STEP_US)
@@ -28,8 +28,8 @@ static const struct {
 };
 
 /*
- * What the file says about itself is not believed: no functions in its schema, checked cells.
- * Small pages, because a commit writes whole ones: half the bytes for the same rows.
+ * The database file is not trusted: its schema may not call functions, and its cells are checked.
+ * Pages are small because a commit writes whole pages: this halves the bytes for the same rows.
  */
 static const char pragmas[] = "PRAGMA page_size = 2048;"
                               "PRAGMA trusted_schema = OFF;"

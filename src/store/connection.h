@@ -9,5 +9,8 @@
 
 #include "base/err.h"
 
-/* For one thread at a time. No automatic checkpoints; waits up to 10 s for a lock. */
+/*
+ * Opens a connection, for one thread at a time. It makes no automatic checkpoints and waits up to
+ * 10 s for a lock.
+ */
 int connection_open(const char *path, sqlite3 **ret, struct err *err);

@@ -1,7 +1,8 @@
 /*
  * The unread rest of a text, for the parsers of src/store.
  *
- * A function takes a token from the front and returns true, or changes nothing and returns false.
+ * A function takes the given text from the front and returns true, or changes nothing and returns
+ * false.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
  * Temporary databases on servers of owners. The row exists from before a database is created until
- * it is dropped, so that none is forgotten after a crash. It outlives grant and machine.
+ * it is dropped, so that none is forgotten after a crash. The row outlives its grant and machine.
  *
  * The credentials for the server are stored among the secrets, as DATABASE_SECRET and the id.
  */
@@ -13,11 +13,11 @@
 enum { STORE_DATABASES_MAX = 1000, DATABASE_NAME_SIZE = 40 };
 
 struct database_row {
-    char id[ID_SIZE]; /* of its grant */
+    char id[ID_SIZE]; /* id of its grant */
     char owner[STORE_NAME_SIZE];
     char machine[ID_SIZE];
     char *server;                  /* HOST:PORT */
-    char name[DATABASE_NAME_SIZE]; /* of the database and its role */
+    char name[DATABASE_NAME_SIZE]; /* name of the database and of its role */
     int64_t created_ms;
     char *why; /* error of the last attempt to drop it; empty: not attempted */
 };
@@ -32,7 +32,7 @@ void database_list_done(struct database_list *list);
 /* Adds a row or replaces an existing one. */
 int store_database_put(struct store *s, const struct database_row *row, struct err *err);
 int store_database_remove(struct store *s, const char *id, struct err *err);
-/* All rows, oldest first. */
+/* Lists all rows, oldest first. */
 int store_database_list(struct store *s, struct database_list *ret, struct err *err);
-/* Rows whose grant or machine has ended. */
+/* Lists rows whose grant or machine has ended. */
 int store_database_orphans(struct store *s, struct database_list *ret, struct err *err);

@@ -19,14 +19,14 @@ enum {
     QUICK_CHECK_BYTES = 16 << 20,
 };
 
-/* ---- The folder ---- */
+/* ---- The directory of the store ---- */
 
 static int db_path_of(const char *home, const char *name, char ret[PATH_SIZE], struct err *err) {
     int n = snprintf(ret, PATH_SIZE, "%s/%s", home, name);
     return n < PATH_SIZE ? 0 : err_set(err, ERR_INVALID, "the path '%.60s...' is too long", home);
 }
 
-/* Held as long as the store is open; the kernel drops it with the process. */
+/* The lock is held while the store is open. The kernel releases it when the process ends. */
 static int take_lock(struct store *s, const char *home, struct err *err) {
     char path[PATH_SIZE];
     struct lock_holder holder;
@@ -36,17 +36,20 @@ static int take_lock(struct store *s, const char *home, struct err *err) {
     s->lock_fd = lockfile_take(path, "", &is_taken, &holder, err);
     if (!is_taken)
         return s->lock_fd < 0 ? -1 : 0;
-    err_set(err, ERR_BUSY, "another daemon (pid %s) uses '%s'", holder.pid, home);
-    return err_remedy(err, "stop it, or set another CARREL_HOME");
+    err_set(err, ERR_BUSY, "another daemon (pid %s) uses the store '%s'", holder.pid, home);
+    return err_remedy(err, "stop that daemon, or set another CARREL_HOME");
 }
 
-/* SQLite would make it with the mode of the umask; its log gets the mode of the database. */
+/*
+ * Creates the database file with mode 0600, because SQLite would use the umask. SQLite gives its
+ * log the mode of the database.
+ */
 static int db_make_file(const char *path, struct err *err) {
     int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "open '%s'", path);
-    return S_ISREG(st.st_mode) ? 0 : err_set(err, ERR_INVALID, "'%s' is not a plain file", path);
+    return S_ISREG(st.st_mode) ? 0 : err_set(err, ERR_INVALID, "'%s' is not a regular file", path);
 }
 
 /* ---- The database ---- */
@@ -64,7 +67,10 @@ static int check_pages(sqlite3 *db, struct err *err) {
     return good ? 0 : err_sqlite(err, NULL, rc, "check the database");
 }
 
-/* A large one is not read whole at every start: then damage shows where it is met. */
+/*
+ * A large database is not checked as a whole at every start. Damage in it is found when the damaged
+ * page is read.
+ */
 static int check_database(sqlite3 *db, const char *path, struct err *err) {
     struct stat st;
     if (stat(path, &st) < 0)
@@ -83,7 +89,10 @@ static int on_commit(void *arg, sqlite3 *db, const char *name, int pages) {
     return SQLITE_OK;
 }
 
-/* The head that was durable when it was last noted; 1 found, 0 none. */
+/*
+ * Reads the journal head (the hash of all records) that was last recorded as durable. Returns 1, or
+ * 0 if none was recorded.
+ */
 static int read_mark(sqlite3 *db, struct journal_head *ret, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     int rc =
@@ -95,7 +104,7 @@ static int read_mark(sqlite3 *db, struct journal_head *ret, struct err *err) {
         journal_head_parse((const char *)sqlite3_column_text(stmt, 0), ret, err) < 0)
         status = -1;
     else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        status = err_sqlite(err, db, rc, "read the journal's mark");
+        status = err_sqlite(err, db, rc, "read the last durable journal head from the database");
     sqlite3_finalize(stmt);
     return status;
 }
@@ -156,7 +165,7 @@ void store_close(struct store *s) {
         (void)journal_sign(s->journal, NULL);
     flusher_stop(s->flusher);
     journal_close(s->journal);
-    /* The last connection copies the log into the database and removes it. */
+    /* Closing the last connection copies the log into the database and deletes the log. */
     sqlite3_close(s->db);
     close_fd(&s->lock_fd);
     close_fd(&s->home_fd);
@@ -224,7 +233,7 @@ void store_journal_head(struct store *s, struct journal_head *ret) {
 
 int store_sign(struct store *s, struct err *err) {
     int written = flusher_check(s->flusher, err) < 0 ? -1 : journal_sign(s->journal, err);
-    if (written > 0) /* a store in which nothing happens leaves the disk alone */
+    if (written > 0) /* without new records nothing has to be synced */
         flusher_touch(s->flusher, 0);
     return written < 0 ? -1 : 0;
 }
@@ -243,7 +252,7 @@ int store_forget(struct store *s, uint64_t first, struct err *err) {
     return flusher_flush(s->flusher, err) < 0 ? -1 : journal_forget(s->journal, first, err);
 }
 
-/* ---- Room ---- */
+/* ---- Disk space ---- */
 
 static int say_full(struct err *err) {
     err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");

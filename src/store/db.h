@@ -21,7 +21,7 @@
 enum {
     STORE_NAME_SIZE = 64,    /* names of owners, machines, images; with the NUL, as below */
     STORE_KEY_SIZE = 128,    /* an idempotency key */
-    STORE_REASON_SIZE = 160, /* reason of the end of a machine or command */
+    STORE_REASON_SIZE = 160, /* why a machine or command ended */
     STORE_JSON_MAX = 1 << 20,
     STORE_PAGE_MAX = 1000, /* rows in one answer of a list */
 };
@@ -42,35 +42,35 @@ struct store_options {
 };
 
 /*
- * `busy`: another daemon uses the store. `unsupported`: written by a newer Carrel. A damaged
- * database or journal is refused with a remedy; nothing is repaired automatically.
+ * Opens the store. ERR_BUSY: another daemon uses it. ERR_UNSUPPORTED: a newer Carrel wrote it. A
+ * damaged database or journal is refused with a remedy; nothing is repaired automatically.
  */
 int store_open(const struct store_options *options, struct store **ret, struct err *err);
 
-/* "s-...". Boxes carry this id, so that a daemon of another store does not adopt them. */
+/* Returns the id, "s-...". Boxes carry it, so that a daemon of another store ignores them. */
 const char *store_id(const struct store *s);
 
-/* Makes everything durable and closes. No thread may be inside store_flush(). */
+/* Makes everything durable and closes the store. No thread may be inside store_flush(). */
 void store_close(struct store *s);
 void store_closep(struct store **s);
 
 /*
- * A transaction of several writes; a write outside is its own transaction. After any error inside,
- * roll back; store_rollback() without a transaction does nothing.
+ * A transaction of several writes; a write outside one is its own transaction. After any error in a
+ * transaction, roll back; store_rollback() without a transaction does nothing.
  */
 int store_begin(struct store *s, struct err *err);
 int store_commit(struct store *s, struct err *err); /* rolls back on failure */
 void store_rollback(struct store *s);
 bool store_in_transaction(const struct store *s);
 
-/* The last failed write found no space, so it may succeed later. */
+/* True if the last failed write found no space. Such a write may succeed later. */
 bool store_is_full(const struct store *s);
 
-/* One record for the journal, before the effect (intent) and after it (result). */
+/* Appends a record to the journal: one before an effect (intent) and one after it (result). */
 int store_log(struct store *s, const struct journal_record *record, uint64_t *ret_seq,
               struct err *err);
 
-/* The last record that was appended. */
+/* Returns the number and hash of the last record that was appended. */
 void store_journal_head(struct store *s, struct journal_head *ret);
 
 /* Call from a timer: signs a head of the journal if there are new records. */
@@ -84,7 +84,7 @@ int store_sign(struct store *s, struct err *err);
 int store_flush(struct store *s, struct err *err);
 
 /*
- * Call from a timer: announces which journal segments will be deleted (*ret_first 0: none).
+ * Call from a timer: announces which journal segments (files) will be deleted; *ret_first 0: none.
  * store_forget() then flushes and deletes them; it blocks and may be called from any thread.
  */
 int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *ret_first,
@@ -98,9 +98,9 @@ enum store_use {
     STORE_FREES, /* frees space or revokes rights: may use all of the ballast */
 };
 
-/* Checks whether an operation may begin; `limit`: the store is full. */
+/* Checks whether an operation may begin; ERR_LIMIT: the store is full. */
 int store_admit(struct store *s, enum store_use use, struct err *err);
-/* Deletes the ballast for a write that found no space; false: already deleted. */
+/* Deletes the ballast (reserved space) for a write that found no space. False: already deleted. */
 bool store_dig(struct store *s);
 /* Call from a timer: creates the ballast again, which ends `full`, once there is space. */
 void store_look(struct store *s);
@@ -112,14 +112,14 @@ struct store_room {
 };
 void store_room(const struct store *s, struct store_room *ret);
 
-/* 0, or the error because of which every write is refused. Cheap. */
+/* Fails if a disk error makes the store refuse every write. Cheap. */
 int store_check(struct store *s, struct err *err);
 
-/* For metrics. */
+/* Counters for metrics. */
 struct store_stats {
     uint64_t commits;
     uint64_t flushes;     /* group commits and calls of store_flush() */
-    uint64_t checkpoints; /* finished ones */
+    uint64_t checkpoints; /* finished checkpoints */
     uint64_t wal_bytes;
     uint64_t db_bytes;
     uint64_t journal_seq;

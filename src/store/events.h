@@ -1,5 +1,5 @@
 /*
- * Events in order, for watchers.
+ * Events of machines and images in order, for clients that watch them.
  *
  * Ids only grow, also across restarts, so a watcher continues after the last id that it has seen.
  */
@@ -24,7 +24,7 @@ struct event_list {
     size_t count;
 };
 
-/* NULL matches all. */
+/* A text that is NULL matches all events. */
 struct event_filter {
     const char *owner;
     const char *machine;
@@ -37,12 +37,14 @@ void event_list_done(struct event_list *list);
 
 int store_event_add(struct store *s, const struct event_row *row, int64_t *ret_id, struct err *err);
 
-/* Events with an id greater than `after`, oldest first. */
+/* Lists events with an id greater than `after`, oldest first. */
 int store_event_list(struct store *s, int64_t after, const struct event_filter *filter,
                      struct event_list *ret, struct err *err);
 
-/* The range of ids. A watcher that continues after less than oldest - 1 has missed events. 0, 0:
- * none. */
+/*
+ * Returns the range of ids; 0, 0: no events. A watcher that continues after less than oldest - 1
+ * has missed events.
+ */
 int store_event_range(struct store *s, int64_t *ret_oldest, int64_t *ret_newest, struct err *err);
 
 /*

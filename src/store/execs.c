@@ -41,7 +41,7 @@ void exec_list_done(struct exec_list *list) {
     *list = (struct exec_list){0};
 }
 
-/* 1: this key has started a command in this machine already. */
+/* Returns 1 and the id of the command that this idempotency key started in the machine before. */
 static int started_before(struct store *s, const struct exec_row *row, char ret_existing[ID_SIZE],
                           struct err *err) {
     QUERY;
@@ -65,7 +65,8 @@ int store_exec_last(struct store *s, const char *machine, uint32_t *ret, struct 
         return -1;
     int64_t last = sqlite3_column_int64(q.stmt, 0);
     if (last < 0 || last > UINT32_MAX)
-        return err_set(err, ERR_INTERNAL, "the commands of machine '%s' are damaged", machine);
+        return err_set(err, ERR_INTERNAL, "the stored commands of machine '%s' are damaged",
+                       machine);
     *ret = (uint32_t)last;
     return 0;
 }
@@ -77,7 +78,8 @@ static int next_number(struct store *s, struct exec_row *row, struct err *err) {
     if (store_exec_last(s, row->machine, &last, err) < 0)
         return -1;
     if (last >= EXEC_NUMBERS_END - 1)
-        return err_set(err, ERR_LIMIT, "machine '%s' has run too many commands", row->machine);
+        return err_set(err, ERR_LIMIT,
+                       "machine '%s' has run too many commands: use another machine", row->machine);
     row->number = last + 1;
     return 0;
 }
@@ -145,7 +147,7 @@ int store_exec_started(struct store *s, const char *id, int64_t started_ms, stru
     query_i64(&q, 2, started_ms);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "no starting command '%.80s'", id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "command '%.80s' is not starting", id);
 }
 
 int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err) {
@@ -154,7 +156,7 @@ int store_exec_finish(struct store *s, const struct exec_row *row, struct err *e
     if (query_start(&q, s, STMT_EXEC_FINISH, err) < 0 ||
         query_bind(&q, &exec_table, row, err) < 0 || query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "no running command '%.80s'", row->id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "command '%.80s' is not running", row->id);
 }
 
 int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,

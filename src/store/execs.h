@@ -1,7 +1,7 @@
 /*
  * Rows of commands. An unobserved outcome is EXEC_UNKNOWN, never success.
  *
- * String ownership as in store/machines.h.
+ * Strings are owned as in store/machines.h.
  */
 #pragma once
 
@@ -14,11 +14,11 @@
 #include "store/db.h"
 
 enum exec_state {
-    EXEC_STARTING = 1, /* intent: the guest may not have received it */
+    EXEC_STARTING = 1, /* recorded; the guest may not have received it */
     EXEC_RUNNING,
     EXEC_EXITED,
     EXEC_UNKNOWN, /* the machine ended before the outcome was observed */
-    EXEC_FAILED,  /* it never ran */
+    EXEC_FAILED,  /* the command never ran */
     EXEC_STATE_LAST = EXEC_FAILED,
 };
 
@@ -36,12 +36,12 @@ struct exec_row {
     char id[ID_SIZE]; /* "x-..." */
     char machine[ID_SIZE];
     char owner[STORE_NAME_SIZE];
-    uint32_t number; /* id in the guest; 0 when adding: assigned */
+    uint32_t number; /* id in the guest; 0: store_exec_add() assigns one */
     uint32_t flags;  /* enum exec_flag */
     enum exec_state state;
-    uint32_t exit_code; /* of EXEC_EXITED when signal is 0 */
+    uint32_t exit_code; /* exit status of EXEC_EXITED if signal is 0 */
     uint32_t signal;
-    char reason[STORE_REASON_SIZE]; /* exec_end_word(), or a sentence of FAILED and UNKNOWN */
+    char reason[STORE_REASON_SIZE]; /* exec_end_word(); a sentence if FAILED or UNKNOWN */
     int64_t created_ms;
     int64_t started_ms;
     int64_t ended_ms;
@@ -50,7 +50,7 @@ struct exec_row {
     uint64_t system_us;
     uint64_t wall_us;
     uint64_t max_rss_kb;
-    uint64_t out_bytes; /* produced, whatever was kept of it */
+    uint64_t out_bytes; /* of all output, even if not all is kept */
     uint64_t err_bytes;
     char user[STORE_NAME_SIZE];
     char out_log[32];
@@ -78,16 +78,16 @@ struct exec_filter {
 #define EXEC_NUMBERS_END 0x80000000u
 
 void exec_row_done(struct exec_row *row);
-/* How it ended; EXEC_END_NONE: it has not. */
+/* Returns how the command ended; EXEC_END_NONE: it has not ended. */
 enum exec_end exec_row_end(const struct exec_row *row);
-/* It ran and ended like this: an end that has a word. */
+/* Records that the command ran and how it ended. `end` must have an exec_end_word(). */
 void exec_row_set_end(struct exec_row *row, enum exec_end end);
 void exec_list_done(struct exec_list *list);
 
-/* The highest command number of this machine; 0: none. */
+/* Returns the highest command number of this machine; 0: no commands. */
 int store_exec_last(struct store *s, const char *machine, uint32_t *ret, struct err *err);
 
-/* Fills row->number. Keys as in store_machine_add(), but per owner and machine. */
+/* Fills row->number. Idempotency keys as in store_machine_add(), but per owner and machine. */
 int store_exec_add(struct store *s, struct exec_row *row, char ret_existing[ID_SIZE],
                    struct err *err);
 int store_exec_get(struct store *s, const char *id, struct exec_row *ret, struct err *err);
@@ -96,7 +96,7 @@ int store_exec_by_number(struct store *s, const char *machine, uint32_t number,
 int store_exec_list(struct store *s, const struct exec_filter *filter, struct exec_list *ret,
                     struct err *err);
 int store_exec_started(struct store *s, const char *id, int64_t started_ms, struct err *err);
-/* Writes state, exit, signal, reason, ended, usage and bytes of the row with that id. */
+/* Writes state, exit code, signal, reason, times, usage and bytes of the command row->id. */
 int store_exec_finish(struct store *s, const struct exec_row *row, struct err *err);
 /* Deletes the oldest ended commands beyond the newest `keep`; at most `piece` per call. */
 int store_exec_trim(struct store *s, const char *machine, size_t keep, size_t piece,

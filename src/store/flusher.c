@@ -16,17 +16,16 @@
 #include "store/store.h"
 
 /*
- * Three facts about SQLite's log that this file is built on. A commit with synchronous=NORMAL only
- * writes; it is durable once the log file is synced, by anybody. A checkpoint copies the log into
- * the database beside a running writer. Once all is copied, the next writer starts the log from its
- * beginning again, and that one commit waits for the disk: so the next writer has to be this
- * thread.
+ * This file relies on three facts about SQLite's write-ahead log. A commit with synchronous=NORMAL
+ * only writes; it is durable once any thread has synced the log file. A checkpoint copies the log
+ * into the database while others write. Once all is copied, the next writer starts the log from its
+ * beginning again, and that one commit waits for the disk. So the next writer must be this thread.
  */
 enum {
-    GATHER_MS = 100,   /* commits of so long share a sync; a power cut loses twice that at most */
-    QUIET_PAGES = 512, /* 1 MiB: worth copying when nobody writes */
-    BUSY_PAGES = 4096, /* 8 MiB: worth copying while somebody does */
-    RESTART_PAGES = 32768, /* 64 MiB, the log's bound: writers wait while it is copied whole */
+    GATHER_MS = 100,   /* commits in this time share a sync; a power cut loses at most twice that */
+    QUIET_PAGES = 512, /* 1 MiB of log: copy it when nobody writes */
+    BUSY_PAGES = 4096, /* 8 MiB of log: copy it while somebody writes */
+    RESTART_PAGES = 32768, /* 64 MiB, the maximum: writers wait until all is copied */
     OWN_LOCK_MS = 10 * 1000,
     OTHERS_LOCK_MS = 1000,
     LOCKED_OUT_MS = 5,
@@ -47,14 +46,14 @@ struct flusher {
     atomic_ullong flushes;
     atomic_ullong checkpoints;
 
-    /* Of the loop's thread. */
+    /* Used only by the thread of the event loop. */
     uint64_t waits_since_ms;
-    bool locked_out; /* the last wait was in vain */
+    bool locked_out; /* the last wait ended without the lock */
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
-    struct err error; /* of the flush that failed */
+    struct err error; /* why the flush failed */
 };
 
 /* ---- Syncing ---- */
@@ -94,12 +93,12 @@ int flusher_flush(struct flusher *f, struct err *err) {
     return 0;
 }
 
-/* ---- The log of the database ---- */
+/* ---- The write-ahead log ---- */
 
 /*
- * The first write after a full copy, and what it is good for: the head of the journal that is
- * durable now, so that a journal which was put back to an earlier state is noticed. It counts, too:
- * SQLite writes nothing when a row gets the value that it has.
+ * Writes the mark: the head (hash) of the journal that is durable now. With it a journal that was
+ * rolled back is noticed. This is also the first write after a complete checkpoint. The statement
+ * increments a counter, because SQLite writes nothing if no value changes.
  */
 static void write_mark(struct flusher *f) {
     struct journal_head head;
@@ -113,7 +112,7 @@ static void write_mark(struct flusher *f) {
     atomic_store(&f->writes, false);
 }
 
-/* A failure is harmless: the log stays longer and the next round retries. */
+/* Copies a long log into the database. A failure is harmless: the next round tries again. */
 static void checkpoint(struct flusher *f) {
     uint32_t pages = atomic_load(&f->wal_pages);
     uint32_t enough = atomic_load(&f->dirty) ? BUSY_PAGES : QUIET_PAGES;
@@ -143,9 +142,12 @@ static int on_commit(void *arg, sqlite3 *db, const char *name, int pages) {
     return SQLITE_OK;
 }
 
-/* ---- Waiting for the lock ---- */
+/* ---- Waiting for the lock of the database ---- */
 
-/* The loop answers nobody meanwhile: another program is waited for once, and then hardly at all. */
+/*
+ * The event loop answers nobody while it waits here. So it waits for another program up to a second
+ * once, and then only 5 ms at a time until a commit succeeds.
+ */
 static int wait_for_lock(void *arg, int tries) {
     struct flusher *f = arg;
     uint64_t now = monotonic_ms();
@@ -168,7 +170,7 @@ void flusher_keep_waits_short(struct flusher *f, sqlite3 *db) {
 
 /* ---- The thread ---- */
 
-/* Waits until something was written, then until enough may have gathered. False: leave. */
+/* Waits for a write, then GATHER_MS more, so that writes share a sync. False: stop the thread. */
 static bool wait_for_work(struct flusher *f) {
     struct timespec until;
     pthread_mutex_lock(&f->lock);
@@ -255,7 +257,7 @@ static int open_log(struct flusher *f, const char *path, struct err *err) {
 static int start_thread(struct flusher *f, struct err *err) {
     sigset_t all, before;
     sigfillset(&all);
-    /* Signals are the loop's. */
+    /* The event loop handles all signals, so the new thread blocks them. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&f->thread, NULL, flusher_run, f);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -278,7 +280,7 @@ int flusher_start(const char *path, struct journal *journal, struct flusher **re
     if (connection_open(path, &f->db, err) < 0 || open_log(f, path, err) < 0)
         goto failed;
     sqlite3_wal_hook(f->db, on_commit, f);
-    /* Written and synced here, so that not even the loop's first commit waits for the disk. */
+    /* Write and sync the mark here, so that not even the loop's first commit waits for the disk. */
     write_mark(f);
     if (flusher_flush(f, err) < 0 || start_thread(f, err) < 0)
         goto failed;

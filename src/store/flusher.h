@@ -2,8 +2,8 @@
  * Group commit: a thread that syncs the loop's writes to disk and keeps the write-ahead log short,
  * so that the loop never waits for the disk.
  *
- * It syncs the journal first, then the database: after a power failure the journal knows at least
- * as much as the database.
+ * The thread syncs the journal first, then the database. So after a power failure the journal knows
+ * at least as much as the database.
  */
 #pragma once
 
@@ -17,19 +17,19 @@ struct flusher;
 
 /* Starts the thread, with its own connection to the database at `path`. */
 int flusher_start(const char *path, struct journal *journal, struct flusher **ret, struct err *err);
-/* Flushes a last time and joins. */
+/* Flushes a last time and ends the thread. */
 void flusher_stop(struct flusher *f);
 
-/* Call after a write of the loop; pages: current length of the WAL (0: unchanged). Cheap. */
+/* Call after a write of the loop. wal_pages: length of the log now (0: unchanged). Cheap. */
 void flusher_touch(struct flusher *f, uint32_t wal_pages);
 
-/* For the loop's connection: wait for a lock of another program less long than for our own. */
+/* Makes the loop's connection `db` wait less for locks of other programs than for our own. */
 void flusher_keep_waits_short(struct flusher *f, sqlite3 *db);
 
 /* Call after a failed write or sync that leaves the contents of the disk unknown. Any thread. */
 void flusher_fail(struct flusher *f, const struct err *why);
 
-/* 0, or -1 after such a failure: then every write must be refused. Cheap. */
+/* Fails after flusher_fail(): then every write must be refused. Cheap. */
 int flusher_check(struct flusher *f, struct err *err);
 
 /* Makes all writes durable. Any thread; blocks. */

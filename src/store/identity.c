@@ -1,4 +1,4 @@
-/* The id of a store: written once, kept with the database wherever that is moved or restored. */
+/* The id of a store: written once, and kept in the database when that is moved or restored. */
 #include <string.h>
 
 #include "store/store.h"

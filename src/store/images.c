@@ -39,7 +39,8 @@ int store_image_find(struct store *s, const char *owner, const char *text, struc
     bool by_name = strcmp(found.rows[0].name, text) == 0;
     for (size_t i = 1; i < found.count && !by_name; i++)
         if (strcmp(found.rows[i].id, found.rows[0].id) != 0)
-            return err_set(err, ERR_INVALID, "'%.60s' matches several images", text);
+            return err_set(err, ERR_INVALID, "'%.60s' matches several images: use a longer id",
+                           text);
     *ret = found.rows[0];
     return 0;
 }

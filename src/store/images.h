@@ -1,6 +1,6 @@
 /*
- * Names of images. Several names may refer to one tree, which is stored under its id and is kept as
- * long as a name or a live machine uses it.
+ * Names of images. Several names may refer to one file tree. The tree is stored under its id and
+ * kept as long as a name or a live machine uses it.
  */
 #pragma once
 
@@ -11,13 +11,13 @@ enum { IMAGE_ORIGIN_SIZE = 128 };
 
 struct image_row {
     char owner[STORE_NAME_SIZE];
-    char name[IMAGE_NAME_SIZE]; /* unique among the owner's */
+    char name[IMAGE_NAME_SIZE]; /* unique among the owner's images */
     char id[IMAGE_ID_SIZE];
     int64_t created_ms;
     uint64_t bytes, entries;
     char origin[IMAGE_ORIGIN_SIZE]; /* "import", "machine m-...", "build" */
-    uint64_t disk_bytes;            /* that its tree takes */
-    char token[ID_SIZE];            /* that it came by; empty: none */
+    uint64_t disk_bytes;            /* disk space of its tree */
+    char token[ID_SIZE];            /* id of the token that created it; empty: none */
 };
 
 struct image_list {
@@ -27,15 +27,15 @@ struct image_list {
 
 void image_list_done(struct image_list *list);
 
-/* Replaces an existing image with that name. */
+/* Adds an image, or replaces the one with that name. */
 int store_image_put(struct store *s, const struct image_row *row, struct err *err);
 /*
- * By name, or by an id or at least 6 characters of its beginning. owner NULL: of any. `not_found`,
- * or `invalid` when several images fit.
+ * Finds an image by its name, its id, or at least the first 6 characters of its id. owner NULL: of
+ * any owner. ERR_NOT_FOUND, or ERR_INVALID if several images match.
  */
 int store_image_find(struct store *s, const char *owner, const char *text, struct image_row *ret,
                      struct err *err);
-/* By name; at most STORE_PAGE_MAX. */
+/* Lists images by name; at most STORE_PAGE_MAX. */
 int store_image_list(struct store *s, const char *owner, struct image_list *ret, struct err *err);
 int store_image_delete(struct store *s, const char *owner, const char *name, struct err *err);
 
@@ -45,6 +45,6 @@ struct image_totals {
 };
 int store_image_totals(struct store *s, struct image_totals *ret, struct err *err);
 
-/* The number of names and live machines that use the tree; and of live machines only. */
+/* Count the names and live machines that use the tree; or only the live machines. */
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err);
 int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err);

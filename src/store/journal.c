@@ -24,21 +24,21 @@ struct journal {
     struct journal_key *key;
     int dir;
     char id[ID_SIZE];
-    uint64_t first; /* segment; at the time it was opened */
+    uint64_t first; /* first segment (file) when the journal was opened */
     uint64_t segment;
-    uint64_t size; /* of the segment, whole records only */
+    uint64_t size; /* of the current segment: whole records only */
     enum journal_kind last;
     uint64_t unsigned_records;
-    bool broken; /* a failed write could not be taken back */
-    int error;   /* of the last write: 0 or -errno */
+    bool broken; /* a failed write left a part of a record in the file */
+    int error;   /* result of the last write: 0 or -errno */
     struct buf out;
 
-    /* One sync at a time, on a descriptor kept for it: one that needed a new one could fail for
-     * want of it, and be taken for a disk that fails. */
+    /* One sync runs at a time, on a descriptor reserved for it. Otherwise a lack of descriptors
+     * would look like a failing disk. */
     pthread_mutex_t syncing;
     int sync_fd;
 
-    /* Shared with journal_sync(), under the lock: what it has to bring to the disk. */
+    /* What journal_sync() must write to the disk. Shared with its thread, protected by `lock`. */
     pthread_mutex_t lock;
     struct journal_head at;
     struct journal_head synced;
@@ -46,7 +46,7 @@ struct journal {
     int retired[RETIRED_MAX]; /* ended segments, not known to be durable */
     size_t retired_count;
     bool dir_changed;
-    bool sync_failed; /* of an ended segment: nobody knows what the disk holds */
+    bool sync_failed; /* of an ended segment, so the contents of the disk are unknown */
 };
 
 void journal_head_text(const struct journal_head *head, char ret[JOURNAL_HEAD_TEXT]) {
@@ -70,12 +70,12 @@ int journal_head_parse(const char *text, struct journal_head *ret, struct err *e
         }
     }
     err_set(err, ERR_INVALID, "'%.80s' is not a journal head", text);
-    return err_remedy(err, "copy it from the system log: NUMBER:64 hex digits");
+    return err_remedy(err, "copy the head from the system log: NUMBER:64 hex digits");
 }
 
 /* ---- Writing ---- */
 
-/* All of j->out or nothing; the chain moves to `to` only when it is written. */
+/* Writes all of j->out or nothing. The chain advances to `to` only if the write succeeds. */
 static int write_out(struct journal *j, const struct journal_head *to, struct err *err) {
     int status = j->error = write_all(j->fd, j->out.data, j->out.len);
     if (status == 0) {
@@ -87,9 +87,9 @@ static int write_out(struct journal *j, const struct journal_head *to, struct er
     }
     if (ftruncate(j->fd, (off_t)j->size) < 0) {
         j->broken = true;
-        j->error = -EIO; /* it is not for want of room any more */
+        j->error = -EIO; /* the cause is no longer a full disk */
     }
-    return err_num(err, status, "append a record");
+    return err_num(err, status, "append a record to the journal");
 }
 
 static int encode(struct journal *j, const struct journal_record *r, struct journal_head *at,
@@ -114,11 +114,11 @@ static int usable(struct journal *j, struct err *err) {
     if (!j->broken)
         return 0;
     j->error = -EIO;
-    err_set(err, ERR_INTERNAL, "the journal cannot be written since an earlier failure");
-    return err_remedy(err, "free space on its disk and restart the daemon");
+    err_set(err, ERR_INTERNAL, "the journal cannot be written because an earlier write failed");
+    return err_remedy(err, "free space on the disk of CARREL_HOME and restart the daemon");
 }
 
-/* One record of the journal's own. */
+/* Writes a record about the journal itself: the header of a segment, or a signed head. */
 static int write_own(struct journal *j, const struct journal_record *r, struct err *err) {
     struct journal_head at = j->at;
     start_group(j);
@@ -156,7 +156,7 @@ static int write_header(struct journal *j, struct err *err) {
         err);
 }
 
-/* The ended segment waits for the next sync; when too many wait, this one is synced here. */
+/* The next journal_sync() syncs the ended segment. If too many wait, it is synced here. */
 static void retire(struct journal *j, int fd) {
     pthread_mutex_lock(&j->lock);
     bool kept = j->retired_count < RETIRED_MAX;
@@ -170,7 +170,7 @@ static void retire(struct journal *j, int fd) {
     if (!failed)
         return;
     pthread_mutex_lock(&j->lock);
-    j->sync_failed = true; /* journal_sync() says so */
+    j->sync_failed = true; /* journal_sync() reports the failure */
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -181,11 +181,11 @@ static void use_segment(struct journal *j, int fd) {
     pthread_mutex_unlock(&j->lock);
 }
 
-/* Goes on in a new file. When that fails the journal stays in the old one, and tries again later.
- */
+/* Starts a new segment (file). If that fails, the journal stays in the old one for now. */
 static int rotate(struct journal *j, struct err *err) {
     if (j->segment >= SEGMENT_MAX)
-        return err_set(err, ERR_LIMIT, "the journal has %d segments", SEGMENT_MAX);
+        return err_set(err, ERR_LIMIT, "the journal has reached its limit of %d segments (files)",
+                       SEGMENT_MAX);
     if (journal_sign(j, err) < 0)
         return -1;
     int old = j->fd,
@@ -207,7 +207,7 @@ static int rotate(struct journal *j, struct err *err) {
     close(fd);
     j->segment--;
     j->size = old_size;
-    j->broken = false; /* what could not be taken back was in the file that is gone */
+    j->broken = false; /* the partial record was in the file that is deleted now */
     return -1;
 }
 
@@ -235,7 +235,7 @@ int journal_append(struct journal *j, const struct journal_record *records, size
         return -1;
     j->last = records[count - 1].kind;
     j->unsigned_records += count;
-    /* The records are in. What follows is tried again with the next ones when it fails. */
+    /* The records are written. If signing or rotation fails, the next append tries again. */
     if (j->unsigned_records >= j->options.head_every)
         (void)journal_sign(j, NULL);
     if (j->size >= j->options.segment_bytes)
@@ -263,7 +263,7 @@ int journal_forget(struct journal *j, uint64_t first, struct err *err) {
     return journal_drop(j->dir, first, err);
 }
 
-/* ---- To the disk ---- */
+/* ---- Syncing to the disk ---- */
 
 struct sync_job {
     int retired[RETIRED_MAX];
@@ -359,7 +359,7 @@ static int journal_refuse(const struct lines *l, uint64_t segment, struct err *e
                       "run 'carrel audit verify'; to start a new journal, move its directory away");
 }
 
-/* Does this record contradict the head that was known before? */
+/* Fails if the record has the number of the expected head, but another hash. */
 static int check_expected(const struct journal *j, const struct chain *c, struct err *err) {
     const struct journal_head *e = j->options.expected;
     if (!e || e->seq != c->at.seq || memcmp(e->hash, c->at.hash, sizeof(e->hash)) == 0)
@@ -369,7 +369,7 @@ static int check_expected(const struct journal *j, const struct chain *c, struct
                    (unsigned long long)e->seq);
 }
 
-/* Walks over the last segment. 0 good, 1 its last line is torn, -1 broken. */
+/* Checks the records of a segment. 0: all valid; 1: the last line is incomplete; -1: failed. */
 static int walk(struct journal *j, struct chain *c, struct lines *l, struct journal_slot *slot,
                 struct err *err) {
     const char *line;
@@ -400,7 +400,10 @@ static void slot_freep(struct journal_slot **slot) {
     free(*slot);
 }
 
-/* Follows one segment from its header; cut_bytes is what follows the last whole line. */
+/*
+ * Checks one segment from its header on. *ret_size: bytes of whole lines; *ret_torn: bytes after
+ * the last whole line.
+ */
 static int journal_follow(struct journal *j, uint64_t segment, struct chain *c, uint64_t *ret_size,
                           uint64_t *ret_torn, struct err *err) {
     int fd = segment_open(j->dir, segment, O_RDONLY, err);
@@ -460,7 +463,7 @@ static int begin_new(struct journal *j, struct err *err) {
 static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struct err *err) {
     uint64_t size, torn_before;
     if (j->segment == j->first)
-        return err_set(err, ERR_INVALID, "journal segment %llu is empty and is the first one",
+        return err_set(err, ERR_INVALID, "journal segment %llu is empty, and it is the oldest one",
                        (unsigned long long)j->segment);
     *c = (struct chain){0};
     journal_key_public(j->key, c->pubkey);
@@ -479,7 +482,7 @@ static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struc
     return torn ? journal_note(j, "journal.torn", "a line was cut off by a crash", torn, err) : 0;
 }
 
-/* The segment before must end where this one says that it starts. */
+/* The previous segment must end with the hash that the header of this one names. */
 static int check_link(const struct journal *j, const struct chain *c, struct err *err) {
     uint8_t hash[SHA256_BYTES];
     if (j->segment == j->first)
@@ -488,7 +491,7 @@ static int check_link(const struct journal *j, const struct chain *c, struct err
         return -1;
     if (memcmp(hash, c->start, sizeof(hash)) == 0)
         return 0;
-    return err_set(err, ERR_INVALID, "journal segments %llu and %llu do not belong together",
+    return err_set(err, ERR_INVALID, "the hashes of journal segments %llu and %llu do not match",
                    (unsigned long long)j->segment - 1, (unsigned long long)j->segment);
 }
 
@@ -505,7 +508,7 @@ static int reopen(struct journal *j, struct err *err) {
         return -1;
     use_segment(j, fd);
     if (torn && ftruncate(fd, (off_t)j->size) < 0)
-        return err_sys(err, "cut the torn line off the journal");
+        return err_sys(err, "remove the incomplete last line of the journal");
     if (j->size == 0)
         return reopen_empty(j, &c, torn, err);
     memcpy(j->id, c.journal, sizeof(j->id));

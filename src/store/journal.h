@@ -4,9 +4,9 @@
  * It is a directory of segments 00000001.log, 00000002.log, ... of JSON lines
  * (store/journal_record.h). Each segment starts with a record that holds the previous hash. It ends
  * with a head, the hash of the chain signed with an Ed25519 key of this host (`key`, private to the
- * owner; `key.pub` beside it); more heads are written in between. Heads are also given out, so that
- * a journal that was cut or rolled back is detected. docs/reference/journal.md describes the
- * format.
+ * owner; `key.pub` beside it); more heads are written in between. Heads also go to the system log,
+ * so that a journal that was cut or rolled back is detected. docs/reference/journal.md describes
+ * the format.
  *
  * One thread appends; journal_sync() may be called from any.
  */
@@ -22,22 +22,22 @@
 
 struct journal;
 
-/* All records up to seq, in one hash. As text "SEQ:HEX": journal_head_text(). */
+/* A head: one hash over all records up to seq. journal_head_text() writes it as "SEQ:HEX". */
 struct journal_head {
     uint64_t seq;
     uint8_t hash[SHA256_BYTES];
-    uint8_t sig[JOURNAL_SIG_BYTES]; /* zero when it is not a signed one */
+    uint8_t sig[JOURNAL_SIG_BYTES]; /* zero: the head is not signed */
 };
 
 enum { JOURNAL_HEAD_TEXT = 96, JOURNAL_PUBKEY_BYTES = 32 };
 
 struct journal_options {
-    uint64_t segment_bytes; /* a new file after so many; 0: 4 MiB */
+    uint64_t segment_bytes; /* size at which a new file starts; 0: 4 MiB */
     uint64_t head_every;    /* records between heads; 0: 1024 */
     void (*on_head)(void *arg, const struct journal_head *head); /* for the system log; or NULL */
     void *on_head_arg;
     /* A head known to be durable; NULL: none. A journal that ends before it or contradicts it is
-     * `gone`; a missing one is started anew with a note. */
+     * refused with ERR_GONE. If the journal is missing, a new one starts with a note. */
     const struct journal_head *expected;
 };
 
@@ -58,13 +58,15 @@ void journal_close(struct journal *j);
 int journal_append(struct journal *j, const struct journal_record *records, size_t count,
                    uint64_t *ret_seq, struct err *err);
 
-/* -errno if the last append failed because of the file, else 0. */
+/* Returns -errno if the last append could not write the file, else 0. */
 int journal_error(const struct journal *j);
 
-/* Appends a head unless the last record is one. 1: appended, 0: nothing new. */
+/* Appends a signed head, unless the last record is one. Returns 1 if it did, else 0. */
 int journal_sign(struct journal *j, struct err *err);
 
-/* How much of it is kept; 0 each: everything. Whole segments go, from the front; two always stay.
+/*
+ * How much of the journal to keep; 0: everything. Whole segments are deleted, the oldest first. The
+ * last two always stay.
  */
 struct journal_keep {
     int64_t since_ms;
@@ -83,33 +85,32 @@ int journal_forget(struct journal *j, uint64_t first, struct err *err);
 /* Makes everything appended before the call durable. Any thread; blocks. */
 int journal_sync(struct journal *j, struct err *err);
 
-/* The chain as it stands; sig is zero. */
+/* Returns the head after the last appended record, without a signature. */
 void journal_at(const struct journal *j, struct journal_head *ret);
 
-/* The last record known to be durable. Any thread. */
+/* Returns the head after the last record known to be durable. Any thread. */
 void journal_synced(struct journal *j, struct journal_head *ret);
 
-/* "SEQ:HEX". */
+/* Write and read a head as "SEQ:HEX". */
 void journal_head_text(const struct journal_head *head, char ret[JOURNAL_HEAD_TEXT]);
 int journal_head_parse(const char *text, struct journal_head *ret, struct err *err);
 
-/* The public key of a journal, from its key.pub or any file like it (PEM). */
+/* Reads the public key of a journal from its key.pub or a copy of that file (PEM). */
 int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], struct err *err);
 
-/* ---- Proof ---- */
+/* ---- Verification ---- */
 
-#define JOURNAL_LOST "journal.lost" /* the first record after a journal that is gone */
+#define JOURNAL_LOST "journal.lost" /* the first record of a journal that replaces a lost one */
 
 struct journal_report {
     uint64_t segments;
-    uint64_t first_segment;   /* 1 unless what was before it was forgotten */
-    uint64_t first_seq;       /* of its first record */
-    uint64_t records;         /* good ones, up to the end or the first broken one */
-    struct journal_head head; /* after them */
-    uint64_t
-        signed_seq;    /* what the last good signature covers; records after it are chained only */
-    uint64_t lost_seq; /* of a record which says that what was before it is gone; 0: none does */
-    char segment[16];  /* of the first broken record: file, line and number; empty: none */
+    uint64_t first_segment;   /* 1 unless earlier segments were deleted */
+    uint64_t first_seq;       /* number of its first record */
+    uint64_t records;         /* valid ones, up to the end or the first broken one */
+    struct journal_head head; /* the head after these records */
+    uint64_t signed_seq;      /* last record that a valid signature covers */
+    uint64_t lost_seq;        /* record which says that earlier ones were lost; 0: none */
+    char segment[16];         /* of the first broken record: file, line and number; empty: none */
     uint64_t line;
     uint64_t seq;
     char why[200];
@@ -126,15 +127,15 @@ int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
 
 /* ---- Reading ---- */
 
-/* NULL and 0 match all. */
+/* A field that is NULL or 0 matches all records. */
 struct journal_filter {
     int64_t since_ms;
     int64_t until_ms;
     uint64_t after_seq;
     const char *owner;
     const char *machine;
-    const char *verb; /* also all below it: "machine" matches "machine.create" */
-    size_t tail;      /* only the last so many that match, at most 100,000 */
+    const char *verb; /* or a group: "machine" matches "machine.create" */
+    size_t tail;      /* only this many last matches, at most 100,000 */
     bool structural;  /* segment and head records too */
 };
 
@@ -146,8 +147,8 @@ int journal_reader_open(const char *dir, const struct journal_filter *filter,
 void journal_reader_close(struct journal_reader *r);
 
 /*
- * 1: the next record, with its line as it stands in the file; both live until the next call. 0: no
- * more for now; calling again later goes on with what was appended. -1: a record does not decode.
+ * Returns 1 and the next record, with its line in the file; both are valid until the next call. 0:
+ * no more now; a later call returns what was appended meanwhile. -1: a record cannot be decoded.
  */
 int journal_reader_next(struct journal_reader *r, const struct journal_record **ret,
                         const char **ret_line, size_t *ret_len, struct err *err);

@@ -18,7 +18,7 @@ void segment_name(uint64_t number, char ret[SEGMENT_NAME_SIZE]) {
     snprintf(ret, SEGMENT_NAME_SIZE, "%08u.log", (unsigned)number);
 }
 
-/* 0: not the name of a segment. */
+/* Returns the number of the segment with this file name; 0: not such a name. */
 static uint64_t segment_number(const char *name) {
     uint64_t n;
     char digits[9];
@@ -32,7 +32,7 @@ static uint64_t segment_number(const char *name) {
 int segment_range(int dir, uint64_t *ret_first, uint64_t *ret_last, struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(dir, ".");
     if (!d)
-        return err_sys(err, "list the journal");
+        return err_sys(err, "list the directory of the journal");
     uint64_t count = 0, first = 0, last = 0;
     for (struct dirent *e; (e = readdir(d));) {
         uint64_t n = segment_number(e->d_name);
@@ -116,12 +116,12 @@ int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struc
     bool found = false;
     if (fd < 0)
         return -1;
-    /* The last line begins at most so far before the end. */
+    /* The last line begins at most JOURNAL_LINE_MAX bytes before the end. */
     if (fstat(fd, &st) < 0 ||
         !lines_init(&l, fd,
                     st.st_size > JOURNAL_LINE_MAX ? (uint64_t)st.st_size - JOURNAL_LINE_MAX : 0))
         return err_sys(err, "read journal segment %llu", (unsigned long long)number);
-    enum { TAIL = 2 * SHA256_BYTES + 3 }; /* the digits, quote, bracket, newline */
+    enum { TAIL = 2 * SHA256_BYTES + 3 }; /* hex digits, quote, brace, newline */
     while (lines_next(&l, &line, &len) == LINES_LINE)
         found = len > TAIL && hex_read(line + len - TAIL, SHA256_BYTES, ret);
     if (!found)
@@ -130,7 +130,7 @@ int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struc
     return 0;
 }
 
-/* A chain that begins in the middle trusts the header for what was before it. */
+/* Begins a chain. Only the header says which hash precedes a segment other than the first. */
 static bool journal_chain_begin(struct chain *c, const char *line, size_t len,
                                 struct journal_slot *slot) {
     if (journal_record_decode(line, len, NULL, slot, NULL) < 0)

@@ -40,13 +40,13 @@ static void key_freep(struct journal_key **key) {
     journal_key_free(*key);
 }
 
-/* Never asks a terminal for a passphrase. */
+/* Callback of OpenSSL. It refuses, so that OpenSSL does not ask a terminal for a passphrase. */
 static int no_passphrase(char *buf, int size, int writing, void *arg) {
     (void)buf, (void)size, (void)writing, (void)arg;
     return -1;
 }
 
-/* Takes over pkey; an Ed25519 key or NULL. */
+/* Takes over pkey. Returns NULL unless pkey is an Ed25519 key. */
 static struct journal_key *key_of(EVP_PKEY *pkey) {
     struct journal_key *key DEFER(key_freep) = calloc(1, sizeof(*key));
     size_t len = sizeof(key->pub);
@@ -69,11 +69,11 @@ static int pem_text(const struct journal_key *key, bool secret, struct buf *ret,
                       : PEM_write_bio_PUBKEY(bio, key->pkey);
     long n = ok == 1 ? BIO_get_mem_data(bio, &data) : 0;
     if (n <= 0 || !buf_add(ret, data, (size_t)n))
-        return err_set(err, ERR_INTERNAL, "write the journal's key as text");
+        return err_set(err, ERR_INTERNAL, "the journal's key cannot be written as PEM text");
     return 0;
 }
 
-/* Whole or not at all, also after a power cut. */
+/* Writes the whole file or nothing, also if the power fails. */
 static int save(int dir, const char *name, const struct buf *text, mode_t mode, struct err *err) {
     char temp[32];
     snprintf(temp, sizeof(temp), "%s.new", name);
@@ -100,15 +100,15 @@ static int save_public(int dir, const struct journal_key *key, struct err *err) 
         return save(dir, "key.pub", &text, 0644, err);
     if ((size_t)n == text.len && memcmp(old, text.data, text.len) == 0)
         return 0;
-    err_set(err, ERR_INVALID, "the journal's key.pub does not belong to its key");
-    return err_remedy(err, "find out who changed it; if key.pub is deleted, it is created again");
+    err_set(err, ERR_INVALID, "journal/key.pub does not belong to journal/key");
+    return err_remedy(err, "find out who changed it; then delete key.pub, and it is created again");
 }
 
 static int make_key(int dir, struct journal_key **ret, struct err *err) {
     struct journal_key *key DEFER(key_freep) = key_of(EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"));
     struct buf text DEFER(buf_done) = BUF(PEM_MAX);
     if (!key)
-        return err_set(err, ERR_INTERNAL, "create a key for the journal");
+        return err_set(err, ERR_INTERNAL, "a key for the journal cannot be created");
     int status = pem_text(key, true, &text, err);
     if (status == 0)
         status = save(dir, "key", &text, 0600, err);
@@ -131,7 +131,8 @@ static int read_key(int dir, struct journal_key **ret, struct err *err) {
     explicit_bzero(text, sizeof(text));
     if (!key) {
         err_set(err, ERR_INVALID, "the journal's key is damaged");
-        return err_remedy(err, "restore 'journal/key' from a backup, or move the directory away");
+        return err_remedy(err,
+                          "restore journal/key from a backup, or move the directory journal away");
     }
     *ret = key;
     return 0;
@@ -165,7 +166,7 @@ int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], str
     return 0;
 }
 
-/* What is signed: a line that says what it is, so that it means nothing elsewhere. */
+/* Writes the text to sign. It names its purpose, so that the signature is useless elsewhere. */
 static size_t signed_text(const struct journal_head *head, char *to, size_t size) {
     char hex[JOURNAL_HEX_SIZE];
     hex_put(head->hash, sizeof(head->hash), hex);
@@ -181,7 +182,7 @@ int journal_head_sign(const struct journal_key *key, struct journal_head *head, 
     if (!md || EVP_DigestSignInit(md, NULL, NULL, NULL, key->pkey) != 1 ||
         EVP_DigestSign(md, head->sig, &len, (const uint8_t *)text, n) != 1 ||
         len != sizeof(head->sig))
-        return err_set(err, ERR_INTERNAL, "sign the journal's head");
+        return err_set(err, ERR_INTERNAL, "the journal's head cannot be signed");
     return 0;
 }
 

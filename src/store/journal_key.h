@@ -9,7 +9,7 @@
 
 struct journal_key;
 
-/* Reads the key, or makes one when there is none. */
+/* Reads the key, or creates it if it is missing. */
 int journal_key_open(int dir, struct journal_key **ret, struct err *err);
 void journal_key_free(struct journal_key *key);
 

@@ -1,4 +1,4 @@
-/* Makes the text of a record: removes secrets, shortens long texts. */
+/* Prepares the texts of a record: removes secrets and shortens long texts. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,20 +18,20 @@ void journal_prepared_freep(struct prepared **p) {
         prepared_free(*p);
 }
 
-/* Space for a text in which every byte was a secret. */
+/* Room for a text in which every byte is a secret and is replaced by a name. */
 enum { SCRUB_MAX = 16 << 20 };
 
-/* *text is replaced by its scrubbed copy in `to`; one that grows out of bounds says only that. */
+/* Replaces *text by a copy without secrets in `to`, or by a remark if the copy is too long. */
 static void scrub_text(const struct journal_record *r, const char **text, struct buf *to) {
     if (!*text || !**text)
         return;
     *to = BUF(SCRUB_MAX);
     *text = journal_scrub(*text, strlen(*text), r->secrets, r->secret_count, to)
                 ? to->data
-                : "[removed: too long without its secrets]";
+                : "[removed: too long after secrets were replaced]";
 }
 
-/* All of argv in one buffer, NUL-terminated elements end to end. */
+/* Joins all elements of argv in one buffer, without secrets and each with its NUL. */
 static bool join_argv(const struct journal_record *r, struct buf *to) {
     *to = BUF(SCRUB_MAX);
     for (size_t i = 0; i < r->argc; i++) {
@@ -44,7 +44,7 @@ static bool join_argv(const struct journal_record *r, struct buf *to) {
     return true;
 }
 
-/* The first bytes of it, and how long the whole was with its hash: enough to recognise it. */
+/* Keeps the first bytes of argv, with the length and hash of the whole, which identify it. */
 static void cut_argv(struct prepared *p, const struct buf *whole) {
     struct journal_record *r = &p->record;
     struct sha256 s;
@@ -104,7 +104,7 @@ static void cut_text(const char **text, struct buf *to) {
     *to = cut;
 }
 
-/* A secret may have held what holds the JSON together; then nothing of it is kept. */
+/* Replacing a secret may break the JSON syntax of detail; then the whole detail is removed. */
 static void repair_detail(const char *before, const char **detail) {
     if (before && json_check(before, strlen(before)) && !json_check(*detail, strlen(*detail)))
         *detail = "\"[removed: it held a secret]\"";

@@ -1,6 +1,5 @@
 /*
- * Makes a record ready for the journal: without secrets, long texts shortened. Private to
- * src/store.
+ * Prepares a record for the journal: removes secrets and shortens long texts. Private to src/store.
  *
  * Every record passes through here before it is written.
  */
@@ -8,7 +7,7 @@
 
 #include "store/journal.h"
 
-/* Texts of one record after scrubbing and cutting; freed with it. */
+/* A prepared record and the texts that it owns. */
 struct prepared {
     struct journal_record record;
     const char *argv[JOURNAL_ARGV_COUNT];
@@ -18,5 +17,5 @@ struct prepared {
 };
 
 void journal_prepared_freep(struct prepared **p);
-/* The record's own texts stay the caller's, and must live as long. */
+/* The caller keeps the texts of `r` and must not free them before the result. */
 struct prepared *journal_prepare(const struct journal_record *r);

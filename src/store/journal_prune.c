@@ -14,13 +14,13 @@
 
 static const char verb[] = "journal.pruned";
 
-/* A segment that is old or beyond the size goes, and so do all before it. */
+/* True if a segment is too old or beyond the size limit. All before it are deleted too. */
 static bool is_past(const struct journal_keep *keep, const struct stat *st, uint64_t newer_bytes) {
     bool old = keep->since_ms && (int64_t)st->st_mtim.tv_sec * 1000 < keep->since_ms;
     return old || (keep->bytes && newer_bytes + (uint64_t)st->st_size > keep->bytes);
 }
 
-/* The first segment to keep; the last one and the one before it stay in any case. */
+/* Returns the first segment to keep. The last two always stay. */
 static uint64_t first_kept(int dir, uint64_t first, uint64_t last, const struct journal_keep *keep,
                            uint64_t *ret_gone_bytes) {
     uint64_t bytes = 0, kept = last;
@@ -63,7 +63,7 @@ int journal_prune(struct journal *j, int dir, uint64_t last, const struct journa
     snprintf(detail, sizeof(detail), "{\"segment\":%llu}", (unsigned long long)kept);
     const struct journal_record note = {.kind = JOURNAL_NOTE,
                                         .verb = verb,
-                                        .reason = "older than what is to be kept",
+                                        .reason = "beyond the age or size limit of the journal",
                                         .bytes = bytes,
                                         .detail = detail};
     if (journal_append(j, &note, 1, NULL, err) < 0 || journal_sign(j, err) < 0)
@@ -82,5 +82,5 @@ int journal_drop(int dir, uint64_t first, struct err *err) {
         if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
             return err_sys(err, "remove journal segment %s", name);
     }
-    return fsync(dir) < 0 ? err_sys(err, "sync the journal's folder") : 0;
+    return fsync(dir) < 0 ? err_sys(err, "sync the directory of the journal") : 0;
 }

@@ -60,7 +60,7 @@ static int journal_read_decode(struct journal_reader *r, const char *line, size_
     return err_remedy(err, "run 'carrel audit verify'");
 }
 
-/* The next record that matches in this segment: 1, 0 or -1. */
+/* Finds the next matching record in this segment: 1 found, 0 no more, -1 failed. */
 static int next_here(struct journal_reader *r, const char **ret_line, size_t *ret_len,
                      struct err *err) {
     for (;;) {
@@ -78,7 +78,7 @@ static int next_here(struct journal_reader *r, const char **ret_line, size_t *re
     }
 }
 
-/* Places of the last `want` matches of one segment, oldest first, into ring. */
+/* Stores the places of the last `want` matches of one segment in ring; ring[0] is the oldest. */
 static int scan_segment(struct journal_reader *r, uint64_t segment, struct place_in *ring,
                         size_t want, size_t *ret_count, struct err *err) {
     const char *line;
@@ -97,7 +97,7 @@ static int scan_segment(struct journal_reader *r, uint64_t segment, struct place
     return 0;
 }
 
-/* From the last segment backwards until enough match; then stands before the first of them. */
+/* Searches backwards from the last segment until enough records match; seeks to the first. */
 static int seek_tail(struct journal_reader *r, uint64_t first, uint64_t last, struct err *err) {
     size_t want = r->filter.tail < TAIL_MAX ? r->filter.tail : TAIL_MAX;
     struct place_in *ring DEFER_FREE = calloc(want, sizeof(*ring));
@@ -156,7 +156,7 @@ static bool has_segment(const struct journal_reader *r, uint64_t number) {
 int journal_reader_next(struct journal_reader *r, const struct journal_record **ret,
                         const char **ret_line, size_t *ret_len, struct err *err) {
     for (;;) {
-        /* Asked before reading: a segment that has a successor grows no more. */
+        /* Check this before reading: a segment that has a successor no longer grows. */
         bool more = has_segment(r, r->segment + 1);
         int status = next_here(r, ret_line, ret_len, err);
         if (status == 1)

@@ -19,7 +19,7 @@ struct field {
 
 #define AT(member) offsetof(struct journal_record, member)
 
-/* The order of the line. `detail` and `hash` follow. */
+/* The fields in the order of the line. `detail` and `hash` follow them. */
 static const struct field fields[] = {
     {"seq", FIELD_U64, AT(seq), true},
     {"time", FIELD_I64, AT(time_ms), true},
@@ -58,7 +58,7 @@ const char *journal_kind_name(enum journal_kind kind) {
     return (size_t)kind < KIND_COUNT && kind_names[kind] ? kind_names[kind] : "?";
 }
 
-/* ---- Out ---- */
+/* ---- Encoding ---- */
 
 static const void *member(const struct journal_record *r, const struct field *f) {
     return (const char *)r + f->offset;
@@ -118,34 +118,35 @@ static void put_field(struct jot *j, const struct journal_record *r, const struc
 static int check_argv(const struct journal_record *r, struct err *err) {
     size_t bytes = 0;
     if (r->argc > JOURNAL_ARGV_COUNT)
-        return err_set(err, ERR_LIMIT, "journal: argv has more than %d elements",
+        return err_set(err, ERR_LIMIT, "journal record: argv has more than %d elements",
                        JOURNAL_ARGV_COUNT);
     for (size_t i = 0; i < r->argc; i++)
         bytes += strlen(r->argv[i]) + 1;
     if (bytes > JOURNAL_ARGV_BYTES)
-        return err_set(err, ERR_LIMIT, "journal: argv has more than %d bytes", JOURNAL_ARGV_BYTES);
+        return err_set(err, ERR_LIMIT, "journal record: argv has more than %d KiB",
+                       JOURNAL_ARGV_BYTES >> 10);
     return 0;
 }
 
 static int journal_record_check(const struct journal_record *r, struct err *err) {
     if ((size_t)r->kind >= KIND_COUNT || !kind_names[r->kind])
-        return err_set(err, ERR_INVALID, "journal: unknown kind %d", (int)r->kind);
+        return err_set(err, ERR_INVALID, "journal record: unknown kind %d", (int)r->kind);
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (fields[i].type == FIELD_TEXT &&
             strlen(journal_record_text_of(r, &fields[i])) > JOURNAL_TEXT_MAX)
-            return err_set(err, ERR_LIMIT, "journal: '%s' has more than %d bytes", fields[i].name,
-                           JOURNAL_TEXT_MAX);
+            return err_set(err, ERR_LIMIT, "journal record: '%s' has more than %d bytes",
+                           fields[i].name, JOURNAL_TEXT_MAX);
     size_t detail = r->detail ? strlen(r->detail) : 0;
     if (detail > JOURNAL_DETAIL_MAX)
-        return err_set(err, ERR_LIMIT, "journal: 'detail' has more than %d bytes",
-                       JOURNAL_DETAIL_MAX);
-    /* A newline may stand between JSON values, but it ends a line. */
+        return err_set(err, ERR_LIMIT, "journal record: 'detail' has more than %d KiB",
+                       JOURNAL_DETAIL_MAX >> 10);
+    /* JSON allows newlines between values, but a record must be one line. */
     if (detail && (!json_check(r->detail, detail) || strpbrk(r->detail, "\r\n")))
-        return err_set(err, ERR_INVALID, "journal: 'detail' is not one JSON value");
+        return err_set(err, ERR_INVALID, "journal record: 'detail' is not one JSON value");
     return check_argv(r, err);
 }
 
-/* The line without its hash member and newline: what is hashed. */
+/* Writes the part of the line that is hashed: without the field `hash` and the newline. */
 static bool put_body(const struct journal_record *r, struct buf *out) {
     struct jot j = JOT(out);
     jot_object(&j, NULL);
@@ -182,7 +183,7 @@ int journal_record_encode(const struct journal_record *record, uint8_t hash[SHA2
     memcpy(next, hash, sizeof(next));
     chain(next, out->data + start, out->len - start);
     hex_put(next, sizeof(next), hex);
-    out->len--; /* the bracket: the hash goes before it */
+    out->len--; /* drop the closing brace: the hash goes before it */
     if (!buf_addf(out, "%s%s\"}\n", hash_lead, hex) || out->len - start > JOURNAL_LINE_MAX)
         goto full;
     memcpy(hash, next, sizeof(next));
@@ -192,10 +193,10 @@ full:
         out->len = start;
         out->data[start] = '\0';
     }
-    return err_set(err, ERR_LIMIT, "journal: a record has more than %d bytes", JOURNAL_LINE_MAX);
+    return err_set(err, ERR_LIMIT, "journal record: larger than %d KiB", JOURNAL_LINE_MAX >> 10);
 }
 
-/* ---- In ---- */
+/* ---- Decoding ---- */
 
 struct reader {
     struct cursor in;
@@ -203,8 +204,8 @@ struct reader {
     struct journal_slot *slot;
 };
 
-/* What base/json writes: \n \t \r \" \\ and \u00xx of one byte; \ufffd stands for a byte that was
- * no UTF-8, and becomes one again, so that it is written the same way. */
+/* Reads an escape of base/jot.h: \n \t \r \" \\ or \u00xx for one byte. \ufffd stands for a byte
+ * that was not UTF-8. It becomes such a byte again, so that encoding writes the same text. */
 static bool read_escape(struct cursor *c, char *ret) {
     static const char pairs[][2] = {
         {'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'"', '"'}, {'\\', '\\'}};
@@ -231,7 +232,7 @@ static bool read_escape(struct cursor *c, char *ret) {
     return false;
 }
 
-/* Unescaped text is never longer than the line, so the slot has room. */
+/* Reads a JSON string. Text without escapes is not longer than the line, so it fits the slot. */
 static const char *read_text(struct reader *r) {
     char *text = r->text;
     if (!take_char(&r->in, '"'))
@@ -351,7 +352,7 @@ static void clear_record(struct journal_record *r) {
             memcpy((char *)r + fields[i].offset, &empty, sizeof(empty));
 }
 
-/* body: from '{' to before the comma of the hash member. */
+/* Reads the fields of a record. body: the line from '{' up to the comma before `hash`. */
 static int read_body(const char *body, size_t len, struct journal_slot *slot, struct err *err) {
     struct reader r = {.in = {body, body + len}, .text = slot->text, .slot = slot};
     clear_record(&slot->record);
@@ -370,7 +371,7 @@ static int read_body(const char *body, size_t len, struct journal_slot *slot, st
     return 0;
 }
 
-/* There is one way to write a record, so writing it again proves that this was it. */
+/* A record has only one encoding, so encoding it again must give the same bytes. */
 static int check_canonical(const struct journal_slot *slot, const char *body, size_t len,
                            struct err *err) {
     if (journal_record_check(&slot->record, err) < 0)
@@ -419,7 +420,7 @@ int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA25
 
 /* ---- Secrets ---- */
 
-/* One way in which a secret may stand in a text. */
+/* One form in which a secret may occur in a text. */
 struct needle {
     const char *bytes;
     size_t len;
@@ -429,7 +430,7 @@ struct needle {
 struct needles {
     struct needle *v;
     size_t count;
-    struct buf escaped; /* where the needles' bytes are */
+    struct buf escaped; /* the bytes of all needles */
 };
 
 static void needles_done(struct needles *n) {
@@ -437,7 +438,7 @@ static void needles_done(struct needles *n) {
     buf_done(&n->escaped);
 }
 
-/* Each value as it is, then as it looks between the quotes of a JSON text. */
+/* Makes two needles (search texts) per secret: its value, and its value escaped as in JSON. */
 static bool needles_make(struct needles *n, const struct journal_secret *secrets, size_t count) {
     size_t room = 0;
     for (size_t i = 0; i < count; i++)
@@ -476,7 +477,7 @@ static const struct needle *needle_at(const struct needles *n, const char *text,
     return found;
 }
 
-/* A name is harmless inside a JSON text too. */
+/* Writes [secret NAME]. A character that JSON would escape becomes '?'. */
 static bool put_secret_name(const char *name, struct buf *out) {
     bool ok = buf_add(out, "[secret ", 8);
     for (; ok && *name; name++) {

@@ -3,9 +3,9 @@
  *
  *   {"seq":7,"time":1763190000123,"kind":"intent","owner":"ann",...,"hash":"<64 hex digits>"}\n
  *
- * The members stand in the order of one table, absent ones are left out, and there is one way only
- * to write a record: what decodes encodes to the same bytes. The hash is
- * SHA-256(hash of the record before || the line without its hash member and newline).
+ * The fields are in the order of one table, and absent ones are left out. A record has only one
+ * encoding: a line that decodes encodes to the same bytes. The hash is
+ * SHA-256(hash of the record before || the line without the field `hash` and its newline).
  */
 #pragma once
 
@@ -30,14 +30,14 @@ enum {
 enum journal_kind {
     JOURNAL_INTENT = 1, /* before an effect */
     JOURNAL_RESULT,     /* after it */
-    JOURNAL_NOTE,       /* something that was noticed */
+    JOURNAL_NOTE,       /* an observation of the daemon */
     JOURNAL_SEGMENT,    /* the first record of a file; only the journal writes it */
     JOURNAL_HEAD,       /* a signature over all before it; only the journal writes it */
 };
 
 const char *journal_kind_name(enum journal_kind kind);
 
-/* A value that must never be written, and the name that stands for it. */
+/* A value that must never be written, and the name that is written instead. */
 struct journal_secret {
     const char *name;
     const char *value;
@@ -50,18 +50,18 @@ struct journal_record {
     int64_t time_ms; /* since 1970; 0 when appended: now */
     enum journal_kind kind;
     const char *owner;
-    const char *token;  /* id, never the token */
+    const char *token;  /* id of the token, never its secret */
     const char *client; /* "uid=1000 pid=4711" or an address */
     const char *verb;   /* "machine.create" */
     const char *machine;
     const char *exec;
     const char *const *argv;
     size_t argc;
-    uint64_t argv_bytes;   /* of the whole, where argv was cut to its first bytes; else 0 */
-    const char *argv_hash; /* then also its SHA-256, each element with its NUL */
+    uint64_t argv_bytes;   /* length of the whole argv if it was truncated; else 0 */
+    const char *argv_hash; /* SHA-256 of the whole argv, with NULs, if truncated */
     bool has_exit;
     int64_t exit;    /* status, or 128 + signal */
-    uint64_t bytes;  /* of output, or moved */
+    uint64_t bytes;  /* bytes of output, or bytes transferred */
     uint64_t intent; /* seq of the intent that this is the result of */
     const char *reason;
     uint64_t segment;    /* SEGMENT: number of this file */
@@ -70,30 +70,30 @@ struct journal_record {
     const char *sig;     /* HEAD: Ed25519, in hex */
     const char *detail;  /* any one JSON value */
 
-    /* Not written: what to replace in argv, reason and detail when it is appended. */
+    /* Secrets to replace in argv, reason and detail. The secrets are not written. */
     const struct journal_secret *secrets;
     size_t secret_count;
 };
 
-/* Where a decoded record's texts live. Large: keep it off the stack. */
+/* A decoded record with memory for its texts. Large: do not put it on the stack. */
 struct journal_slot {
     struct journal_record record;
-    uint8_t hash[SHA256_BYTES]; /* as the line says */
+    uint8_t hash[SHA256_BYTES]; /* the hash in the line */
     const char *argv[JOURNAL_ARGV_COUNT];
     char text[JOURNAL_LINE_MAX];
 };
 
 /*
- * Appends the line of a record to `out`, newline included, and moves *hash from that of the record
- * before to its own. Refused (and neither changed): texts, argv or detail beyond their caps, detail
- * that is not one JSON value.
+ * Appends the line of a record, with its newline, to `out`. *hash is the hash of the record before
+ * and becomes that of this record. Refuses texts, argv or detail beyond their limits, and detail
+ * that is not one JSON value; then neither `out` nor *hash changes.
  */
 int journal_record_encode(const struct journal_record *record, uint8_t hash[SHA256_BYTES],
                           struct buf *out, struct err *err);
 
 /*
  * Reads one line (with or without its newline). `prev` is the hash of the record before; NULL
- * leaves the chain unchecked. `invalid` says what is wrong.
+ * leaves the chain unchecked. ERR_INVALID says what is wrong.
  */
 int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA256_BYTES],
                           struct journal_slot *ret, struct err *err);

@@ -10,8 +10,8 @@
 struct proof {
     const char *path;
     int dir;
-    uint64_t first, last; /* segments */
-    uint64_t begins;      /* with this segment, as records say that announce it; 0: none does */
+    uint64_t first, last; /* first and last segment */
+    uint64_t begins;      /* first segment according to the last prune record; 0: no such record */
     const struct journal_head *expected;
     struct chain chain;
     uint8_t start[SHA256_BYTES]; /* the hash before the first record */
@@ -23,7 +23,7 @@ static void slot_freep(struct journal_slot **slot) {
     free(*slot);
 }
 
-/* Fills in where the first broken record is; err says why. */
+/* Reports the place of the first broken record, with the reason in err. */
 static int broken(struct proof *p, uint64_t line, struct err *err) {
     struct journal_report *r = p->report;
     segment_name(p->chain.segment, r->segment);
@@ -102,7 +102,10 @@ static int verify_segment(struct proof *p, struct err *err) {
     return 0;
 }
 
-/* What is missing before the first segment must have been announced; a head from there is gone. */
+/*
+ * Earlier segments may be missing only if a record announced their deletion. An expected head in
+ * them cannot be found any more.
+ */
 static int verify_beginning(const struct proof *p, struct err *err) {
     const struct journal_head *e = p->expected;
     const uint64_t before = p->report->first_seq - 1;
@@ -142,7 +145,9 @@ static int verify_all(struct proof *p, struct err *err) {
     return verify_beginning(p, err) < 0 ? -1 : verify_end(p, err);
 }
 
-/* Its front may be forgotten while we read: then it begins later now, and what we saw is no proof.
+/*
+ * The daemon may delete the oldest segments while we read. Then the journal begins later now, and
+ * the check must be repeated.
  */
 static bool was_pruned(const struct proof *p) {
     uint64_t first, last;

@@ -59,7 +59,7 @@ static void skip_space(struct cursor *c) {
 
 static bool skip_value(struct cursor *c, int depth);
 
-/* The inside of an object or array, after its opening bracket. */
+/* Skips the contents of an object or array, after its opening bracket. */
 static bool skip_members(struct cursor *c, char close, int depth) {
     skip_space(c);
     if (take_char(c, close))

@@ -1,7 +1,7 @@
 /*
  * Checks that a text is exactly one JSON value (RFC 8259).
  *
- * It allocates nothing, and nesting is limited.
+ * The check allocates no memory and limits the depth of nesting.
  */
 #pragma once
 

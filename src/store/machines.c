@@ -80,9 +80,9 @@ static int explain_add(const struct machine_row *row, struct err *err) {
         return -1;
     if (err->code == ERR_EXISTS && row->name[0]) {
         err_set(err, ERR_EXISTS, "machine '%s' already exists", row->name);
-        err_remedy(err, "choose another name, or delete it: carrel rm %s", row->name);
+        err_remedy(err, "choose another name, or delete the machine: carrel rm %s", row->name);
     } else if (err->code == ERR_NOT_FOUND) {
-        err_set(err, ERR_NOT_FOUND, "there is no owner '%s'", row->owner);
+        err_set(err, ERR_NOT_FOUND, "owner '%s' does not exist", row->owner);
     }
     return -1;
 }
@@ -107,7 +107,9 @@ int store_machine_get(struct store *s, const char *id, struct machine_row *ret, 
     return query_one(&q, &machine_table, ret, "machine", id, err);
 }
 
-/* 1: exactly one row, in *ret. 0: none. Rows come live ones first; what has ended yields to them.
+/*
+ * Returns 1 if exactly one machine matches, 0 if none does. Live machines come first; an ended one
+ * does not count beside a live one.
  */
 static int only_one(struct query *q, const char *text, struct machine_row *ret, struct err *err) {
     struct machine_row other;
@@ -130,7 +132,7 @@ static int only_one(struct query *q, const char *text, struct machine_row *ret, 
     if (got < 0)
         return -1;
     err_set(err, ERR_INVALID, "'%.80s' matches several machines", text);
-    return err_remedy(err, "use the full id; list them with carrel ls");
+    return err_remedy(err, "use the full id; list machines with carrel ls");
 }
 
 static int find_by_name(struct store *s, const char *owner, const char *name,
@@ -152,7 +154,7 @@ static int find_by_prefix(struct store *s, const char *owner, const char *prefix
         return 0;
     if (query_start(&q, s, STMT_MACHINE_BY_PREFIX, err) < 0)
         return -1;
-    /* Ids hold no byte beyond 'z': what follows the prefix ends before this. */
+    /* All ids with the prefix sort before `end`. */
     memcpy(end, prefix, n + 1);
     end[n - 1]++;
     query_text(&q, 1, owner);
@@ -161,7 +163,7 @@ static int find_by_prefix(struct store *s, const char *owner, const char *prefix
     return only_one(&q, prefix, ret, err);
 }
 
-/* A whole id means that machine, even where somebody gave it as a name to another. */
+/* A whole id means the machine with this id, even if another machine has it as its name. */
 static int find_by_id(struct store *s, const char *owner, const char *id, struct machine_row *ret,
                       struct err *err) {
     if (store_machine_get(s, id, ret, err) < 0)
@@ -248,7 +250,7 @@ int store_machine_set_state(struct store *s, const char *id, enum machine_state 
                             struct err *err) {
     QUERY;
     if (!machine_state_name(state))
-        return err_set(err, ERR_INVALID, "there is no state %d", (int)state);
+        return err_set(err, ERR_INVALID, "unknown state %d of a machine", (int)state);
     if (query_start(&q, s, STMT_MACHINE_STATE, err) < 0)
         return -1;
     query_text(&q, 1, id);
@@ -318,7 +320,7 @@ int store_machine_ids(struct store *s, struct id_list *ret, struct err *err) {
     while ((got = query_step(&q, err)) == 1) {
         const char *id = (const char *)sqlite3_column_text(q.stmt, 0);
         if (!id || !id_valid(id, strlen(id), 'm')) {
-            err_set(err, ERR_INTERNAL, "a row of 'machines' is damaged: it has no id");
+            err_set(err, ERR_INTERNAL, "a row of table 'machines' is damaged: it has no id");
             return err_remedy(err, "restore carrel.db from a backup");
         }
         if (list.count == room) {

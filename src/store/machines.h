@@ -14,7 +14,7 @@
 #include "store/db.h"
 #include "store/owners.h"
 
-/* The numbers are in the database; X_LAST is the largest that it takes. */
+/* The numbers are stored in the database. MACHINE_STATE_LAST is the largest one. */
 enum machine_state {
     MACHINE_CREATING = 1, /* not acknowledged yet: deleted after a crash */
     MACHINE_RUNNING,
@@ -25,7 +25,7 @@ enum machine_state {
     MACHINE_STATE_LAST = MACHINE_ENDED,
 };
 
-/* release: ended if it holds nothing of its own, else stopped. */
+/* IDLE_RELEASE ends a machine that has no changes of its own, and stops any other. */
 enum idle_action {
     IDLE_PAUSE = 1,
     IDLE_STOP,
@@ -39,7 +39,7 @@ enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST 
 const char *machine_state_name(enum machine_state state);
 const char *idle_action_name(enum idle_action action);
 const char *step_policy_name(enum step_policy policy);
-/* `invalid` names the text and what is allowed. */
+/* ERR_INVALID names the text and the allowed names. */
 int machine_state_parse(const char *name, enum machine_state *ret, struct err *err);
 int idle_action_parse(const char *name, enum idle_action *ret, struct err *err);
 int step_policy_parse(const char *name, enum step_policy *ret, struct err *err);
@@ -47,10 +47,9 @@ int step_policy_parse(const char *name, enum step_policy *ret, struct err *err);
 struct machine_row {
     char id[ID_SIZE];
     char owner[STORE_NAME_SIZE]; /* must be in the table of owners */
-    char token[ID_SIZE];         /* that asked for it; empty: none */
-    char
-        name[STORE_NAME_SIZE]; /* unique among the owner's machines that have not ended; or empty */
-    char kind[16];             /* "box" */
+    char token[ID_SIZE];         /* id of the token that created it; empty: none */
+    char name[STORE_NAME_SIZE];  /* unique among the owner's live machines; or empty */
+    char kind[16];               /* "box" */
     char image[STORE_NAME_SIZE];
     enum machine_state state;
     int64_t created_ms; /* times are milliseconds since 1970; 0: not yet */
@@ -60,16 +59,16 @@ struct machine_row {
     uint64_t cpu_milli;
     uint64_t pids;
     uint64_t disk_bytes;
-    uint64_t ttl_ms;  /* total lifetime from created_ms; 0: none */
+    uint64_t ttl_ms;  /* total lifetime from created_ms; 0: no limit */
     uint64_t idle_ms; /* 0: never idle */
     enum idle_action idle_action;
     enum step_policy steps;
-    uint64_t incarnation;               /* of its guest, 0: not known yet */
+    uint64_t incarnation;               /* identifies its guest process; 0: not known yet */
     char key[STORE_KEY_SIZE];           /* idempotency key of the request, or empty */
-    uint8_t request_hash[SHA256_BYTES]; /* of that request's body */
+    uint8_t request_hash[SHA256_BYTES]; /* of the body of that request */
     char *metadata;                     /* one JSON object; NULL: {} */
     char *env;                          /* one JSON object; NULL: {} */
-    char *warnings;                     /* of its making; NULL: none */
+    char *warnings;                     /* from its creation; NULL: none */
 };
 
 struct machine_list {
@@ -79,15 +78,15 @@ struct machine_list {
     uint64_t last;  /* number of the last row, damaged or not */
 };
 
-/* Everything NULL, 0 or empty matches all. */
+/* A field that is NULL, 0 or empty matches all machines. */
 struct machine_filter {
     const char *owner;
     const char *name;
     const char *kind;
-    const char *meta_key; /* with meta_value: that key of the metadata is that text */
+    const char *meta_key; /* with meta_value: the metadata has this key with this value */
     const char *meta_value;
     unsigned states; /* bit 1 << state; 0: all that have not ended */
-    uint64_t before; /* the next page: `last` of the one before; 0: the newest */
+    uint64_t before; /* for the next page: `last` of the previous one; 0: the newest */
     size_t limit;    /* 1 to STORE_PAGE_MAX; 0: 100 */
 };
 #define MACHINE_STATES_ALL 0x7eu
@@ -96,34 +95,37 @@ void machine_row_done(struct machine_row *row);
 void machine_list_done(struct machine_list *list);
 
 /*
- * With a key that this owner used before nothing is added: the same request hash puts the id of
- * that machine into ret_existing, another one is `invalid`. Otherwise ret_existing is empty
- * afterwards. `exists`: the name is taken. `not_found`: no such owner.
+ * Adds a machine, unless the owner used row->key (an idempotency key) before. Then the same
+ * request hash puts the id of the earlier machine into ret_existing; another hash is ERR_INVALID.
+ * Otherwise ret_existing is empty. ERR_EXISTS: the name is taken. ERR_NOT_FOUND: unknown owner.
  */
 int store_machine_add(struct store *s, const struct machine_row *row, char ret_existing[ID_SIZE],
                       struct err *err);
 
-/* 1 and its id: this owner's key has made a machine; 0: none. Another hash is `invalid`. */
+/*
+ * Returns 1 and the id of the machine that the owner created with this idempotency key; 0: none.
+ * ERR_INVALID: the key was used for a request with another hash.
+ */
 int store_machine_by_key(struct store *s, const char *owner, const char *key,
                          const uint8_t hash[SHA256_BYTES], char ret_id[ID_SIZE], struct err *err);
 
 int store_machine_get(struct store *s, const char *id, struct machine_row *ret, struct err *err);
 
 /*
- * By id, by name among the owner's live machines, or by a prefix of at least 3 characters of an id
- * that fits only one. owner NULL: of any owner. `not_found`, or `invalid` when several fit.
+ * Finds a machine by id, by name among the owner's live machines, or by the first characters of an
+ * id, at least 3. owner NULL: of any owner. ERR_NOT_FOUND, or ERR_INVALID if several match.
  */
 int store_machine_find(struct store *s, const char *owner, const char *text,
                        struct machine_row *ret, struct err *err);
 
-/* Newest first, in the order in which rows were added. A damaged row is skipped and counted. */
+/* Lists machines, the last added first. A damaged row is skipped and counted. */
 int store_machine_list(struct store *s, const struct machine_filter *filter,
                        struct machine_list *ret, struct err *err);
 
 /* Writes everything but id, owner, token, kind, image, created_ms, key and hash. */
 int store_machine_update(struct store *s, const struct machine_row *row, struct err *err);
 
-/* Cheap, for the hot path. */
+/* These two write only one column: cheap, for frequent calls. */
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
                             struct err *err);
 int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
@@ -134,8 +136,9 @@ int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const c
                       struct err *err);
 
 /*
- * Up to STORE_PAGE_MAX machines that ended before, oldest first: the ids of those that
- * store_machine_trim() with the same words would forget, with their execs. Call both until 0.
+ * Lists the ids of machines that ended before a time, oldest first, at most STORE_PAGE_MAX.
+ * store_machine_trim() with the same arguments deletes their rows and those of their commands. Call
+ * both until none is left.
  */
 struct id_list {
     char (*ids)[ID_SIZE];
@@ -143,19 +146,19 @@ struct id_list {
 };
 int store_machine_old(struct store *s, int64_t ended_before_ms, size_t most, struct id_list *ret,
                       struct err *err);
-/* All that have not ended, also those whose row cannot be read. */
+/* Lists the ids of all machines that have not ended, also if the rest of the row is damaged. */
 int store_machine_ids(struct store *s, struct id_list *ret, struct err *err);
 void id_list_done(struct id_list *list);
 int store_machine_trim(struct store *s, int64_t ended_before_ms, size_t most, size_t *ret_count,
                        struct err *err);
 
 /*
- * What an owner's (token NULL) or a token's machines take: all that have not ended, but a stopped
- * one takes no cpu and memory. lifetime_ms stays 0.
+ * Sums up what the machines and images of an owner (token NULL) or of a token use. Ended machines
+ * use nothing, and stopped ones no CPU and memory. lifetime_ms stays 0.
  */
 int store_quota_used(struct store *s, const char *owner, const char *token, struct quota *ret,
                      struct err *err);
 
-/* Machines by state: counts[enum machine_state]. owner NULL: of all. */
+/* Counts machines by state: counts[enum machine_state]. owner NULL: of all owners. */
 int store_machine_counts(struct store *s, const char *owner, uint64_t counts[MACHINE_ENDED + 1],
                          struct err *err);

@@ -40,7 +40,8 @@ int store_network_set_authority(struct store *s, const char *machine, const char
 int store_network_set(struct store *s, const char *machine, const char *json, struct err *err) {
     QUERY;
     if (strlen(json) > STORE_JSON_MAX)
-        return err_set(err, ERR_LIMIT, "the policy is larger than %d MiB", STORE_JSON_MAX >> 20);
+        return err_set(err, ERR_LIMIT, "the network policy is larger than %d MiB",
+                       STORE_JSON_MAX >> 20);
     if (query_start(&q, s, STMT_NETWORK_SET, err) < 0)
         return -1;
     query_text(&q, 1, machine);

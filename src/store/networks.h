@@ -10,19 +10,19 @@
 #include "base/sha256.h"
 #include "store/db.h"
 
-/* *ret: JSON to be freed; NULL if never set. */
+/* Reads or sets the network policy, as JSON. *ret is to be freed; NULL if never set. */
 int store_network_get(struct store *s, const char *machine, char **ret, struct err *err);
 int store_network_set(struct store *s, const char *machine, const char *json, struct err *err);
 
-/* Keys and certificate of the machine's CA; *ret is NULL if there is none. */
+/* Reads or sets the key and certificate of the machine's CA; *ret is NULL if it has none. */
 int store_network_get_authority(struct store *s, const char *machine, char **ret, struct err *err);
 int store_network_set_authority(struct store *s, const char *machine, const char *pem,
                                 struct err *err);
 
-/* The number stored last is the newest. */
+/* Stores the number of a host name. The name stored last is the newest. */
 int store_network_name_put(struct store *s, const char *machine, uint32_t number, const char *name,
                            struct err *err);
-/* All of them, oldest first. */
+/* Calls fn for each name, oldest first. */
 typedef void store_name_fn(void *arg, uint32_t number, const char *name);
 int store_network_names(struct store *s, const char *machine, store_name_fn *fn, void *arg,
                         struct err *err);
@@ -48,7 +48,7 @@ typedef void store_pending_fn(void *arg, const struct pending_row *row);
 int store_pending_list(struct store *s, const char *machine, store_pending_fn *fn, void *arg,
                        struct err *err);
 
-/* An exposed port, with the hash of its token. */
+/* Store, delete and list the exposed ports of a machine, each with the hash of its token. */
 int store_exposure_put(struct store *s, const char *machine, uint64_t port,
                        const uint8_t hash[SHA256_BYTES], struct err *err);
 int store_exposure_remove(struct store *s, const char *machine, uint64_t port, struct err *err);

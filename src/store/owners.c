@@ -65,7 +65,7 @@ int store_owner_list(struct store *s, struct owner_list *ret, struct err *err) {
     return 0;
 }
 
-/* Five bits of a random byte each: 52 characters hold 260 bits. */
+/* Each character holds 5 bits of a random byte, so 52 characters hold 260 bits. */
 static void make_secret(char ret[TOKEN_SIZE]) {
     uint8_t random[TOKEN_RANDOM];
     while (getrandom(random, sizeof(random), 0) != sizeof(random))
@@ -100,7 +100,7 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
     query_blob(&q, 13, hash, sizeof(hash));
     if (query_run(&q, NULL, err) < 0) {
         if (err && err->code == ERR_NOT_FOUND)
-            err_set(err, ERR_NOT_FOUND, "there is no owner '%s'", row->owner);
+            err_set(err, ERR_NOT_FOUND, "owner '%s' does not exist", row->owner);
         return -1;
     }
     memcpy(ret_secret, secret, sizeof(secret));
@@ -108,7 +108,7 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
     return 0;
 }
 
-/* Ignore a failure: a full disk must not lock out users who would free space. */
+/* Records the use. A failure is ignored: a full disk must not lock out users who free space. */
 static void note_use(struct store *s, struct token_row *row, int64_t now_ms) {
     QUERY;
     if (now_ms - row->used_ms < MINUTE_MS && now_ms >= row->used_ms)
@@ -121,7 +121,7 @@ static void note_use(struct store *s, struct token_row *row, int64_t now_ms) {
     (void)query_run(&q, NULL, NULL);
 }
 
-/* 1: the token is valid. */
+/* Returns 1 and the token with this secret if it is valid, else 0. */
 static int owners_look_up(struct store *s, const char *secret, size_t len, struct token_row *ret,
                           struct err *err) {
     QUERY;

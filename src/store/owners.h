@@ -12,7 +12,7 @@
 
 #include "store/db.h"
 
-/* 0: no limit. */
+/* Limits, where 0 means no limit; or amounts in use. */
 struct quota {
     uint64_t machines;
     uint64_t cpu_milli;
@@ -56,19 +56,22 @@ enum { TOKEN_SIZE = 57 }; /* "crl_", 52 base32 characters, NUL */
 void owner_list_done(struct owner_list *list);
 void token_list_done(struct token_list *list);
 
-/* Adds an owner or changes its uid and quota. `exists`: the uid belongs to another owner. */
+/* Adds an owner or changes its uid and quota. ERR_EXISTS: another owner has this uid. */
 int store_owner_put(struct store *s, const struct owner_row *row, struct err *err);
 int store_owner_get(struct store *s, const char *name, struct owner_row *ret, struct err *err);
 int store_owner_by_uid(struct store *s, int64_t uid, struct owner_row *ret, struct err *err);
 int store_owner_list(struct store *s, struct owner_list *ret, struct err *err);
 
-/* Sets row->id and ret_secret; the token exists in clear only here. */
+/* Sets row->id and ret_secret, which is the only copy of the token in clear text. */
 int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKEN_SIZE],
                     struct err *err);
-/* `denied` for a malformed, unknown or revoked token, without a difference. Records the use. */
+/*
+ * Checks a token and records its use. ERR_DENIED for a malformed, unknown or revoked token; the
+ * error does not tell which.
+ */
 int store_token_check(struct store *s, const char *secret, size_t len, int64_t now_ms,
                       struct token_row *ret, struct err *err);
 int store_token_get(struct store *s, const char *id, struct token_row *ret, struct err *err);
-/* owner NULL: of all. Newest first, at most STORE_PAGE_MAX, revoked ones too. */
+/* Lists tokens, newest first, revoked ones too. owner NULL: of all. At most STORE_PAGE_MAX. */
 int store_token_list(struct store *s, const char *owner, struct token_list *ret, struct err *err);
 int store_token_revoke(struct store *s, const char *id, int64_t now_ms, struct err *err);

@@ -9,22 +9,22 @@
 struct saved_row {
     char machine[ID_SIZE];
     char disk[ID_SIZE];
-    char step[ID_SIZE]; /* empty: none yet */
+    char step[ID_SIZE]; /* id of the durable step; empty: none yet */
     char *source;       /* the step's stack ... */
     char *stack;        /* ... and the copies, layer by layer */
-    uint32_t next;      /* number of the next copy; one is never used twice */
-    char boot[40];      /* of the host, in which it has a box; empty: it waits to be resumed */
+    uint32_t next;      /* number of the next copy; numbers are never reused */
+    char boot[40];      /* boot id of the host that runs its box; empty: it waits to be resumed */
 };
 
 void saved_row_done(struct saved_row *row);
 int store_saved_put(struct store *s, const struct saved_row *row, struct err *err);
 int store_saved_get(struct store *s, const char *machine, struct saved_row *ret, struct err *err);
-/* Whether a machine that has not ended uses this disk. */
+/* *ret: true if a machine that has not ended uses this disk. */
 int store_saved_used(struct store *s, const char *disk, bool *ret, struct err *err);
 
 /*
- * Maps a stack to copies: existing ones, and new ones whose layers must be copied. Advances
- * row->next for the new ones.
+ * Maps each layer of a stack to its copy. A layer without a copy is `missing` and must be copied;
+ * its copy gets a new number from row->next.
  */
 struct saved_plan {
     struct layers from, to;
@@ -34,7 +34,9 @@ int saved_plan(struct saved_row *row, const char *stack, struct saved_plan *ret,
 
 /* Marks the step as the only durable one of its machine. */
 int store_step_durable(struct store *s, const char *machine, const char *step, struct err *err);
-/* After a restart of the host: the durable step uses that stack, other steps lose their restore
- * point. */
+/*
+ * Call after a restart of the host: the durable step uses row->stack from now on, and other steps
+ * can no longer be restored.
+ */
 int store_steps_lose(struct store *s, const struct saved_row *row, const char *reason,
                      struct err *err);

@@ -33,12 +33,12 @@ const char *const schema_steps[] = {
     " WHERE name IS NOT NULL AND state < 6;"
     "CREATE UNIQUE INDEX machines_idem ON machines(owner, idem) WHERE idem IS NOT NULL;"
     "CREATE INDEX machines_created ON machines(created_ms, id);"
-    /* Lists of live machines, and quotas, without a look at the rows. */
+    /* With this index, lists of live machines and quotas need not read the rows. */
     "CREATE INDEX machines_live ON machines(owner, created_ms, id, token, state, cpu_milli,"
     " mem_bytes, disk_bytes) WHERE state < 6;"
     "CREATE INDEX machines_ended ON machines(ended_ms) WHERE state = 6;"
 
-    /* A machine's commands lie together, in the order in which they were started. */
+    /* The key keeps the commands of a machine together, in the order of their start. */
     "CREATE TABLE execs (id TEXT NOT NULL UNIQUE,"
     " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, owner TEXT NOT NULL,"
     " number INTEGER NOT NULL, flags INTEGER NOT NULL, state INTEGER NOT NULL,"
@@ -56,7 +56,7 @@ const char *const schema_steps[] = {
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time_ms INTEGER NOT NULL, machine TEXT NOT NULL,"
     " owner TEXT NOT NULL, type TEXT NOT NULL, json TEXT NOT NULL) STRICT;",
 
-    /* 2: what machines are made of, and what they were. */
+    /* 2: steps (snapshots) of machines, and the layers of their roots. */
     "CREATE TABLE steps (id TEXT NOT NULL UNIQUE,"
     " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, number INTEGER NOT NULL,"
     " kind INTEGER NOT NULL, state INTEGER NOT NULL, created_ms INTEGER NOT NULL, exec TEXT,"
@@ -70,13 +70,13 @@ const char *const schema_steps[] = {
     " layer INTEGER NOT NULL, stack TEXT NOT NULL, from_machine TEXT, from_step TEXT)"
     " STRICT, WITHOUT ROWID;",
 
-    /* 3: what machines may reach, and the names they asked for. */
+    /* 3: network policies of machines, and the host names that they asked for. */
     "CREATE TABLE networks (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
     " policy TEXT NOT NULL) STRICT, WITHOUT ROWID;"
-    /* With a rowid: it grows, so that the newest name is known. */
+    /* This table has a rowid, which grows, so that the newest name is known. */
     "CREATE TABLE network_names (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
     " number INTEGER NOT NULL, name TEXT NOT NULL, UNIQUE (machine, number)) STRICT;",
-    /* 4: budgets of model calls, and what calls that are under way may take of them. */
+    /* 4: budgets of model calls, and amounts that are reserved for calls in progress. */
     "CREATE TABLE accounts (id TEXT PRIMARY KEY, parent TEXT REFERENCES accounts(id),"
     " created_ms INTEGER NOT NULL, limit_tokens INTEGER NOT NULL, limit_micro INTEGER NOT NULL,"
     " spent_tokens INTEGER NOT NULL, spent_micro INTEGER NOT NULL, held_tokens INTEGER NOT NULL,"
@@ -85,10 +85,10 @@ const char *const schema_steps[] = {
     " model TEXT NOT NULL, created_ms INTEGER NOT NULL, tokens INTEGER NOT NULL,"
     " micro INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
 
-    /* 5: the authority that a machine trusts. */
+    /* 5: the certificate authority that a machine trusts. */
     "ALTER TABLE networks ADD COLUMN authority TEXT NOT NULL DEFAULT '';",
 
-    /* 6: secrets of owners, and what machines were handed placeholders of. */
+    /* 6: secrets of owners, and the machines that received placeholders for them. */
     "CREATE TABLE secrets (owner TEXT NOT NULL REFERENCES owners(name), name TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL, changed_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL,"
     " sealed BLOB NOT NULL, PRIMARY KEY (owner, name)) STRICT, WITHOUT ROWID;"
@@ -104,37 +104,37 @@ const char *const schema_steps[] = {
     " approved INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX pendings_machine ON pendings(machine);",
 
-    /* 8: what people call images. Their trees lie in the store under their ids. */
+    /* 8: names of images. Their file trees are in the store, under their ids. */
     "CREATE TABLE images (owner TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL, bytes INTEGER NOT NULL, entries INTEGER NOT NULL,"
     " origin TEXT NOT NULL, PRIMARY KEY (owner, name)) STRICT, WITHOUT ROWID;"
     "CREATE INDEX images_id ON images(id);"
     "CREATE INDEX machines_image ON machines(image) WHERE state < 6 AND image != 'host';",
 
-    /* 9: ports of machines that are shown outside. */
+    /* 9: exposed ports of machines. */
     "CREATE TABLE exposures (machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE,"
     " port INTEGER NOT NULL, hash BLOB NOT NULL,"
     " PRIMARY KEY (machine, port)) STRICT, WITHOUT ROWID;",
 
-    /* 10: all grants are of one kind of row; and what a machine was warned of when it was made. */
+    /* 10: one table for all kinds of grants; and warnings from the creation of a machine. */
     "CREATE TABLE grants (id TEXT PRIMARY KEY,"
     " machine TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, kind TEXT NOT NULL,"
     " what TEXT NOT NULL, place TEXT NOT NULL, mode TEXT NOT NULL, detail TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
     " UNIQUE (machine, kind, what, place)) STRICT, WITHOUT ROWID;"
-    /* Ids are of a-z and 2-7: the digits of a random number, moved there. */
+    /* Ids consist of a-z and 2-7, so other hex digits of a random number are replaced. */
     "INSERT INTO grants SELECT 'g-' || substr(replace(replace(replace(replace(lower(hex("
     "randomblob(6))), '0', 'q'), '1', 'r'), '8', 's'), '9', 't'), 1, 12), machine, 'secret', name,"
     " host, way, json_object('placeholder', placeholder), created_ms, 0 FROM secret_grants;"
     "DROP TABLE secret_grants;"
     "ALTER TABLE machines ADD COLUMN warnings TEXT NOT NULL DEFAULT '';",
 
-    /* 11: what of machines outlives their host. */
+    /* 11: durable steps of machines, which survive a restart of the host. */
     "CREATE TABLE saved (machine TEXT PRIMARY KEY REFERENCES machines(id) ON DELETE CASCADE,"
     " disk TEXT NOT NULL, step TEXT, source TEXT NOT NULL, stack TEXT NOT NULL,"
     " next INTEGER NOT NULL, boot TEXT NOT NULL) STRICT, WITHOUT ROWID;",
 
-    /* 12: databases on servers of owners, from before they are made until they are dropped. */
+    /* 12: temporary databases on servers of owners, until they are dropped. */
     "CREATE TABLE databases (id TEXT PRIMARY KEY, owner TEXT NOT NULL REFERENCES owners(name),"
     " machine TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL, why TEXT NOT NULL) STRICT, WITHOUT ROWID;",
@@ -144,12 +144,12 @@ const char *const schema_steps[] = {
     " source TEXT NOT NULL, since_ms INTEGER NOT NULL,"
     " PRIMARY KEY (owner, kind, key)) STRICT, WITHOUT ROWID;",
 
-    /* 14: images count under the disk quota of an owner, and of the token that they came by. */
+    /* 14: images count for the disk quota of their owner and of the token that created them. */
     "ALTER TABLE images ADD COLUMN disk_bytes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE images ADD COLUMN token TEXT;"
     "UPDATE images SET disk_bytes = bytes;",
 
-    /* 15: machines have numbers in the order of their rows: clocks stand still and step back. */
+    /* 15: machines are numbered in the order of creation, because clocks may go back. */
     "ALTER TABLE machines ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
     "UPDATE machines SET number = n FROM (SELECT id AS i, row_number() OVER"
     " (ORDER BY created_ms, id) AS n FROM machines) WHERE id = i;"
@@ -171,7 +171,8 @@ int schema_version_of(sqlite3 *db, size_t *ret, struct err *err) {
     if (rc != SQLITE_ROW)
         return err_sqlite(err, db, rc, "read the version of the database");
     if (version < 0)
-        return err_set(err, ERR_UNSUPPORTED, "the database has version %lld", (long long)version);
+        return err_set(err, ERR_UNSUPPORTED, "the database has the invalid version %lld",
+                       (long long)version);
     *ret = (size_t)version;
     return 0;
 }
@@ -188,8 +189,8 @@ static int make_steps(sqlite3 *db, const char *const *steps, size_t from, size_t
     for (size_t i = from; i < count; i++) {
         int rc = sqlite3_exec(db, steps[i], NULL, NULL, NULL);
         if (rc != SQLITE_OK) {
-            err_sqlite(err, db, rc, "change the tables");
-            return err_wrap(err, "bring the database from version %zu to %zu", i, i + 1);
+            err_sqlite(err, db, rc, "change the tables of the database");
+            return err_wrap(err, "upgrade the database from version %zu to %zu", i, i + 1);
         }
     }
     return version_set(db, count, err);
@@ -199,12 +200,12 @@ int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct e
     size_t version = 0;
     int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (rc != SQLITE_OK)
-        return err_sqlite(err, db, rc, "begin");
+        return err_sqlite(err, db, rc, "begin a transaction");
     if (schema_version_of(db, &version, err) < 0)
         goto undo;
     if (version > count) {
-        err_set(err, ERR_UNSUPPORTED, "the database has version %zu, this Carrel knows %zu",
-                version, count);
+        err_set(err, ERR_UNSUPPORTED,
+                "the database has version %zu, but this Carrel only knows %zu", version, count);
         err_remedy(err, "run the newer Carrel that wrote it, or use another CARREL_HOME");
         goto undo;
     }
@@ -213,14 +214,14 @@ int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct e
     rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
     if (rc == SQLITE_OK)
         return 0;
-    err_sqlite(err, db, rc, "commit");
+    err_sqlite(err, db, rc, "commit the transaction");
 undo:
     if (!sqlite3_get_autocommit(db))
         sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
     return -1;
 }
 
-/* Everything that is in the schema, as one text. */
+/* Writes the whole schema of the database as one text. */
 static int schema_as_text(sqlite3 *db, struct buf *ret, struct err *err) {
     sqlite3_stmt *stmt;
     int rc = sqlite3_prepare_v2(

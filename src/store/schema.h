@@ -9,20 +9,23 @@
 
 #include "base/err.h"
 
-/* Step i brings version i to i + 1. */
+/* Migration i changes the database from version i to i + 1. */
 extern const char *const schema_steps[];
 extern const size_t schema_version;
 
 /*
- * Makes the steps that are missing, all in one transaction: on any failure the database stays as it
- * was. `unsupported`: it is of a later version. The steps are an argument for the tests' sake.
+ * Applies the missing migrations in one transaction: after a failure the database is unchanged.
+ * ERR_UNSUPPORTED: the database has a later version. Tests pass other `steps` than schema_steps.
  */
 int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct err *err);
 
 int schema_version_of(sqlite3 *db, size_t *ret, struct err *err);
 
-/* Keeps a copy in that folder, `carrel.db.vN`, if steps are missing: call it before. */
+/*
+ * Copies the database to `carrel.db.vN` in directory `home` if migrations are missing. Call it
+ * before schema_migrate().
+ */
 int schema_copy(sqlite3 *db, size_t count, int home, struct err *err);
 
-/* Tables, indexes, views and triggers are exactly those that the steps make. */
+/* Fails unless tables, indexes, views and triggers are exactly those of the migrations. */
 int schema_check(sqlite3 *db, const char *const *steps, size_t count, struct err *err);

@@ -53,12 +53,12 @@ static int make_copy(sqlite3 *db, int home, const char *name, struct err *err) {
     int fd DEFER_CLOSE =
         openat(home, draft, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "make '%s'", draft);
+        return err_sys(err, "create '%s'", draft);
     snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", home, draft);
     if (copy_pages(db, path, err) < 0)
         return -1;
     if (fsync(fd) < 0 || renameat(home, draft, home, name) < 0 || fsync(home) < 0)
-        return err_sys(err, "keep '%s'", name);
+        return err_sys(err, "save '%s'", name);
     return 0;
 }
 
@@ -72,7 +72,8 @@ int schema_copy(sqlite3 *db, size_t count, int home, struct err *err) {
     snprintf(name, sizeof(name), COPY_PREFIX "%zu", version);
     if (make_copy(db, home, name, err) < 0) {
         err_wrap(err, "copy the database before its tables change");
-        return err_remedy(err, "make room in CARREL_HOME, or go on with the Carrel of before");
+        return err_remedy(err,
+                          "free disk space in CARREL_HOME, or use the previous version of Carrel");
     }
     remove_others(home, name);
     return 0;

@@ -32,7 +32,7 @@ void secret_list_done(struct secret_list *list) {
 
 /* ---- The key ---- */
 
-/* On the disk before anything is encrypted with it. */
+/* Creates the key. It is on the disk before anything is encrypted with it. */
 static int make_key(struct store *s, struct err *err) {
     uint8_t key[sizeof(s->secrets_key)];
     if (getrandom(key, sizeof(key), 0) != sizeof(key))
@@ -59,11 +59,12 @@ static int read_key(struct store *s, struct err *err) {
         return err_sys(err, "open '" KEY_FILE "'");
     if (st.st_mode & 077) {
         err_set(err, ERR_DENIED, "'" KEY_FILE "' is readable by other users");
-        return err_remedy(err, "find out who read it, set every secret again, then run chmod 600");
+        return err_remedy(err,
+                          "find out who read the file, set every secret again, then run chmod 600");
     }
     ssize_t n = read(fd, key, sizeof(key));
     if (n != (ssize_t)sizeof(s->secrets_key))
-        return err_set(err, ERR_INVALID, "'" KEY_FILE "' is not a key");
+        return err_set(err, ERR_INVALID, "'" KEY_FILE "' is not a key of 32 bytes");
     memcpy(s->secrets_key, key, sizeof(s->secrets_key));
     explicit_bzero(key, sizeof(key));
     s->has_secrets_key = true;
@@ -78,7 +79,7 @@ static int need_key(struct store *s, bool may_make, struct err *err) {
     if (may_make)
         return make_key(s, err);
     err_set(err, ERR_INVALID, "'" KEY_FILE "' is missing: secrets cannot be decrypted without it");
-    return err_remedy(err, "restore it next to carrel.db, or set the secrets again");
+    return err_remedy(err, "restore the file next to carrel.db, or set the secrets again");
 }
 
 /* ---- Encryption ---- */
@@ -87,7 +88,10 @@ static void cipher_freep(EVP_CIPHER_CTX **c) {
     EVP_CIPHER_CTX_free(*c);
 }
 
-/* Binds owner and name, so that a moved row does not decrypt. */
+/*
+ * Returns the text that is authenticated with a secret. Because of it a row that is moved to
+ * another owner or name does not decrypt.
+ */
 static size_t bind_text(const char *owner, const char *name, char ret[2 * STORE_NAME_SIZE]) {
     size_t n = strlen(owner) + 1;
     memcpy(ret, owner, n);
@@ -163,7 +167,7 @@ int store_secret_put(struct store *s, const char *owner, const char *name,
         (!store_secret_exists(s, owner, name) && too_many(s, owner, err) < 0))
         return -1;
     if (!secret_reveal(value, &plain) || secrets_encrypt(s, owner, name, &plain, encrypted, &n) < 0)
-        return err_set(err, ERR_INTERNAL, "encrypt secret '%s'", name);
+        return err_set(err, ERR_INTERNAL, "secret '%s' cannot be encrypted", name);
     if (query_start(&q, s, STMT_SECRET_PUT, err) < 0)
         return -1;
     query_text(&q, 1, owner);
@@ -195,7 +199,7 @@ int store_secret_get(struct store *s, const char *owner, const char *name, struc
     if (got < 0)
         return -1;
     if (got == 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no secret '%.70s'", name);
+        return err_set(err, ERR_NOT_FOUND, "secret '%.70s' does not exist", name);
     if (need_key(s, false, err) < 0)
         return -1;
     const uint8_t *encrypted = sqlite3_column_blob(q.stmt, 0);
@@ -214,7 +218,7 @@ int store_secret_get(struct store *s, const char *owner, const char *name, struc
     return 0;
 }
 
-/* Failing here is no reason to refuse anything. */
+/* A failure is ignored: it is not a reason to refuse the request. */
 void store_secret_used(struct store *s, const char *owner, const char *name, int64_t now_ms) {
     QUERY;
     if (query_start(&q, s, STMT_SECRET_USED, NULL) < 0)
@@ -250,5 +254,5 @@ int store_secret_remove(struct store *s, const char *owner, const char *name, st
     query_text(&q, 2, name);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no secret '%.70s'", name);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "secret '%.70s' does not exist", name);
 }

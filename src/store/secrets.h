@@ -26,7 +26,7 @@ struct secret_list {
 };
 void secret_list_done(struct secret_list *list);
 
-/* Adds a secret or replaces its value. `limit`: too many secrets. */
+/* Adds a secret or replaces its value. ERR_LIMIT: the owner has too many secrets. */
 int store_secret_put(struct store *s, const char *owner, const char *name,
                      const struct secret *value, int64_t now_ms, struct err *err);
 int store_secret_get(struct store *s, const char *owner, const char *name, struct secret **ret,

@@ -15,25 +15,28 @@ static const struct {
     const char *remedy;
 } sqlite_errors[] = {
     {SQLITE_FULL, ERR_LIMIT, "the disk is full", "make room on the disk that holds CARREL_HOME"},
-    {SQLITE_TOOBIG, ERR_LIMIT, "it is too large", ""},
+    {SQLITE_TOOBIG, ERR_LIMIT, "a value is too large", ""},
     {SQLITE_NOMEM, ERR_LIMIT, "out of memory", ""},
     {SQLITE_BUSY, ERR_BUSY, "another program has locked carrel.db",
-     "end that program, then try again"},
+     "stop that program, then try again"},
     {SQLITE_LOCKED, ERR_BUSY, "the database is in use", ""},
-    {SQLITE_READONLY, ERR_DENIED, "the database cannot be written", "check its owner and mode"},
-    {SQLITE_PERM, ERR_DENIED, "the database cannot be opened", "check its owner and mode"},
-    {SQLITE_CANTOPEN, ERR_DENIED, "the database cannot be opened", "check its owner and mode"},
+    {SQLITE_READONLY, ERR_DENIED, "the database cannot be written",
+     "check owner and mode of carrel.db"},
+    {SQLITE_PERM, ERR_DENIED, "the database cannot be opened", "check owner and mode of carrel.db"},
+    {SQLITE_CANTOPEN, ERR_DENIED, "the database cannot be opened",
+     "check owner and mode of carrel.db"},
     {SQLITE_CORRUPT, ERR_INVALID, "the database is damaged",
      "restore carrel.db from a backup, or move carrel.db* away to start without machines"},
     {SQLITE_NOTADB, ERR_INVALID, "carrel.db is not a database",
      "restore carrel.db from a backup, or move carrel.db* away to start without machines"},
-    {SQLITE_IOERR, ERR_INTERNAL, "the disk failed", "look into the kernel's log"},
-    {SQLITE_CONSTRAINT_UNIQUE, ERR_EXISTS, "it exists already", ""},
-    {SQLITE_CONSTRAINT_PRIMARYKEY, ERR_EXISTS, "it exists already", ""},
-    {SQLITE_CONSTRAINT_FOREIGNKEY, ERR_NOT_FOUND, "what it belongs to does not exist", ""},
+    {SQLITE_IOERR, ERR_INTERNAL, "the disk failed", "read the kernel's log (dmesg)"},
+    {SQLITE_CONSTRAINT_UNIQUE, ERR_EXISTS, "the entry exists already", ""},
+    {SQLITE_CONSTRAINT_PRIMARYKEY, ERR_EXISTS, "the entry exists already", ""},
+    {SQLITE_CONSTRAINT_FOREIGNKEY, ERR_NOT_FOUND,
+     "the entry refers to another one that does not exist", ""},
 };
 
-/* The errno behind an I/O error; of a write it is kept with the log's file. */
+/* Returns the errno of an I/O error. SQLite keeps that of a failed write with its log file. */
 static int sqlite_errno(sqlite3 *db) {
     sqlite3_file *log = NULL;
     int number = 0;
@@ -44,7 +47,10 @@ static int sqlite_errno(sqlite3 *db) {
     return number ? number : sqlite3_system_errno(db);
 }
 
-/* SQLite knows a full disk by ENOSPC from write() alone: quotas and its shared file have others. */
+/*
+ * Recognizes every full disk. SQLite does so only for ENOSPC from write(), not for quotas and its
+ * shared-memory file.
+ */
 static int sqlite_code(sqlite3 *db, int code) {
     int number = db && (code & 0xff) == SQLITE_IOERR ? sqlite_errno(db) : 0;
     return number == ENOSPC || number == EDQUOT ? SQLITE_FULL : code;
@@ -79,7 +85,7 @@ int names_parse(const struct names *n, const char *text, int *ret, struct err *e
         }
         (void)!buf_addf(&all, " %s", n->names[i]);
     }
-    err_set(err, ERR_INVALID, "there is no %s '%.40s'", n->what, text);
+    err_set(err, ERR_INVALID, "unknown %s '%.40s'", n->what, text);
     return err_remedy(err, "use one of:%s", all.data ? all.data : "");
 }
 
@@ -104,7 +110,7 @@ int query_start(struct query *q, struct store *s, enum statement id, struct err 
     return 0;
 }
 
-/* Reset, so that no read transaction stays open; texts that were bound are forgotten. */
+/* Resets the statement, so that no read transaction stays open, and releases bound texts. */
 void query_done(struct query *q) {
     if (!q->stmt)
         return;
@@ -167,7 +173,8 @@ static int bind_number(struct query *q, int at, const struct column *c, const vo
     uint64_t value = is_wide ? wide : narrow;
     if ((c->type == COL_U64 && value > STORE_NUMBER_MAX) ||
         (c->type == COL_ENUM && (value == 0 || value > c->size)))
-        return err_set(err, ERR_INVALID, "'%s' cannot be %llu", c->name, (unsigned long long)value);
+        return err_set(err, ERR_INVALID, "'%s' cannot have the value %llu", c->name,
+                       (unsigned long long)value);
     if (c->type != COL_UID || (int64_t)value >= 0)
         sqlite3_bind_int64(q->stmt, at, (int64_t)value);
     return 0;
@@ -199,7 +206,7 @@ static int bind_column(struct query *q, int at, const struct column *c, const vo
     return bind_number(q, at, c, from, err);
 }
 
-/* A statement need not use every column; SQLite refuses positions that it has not. */
+/* A statement need not use every column. SQLite refuses parameters that it does not have. */
 int query_bind(struct query *q, const struct table *table, const void *row, struct err *err) {
     int most = sqlite3_bind_parameter_count(q->stmt);
     for (size_t i = 0; i < table->count && (int)i < most; i++) {
@@ -214,7 +221,7 @@ void store_broken(struct store *s, const struct err *why) {
     struct err err = *why;
     if (s->flusher) {
         flusher_fail(s->flusher, why);
-        flusher_check(s->flusher, &err); /* with what to do about it */
+        flusher_check(s->flusher, &err); /* adds the remedy */
     }
     if (s->broken)
         s->broken(&err);
@@ -253,7 +260,7 @@ int query_run(struct query *q, size_t *ret_changed, struct err *err) {
     return 0;
 }
 
-/* ---- Rows out ---- */
+/* ---- Reading rows ---- */
 
 static bool read_array(sqlite3_stmt *stmt, int at, const struct column *c, char *to) {
     const unsigned char *text = sqlite3_column_text(stmt, at);
@@ -351,8 +358,8 @@ int query_read(struct query *q, const struct table *table, void *ret, struct err
         if (read_column(q->stmt, (int)i, c, (char *)ret + c->offset))
             continue;
         row_done(table, ret);
-        err_set(err, ERR_INTERNAL, "a row of '%s' is damaged: '%s' is out of range", table->name,
-                c->name);
+        err_set(err, ERR_INTERNAL, "a row of table '%s' is damaged: '%s' is out of range",
+                table->name, c->name);
         return err_remedy(err, "restore carrel.db from a backup");
     }
     return 0;

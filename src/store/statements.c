@@ -1,7 +1,7 @@
 /*
- * Every statement of the store, and which member of a row is which column.
+ * Every SQL statement of the store, and the column of each member of a row struct.
  *
- * In a statement $cols is the list of the table's columns, $marks the same number of ?1, ?2, ...
+ * In a statement, $cols stands for the columns of the table and $marks for as many ?1, ?2, ...
  */
 #include <string.h>
 
@@ -166,13 +166,13 @@ const struct table saved_table = TABLE("saved", saved_row, saved_columns);
     " WHERE e.key = ?4 AND e.value = ?5))"                                               \
     " AND number < ?7 ORDER BY number DESC LIMIT ?8"
 
-/* A stopped machine (4) takes no cpu and memory. */
+/* A stopped machine (state 4) uses no CPU and memory. */
 #define QUOTA_SUMS                                                                  \
     "SELECT count(*), coalesce(sum(iif(state = 4, 0, cpu_milli)), 0),"              \
     " coalesce(sum(iif(state = 4, 0, mem_bytes)), 0), coalesce(sum(disk_bytes), 0)" \
     " FROM machines WHERE owner = ?1 AND state < 6"
 
-/* ?1 and its parents; the depth ends it, whatever the table holds. */
+/* Account ?1 and all its parents. The depth ends the recursion, even if the table has a cycle. */
 #define LINE                                                                       \
     "WITH RECURSIVE line(id, depth) AS (SELECT ?1, 1 UNION ALL SELECT a.parent,"   \
     " depth + 1 FROM accounts a JOIN line ON a.id = line.id WHERE a.parent IS NOT" \
@@ -264,7 +264,7 @@ static const struct {
                         " WHERE machine = ?1 AND state < 3",
                         NULL},
 
-    /* The oldest that ended, beyond the newest ?2; at most ?3 at once. */
+    /* Deletes the oldest ended commands beyond the newest ?2; at most ?3 at once. */
     [STMT_EXEC_TRIM] = {"DELETE FROM execs WHERE id IN (SELECT id FROM execs WHERE machine = ?1"
                         " AND state >= 3 AND number <= (SELECT number FROM execs WHERE machine = ?1"
                         " ORDER BY number DESC LIMIT 1 OFFSET ?2) ORDER BY number LIMIT ?3)",
@@ -300,7 +300,7 @@ static const struct {
     [STMT_EVENT_RANGE] = {"SELECT coalesce((SELECT min(id) FROM events), 0),"
                           " coalesce((SELECT max(id) FROM events), 0)",
                           NULL},
-    /* A range of ids, at most 10,000 of them: times grow with the ids. */
+    /* Deletes a range of ids, at most 10,000. Times grow with ids, so a range is enough. */
     [STMT_EVENT_TRIM] =
         {"DELETE FROM events WHERE id < (SELECT max(id) FROM events)"
          " AND id < (SELECT min(id) FROM events) + 10000"
@@ -453,7 +453,7 @@ static const struct {
                                " ORDER BY created_ms, id LIMIT ?1",
                                &database_table},
     [STMT_IMAGE_PUT] = {"INSERT OR REPLACE INTO images($cols) VALUES($marks)", &image_table},
-    /* By name, else by an id or the beginning of one; the name comes first. */
+    /* Finds images by name, id or the beginning of an id; a match by name comes first. */
     [STMT_IMAGE_FIND] = {"SELECT $cols FROM images WHERE (?1 IS NULL OR owner = ?1) AND (name = ?2"
                          " OR (length(?2) >= 6 AND substr(id, 1, length(?2)) = ?2))"
                          " ORDER BY name = ?2 DESC, id, name LIMIT ?3",

@@ -63,7 +63,7 @@ int store_step_update(struct store *s, const struct step_row *row, struct err *e
         return -1;
     if (query_run(&q, &changed, err) < 0)
         return explain(row, err);
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no step '%s'", row->id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "step '%s' does not exist", row->id);
 }
 
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,

@@ -12,7 +12,7 @@
 #include "base/layers.h"
 #include "store/machines.h"
 
-/* The numbers are in the database. */
+/* The numbers are stored in the database. */
 enum step_kind {
     STEP_EXEC = 1, /* a command ended */
     STEP_FILE,     /* a file was changed through the API */
@@ -24,8 +24,8 @@ enum step_kind {
     STEP_KIND_LAST = STEP_REFRESH,
 };
 /*
- * Layers of steps that were copied while commands ran have numbers from here on, by chance: beyond
- * those of uppers and of merged layers.
+ * Layers that were copied while commands ran get random numbers from here on. These are larger than
+ * the numbers of uppers (writable layers) and of merged layers.
  */
 enum { LAYER_COPIED = 400000000 };
 
@@ -40,17 +40,17 @@ struct step_row {
     enum step_kind kind;
     enum step_state state;
     int64_t created_ms;
-    char exec[ID_SIZE]; /* or empty */
-    char *what;         /* the command, the path, the reason somebody gave; NULL: empty */
-    int64_t status;     /* of the command as a shell has it; -1: none */
-    uint64_t files;     /* changed since the step before */
-    uint64_t bytes;     /* they take on disk */
-    uint32_t counted;   /* 1: the two above are known */
+    char exec[ID_SIZE]; /* id of the command, or empty */
+    char *what;         /* the command, the path or the user's reason; NULL: empty */
+    int64_t status;     /* exit status of the command, as in a shell; -1: none */
+    uint64_t files;     /* number of files changed since the step before */
+    uint64_t bytes;     /* disk space of these files */
+    uint32_t counted;   /* 1: files and bytes are known */
     uint32_t durable;   /* 1: would survive a power cut */
-    uint32_t layer;     /* the one that this step froze; 0: nothing had changed */
+    uint32_t layer;     /* number of the layer that this step froze; 0: no changes */
     uint32_t has_point; /* 0: cannot be restored, see `reason` */
     char *stack;
-    /* Why it cannot be restored; for a copy, how it was made. */
+    /* Why the step cannot be restored; for a copy, how it was made. */
     char reason[STORE_REASON_SIZE];
     char name[STORE_NAME_SIZE]; /* unique in its machine, or empty; named steps are never pruned */
 };
@@ -63,28 +63,28 @@ struct step_list {
 void step_row_done(struct step_row *row);
 void step_list_done(struct step_list *list);
 
-/* Chooses row->number. `exists`: the name is taken. */
+/* Sets row->number. ERR_EXISTS: the name is taken. */
 int store_step_add(struct store *s, struct step_row *row, struct err *err);
 /* Writes everything but id, machine, number and created_ms. */
 int store_step_update(struct store *s, const struct step_row *row, struct err *err);
-/* By id, number or name; "last" is the newest. */
+/* Finds a finished step by id, number or name; "last" is the newest. */
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
                     struct err *err);
-/* Newest first, below a number (0: all); with `taking` those that are not finished. */
+/* Lists steps below a number (0: all), newest first: unfinished ones if `taking`, else others. */
 int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking,
                     size_t limit, struct step_list *ret, struct err *err);
-/* Oldest first, those without a name. */
+/* Lists finished steps without a name, oldest first. */
 int store_step_oldest(struct store *s, const char *machine, size_t limit, struct step_list *ret,
                       struct err *err);
 int store_step_count(struct store *s, const char *machine, uint64_t *ret, uint64_t *ret_bytes,
                      struct err *err);
 int store_step_delete(struct store *s, const char *id, struct err *err);
 
-/* The layers of a machine's root. */
+/* The layers of a machine's root filesystem. */
 struct root_row {
     char machine[ID_SIZE];
-    uint32_t layer; /* number of its upper */
-    char *stack;    /* below it */
+    uint32_t layer; /* number of its upper (the writable layer) */
+    char *stack;    /* layers below the upper */
     char from_machine[ID_SIZE];
     char from_step[ID_SIZE];
 };
@@ -93,10 +93,10 @@ void root_row_done(struct root_row *row);
 int store_root_put(struct store *s, const struct root_row *row, struct err *err);
 int store_root_get(struct store *s, const char *machine, struct root_row *ret, struct err *err);
 
-/* Every stack of a live machine that contains a layer of this machine. */
+/* Calls `each` for every stack of a live machine that contains a layer of this machine. */
 typedef void stack_fn(void *arg, const char *stack);
 int store_stacks_with(struct store *s, const char *machine, stack_fn *each, void *arg,
                       struct err *err);
-/* All of them, with the machine that names each. */
+/* Calls `each` for every stack of a live machine, with the id of that machine. */
 typedef void stack_of_fn(void *arg, const char *machine, const char *stack);
 int store_stacks_all(struct store *s, stack_of_fn *each, void *arg, struct err *err);

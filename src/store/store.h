@@ -19,7 +19,7 @@
 
 enum column_type {
     COL_TEXT, /* char[size] */
-    COL_NAME, /* char[size]; empty is NULL, which no unique index minds */
+    COL_NAME, /* char[size]; empty is NULL, which a unique index ignores */
     COL_HEAP, /* char *, at most STORE_JSON_MAX; NULL is an empty text */
     COL_JSON, /* the same; NULL is {} */
     COL_U64,  /* at most STORE_NUMBER_MAX */
@@ -52,7 +52,7 @@ extern const struct table account_table, hold_table, secret_table, grant_table, 
 
 /* ---- Statements ---- */
 
-/* One row each in statements.c. */
+/* Each has one row in statements.c. */
 enum statement {
     STMT_BEGIN,
     STMT_COMMIT,
@@ -188,15 +188,15 @@ struct store {
     struct ballast ballast;
     bool full; /* the last failed write found no space */
     void (*broken)(const struct err *why);
-    char id[ID_SIZE]; /* identity.c */
+    char id[ID_SIZE]; /* see identity.c */
 };
 
 int store_identity_open(struct store *s, struct err *err);
 
-/* The text of a statement with its column lists written out; false when memory is gone. */
+/* Writes the SQL of a statement, with its lists of columns. False: out of memory. */
 bool statement_text(enum statement id, struct buf *ret);
 
-/* A query that is ready to be bound; it is reset when `ret` leaves its scope. */
+/* A statement in use. QUERY declares one that is reset when it leaves its scope. */
 struct query {
     struct store *store;
     sqlite3_stmt *stmt;
@@ -209,24 +209,24 @@ void query_done(struct query *q);
 /* After a disk failure: refuses all further writes and calls the store's callback. */
 void store_broken(struct store *s, const struct err *why);
 
-/* Positions are ?1 and on. NULL texts are NULL; they must outlive the query. */
+/* Bind a value to ?1, ?2, ... A NULL text is an SQL NULL. Texts must outlive the query. */
 void query_text(struct query *q, int at, const char *text);
 void query_i64(struct query *q, int at, int64_t value);
-void query_u64(struct query *q, int at, uint64_t value); /* INT64_MAX when larger */
+void query_u64(struct query *q, int at, uint64_t value); /* at most INT64_MAX */
 void query_blob(struct query *q, int at, const void *bytes, size_t len);
-/* Every column of the table, from ?1 on; `invalid` or `limit` names a value that does not fit. */
+/* Binds all columns of a row, from ?1 on. ERR_INVALID or ERR_LIMIT names a value out of range. */
 int query_bind(struct query *q, const struct table *table, const void *row, struct err *err);
 
-/* Runs a statement that returns nothing; *ret_changed (may be NULL): rows it changed. */
+/* Runs a statement that returns no rows; *ret_changed (may be NULL): rows that it changed. */
 int query_run(struct query *q, size_t *ret_changed, struct err *err);
-/* 1: a row is there for query_column_*() or query_read(). 0: no more. */
+/* Returns 1 if a row is ready for sqlite3_column_*() or query_read(), 0 if no row is left. */
 int query_step(struct query *q, struct err *err);
-/* The whole row, from column 0 on; its texts are owned by it. Members keep nothing on failure. */
+/* Reads a whole row into *ret, which owns its texts. After a failure *ret owns nothing. */
 int query_read(struct query *q, const struct table *table, void *ret, struct err *err);
-/* The one row there is, or `not_found` with what: query_one(&q, table, ret, err, "machine", id). */
+/* Reads the only row. ERR_NOT_FOUND names it: query_one(&q, table, ret, "machine", id, err). */
 int query_one(struct query *q, const struct table *table, void *ret, const char *what,
               const char *which, struct err *err);
-/* All rows there are (the statement limits them) as one array. */
+/* Reads all rows into one array; the statement limits their number. */
 int query_all(struct query *q, const struct table *table, void **ret, size_t *ret_count,
               struct err *err);
 
@@ -247,7 +247,9 @@ struct names {
 const char *names_get(const struct names *n, int value);
 int names_parse(const struct names *n, const char *text, int *ret, struct err *err);
 
-/* An earlier request with this key: 1 and its id, 0 none, -1 `invalid` when its body was another.
+/*
+ * Looks for an earlier request with this idempotency key. Returns 1 and its id, or 0 if there is
+ * none. ERR_INVALID: the earlier request had another body.
  */
 int idempotency_check(struct query *q, const uint8_t hash[SHA256_BYTES], const char *key,
                       char ret_id[ID_SIZE], struct err *err);

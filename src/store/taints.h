@@ -1,6 +1,7 @@
 /*
- * Taints of things that are not machines: images, directories of the host, and conversations with
- * MCP clients. The taint of a machine is in its policy.
+ * Taints (marks for data from untrusted sources) of things that are not machines: images,
+ * directories of the host, and conversations with MCP clients. The taint of a machine is in its
+ * policy.
  */
 #pragma once
 
@@ -8,12 +9,12 @@
 
 enum { STORE_TAINT_KIND_SIZE = 16 };
 
-/* Does not replace an existing source: the first one stays. */
+/* Records a taint and its source. An existing taint keeps its first source. */
 int store_taint_put(struct store *s, const char *owner, const char *kind, const char *key,
                     const char *source, int64_t since_ms, struct err *err);
-/* All of one kind, in the order of their keys. */
+/* Calls fn for all taints of one kind, in the order of their keys. */
 typedef void store_taint_fn(void *arg, const char *key, const char *source);
 int store_taint_each(struct store *s, const char *owner, const char *kind, store_taint_fn *fn,
                      void *arg, struct err *err);
-/* Deletes older taints of one kind. */
+/* Deletes taints of one kind that began before a time. */
 int store_taint_trim(struct store *s, const char *kind, int64_t before_ms, struct err *err);

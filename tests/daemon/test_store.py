@@ -27,7 +27,7 @@ def test_a_disk_that_fails_ends_the_daemon_and_nothing_else(fresh):
     except (Refused, OSError):
         pass  # it may be on its way out already
     assert d.process.wait(20) == 1, d.log()
-    said = [line for line in d.log().splitlines() if "leaving" in line][-1]
+    said = [line for line in d.log().splitlines() if "stopping" in line][-1]
     assert "disk" in said and "CARREL_HOME" in said, said
     flag.unlink()
     d.start()

@@ -501,7 +501,7 @@ def test_nothing_stays_of_one_that_could_not_be_made(gated, server):
 
 @pytest.mark.parametrize("words,why", [
     ("postgres:", "that is not words"), ("postgres:host=/run/postgresql user=a dbname=b", "the host is missing"), ("postgres://a:b@127.0.0.1/", "the user or the template database is missing"),
-    ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "only host, port, user, password, dbname and sslmode"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "there is no secret"),
+    ("postgres:host=h user=a dbname=b passfile=/etc/shadow", "only host, port, user, password, dbname and sslmode"), ("postgres://a:b@h:70000/x", "the port"), ("postgres:NO_SUCH", "secret 'NO_SUCH' does not exist"),
     ("postgres://a:hidden@127.0.0.1:1/x", "connect to the server"), ("postgres://a:hidden@h/x?sslmode=maybe", "sslmode must be"), ("mysql://a:hidden@h/x", "--db mysql: unknown kind of database")])
 def test_bad_words(gated, words, why):
     done = carrel(gated, "new", "--db", words, ok=False)

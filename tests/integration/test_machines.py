@@ -152,7 +152,7 @@ def test_a_store_has_one_daemon(carrel, tmp_path):
     done = carrel.run("--", "true", env={"CARREL_RUN": str(tmp_path / "run")})
     *progress, line = done.stderr.decode().splitlines()
     assert done.returncode == 125 and line.startswith("carrel: start the daemon: another daemon (pid "), done
-    assert f"uses '{carrel.home}'" in line and "CARREL_HOME" in line
+    assert f"uses the store '{carrel.home}'" in line and "CARREL_HOME" in line
     assert progress in ([], ["carrel: preparing this host for its first machine..."])  # where it takes a while
 
 

@@ -72,7 +72,7 @@ def test_the_vendors_clients_work_unchanged(gate, packages, form):  # noqa: F811
 def test_a_budget_that_is_used_up_is_a_clear_error(gate, packages, form):  # noqa: F811
     g = gate(STORY, tokens=3000)
     seen = converse(packages, form, g.port)
-    assert seen["error"]["status"] == 402 and "budget of 'machine:m'" in seen["error"]["message"], seen
+    assert seen["error"]["status"] == 402 and "budget of account 'machine:m'" in seen["error"]["message"], seen
     assert g.end()["calls"] == 0
 
 

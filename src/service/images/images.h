@@ -12,7 +12,7 @@
 struct image_view {
     const char *id, *name, *owner, *origin;
     uint64_t created_ms, bytes, entries;
-    uint64_t machines;  /* live machines that use it */
+    uint64_t machines;  /* number of live machines that use it */
     const char *stored; /* "erofs" (a mounted file) or "directory" */
     const char *config; /* JSON: env, user, workdir ... */
 };
@@ -26,14 +26,14 @@ int service_image_show(struct service *s, const struct caller *who, const char *
 /* Deletes a name; the tree stays while machines use it. */
 void service_image_remove(struct service *s, const struct caller *who, const char *ref,
                           service_image_fn *done, void *arg);
-/* Adds a name. */
+/* Adds a name to an image. */
 void service_image_tag(struct service *s, const struct caller *who, const char *ref,
                        const char *name, service_image_fn *done, void *arg);
 /* Deletes names of intermediate images of builds (`build:...`) that no machine uses. */
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err);
 
-/* Present images, and work since the start of the daemon. */
+/* Counters of images that exist, and of work since the start of the daemon. */
 enum image_work { IMAGE_IMPORT, IMAGE_EXPORT, IMAGE_SNAP, IMAGE_WORKS };
 struct image_stats {
     uint64_t names, trees, bytes;
@@ -55,27 +55,27 @@ struct image_events {
     service_image_fn *ended;                                  /* view: NULL for an export */
 };
 
-/* name NULL: the start of the id. NULL with *err: not started. */
+/* Starts an import, or returns NULL with *err. name NULL: the start of the id is the name. */
 struct image_job *service_image_import(struct service *s, const struct caller *who,
                                        const char *name, const struct image_events *events,
                                        struct err *err);
-/* Returns the number of bytes taken; last: no more follow after all of these. */
+/* Feeds an import. Returns the number of bytes taken. last: no bytes follow after these. */
 size_t image_feed(struct image_job *job, const void *bytes, size_t count, bool last);
 
-/* form: tar, tar.zst, oci. */
+/* Starts an export. form: tar, tar.zst or oci. */
 struct image_job *service_image_export(struct service *s, const struct caller *who, const char *ref,
                                        const char *form, const struct image_events *events,
                                        struct err *err);
-void image_hold(struct image_job *job, bool held); /* pauses data */
+void image_hold(struct image_job *job, bool held); /* pauses or continues an export */
 
 /* Cancels the job and deletes what it created. */
 void image_cancel(struct image_job *job);
 
-/* Creates an image from a machine, in which nothing may run. */
+/* Creates an image from a machine in which no command runs. */
 struct image_request {
     const char *name;
     const char *step; /* NULL: the present state */
-    struct texts env; /* pairs, added to those of the image below */
+    struct texts env; /* names and values, added to those of the image below */
     const char *user, *workdir;
     struct texts command;
 };

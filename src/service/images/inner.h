@@ -17,8 +17,8 @@ struct sealing;
 /* Part of struct service. */
 struct service_images {
     struct image_stats stats;     /* finished work; the rest is counted on request */
-    struct seal_want *seal_wants; /* images that wait to be sealed */
-    struct sealing *sealing;      /* in progress */
+    struct seal_want *seal_wants; /* images that wait to be sealed (converted to one erofs file) */
+    struct sealing *sealing;      /* the one in progress, or NULL */
     bool seals_off;               /* this kernel cannot mount erofs files */
     uint64_t again_ms;            /* time of the next try to delete trees; 0: never */
 };
@@ -33,7 +33,7 @@ struct live_image {
     char text[32 << 10]; /* names of variables */
 };
 
-/* Moves a finished tree to its id. The staging directory is gone afterwards in any case. */
+/* Renames a finished tree to its id. The staging directory is deleted in any case. */
 int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
                 struct err *err);
 
@@ -41,17 +41,17 @@ int image_adopt(struct service *s, const char *staging, const char *id, const ch
 void images_again(struct service *s);
 void image_wipe(struct service *s, const char *name);
 
-/* Is that the name of an intermediate image of a build? */
+/* True if this is the name of an intermediate image of a build. */
 bool image_is_step(const char *name);
-/* Opens the directory of images. -1 with errno. */
+/* Opens the directory of images. Returns -1 and sets errno if that fails. */
 int images_open(const struct service *s);
 
-/* images/seal.c: seals an image with a name later, unless it is sealed. */
+/* In images/seal.c: queues a named image to be sealed later, unless it is sealed. */
 void seal_want(struct service *s, const char *name, const char *id);
 /* A machine released the image: if it is sealed, its tree may be deleted. */
 void seal_rest(struct service *s, const char *id);
 
-/* Gives the tree a name, moving it from another image if needed, and sends an event. */
+/* Gives the tree a name and sends an event. If another image has the name, it loses it. */
 int image_name(struct service *s, const struct image_row *row, struct err *err);
 void image_view_of(struct service *s, const struct image_row *row, char **config,
                    struct image_view *ret);

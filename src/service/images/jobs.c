@@ -75,7 +75,7 @@ static void job_end(struct image_job *j, const struct image_view *view, const st
     image_job_free(j);
 }
 
-/* ---- how it ends ---- */
+/* ---- the end of a job ---- */
 
 static int outcome(const struct hearing *h, struct err *err) {
     const json_t *e = json_object_get(h->last, "error");
@@ -83,18 +83,22 @@ static int outcome(const struct hearing *h, struct err *err) {
         const char *code = json_string_value(json_object_get(e, "code"));
         const char *message = json_string_value(json_object_get(e, "message"));
         const char *remedy = json_string_value(json_object_get(e, "remedy"));
-        err_set(err, err_code_named(code ? code : ""), "%s", message ? message : "no reason given");
+        err_set(err, err_code_named(code ? code : ""), "%s",
+                message ? message : "carrel-image gave no reason");
         return remedy && *remedy ? err_remedy(err, "%s", remedy) : -1;
     }
     return h->last ? 0 : err_set(err, ERR_INTERNAL, "carrel-image ended without a result");
 }
 
-/* Runs on a worker thread: an acknowledged image must survive a power failure. */
+/*
+ * A finished tree that becomes an image. A worker thread syncs it first, because an acknowledged
+ * image must survive a power failure.
+ */
 struct image_adoption {
     struct image_job *job;
     char path[PLACE_SIZE + 32];
     char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* the image below, or empty */
-    uint64_t disk;                                /* disk space that it takes */
+    uint64_t disk;                                /* disk space of the tree */
     int result;
 };
 
@@ -213,9 +217,9 @@ void image_job_fail(struct image_job *j, const struct err *err) {
     loop_defer(j->service->loop, &j->later);
 }
 
-/* ---- reports ---- */
+/* ---- reports of workers ---- */
 
-/* Sends a progress event now and then. */
+/* Sends a progress event, at most one per PROGRESS_MS. */
 static void tell_progress(struct image_job *j, const json_t *word) {
     struct buf text DEFER(buf_done) = BUF(4096);
     struct jot t = JOT(&text);
@@ -282,7 +286,7 @@ int image_hearing_open(struct image_job *j, struct hearing *h, struct err *err) 
     return loop_watch_new(j->service->loop, h->fd, LOOP_READ, jobs_hear, h, &h->watch, err);
 }
 
-/* ---- beginning ---- */
+/* ---- the start of a job ---- */
 
 struct image_job *image_job_new(struct service *s, const struct caller *who, enum image_work work,
                                 const struct image_events *events) {
@@ -349,7 +353,7 @@ int image_job_fill_row(struct image_job *j, const char *name, const char *origin
     return 0;
 }
 
-/* ---- in ---- */
+/* ---- import ---- */
 
 static void archive_room(void *arg, unsigned events) {
     struct image_job *j = arg;
@@ -404,7 +408,7 @@ size_t image_feed(struct image_job *j, const void *bytes, size_t count, bool las
     return count;
 }
 
-/* ---- out ---- */
+/* ---- export ---- */
 
 static void archive_data(void *arg, unsigned events) {
     struct image_job *j = arg;

@@ -8,10 +8,10 @@ struct image_adoption;
 /* The report of one worker. */
 struct hearing {
     struct image_job *job;
-    int fd; /* -1: none, or at its end */
+    int fd; /* of the pipe; -1: not open */
     struct loop_watch *watch;
     struct buf text;
-    json_t *last; /* the last message: an outcome, or NULL */
+    json_t *last; /* the last message, which is the outcome; or NULL */
 };
 
 struct image_job {
@@ -24,15 +24,15 @@ struct image_job {
     uint64_t told_ms;     /* time of the last progress event, or of the start */
     struct image_row row; /* the image to create */
     char staging[ID_SIZE];
-    int archive; /* our end; -1 */
+    int archive; /* our end of its pipe; -1: closed */
     struct loop_watch *archive_watch;
-    int worker_fds[2]; /* the worker's ends, until it has them */
+    int worker_fds[2]; /* the worker's ends of the pipes, until it has them */
     struct hearing unpacked, drawn;
     unsigned asking; /* requests that the spawner has not answered */
     bool cancelled, over, had_data;
     struct err failed;
     bool has_failed;
-    struct live *live; /* source of a snapshot */
+    struct live *live; /* machine that the image is made from, or NULL */
     char *stack;
     struct loop_call later;
     struct image_adoption *adoption;

@@ -15,25 +15,25 @@ struct service_images;
 struct service_images *service_images_new(void);
 void service_images_free(struct service_images *i);
 
-/* Reads image.json of a tree. NULL with *err: it cannot be used. */
+/* Reads image.json of a tree. Returns NULL and sets *err if the image cannot be used. */
 struct live_image *live_image_load(struct service *s, const char *id, struct err *err);
 void live_image_free(struct live_image *i);
-const char *live_image_name(const struct live_image *i); /* or the beginning of its id */
+const char *live_image_name(const struct live_image *i); /* the name, or the beginning of the id */
 const struct exec_defaults *live_image_defaults(const struct live_image *i);
 
-/* Finds an image that the caller may use: its own, or with the scope admin any. */
+/* Finds an image of the caller; with the scope admin, of any owner. */
 int image_find(struct service *s, const struct caller *who, const char *ref, struct image_row *ret,
                struct err *err);
 /* True if the tree or the sealed file exists. */
 bool image_is_whole(const struct service *s, const char *id);
-/* Opens the presets of an image. -1 with errno. */
+/* Opens the presets of an image. Returns -1 and sets errno if that fails. */
 int image_open_presets(const struct service *s, const char *id);
 /* Deletes the tree unless something uses it. */
 void image_release(struct service *s, const char *id);
 
-/* At the start: deletes unknown and unfinished trees. */
+/* Called at the start: deletes unknown and unfinished trees. */
 void images_sweep(struct service *s);
-/* Called by the tick: deletes trees that were in use before. */
+/* Called by a timer: deletes trees that were in use when they should have been deleted. */
 void images_look(struct service *s, uint64_t now_ms);
-/* The daemon stops: stops sealing. */
+/* Called when the daemon stops: stops sealing. */
 void seals_release(struct service *s);

@@ -1,11 +1,11 @@
 /*
  * Sealing: converts a named image into one file, `root.erofs`, which the spawner mounts. A worker
- * of the spawner writes the file in the background, one image at a time. New boxes use it once it
- * has its name; the tree is deleted when no box and no export reads it. Files that presets are read
- * from stay beside it, because the daemon does not mount.
+ * of the spawner writes the file in the background, one image at a time. New boxes use the file
+ * once it has its final name. The tree is deleted when no box and no export reads it. Files that
+ * presets are read from stay beside the sealed file, because the daemon does not mount it.
  *
- * Build steps stay trees, since those share files. Images also stay trees where the kernel cannot
- * mount such a file: the spawner then answers `unsupported`.
+ * Intermediate images of builds stay trees, because trees share files. Images also stay trees if
+ * the kernel cannot mount such a file: the spawner then answers ERR_UNSUPPORTED.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct sealing {
     int dir, file, report[2];
     struct loop_watch *watch;
     struct buf line;
-    bool waits;   /* a worker or the spawner uses it */
+    bool waits;   /* a worker thread or the spawner still uses this struct */
     bool written; /* the worker reported success */
     bool is_file; /* already sealed before */
     int result;
@@ -57,7 +57,7 @@ static void sealing_free(struct sealing *t) {
 
 static void next(struct service *s);
 
-/* False: the service is gone, and t is freed. */
+/* Call when a wait has ended. False: the service is gone, and t is freed. */
 static bool goes_on(struct sealing *t) {
     t->waits = false;
     if (t->service)
@@ -75,23 +75,23 @@ static void seal_end(struct sealing *t) {
     next(s);
 }
 
-/* An image that was deleted meanwhile is not a failure. */
+/* Logs the failure, unless the image was deleted meanwhile. */
 static void seal_fail(struct sealing *t, const char *why) {
     struct stat st;
     if (stat(t->path, &st) == 0)
-        log_line(LOG_WARN, "service", "convert an image to erofs: %s; it stays a directory id=%s",
-                 why, t->id);
+        log_line(LOG_WARN, "service",
+                 "convert an image to erofs: %s; the image stays a directory id=%s", why, t->id);
     seal_end(t);
 }
 
-/* ---- the tree goes ---- */
+/* ---- deleting the tree ---- */
 
 static bool has(int dir, const char *name) {
     struct stat st;
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Still in use: images_again() retries when a machine releases the image. */
+/* If the tree is still in use, images_again() schedules another try. */
 static void rest_gone(void *arg, const struct err *err) {
     struct service *s = arg;
     if (err && err->code == ERR_BUSY)
@@ -124,9 +124,9 @@ static void tree_gone(void *arg, const struct err *err) {
     seal_end(t);
 }
 
-/* ---- its name ---- */
+/* ---- naming the file ---- */
 
-/* Runs on a worker. The file must be on disk before it replaces the tree. */
+/* Runs on a worker thread. The file must be on disk before it replaces the tree. */
 static void seal_settle(void *arg) {
     struct sealing *t = arg;
     bool well = fchmod(t->file, 0400) == 0 && fsync(t->file) == 0 &&
@@ -206,7 +206,7 @@ static void begun(void *arg, const struct err *err) {
     }
 }
 
-/* ---- what comes before ---- */
+/* ---- preparation ---- */
 
 static int keep_presets(const struct sealing *t) {
     if (has(t->dir, kept_name))
@@ -221,7 +221,7 @@ static int keep_presets(const struct sealing *t) {
     return r < 0 ? r : renameat(t->dir, kept_aside, t->dir, kept_name) < 0 ? -errno : 0;
 }
 
-/* Runs on a worker. Leftovers of an earlier daemon are started anew. */
+/* Runs on a worker thread. An unfinished file of an earlier daemon is written anew. */
 static void seal_prepare(void *arg) {
     struct sealing *t = arg;
     t->dir = dir_open(AT_FDCWD, t->path);
@@ -257,7 +257,7 @@ static void prepared(void *arg) {
     }
 }
 
-/* ---- one after the other ---- */
+/* ---- the queue ---- */
 
 static void next(struct service *s) {
     struct seal_want *want DEFER_FREE = s->images->sealing ? NULL : s->images->seal_wants;

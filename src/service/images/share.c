@@ -30,7 +30,7 @@ static bool same_look(const struct stat *a, const struct stat *b) {
            a->st_dev == b->st_dev && a->st_ino != b->st_ino;
 }
 
-/* Files with extended attributes are not shared: those would have to be compared too. */
+/* Files with extended attributes are not shared: the attributes would have to be compared too. */
 static bool same_bytes(struct sharing *s, int a, int b) {
     if (flistxattr(a, NULL, 0) > 0 || flistxattr(b, NULL, 0) > 0)
         return false;
@@ -71,7 +71,7 @@ static void share_subdir(struct sharing *s, int parent, int child, const char *n
     s->depth--;
 }
 
-/* Restores the times of the directory, which are part of the image. */
+/* Shares the files in a directory. Restores its times, which are part of the image. */
 static void share_dir(struct sharing *s, int parent, int child) {
     struct stat before;
     DIR *d DEFER(dir_close) = dir_list(child, ".");

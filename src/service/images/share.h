@@ -7,5 +7,5 @@
 
 #include <stdint.h>
 
-/* Directories of both trees; the child is not in use yet. Returns the bytes freed. */
+/* Takes the open directories of both trees; the child is not in use yet. Returns bytes freed. */
 uint64_t image_share(int parent, int child);

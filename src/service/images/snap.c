@@ -94,7 +94,8 @@ static int put_config(int fd, const json_t *config, struct err *err) {
     size_t n = tar_put(head, e);
     if (write_all(fd, head, n) < 0 || write_all(fd, text, strlen(text)) < 0 ||
         write_all(fd, padding, tar_padding(e->size)) < 0)
-        return err_set(err, ERR_INTERNAL, "write the image's configuration");
+        return err_set(err, ERR_INTERNAL,
+                       "the image's configuration cannot be written to the archive");
     return 0;
 }
 
@@ -106,7 +107,7 @@ static void drawing(void *arg, const struct err *err) {
     image_job_begun(j, err);
 }
 
-/* Two workers share the archive pipe, and both report to us. */
+/* Starts the second worker. Both share the archive pipe, and each reports to the daemon. */
 static int begin_draw(struct snapping *p, struct err *err) {
     struct image_job *j = p->job;
     struct service *s = j->service;

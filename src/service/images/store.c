@@ -52,7 +52,7 @@ bool image_is_step(const char *name) {
     return strncmp(name, "build:", 6) == 0;
 }
 
-/* ---- what a tree says ---- */
+/* ---- metadata of a tree: image.json ---- */
 
 static json_t *read_record(const struct service *s, const char *id, struct err *err) {
     char path[IMAGE_ID_SIZE + 16], *text DEFER_FREE = malloc(RECORD_MAX);
@@ -154,7 +154,7 @@ void images_again(struct service *s) {
     s->images->again_ms = loop_now_ms(s->loop) + AGAIN_MS;
 }
 
-/* A box that is ending may still use the image: try again later. */
+/* A box that is ending may still use the image, so try again later. */
 static void wiped(void *arg, const struct err *err) {
     struct service *s = arg;
     if (err && err->code == ERR_BUSY)
@@ -216,7 +216,7 @@ static void want_seals(struct service *s) {
         seal_want(s, list.rows[i].name, list.rows[i].id);
 }
 
-/* staging: unfinished trees, which have no name; else images without a row. */
+/* Deletes unfinished trees, which have no id yet (staging); or else images that nobody uses. */
 static void release_all(struct service *s, bool staging) {
     DIR *d DEFER(dir_close) = dir_take(images_open(s));
     for (struct dirent *e; d && (e = readdir(d));)
@@ -229,7 +229,7 @@ static void release_all(struct service *s, bool staging) {
 void images_sweep(struct service *s) {
     release_all(s, true);
     want_seals(s);
-    s->images->again_ms = 1; /* the others, once every box is known */
+    s->images->again_ms = 1; /* images_look() deletes the others once every box is known */
 }
 
 void images_look(struct service *s, uint64_t now) {

@@ -35,13 +35,18 @@ static void lines_of_no_sense_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *line, *why;
-    } bad[] = {
-        {"", "must start with a name"},   {"m in=1", "both in= and out="},
-        {"m cache_read=1", "both in="},   {"m in=1 out=2 in=3", "given twice"},
-        {"m in=x out=1", "in: "},         {"m in=-1 out=1", "in: "},
-        {"m in=1.1234567 out=1", "in: "}, {"m in=99999999 out=1", "price 99999999 is out of range"},
-        {"m price=1", "unknown option"},  {"m in", "unknown option"},
-        {"a*b in=1 out=1", "star"},       {"m window=0", "window"}};
+    } bad[] = {{"", "must start with a name"},
+               {"m in=1", "both in= and out="},
+               {"m cache_read=1", "both in="},
+               {"m in=1 out=2 in=3", "given twice"},
+               {"m in=x out=1", "in: "},
+               {"m in=-1 out=1", "in: "},
+               {"m in=1.1234567 out=1", "in: "},
+               {"m in=99999999 out=1", "price 99999999 is larger than 1000000"},
+               {"m price=1", "unknown option"},
+               {"m in", "unknown option"},
+               {"a*b in=1 out=1", "star"},
+               {"m window=0", "window"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct conf_model m;
         struct err err = {0};

@@ -100,7 +100,7 @@ static void mistakes_name_their_line(void **state) {
          "mem: '1K' is out of range: must be between 4M and 16T", ""},
         {"[defaults]\nmem = -1\n", "line 2", "mem", ""},
         {"[defaults]\nmem = 1M\n", "line 2", "mem", ""},
-        {"[defaults]\nidle_action = sleep\n", "line 2", "no idle action 'sleep'",
+        {"[defaults]\nidle_action = sleep\n", "line 2", "unknown idle action 'sleep'",
          "pause stop destroy"},
         {"[daemon]\nmax_machines = 0\n", "line 2",
          "max_machines: '0' is out of range: must be between 1 and 100000", ""},
