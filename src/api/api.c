@@ -1,6 +1,7 @@
 /*
  * The dispatcher of the REST API: authenticates the caller, finds the route, reads the body and
- * calls the handler. Runs on the loop; it may not block and knows no resource by name.
+ * calls the handler. It runs on the loop, so it must not block. It contains no code for a single
+ * resource.
  */
 #include "api/api.h"
 
@@ -139,7 +140,8 @@ static void refuse_route(struct http_exchange *x, const char *allow) {
     struct http_pair field = {"Allow", allow};
     struct err err;
     err_set(&err, *allow ? ERR_INVALID : ERR_NOT_FOUND,
-            *allow ? "this path does not support the method '%.*s'" : "no such path (method %.*s)",
+            *allow ? "this path does not support the method '%.*s'"
+                   : "this path does not exist (method %.*s)",
             (int)x->head->method.n, x->head->method.s);
     err_remedy(&err, "/v1/openapi.json lists all paths and methods");
     api_refuse(x, *allow ? 405 : 404, &err, *allow ? &field : NULL);

@@ -24,11 +24,11 @@ static const struct field done_view[] = {
 const struct schema done_schema = SCHEMA("Done", char *, done_view);
 
 static const struct field token_request[] = {
-    {"owner", FIELD_TEXT, AT(struct token_request, owner), "default: the caller",
-     .max = NAME_MAX_BYTES},
+    {"owner", FIELD_TEXT, AT(struct token_request, owner),
+     "owner of machines made with the token (default: the caller)", .max = NAME_MAX_BYTES},
     {"note", FIELD_TEXT, AT(struct token_request, note),
      "free text that says what the token is for", .max = NAME_MAX_BYTES},
-    {"scopes", FIELD_TEXTS, AT(struct token_request, scopes), "read, run, admin; one or more",
+    {"scopes", FIELD_TEXTS, AT(struct token_request, scopes), "one or more of read, run, admin",
      .max = 3},
     {"machines", FIELD_NUMBER, AT(struct token_request, machines), "quota: number of machines",
      .max = 1 << 20},
@@ -49,18 +49,22 @@ static const struct field token_view[] = {
     {"owner", SHOW_TEXT, AT(struct token_view, owner), NULL, .required = true},
     {"note", SHOW_TEXT, AT(struct token_view, note), NULL},
     {"secret", SHOW_TEXT, AT(struct token_view, secret),
-     "only in the response that creates the token"},
+     "the secret text of the token; only in the response that creates it"},
     {"scopes", SHOW_CHARS, AT(struct token_view, scopes), NULL, .required = true},
     {"created", SHOW_TIME, AT(struct token_view, created_ms), NULL, .required = true},
-    {"used", SHOW_TIME, AT(struct token_view, used_ms), "last use, accurate to one minute"},
+    {"used", SHOW_TIME, AT(struct token_view, used_ms),
+     "time of the last use, accurate to one minute"},
     {"revoked", SHOW_TIME, AT(struct token_view, revoked_ms), NULL},
-    {"machines", SHOW_NUMBER, AT(struct token_view, machines), "quota; 0: unlimited",
+    {"machines", SHOW_NUMBER, AT(struct token_view, machines), "quota of machines; 0: unlimited",
      .required = true},
-    {"cpus", SHOW_CPUS, AT(struct token_view, cpus), "quota; 0: unlimited", .required = true},
-    {"mem", SHOW_NUMBER, AT(struct token_view, mem), "quota; 0: unlimited", .required = true},
-    {"disk", SHOW_NUMBER, AT(struct token_view, disk), "quota; 0: unlimited", .required = true},
-    {"max_ttl_ms", SHOW_NUMBER, AT(struct token_view, max_ttl_ms), "quota; 0: unlimited",
+    {"cpus", SHOW_CPUS, AT(struct token_view, cpus), "quota of processors; 0: unlimited",
      .required = true},
+    {"mem", SHOW_NUMBER, AT(struct token_view, mem), "quota of memory; 0: unlimited",
+     .required = true},
+    {"disk", SHOW_NUMBER, AT(struct token_view, disk), "quota of disk space; 0: unlimited",
+     .required = true},
+    {"max_ttl_ms", SHOW_NUMBER, AT(struct token_view, max_ttl_ms),
+     "longest ttl of a machine; 0: unlimited", .required = true},
 };
 const struct schema token_schema = SCHEMA("Token", struct token_view, token_view);
 
@@ -79,7 +83,7 @@ static const struct field verify_view[] = {
     {"signed", SHOW_NUMBER, 0, "number of the last record that a signature covers",
      .required = true},
     {"problem", SHOW_TEXT, 0, NULL},
-    {"segment", SHOW_TEXT, 0, "file with the first broken record"},
+    {"segment", SHOW_TEXT, 0, "journal file with the first broken record"},
     {"line", SHOW_NUMBER, 0, NULL},
     {"seq", SHOW_NUMBER, 0, NULL},
 };

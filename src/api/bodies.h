@@ -26,7 +26,7 @@ extern const struct schema run_start_request_schema, run_resume_request_schema,
     run_answer_request_schema, run_schema, runs_schema, freeze_request_schema, changeset_schema,
     ship_request_schema, ship_schema;
 
-/* Every schema of the document, NULL-terminated. */
+/* Every schema of the OpenAPI document, NULL-terminated. */
 extern const struct schema *const all_schemas[];
 
 struct tag_request {

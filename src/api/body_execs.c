@@ -3,8 +3,10 @@
 #include "service/view.h"
 
 static const struct field pty_request[] = {
-    {"rows", FIELD_NUMBER, AT(struct pty_request, rows), "default 24", .min = 1, .max = 1000},
-    {"cols", FIELD_NUMBER, AT(struct pty_request, cols), "default 80", .min = 1, .max = 1000},
+    {"rows", FIELD_NUMBER, AT(struct pty_request, rows), "rows of the terminal (default 24)",
+     .min = 1, .max = 1000},
+    {"cols", FIELD_NUMBER, AT(struct pty_request, cols), "columns of the terminal (default 80)",
+     .min = 1, .max = 1000},
 };
 const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, pty_request);
 
@@ -23,10 +25,10 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
         {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "standard input as base64",      \
          .max = TEXT_MAX_BYTES * 2},                                                               \
         {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                      \
-         "keep standard input open for /stdin; default: closed after `stdin`"},                    \
+         "keep standard input open for requests to /stdin (default: close it)"},                   \
         {"timeout", FIELD_DURATION, AT(type, base timeout),                                        \
          "kill the command and its descendants after this time", .max = DAYS(3650)},               \
-        {"terminal", FIELD_FLAG, AT(type, base terminal), "run it in a terminal"},                 \
+        {"terminal", FIELD_FLAG, AT(type, base terminal), "run the command in a terminal"},        \
         {"size", FIELD_OBJECT, AT(type, base pty), "size of the terminal",                         \
          .sub = &resize_request_schema},                                                           \
         {"stdio", FIELD_TEXTS, AT(type, base stdio),                                               \
@@ -36,8 +38,7 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
         {"background", FIELD_FLAG, AT(type, base background),                                      \
          "respond when the command has started, not when it has ended"},                           \
         {"output_max", FIELD_SIZE, AT(type, base output_max),                                      \
-         "bytes of each stream in the response (default 1 MiB); the log keeps all",                \
-         .max = 16 << 20},                                                                         \
+         "maximum bytes of each stream in the response (default 1 MiB)", .max = 16 << 20},         \
     {                                                                                              \
         "key", FIELD_TEXT, AT(type, base key), "idempotency key: the command runs at most once",   \
             .max = KEY_MAX_BYTES                                                                   \
@@ -49,14 +50,14 @@ const struct schema exec_request_schema = SCHEMA("ExecRequest", struct exec_requ
 static const struct field run_request[] = {
     {"machine", FIELD_OBJECT, AT(struct run_request, machine),
      "machine to create; it is destroyed afterwards", .sub = &machine_request_schema},
-    {"exec", FIELD_OBJECT, AT(struct run_request, exec), "command to run in it", .required = true,
-     .sub = &exec_request_schema},
+    {"exec", FIELD_OBJECT, AT(struct run_request, exec), "command to run in the machine",
+     .required = true, .sub = &exec_request_schema},
 };
 const struct schema run_request_schema = SCHEMA("RunRequest", struct run_request, run_request);
 
 static const struct field signal_request[] = {
-    {"signal", FIELD_TEXT, AT(struct signal_request, signal), "TERM, SIGTERM or 15",
-     .required = true, .max = KIND_MAX},
+    {"signal", FIELD_TEXT, AT(struct signal_request, signal),
+     "signal to send, such as TERM, SIGTERM or 15", .required = true, .max = KIND_MAX},
     {"main_only", FIELD_FLAG, AT(struct signal_request, main_only),
      "signal only the first process, not its process group"},
 };
@@ -80,10 +81,10 @@ static const struct field exec_view[] = {
     {"state", SHOW_TEXT, AT(struct exec_view, state),
      "starting, running, exited, failed (did not start) or unknown", .required = true},
     {"reason", SHOW_TEXT, AT(struct exec_view, reason),
-     "exit, signal, timeout, memory, killed, or why it did not start"},
+     "how it ended (exit, signal, timeout, memory, killed), or why it did not start"},
     {"status", SHOW_SIGNED, AT(struct exec_view, status),
      "exit status as a shell shows it; -1: not known yet", .required = true},
-    {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "signal that ended it, or 0",
+    {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "signal that ended the command, or 0",
      .required = true},
     {"started", SHOW_TIME, AT(struct exec_view, started_ms), NULL},
     {"ended", SHOW_TIME, AT(struct exec_view, ended_ms), NULL},
@@ -91,7 +92,7 @@ static const struct field exec_view[] = {
     {"stderr_bytes", SHOW_NUMBER, AT(struct exec_view, stderr_bytes), NULL, .required = true},
     {"usage", SHOW_OBJECT, AT(struct exec_view, usage), NULL, .required = true,
      .sub = &usage_schema},
-    {"error", SHOW_TEXT, AT(struct exec_view, error), "why it did not start"},
+    {"error", SHOW_TEXT, AT(struct exec_view, error), "why the command did not start"},
     {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
 };
 const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
@@ -104,9 +105,9 @@ const struct schema execs_schema = SCHEMA("Execs", char *, execs_view);
 
 static const struct field result_view[] = {
     {"exec", SHOW_OBJECT, 0, NULL, .required = true, .sub = &exec_schema},
-    {"stdout", SHOW_TEXT, 0, "if the output is UTF-8 text"},
-    {"stdout_base64", SHOW_TEXT, 0, "if the output is not text"},
-    {"stdout_left_out", SHOW_NUMBER, 0, "bytes omitted between head and tail"},
+    {"stdout", SHOW_TEXT, 0, "the output, if it is UTF-8 text"},
+    {"stdout_base64", SHOW_TEXT, 0, "the output as base64, if it is not UTF-8 text"},
+    {"stdout_left_out", SHOW_NUMBER, 0, "number of bytes of output that are left out"},
     {"stderr", SHOW_TEXT, 0, NULL},
     {"stderr_base64", SHOW_TEXT, 0, NULL},
     {"stderr_left_out", SHOW_NUMBER, 0, NULL},

@@ -1,5 +1,5 @@
-/* Shared by the body_*.c files (one per resource): usual caps, and schemas nested in others. A
- * response schema with offsets of 0 is documentation only: its handler writes the members.
+/* Shared by the body_*.c files (one per resource): usual limits, and schemas nested in others. If
+ * the offsets of a response schema are 0, it is only documentation: the handler writes the members.
  */
 #pragma once
 

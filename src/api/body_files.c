@@ -12,8 +12,8 @@
 
 static const struct field mkdir_request[] = {
     FILE_PATH(struct mkdir_request, path, NULL),
-    {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode), "decimal; default 493 (0755)",
-     .max = 07777},
+    {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode),
+     "mode as a decimal number (default 493, which is 0755)", .max = 07777},
     {"exact", FIELD_FLAG, AT(struct mkdir_request, exact),
      "fail if the parent is missing or the directory exists"},
     FILE_USER(struct mkdir_request),
@@ -31,8 +31,8 @@ const struct schema move_request_schema = SCHEMA("MoveRequest", struct move_requ
 
 static const struct field chmod_request[] = {
     FILE_PATH(struct chmod_request, path, NULL),
-    {"mode", FIELD_TEXT, AT(struct chmod_request, mode), "octal, such as 644", .required = true,
-     .max = 5},
+    {"mode", FIELD_TEXT, AT(struct chmod_request, mode), "mode in octal, such as 644",
+     .required = true, .max = 5},
     FILE_USER(struct chmod_request),
 };
 const struct schema chmod_request_schema =

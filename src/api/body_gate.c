@@ -6,14 +6,14 @@
 
 static const char *const net_actions[] = {"allow", "deny", "ask", NULL};
 static const struct field net_request[] = {
-    {"action", FIELD_TEXT, AT(struct net_request, action), "default: allow",
+    {"action", FIELD_TEXT, AT(struct net_request, action), "action of the rule (default: allow)",
      .choices = net_actions},
     {"target", FIELD_TEXT, AT(struct net_request, target),
      "[http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, *.suffix, an address, or *; "
      "or a preset: apt, npm, pip, cargo, go",
      .required = true, .max = 1023},
     {"methods", FIELD_TEXT, AT(struct net_request, methods),
-     "such as GET,HEAD; requires a scheme in `target`", .max = 63},
+     "HTTP methods, such as GET,HEAD; requires http:// or https:// in `target`", .max = 63},
     {"local", FIELD_FLAG, AT(struct net_request, local),
      "also allow private, loopback and other non-public addresses"},
     {"trusted", FIELD_FLAG, AT(struct net_request, trusted),
@@ -22,7 +22,7 @@ static const struct field net_request[] = {
      "keep this rule after a guarded machine is tainted"},
     {"bytes", FIELD_SIZE, AT(struct net_request, bytes),
      "limit of sent plus received bytes; then the connection is cut", .max = 1ull << 50},
-    {"rate", FIELD_SIZE, AT(struct net_request, rate), "limit in bytes per second",
+    {"rate", FIELD_SIZE, AT(struct net_request, rate), "limit of a connection, in bytes per second",
      .max = 1ull << 40},
     {"hold", FIELD_DURATION, AT(struct net_request, hold),
      "ask: how long a request waits for approval (default 2m, at most 290 s)", .max = 290000},
@@ -38,7 +38,7 @@ static const struct field secret_grant_request[] = {
     {"host", FIELD_TEXT, AT(struct secret_grant_request, host),
      "the only host that receives the value, inside TLS", .required = true, .max = 253},
     {"as", FIELD_TEXT, AT(struct secret_grant_request, as),
-     "where a request may carry it: header (default), password (basic) or query",
+     "where a request may carry the secret: header (default), password (basic) or query",
      .choices = grant_ways},
 };
 const struct schema secret_grant_request_schema =
@@ -79,8 +79,8 @@ const struct schema expose_request_schema =
     SCHEMA("ExposeRequest", struct expose_request, expose_request);
 
 static const struct field secret_request[] = {
-    {"value", FIELD_TEXT, AT(struct secret_request, value), "one line of 8 to 8192 bytes",
-     .required = true, .max = 8192},
+    {"value", FIELD_TEXT, AT(struct secret_request, value),
+     "value of the secret: one line of 8 to 8192 bytes", .required = true, .max = 8192},
 };
 const struct schema secret_request_schema =
     SCHEMA("SecretRequest", struct secret_request, secret_request);
@@ -92,38 +92,39 @@ static const struct field network_view[] = {
     {"default", SHOW_TEXT, 0, "deny", .required = true},
     {"guarded", SHOW_FLAG, 0, "whether a taint closes the network", .required = true},
     {"tainted", SHOW_TEXT, 0, "first untrusted source that the machine read from"},
-    {"tainted_ms", SHOW_NUMBER, 0, "when, since 1970"},
+    {"tainted_ms", SHOW_NUMBER, 0, "when it was tainted, in milliseconds since 1970"},
     {"warnings", SHOW_TEXT, 0,
      "the machine has private data, untrusted content and network access at once"},
-    {"rules", SHOW_JSON, 0, "oldest first", .required = true},
+    {"rules", SHOW_JSON, 0, "network rules, oldest first", .required = true},
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
 
 static const struct field exposure_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"port", SHOW_NUMBER, 0, NULL, .required = true},
-    {"url", SHOW_TEXT, 0, "includes the token, for a browser", .required = true},
-    {"token", SHOW_TEXT, 0, "only in this response; send it in the header Carrel-Token",
+    {"url", SHOW_TEXT, 0, "URL of the port for a browser, with the token", .required = true},
+    {"token", SHOW_TEXT, 0,
+     "token of the port, only in this response; send it in the header Carrel-Token",
      .required = true},
 };
 const struct schema exposure_schema = SCHEMA("Exposure", char *, exposure_view);
 
 static const struct field exposures_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
-    {"exposures", SHOW_JSON, 0, "port, url", .required = true},
+    {"exposures", SHOW_JSON, 0, "exposed ports, each with port and url", .required = true},
 };
 const struct schema exposures_schema = SCHEMA("Exposures", char *, exposures_view);
 
 static const struct field grant_diff_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"grant", SHOW_TEXT, 0, NULL, .required = true},
-    {"kind", SHOW_TEXT, 0, "sqlite, postgres", .required = true},
+    {"kind", SHOW_TEXT, 0, "kind of database: sqlite or postgres", .required = true},
     {"what", SHOW_TEXT, 0, "path or name on the owner's side", .required = true},
     {"at", SHOW_TEXT, 0, "path in the machine", .required = true},
-    {"same", SHOW_FLAG, 0, "no difference from what was granted"},
+    {"same", SHOW_FLAG, 0, "true if the database is the same as when it was granted"},
     {"diff", SHOW_TEXT, 0,
-     "lines with - before, with + now; sqlite: schema and rows; postgres: relations, routines, and "
-     "for each table its row count and a checksum"},
+     "lines that begin with - (when granted) or + (now); sqlite: schema and rows; postgres: "
+     "relations, routines, and for each table its row count and a checksum"},
     {"cut", SHOW_FLAG, 0, "the list is incomplete: it reached its size limit"},
     {"database", SHOW_TEXT, 0, "postgres: name on the server; dropped when the grant ends"},
     {"error", SHOW_TEXT, 0, "postgres: why the state of the database is unknown"},
@@ -131,7 +132,8 @@ static const struct field grant_diff_view[] = {
 const struct schema grant_diff_schema = SCHEMA("GrantDiff", char *, grant_diff_view);
 
 static const struct field secrets_view[] = {
-    {"secrets", SHOW_JSON, 0, "name, created_ms, changed_ms, used_ms", .required = true},
+    {"secrets", SHOW_JSON, 0, "secrets, each with name, created_ms, changed_ms and used_ms",
+     .required = true},
 };
 const struct schema secrets_schema = SCHEMA("Secrets", char *, secrets_view);
 
@@ -139,7 +141,8 @@ static const struct field grants_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"warnings", SHOW_TEXT, 0,
      "the machine has private data, untrusted content and network access at once"},
-    {"grants", SHOW_JSON, 0, "id, kind, what, at, mode, created_ms, expires_ms, detail",
+    {"grants", SHOW_JSON, 0,
+     "grants, each with id, kind, what, at, mode, created_ms, expires_ms, detail",
      .required = true},
 };
 const struct schema grants_schema = SCHEMA("Grants", char *, grants_view);
@@ -150,16 +153,16 @@ static const struct field approval_request[] = {
      .choices = decisions},
     {"always", FIELD_FLAG, AT(struct approval_request, always),
      "also add the rule that the item shows as `always`"},
-    {"ttl", FIELD_DURATION, AT(struct approval_request, ttl), "also add that rule, for this time",
-     .min = 1, .max = DAYS(3650)},
+    {"ttl", FIELD_DURATION, AT(struct approval_request, ttl),
+     "also add the rule `always` of the item, for this time", .min = 1, .max = DAYS(3650)},
 };
 const struct schema approval_request_schema =
     SCHEMA("Approval", struct approval_request, approval_request);
 
 static const struct field pendings_view[] = {
     {"pending", SHOW_JSON, 0,
-     "id, machine, host, port, protocol, method, path, query, body, body_sha256, rule, always or "
-     "no_rule, left_ms ...",
+     "pending items, each with id, machine, host, port, protocol, method, path, query, body, "
+     "body_sha256, rule, always or no_rule, left_ms ...",
      .required = true},
 };
 const struct schema pendings_schema = SCHEMA("Pending", char *, pendings_view);

@@ -11,9 +11,9 @@ static const char *const idle_actions[] = {"pause", "stop", "destroy", "release"
 static const struct field limits_request[] = {
     {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
      .max = LIMIT_MEM_MAX},
-    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "processors, 0.01 and up",
+    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "number of processors, at least 0.01",
      .min = LIMIT_CPU_MIN_MILLI, .max = LIMIT_CPU_MAX_MILLI},
-    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "processes and threads",
+    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "number of processes and threads",
      .min = LIMIT_PIDS_MIN, .max = 1 << 22},
     {"disk", FIELD_SIZE, AT(struct limits_request, disk), "bytes the machine may write",
      .min = LIMIT_DISK_MIN, .max = LIMIT_DISK_MAX},
@@ -28,7 +28,8 @@ static const struct field dir_request[] = {
      .required = true, .max = PATH_MAX_BYTES},
     {"at", FIELD_TEXT, AT(struct dir_request, at), "path in the machine (default: the same path)",
      .max = PATH_MAX_BYTES},
-    {"mode", FIELD_TEXT, AT(struct dir_request, mode), "default: cow", .choices = modes},
+    {"mode", FIELD_TEXT, AT(struct dir_request, mode),
+     "read-only, a copy (cow, the default) or writable", .choices = modes},
     {"untrusted", FIELD_FLAG, AT(struct dir_request, untrusted),
      "untrusted content: it taints the machine"},
 };
@@ -45,32 +46,34 @@ static const struct field models_request[] = {
 const struct schema models_request_schema =
     SCHEMA("ModelsRequest", struct models_request, models_request);
 
-#define COMMON_FIELDS(type, base)                                                                \
-    {"name", FIELD_TEXT, AT(type, base name),                                                    \
-     "unique among the owner's machines that have not ended", .max = NAME_MAX_BYTES},            \
-        {"limits", FIELD_OBJECT, AT(type, base limits), "hard limits",                           \
-         .sub = &limits_request_schema},                                                         \
-        {"ttl", FIELD_DURATION, AT(type, base ttl), "lifetime from now; 0: unlimited",           \
-         .max = DAYS(3650)},                                                                     \
-        {"idle", FIELD_DURATION, AT(type, base idle), "act when unused for this long; 0: never", \
-         .max = DAYS(3650)},                                                                     \
-        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                                  \
-         "action when idle; release: end the machine if it is unchanged, else stop it",          \
-         .choices = idle_actions},                                                               \
-        {"steps", FIELD_TEXT, AT(type, base steps),                                              \
-         "when to take a step: after every change, before a risky command, or on request",       \
-         .choices = policies},                                                                   \
-    {                                                                                            \
-        "metadata", FIELD_MAP, AT(type, base metadata),                                          \
-            "names and values for the caller's own use", .max = 64                               \
+#define COMMON_FIELDS(type, base)                                                            \
+    {"name", FIELD_TEXT, AT(type, base name),                                                \
+     "name, unique among the owner's machines that have not ended", .max = NAME_MAX_BYTES},  \
+        {"limits", FIELD_OBJECT, AT(type, base limits),                                      \
+         "limits of memory, processors, processes and disk", .sub = &limits_request_schema}, \
+        {"ttl", FIELD_DURATION, AT(type, base ttl),                                          \
+         "delete the machine after this time from now; 0: never", .max = DAYS(3650)},        \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                        \
+         "apply `idle_action` after this time without use; 0: never", .max = DAYS(3650)},    \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                              \
+         "action when idle; release: delete the machine if it is unchanged, else stop it",   \
+         .choices = idle_actions},                                                           \
+        {"steps", FIELD_TEXT, AT(type, base steps),                                          \
+         "when to take a step: after every change, before a risky command, or on request",   \
+         .choices = policies},                                                               \
+    {                                                                                        \
+        "metadata", FIELD_MAP, AT(type, base metadata),                                      \
+            "names and values for the caller's own use", .max = 64                           \
     }
 
 #define MACHINE_FIELDS(type, base)                                                                 \
-    {"kind", FIELD_TEXT, AT(type, base kind), "default: box", .choices = kinds},                   \
-        {"image", FIELD_TEXT, AT(type, base image), "default: host", .max = NAME_MAX_BYTES},       \
+    {"kind", FIELD_TEXT, AT(type, base kind), "kind of machine (default: box)", .choices = kinds}, \
+        {"image", FIELD_TEXT, AT(type, base image), "image to start from (default: host)",         \
+         .max = NAME_MAX_BYTES},                                                                   \
         {"hostname", FIELD_TEXT, AT(type, base hostname), NULL, .max = NAME_MAX_BYTES},            \
         COMMON_FIELDS(type, base),                                                                 \
-        {"env", FIELD_MAP, AT(type, base env), "variables of every command in it", .max = 256},    \
+        {"env", FIELD_MAP, AT(type, base env),                                                     \
+         "environment variables of every command in the machine", .max = 256},                     \
         {"dirs",                                                                                   \
          FIELD_OBJECTS,                                                                            \
          AT(type, base dirs),                                                                      \
@@ -102,9 +105,10 @@ const struct schema models_request_schema =
         {"unreviewed", FIELD_FLAG, AT(type, base unreviewed),                                      \
          "required for mode rw: writes go to the host without review"},                            \
         {"guard", FIELD_FLAG, AT(type, base guard),                                                \
-         "once it has read from an untrusted source, only rules with `tainted` stay in force"},    \
+         "once the machine has read untrusted data, only rules with `tainted` stay in force"},     \
     {                                                                                              \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key", .max = KEY_MAX_BYTES             \
+        "key", FIELD_TEXT, AT(type, base key),                                                     \
+            "idempotency key: a repeated request creates no second machine", .max = KEY_MAX_BYTES  \
     }
 
 static const struct field machine_request[] = {MACHINE_FIELDS(struct machine_request, )};
@@ -135,25 +139,27 @@ static const struct field machine_view[] = {
     {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
     {"image", SHOW_TEXT, AT(struct machine_view, image), "name of the image", .required = true},
     {"image_id", SHOW_TEXT, AT(struct machine_view, image_id),
-     "content id; absent for the image host"},
+     "content id of the image; absent for the image host"},
     {"state", SHOW_TEXT, AT(struct machine_view, state),
      "creating, running, paused, stopped, ending or ended", .required = true},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason),
-     "why it ended, or why it was stopped by a restart of the host"},
+     "why the machine ended, or was stopped by a restart of the host"},
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
     {"ended", SHOW_TIME, AT(struct machine_view, ended_ms), NULL},
-    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms), "time when its ttl ends"},
+    {"expires", SHOW_TIME, AT(struct machine_view, expires_ms),
+     "time when the machine will be deleted (its ttl)"},
     {"limits", SHOW_OBJECT, AT(struct machine_view, limits), NULL, .required = true,
      .sub = &limits_schema},
-    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms), "0: never", .required = true},
+    {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms),
+     "time without use before `idle_action`; 0: never", .required = true},
     {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
     {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when steps are taken", .required = true},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "commands that run now",
      .required = true},
     {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),
-     "bytes on disk of its files and steps at the last measurement, without what it shares with "
-     "its image and ancestors",
+     "bytes on disk of the machine's files and steps at the last measurement, without what it "
+     "shares with its image and ancestors",
      .required = true},
     {"step_count", SHOW_NUMBER, AT(struct machine_view, step_count), NULL, .required = true},
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
@@ -190,6 +196,6 @@ static const struct field machines_view[] = {
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
     {"left_alone", SHOW_NUMBER, 0,
      "for administrators: boxes on this host that this store does not own or know"},
-    {"store", SHOW_JSON, 0, "of a disk that is full, as in Status"},
+    {"store", SHOW_JSON, 0, "the disk of the store, if it is full; as in Status"},
 };
 const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

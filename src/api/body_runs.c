@@ -32,14 +32,15 @@ static const struct field changeset_view_fields[] = {
     {"base_sha256", SHOW_TEXT, AT(struct changeset_view, base_sha256),
      "sqlite: hash of the granted copy"},
     {"revoked", SHOW_FLAG, AT(struct changeset_view, revoked),
-     "the grant was revoked since: shipping needs an explicit target", .required = true},
+     "the grant was revoked later: shipping needs an explicit target", .required = true},
     {"sha256", SHOW_TEXT, AT(struct changeset_view, sha256), "SHA-256 of the archive",
      .required = true},
     {"tainted", SHOW_TEXT, AT(struct changeset_view, tainted),
      "first untrusted source that the machine had read from"},
     {"image_files", SHOW_JSON, AT(struct changeset_view, image_files),
-     "where nothing was lent: paths that are as the image of the machine has them"},
-    {"bytes", SHOW_NUMBER, AT(struct changeset_view, bytes), "of the archive", .required = true},
+     "without a grant: paths of files that are unchanged since the image"},
+    {"bytes", SHOW_NUMBER, AT(struct changeset_view, bytes), "size of the archive",
+     .required = true},
     {"created", SHOW_TIME, AT(struct changeset_view, created_ms), NULL, .required = true},
     {"machine_ms", SHOW_NUMBER, AT(struct changeset_view, machine_ms),
      "when the machine was created, in milliseconds since 1970", .required = true},
@@ -56,10 +57,9 @@ static const struct field ship_request[] = {
      "SHA-256 of the list of changes (hashes and paths)", .required = true, .max = 64},
     {"files", FIELD_NUMBER, AT(struct ship_request, files), NULL, .required = true, .max = 1 << 20},
     {"intent", FIELD_NUMBER, AT(struct ship_request, intent),
-     "shipped, undone: `record` of the announcement", .max = 1ull << 60},
+     "shipped, undone: `record` from the answer to ship or undo", .max = 1ull << 60},
     {"now", FIELD_TEXT, AT(struct ship_request, now),
-     "shipped, undone: present state of the files that moved, in the lines of `base`",
-     .max = 4 << 20},
+     "shipped, undone: present state of these files, in the format of /base", .max = 4 << 20},
 };
 const struct schema ship_request_schema = SCHEMA("Ship", struct ship_request, ship_request);
 
@@ -77,7 +77,7 @@ static const struct field run_start_request[] = {
     {"task", FIELD_TEXT, AT(struct operator_request, task), "the task, as text", .required = true,
      .max = 256 << 10},
     {"machine", FIELD_TEXT, AT(struct operator_request, machine),
-     "id or name (default: a new machine without grants)", .max = 120},
+     "id or name of the machine (default: a new machine without grants)", .max = 120},
     {"model", FIELD_TEXT, AT(struct operator_request, model),
      "PROVIDER/MODEL (default: from carrel.conf); for a provider of carrel.conf a token needs the "
      "scope admin",
@@ -131,14 +131,15 @@ static const struct field run_resume_request[] = {
     {"comment", FIELD_TEXT, AT(struct run_resume_request, back.comment),
      "for a run that has ended: continue its work with this message", .max = 64 << 10},
     {"key", FIELD_TEXT, AT(struct run_resume_request, back.key),
-     "idempotency key of a comment: sent again, it is not given twice", .max = RUN_RETURN_KEY_MAX},
+     "idempotency key of `comment`: a repeated request does not add it twice",
+     .max = RUN_RETURN_KEY_MAX},
 };
 const struct schema run_resume_request_schema =
     SCHEMA("RunResume", struct run_resume_request, run_resume_request);
 
 static const struct field run_answer_request[] = {
-    {"action", FIELD_TEXT, AT(struct run_answer_request, action), "default: accept",
-     .choices = answer_actions},
+    {"action", FIELD_TEXT, AT(struct run_answer_request, action),
+     "what the user decided (default: accept)", .choices = answer_actions},
     {"answer", FIELD_TEXT, AT(struct run_answer_request, answer), "text of the answer, for accept",
      .max = 64 << 10},
 };
@@ -156,15 +157,17 @@ static const struct field run_view_fields[] = {
      .required = true},
     {"status", SHOW_TEXT, AT(struct run_view, status),
      "if ended: done, partial, blocked, budget, stuck, format_error, refused, failed or cancelled"},
-    {"reason", SHOW_TEXT, AT(struct run_view, reason), "why it was interrupted"},
-    {"question", SHOW_JSON, AT(struct run_view, question), "question that it waits for"},
+    {"reason", SHOW_TEXT, AT(struct run_view, reason), "why the run was interrupted"},
+    {"question", SHOW_JSON, AT(struct run_view, question),
+     "question whose answer the run waits for"},
     {"created", SHOW_TIME, AT(struct run_view, created_ms), NULL, .required = true},
     {"turns", SHOW_NUMBER, AT(struct run_view, turns), "turns of the model", .required = true},
     {"calls", SHOW_NUMBER, AT(struct run_view, calls), "tool calls", .required = true},
     {"tokens", SHOW_NUMBER, AT(struct run_view, tokens), "tokens used", .required = true},
-    {"cost_micro", SHOW_NUMBER, AT(struct run_view, cost_micro), "cost in millionths",
+    {"cost_micro", SHOW_NUMBER, AT(struct run_view, cost_micro),
+     "cost in millionths of the price unit", .required = true},
+    {"wall_ms", SHOW_NUMBER, AT(struct run_view, wall_ms), "wall-clock time used",
      .required = true},
-    {"wall_ms", SHOW_NUMBER, AT(struct run_view, wall_ms), "time used", .required = true},
     {"lines", SHOW_NUMBER, AT(struct run_view, lines), "lines of the transcript", .required = true},
     {"report", SHOW_JSON, AT(struct run_view, report), "work done, evidence, work left"},
 };

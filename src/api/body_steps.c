@@ -6,8 +6,8 @@
 #include "service/strays.h"
 
 static const struct field snap_request[] = {
-    {"name", FIELD_TEXT, AT(struct snap_request, name), "a named step is never deleted",
-     .max = NAME_MAX_BYTES},
+    {"name", FIELD_TEXT, AT(struct snap_request, name),
+     "name of the step; a step with a name is never deleted", .max = NAME_MAX_BYTES},
 };
 static const struct field image_request[] = {
     {"name", FIELD_TEXT, AT(struct image_request, name), "name of the image", .required = true,
@@ -24,8 +24,8 @@ static const struct field image_request[] = {
      "default command, kept for other runtimes", .max = 256},
 };
 static const struct field tag_request[] = {
-    {"name", FIELD_TEXT, AT(struct tag_request, name), "moves the name if another image has it",
-     .required = true, .max = NAME_MAX_BYTES},
+    {"name", FIELD_TEXT, AT(struct tag_request, name),
+     "new name; taken from another image that has it", .required = true, .max = NAME_MAX_BYTES},
 };
 const struct schema tag_request_schema = SCHEMA("ImageName", struct tag_request, tag_request);
 
@@ -38,7 +38,7 @@ static const struct field rewind_request[] = {
     {"step", FIELD_TEXT, AT(struct rewind_request, step),
      "number, id or name of the step, or `last`", .required = true, .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct rewind_request, drifted),
-     "proceed although the host's packages changed since"},
+     "proceed even if the host's packages have changed"},
 };
 const struct schema rewind_request_schema =
     SCHEMA("RewindRequest", struct rewind_request, rewind_request);
@@ -56,7 +56,7 @@ static const struct field fork_request[] = {
     {"step", FIELD_TEXT, AT(struct fork_request, step),
      "step to fork (default: the present state); `start`: as created", .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
-     "proceed although the host's packages changed since"},
+     "proceed even if the host's packages have changed"},
     {"key", FIELD_TEXT, AT(struct fork_request, key),
      "idempotency key: a repeated request returns the same machines", .max = FORK_KEY_MAX},
 };
@@ -96,7 +96,7 @@ static const struct field step_view_fields[] = {
 const struct schema step_schema = SCHEMA("Step", struct step_view, step_view_fields);
 
 static const struct field image_view_fields[] = {
-    {"id", SHOW_TEXT, AT(struct image_view, id), "content id", .required = true},
+    {"id", SHOW_TEXT, AT(struct image_view, id), "content id of the image", .required = true},
     {"name", SHOW_TEXT, AT(struct image_view, name), NULL, .required = true},
     {"owner", SHOW_TEXT, AT(struct image_view, owner), NULL, .required = true},
     {"origin", SHOW_TEXT, AT(struct image_view, origin),
@@ -151,7 +151,8 @@ static const struct field change_view[] = {
     {"target_after", SHOW_TEXT, 0, NULL},
     {"target_after_base64", SHOW_TEXT, 0, NULL},
     {"content", SHOW_TEXT, 0,
-     "if the content differs: text, binary, large (over 1 MiB: no line diff), cut (the diff "
+     "present if the content differs: text, binary, large (over 1 MiB: no line diff), cut (the "
+     "diff "
      "reached its size limit) or unreadable"},
     {"lines_added", SHOW_NUMBER, 0, NULL},
     {"lines_removed", SHOW_NUMBER, 0, NULL},
@@ -193,10 +194,11 @@ static const struct field store_check_view[] = {
     {"whole", SHOW_FLAG, 0, "true if there are no problems", .required = true},
     {"machines", SHOW_NUMBER, 0, "machines that were checked", .required = true},
     {"unchecked", SHOW_NUMBER, 0, "machines that could not be checked", .required = true},
-    {"stacks", SHOW_NUMBER, 0, "stacks of layers of steps and roots", .required = true},
+    {"stacks", SHOW_NUMBER, 0, "stacks (ordered lists of layers) of steps and root filesystems",
+     .required = true},
     {"layers", SHOW_NUMBER, 0, "layers that the stacks refer to", .required = true},
     {"leftovers", SHOW_NUMBER, 0,
-     "unreferenced layers; deleted with the next steps that are dropped", .required = true},
+     "unused layers, which are deleted together with the next old steps", .required = true},
     {"problems", SHOW_JSON, 0, NULL, .required = true, .sub = &store_problem_schema},
 };
 const struct schema store_check_schema = SCHEMA("StoreCheck", char *, store_check_view);
@@ -205,15 +207,15 @@ static const struct field stray_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct stray_view, id), "id of the box", .required = true},
     {"store", SHOW_TEXT, AT(struct stray_view, store),
      "store that owns the box; absent if unknown"},
-    {"reason", SHOW_TEXT, AT(struct stray_view, reason), "why the daemon does not touch it",
+    {"reason", SHOW_TEXT, AT(struct stray_view, reason), "why the daemon leaves the box alone",
      .required = true},
     {"adoptable", SHOW_FLAG, AT(struct stray_view, adoptable),
-     "adopt can make it a machine of the caller", .required = true},
+     "true if adopt can make the box a machine of the caller", .required = true},
 };
 const struct schema stray_schema = SCHEMA("Box", struct stray_view, stray_view_fields);
 
 static const struct field strays_view[] = {
-    {"store", SHOW_TEXT, 0, "the id of this store", .required = true},
+    {"store", SHOW_TEXT, 0, "id of this store", .required = true},
     {"boxes", SHOW_JSON, 0, NULL, .required = true, .sub = &stray_schema},
 };
 const struct schema strays_schema = SCHEMA("Boxes", char *, strays_view);

@@ -43,9 +43,9 @@ struct call {
     struct call_word queries[CALL_QUERIES];
     size_t query_count;
     json_t *json;               /* the parsed body */
-    void *request;              /* its struct by route->request; NULL: the route has none */
-    uint8_t hash[SHA256_BYTES]; /* of the body, to compare idempotent requests */
-    const int *fds;             /* received with the request; owned by the exchange */
+    void *request;              /* the body as the struct of route->request; NULL: no body */
+    uint8_t hash[SHA256_BYTES]; /* hash of the body, to compare idempotent requests */
+    const int *fds;             /* descriptors of the request; owned by the exchange */
     size_t nfds;
     int64_t length; /* Content-Length of a streamed response; -1: unknown */
     /* Set by the handler. */
@@ -55,8 +55,8 @@ struct call {
     void (*on_drain)(struct call *c); /* there is room again after call_write() returned false */
     void (*on_body)(struct call *c, const char *bytes, size_t n);
     void (*on_end)(struct call *c); /* the call was answered and is about to be freed */
-    char machine[ID_SIZE];          /* for on_end */
-    char *warnings;                 /* of a machine created for this call; sent with `start` */
+    char machine[ID_SIZE];          /* machine that on_end deletes */
+    char *warnings;                 /* warnings about a machine created for this call */
     /* Set by the dispatcher. */
     uint64_t started_us;
     int status;
@@ -64,27 +64,27 @@ struct call {
     bool streaming;
 };
 
-/* Value of a query parameter; NULL: absent. Valid as long as the call. */
+/* Returns the value of a query parameter; NULL: absent. It is valid as long as the call. */
 const char *call_query(struct call *c, const char *name);
 bool call_flag(struct call *c, const char *name);
-/* -1 with *err: not a number in range. *ret stays untouched if the parameter is absent. */
+/* Reads a number from the query; -1: it is out of range. *ret stays untouched if it is absent. */
 int call_number(struct call *c, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
                 struct err *err);
 /* True: the Accept header contains that type. */
 bool call_accepts(struct call *c, const char *type);
 
-/* Each of these ends the call. */
+/* Each of these functions sends the response and ends the call. */
 void call_view(struct call *c, int status, const struct schema *schema, const void *view);
 void call_json(struct call *c, int status, const struct jot *j, const struct buf *text);
 void call_error(struct call *c, const struct err *err);
 void call_error_status(struct call *c, int status, const struct err *err);
-/* With one additional header, made by HTTP_FIELDS(), or NULL. */
+/* Sends an error with one additional header, made by HTTP_FIELDS(), or NULL. */
 void call_error_more(struct call *c, int status, const struct err *err,
                      const struct http_pair *more);
 void call_text(struct call *c, int status, const char *type, const void *body, size_t n);
 /* Callback for service functions that return JSON; arg is the call. */
 void call_told(void *arg, const char *json, const struct err *err);
-void call_done(struct call *c); /* "{}" */
+void call_done(struct call *c); /* answers with "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
 /* Ends the call without a response: the client disconnected, or the server refused the body. */
 void call_abandon(struct call *c);
@@ -111,5 +111,5 @@ bool call_write(struct call *c, const void *bytes, size_t n);
 bool call_is_full(const struct call *c); /* true: write nothing before on_drain */
 void call_end(struct call *c);
 
-/* {"error":{...}} */
+/* Writes {"error":{...}}. */
 void error_json(struct jot *j, const struct err *err);

@@ -41,8 +41,7 @@ void api_changeset_show(struct call *c) {
 struct sending {
     struct call *call;
     int fd;
-    uint64_t left; /* bytes of Content-Length not sent yet; a file that grew is cut there, and its
-                      hash shows it */
+    uint64_t left; /* bytes of Content-Length not sent yet; a file that grew is cut there */
 };
 
 static void sending_free(struct sending *s) {
@@ -55,7 +54,7 @@ static void go_on(struct sending *s) {
     char *bytes DEFER_FREE = xmalloc(PIECE);
     for (ssize_t n; (n = read(s->fd, bytes, s->left < PIECE ? s->left : PIECE)) != 0;) {
         if (n < 0 && errno != EINTR)
-            break; /* the file is shorter than announced; the client sees it by the hash */
+            break; /* the response is too short; the client notices it by the hash */
         s->left -= n > 0 ? (uint64_t)n : 0;
         if (n > 0 && !call_write(c, bytes, (size_t)n))
             return; /* on_drain continues */

@@ -13,7 +13,7 @@
 
 enum { DIFF_BODY_MAX = 2 * CALL_BODY_MAX };
 
-/* JSON holds UTF-8 only: a name in other bytes is shown readable, and exactly as base64. */
+/* Writes a name as text. A name that is not UTF-8 is also written exactly, as base64. */
 static void put_name(struct jot *j, const char *name, const char *base64_name,
                      const struct bytes *b) {
     if (b->n == 0)

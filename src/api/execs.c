@@ -54,15 +54,15 @@ void api_exec(struct call *c) {
                  c);
 }
 
-/* ---- run: a machine for one command ---- */
+/* ---- /v1/run: a machine for one command ---- */
 
 static void run_over(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
-    (void)err; /* the service has logged it */
+    (void)err; /* the service has logged the error */
 }
 
-/* The call has ended or its client disconnected: destroy the machine. */
+/* Destroys the machine after the call has ended or its client has disconnected. */
 static void run_end(struct call *c) {
     service_destroy(c->service, &c->who, c->machine, run_over, NULL);
 }
@@ -106,7 +106,8 @@ void api_run(struct call *c) {
         err_set(&err, ERR_INVALID,
                 r->exec.background ? "/v1/run does not support 'background': create a machine and "
                                      "run the command in it"
-                                   : "descriptors of granted directories or files are missing");
+                                   : "the request lacks the descriptors of granted directories or "
+                                     "files");
         call_error(c, &err);
         return;
     }
@@ -144,7 +145,7 @@ void api_exec_list(struct call *c) {
     call_json(c, 200, &j, &text);
 }
 
-/* Returns a reference to the command in the path. NULL: the call was answered with an error. */
+/* Returns a reference to the command that the path names. NULL: the call was answered. */
 static struct exec *execs_named(struct call *c) {
     struct err err;
     struct exec *x = service_exec_find(c->service, &c->who, c->params[0], c->params[1], &err);
@@ -207,7 +208,8 @@ void api_exec_events(struct call *c) {
 
 /* ---- standard input ---- */
 
-/* A request body that becomes standard input. Reading it pauses while the command does not read. */
+/* A request body that becomes standard input. The body is paused while the command does not read.
+ */
 struct feeding {
     struct call *call;
     struct exec *exec;

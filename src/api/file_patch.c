@@ -14,9 +14,9 @@ enum { REST_MAX = 1 << 20 };
 
 struct patch {
     struct call *call;
-    struct msg_write next; /* its path belongs to the call */
+    struct msg_write next; /* the next request to the guest; the call owns its path */
     struct buf rest;       /* received body bytes that were not sent to the guest yet */
-    uint32_t flying;       /* bytes of the request under way */
+    uint32_t flying;       /* bytes in the request that waits for a reply */
     uint64_t size;         /* file size in the last reply of the guest */
     bool asked, busy, ended, gone;
 };
@@ -65,7 +65,7 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     file_patch_push(p);
 }
 
-/* Send the first request even if it is empty: it checks that the file can be written. */
+/* Sends the next request. The first is sent even if it is empty, to check the file. */
 static void file_patch_push(struct patch *p) {
     struct call *c = p->call;
     if (p->busy)
@@ -92,8 +92,8 @@ static void piece(struct call *c, const char *bytes, size_t n) {
     struct err err;
     p->ended = n == 0;
     if (n && !buf_add(&p->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the machine stopped reading the body");
-        p->gone = p->busy; /* the pending reply then frees it */
+        err_set(&err, ERR_LIMIT, "the machine does not read the body of the request");
+        p->gone = p->busy; /* then written() frees p */
         if (!p->busy)
             file_patch_finish(p, &err);
         return;

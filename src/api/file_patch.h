@@ -1,7 +1,7 @@
 /*
  * Writes the body of a request into a file of a machine, at an offset.
  *
- * The file is changed in place, piece by piece: a body that ends early leaves what was written.
+ * The file is changed in place, piece by piece. If the body ends early, written bytes stay.
  */
 #pragma once
 

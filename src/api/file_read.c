@@ -27,7 +27,7 @@ struct download {
     unsigned flying;
     bool begun, full, failed;
     bool refused; /* the range is not satisfiable: answer 416 */
-    bool asking;  /* the reply may arrive before the request function returns */
+    bool asking;  /* ask_more() is running; a reply may call it again */
     struct err refusal;
 };
 
@@ -62,7 +62,7 @@ static void ask_more(struct download *d) {
     free(d);
 }
 
-/* The range lies beyond the file: answer 416 with the file size. */
+/* Answers 416 with the file size: the range lies beyond the end of the file. */
 static void refuse_range(struct download *d, uint64_t size) {
     char range[40];
     err_set(&d->refusal, ERR_INVALID,
@@ -73,7 +73,7 @@ static void refuse_range(struct download *d, uint64_t size) {
     call_error_more(d->call, 416, &d->refusal, HTTP_FIELDS({"Content-Range", range}));
 }
 
-/* True: the response has begun with these bytes. */
+/* Begins the response. True: the bytes of this first reply belong to it. */
 static bool begin_download(struct download *d, const struct msg_read_data *m) {
     struct call *c = d->call;
     char range[80];

@@ -145,10 +145,10 @@ void api_events(struct call *c) {
 
 /* ---- status and metrics ---- */
 
-/* Counters of the spawner over all owners. */
+/* Counters of the spawner that include machines of all owners. */
 static const char *const box_counts[] = {"boxes", "alive", "created", "fallbacks", "pool"};
 
-/* Status of the spawner without data of other owners. The caller frees it. */
+/* Returns the status of the spawner without data of other owners. The caller frees it. */
 static char *box_status(struct call *c, const char *text) {
     json_t *box = json_loads(text, 0, NULL), *machines = json_object_get(box, "machines");
     bool all = service_sees_all(&c->who);
@@ -207,8 +207,8 @@ void api_status(struct call *c) {
     service_host_status(c->service, status_came, c);
 }
 
-/* One metric family holds the daemon's and the spawner's counters. Each restarts at 0 with its
- * process. */
+/* Writes the counters of the daemon and of the spawner as one metric. A counter restarts at 0 with
+ * its process. */
 static void write_fallbacks(struct buf *out, const json_t *spawners,
                             const struct service_counts *n) {
     static const char name[] = "carrel_fallbacks_total";
@@ -222,7 +222,7 @@ static void write_fallbacks(struct buf *out, const json_t *spawners,
     }
 }
 
-/* The mechanism that this host uses for each feature; `carrel doctor` says how to improve it. */
+/* Writes which mechanism this host uses for each feature. `carrel doctor` explains them. */
 static void write_ways(struct buf *out, const json_t *box) {
     static const char *const parts[] = {"cgroup", "disk", "images", "layers", "network"};
     metrics_head(out, "carrel_way", "gauge", "Mechanism that this host uses for each feature");
@@ -365,7 +365,7 @@ static void write_images(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_image_build_instructions_total", "way", "cached", n.steps_cached);
 }
 
-/* Of the machines that the caller may see. */
+/* Writes metrics of the machines that the caller may see. */
 static void write_machines(const struct call *c, const struct service_counts *n, struct buf *out) {
     metrics_head(out, "carrel_machines", "gauge", "Machines by state");
     for (int i = MACHINE_CREATING; i < MACHINE_ENDED; i++)
@@ -392,7 +392,7 @@ static void write_store(const struct service_counts *n, struct buf *out) {
     metrics_line(out, "carrel_journal_records_total", NULL, NULL, n->store.journal_seq);
 }
 
-/* Counted over all owners. */
+/* Writes metrics that include all owners. */
 static void write_host(struct call *c, const struct service_counts *n, const char *json,
                        struct buf *out) {
     write_gate(c, out);
@@ -564,11 +564,11 @@ void api_audit(struct call *c) {
     call_error(c, &err);
 }
 
-/* Verifying the whole chain blocks, so it runs in the thread pool. */
+/* A verification of the journal. It blocks, so it runs in the thread pool. */
 struct proof {
     struct call *call;
     char dir[1100];
-    struct journal_head head;   /* head that the client kept elsewhere */
+    struct journal_head head;   /* head (signed hash of a record) that the client kept elsewhere */
     struct journal_head newest; /* last record of this daemon when the request came */
     bool has_head, whole;
     struct journal_report report;
@@ -589,8 +589,8 @@ static void prove(void *arg) {
                 (unsigned long long)p->report.head.seq, (unsigned long long)p->newest.seq);
         p->whole = false;
     }
-    /* A journal restarted after a loss is valid by itself. Accept it only with a head newer than
-     * the loss. */
+    /* A journal that was restarted after a loss has valid hashes. Accept it only if the client has
+     * a head of a record after the loss. */
     if (p->whole && p->report.lost_seq && !(p->has_head && p->head.seq >= p->report.lost_seq)) {
         err_set(&p->err, ERR_GONE,
                 "the journal before record %llu is missing: its segments were removed",

@@ -191,8 +191,7 @@ static void export_ended(void *arg, const struct image_view *view, const struct 
     if (!err)
         call_end(c);
     else if (c->streaming)
-        call_abandon(
-            c); /* close without the last chunk: the client must not take it for complete */
+        call_abandon(c); /* send no last chunk: the client must not take the archive for complete */
     else
         call_error(c, err);
 }

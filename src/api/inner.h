@@ -13,13 +13,13 @@ void api_call_ended(struct call *c);
 /* Parses the query; unknown parameters are an error. */
 int call_read_query(struct call *c, struct err *err);
 
-/* Connects the events of the exchange (gone, drain) to the call, which owns it from now on. */
+/* Connects the events of the exchange (gone, drain) to the call, which then owns the exchange. */
 void call_listen(struct call *c);
 
 struct metrics *api_metrics_of(struct api *api);
 struct loop *api_loop(struct api *api);
 struct runs *api_operator(struct api *api);
 
-/* "store": the disk that holds CARREL_HOME. */
+/* Writes the member "store": the state of the disk that holds CARREL_HOME. */
 struct room_view;
 void host_put_room(struct jot *j, const struct room_view *v);

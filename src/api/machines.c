@@ -12,7 +12,7 @@
 #include "service/host.h"
 #include "service/strays.h"
 
-/* Most requests answer with the new state of the machine. */
+/* Answers with the new state of the machine, as most requests do. */
 static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
     struct call *c = arg;
     if (err)
@@ -31,7 +31,7 @@ struct held {
 static void nothing(void *arg, const struct machine_view *view, const struct err *err) {
     (void)arg;
     (void)view;
-    (void)err; /* the service has logged it */
+    (void)err; /* the service has logged the error */
 }
 
 static void machines_let_go(struct call *c) {

@@ -11,14 +11,14 @@
 
 enum { TRANSCRIPT_MAX = 1 << 20, RESOURCE_MAX = 4 << 20, WATCHED_URI_SIZE = 1024 };
 
-/* A subscribed resource and its state at the last look. */
+/* A subscribed resource, and its state when it was last checked. */
 struct watched {
     struct watched *next;
     uint64_t seen[3];
     char uri[];
 };
 
-/* One session. */
+/* One MCP session. */
 struct mcp_user {
     struct mcp_face *face;
     uint32_t refs;
@@ -41,7 +41,7 @@ struct mcp_face {
 void user_ref(struct mcp_user *u);
 void user_unref(struct mcp_user *u);
 
-/* carrel://MACHINE/KIND[/NAME]; resource_parse() accepts only machines of the session. */
+/* A URI carrel://MACHINE/KIND[/NAME]. resource_parse() accepts only machines of the session. */
 enum resource_kind { RESOURCE_FILE, RESOURCE_LOG, RESOURCE_TRANSCRIPT };
 struct resource {
     enum resource_kind kind;
@@ -55,8 +55,8 @@ bool templates_list(size_t from, size_t max, struct jot *j);
 void resource_read(struct mcp_user *u, struct mcp_request *r);
 int resource_watch(struct mcp_user *u, const char *uri, bool on, struct err *err);
 void resources_unwatch_all(struct mcp_user *u);
-/* Called after a tool call in `machine` ("": none): notifies of subscribed resources that changed.
- */
+/* Call it after a tool call in `machine` ("": none). It notifies the client of subscribed resources
+ * that have changed. */
 void resources_step(struct mcp_user *u, const char *machine);
 
 bool prompts_list(size_t from, size_t max, struct jot *j);

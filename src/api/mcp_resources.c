@@ -34,7 +34,7 @@ static void machine_shown(void *arg, const struct machine_view *view, const stru
         snprintf(f->to->machine, sizeof(f->to->machine), "%s", view->id);
 }
 
-/* "a/b%20c" as "a/b c". */
+/* Decodes "a/b%20c" to "a/b c". */
 static int decode_path(struct http_text raw, char *to, size_t size) {
     size_t at = 0;
     for (;;) {
@@ -84,7 +84,8 @@ int resource_parse(struct mcp_user *u, const char *uri, struct resource *ret, st
     struct found found = {u, ret, false};
     char machine[128];
     if (mcp_resources_split(uri, machine, ret) == 0)
-        service_show(u->face->service, &u->who, machine, machine_shown, &found); /* at once */
+        service_show(u->face->service, &u->who, machine, machine_shown,
+                     &found); /* calls machine_shown() before it returns */
     if (found.ok)
         return 0;
     return err_set(err, ERR_NOT_FOUND, "unknown resource '%.200s'", uri);
@@ -163,7 +164,7 @@ static void mcp_resources_refuse(struct mcp_request *r, const struct err *err) {
     mcp_refuse(r, missing ? MCP_NO_RESOURCE : MCP_INTERNAL, err->text, j.failed ? NULL : data.data);
 }
 
-/* Bytes that are not UTF-8 go as base64, unless text_always is set (logs and transcripts). */
+/* Answers with text, or with base64 if it is not UTF-8. text_always (logs, transcripts): text. */
 static void give(struct mcp_request *r, const char *type, const char *bytes, size_t n,
                  bool text_always) {
     struct buf text DEFER(buf_done) = BUF(MCP_MESSAGE_MAX);
@@ -282,7 +283,7 @@ void resource_read(struct mcp_user *u, struct mcp_request *r) {
 
 struct looking {
     struct mcp_user *user;
-    bool first; /* first look: record the state without a notification */
+    bool first; /* first check: record the state without a notification */
     struct resource resource;
     char uri[];
 };
@@ -436,7 +437,7 @@ static void put_prompt(struct mcp_request *r, size_t i, const char *argument) {
     struct buf words DEFER(buf_done) = BUF(1 << 20), text DEFER(buf_done) = BUF(8 << 20);
     struct jot j = JOT(&text);
     if (!buf_addf(&words, "%s%s%s", prompts[i].before, argument, prompts[i].after)) {
-        mcp_refuse(r, MCP_PARAMS, "the argument is too long", NULL);
+        mcp_refuse(r, MCP_PARAMS, "the argument of the prompt is too long", NULL);
         return;
     }
     jot_object(&j, NULL);

@@ -8,7 +8,7 @@
 #include "api/route.h"
 #include "base/alloc.h"
 
-/* Upper bounds in microseconds, dense below 1 ms: the promised latencies are there. */
+/* Upper bounds in microseconds. They are dense below 1 ms, where the promised latencies are. */
 static const uint64_t bounds[] = {100,   200,   500,    1000,   2000,    5000,    10000,
                                   20000, 50000, 100000, 500000, 1000000, 10000000};
 enum { BUCKETS = sizeof(bounds) / sizeof(*bounds) };
@@ -49,7 +49,7 @@ void metrics_count(struct metrics *m, const struct route *route, int status, enu
     row->sum_us += us;
 }
 
-/* A document that reaches the cap of the buffer (16 MiB) is cut. */
+/* Adds text. A document that reaches the limit of the buffer (16 MiB) is cut. */
 #define ADD(out, ...)                      \
     do {                                   \
         if (!buf_addf((out), __VA_ARGS__)) \
@@ -68,7 +68,7 @@ void metrics_line(struct buf *out, const char *name, const char *label, const ch
         ADD(out, "%s %" PRIu64 "\n", name, number);
 }
 
-/* The machine kind label of a route; routes that concern no machine have none. */
+/* Returns the label with the machine kind; routes that are not about a machine have none. */
 static const char *metrics_kind_of(const struct route *r) {
     bool concerns = strncmp(r->path, "/v1/machines", 12) == 0 || strcmp(r->path, "/v1/run") == 0;
     return concerns ? ",kind=\"box\"" : "";

@@ -26,7 +26,7 @@ struct reader {
     void (*go_on)(struct reader *r);
     bool sse, begun, follow, hold, silent;
     bool over;    /* the last event was sent */
-    uint64_t max; /* bytes of each stream in a result */
+    uint64_t max; /* maximum bytes of each stream in a result */
     struct output_range range;
     unsigned char piece[PIECE]; /* last member: not zeroed at allocation */
 };
@@ -48,7 +48,7 @@ static void drained(struct call *c) {
     r->go_on(r);
 }
 
-/* The client disconnected. The command and its log go on. */
+/* Frees the reader after the client has disconnected. The command and its log continue. */
 static void vanished(struct call *c) {
     reader_free(c->user);
     call_end(c);
@@ -155,7 +155,7 @@ static struct outlog_piece next_piece(struct reader *r, const struct outlog *log
     return piece;
 }
 
-/* Output that the log dropped at the end is reported as a gap. */
+/* Reports output that the log dropped at the end as a gap. */
 static void send_lost(struct reader *r) {
     for (int i = 0; i < 2 && !r->silent; i++) {
         uint64_t lost = exec_lost(r->exec, i);
@@ -199,7 +199,7 @@ static void events_go_on(struct reader *r) {
     }
 }
 
-/* The client is already gone: do not set up a reader that nothing would end. */
+/* True if the client has already disconnected. Then ends the call: nothing would end a reader. */
 static bool unheard(struct call *c, struct exec *x) {
     if (!call_is_gone(c))
         return false;

@@ -10,13 +10,13 @@
 /* A query parameter. */
 struct query {
     const char *name;
-    const char *type; /* of JSON Schema: string, integer, boolean */
+    const char *type; /* type of JSON Schema: string, integer, boolean */
     const char *doc;
 };
 
 enum body {
     BODY_NONE,
-    BODY_JSON,   /* of route->request */
+    BODY_JSON,   /* JSON of the schema route->request */
     BODY_STREAM, /* bytes; the handler reads them with call_body() */
 };
 
@@ -29,7 +29,7 @@ struct route {
     const struct schema *request;
     const struct schema *response; /* NULL: bytes, or nothing */
     int status;                    /* status of a success */
-    const char *type;              /* of the response; NULL: application/json */
+    const char *type;              /* media type of the response; NULL: application/json */
     const char *summary;
     const char
         *example; /* arguments of `curl` in docs/reference/api.md, which defines $M and others */
@@ -48,7 +48,7 @@ const struct route *route_find(struct http_text method, struct http_text path,
                                char params[CALL_PARAMS][CALL_PARAM_SIZE],
                                char ret_allow[ROUTE_ALLOW_SIZE]);
 
-/* The path with its parameters named: "/v1/machines/{machine}/execs/{exec}". */
+/* Writes the path with named parameters: "/v1/machines/{machine}/execs/{exec}". */
 enum { ROUTE_PATH_SIZE = 160 };
 void route_path_named(const struct route *r, char ret[ROUTE_PATH_SIZE]);
 
@@ -75,7 +75,7 @@ void api_exec_stdin(struct call *c);
 void api_exec_signal(struct call *c);
 void api_exec_resize(struct call *c);
 void api_exec_kill(struct call *c);
-/* "TERM", "SIGTERM" or "15". */
+/* Parses "TERM", "SIGTERM" or "15". */
 int signal_number(const char *text, int *ret, struct err *err);
 /* files.c */
 void api_file_read(struct call *c);

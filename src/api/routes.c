@@ -14,7 +14,7 @@ static const struct query list_queries[] = {
     {"state", "string", "states, separated by commas, or `all` (default: all except ended)"},
     {"kind", "string", NULL},
     {"name", "string", NULL},
-    {"meta", "string", "only machines with this KEY=VALUE in their metadata"},
+    {"meta", "string", "list only machines with this KEY=VALUE in their metadata"},
     {"all", "boolean", "include every owner; needs the scope admin"},
     {"limit", "integer", "rows per page, up to 1000 (default 100)"},
     {"cursor", "string", "`next` of the previous page"},
@@ -26,8 +26,8 @@ static const struct query page_queries[] = {
     {0},
 };
 static const struct query diff_queries[] = {
-    {"from", "string", "a step, or `start` (default): the machine as created"},
-    {"to", "string", "a step, or `now` (default)"},
+    {"from", "string", "compare this step, or `start` (default), which is the machine as created"},
+    {"to", "string", "compare it with this step, or with `now` (default)"},
     {"path", "string", "show only changes of this path and everything below it"},
     {"context", "integer", "context lines around a change (default 3)"},
     {"brief", "boolean", "omit the diffs of text files"},
@@ -35,14 +35,15 @@ static const struct query diff_queries[] = {
 };
 static const struct query create_queries[] = {
     {"hold", "boolean",
-     "keep the response open after its first line; the machine ends when the client closes it"},
+     "keep the response open after its first line; the machine is deleted when the client closes "
+     "it"},
     {0},
 };
 static const struct query run_queries[] = {
     {"hold", "boolean",
-     "keep the stream open after `exit`; the machine ends when the client closes it"},
-    {"keep", "boolean", "keep the machine"},
-    {"output", "boolean", "0: stream only `start` and `exit`"},
+     "keep the stream open after `exit`; the machine is deleted when the client closes it"},
+    {"keep", "boolean", "do not delete the machine afterwards"},
+    {"output", "boolean", "0: stream no output, only `start` and `exit`"},
     {0},
 };
 static const struct query runs_queries[] = {
@@ -57,7 +58,7 @@ static const struct query transcript_queries[] = {
     {0},
 };
 static const struct query exec_queries[] = {
-    {"output", "boolean", "0: stream only `start` and `exit`"},
+    {"output", "boolean", "0: stream no output, only `start` and `exit`"},
     {0},
 };
 static const struct query output_queries[] = {
@@ -87,13 +88,13 @@ static const struct query terminal_queries[] = {
     {"command", "string", "command line to run instead of a shell"},
     {"cwd", "string", NULL},
     {"user", "string", NULL},
-    {"term", "string", "value of TERM"},
+    {"term", "string", "value of the variable TERM"},
     {"rows", "integer", NULL},
     {"cols", "integer", NULL},
     {0},
 };
 #define FILE_QUERIES                                                      \
-    {"path", "string", "absolute, inside the machine"}, {                 \
+    {"path", "string", "absolute path in the machine"}, {                 \
         "user", "string", "act as user (default), root, or a numeric uid" \
     }
 static const struct query file_queries[] = {FILE_QUERIES, {0}};
@@ -122,12 +123,12 @@ static const struct query write_queries[] = {
     {0},
 };
 static const struct query audit_queries[] = {
-    {"since", "integer", "milliseconds since 1970"},
-    {"tail", "integer", "only this number of newest records"},
-    {"machine", "string", "id"},
-    {"verb", "string", "prefix: `machine` also matches `machine.create`"},
-    {"owner", "string", "for administrators; other callers see only their own records"},
-    {"heads", "boolean", "include segment and head records"},
+    {"since", "integer", "time of the oldest record to return, in milliseconds since 1970"},
+    {"tail", "integer", "return only this number of newest records"},
+    {"machine", "string", "id of the machine"},
+    {"verb", "string", "prefix of the action: `machine` also matches `machine.create`"},
+    {"owner", "string", "owner of the records; callers without the scope admin see only their own"},
+    {"heads", "boolean", "include segment (file) and head (signature) records"},
     {0},
 };
 static const struct query verify_queries[] = {
@@ -136,8 +137,8 @@ static const struct query verify_queries[] = {
 };
 static const struct query events_queries[] = {
     {"after", "integer", "id of the last event that you received; also as header Last-Event-ID"},
-    {"machine", "string", "id"},
-    {"type", "string", "such as machine.created"},
+    {"machine", "string", "id of the machine"},
+    {"type", "string", "type of the events, such as machine.created"},
     {"follow", "boolean", "keep the stream open for new events (default true)"},
     {0},
 };
@@ -148,7 +149,8 @@ static const struct query image_list_queries[] = {
 };
 static const struct query import_queries[] = {
     {"name", "string",
-     "moves the name if another image has it (default: image- and the start of the id)"},
+     "name of the image; taken from another image that has it (default: image- and the start of "
+     "the id)"},
     {0},
 };
 static const struct query export_queries[] = {
@@ -174,13 +176,14 @@ const struct route routes[] = {
      "Destroy a machine; the response comes when it is gone", "-X DELETE $URL/v1/machines/$M",
      api_machine_destroy, NULL},
     {"POST", M "/pause", "machine_pause", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
-     "Pause every process; memory is kept", "-X POST $URL/v1/machines/$M/pause", api_machine_pause,
-     NULL},
+     "Pause every process of a machine; memory is kept", "-X POST $URL/v1/machines/$M/pause",
+     api_machine_pause, NULL},
     {"POST", M "/resume", "machine_resume", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
-     "Resume after pause or stop", "-X POST $URL/v1/machines/$M/resume", api_machine_resume, NULL},
+     "Resume a machine after pause or stop", "-X POST $URL/v1/machines/$M/resume",
+     api_machine_resume, NULL},
     {"POST", M "/stop", "machine_stop", SCOPE_RUN, BODY_NONE, NULL, &machine_schema, 200, NULL,
-     "End every process; files are kept", "-X POST $URL/v1/machines/$M/stop", api_machine_stop,
-     NULL},
+     "End every process of a machine; files are kept", "-X POST $URL/v1/machines/$M/stop",
+     api_machine_stop, NULL},
     {"POST", M "/hibernate", "machine_hibernate", SCOPE_RUN, BODY_JSON, &hibernate_request_schema,
      &machine_schema, 200, NULL,
      "Save the processes to disk: `unsupported` with the reason if the host cannot. With "
@@ -238,10 +241,10 @@ const struct route routes[] = {
      "Show file changes between two steps, or a step and now",
      "\"$URL/v1/machines/$M/diff?from=1\"", api_diff, diff_queries},
     {"POST", M "/rewind", "rewind", SCOPE_RUN, BODY_JSON, &rewind_request_schema, &step_schema, 200,
-     NULL, "Return to a step. Running commands are ended, and the present state is kept as a step",
+     NULL, "Return to a step. Running commands are killed, and the present state is kept as a step",
      "-X POST $URL/v1/machines/$M/rewind -d '{\"step\":\"1\"}'", api_rewind, NULL},
     {"POST", M "/fork", "fork", SCOPE_RUN, BODY_JSON, &fork_request_schema, &machines_schema, 201,
-     NULL, "Create machines from a step of this one, all or none",
+     NULL, "Create new machines from a step of this machine, all or none",
      "-X POST $URL/v1/machines/$M/fork -d '{\"step\":\"1\",\"count\":2}'", api_fork, NULL},
 
     {"GET", "/v1/secrets", "secret_list", SCOPE_READ, BODY_NONE, NULL, &secrets_schema, 200, NULL,
@@ -271,8 +274,8 @@ const struct route routes[] = {
      &image_schema, 201, NULL, "Add a name to an image",
      "-X POST $URL/v1/images/$I/names -d '{\"name\":\"other\"}'", api_image_tag, NULL},
     {"DELETE", "/v1/images/{}", "image_remove", SCOPE_RUN, BODY_NONE, NULL, &image_schema, 200,
-     NULL, "Delete a name; the files stay while machines use them", "-X DELETE $URL/v1/images/$I",
-     api_image_remove, NULL},
+     NULL, "Delete a name of an image; the files stay while machines use them",
+     "-X DELETE $URL/v1/images/$I", api_image_remove, NULL},
     {"GET", "/v1/images/{}/archive", "image_export", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/x-tar", "Export an image as an archive; the bytes are reproducible",
      "\"$URL/v1/images/$I/archive?form=tar\"", api_image_export, export_queries},
@@ -285,7 +288,7 @@ const struct route routes[] = {
      "$URL/v1/store/boxes", api_store_boxes, NULL},
     {"POST", "/v1/store/boxes/{}/adopt", "store_adopt", SCOPE_ADMIN, BODY_NONE, NULL,
      &machine_schema, 200, NULL,
-     "Adopt such a box as your machine; it is tainted, guarded and has no network access",
+     "Adopt a box of that list as your machine; it is tainted, guarded and has no network access",
      "-X POST $URL/v1/store/boxes/$STRAY/adopt", api_store_adopt, NULL},
 
     {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
@@ -304,7 +307,8 @@ const struct route routes[] = {
      "-X POST $URL/v1/machines/$M/execs -d '{\"argv\":[\"echo\",\"hello\"]}'", api_exec,
      exec_queries},
     {"GET", M "/execs", "exec_list", SCOPE_READ, BODY_NONE, NULL, &execs_schema, 200, NULL,
-     "List commands, newest first", "$URL/v1/machines/$M/execs", api_exec_list, page_queries},
+     "List the commands of a machine, newest first", "$URL/v1/machines/$M/execs", api_exec_list,
+     page_queries},
     {"GET", X, "exec_show", SCOPE_READ, BODY_NONE, NULL, &exec_schema, 200, NULL,
      "Show one command", "$URL/v1/machines/$M/execs/$X", api_exec_show, NULL},
     {"GET", X "/output", "exec_output", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
@@ -317,14 +321,15 @@ const struct route routes[] = {
      "application/x-ndjson", "Stream the events of a command again, from any offset",
      "$URL/v1/machines/$M/execs/$X/events", api_exec_events, follow_queries},
     {"POST", X "/stdin", "exec_stdin", SCOPE_RUN, BODY_STREAM, NULL, &done_schema, 200, NULL,
-     "Write to standard input", "-X POST \"$URL/v1/machines/$M/execs/$X/stdin?eof=1\" -d hello",
-     api_exec_stdin, stdin_queries},
+     "Write to the standard input of a command",
+     "-X POST \"$URL/v1/machines/$M/execs/$X/stdin?eof=1\" -d hello", api_exec_stdin,
+     stdin_queries},
     {"POST", X "/signal", "exec_signal", SCOPE_RUN, BODY_JSON, &signal_request_schema, &done_schema,
-     200, NULL, "Send a signal",
+     200, NULL, "Send a signal to a command",
      "-X POST $URL/v1/machines/$M/execs/$X/signal -d '{\"signal\":\"TERM\"}'", api_exec_signal,
      NULL},
     {"POST", X "/resize", "exec_resize", SCOPE_RUN, BODY_JSON, &resize_request_schema, &done_schema,
-     200, NULL, "Resize the terminal",
+     200, NULL, "Resize the terminal of a command",
      "-X POST $URL/v1/machines/$M/execs/$X/resize -d '{\"rows\":40,\"cols\":120}'", api_exec_resize,
      NULL},
     {"DELETE", X, "exec_kill", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
@@ -425,11 +430,11 @@ const struct route routes[] = {
     {"GET", "/v1/runs/{}", "run_show", SCOPE_READ, BODY_NONE, NULL, &run_schema, 200, NULL,
      "Show one run, with its report once it has ended", "$URL/v1/runs/$R", api_run_show, NULL},
     {"GET", "/v1/runs/{}/events", "run_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
-     "text/event-stream", "Stream the transcript; resumable by id",
+     "text/event-stream", "Stream the transcript of a run; resumable by id",
      "-N \"$URL/v1/runs/$R/events?follow=0\"", api_run_events, transcript_queries},
     {"GET", "/v1/runs/{}/transcript", "run_transcript", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
-     "application/x-ndjson", "Its transcript", "$URL/v1/runs/$R/transcript", api_run_transcript,
-     transcript_queries},
+     "application/x-ndjson", "Read the transcript of a run", "$URL/v1/runs/$R/transcript",
+     api_run_transcript, transcript_queries},
     {"GET", "/v1/runs/{}/export", "run_export", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/json", "Export a run as an agent trajectory (ATIF v1.4)",
      "$URL/v1/runs/$R/export", api_run_export, NULL},
@@ -459,7 +464,7 @@ const struct route routes[] = {
     {"DELETE", "/v1/tokens/{}", "token_revoke", SCOPE_READ, BODY_NONE, NULL, &done_schema, 200,
      NULL, "Revoke a token", "-X DELETE $URL/v1/tokens/$T", api_token_revoke, NULL},
     {"GET", "/v1/status", "status", SCOPE_READ, BODY_NONE, NULL, &status_schema, 200, NULL,
-     "Show the daemon and its host", "$URL/v1/status", api_status, NULL},
+     "Show the status of the daemon and its host", "$URL/v1/status", api_status, NULL},
     {"GET", "/metrics", "metrics", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/plain",
      "Read metrics for Prometheus", "$URL/metrics", api_metrics, NULL},
     {"GET", "/v1/openapi.json", "openapi", 0, BODY_NONE, NULL, NULL, 200, NULL,
@@ -469,7 +474,7 @@ const struct route routes[] = {
 };
 const size_t route_count = sizeof(routes) / sizeof(*routes);
 
-/* One segment of the template against one of the path; parameters are decoded. */
+/* Compares a path with the pattern of a route, part by part; "{}" matches one decoded parameter. */
 static bool match(const char *pattern, struct http_text path,
                   char params[CALL_PARAMS][CALL_PARAM_SIZE]) {
     struct http_text want = {pattern, strlen(pattern)}, a, b;
@@ -519,7 +524,7 @@ const struct route *route_find(struct http_text method, struct http_text path,
     return NULL;
 }
 
-/* What a parameter is, by what stands before it. */
+/* Returns the name of a parameter, which follows from the part of the path before it. */
 static const char *param_name(const char *path, const char *at) {
     static const struct {
         const char *before, *name;

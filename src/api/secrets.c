@@ -1,4 +1,4 @@
-/* Secrets of an owner. A value comes in and is never sent out. */
+/* Secrets of an owner. A request can set a value, but no response contains one. */
 #include "service/net/secrets.h"
 
 #include "api/bodies.h"

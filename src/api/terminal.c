@@ -75,7 +75,8 @@ static void terminal_show(struct terminal *t) {
     exec_consumed(t->exec);
 }
 
-/* Input waits in t->typed while the command does not read. When it is full the socket waits too. */
+/* Passes input to the command. Input that the command does not read waits in t->typed, and the
+ * socket is paused. */
 static void type(struct terminal *t) {
     struct err err;
     if (!t->typed.len || t->told)
@@ -174,7 +175,7 @@ static void attach(struct call *c, struct exec *x) {
     terminal_show(t);
 }
 
-/* A start that waits until the command is sent; a step of the machine may delay it. */
+/* A request that waits until its command has started; a step of the machine may delay it. */
 struct opening {
     struct call *call;
     struct exec_request request;
@@ -220,7 +221,8 @@ void api_terminal(struct call *c) {
     struct exec *x;
     struct exec_view view;
     if (!c->http->head->upgrade) {
-        err_set(&err, ERR_INVALID, "this path requires a WebSocket upgrade");
+        err_set(&err, ERR_INVALID,
+                "this path requires a WebSocket: send the headers of an upgrade");
         call_error_status(c, 426, &err);
         return;
     }

@@ -65,13 +65,13 @@ static int unpack_some(struct transfer *t, struct err *err) {
         return -1;
     buf_drop(&t->packed, used);
     if (n && !buf_add(&t->rest, piece, n))
-        abort(); /* cannot fail: t->rest was empty and its cap is larger */
+        abort(); /* cannot fail: t->rest was empty and has more room than a piece */
     if (!n && !used && t->body_ended && !zunpack_is_whole(t->unpack))
         return err_set(err, ERR_INVALID, "the compressed body is truncated");
     return n || used;
 }
 
-/* Fails the upload with an error of ours, whatever the tool prints after it. */
+/* Ends the upload with this error; later output of the tool is ignored. */
 static void upload_fail(struct transfer *t, const struct err *err) {
     struct call *c = t->call;
     tool_cancel(t->tool);
@@ -82,7 +82,7 @@ static void upload_fail(struct transfer *t, const struct err *err) {
 
 static void transfer_push(struct transfer *t) {
     struct err err;
-    int got; /* 0: everything received is in t->rest or with the tool */
+    int got; /* 0: all received bytes are in t->rest or were passed to the tool */
     do {
         got = t->rest.len ? 1 : unpack_some(t, &err);
         if (got < 0) {
@@ -111,14 +111,14 @@ static void upload_piece(struct call *c, const char *bytes, size_t n) {
     struct err err;
     t->body_ended = n == 0;
     if (n && !buf_add(t->unpack ? &t->packed : &t->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the machine stopped reading the body");
+        err_set(&err, ERR_LIMIT, "the machine does not read the body of the request");
         upload_fail(t, &err);
         return;
     }
     transfer_push(t);
 }
 
-/* answer: "HASH SIZE" or empty; said: entries of the archive that the machine skipped. */
+/* Answers an upload. answer: "HASH SIZE" or empty; said: archive entries that were skipped. */
 static void answer_written(struct call *c, const char *answer, const char *said) {
     struct buf text DEFER(buf_done) = BUF(32768);
     struct jot j = JOT(&text);
@@ -274,7 +274,7 @@ static void begin_pack(struct call *c, bool packed) {
                    : HTTP_FIELDS({"Vary", "Accept-Encoding"}));
 }
 
-/* Compresses and sends; `end` flushes. False: the client is full, wait for on_drain. */
+/* Compresses and sends bytes; `end`: finish. False: the client is full, wait for on_drain. */
 static bool send_packed(struct transfer *t, const uint8_t *p, size_t n, bool end) {
     unsigned char piece[ZSTREAM_OUT];
     bool room = true, done = false;
@@ -327,8 +327,7 @@ static void pack_ended(void *arg, int status, const char *answer, const char *sa
         failed = &err;
     }
     if (c->streaming)
-        call_abandon(
-            c); /* close without the last chunk: the client must not take it for complete */
+        call_abandon(c); /* send no last chunk: the client must not take the archive for complete */
     else
         call_error(c, failed);
 }

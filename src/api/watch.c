@@ -42,7 +42,7 @@ static void watch_ready(void *arg) {
     call_write(w->call, ": watching\n\n", 12);
 }
 
-/* No flow control: events are small, and the HTTP server drops a client that does not read. */
+/* Sends an event without flow control: the HTTP server drops a client that does not read. */
 static void watch_event(void *arg, const struct msg_event *m) {
     struct watcher *w = arg;
     struct buf text DEFER(buf_done) = BUF(16384), out DEFER(buf_done) = BUF(32768);

@@ -13,7 +13,7 @@
 
 enum { TARGET_MAX = 32768 };
 
-/* Text that a machine chose: indented, with control characters made visible. */
+/* Prints text of a machine, which is untrusted: indented, with control characters made visible. */
 static void print_indented(const char *text) {
     while (*text) {
         size_t n = strcspn(text, "\n");
@@ -25,7 +25,8 @@ static void print_indented(const char *text) {
     }
 }
 
-/* The exact rule that --always adds. Calls of runs have no rules. */
+/* Prints the exact rule that --always adds, or why none can be added. A call of a run has neither.
+ */
 static void print_rule(const json_t *p) {
     const char *rule = client_text(p, "always"), *why = client_text(p, "no_rule");
     struct buf line DEFER(buf_done) = BUF(TARGET_MAX);
@@ -38,7 +39,7 @@ static void print_rule(const json_t *p) {
 
 static void print_item(const json_t *p) {
     char where[300], left[16];
-    bool web = client_number(p, "port"); /* 0: a call of a run, which waits without a limit */
+    bool web = client_number(p, "port"); /* 0: a tool call of a run, which waits without a limit */
     snprintf(where, sizeof(where), web ? "%s:%lld" : "%s", client_text(p, "host"),
              client_number(p, "port"));
     snprintf(left, sizeof(left), web ? "%llds" : "-", client_number(p, "left_ms") / 1000);
@@ -101,7 +102,8 @@ struct approve_options {
 const struct option_row approve_rows[] = {
     {0, "always", NULL, OPTION_FLAG, AT(always),
      "approve, and add the rule that carrel pending shows"},
-    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "approve, and add that rule for this time"},
+    {0, "for", "TIME", OPTION_DURATION, AT(for_ms),
+     "approve, and add the rule that carrel pending shows, for this time"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -136,7 +138,7 @@ static int decide(struct client *c, const char *id, const char *decision,
     return 0;
 }
 
-/* Options may stand before and after items. Only the items are left, from argv[1] on. */
+/* Reads options before, between and after items. Only the items stay in argv, from argv[1] on. */
 static int approvals_read_words(int argc, char **argv, const struct option_row *rows,
                                 struct approve_options *o, struct err *err) {
     int items = 1;
@@ -166,8 +168,8 @@ static int decide_all(int argc, char **argv, const struct option_row *rows) {
         return 0;
     }
     if (!ids[0]) {
-        err_set(&err, ERR_INVALID, "carrel %s requires an item", argv[0]);
-        err_remedy(&err, "see carrel pending");
+        err_set(&err, ERR_INVALID, "carrel %s requires the id of a pending item", argv[0]);
+        err_remedy(&err, "to list the ids: carrel pending");
         return cli_fail(&err);
     }
     if (o.always && o.for_ms) {

@@ -39,7 +39,7 @@ const struct command commands[] = {
      sh_rows, NULL},
     {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files; one of the two is MACHINE:PATH", cmd_cp,
      cp_rows, NULL},
-    {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print one's output",
+    {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print the output of one",
      cmd_logs, logs_rows, NULL},
 
     {"new", "[OPTIONS]", "create a machine and print its id", cmd_new, new_rows, "Machines"},
@@ -58,8 +58,8 @@ const struct command commands[] = {
      json_rows, NULL},
     {"resume", "[--json] MACHINE", "start a machine again after pause, hibernate or stop",
      cmd_resume, json_rows, NULL},
-    {"stats", "[--json] [MACHINE]", "show what a machine, or the daemon, uses", cmd_stats,
-     json_rows, NULL},
+    {"stats", "[--json] [MACHINE]", "show the resource use of a machine or of the daemon",
+     cmd_stats, json_rows, NULL},
     {"top", "[OPTIONS]", "watch the cpu, memory and disk use of all machines", cmd_top, top_rows,
      NULL},
 
@@ -69,10 +69,10 @@ const struct command commands[] = {
      steps_rows, NULL},
     {"diff", "[OPTIONS] MACHINE [FROM [TO]]", "show which files changed between two steps",
      cmd_diff, diff_rows, NULL},
-    {"rewind", "[OPTIONS] MACHINE STEP", "return to a step; the present state becomes a step too",
-     cmd_rewind, rewind_rows, NULL},
-    {"fork", "[OPTIONS] MACHINE", "create machines from a step of this one", cmd_fork, fork_rows,
-     NULL},
+    {"rewind", "[OPTIONS] MACHINE STEP",
+     "return files to a step; the present state becomes a step too", cmd_rewind, rewind_rows, NULL},
+    {"fork", "[OPTIONS] MACHINE", "create new machines from a step of this machine", cmd_fork,
+     fork_rows, NULL},
 
     {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task in a machine", cmd_do, do_rows,
      "Agents"},
@@ -102,19 +102,19 @@ const struct command commands[] = {
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
      image_forms},
     {"store", "check|init|boxes|adopt [OPTIONS] [ID]",
-     "verify snapshot layers, set the disk format, adopt unknown boxes", cmd_store, store_rows,
-     NULL, store_forms},
+     "verify snapshot layers, set the disk format, adopt orphan boxes", cmd_store, store_rows, NULL,
+     store_forms},
 
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
-    {"doctor", "[--json]", "check what this host supports, and how to fix it", cmd_doctor,
+    {"doctor", "[--json]", "check what this host supports, and suggest fixes", cmd_doctor,
      json_rows, NULL},
     {"token", "new|ls|show|rm [OPTIONS] [TOKEN...]", "manage tokens for clients over TCP",
      cmd_token, token_rows, NULL, token_forms},
     {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
      audit_rows, NULL, audit_forms},
 
-    {"cell", "run|check|fuel|replay FILE ...", "run WebAssembly programs with exact fuel", cmd_cell,
-     NULL, "Other"},
+    {"cell", "run|check|fuel|replay FILE ...",
+     "run WebAssembly programs and count their instructions (fuel)", cmd_cell, NULL, "Other"},
     {"wast", "[OPTIONS] FILE...", "run WebAssembly specification scripts", cmd_wast, NULL, NULL},
     {"completion", "bash|zsh|fish", "print a shell completion script", cmd_completion, help_rows,
      NULL},
@@ -179,7 +179,7 @@ static bool is_option(const char *word, const char *letter, const char *name) {
     return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
 }
 
-/* `rows` is list_rows, or the end of it. */
+/* `rows` is list_rows, or its last rows: json_rows or help_rows. */
 static int read_words(int argc, char **argv, int words, const struct option_row *rows,
                       struct list_flags *ret, int *ret_status) {
     struct err err;
@@ -281,7 +281,7 @@ int cmd_version(int argc, char **argv) {
     return 0;
 }
 
-/* The engine is a program of its own: untrusted code never runs in this one. */
+/* The WebAssembly engine is another program, so that untrusted code never runs in this process. */
 static int exec_cell(char **argv) {
     struct place place;
     struct err err;
@@ -311,7 +311,7 @@ int cmd_wast(int argc, char **argv) {
     return exec_cell(argv - 1);
 }
 
-/* If a standard stream is closed, the next open() would take its number and be used as it. */
+/* Opens /dev/null for closed standard streams: else the next open() would get such a number. */
 static bool fill_closed_streams(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)

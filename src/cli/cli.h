@@ -13,7 +13,7 @@
 
 enum { CLI_FAILED = 125 };
 
-/* One way to call a command: what follows its name, and what that does. */
+/* A subcommand: the words that follow the name of the command, and a summary for --help. */
 struct form {
     const char *usage;
     const char *summary;
@@ -21,13 +21,13 @@ struct form {
 
 struct command {
     const char *name;
-    const char *usage;   /* what follows the name; completion reads it too */
-    const char *summary; /* one line for the overview */
+    const char *usage;   /* words that follow the name; completion reads them too */
+    const char *summary; /* one line for `carrel help` */
     int (*run)(int argc, char **argv);
-    const struct option_row *options; /* NULL: another program reads them */
-    const char *group;        /* heading above it in the overview; NULL: that of the row before */
-    const struct form *forms; /* its subcommands, ended by a row without usage; NULL: it has none */
-    const char *notes;        /* lines for its help; NULL: none */
+    const struct option_row *options; /* NULL: another program parses the options */
+    const char *group;                /* heading in `carrel help`; NULL: that of the row before */
+    const struct form *forms;         /* subcommands, ended by a row without usage; NULL: none */
+    const char *notes;                /* more lines for --help; NULL: none */
 };
 
 /* All commands; ends with a row without a name. */
@@ -39,14 +39,15 @@ int cli_main(int argc, char **argv);
 /* Prints "carrel: text: remedy"; returns CLI_FAILED. */
 int cli_fail(const struct err *err);
 
-/* `--help` of one command: usage, subcommands and notes; the caller prints the options. */
+/* Prints `--help` of one command without its options: usage, subcommands and notes. */
 void cli_usage(const char *name);
-/* The same with the options of its row. */
+/* Prints `--help` of one command with its options. */
 void cli_help(const char *name);
 
 /*
  * Reads the arguments of a command without options of its own. words: how many arguments it takes;
- * json: set by `--json` (NULL: not an option). -1: the command ends with *ret_status.
+ * json: set by `--json` (NULL: not an option). -1: help or an error was printed, and the command
+ * must exit with *ret_status.
  */
 int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
 
@@ -105,7 +106,7 @@ int cmd_completion(int argc, char **argv);
 
 /* Options of cli_list_words(). */
 extern const struct option_row list_rows[];
-/* Options of commands that have others than --json and --help. */
+/* Options of commands that have more options than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],
     diff_rows[], rewind_rows[], hibernate_rows[], fork_rows[], store_rows[], serve_rows[],

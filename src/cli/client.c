@@ -23,10 +23,10 @@ enum {
     ATTEMPTS = 50,
     WAIT_S = 30,
     WAIT_MAX_S = 86400,
-    GRACE_MS = 1000, /* a service manager has this time to restart the daemon */
+    GRACE_MS = 1000, /* time for a service manager to restart the daemon */
 };
 
-/* ---- which daemon ---- */
+/* ---- connecting to a daemon ---- */
 
 static int use_url(struct client *c, const char *url, struct err *err) {
     const char *token = getenv("CARREL_TOKEN");
@@ -75,7 +75,7 @@ static int check_store(struct client *c, struct err *err) {
     client_close(c);
     err_set(err, ERR_INVALID, "the daemon in '%s' uses store '%s', but CARREL_HOME is '%s'",
             c->place.run, daemon.words, c->place.home);
-    return err_remedy(err, "unset CARREL_HOME, or set another CARREL_RUN too");
+    return err_remedy(err, "unset CARREL_HOME, or also set CARREL_RUN to another directory");
 }
 
 static int start_daemon(struct client *c, void (**waiting)(void), struct err *err) {
@@ -85,7 +85,10 @@ static int start_daemon(struct client *c, void (**waiting)(void), struct err *er
     return launch(&c->place, "carrel-daemon", "carrel.log", args, waiting, err);
 }
 
-/* Waits for a daemon that is about to exit, or that another command has just started. */
+/*
+ * Starts the daemon and connects to it. Tries again while an old daemon is about to exit, or one
+ * that another command has started is not ready.
+ */
 static int start_and_connect(struct client *c, void (*waiting)(void), struct err *err) {
     struct err unreached;
     int r = -1;
@@ -102,7 +105,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     return err_wrap(err, "start the daemon");
 }
 
-/* Do boxes exist that outlived their daemon? */
+/* True if boxes (running machines) exist that outlived their daemon. */
 static bool machines_live(const struct place *place) {
     char path[PLACE_SIZE + 16];
     bool found = false;
@@ -182,7 +185,7 @@ void client_lost(struct client_search *s) {
 int client_look(struct client *c, struct client_search *s, struct err *err) {
     uint64_t now = monotonic_ms(), away = now - s->since_ms;
     char why[sizeof(err->text)];
-    /* Look at least once. The limit also ends the wait for a daemon that never answers. */
+    /* Try at least once. The limit also ends the wait for a daemon that never answers. */
     if (s->again_ms && away >= wait_s() * 1000) {
         snprintf(why, sizeof(why), "%s", err->text);
         return err_set(err, ERR_UNKNOWN, "the daemon did not come back within %" PRIu64 " s: %s",
@@ -224,7 +227,7 @@ int client_send(struct client *c, struct http_client *http, const struct client_
     return http_client_send(http, &request, err);
 }
 
-/* Reads {"error":{...}} into *err; *ret_told is false if it was incomplete. */
+/* Reads the answer {"error":{...}} into *err; *ret_told is false if the answer was incomplete. */
 static int refusal(struct http_client *http, int status, bool *ret_told, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
     *ret_told = http_client_collect(http, &text, err) == 0;
@@ -236,7 +239,7 @@ static int refusal(struct http_client *http, int status, bool *ret_told, struct 
         err_set(err, err_code_named(client_text(e, "code")), "%s", client_text(e, "message"));
         err_remedy(err, "%s", client_text(e, "remedy"));
     } else {
-        err_set(err, ERR_INTERNAL, "the daemon answered with status %d", status);
+        err_set(err, ERR_INTERNAL, "the daemon answered with HTTP status %d", status);
     }
     json_decref(root);
     return -1;
@@ -255,7 +258,7 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
     return take_head(http, ret, &told, err);
 }
 
-/* Receives an answer; each attempt starts from its beginning. */
+/* Where the body of an answer goes. A repeated request replaces what was received before. */
 struct taker {
     int (*take)(const struct taker *t, struct http_client *http, struct err *err);
     struct buf *text;
@@ -281,13 +284,13 @@ static int take_file(const struct taker *t, struct http_client *http, struct err
     return more;
 }
 
-/* 0: the whole answer came. -1: *ret_answered says whether the daemon gave the reason. */
+/* Sends a request once. 0: the whole answer came. -1: *ret_answered: do not repeat the request. */
 static int exchange(struct client *c, const struct client_request *r, const struct taker *t,
                     bool *ret_answered, struct err *err) {
     const struct http_head *head;
     *ret_answered = false;
     if (client_send(c, c->http, r, err) < 0) {
-        *ret_answered = err->code == ERR_INVALID; /* the request was not sent */
+        *ret_answered = err->code == ERR_INVALID; /* the request is wrong and was not sent */
         return -1;
     }
     if (take_head(c->http, &head, ret_answered, err) < 0)
@@ -352,7 +355,7 @@ int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *form
     }
     va_end(words);
     if (!fits)
-        return err_set(err, ERR_LIMIT, "a name is too long");
+        return err_set(err, ERR_LIMIT, "a name, path or option of the request is too long");
     memcpy(to, text.data, text.len + 1);
     return 0;
 }
@@ -366,7 +369,7 @@ int client_query(char target[CLIENT_TARGET_SIZE], const char *name, const char *
     if (client_target(more, err, strchr(target, '?') ? "&%s=%s" : "?%s=%s", name, value) < 0)
         return -1;
     if (n + strlen(more) >= CLIENT_TARGET_SIZE)
-        return err_set(err, ERR_LIMIT, "a name is too long");
+        return err_set(err, ERR_LIMIT, "a name, path or option of the request is too long");
     memcpy(target + n, more, strlen(more) + 1);
     return 0;
 }

@@ -24,7 +24,7 @@ struct client {
     bool local;       /* over a unix socket: descriptors can be passed */
     char bearer[128]; /* "Bearer ...", or empty */
     char socket[PLACE_SIZE + 16];
-    char host[64]; /* of TCP */
+    char host[64]; /* address and port of a daemon over TCP */
     uint16_t port;
 };
 
@@ -35,27 +35,27 @@ enum client_start { CLIENT_START, CLIENT_IF_MACHINES, CLIENT_NEVER };
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err);
 void client_close(struct client *c);
 
-/* Another connection to the same daemon, for requests while the first one waits. */
+/* Opens another connection to the same daemon, for requests while the first connection waits. */
 struct http_client *client_again(const struct client *c, struct err *err);
 
 /* The search for a daemon that went away. It ends after CARREL_WAIT seconds (default 30). */
 struct client_search {
     uint64_t since_ms, again_ms; /* 0: no search */
-    enum client_start start;     /* after GRACE_MS, in which a service manager may start it */
+    enum client_start start;     /* applies after GRACE_MS: a service manager may be faster */
 };
 
 enum { CLIENT_AGAIN_MS = 100 };
 
 void client_lost(struct client_search *s);
 /*
- * Tries once, at most every CLIENT_AGAIN_MS. 1: connected again; 0: not yet; -1: time is up, with
- * the last error. The caller sets *s to zero to end the search.
+ * Tries to connect once, at most every CLIENT_AGAIN_MS. 1: connected again; 0: not yet; -1: time is
+ * up, with the last error. The caller sets *s to zero to end the search.
  */
 int client_look(struct client *c, struct client_search *s, struct err *err);
-/* Tries until it is connected or time is up. */
+/* Repeats client_look() until the client is connected or time is up. */
 int client_await(struct client *c, struct client_search *s, struct err *err);
 
-/* A request as client_call() makes it; body: JSON text or NULL. */
+/* A request for client_call(); body: JSON text or NULL. */
 struct client_request {
     const char *method;
     const char *target; /* encoded: see client_target() */
@@ -71,7 +71,7 @@ int client_send(struct client *c, struct http_client *http, const struct client_
                 struct err *err);
 int client_answer(struct http_client *http, const struct http_head **ret, struct err *err);
 
-/* Request and answer. The caller owns *ret; ret NULL: the answer is discarded. */
+/* Sends a request and reads the JSON answer. The caller owns *ret; NULL: discard the answer. */
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
 
 /*
@@ -88,10 +88,10 @@ int client_fetch_again(struct client *c, const char *target, int fd, struct err 
  */
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...);
 
-/* Adds "?name=value" or "&name=value"; nothing when value is NULL. */
+/* Adds "?name=value" or "&name=value" to a target; adds nothing if value is NULL. */
 int client_query(char target[CLIENT_TARGET_SIZE], const char *name, const char *value,
                  struct err *err);
 
-/* Members of an answer; "" or 0 if a member is absent. */
+/* Return a member of a JSON object; "" or 0 if the member is absent. */
 const char *client_text(const json_t *object, const char *name);
 long long client_number(const json_t *object, const char *name);

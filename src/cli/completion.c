@@ -4,7 +4,8 @@
  * On every Tab a script runs `carrel completion words WORD...`; the last word is being typed. The
  * tables of commands, subcommands and options say what each word is. Values (machines, images,
  * steps, ...) come from a daemon that runs already; none is started. The answer has one candidate
- * per line, then a tab and its description; ":files" and ":commands" leave it to the shell.
+ * per line, then a tab and its description. The lines ":files" and ":commands" tell the shell to
+ * offer files or programs.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,9 +20,9 @@
 
 enum { PATIENCE_MS = 1000, KIND_SIZE = 64, OPERANDS_MAX = 16 };
 
-/* ---- what a word is, by the usage line ---- */
+/* ---- words of a usage line ---- */
 
-/* The next word of a usage line without brackets and dots; false at its end. */
+/* Reads the next word of a usage line, without brackets and dots; false at the end of the line. */
 static bool next_kind(const char **at, char ret[KIND_SIZE], bool *ret_repeats) {
     *at += strspn(*at, " ");
     size_t n = strcspn(*at, " ");
@@ -42,7 +43,7 @@ static bool is_operand(const char *kind) {
     return *kind && *kind != '-' && !is_options(kind);
 }
 
-/* How many operands may stand before an option. */
+/* Returns how many operands may stand before an option. */
 static size_t operands_before_options(const char *usage) {
     char kind[KIND_SIZE];
     bool repeats = false;
@@ -55,7 +56,7 @@ static size_t operands_before_options(const char *usage) {
     return 0;
 }
 
-/* What operand `index` is called; empty where there is none. */
+/* Gets the name of operand `index` in the usage line, such as MACHINE; empty: no such operand. */
 static void operand_kind(const char *usage, size_t index, char ret[KIND_SIZE]) {
     char kind[KIND_SIZE];
     bool repeats = false;
@@ -70,12 +71,12 @@ static void operand_kind(const char *usage, size_t index, char ret[KIND_SIZE]) {
 
 /* ---- candidates ---- */
 
-/* The word being typed: `lead` is a part of it that is settled ("--name="). */
+/* The word being typed. `lead` is its complete part, such as "--name="; `rest` is completed. */
 struct typed {
     const char *lead;
     int lead_len;
     const char *rest;
-    const char *machine; /* named before it; NULL: none */
+    const char *machine; /* machine that the line names before this word; NULL: none */
 };
 
 static void offer(const struct typed *t, const char *word, const char *tail, const char *about) {
@@ -96,7 +97,7 @@ static void offer_options(const struct typed *t, const struct option_row *rows) 
     }
 }
 
-/* "one|other" */
+/* Offers each word of "one|other". */
 static void offer_choices(const struct typed *t, const char *choices) {
     while (*choices) {
         char word[KIND_SIZE];
@@ -112,7 +113,7 @@ static void completion_give_up(int signal_number) {
     _exit(0);
 }
 
-/* Whoever presses Tab does not wait for a daemon that hangs. */
+/* Exits after PATIENCE_MS, so that the user's shell does not wait for a daemon that hangs. */
 static void limit_patience(void) {
     const struct itimerval limit = {
         .it_value = {.tv_sec = PATIENCE_MS / 1000, .tv_usec = PATIENCE_MS % 1000 * 1000}};
@@ -121,7 +122,7 @@ static void limit_patience(void) {
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 
-/* A daemon may be somebody else's: only what cannot mean anything to a shell is passed on. */
+/* True if the word is safe in a shell. Words of the daemon, which others may control, must be. */
 static bool is_plain(const char *word) {
     return *word && !strchr("-:", *word) && word[strlen(word) - 1] != ':' &&
            !word[strspn(word,
@@ -155,7 +156,7 @@ static void offer_machine_names(const struct typed *t) {
     offer_machines(t, "");
 }
 
-/* Lists of the daemon: the kind of word, where they are, and which members to offer. */
+/* Lists of the daemon: the name in usage lines, the target of the request, the members to offer. */
 static const struct source {
     const char *kind;
     const char *target; /* %s: the machine */
@@ -214,20 +215,20 @@ static void offer_source(const struct typed *t, const struct source *s, const ch
     }
 }
 
-/* NAME@HOST of --secret. */
+/* Offers names of secrets for NAME@HOST of --secret. */
 static void offer_secrets_at(const struct typed *t) {
     if (!strchr(t->rest, '@'))
         offer_source(t, source_of("SECRET"), "@");
 }
 
-/* Presets of the network gate, which has the list of what each stands for. */
+/* Offers presets of network rules. The network gate defines the rules of each preset. */
 static void offer_presets(const struct typed *t) {
     static const char *const presets[] = {"apt", "npm", "pip", "cargo", "go"};
     for (size_t i = 0; i < sizeof(presets) / sizeof(*presets); i++)
         offer(t, presets[i], "", "preset");
 }
 
-/* A place of `cp`: a file here, or MACHINE:PATH. */
+/* Offers a SOURCE or DESTINATION of `cp`: a file of this host, or MACHINE:PATH. */
 static void offer_places(const struct typed *t) {
     if (strchr(t->rest, ':'))
         return;
@@ -246,7 +247,7 @@ static void offer_programs(const struct typed *t) {
     puts(":commands");
 }
 
-/* Words of usage lines and option tables; the start of one is enough. */
+/* Words of usage lines and option tables. A row applies to all words that begin with `kind`. */
 static const struct {
     const char *kind;
     void (*offer)(const struct typed *t);
@@ -277,13 +278,13 @@ static void offer_kind(const struct typed *t, const char *kind) {
         offer_choices(t, kind);
 }
 
-/* ---- the line so far ---- */
+/* ---- the typed command line ---- */
 
 struct line {
-    const struct option_row *awaiting; /* its value is the next word */
+    const struct option_row *awaiting; /* option whose value is the next word, or NULL */
     size_t operands;
     const char *words[OPERANDS_MAX]; /* the first operands */
-    bool options;                    /* may still come */
+    bool options;                    /* options may still follow */
 };
 
 static struct line read_line(const struct command *c, char **words, int count) {
@@ -310,7 +311,7 @@ static bool is_literal(const char *kind) {
     return *kind >= 'a' && *kind <= 'z' && !strchr(kind, '|');
 }
 
-/* The line so far follows this form, and one of its words is a subcommand. */
+/* True if the typed words match this usage line and include the name of its subcommand. */
 static bool form_fits(const char *usage, const struct line *line) {
     char kind[KIND_SIZE];
     bool repeats = false, named = false;
@@ -326,7 +327,7 @@ static bool form_fits(const char *usage, const struct line *line) {
     return named && (i == line->operands || repeats);
 }
 
-/* The words that may follow: of the subcommand, once it was typed. */
+/* Returns the usage line of the typed subcommand, else that of the command. */
 static const char *usage_of(const struct command *c, const struct line *line) {
     const char *found = c->usage;
     for (const struct form *f = c->forms; f && f->usage; f++)
@@ -335,7 +336,7 @@ static const char *usage_of(const struct command *c, const struct line *line) {
     return found;
 }
 
-/* The machine that the line has named. */
+/* Returns the machine that was typed; NULL: none. */
 static const char *machine_of(const char *usage, const struct line *line) {
     char kind[KIND_SIZE];
     bool repeats = false;
@@ -350,7 +351,7 @@ static const char *machine_of(const char *usage, const struct line *line) {
     return NULL;
 }
 
-/* words: those after the command's name, the last one being typed. */
+/* Completes the last of `words`, which follow the name of the command. */
 static void complete_word(const struct command *c, char **words, int count) {
     struct typed t = {.lead = "", .rest = words[count - 1]};
     const struct line line = read_line(c, words, count - 1);
@@ -382,11 +383,11 @@ static int complete(char **words, int count) {
     return 0;
 }
 
-/* ---- the scripts ---- */
+/* ---- shell scripts ---- */
 
 /*
- * bash cuts words at ':' and '=' too: what no blank parts is put together again, and `lead` is
- * what readline does not count to the word it replaces.
+ * bash splits words at ':' and '=' too. The script joins parts that no blank separates. `lead` is
+ * the part that readline does not replace, so it is removed from each candidate.
  */
 static const char bash_script[] =
     "# carrel(1) completion for bash: `source <(carrel completion bash)`\n"
@@ -457,8 +458,8 @@ static const char zsh_script[] =
     "fi\n";
 
 /*
- * fish keeps no blank behind a candidate that ends with ':', '@', '=' or '/'. -x stops it from
- * offering files of its own accord.
+ * fish adds no blank after a candidate that ends with ':', '@', '=' or '/'. The option -x of
+ * `complete` stops fish from offering files by itself.
  */
 static const char fish_script[] =
     "# carrel(1) completion for fish: `carrel completion fish | source`\n"
@@ -498,7 +499,7 @@ int cmd_completion(int argc, char **argv) {
     if (argc > 1)
         err_set(&err, ERR_INVALID, "unknown shell '%s'", argv[1]);
     else
-        err_set(&err, ERR_INVALID, "no shell named");
+        err_set(&err, ERR_INVALID, "no shell given");
     err_remedy(&err, "use carrel completion bash, zsh or fish");
     return cli_fail(&err);
 }

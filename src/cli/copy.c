@@ -42,13 +42,13 @@ const struct option_row cp_rows[] = {
     {'u', "user", "NAME", OPTION_TEXT, AT(user),
      "read and write as user, root or a uid (default: user)"},
     {'r', "recursive", NULL, OPTION_FLAG, AT(recursive),
-     "accepted; directories are always copied whole"},
+     "ignored: directories are always copied with their contents"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* SOURCE or DESTINATION. */
+/* The SOURCE or the DESTINATION of a copy. */
 struct end {
     char machine[128]; /* empty: this host */
     char path[PATH_MAX];
@@ -64,9 +64,12 @@ struct copy {
     struct end from, to;
 };
 
-/* ---- the two ends ---- */
+/* ---- source and destination ---- */
 
-/* "MACHINE:PATH" unless a slash comes before the colon; a relative path inside starts at home. */
+/*
+ * Reads "MACHINE:PATH", or a path of this host if there is no colon or a slash comes before it. A
+ * relative path in a machine starts at the home directory of the user.
+ */
 static int read_end(const char *text, const char *user, struct end *e, struct err *err) {
     size_t n = strcspn(text, ":/");
     bool inside = text[n] == ':' && n > 0;
@@ -80,7 +83,7 @@ static int read_end(const char *text, const char *user, struct end *e, struct er
         return 0;
     }
     if (!utf8_valid(path, strlen(path))) {
-        err_set(err, ERR_UNSUPPORTED, "'%s' is not UTF-8", path);
+        err_set(err, ERR_UNSUPPORTED, "the path '%s' in the machine is not UTF-8", path);
         return err_remedy(err, "copy its directory instead");
     }
     snprintf(e->machine, sizeof(e->machine), "%.*s", (int)n, text);
@@ -136,7 +139,7 @@ static int copy_look(struct copy *c, struct end *e, struct err *err) {
     return e->machine[0] ? look_inside(c, e, err) : look_here(e, err);
 }
 
-/* The last name of a path; NULL: it has no name that a copy could have. */
+/* Returns the last name of a path; NULL: a copy cannot have this name, such as ".." or "/". */
 static const char *last_name(const char *path, char to[NAME_MAX + 1]) {
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/')
@@ -150,7 +153,7 @@ static const char *last_name(const char *path, char to[NAME_MAX + 1]) {
     return is_dots(to) ? NULL : to;
 }
 
-/* As cp(1): a copy goes into an existing directory, else it gets the name that was typed. */
+/* Finds the path of the copy as cp(1) does: inside an existing directory, else as typed. */
 static int settle_target(struct copy *c, struct err *err) {
     struct end *to = &c->to;
     char name[NAME_MAX + 1];
@@ -161,7 +164,7 @@ static int settle_target(struct copy *c, struct err *err) {
     if (absent && !(to->machine[0] ? err->code == ERR_NOT_FOUND : errno == ENOENT))
         return -1;
     if (!to->is_dir && n > 0 && to->path[n - 1] == '/')
-        return err_set(err, ERR_NOT_FOUND, "there is no directory '%s'", to->path);
+        return err_set(err, ERR_NOT_FOUND, "directory '%s' does not exist", to->path);
     if (!to->is_dir)
         return c->from.is_dir && to->exists
                    ? err_set(err, ERR_INVALID, "'%s' is a file: a directory cannot replace it",
@@ -173,7 +176,7 @@ static int settle_target(struct copy *c, struct err *err) {
                    : err_set(err, ERR_INVALID, "'%s' is a directory: add a file name", to->path);
     if (snprintf(to->path + n, sizeof(to->path) - n, "%s%s", to->path[n - 1] == '/' ? "" : "/",
                  name) >= (int)(sizeof(to->path) - n))
-        return err_set(err, ERR_LIMIT, "'%s' is too long", to->path);
+        return err_set(err, ERR_LIMIT, "path '%s' is too long", to->path);
     to->exists = to->is_dir = false;
     absent = copy_look(c, to, err) < 0;
     if (!absent && to->is_dir != c->from.is_dir)
@@ -233,7 +236,7 @@ static int receive_to(struct copy *c, int fd, const char *target, const char *wh
 
 /* ---- files ---- */
 
-/* An existing file keeps its mode when it is replaced. */
+/* Sets the mode of the copy in the machine: a file that is replaced keeps its old mode. */
 static int give_mode(struct copy *c, mode_t mode, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(3 * PATH_MAX);
     struct jot j = JOT(&body);
@@ -266,14 +269,14 @@ static int copy_put_file(struct copy *c, struct err *err) {
     return c->to.exists && !c->from.is_stream ? give_mode(c, mode, err) : 0;
 }
 
-/* The umask applies: the mode in the machine gives nobody more access on this host. */
+/* Applies the umask, so that a mode from the machine gives nobody more access on this host. */
 static mode_t own_mode(mode_t mode) {
     mode_t masked = umask(0);
     umask(masked);
     return mode & ~masked;
 }
 
-/* Writes under a temporary name, and renames the file once it is complete. */
+/* Writes the file under a temporary name, and renames it once it is complete. */
 static int get_into_place(struct copy *c, const char *target, struct err *err) {
     char aside[PATH_MAX + 32];
     snprintf(aside, sizeof(aside), "%s.carrel-%d", c->to.path, (int)getpid());
@@ -337,7 +340,7 @@ static int tool_start(struct tool *t, const struct place *place, const char *pat
     return t->pid < 0 ? err_sys(err, "fork") : 0;
 }
 
-/* Lines of "ERRNO WHAT PATH"; the first one becomes *err. */
+/* Prints the tool's errors, lines of "ERRNO WHAT PATH". If it failed, the first becomes *err. */
 static void show_complaints(int fd, bool failed, struct err *err) {
     char *text DEFER_FREE = calloc(1, COMPLAINTS_MAX + 1);
     ssize_t n = text ? pread(fd, text, COMPLAINTS_MAX, 0) : 0;
@@ -360,7 +363,7 @@ static void show_complaints(int fd, bool failed, struct err *err) {
         err_set(err, ERR_INTERNAL, "the archive is incomplete");
 }
 
-/* 0: everything was copied. -1: *err, or what was left out has been printed. */
+/* Waits for the tool. 0: all files were copied; -1: *err is set, other errors were printed. */
 static int tool_end(struct tool *t, struct err *err) {
     int status = 0;
     close_fd(&t->stream);

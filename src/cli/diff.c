@@ -31,7 +31,7 @@ struct diff_options {
 const struct option_row diff_rows[] = {
     {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per file"},
     {'U', "context", "N", OPTION_NUMBER, AT(context),
-     "lines of context around a change (default: 3)"},
+     "show N lines of context around a change (default: 3)"},
     {0, "path", "PATH", OPTION_TEXT, AT(path),
      "show only PATH of the machine and everything below it"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -60,7 +60,7 @@ static int parse(int argc, char **argv, struct diff_options *o, struct words *re
     }
     if (ret->count || o->help)
         return 0;
-    err_set(err, ERR_INVALID, "no machine named");
+    err_set(err, ERR_INVALID, "no machine given");
     return err_remedy(err, "see `carrel ls`");
 }
 
@@ -74,7 +74,7 @@ static bool differs(const json_t *a, const json_t *b, const char *name) {
     return !json_equal(json_object_get(a, name), json_object_get(b, name));
 }
 
-/* "mode 0644 -> 0755, owner 0:0 -> 1000:1000" */
+/* Prints "mode 0644 -> 0755, owner 0:0 -> 1000:1000". */
 static void print_metadata(const json_t *before, const json_t *after) {
     const char *gap = "  (";
     if (differs(before, after, "type")) {
@@ -188,7 +188,7 @@ struct handed_over {
     struct client *client;
     const char *machine;
     struct ship_options options;
-    json_t *list; /* with --json */
+    json_t *list; /* results for --json */
 };
 
 static void title(const struct handed_over *h, const char *at, const char *home) {
@@ -227,7 +227,7 @@ static bool has_outbox(struct client *c, const char *machine) {
            client_call(c, &r, NULL, &none) == 0;
 }
 
-/* 1: a grant could not be compared. */
+/* Shows the changes of all grants. 1: a grant could not be compared. */
 static int show_handed(struct handed_over *h, struct err *err) {
     struct slices *found DEFER_FREE = xnew(struct slices);
     char word[SLICE_WORD];
@@ -238,7 +238,7 @@ static int show_handed(struct handed_over *h, struct err *err) {
         const struct slice *one = &found->list[i];
         bool is_file = one->kind == SLICE_DIR || one->kind == SLICE_REPO;
         if (is_file && !h->client->local)
-            continue; /* its original is on another host */
+            continue; /* the original of the grant is on another host */
         slice_word(one, h->machine, word);
         failed |= show_slice(h, word, one->at, h->client->local ? one->home : "") < 0;
     }

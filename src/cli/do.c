@@ -24,7 +24,7 @@ enum {
     WORD_WIDTH = 56,
     SECOND_THOUGHTS_MS = 2000,
     ANSWER_TRIES = 100,
-    LOOK_MS = 300, /* how often ^C is checked */
+    LOOK_MS = 300, /* time between two checks for ^C */
 };
 
 #define AT(member) offsetof(struct do_options, member)
@@ -50,13 +50,13 @@ const struct option_row do_rows[] = {
     {0, "tries", "N", OPTION_NUMBER, AT(tries),
      "make N attempts at once, each in its own machine; keep the best"},
     {0, "check", "COMMAND", OPTION_TEXT, AT(check),
-     "with --tries: an attempt succeeds if this exits with 0"},
+     "with --tries: an attempt succeeds if this command exits with 0"},
     {0, "check-file", "FILE:/PATH", OPTION_LIST, AT(check_files),
-     "with --check: copy this file in first (repeatable)"},
+     "with --check: copy this file into the machine first (repeatable)"},
     NEW_OPTIONS(struct do_options, made),
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
      "continue an interrupted run, or watch a running one"},
-    {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "end a run"},
+    {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "cancel a run"},
     {0, "export", "RUN", OPTION_TEXT, AT(export),
      "print a run as JSON in the Agent Trajectory Format (ATIF)"},
     {0, "ls", NULL, OPTION_FLAG, AT(ls), "list runs"},
@@ -64,7 +64,7 @@ const struct option_row do_rows[] = {
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "with --ls: print only ids"},
     {'v', "verbose", NULL, OPTION_FLAG, AT(verbose),
      "show what the model says and what its calls print"},
-    {0, "json", NULL, OPTION_FLAG, AT(json), "print the run as JSON at its end"},
+    {0, "json", NULL, OPTION_FLAG, AT(json), "print the run as JSON when it ends"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -75,13 +75,13 @@ struct doing {
     const char *run;
     json_t *view;            /* the run as it was at its start */
     json_t *calls[256];      /* calls of this turn that have no result yet */
-    long long begun_ms[256]; /* when each was made */
+    long long begun_ms[256]; /* when each call was made */
     size_t turn;
-    bool finished; /* its end was shown */
+    bool finished; /* the end of the run was shown */
     bool interrupted;
 };
 
-/* ---- what is shown ---- */
+/* ---- output ---- */
 
 static void print_words(const char *text, size_t width) {
     char line[WORD_WIDTH * 4 + 1];
@@ -92,7 +92,7 @@ static void print_words(const char *text, size_t width) {
     table_cell(line, (int)width);
 }
 
-/* The argument that best describes a call. */
+/* Prints the argument that best describes a call. */
 static void print_subject(const json_t *arguments) {
     static const char *const names[] = {"cmd", "path",     "pattern", "session", "url", "name",
                                         "to",  "question", "summary", "manager", "step"};
@@ -247,7 +247,7 @@ static void show_end(struct doing *d, const json_t *event) {
            (double)client_number(report, "wall_ms") / 1e3);
 }
 
-/* ---- ask ---- */
+/* ---- questions of the model ---- */
 
 static int send_answer(struct doing *d, const char *answer, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(128 << 10);
@@ -291,7 +291,7 @@ static int ask_person(struct doing *d, const json_t *event, struct err *err) {
     return send_answer(d, answer, err);
 }
 
-/* ---- following ---- */
+/* ---- following a run ---- */
 
 static int show_line(struct doing *d, const char *line, size_t n, struct err *err) {
     json_t *event DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
@@ -316,7 +316,7 @@ static int show_line(struct doing *d, const char *line, size_t n, struct err *er
     } else if (strcmp(kind, "held") == 0 && !quiet) {
         show_held(event);
     } else if (!quiet && do_show_try(event)) {
-        /* do_show_try() printed it */
+        /* do_show_try() has printed the event */
     } else if (strcmp(kind, "end") == 0) {
         d->finished = true;
         if (!quiet)
@@ -351,7 +351,7 @@ static void on_interrupt(int number) {
 static int do_let_go(struct doing *d, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target};
-    fprintf(stderr, "\ncarrel: run %s continues; press ^C again to end it\n", d->run);
+    fprintf(stderr, "\ncarrel: run %s continues; press ^C again to cancel it\n", d->run);
     for (int i = 0; i < SECOND_THOUGHTS_MS / 50 && interrupts < 2; i++)
         usleep(50000);
     if (interrupts < 2) {
@@ -411,7 +411,7 @@ static int show_state(struct doing *d, struct err *err) {
     if (strcmp(client_text(view, "state"), "ended") == 0)
         return strcmp(client_text(view, "status"), "done") == 0 ? 0 : DO_NOT_DONE;
     if (!d->interrupted) {
-        fputs("carrel: interrupted: ", stderr);
+        fputs("carrel: the run was interrupted: ", stderr);
         safe_name(stderr, client_text(view, "reason"));
         fprintf(stderr, "\ncarrel: to continue: carrel do --resume %s\n", d->run);
     }
@@ -574,7 +574,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
     bool other = o->resume || o->cancel || o->export || o->show || o->ls || o->help;
     if (count == 2 && do_makes(o))
         return err_set(err, ERR_INVALID,
-                       "machine '%s' exists: options of a new machine cannot be used", words[0]);
+                       "options of a new machine cannot be used with machine '%s'", words[0]);
     if (o->check && !o->tries)
         return err_set(err, ERR_INVALID, "--check requires --tries");
     if (o->check_files.count && !o->check)
@@ -584,7 +584,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
     if (other == (count > 0)) {
         err_set(err, ERR_INVALID, other ? "unexpected argument '%s'" : "no task given%s",
                 other ? words[0] : "");
-        return err_remedy(err, "carrel do [MACHINE] \"TASK\"");
+        return err_remedy(err, "use: carrel do [MACHINE] \"TASK\"");
     }
     return count;
 }

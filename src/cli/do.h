@@ -12,7 +12,7 @@ struct do_options {
         *check;
     uint64_t turns, tokens, timeout_ms, tries;
     struct option_list check_files;
-    struct new_options made; /* options of the machine to make, if none is named */
+    struct new_options made; /* options of the machine to create, if none is named */
     bool ask_deviations, verbose, quiet, json, ls, help;
 };
 
@@ -23,7 +23,7 @@ struct do_machines {
     char ids[DO_TRIES_MAX][64];
     size_t count;
 };
-/* Makes no machine if no option asks for one. After a failure it deletes those it made. */
+/* Creates machines if an option of a new machine is given. After a failure it deletes them. */
 int do_make(const struct do_options *o, struct client *c, struct do_machines *ret, struct err *err);
 
 /* Writes the body of POST /v1/runs. machine: an existing one, or NULL. */
@@ -31,9 +31,9 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
                  const char *machine, const struct do_machines *made, const char *task,
                  struct err *err);
 void do_put_keys(struct jot *j, const struct client *c);
-/* Was an option of a new machine given? */
+/* True if an option of a new machine was given. */
 bool do_makes(const struct do_options *o);
 
-/* Prints an event of a run with several tries; false: it is another event. */
+/* Prints an event of a run with several tries; false: the event is of another kind. */
 bool do_show_try(const json_t *event);
 void do_show_tries(const json_t *report);

@@ -11,7 +11,7 @@
 
 enum { SCRIPT_MAX = 4 << 20 };
 
-/* Variables with keys and URLs of providers; the daemon gets them for this run only. */
+/* Environment variables with keys and URLs of providers. The daemon uses them for this run only. */
 static const char *const key_names[] = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY",
                                         "OPENAI_BASE_URL"};
 
@@ -29,7 +29,7 @@ static int read_file(const char *path, struct buf *to, struct err *err) {
     return 0;
 }
 
-/* "1.50" in millionths. */
+/* Parses an amount such as "1.50" into millionths. */
 static int parse_money(const char *text, uint64_t *ret, struct err *err) {
     uint64_t whole = 0, part = 0, scale = 1000000;
     const char *p = text;
@@ -90,7 +90,7 @@ static int put_mode(struct jot *j, const struct do_options *o, struct err *err) 
     return 0;
 }
 
-/* FILE:/PATH */
+/* Adds the file of --check-file FILE:/PATH to the request. */
 static int put_check_file(struct jot *j, const char *words, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(SCRIPT_MAX);
     char path[4096];

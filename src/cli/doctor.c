@@ -28,13 +28,13 @@ enum verdict { GOOD, LESS, BAD }; /* supported; missing but optional; missing an
 struct finding {
     enum verdict verdict;
     char found[200];
-    char used[120]; /* what Carrel does with or without it */
+    char used[120]; /* what Carrel does with or without the feature */
     char fix[120];
 };
 
 struct host {
     struct place place;
-    char status[PLAN_TEXT_SIZE]; /* of the spawner; empty if it does not start */
+    char status[PLAN_TEXT_SIZE]; /* status of the spawner; empty if it does not start */
     struct err refusal;
     bool spawner;
 };
@@ -63,7 +63,7 @@ static bool spawner_says(const struct host *h, const char *fact) {
     return strstr(h->status, fact) != NULL;
 }
 
-/* A string of the spawner's status. It ends at the first escaped character. */
+/* Returns a text member of the spawner's status, up to its first escaped character. */
 static const char *status_text(const struct host *h, const char *name, char ret[160]) {
     char start[32];
     snprintf(start, sizeof(start), "\"%s\":\"", name);
@@ -106,7 +106,7 @@ static void look_boxes(const struct host *h, struct finding *f) {
 
 static void look_privilege(const struct host *h, struct finding *f) {
     if (geteuid() == 0)
-        doctor_say(f, GOOD, "root", "own uid range for each box, layers with canonical ids", "");
+        doctor_say(f, GOOD, "root", "each box has its own range of uids", "");
     else if (h->spawner)
         doctor_say(f, LESS, "ordinary user",
                    "boxes share your subordinate ids; no limit for disks in the store",
@@ -128,7 +128,8 @@ static void look_cgroups(const struct host *h, struct finding *f) {
     if (spawner_says(h, "\"unenforced\":[]") || spawner_says(h, "\"unenforced\":[\"disk\"]"))
         doctor_say(f, GOOD, found, "memory, cpu and process limits are enforced", "");
     else
-        doctor_say(f, LESS, found, "some limits are not enforced; asking for one is refused",
+        doctor_say(f, LESS, found,
+                   "some limits cannot be enforced: options that set them are refused",
                    geteuid() == 0 ? "mount the memory, cpu and pids controllers"
                                   : "have systemd delegate them: Delegate=yes, or run as root");
 }
@@ -168,7 +169,7 @@ static void look_overlay(const struct host *h, struct finding *f) {
 static void look_idmap(const struct host *h, struct finding *f) {
     if (geteuid() != 0)
         doctor_say(f, LESS, "needs root",
-                   "files of the root belong to nobody in a box: replace them, do not edit them",
+                   "files of the image belong to nobody in a box: replace them, do not edit them",
                    "");
     else if (spawner_says(h, "\"tmpfs_idmap\":true"))
         doctor_say(f, GOOD, "idmapped mounts, tmpfs too", "ids on disk are 0-65535 in every box",
@@ -232,7 +233,8 @@ static void look_network(const struct host *h, struct finding *f) {
     }
 }
 
-/* An x86 host without these may offer a /dev/kvm that runs only kernels made for it. */
+/* True if the CPU has vmx or svm. An x86 host without them may have a /dev/kvm that runs only
+ * kernels made for it. */
 static bool cpu_virtualises(void) {
 #ifdef __x86_64__
     char line[8192] = "";
@@ -255,7 +257,7 @@ static void look_kvm(const struct host *h, struct finding *f) {
                : node ? "/dev/kvm, but no vmx or svm in the processor"
                       : "no /dev/kvm",
                "not used: machines of kind vm are not available yet",
-               there ? "" : "nothing to do for boxes and cells");
+               there ? "" : "not needed for boxes and cells");
 }
 
 static void look_criu(const struct host *h, struct finding *f) {
@@ -307,11 +309,11 @@ static void look_room(const struct host *h, struct finding *f) {
     snprintf(found, sizeof(found), "the store's disk is used by %u %%: %s of %s are free in %.100s",
              used, free, total, h->place.home);
     doctor_say(f, used < ROOM_WARN_PERCENT ? GOOD : LESS, home < 0 ? "no store yet" : found,
-               "a full disk serves reads and what frees room, nothing else",
-               "make room on the disk that holds CARREL_HOME, or carrel rm, carrel image prune");
+               "if it is full, only reads and requests that free space are served",
+               "free space on the disk of CARREL_HOME, or use carrel rm, carrel image prune");
 }
 
-/* Boxes that the daemon leaves alone because its database has no row for them. */
+/* Reports boxes that the daemon leaves alone because its database has no row for them. */
 static void look_strays(const struct host *h, struct finding *f) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
@@ -380,7 +382,7 @@ static void print_findings(const struct finding *f) {
     safe_json_line(text.data);
 }
 
-/* The spawner's status is complete once it has tried to make its first root filesystem. */
+/* Asks until the status is complete: the spawner has tried to make its first root filesystem. */
 static bool ask_spawner(int link, struct host *h) {
     char why[160] = "", remedy[160];
     for (int i = 0; i < PROBE_MS / 10; i++) {

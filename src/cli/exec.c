@@ -45,7 +45,7 @@ static int env_from_line(void *setup, const char *line, struct err *err) {
     return env_from_option(setup, line, err);
 }
 
-/* Refuses a user before a machine is made, as the daemon would do it afterwards. */
+/* Refuses a wrong --user before a machine is created: the daemon would refuse it afterwards. */
 static int check_user(const char *user, struct err *err) {
     uint64_t uid;
     if (!user || strcmp(user, "user") == 0 || strcmp(user, "root") == 0 ||
@@ -73,7 +73,7 @@ int command_prepare(struct command_setup *c, const struct command_options *o, ch
     for (size_t i = 0; i < o->env.count; i++)
         if (env_from_option(c, o->env.items[i], err) < 0)
             return -1;
-    /* What is not set is left to the machine: its image may have a default. */
+    /* Members without an option stay unset: the image may have a default for them. */
     s->request = (struct session_request){.argv = (const char *const *)argv,
                                           .env = c->env,
                                           .cwd = o->cwd ? o->cwd : default_cwd,
@@ -101,7 +101,7 @@ static bool out_of_memory(const struct session_result *r, const struct command_e
     return r->end == EXEC_END_MEMORY || (end->facts && end->facts->oom_kills);
 }
 
-/* Why the command ended, in one sentence; empty after an ordinary exit. */
+/* Writes why the command ended, in one sentence; empty after an ordinary exit. */
 static void reason(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end, char *text, size_t size) {
     const struct session_result *r = &c->session.result;

@@ -22,7 +22,7 @@ struct command_options {
     bool json, quiet, verbose, help;
 };
 
-#define ENV_HELP "set a variable, or pass on the caller's"
+#define ENV_HELP "set a variable, or pass on the caller's value"
 #define ENV_FILE_HELP "read variables from a file, one per line"
 #define CWD_HELP "working directory in the machine"
 #define USER_HELP "run as user, root or a uid (default: user)"
@@ -40,7 +40,7 @@ struct command_options {
          "TIME",                                                                                    \
          OPTION_DURATION,                                                                           \
          offsetof(type, member.timeout_ms),                                                         \
-         "end the command after this time (30s, 5m), with status 124"},                             \
+         "kill the command after this time, such as 5m (exit status 124)"},                         \
         {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), TTY_HELP},                 \
         {'i',                                                                                       \
          "interactive",                                                                             \
@@ -54,7 +54,7 @@ struct command_options {
          NULL,                                                                                      \
          OPTION_FLAG,                                                                               \
          offsetof(type, member.json),                                                               \
-         "print one JSON object: output, exit status, usage"},                                      \
+         "print one JSON object: output, exit status, resource use"},                               \
         {'q',                                                                                       \
          "quiet",                                                                                   \
          NULL,                                                                                      \

@@ -1,4 +1,4 @@
-/* carrel expose: make ports of machines reachable from this host, with a token. */
+/* carrel expose: makes ports of machines reachable from this host, with a token. */
 #include <stdio.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static int expose_read_words(int argc, char **argv, struct expose_options *o, ch
     if (count < 0 || o->help)
         return count;
     if (count == 0) {
-        err_set(err, ERR_INVALID, "no machine named");
+        err_set(err, ERR_INVALID, "no machine given");
         return err_remedy(err, "see carrel ls");
     }
     if (count == 3 && strcmp(words[1], "rm") != 0) {

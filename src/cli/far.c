@@ -1,7 +1,7 @@
 /*
- * Standard streams of a command on a daemon over TCP, which takes no descriptors. Output comes as
- * events from the daemon's log. Input goes in separate requests, one at a time, so that a command
- * that does not read its input blocks nothing else.
+ * Standard streams of a command if the daemon is reached over TCP, which carries no descriptors.
+ * Output arrives as events from the daemon's log. Input is sent in separate requests, one at a
+ * time, so that a command that does not read its input blocks nothing else.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -53,7 +53,7 @@ int far_output(struct session *s, const json_t *event, int stream, struct err *e
     return 0;
 }
 
-/* Sends r->input, whose end is at offset r->fed. If the daemon is away, it is sent again later. */
+/* Sends r->input, which ends at offset r->fed. Without a daemon it is sent again later. */
 static int send_input(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE], offset[24];
@@ -94,7 +94,7 @@ int far_fed(struct session *s, struct err *err) {
         if (!head)
             return remote_lost(s, err);
         r->feeding = false;
-        /* The command ended or closed its input; the events tell which. */
+        /* The command ended or closed its input: stop sending. The events tell which. */
         return err->code == ERR_GONE || err->code == ERR_BUSY || err->code == ERR_INVALID ? 1 : -1;
     }
     r->feeding = false;

@@ -1,5 +1,5 @@
 /*
- * Subcommands: what follows the name of a command, and what that does.
+ * Subcommands: the words that follow the name of a command, and a summary of each.
  *
  * `--help`, the manual and completion read these rows. A word in lower case is typed as it is; a
  * word in capitals is a name for a value, and completion offers values by that name.
@@ -29,15 +29,15 @@ const struct form expose_forms[] = {
 };
 
 const struct form grant_forms[] = {
-    {"ls MACHINE", "list its grants, as carrel grants does"},
+    {"ls MACHINE", "list a machine's grants, as carrel grants does"},
     {"show MACHINE GRANT", "show one grant"},
-    {"add MACHINE OPTIONS", "add the grants that the options name"},
+    {"add MACHINE OPTIONS", "add grants, such as --file FILE or --secret NAME@HOST"},
     {"revoke MACHINE GRANT", "revoke a grant at once"},
     {NULL, NULL},
 };
 
 const struct form secret_forms[] = {
-    {"set NAME", "read a value from standard input; replaces the old value"},
+    {"set NAME", "read a secret from standard input and store it"},
     {"ls", "list the names of secrets, and when each was last used"},
     {"show SECRET", "show when a secret was made, changed and used"},
     {"rm SECRET", "delete a secret, at once and for all machines"},
@@ -57,7 +57,7 @@ const struct form image_forms[] = {
 };
 
 const struct form store_forms[] = {
-    {"check", "verify that every layer of every step is there"},
+    {"check", "verify that every layer of every step exists"},
     {"init", "set the disk format of new machines: --btrfs SIZE or --plain"},
     {"boxes", "list orphan boxes: running machines this store does not own"},
     {"adopt BOX", "add an orphan box to this store as a machine"},
@@ -73,7 +73,7 @@ const struct form token_forms[] = {
 };
 
 const struct form audit_forms[] = {
-    {"[OPTIONS]", "print the records"},
+    {"[OPTIONS]", "print the records of the journal"},
     {"verify", "verify every hash and signature of the journal"},
     {"verify RECEIPT...", "verify that receipts of carrel ship match the journal"},
     {NULL, NULL},

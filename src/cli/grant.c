@@ -1,4 +1,4 @@
-/* carrel grant, grants: list, add and revoke what a machine was granted. */
+/* carrel grant, grants: lists, adds and revokes grants of a machine. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,14 +23,15 @@ struct grant_options {
 
 const struct option_row grant_rows[] = {
     HANDED_OPTIONS(struct grant_options, handed),
-    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env), "set a variable for its commands from now on"},
+    {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env),
+     "add: set a variable for later commands of the machine"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* ---- showing ---- */
+/* ---- printing ---- */
 
 static void print_left(const json_t *g) {
     char left[32] = "-";
@@ -43,13 +44,13 @@ static void print_left(const json_t *g) {
     table_cell(left, 6);
 }
 
-/* Other databases of the server that every role may connect to. */
+/* Prints other databases of the server, which every role may connect to. */
 static void print_others(const json_t *others) {
     size_t i;
     json_t *name;
     if (!json_array_size(others))
         return;
-    fputs("  the server also allows connections to:", stdout);
+    fputs("  this role may also connect to these databases of the server:", stdout);
     json_array_foreach(others, i, name) {
         putchar(' ');
         safe_name(stdout, json_string_value(name) ? json_string_value(name) : "");
@@ -57,7 +58,7 @@ static void print_others(const json_t *others) {
     putchar('\n');
 }
 
-/* A database that could not be dropped when its grant ended. */
+/* Prints why a database could not be dropped when its grant ended. */
 static void print_stays(const json_t *g) {
     const char *why = client_text(json_object_get(g, "detail"), "why");
     if (!*why)
@@ -106,7 +107,7 @@ static void print_answer(const json_t *answer, const struct grant_options *o) {
     }
 }
 
-/* ---- verbs ---- */
+/* ---- subcommands ---- */
 
 static int grant_list(struct client *c, const struct grant_options *o, char **words, json_t **ret,
                       struct err *err) {
@@ -118,7 +119,7 @@ static int grant_list(struct client *c, const struct grant_options *o, char **wo
                : client_call(c, &r, ret, err);
 }
 
-/* Sets *ret to the grant itself, not to a list. */
+/* Sets *ret to one grant, not to a list of grants. */
 static int grant_show(struct client *c, const struct grant_options *o, char **words, json_t **ret,
                       struct err *err) {
     json_t *list DEFER(json_decrefp) = NULL;
@@ -252,7 +253,7 @@ int cmd_grants(int argc, char **argv) {
         if (argv[i][0] != '-')
             machine = argv[i];
     if (!machine) {
-        err_set(&err, ERR_INVALID, "no machine named");
+        err_set(&err, ERR_INVALID, "no machine given");
         err_remedy(&err, "see `carrel ls`");
         return cli_fail(&err);
     }

@@ -13,13 +13,14 @@
 struct grants {
     size_t count;
     int dirs[PLAN_MAX_GRANTS];
-    int uppers[PLAN_MAX_GRANTS];                /* changes of a cow grant, once the box exists */
+    int uppers[PLAN_MAX_GRANTS]; /* directories with the changes of cow grants, once the box exists;
+                                    else -1 */
     char host[PLAN_MAX_GRANTS][PLAN_PATH_SIZE]; /* absolute, links resolved */
-    bool untrusted[PLAN_MAX_GRANTS];            /* marked :untrusted */
+    bool untrusted[PLAN_MAX_GRANTS];            /* the option ends with :untrusted */
     int working; /* index of the grant of the current directory, or -1 */
 };
 
-/* Fills the plan's grants. The daemon checks whether each may be lent at its path. */
+/* Opens the directories and fills the plan's grants. The daemon checks the paths in the machine. */
 int grants_open(const struct option_list *dirs, struct plan *plan, struct grants *ret,
                 struct err *err);
 void grants_close(struct grants *g);

@@ -32,13 +32,13 @@ static int keep_fd(struct handed *h, int fd, struct err *err) {
 
 static int copy_words(const char *text, char words[WORDS_MAX], struct err *err) {
     if ((size_t)snprintf(words, WORDS_MAX, "%s", text) >= WORDS_MAX)
-        return err_set(err, ERR_LIMIT, "'%.60s...' is too long", text);
+        return err_set(err, ERR_LIMIT, "the value '%.60s...' of an option is too long", text);
     return 0;
 }
 
 /* ---- HOST[:/GUEST] ---- */
 
-/* Removes and returns "/GUEST"; NULL: it is absent. */
+/* Removes ":/GUEST" from the end of an option's value and returns "/GUEST"; NULL: it is absent. */
 static char *cut_guest(char *words) {
     char *guest = strrchr(words, ':');
     if (!guest || guest[1] != '/')
@@ -65,7 +65,7 @@ static int handed_put_file(struct jot *j, const char *text, struct handed *h, st
 
 /* ---- PATH[@REF][:/GUEST] ---- */
 
-/* The full hash of the commit that a revision names. */
+/* Finds the full hash of the commit that a revision names. */
 static int find_commit(const char *path, const char *words, char ret[256], struct err *err) {
     char commit[PATH_MAX];
     const char *const argv[] = {"-C",   path, "rev-parse", "--verify", "-q", "--end-of-options",
@@ -79,7 +79,7 @@ static int find_commit(const char *path, const char *words, char ret[256], struc
     return 0;
 }
 
-/* The full name of a branch or tag; else the hash of the commit. */
+/* Finds the full name of a branch or tag; for another revision, the hash of the commit. */
 static int find_ref(const char *path, const char *ref, char ret[256], struct err *err) {
     const char *const words[] = {
         "-C", path, "rev-parse", "--verify", "--symbolic-full-name", "-q", "--end-of-options",
@@ -96,12 +96,12 @@ static int find_ref(const char *path, const char *ref, char ret[256], struct err
     return 0;
 }
 
-/* A bundle has all objects of the ref and nothing of the repository's configuration. */
+/* Makes a git bundle: it has all objects of the ref, but no configuration of the repository. */
 static int make_bundle(const char *path, const char *ref, struct err *err) {
     const char *const words[] = {"-C", path, "bundle", "create", "-q", "-", ref, "--", NULL};
     int fd = memfd_create("bundle", MFD_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "create a file for the bundle");
+        return err_sys(err, "create a file for the git bundle");
     bool named = strncmp(ref, "refs/", 5) == 0;
     if ((named ? git_run(words, fd, err) : bare_commit_bundle(path, ref, fd, err)) == 0)
         return fd;
@@ -166,7 +166,7 @@ static int put_postgres(struct jot *j, const char *text, struct handed *h, struc
 
 static const struct {
     const char *begins;
-    size_t skip; /* characters of it to leave out */
+    size_t skip; /* length of the prefix that is not part of the value */
     const char *kind;
     int (*put)(struct jot *j, const char *text, struct handed *h, struct err *err);
 } databases[] = {
@@ -245,7 +245,7 @@ static int put_env(struct jot *j, const char *text, struct handed *h, struct err
 static const struct {
     const char *kind;
     int (*put)(struct jot *j, const char *text, struct handed *h, struct err *err);
-    size_t offset; /* of its list in handed_options */
+    size_t offset; /* offset of the option's list in struct handed_options */
     bool listed;
 } kinds[] = {
     {"file", handed_put_file, offsetof(struct handed_options, files), true},

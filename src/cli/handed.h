@@ -40,7 +40,7 @@ struct handed_options {
          "NAME[<MAIL>]",                                                                        \
          OPTION_LIST,                                                                           \
          offsetof(type, member.identities),                                                     \
-         "set its git author and create an SSH key for it"},                                    \
+         "set the machine's git author and create an SSH key for it"},                          \
         {0,                                                                                     \
          "secret",                                                                              \
          "NAME@HOST[:header|basic|query]",                                                      \
@@ -49,7 +49,7 @@ struct handed_options {
          "use secret NAME in requests to HOST; variable NAME is a placeholder"},                \
     {                                                                                           \
         0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),               \
-            "revoke what these options grant after this time"                                   \
+            "revoke the grants of these options after this time"                                \
     }
 
 enum { HANDED_MAX = 16 };
@@ -61,7 +61,7 @@ struct handed {
 };
 void handed_close(struct handed *h);
 
-/* Writes one grant; `kind` is the name of its option. ":untrusted" may end any text. */
+/* Writes one grant. `kind` is the name of its option; its value may end with ":untrusted". */
 int handed_put_words(struct jot *j, const char *kind, const char *whole, struct handed *h,
                      struct err *err);
 /* Writes the members "grants" and "expires" of a request for a machine. */

@@ -76,9 +76,9 @@ struct token_options {
 const struct option_row token_rows[] = {
     {0, "scope", "read|run|admin", OPTION_LIST, AT(scopes),
      "scope of the token (default: read and run)"},
-    {0, "note", "TEXT", OPTION_TEXT, AT(note), "note that token ls shows"},
+    {0, "note", "TEXT", OPTION_TEXT, AT(note), "note about the token, which token ls shows"},
     {0, "owner", "NAME", OPTION_TEXT, AT(owner),
-     "owner of machines made with it (requires scope admin)"},
+     "owner of machines made with the token (requires scope admin)"},
     {0, "machines", "N", OPTION_NUMBER, AT(machines), "quota: number of machines"},
     {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota: cpus of all machines"},
     {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "quota: memory of all machines"},
@@ -218,7 +218,7 @@ static int token_remove(struct client *c, const struct token_options *o, char **
 
 static const struct {
     const char *name;
-    size_t least, most; /* tokens that follow it */
+    size_t least, most; /* how many tokens follow the subcommand */
     int (*run)(struct client *c, const struct token_options *o, char **ids, struct err *err);
 } token_verbs[] = {
     {"new", 0, 0, token_new},
@@ -233,7 +233,8 @@ static int token_check(size_t verb, char **ids, struct err *err) {
     while (ids[count] && count < token_verbs[verb].most)
         count++;
     if (count < token_verbs[verb].least)
-        err_set(err, ERR_INVALID, "carrel token %s requires a token", token_verbs[verb].name);
+        err_set(err, ERR_INVALID, "carrel token %s requires the id of a token",
+                token_verbs[verb].name);
     else if (ids[count])
         err_set(err, ERR_INVALID, "unexpected argument '%s'", ids[count]);
     else
@@ -284,7 +285,7 @@ const struct option_row audit_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
      "print only the last N records (default: all)"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
-     "verify: require this record in the journal"},
+     "verify: fail if the journal does not contain this record"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json),
      "print the records as JSON"},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct audit_options, help), "show this help"},
@@ -293,7 +294,7 @@ const struct option_row audit_rows[] = {
 
 /* ---- receipts ---- */
 
-/* Hash of the list of files in a receipt, as `ship` announced it to the journal. */
+/* Hashes the list of files in a receipt, as `ship` does for the journal. */
 static void list_hash(const json_t *files, char ret[SHA256_HEX]) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
     const json_t *file;
@@ -306,7 +307,7 @@ static void list_hash(const json_t *files, char ret[SHA256_HEX]) {
     sha256_hex(text.data ? text.data : "", text.len, ret);
 }
 
-/* Compares a receipt with its record in the journal; NULL: they agree. */
+/* Compares a receipt with its journal record; returns the difference, or NULL if they agree. */
 static const char *receipt_fault(const json_t *receipt, const json_t *record) {
     static const char *const same[][2] = {{"changeset", "changeset"},
                                           {"archive_sha256", "archive"},
@@ -317,10 +318,10 @@ static const char *receipt_fault(const json_t *receipt, const json_t *record) {
     if (strcmp(hash, client_text(receipt, "files_sha256")) != 0)
         return "not valid: its list of files does not match its hash";
     if (!record || strcmp(client_text(record, "verb"), "review.ship") != 0)
-        return "not valid: the journal has no such record";
+        return "not valid: the journal has no record with its number";
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
         if (strcmp(client_text(receipt, same[i][0]), client_text(detail, same[i][1])) != 0)
-            return "not valid: the record of the journal differs";
+            return "not valid: it differs from its record in the journal";
     return NULL;
 }
 
@@ -340,7 +341,7 @@ static int find_record(struct client *c, long long seq, json_t **ret, struct err
     return 0;
 }
 
-/* 0: the receipt matches the journal; 1: it does not. */
+/* Prints whether a receipt matches the journal. 0: it matches; 1: it does not. */
 static int verify_receipt(struct client *c, const char *path, struct err *err) {
     json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL),
                     *record DEFER(json_decrefp) = NULL;
@@ -379,12 +380,13 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
         if (client_number(report, "first") > 1)
             printf("the journal begins with record %lld: earlier records were deleted\n",
                    client_number(report, "first"));
-        puts(whole ? "whole: every hash and signature is valid" : client_text(report, "problem"));
+        puts(whole ? "the journal is complete: every hash and signature is valid"
+                   : client_text(report, "problem"));
     }
     return whole ? 0 : 1;
 }
 
-/* One line per record: time, kind, owner, verb, machine and details. */
+/* Prints a record as one line: time, kind, owner, verb, machine and details. */
 static void print_record(const char *line, size_t n) {
     json_t *r DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     long long ms = client_number(r, "time");
@@ -414,7 +416,7 @@ static int copy_records(struct client *c, bool json, struct err *err) {
     if (http_client_collect(c->http, &text, err) < 0)
         return -1;
     for (const char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1)
-        /* Programs get the hashed bytes; on a terminal, control characters are made visible. */
+        /* A pipe or file gets the exact bytes that were hashed; a terminal gets safe text. */
         if (json && !isatty(STDOUT_FILENO))
             fwrite(at, 1, (size_t)(end - at) + 1, stdout);
         else if (json)

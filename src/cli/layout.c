@@ -26,7 +26,7 @@ static bool belongs(const char *path) {
             hex_is(path + strlen(BLOBS) + 1, 64));
 }
 
-/* ---- out of a directory ---- */
+/* ---- directory to archive ---- */
 
 static int send_contents(int fd, uint64_t size, const char *path, layout_write_fn *write_fn,
                          void *arg, struct err *err) {
@@ -55,7 +55,7 @@ static int send_file(int dir, const char *path, layout_write_fn *write_fn, void 
     if (fd < 0)
         return err_wrap(err, "OCI layout");
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "stat '%s' of the layout", path);
+        return err_sys(err, "stat '%s' of the OCI layout", path);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = (uint64_t)st.st_size};
     snprintf(e->path, sizeof(e->path), "%s", path);
     if (write_fn(arg, head, tar_put(head, e), err) < 0)
@@ -83,10 +83,10 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
         return err_set(err, ERR_DENIED,
                        "OCI layout: '" BLOBS "' is a link or leads out of its directory");
     if (blobs < 0)
-        return err_num(err, blobs, "open '" BLOBS "' of the layout");
+        return err_num(err, blobs, "open '" BLOBS "' of the OCI layout");
     DIR *d DEFER(dir_close) = dir_take(blobs);
     if (!d)
-        return err_sys(err, "open '" BLOBS "' of the layout");
+        return err_sys(err, "open '" BLOBS "' of the OCI layout");
     for (struct dirent *e; (e = readdir(d));) {
         char name[sizeof(BLOBS) + 66];
         if (!hex_is(e->d_name, 64))
@@ -98,7 +98,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     return write_fn(arg, end, sizeof(end), err);
 }
 
-/* ---- into one ---- */
+/* ---- archive to directory ---- */
 
 static bool is_empty(int dir) {
     DIR *d DEFER(dir_close) = dir_list(dir, ".");
@@ -139,7 +139,8 @@ static int begin_file(struct layout_reader *r, struct err *err) {
     r->padding = tar_padding(e->size);
     if (e->kind != TAR_FILE || !belongs(e->path))
         return err_set(err, ERR_INVALID,
-                       "the archive contains '%.120s', which is not part of a layout", e->path);
+                       "the archive contains '%.120s', which is not part of an OCI layout",
+                       e->path);
     r->file = openat(r->dir, e->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     return r->file < 0 ? err_sys(err, "write '%s'", e->path) : 0;
 }
@@ -154,11 +155,11 @@ static int take_block(struct layout_reader *r, struct err *err) {
         r->ended = true;
         return 0;
     default:
-        return err_set(err, ERR_INVALID, "the archive is damaged");
+        return err_set(err, ERR_INVALID, "the archive of the OCI layout is damaged");
     }
 }
 
-/* Consumes bytes of a file or of its padding; returns how many. */
+/* Consumes bytes of a file or of the padding after it; returns how many. */
 static size_t take_contents(struct layout_reader *r, const uint8_t *p, size_t n, struct err *err,
                             int *failed) {
     uint64_t *of = r->left ? &r->left : &r->padding;
@@ -198,5 +199,5 @@ int layout_take(struct layout_reader *r, const void *bytes, size_t n, struct err
 }
 
 int layout_finish(struct layout_reader *r, struct err *err) {
-    return r->ended ? 0 : err_set(err, ERR_INVALID, "the archive ends too early");
+    return r->ended ? 0 : err_set(err, ERR_INVALID, "the archive of the OCI layout is incomplete");
 }

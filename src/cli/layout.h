@@ -13,13 +13,13 @@
 
 typedef int layout_write_fn(void *arg, const void *bytes, size_t n, struct err *err);
 
-/* Passes the directory as an archive to `write`. */
+/* Packs the directory into an archive, and passes the archive to `write` in pieces. */
 int layout_send(const char *dir, layout_write_fn *write, void *arg, struct err *err);
 
 /* Unpacks an archive, which comes in pieces of any size, into a new or empty directory. */
 struct layout_reader {
-    int dir;  /* -1 */
-    int file; /* being written; -1 */
+    int dir;  /* the directory; -1: not open */
+    int file; /* the file that is being written; -1: none */
     uint64_t left, padding;
     size_t held;
     uint8_t block[TAR_BLOCK];

@@ -1,5 +1,5 @@
 /*
- * Existing machines: check a name, connect to the daemon, list.
+ * Existing machines: checks a name, connects to the daemon, lists machines.
  *
  * No daemon is started: without a running daemon there are no machines.
  */
@@ -9,14 +9,14 @@
 
 #include "cli/client.h"
 
-/* Refuses a name that cannot be a machine's. */
+/* Refuses a text that cannot be the name or id of a machine. */
 int cli_machine_check(const char *machine, struct err *err);
 
-/* Checks the name and connects. Where no daemon runs no machine exists: `not_found`. */
+/* Checks the name and connects. ERR_NOT_FOUND if no daemon runs: then no machine exists. */
 int cli_machine_open(struct client *c, const char *machine, struct err *err);
 
-/* {"machines":[...]}, newest first: all pages of the daemon's list; *ret is set in any case. */
+/* Gets all machines as {"machines":[...]}, newest first. *ret is set even after a failure. */
 int machines_list(struct client *c, json_t **ret, struct err *err);
 
-/* One line about a disk that is full, `store` of that list; NULL: none. */
+/* Prints a line about a full disk: `store` of the answer of machines_list(). NULL: not full. */
 void store_note(const json_t *store, FILE *to);

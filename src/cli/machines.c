@@ -1,4 +1,4 @@
-/* carrel ls and rm: existing machines. */
+/* carrel ls and rm: lists and deletes machines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ int cli_machine_check(const char *machine, struct err *err) {
     if (machine && *machine)
         err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", machine);
     else
-        err_set(err, ERR_INVALID, "no machine named");
+        err_set(err, ERR_INVALID, "no machine given");
     return err_remedy(err, "see `carrel ls`");
 }
 
@@ -54,7 +54,7 @@ const struct option_row ls_rows[] = {
 };
 #undef AT
 
-/* All pages as one: {"machines":[...]}, and what the last one says of the store. */
+/* Adds the machines of all pages to {"machines":[...]}, and the last page's other members. */
 static int list_pages(struct client *c, const struct ls_options *o, json_t *to, struct err *err) {
     static const char *const more[] = {"left_alone", "store"};
     char cursor[128] = "", target[CLIENT_TARGET_SIZE];
@@ -94,7 +94,7 @@ void store_note(const json_t *store, FILE *to) {
     fputc('\n', to);
 }
 
-/* {"machines":[...]}; the list is empty if no daemon runs. */
+/* Gets {"machines":[...]}; the list is empty if no daemon runs. */
 static int list_machines(const struct ls_options *o, json_t **ret, struct err *err) {
     struct client c DEFER(client_close) = {0};
     *ret = json_pack("{s:[]}", "machines");
@@ -190,7 +190,7 @@ struct rm_options {
 const struct option_row rm_rows[] = {
     {'a', "all", NULL, OPTION_FLAG, offsetof(struct rm_options, all), "delete all your machines"},
     {'y', "yes", NULL, OPTION_FLAG, offsetof(struct rm_options, yes),
-     "do not ask (--all asks on a terminal)"},
+     "do not ask for confirmation (--all asks on a terminal)"},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct rm_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };

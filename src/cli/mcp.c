@@ -1,7 +1,7 @@
 /*
  * carrel mcp: connects standard input and output to the MCP endpoint of the daemon, line by line.
- * If the daemon is replaced, it repeats the client's first messages to the next one and answers
- * calls in progress with an error. For this it reads only method and id of each line.
+ * If the daemon is replaced, this command repeats the client's first messages to the new daemon and
+ * answers calls in progress with an error. For this it reads only method and id of each line.
  */
 #include <poll.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 #include "cli/mcp_link.h"
 #include "cli/options.h"
 
-/* MCP_MESSAGE_MAX of the daemon, which refuses what is longer. */
+/* MESSAGE_MAX is MCP_MESSAGE_MAX of the daemon, which refuses longer messages. */
 enum { MESSAGE_MAX = 16 << 20, BLOCK = 64 << 10, ANSWERS_MAX = 4 << 20 };
 
 struct mcp_options {
@@ -38,7 +38,7 @@ const struct option_row mcp_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* The current directory selects the machine, so the same directory gets the same one. */
+/* Hashes the current directory. The daemon uses the same machine for the same key. */
 static void directory_key(char ret[33]) {
     char *cwd DEFER_FREE = getcwd(NULL, 0);
     uint8_t hash[SHA256_BYTES];
@@ -58,14 +58,14 @@ struct bridge {
     const struct mcp_options *o;
     struct mcp_link link;
     struct client_search search;
-    struct buf in, out; /* incomplete lines */
+    struct buf in, out; /* incomplete lines of the client, and of the daemon */
     bool open;          /* the client may send more */
     bool endless; /* the client sent a line over the limit: the daemon will close the connection */
     bool lost;
-    struct id talk; /* id of the conversation, the same for the next daemon */
+    struct id talk; /* id of the conversation, which the next daemon gets too */
 };
 
-/* 1: connected; 0: no answer; -1: refused. */
+/* Asks the daemon to speak MCP. 1: it agreed; 0: no answer; -1: refused. */
 static int upgrade(struct bridge *b, struct err *err) {
     struct client *c = &b->client;
     char target[CLIENT_TARGET_SIZE], key[33];
@@ -85,7 +85,7 @@ static int upgrade(struct bridge *b, struct err *err) {
     if (client_answer(c->http, &head, err) < 0)
         return head ? -1 : 0;
     if (head->status != 101)
-        return err_set(err, ERR_INTERNAL, "the daemon does not speak MCP (status %d)",
+        return err_set(err, ERR_INTERNAL, "the daemon does not speak MCP (HTTP status %d)",
                        head->status);
     return 1;
 }
@@ -127,7 +127,7 @@ static int come_back(struct bridge *b, struct err *err) {
 /* Passes complete lines of the daemon to the client. */
 static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err *err) {
     if (!buf_add(&b->out, bytes, n))
-        return err_set(err, ERR_LIMIT, "a message of the daemon is too long");
+        return err_set(err, ERR_LIMIT, "a message of the daemon is longer than the limit");
     char *at = b->out.data, *end;
     for (; (end = memchr(at, '\n', b->out.len - (size_t)(at - b->out.data))); at = end + 1) {
         size_t length = (size_t)(end + 1 - at);
@@ -138,7 +138,7 @@ static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err 
     return 0;
 }
 
-/* Reads from the daemon. 1: more may come; 0: nothing is there; -1: failed. */
+/* Reads what the daemon has sent. 1: more may come; 0: the connection is closed; -1: failed. */
 static int pass_out(struct bridge *b, struct err *err) {
     struct err why;
     char *bytes;
@@ -150,14 +150,14 @@ static int pass_out(struct bridge *b, struct err *err) {
     return more < 0 && why.code == ERR_TIMEOUT;
 }
 
-/* Passes on answers that arrived before the daemon ended. */
+/* Sends bytes to the daemon. If it has ended, first passes on the answers that it sent. */
 static int send_bytes(struct bridge *b, const char *bytes, size_t n, struct err *err) {
     if (n == 0 || http_client_write_raw(b->client.http, bytes, n, err) == 0)
         return 0;
     return pass_out(b, err) < 0 ? -1 : lose(b, err);
 }
 
-/* Sends complete lines only: part of a line would be lost with its daemon. */
+/* Sends only complete lines. Part of a line would be lost if the daemon is replaced. */
 static int pass_lines(struct bridge *b, struct err *err) {
     char *at = b->in.data, *end;
     for (; (end = memchr(at, '\n', b->in.len - (size_t)(at - b->in.data))); at = end + 1)
@@ -191,7 +191,7 @@ static int pass_in(struct bridge *b, struct err *err) {
     return 0;
 }
 
-/* 1: continue; 0: the end; -1: failed. */
+/* Waits for input and passes it on. 1: call again; 0: the end of the conversation; -1: failed. */
 static int turn(struct bridge *b, struct err *err) {
     struct pollfd fds[] = {
         {.fd = b->lost ? -1 : http_client_fd(b->client.http), .events = POLLIN | POLLRDHUP},

@@ -50,7 +50,7 @@ void link_said(struct mcp_link *l, const char *line, size_t n) {
     }
     if (strcmp(method, "notifications/initialized") == 0)
         keep_line(&l->told, line, n);
-    else if (strcmp(method, "notifications/cancelled") == 0) /* no answer comes */
+    else if (strcmp(method, "notifications/cancelled") == 0) /* the call gets no answer */
         mcp_link_forget(l, json_object_get(json_object_get(message, "params"), "requestId"));
     else if (id && *method && !(first && !l->greeted))
         json_array_append(l->pending, id);
@@ -76,8 +76,8 @@ static bool put_failure(struct buf *to, json_t *id) {
     json_t *message DEFER(json_decrefp) =
         json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", INTERNAL,
                   "message",
-                  "the daemon went away while this call was under way: look at what it did before "
-                  "you call it again");
+                  "the daemon ended during this call: check what the call has changed before you "
+                  "repeat it");
     char *text DEFER_FREE = message ? json_dumps(message, JSON_COMPACT) : NULL;
     return text && buf_add(to, text, strlen(text)) && buf_add(to, "\n", 1);
 }

@@ -13,23 +13,23 @@
 #include "base/buf.h"
 
 struct mcp_link {
-    struct buf hello;   /* the line of `initialize` */
-    struct buf told;    /* and the one that follows its answer */
+    struct buf hello;   /* the client's line `initialize` */
+    struct buf told;    /* the client's line `notifications/initialized` */
     json_t *first;      /* the id of `initialize` */
-    json_t *pending;    /* ids of calls */
+    json_t *pending;    /* ids of calls that were not answered */
     bool greeted;       /* `initialize` was answered */
-    bool answers_twice; /* and will be answered once more */
+    bool answers_twice; /* the next daemon will answer `initialize` again */
 };
 
 void link_init(struct mcp_link *l);
 void link_done(struct mcp_link *l);
 
-/* A line of the client, newline and all. */
+/* Records a line of the client, with its newline. */
 void link_said(struct mcp_link *l, const char *line, size_t n);
-/* A line of the daemon; false: not for the client. */
+/* Records a line of the daemon; false: do not pass it to the client. */
 bool link_heard(struct mcp_link *l, const char *line, size_t n);
 
-/* Adds an error for each pending call, and forgets the calls. */
+/* Adds an error answer for each pending call to *ret, and forgets the calls. */
 bool link_lost(struct mcp_link *l, struct buf *ret);
-/* Lines for the next daemon. */
+/* Adds the lines that a new daemon needs first to *ret. */
 bool link_hello(struct mcp_link *l, struct buf *ret);

@@ -27,7 +27,7 @@ const struct option_row net_rows[] = {
     {0, "trusted", NULL, OPTION_FLAG, AT(trusted),
      "do not taint the machine when it reads from TARGET"},
     {0, "tainted", NULL, OPTION_FLAG, AT(tainted),
-     "keep the rule after a guarded machine is tainted"},
+     "keep the rule in force after a guarded machine is tainted"},
     {0, "bytes", "SIZE", OPTION_SIZE, AT(bytes),
      "close a connection after this size, sent and received together"},
     {0, "rate", "SIZE", OPTION_SIZE, AT(rate), "limit a connection to this size per second"},
@@ -70,7 +70,7 @@ static void put_rule(struct jot *j, const char *action, const char *target,
     jot_end(j, '}');
 }
 
-/* [allow:|deny:|ask:]TARGET[,local] */
+/* Writes the rules of --net [allow:|deny:|ask:]TARGET[,local]. */
 int net_put(struct jot *j, const struct option_list *list, struct err *err) {
     static const char *const actions[] = {"allow", "deny", "ask"};
     if (!list->count || (list->count == 1 && strcmp(list->items[0], "none") == 0))
@@ -101,7 +101,7 @@ int net_put(struct jot *j, const struct option_list *list, struct err *err) {
     return 0;
 }
 
-/* One of tokens=N and money=X. */
+/* Writes one limit of --models: tokens=N or money=X. */
 static int put_limit(struct jot *j, const char *word, struct err *err) {
     uint64_t n;
     const char *value = strchr(word, '=');
@@ -117,8 +117,8 @@ static int put_limit(struct jot *j, const char *word, struct err *err) {
         jot_string(j, "money", value + 1);
         return 0;
     }
-    err_set(err, ERR_INVALID, "--models %s: not a limit", word);
-    return err_remedy(err, "use any, tokens=N, money=X, or both with a comma");
+    err_set(err, ERR_INVALID, "--models %s: unknown limit", word);
+    return err_remedy(err, "use any, tokens=N, money=X or tokens=N,money=X");
 }
 
 int net_put_models(struct jot *j, const char *text, struct err *err) {
@@ -136,7 +136,7 @@ int net_put_models(struct jot *j, const char *text, struct err *err) {
     return 0;
 }
 
-/* A rule for exactly one path is marked "(only)", and its query is shown. */
+/* Prints the target of a rule. A rule for one exact path is marked "(only)", with its query. */
 static void print_target(const json_t *r) {
     struct buf text DEFER(buf_done) = BUF(4096);
     const char *query = client_text(r, "query");
@@ -190,9 +190,9 @@ static void print_network(const json_t *n, const struct net_options *o) {
                      "still allowed"
                    : "");
     else if (json_is_true(json_object_get(n, "guarded")))
-        puts("guarded: its network is cut once it has read from an untrusted source");
+        puts("guarded: the network is closed once the machine has read from an untrusted source");
     if (!json_is_true(json_object_get(n, "listening")))
-        puts("its network gate is not open: the machine can reach nothing now");
+        puts("the network gate of the machine is not open: the machine can reach nothing now");
 }
 
 static int net_show(struct client *c, const char *machine, json_t **ret, struct err *err) {

@@ -1,7 +1,7 @@
 /*
  * The options `--net` and `--models` of commands that create machines.
  *
- * Rules are only split here: the daemon checks them.
+ * This file only splits rules into their parts. The daemon checks them.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #define MODELS_OPTION_HELP "allow models at http://models.carrel, within these limits"
 
-/* The member "net" of a machine's request; nothing for an empty list or `none`. */
+/* Writes the member "net" of a request; nothing for an empty list or `none`. */
 int net_put(struct jot *j, const struct option_list *list, struct err *err);
-/* The member "models", of any | tokens=N[,money=X]; nothing for NULL. */
+/* Writes the member "models" from any | tokens=N[,money=X]; nothing for NULL. */
 int net_put_models(struct jot *j, const char *text, struct err *err);

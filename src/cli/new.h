@@ -52,7 +52,7 @@ struct new_options {
          "pause|stop|destroy|release",                                                             \
          OPTION_TEXT,                                                                              \
          offsetof(type, member.idle_action),                                                       \
-         "action after --idle (default: destroy)"},                                                \
+         "what to do after --idle (default: destroy)"},                                            \
         {0,                                                                                        \
          "net",                                                                                    \
          "[allow:|deny:|ask:]TARGET[,local]",                                                      \
@@ -71,7 +71,7 @@ struct new_options {
          "NAME[=VALUE]",                                                                           \
          OPTION_LIST,                                                                              \
          offsetof(type, member.env),                                                               \
-         "set a variable for all its commands, or pass on the caller's"},                          \
+         "set a variable for all commands, or pass on the caller's value"},                        \
         {0,                                                                                        \
          "env-file",                                                                               \
          "FILE",                                                                                   \
@@ -83,11 +83,11 @@ struct new_options {
          "NAME=VALUE",                                                                             \
          OPTION_LIST,                                                                              \
          offsetof(type, member.meta),                                                              \
-         "attach metadata; ls --meta finds it"},                                                   \
+         "attach metadata, which ls --meta can search"},                                           \
     {                                                                                              \
         0, "steps", "every|risky|manual", OPTION_TEXT, offsetof(type, member.steps),               \
             "take steps after every change, before risky commands, or on request (default: every)" \
     }
 
-/* *ret is the machine as the daemon describes it; warnings have been printed. */
+/* Creates a machine and prints warnings. *ret is the machine as the daemon describes it. */
 int new_make(const struct new_options *o, struct client *c, json_t **ret, struct err *err);

@@ -76,7 +76,7 @@ int options_unknown(const struct option_row *rows, const char *word, struct err 
     return err_remedy(err, "see --help for the options, and put '--' before a command to run");
 }
 
-/* "--name=value", "--name value" or "--flag". */
+/* Parses "--name=value", "--name value" or "--flag". */
 static int parse_long(const struct option_row *rows, int argc, char **argv, int *at, void *into,
                       struct err *err) {
     const char *name = argv[*at] + 2, *eq = strchr(name, '=');
@@ -95,7 +95,7 @@ static int parse_long(const struct option_row *rows, int argc, char **argv, int 
     return store(row, value, into, err);
 }
 
-/* "-q", "-qt", "-e VALUE". */
+/* Parses "-q", "-qt" or "-e VALUE". */
 static int parse_short(const struct option_row *rows, int argc, char **argv, int *at, void *into,
                        struct err *err) {
     for (const char *p = argv[*at] + 1; *p; p++) {

@@ -32,23 +32,23 @@ struct option_list {
 struct option_row {
     char letter; /* 0: none */
     const char *name;
-    const char *value; /* what to call its value in --help; NULL for a flag */
+    const char *value; /* name of the value in --help, such as SIZE; NULL for a flag */
     enum option_kind kind;
     size_t offset;
     const char *help;
 };
 
-/* *ret_next is the index of the first argument that is not an option, after "--" if given. */
+/* Parses options. *ret_next is the index of the first argument that is not an option or "--". */
 int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
                   struct err *err);
 /* Reads arguments with options before, between and after them; returns their number. */
 int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
                   int max, struct err *err);
-/* The option whose value must follow as the next argument; NULL: no value is missing. */
+/* Returns the option of `word` if its value must be the next argument, else NULL. */
 const struct option_row *options_awaiting(const struct option_row *rows, const char *word);
-/* The option of "--name=..." that takes a value; NULL: there is no such option. */
+/* Returns the option of "--name=..."; NULL: no option of that name takes a value. */
 const struct option_row *options_given(const struct option_row *rows, const char *word);
-/* Was it given? A list: at least once. */
+/* True if the option was given; a list: at least once. */
 bool option_is_given(const struct option_row *row, const void *into);
 /* Sets the error for an option that is not in the table, with a suggestion; returns -1. */
 int options_unknown(const struct option_row *rows, const char *word, struct err *err);

@@ -81,7 +81,7 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
     jot_end(j, '}');
 }
 
-/* JSON holds only UTF-8: other bytes would arrive changed. */
+/* Refuses a text that is not UTF-8: JSON would change its bytes. */
 static int check_text(const char *what, const char *text, struct err *err) {
     if (utf8_valid(text, strlen(text)))
         return 0;
@@ -91,7 +91,7 @@ static int check_text(const char *what, const char *text, struct err *err) {
 
 static int check_texts(const struct session *s, struct err *err) {
     for (const char *const *word = s->request.argv; *word; word++)
-        if (check_text("the word", *word, err) < 0)
+        if (check_text("the argument", *word, err) < 0)
             return -1;
     for (const char *const *env = s->request.env; *env; env++)
         if (check_text("the variable", *env, err) < 0)
@@ -122,7 +122,9 @@ static int ask_events(struct remote *r, const struct client_request *request, st
     const struct http_head *head = NULL;
     r->line.len = 0;
     if (client_send(r->client, r->client->http, request, err) < 0)
-        return err->code == ERR_INVALID ? -1 : 0; /* it makes no request: nobody was asked */
+        return err->code == ERR_INVALID
+                   ? -1
+                   : 0; /* ERR_INVALID: the request is wrong and was not sent */
     if (client_answer(r->client->http, &head, err) == 0)
         return 1;
     return head ? -1 : 0;
@@ -183,7 +185,8 @@ static int come_back(struct session *s, struct err *err) {
 
 /* ---- reconnecting ---- */
 
-/* A machine that was made for this command ended with our connection. */
+/* True if the command continues without our connection. If its machine was made only for it, both
+ * end with the connection. */
 static bool goes_on(const struct session *s) {
     return !s->ends_machine;
 }
@@ -191,7 +194,7 @@ static bool goes_on(const struct session *s) {
 int remote_lost(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     if (!goes_on(s))
-        return err_set(err, ERR_UNKNOWN, "the daemon ended before the command");
+        return err_set(err, ERR_UNKNOWN, "the daemon ended while the command was running");
     r->lost = true;
     r->search.start = CLIENT_IF_MACHINES;
     client_lost(&r->search);
@@ -205,7 +208,7 @@ static void found(struct remote *r) {
 
 static int no_return(const struct remote *r, struct err *err) {
     return r->exec[0]
-               ? err_remedy(err, "the command continues; see carrel logs %s for its end", r->id)
+               ? err_remedy(err, "the command continues; to see how it ends: carrel logs %s", r->id)
                : -1;
 }
 
@@ -216,7 +219,7 @@ static int await_daemon(struct session *s, struct err *err) {
     return client_await(r->client, &r->search, err) < 0 ? no_return(r, err) : 0;
 }
 
-/* The connection is lost, but the command continues. */
+/* Opens the terminal again after a lost connection; the command has continued. */
 static int open_again(struct session *s, struct err *err) {
     while (await_daemon(s, err) == 0) {
         if (open_screen(s, err) == 0) {
@@ -230,7 +233,7 @@ static int open_again(struct session *s, struct err *err) {
     return err_wrap(err, "return to command '%s'", s->remote->exec);
 }
 
-/* Reads on from the last position. */
+/* Asks for the events again, from the last position. */
 static int open_events(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE], out[24], errors[24];
@@ -262,7 +265,7 @@ int remote_return(struct session *s, struct err *err) {
     return take_stream(s, err) < 0 ? -1 : far_feed_again(s, err);
 }
 
-/* Waits for the id of the command; 0: the daemon died before it was sent. */
+/* Waits for the id of the command; 0: the daemon died before it sent the id. */
 static int await_start(struct session *s, struct err *err) {
     struct http_client *http = s->remote->client->http;
     const char *bytes;
@@ -281,7 +284,7 @@ static enum exec_end answer_end(const json_t *exec) {
     return exec_end_of(client_text(exec, "state"), client_text(exec, "reason"));
 }
 
-/* Did the daemon die before the command began? */
+/* True if the daemon died before the command began. */
 static bool never_began(struct session *s) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE];
@@ -300,8 +303,8 @@ static void new_request(struct session *s) {
 }
 
 /*
- * Repeats the request until the command has an id. Its key makes repeated requests the same
- * command. A command that never began is started again.
+ * Repeats the request until the command has an id. The key of the request makes sure that repeated
+ * requests start only one command. A command that never began is started again.
  */
 static int start_command(struct session *s, const int *fds, size_t count, struct err *err) {
     if (goes_on(s))
@@ -326,7 +329,7 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     struct remote *r = s->remote;
     int all[HTTP_CLIENT_FDS_MAX];
     if (r->dir_count + count > HTTP_CLIENT_FDS_MAX)
-        return err_set(err, ERR_LIMIT, "too many directories");
+        return err_set(err, ERR_LIMIT, "too many directories and files for one request");
     for (size_t i = 0; i < r->dir_count; i++)
         all[i] = r->dirs[i];
     for (size_t i = 0; i < count; i++)
@@ -369,7 +372,7 @@ static void take_start(const struct session *s, const json_t *event) {
         fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->request.terminal ? "\r" : "");
 }
 
-/* Dropped bytes count for the offset too. */
+/* Adds dropped bytes to the offset; true: bytes were dropped. */
 static bool take_gap(struct remote *r, const json_t *event) {
     uint64_t bytes = (uint64_t)client_number(event, "bytes");
     int stream = strcmp(client_text(event, "stream"), "stderr") == 0;
@@ -394,7 +397,8 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
     else if (strcmp(type, "stderr") == 0)
         return far_output(s, event, STDERR_FILENO, err);
     else if (strcmp(type, "gap") == 0 && take_gap(s->remote, event))
-        fprintf(stderr, "\r\ncarrel: %lld bytes of output were dropped: they came too fast\r\n",
+        fprintf(stderr,
+                "\r\ncarrel: %lld bytes of output were dropped: the command wrote too fast\r\n",
                 client_number(event, "bytes"));
     else if (json_object_get(event, "error"))
         return err_set(err, ERR_INTERNAL, "%s",
@@ -405,7 +409,7 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
 static int take_lines(struct session *s, const char *bytes, size_t n, struct err *err) {
     struct buf *line = &s->remote->line;
     if (!buf_add(line, bytes, n))
-        return err_set(err, ERR_LIMIT, "an event is too long");
+        return err_set(err, ERR_LIMIT, "an event of the command is too long");
     char *at = line->data, *end;
     for (; (end = memchr(at, '\n', line->len - (size_t)(at - line->data))); at = end + 1)
         if (take_event(s, at, (size_t)(end - at), err) < 0)
@@ -449,7 +453,10 @@ static int take_messages(struct session *s, struct err *err) {
                 return open_again(s, err);
             s->output_open = false;
             s->remote->over = true;
-            return session_ended(s) ? 0 : err_set(err, ERR_UNKNOWN, "the terminal was closed");
+            return session_ended(s)
+                       ? 0
+                       : err_set(err, ERR_UNKNOWN,
+                                 "the daemon closed the terminal before the command ended");
         }
     }
     return more < 0 && goes_on(s) ? open_again(s, err) : more;

@@ -16,18 +16,18 @@ struct session;
 
 struct remote {
     struct client *client;
-    const char *machine;    /* name or id; NULL: make one */
-    const struct buf *spec; /* the request for that one, as JSON */
-    const int *dirs;        /* directories lent to it, then files: one descriptor each */
+    const char *machine;    /* name or id; NULL: create a machine */
+    const struct buf *spec; /* JSON of the machine to create */
+    const int *dirs;        /* descriptors of granted directories, then of files */
     size_t dir_count;
     bool keep, quiet;           /* quiet: print no warnings */
     char key[ID_SIZE];          /* idempotency key of the request */
-    char id[ID_SIZE];           /* of the machine; empty until it is known */
-    char exec[ID_SIZE];         /* of the command; set by the caller to attach to it */
+    char id[ID_SIZE];           /* id of the machine; empty until it is known */
+    char exec[ID_SIZE];         /* id of the command; set by the caller to attach to it */
     uint64_t shown;             /* bytes of a terminal's output that were shown */
     struct http_client *second; /* connection for other requests while the first waits */
-    struct http_client *screen; /* connection of the terminal in a machine made here */
-    struct ws_client *ws;       /* of a terminal */
+    struct http_client *screen; /* connection of the terminal */
+    struct ws_client *ws;       /* WebSocket of the terminal */
     struct buf line;            /* incomplete line of the events */
     struct http_client *feed;   /* far.c: connection for input */
     uint64_t fed;               /* far.c: bytes of input sent */
@@ -37,19 +37,19 @@ struct remote {
     bool unread[2];             /* our stdout or stderr is closed */
     bool over;                  /* the events have ended */
     bool lost;                  /* the connection broke: call remote_return() */
-    bool interrupted;           /* a signal came while it was lost */
+    bool interrupted;           /* a signal came while the connection was lost */
     struct client_search search;
 };
 
 void remote_done(struct remote *r);
 
-/* fds: for those of request.streams that are SESSION_STREAM_HANDED, in order. */
+/* Starts the command. fds: one for each SESSION_STREAM_HANDED of request.streams, in order. */
 int remote_start(struct session *s, const int *fds, uint32_t count, struct err *err);
 int remote_fd(
     const struct session *s); /* when readable call remote_take(); -1: the events have ended */
-/* After a broken connection. 0: r->lost is set and the command continues; -1: it is lost. */
+/* Call after a broken connection. 0: the command continues, r->lost is set; -1: it has ended. */
 int remote_lost(struct session *s, struct err *err);
-/* Call every CLIENT_AGAIN_MS while r->lost. Reads on from where it was; -1: time is up. */
+/* Call every CLIENT_AGAIN_MS while r->lost. Continues at the last position; -1: time is up. */
 int remote_return(struct session *s, struct err *err);
 /* Reads events: sets result and output_open, and writes a terminal's output. */
 int remote_take(struct session *s, struct err *err);
@@ -60,17 +60,18 @@ int remote_type(struct session *s, const char *bytes, size_t n, struct err *err)
 
 /* far.c: for a daemon that takes no descriptors. */
 enum { FAR_FEED_MAX = 65536 };
-/* An event of stdout (1) or stderr (2). */
+/* Writes the output in an event of stdout (1) or stderr (2). */
 int far_output(struct session *s, const json_t *event, int stream, struct err *err);
-/* n = 0: the end of input. When r->feed is readable call far_fed(); 1: no more input is taken. */
+/* Sends input; n = 0: the end of input. When r->feed is readable, call far_fed(). It returns 1 if
+ * the command takes no more input. */
 int far_feed(struct session *s, const char *bytes, size_t n, struct err *err);
-/* Sends again what the last daemon had not acknowledged. */
+/* Sends input again that the last daemon had not acknowledged. */
 int far_feed_again(struct session *s, struct err *err);
 int far_fed(struct session *s, struct err *err);
 
-/* client_call() on r->second, which stays open. */
+/* As client_call(), but on the connection r->second, which stays open. */
 int remote_call(struct remote *r, const struct client_request *request, json_t **ret,
                 struct err *err);
-/* The same, up to the head of the answer: its body is read from r->second. */
+/* As remote_call(), but reads only the head of the answer; the caller reads the body. */
 int remote_ask(struct remote *r, const struct client_request *request, const struct http_head **ret,
                struct err *err);

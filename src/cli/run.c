@@ -50,10 +50,10 @@ struct run {
     struct client client;
     struct remote remote;
     struct buf spec;
-    struct plan plan; /* only its grants are used */
+    struct plan plan; /* only the member `grants` is used */
     struct grants grants;
     struct handed handed;
-    int fds[PLAN_MAX_GRANTS + HANDED_MAX]; /* of grants, then handed, in the order of the request */
+    int fds[PLAN_MAX_GRANTS + HANDED_MAX]; /* descriptors of `grants`, then of `handed` */
     struct command_setup setup;
     struct timespec started;
 };
@@ -67,20 +67,20 @@ static int check_options(const struct run_options *o, struct err *err) {
         err_set(err, ERR_INVALID,
                 o->command.json ? "--apply and --json exclude each other"
                                 : "--apply requires --dir");
-        return err_remedy(err, "leave one of them out, or lend a directory: --dir .");
+        return err_remedy(err, "remove --apply or --json, or grant a directory: --dir .");
     }
     if (o->keep && o->rm)
         return err_set(err, ERR_INVALID, "--keep and --rm exclude each other");
     return 0;
 }
 
-/* Writes the request for the machine, and opens what it is lent. */
+/* Writes the request for the machine, and opens granted files and directories. */
 static int run_describe(struct run *r, struct err *err) {
     struct jot j = JOT(&r->spec);
     if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
         return -1;
     jot_object(&j, NULL);
-    if (r->o.keep) /* a request that is sent again makes no second one */
+    if (r->o.keep) /* a repeated request creates no second machine */
         jot_string(&j, "key", id_new('k').text);
     if (r->o.image)
         jot_string(&j, "image", r->o.image);
@@ -94,17 +94,17 @@ static int run_describe(struct run *r, struct err *err) {
     return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
 }
 
-/* A directory lent rw is the host's own: its sockets and pipes connect to processes of the host. */
+/* Warns of directories granted rw: through their sockets and pipes a machine reaches the host. */
 static void warn_of_doors(const struct run *r) {
     for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
         if (r->plan.grants[i].mode == PLAN_GRANT_RW && r->o.spec.unreviewed)
             fprintf(stderr,
-                    "carrel: '%s' is lent rw: changes reach the host without review, and its "
+                    "carrel: '%s' is writable: changes reach the host without review, and its "
                     "sockets and pipes lead to processes of the host\n",
                     r->grants.host[i]);
 }
 
-/* Gets a descriptor of the changes for each directory lent as a copy, in their order. */
+/* Gets a descriptor of the changes for each directory granted as a copy (cow), in order. */
 static int take_uppers(struct run *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request q = {.method = "GET", .target = target};
@@ -122,7 +122,7 @@ static int take_uppers(struct run *r, struct err *err) {
     return 0;
 }
 
-/* Applies or reports the changes in lent directories; returns their number. */
+/* Applies or reports the changes in granted directories; returns their number. */
 static uint64_t settle_changes(struct run *r, struct err *err) {
     uint64_t total = 0;
     if (take_uppers(r, err) < 0)
@@ -137,20 +137,20 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         struct apply a = {
             .remote = &r->remote, .grants = &r->grants, .plan = &r->plan, .since = r->started};
         if (r->setup.session.result.end == EXEC_END_UNANSWERED)
-            continue; /* the guest does not answer, and changes are read through it */
+            continue; /* the guest, which reads the changes, does not answer */
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
             cli_fail(err);
     }
     if (total && !r->o.apply && !r->o.command.quiet && !r->o.command.json)
         fprintf(stderr,
                 r->o.keep ? "carrel: %" PRIu64 " file%s changed in %s\n"
-                          : "carrel: %" PRIu64 " file%s changed, discarded: --keep to keep the "
-                            "machine, --apply to review and copy them back\n",
+                          : "carrel: %" PRIu64 " file%s changed and discarded; use --keep to keep "
+                            "the machine, or --apply to review and copy them back\n",
                 total, total == 1 ? "" : "s", r->remote.id);
     return total;
 }
 
-/* Asks which limits the machine has hit. */
+/* Asks the daemon which limits the machine has reached. */
 static int find_facts(struct run *r, struct plan_facts *ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request q = {.method = "GET", .target = target};
@@ -180,7 +180,7 @@ static int run_finish(struct run *r, struct err *err) {
     return command_report(&r->setup, &r->o.command, &end);
 }
 
-/* The machine ended before its command: at its --ttl, or for an unknown reason. */
+/* Reports that the machine ended before its command: at its --ttl, or for another reason. */
 static int lost(const struct run *r, struct err *err) {
     uint64_t ttl_ms = r->o.spec.ttl_ms;
     int64_t began_ms = (int64_t)r->started.tv_sec * 1000 + r->started.tv_nsec / 1000000;
@@ -190,7 +190,7 @@ static int lost(const struct run *r, struct err *err) {
     err_wrap(err, "machine '%s'", r->remote.id);
     if (err->code == ERR_UNKNOWN && !err->remedy[0] && !r->o.keep)
         err_remedy(err, "the machine and its files are gone; with carrel run --keep it is restored "
-                        "from its last durable step");
+                        "from its last saved step");
     if (err->code != ERR_UNKNOWN || !ttl_ms || ms < ttl_ms)
         return cli_fail(err);
     if (!r->o.command.quiet)
@@ -222,7 +222,7 @@ static struct run *run_new(void) {
     return r;
 }
 
-/* Files are lent as descriptors, which TCP does not carry. */
+/* Refuses granted files and directories over TCP, which carries no descriptors. */
 static int check_lent(const struct run *r, struct err *err) {
     if (r->client.local || r->grants.count + r->handed.count == 0)
         return 0;

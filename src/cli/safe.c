@@ -13,10 +13,10 @@
 #undef puts
 #undef fputs
 
-/* Invisible characters that are shown as they are; ends with 0. */
+/* Invisible characters that are printed unchanged in a name, in JSON and in a text; ends with 0. */
 static const uint32_t in_name[] = {0};
 static const uint32_t in_json[] = {'\n', 0};
-/* Spaces of other scripts, and the variation selector after many emoji, are fine too. */
+/* A text may also have spaces of other scripts, and the variation selector after many emoji. */
 static const uint32_t in_text[] = {'\n', '\t', 0xa0, 0x202f, 0x3000, 0xfe0f, 0};
 
 static bool is_harmful(uint32_t c, const uint32_t *allowed) {
@@ -26,7 +26,7 @@ static bool is_harmful(uint32_t c, const uint32_t *allowed) {
     return visible_is_unseen(c);
 }
 
-/* How many bytes are safe, up to the first character that is not. */
+/* Returns how many bytes are safe. *ret_c is the first unsafe character, of *ret_n bytes. */
 static size_t span(const char *text, size_t len, const uint32_t *allowed, size_t *ret_n,
                    uint32_t *ret_c) {
     size_t at = 0;
@@ -105,7 +105,7 @@ void safe_json_line(const char *text) {
 
 /* ---- printf ---- */
 
-/* One conversion of a format: "%-*.*s" and its length modifier. */
+/* One conversion of a printf format, such as "%-*.*s", with its length modifier. */
 struct conversion {
     char text[32];
     int stars[2];
@@ -156,7 +156,7 @@ static void safe_put_number(FILE *to, const struct conversion *c, va_list *args)
         PUT(to, c, va_arg(*args, int));
 }
 
-/* A precision limits the bytes that may be read: beyond them the text may not be valid memory. */
+/* Reads no more bytes than the precision allows: memory after them may not be valid. */
 static void put_name(FILE *to, const struct conversion *c, const char *name) {
     const char *dot = strchr(c->text, '.');
     struct conversion plain = *c;

@@ -4,9 +4,9 @@
  * Control characters, characters that change the writing direction and invisible characters
  * (base/text/visible.h) are printed as \xNN, and so are bytes that are not UTF-8.
  *
- * The build includes this header first in every file of src/cli, where printf(), fprintf(), puts()
- * and fputs() are the functions below, so that nobody can forget it. Output that must not change,
- * such as a command's output or a file, is written with fwrite() or write_all().
+ * The build includes this header first in every file of src/cli. There it replaces printf(),
+ * fprintf(), puts() and fputs() by the functions below, so that nobody can forget them. Output that
+ * must not change, such as a command's output or a file, is written with fwrite() or write_all().
  */
 #pragma once
 
@@ -17,15 +17,15 @@
 
 /* A name is printed as one line; a text keeps its line breaks and spaces. */
 void safe_name(FILE *to, const char *name);
-char *safe_copy(const char *name); /* the same into a new string; the caller frees it */
+char *safe_copy(const char *name); /* returns the safe text; the caller frees it */
 void safe_text(FILE *to, const char *text, size_t len);
 /* JSON stays valid: unsafe characters are written as \\uNNNN. */
 void safe_json(FILE *to, const char *text, size_t len);
 void safe_json_line(const char *text); /* to stdout */
 
-/* The format is printed as it is; every %s argument as a name. */
+/* Prints the format unchanged, and every %s argument as safe_name() does. */
 int safe_printf(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Of control characters, only line breaks and tabs are kept. */
+/* Prints text and `end`. Of control characters, only line breaks and tabs stay unchanged. */
 int safe_puts(FILE *to, const char *text, bool is_own, const char *end);
 
 #define printf(...) safe_printf(stdout, __VA_ARGS__)

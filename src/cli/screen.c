@@ -17,7 +17,7 @@ enum { EVERY_MS = 1000, HEAD_LINES = 2, FOOT_LINES = 1 };
 struct screen {
     struct top top;
     enum top_order order;
-    size_t from; /* first row that is shown */
+    size_t from; /* index of the first visible row */
     struct err err;
     bool failed, leave;
 };
@@ -120,7 +120,7 @@ static void draw(const struct screen *s) {
     refresh();
 }
 
-/* Sorts the rows, and asks for the commands of visible rows only. */
+/* Sorts and draws the rows. Asks the daemon for the commands of visible rows only. */
 static void screen_show(struct screen *s) {
     size_t rows = rows_shown(), last = s->top.count > rows ? s->top.count - rows : 0;
     s->from = s->from < last ? s->from : last;
@@ -164,7 +164,7 @@ static void take_key(struct screen *s, int key) {
     }
 }
 
-/* Shows the table until the next update is due; ends if the terminal is gone. */
+/* Shows the table for `ms` and handles keys; sets s->leave if the terminal was closed. */
 static void show_for(struct screen *s, long ms) {
     long end = (long)monotonic_ms() + ms, left;
     screen_show(s);

@@ -1,4 +1,4 @@
-/* carrel secret: set, list and delete values that machines use but never see. */
+/* carrel secret: sets, lists and deletes secrets, which machines use but never see. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ const struct option_row secret_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* ---- verbs ---- */
+/* ---- subcommands ---- */
 
 static int call(struct client *c, const char *method, const char *target, const struct buf *body,
                 json_t **ret, struct err *err) {
@@ -36,12 +36,12 @@ static int call(struct client *c, const char *method, const char *target, const 
     return client_call(c, &r, ret, err);
 }
 
-/* Reads standard input, without a newline at its end. */
+/* Reads the secret from standard input, without a newline at its end. */
 static int read_value(char value[VALUE_MAX + 2], struct err *err) {
     size_t n = 0;
     ssize_t got;
     if (isatty(STDIN_FILENO))
-        fputs("value, then ctrl-d: ", stderr);
+        fputs("type the secret, then press ctrl-d: ", stderr);
     while (n <= VALUE_MAX && (got = read(STDIN_FILENO, value + n, VALUE_MAX + 1 - n)) > 0)
         n += (size_t)got;
     if (n > VALUE_MAX)

@@ -20,14 +20,14 @@
 #include "base/fdio.h"
 #include "cli/remote.h"
 
-/* The guest enforces --timeout. After this further time without an answer we give up. */
+/* ANSWER_MS: time to wait for the guest after --timeout, which the guest enforces. */
 enum { BLOCK = 65536, ANSWER_MS = 2000 };
 
-/* Connects one stream of the caller to the same stream of the command. */
+/* Copies one stream of the caller to or from the same stream of the command. */
 struct pump {
     bool active;
-    int from, to;        /* bytes are copied from one to the other */
-    struct buf *capture; /* instead of `to` */
+    int from, to;        /* descriptors; bytes are copied from `from` to `to` */
+    struct buf *capture; /* receives the bytes instead of `to`; NULL: none */
     bool *cut;
     int *lost;
     char *data;
@@ -41,7 +41,7 @@ struct loop {
     bool raw;
     struct termios saved;
     uint64_t started_ms;
-    bool input_open; /* input of a terminal or of far.c */
+    bool input_open; /* more input may come for a terminal or for far.c */
 };
 
 bool session_wants_terminal(void) {
@@ -49,7 +49,7 @@ bool session_wants_terminal(void) {
 }
 
 static void pump_close(struct pump *p, int own) {
-    /* One descriptor is our end of a pipe, which we close; the other is the caller's. */
+    /* `own` is our end of a pipe. The other descriptor belongs to the caller: do not close it. */
     if (own >= 0)
         close(own);
     free(p->data);
@@ -68,8 +68,8 @@ static bool is_null(int fd) {
 }
 
 /*
- * In the machine the owner of the pipe is nobody, so that opening /dev/stdout depends on its mode:
- * allow everybody. Only for anonymous pipes, which only processes that hold them can open.
+ * Sets mode 0666, so that the command can open /dev/stdout: in the machine, the pipe belongs to
+ * nobody. This is done only for anonymous pipes, which only processes that have them can open.
  */
 static void let_reopen(int fd) {
     struct statfs fs;
@@ -77,7 +77,8 @@ static void let_reopen(int fd) {
         fchmod(fd, 0666);
 }
 
-/* Decides how stream n reaches the command. *ret_fd: a descriptor for the request. */
+/* Decides how stream n reaches the command. *ret_fd is the descriptor to send; *ret_close: close it
+ * afterwards. */
 static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, struct err *err) {
     struct buf *capture = n > 0 ? l->s->captured[n - 1] : NULL;
     int ends[2];
@@ -191,7 +192,7 @@ static void forward_signal(struct loop *l) {
         l->s->result.end = EXEC_END_DETACHED;
         return;
     }
-    if (l->s->remote->lost) /* no daemon to send it to */
+    if (l->s->remote->lost) /* no daemon runs that the signal could be sent to */
         l->s->remote->interrupted |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
     else
         remote_signal(l->s, info.ssi_signo);
@@ -222,8 +223,7 @@ static void capture(struct pump *p) {
     p->len = 0;
 }
 
-/* One step of a relay: reads if the buffer is empty, else writes. Ends at the end of either side.
- */
+/* Reads if the buffer is empty, then writes. Closes the pump at the end of either side. */
 static void pump_turn(struct pump *p, bool is_stdin) {
     if (p->at == p->len) {
         ssize_t n = read(p->from, p->data, BLOCK);
@@ -257,7 +257,7 @@ static short pump_events(const struct pump *p, int *ret_fd) {
     return full ? POLLOUT : POLLIN;
 }
 
-/* Is there output left to read after the end of the command? */
+/* True if output must still be read after the end of the command. */
 static bool draining(const struct loop *l) {
     if (!l->s->ends_machine)
         return false;
@@ -301,7 +301,7 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
     return ready;
 }
 
-/* How long to wait for the guest in ms; -1: without a limit. */
+/* Returns how long to wait for the guest, in ms; -1: without a limit. */
 static int patience(const struct loop *l) {
     uint64_t limit = l->s->request.timeout_ms, spent = monotonic_ms() - l->started_ms;
     if (!limit || session_ended(l->s) || l->s->remote->lost)

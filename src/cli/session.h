@@ -23,7 +23,7 @@ enum session_stream {
     SESSION_STREAM_SENT,   /* bytes are sent as requests or events, over TCP */
 };
 
-/* The command. The caller fills it up to `terminal`, session_run() the rest. */
+/* The command. The caller sets the members up to `terminal`; session_run() sets the others. */
 struct session_request {
     const char *const *argv; /* ends with NULL */
     const char *const *env;  /* NAME=VALUE, ends with NULL */
@@ -38,22 +38,22 @@ struct session_request {
 /* The end of the command, read once from the daemon's answer. */
 struct session_result {
     enum exec_end end;
-    int status;       /* as in a shell: 128 + signal if it was killed */
+    int status;       /* exit status as in a shell: 128 + signal if it was killed */
     uint32_t signal;  /* signal that ended it, or 0 */
-    char reason[200]; /* why it did not start, as the daemon says it */
+    char reason[200]; /* why the command did not start; empty: it started */
     uint64_t user_us, system_us, wall_us, max_rss_kb;
 };
 
 struct session {
-    struct remote *remote; /* the far end */
+    struct remote *remote; /* the command at the daemon */
     struct session_request request;
     struct session_result result;
     bool output_open;        /* more of a terminal's output may come */
     bool ends_machine;       /* read output to its end: the machine ends with the command */
-    struct buf *captured[2]; /* stdout and stderr go here instead; NULL: to our own streams */
+    struct buf *captured[2]; /* buffers for stdout and stderr; NULL: use our own streams */
     bool cut[2];             /* the capture is incomplete */
     int lost;                /* errno of a failed write of output; 0: none failed */
-    bool detaches;           /* after SIGTERM or SIGHUP the command continues */
+    bool detaches;           /* SIGTERM or SIGHUP ends only this program; the command continues */
 };
 
 static inline bool session_ended(const struct session *s) {

@@ -1,4 +1,4 @@
-/* carrel sh: a shell in a machine, which continues when its terminal is closed. */
+/* carrel sh: opens a shell in a machine. The shell continues when its terminal is closed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

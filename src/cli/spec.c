@@ -43,7 +43,7 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
     jot_end(j, ']');
 }
 
-/* Refuses what the daemon would refuse, but names the option instead of the field. */
+/* Refuses limits that the daemon would refuse too, so that the error names the option. */
 static int spec_check(const struct spec *s, struct err *err) {
     const struct {
         const char *option;

@@ -37,20 +37,21 @@ struct spec {
          "HOST[:GUEST][:ro|cow|rw][:untrusted]",                                                   \
          OPTION_LIST,                                                                              \
          offsetof(type, member.dirs),                                                              \
-         "lend a directory: read-only, as a copy or writable (default: cow, a copy)"},             \
+         "grant a directory read-only (ro), as a copy (cow, default) or writable (rw)"},           \
         {0,                                                                                        \
          "guard",                                                                                  \
          NULL,                                                                                     \
          OPTION_FLAG,                                                                              \
          offsetof(type, member.guard),                                                             \
-         "cut its network once it has read untrusted data"},                                       \
+         "close the network once the machine has read untrusted data"},                            \
     {                                                                                              \
         0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                     \
             "allow --dir HOST:rw: changes reach the host without review"                           \
     }
 
-/* Writes members into an open JSON object. Refuses a limit out of range before a daemon is started.
- */
+/* Writes members into an open JSON object. Refuses a limit out of range, so that no daemon is
+ * started for it. */
 int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan,
              struct err *err);
-void spec_put_duration(struct jot *j, const char *name, uint64_t ms); /* 0: nothing */
+void spec_put_duration(struct jot *j, const char *name,
+                       uint64_t ms); /* writes nothing if ms is 0 */

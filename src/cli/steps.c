@@ -48,11 +48,11 @@ static int need(const struct words *w, size_t least, size_t most, const char *wh
         return err_set(err, ERR_INVALID, "unexpected argument '%s'", w->v[most]);
     if (w->count >= least)
         return 0;
-    err_set(err, ERR_INVALID, "no %s named", w->count ? what : "machine");
+    err_set(err, ERR_INVALID, "no %s given", w->count ? what : "machine");
     return err_remedy(err, w->count ? "see `carrel steps %s`" : "see `carrel ls`", w->v[0]);
 }
 
-/* POST about a machine with a small JSON body. */
+/* Sends a POST request about a machine, with a small JSON body. */
 static int post(struct client *c, const char *machine, const char *format, const struct buf *body,
                 json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -62,7 +62,7 @@ static int post(struct client *c, const char *machine, const char *format, const
 
 /* ---- printing a step ---- */
 
-/* The command's arguments, or a remark. */
+/* Prints the arguments of the command that caused the step, or a remark. */
 static void print_what(const json_t *step) {
     const char *what = client_text(step, "what");
     json_t *argv DEFER(json_decrefp) = *what == '[' ? json_loads(what, 0, NULL) : NULL;
@@ -101,7 +101,7 @@ static void print_step(const json_t *step) {
     table_cell(client_text(step, "name"), 10);
     print_what(step);
     if (!can) {
-        fputs("  (no restore point: ", stdout);
+        fputs("  (cannot be restored: ", stdout);
         safe_name(stdout, client_text(step, "reason"));
         putchar(')');
     }
@@ -118,7 +118,7 @@ struct plain_options {
 #define AT(type, member) offsetof(struct type, member)
 const struct option_row snap_rows[] = {
     {0, "image", "IMAGE", OPTION_TEXT, AT(plain_options, image),
-     "create an image from the machine"},
+     "create an image of this name from the machine"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(plain_options, quiet), "print only the number or id"},
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
@@ -145,7 +145,7 @@ static int show_help(const char *name, const struct option_row *rows) {
     return 0;
 }
 
-/* Makes an image of the present state, or of the named step. */
+/* Creates an image of the present state, or of the named step. */
 static int snap_image(struct client *c, const struct plain_options *o, const struct words *w,
                       struct err *err) {
     struct buf body DEFER(buf_done) = BUF(4096);
@@ -251,7 +251,7 @@ int cmd_rewind(int argc, char **argv) {
         return cli_fail(&err);
     long long running = client_number(machine, "commands");
     if (running > 0)
-        fprintf(stderr, "carrel: %lld running command%s ended\n", running,
+        fprintf(stderr, "carrel: %lld running command%s killed\n", running,
                 running == 1 ? " is" : "s are");
     if (post(&c, w.v[0], "/v1/machines/%s/rewind", &body, &step, &err) < 0)
         return cli_fail(&err);
@@ -357,7 +357,7 @@ int cmd_steps(int argc, char **argv) {
     return 0;
 }
 
-/* ---- fork, and the tournament ---- */
+/* ---- fork, and scores of forks ---- */
 
 struct fork_options {
     uint64_t count;
@@ -372,7 +372,7 @@ const struct option_row fork_rows[] = {
     {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run),
      "run a shell command in all of them at once"},
     {0, "score", "COMMAND", OPTION_TEXT, AT(fork_options, score),
-     "run this after --run; the last number it prints is the score"},
+     "run this command after --run; the last number it prints is the score"},
     {0, "keep-best", NULL, OPTION_FLAG, AT(fork_options, keep_best),
      "delete all but the fork with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
@@ -383,7 +383,7 @@ const struct option_row fork_rows[] = {
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 
-/* One machine of a tournament. */
+/* One fork, with the command of --run and its score. */
 struct runner {
     const char *id;
     char exec[32];
@@ -411,7 +411,7 @@ static int steps_start(struct client *c, const char *machine, const char *comman
                : client_call_again(c, &r, ret, err);
 }
 
-/* Returns when the command or the connection ends. -1: the daemon refused. */
+/* Waits until the command or the connection ends. -1: the daemon refused the request. */
 static int steps_follow(struct client *c, const struct runner *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct http_head *head = NULL;
@@ -451,7 +451,7 @@ static int steps_wait_for(struct client *c, struct runner *r, struct err *err) {
     }
 }
 
-/* The last number in a text. */
+/* Finds the last number in a text; false: it has none. */
 static bool last_number(const char *text, double *ret) {
     bool found = false;
     while (*text) {
@@ -497,7 +497,7 @@ static int destroy_others(struct client *c, const struct runner *runners, size_t
     return 0;
 }
 
-/* With --keep-best only the best one is left, unless no fork has a score. */
+/* Prints the ids of the forks that are left: with --keep-best only the best, if one has a score. */
 static void print_kept(const struct fork_options *o, const struct runner *runners, size_t count,
                        size_t best) {
     for (size_t i = 0; i < count; i++)
@@ -558,7 +558,7 @@ static int tournament(struct client *c, const struct fork_options *o, const json
     else
         print_tournament(runners, count, best, o->json);
     if (o->keep_best && best == count)
-        return err_set(err, ERR_UNKNOWN, "no fork has a score: all are kept");
+        return err_set(err, ERR_UNKNOWN, "no fork has a score: all forks are kept");
     return 0;
 }
 
@@ -566,7 +566,7 @@ static int check_fork(const struct fork_options *o, const struct words *w, struc
     if (need(w, 1, 1, "", err) < 0)
         return -1;
     if (o->count > FORKS_MAX)
-        return err_set(err, ERR_LIMIT, "at most %d forks at once", FORKS_MAX);
+        return err_set(err, ERR_LIMIT, "--count must be at most %d", FORKS_MAX);
     if (o->score && !o->run)
         return err_set(err, ERR_INVALID, "--score requires --run");
     if (o->keep_best && !o->score)
@@ -610,7 +610,7 @@ int cmd_fork(int argc, char **argv) {
     size_t i;
     json_t *m;
     if (o.run && tournament(&c, &o, machines, &err) < 0) {
-        fputs("carrel: forks that were made:", stderr);
+        fputs("carrel: these forks were created:", stderr);
         json_array_foreach(machines, i, m) {
             fprintf(stderr, " %s", client_text(m, "id"));
         }

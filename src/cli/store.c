@@ -1,6 +1,6 @@
 /*
- * carrel store: check verifies that all layers of all steps exist; init sets the disk format; boxes
- * lists boxes that no machine of this store owns, and adopt makes a machine of one.
+ * carrel store: `check` verifies that all layers of all steps exist. `init` sets the disk format.
+ * `boxes` lists boxes that no machine of this store owns, and `adopt` makes a machine of one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,8 @@ struct store_options {
 #define AT(member) offsetof(struct store_options, member)
 const struct option_row store_rows[] = {
     {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
-     "init: btrfs disks of this size for new machines; steps are instant"},
-    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: plain disks for new machines"},
+     "init: give new machines btrfs disks of this size; steps are instant"},
+    {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: give new machines disks without btrfs"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "boxes: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(init.json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
@@ -46,7 +46,7 @@ static void print_report(const json_t *answer) {
     printf("%lld machines, %lld layers used by %lld steps and roots: %s\n",
            client_number(answer, "machines"), client_number(answer, "layers"),
            client_number(answer, "stacks"),
-           json_is_true(json_object_get(answer, "whole")) ? "whole" : "NOT WHOLE");
+           json_is_true(json_object_get(answer, "whole")) ? "complete" : "INCOMPLETE");
     if (client_number(answer, "leftovers"))
         printf("%lld layers are unused; they are deleted with the next old steps\n",
                client_number(answer, "leftovers"));
@@ -154,7 +154,7 @@ int cmd_store(int argc, char **argv) {
         return cli_fail(&err);
     }
     if (verb->takes_id && !word) {
-        err_set(&err, ERR_INVALID, "no box named");
+        err_set(&err, ERR_INVALID, "no box given");
         err_remedy(&err, "see carrel store boxes");
         return cli_fail(&err);
     }

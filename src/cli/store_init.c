@@ -30,7 +30,7 @@ static int check_choice(const struct store_init *o, struct err *err) {
     if (geteuid() != 0) {
         err_set(err, ERR_UNSUPPORTED,
                 "machines of an ordinary user have their disks in memory: "
-                "only root may mount another");
+                "only root can mount other disks");
         return err_remedy(err, "run as root");
     }
     return 0;
@@ -49,15 +49,15 @@ static int check_btrfs(const struct place *place, uint64_t bytes, struct err *er
     if (bytes < DISKS_BTRFS_MIN || bytes > DISKS_BTRFS_MAX)
         return err_set(err, ERR_INVALID, "--btrfs %s: must be between 256M and 64T", wanted);
     if (access("/sbin/mkfs.btrfs", X_OK) < 0) {
-        err_set(err, ERR_UNSUPPORTED, "there is no /sbin/mkfs.btrfs");
+        err_set(err, ERR_UNSUPPORTED, "/sbin/mkfs.btrfs does not exist");
         return err_remedy(err, "apt-get install btrfs-progs");
     }
     if (!kernel_has_btrfs()) {
-        err_set(err, ERR_UNSUPPORTED, "the kernel has no btrfs");
+        err_set(err, ERR_UNSUPPORTED, "the kernel does not support btrfs");
         return err_remedy(err, "modprobe btrfs");
     }
     if (statvfs(place->home, &fs) < 0)
-        return err_sys(err, "look at '%s'", place->home);
+        return err_sys(err, "read the free space of '%s'", place->home);
     if ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
         return 0;
     amount_size((uint64_t)fs.f_bavail * fs.f_frsize, free);
@@ -77,20 +77,20 @@ static bool answers(const char *run, const char *name) {
     return dir >= 0 && fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
 }
 
-/* A running daemon or spawner has read the old format already. */
+/* Refuses while a daemon or spawner runs, because it has already read the old disk format. */
 static int check_quiet(const struct place *place, struct err *err) {
     static const char *const sockets[] = {"carrel.sock", "spawn.sock"};
     for (size_t i = 0; i < sizeof(sockets) / sizeof(*sockets); i++)
         if (answers(place->run, sockets[i])) {
-            err_set(err, ERR_BUSY, "%s is running with the present disk format",
+            err_set(err, ERR_BUSY, "%s is running and uses the old disk format",
                     i == 0 ? "the daemon" : "the spawner");
-            return err_remedy(err, "end it, or wait: it exits after a quiet minute without "
-                                   "machines");
+            return err_remedy(err, "stop it, or delete all machines and wait: then it exits "
+                                   "after a minute");
         }
     return 0;
 }
 
-/* Writes a temporary file and renames it. */
+/* Writes the format to a temporary file, and renames the file. */
 static int write_down(const struct place *place, const struct disks *d, struct err *err) {
     static const char beside[] = DISKS_NAME ".new";
     char text[DISKS_TEXT_SIZE];
@@ -119,10 +119,10 @@ int store_init(const struct store_init *o, struct err *err) {
     if (o->json)
         printf("{\"disks\":\"%s\",\"bytes\":%" PRIu64 "}\n", d.btrfs ? "btrfs" : "plain", d.bytes);
     else if (d.btrfs)
-        printf("new machines have a btrfs of %s each in a file of '%s', unless they name another "
+        printf("each new machine gets a btrfs disk of %s in '%s', unless --disk gives another "
                "size\n",
                size, place.home);
     else
-        printf("new machines have plain disks\n");
+        printf("new machines get disks without btrfs\n");
     return 0;
 }

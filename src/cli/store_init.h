@@ -1,7 +1,7 @@
 /*
  * `carrel store init`: sets the disk format of new machines.
  *
- * Only while no daemon and no spawner use the store.
+ * This is refused while a daemon or a spawner uses the store.
  */
 #pragma once
 

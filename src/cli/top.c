@@ -26,11 +26,11 @@ int top_order_named(const char *name, enum top_order *ret, struct err *err) {
             *ret = (enum top_order)i;
             return 0;
         }
-    err_set(err, ERR_INVALID, "cannot sort by '%s'", name);
-    return err_remedy(err, "cpu, mem, disk, age or name");
+    err_set(err, ERR_INVALID, "--sort %s: unknown column", name);
+    return err_remedy(err, "use cpu, mem, disk, age or name");
 }
 
-/* ---- looking ---- */
+/* ---- samples ---- */
 
 static void drop_rows(struct top *t) {
     for (size_t i = 0; i < t->count; i++)
@@ -54,7 +54,7 @@ static void copy_members(json_t *to, const json_t *from, const char *const *name
             json_object_set(to, *names, json_object_get(from, *names));
 }
 
-/* A running machine uses some of each: 0 means that this host does not count it. */
+/* Copies counts other than 0. A running machine uses some of each, so 0 means not counted. */
 static void copy_counts(json_t *row, const json_t *stats) {
     static const char *const counts[] = {"mem_bytes", "mem_limit_bytes", "pids"};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
@@ -63,8 +63,8 @@ static void copy_counts(json_t *row, const json_t *stats) {
 }
 
 /*
- * Sets the cpu share since the last look, and stores the counter for the next one. Without a
- * memory count a cpu count of 0 means that this host does not count it.
+ * Sets the cpu share since the last sample, and stores the counter for the next one. If this host
+ * counts no memory, a cpu count of 0 means that it does not count cpu time either.
  */
 static void count_cpu(json_t *row, const json_t *stats, const json_t *before, json_t *next) {
     const char *id = client_text(row, "id");
@@ -77,7 +77,7 @@ static void count_cpu(json_t *row, const json_t *stats, const json_t *before, js
                             json_real(more > 0 ? 100.0 * (double)more / (double)passed : 0));
 }
 
-/* A machine that has ended or does not answer gets a row without figures. */
+/* True if only this machine has failed: then its row has no figures, and the table goes on. */
 static bool is_of_the_machine(const struct err *err) {
     return err->code == ERR_NOT_FOUND || err->code == ERR_GONE || err->code == ERR_BUSY ||
            err->code == ERR_UNSUPPORTED;
@@ -153,7 +153,7 @@ int top_commands(struct top *t, size_t from, size_t count, struct err *err) {
         if (json_object_get(row, "command"))
             continue;
         if (!t->client.http)
-            return err_set(err, ERR_GONE, "the daemon is gone");
+            return err_set(err, ERR_GONE, "the connection to the daemon is closed");
         if (top_ask(t, row, "/v1/machines/%s/execs?limit=1", &list, err) < 0) {
             client_close(&t->client);
             return -1;
@@ -175,7 +175,7 @@ static int top_by_name(const void *a, const void *b) {
     return strcmp(called(*(json_t *const *)a), called(*(json_t *const *)b));
 }
 
-/* Larger figures first; rows without a figure last. */
+/* Sorts larger figures first, and rows without a figure last. */
 static int by_figure(const void *a, const void *b, const char *member) {
     const json_t *x = json_object_get(*(json_t *const *)a, member);
     const json_t *y = json_object_get(*(json_t *const *)b, member);
@@ -195,7 +195,7 @@ static int by_disk(const void *a, const void *b) {
     return by_figure(a, b, "disk_bytes");
 }
 
-/* The oldest first. */
+/* Sorts the oldest machine first. */
 static int by_age(const void *a, const void *b) {
     int r = strcmp(client_text(*(json_t *const *)a, "created"),
                    client_text(*(json_t *const *)b, "created"));

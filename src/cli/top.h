@@ -27,17 +27,17 @@ struct top {
     struct client client;
     json_t **rows;
     size_t count;
-    json_t *before; /* last look: id -> cpu used, and its time */
+    json_t *before; /* last sample: for each id the used cpu time, and when */
     json_t *store;  /* note of the daemon about a full disk; or NULL */
 };
 
-/* Asks for all machines; there are none if no daemon runs. It may be called again after a failure.
- */
+/* Takes a sample of all machines; the table is empty if no daemon runs. It may be called again
+ * after a failure. */
 int top_look(struct top *t, struct err *err);
 void top_sort(struct top *t, enum top_order order);
-/* Asks for the last command of these rows, once per look. */
+/* Asks for the last command of these rows, once per sample. */
 int top_commands(struct top *t, size_t from, size_t count, struct err *err);
 void top_done(struct top *t);
 
-char *top_cell(const json_t *row, size_t column); /* to be freed */
-char *top_summary(const struct top *t);           /* one line, to be freed */
+char *top_cell(const json_t *row, size_t column); /* the caller frees it */
+char *top_summary(const struct top *t);           /* one line; the caller frees it */

@@ -1,4 +1,4 @@
-/* carrel new, show, set, rename, pause, resume, stop, stats and logs. */
+/* carrel new, show, set, rename, pause, resume, stop, stats and logs: commands about machines. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,9 +173,9 @@ int cmd_new(int argc, char **argv) {
     return cli_fail(&err);
 }
 
-/* ---- verbs of one machine ---- */
+/* ---- commands about one machine ---- */
 
-/* Connects if needed, and makes one request about a machine; the answer is *ret. */
+/* Connects if needed, and sends one request about a machine; the answer is *ret. */
 static int about(struct client *c, const char *machine, const char *method, const char *format,
                  json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -196,7 +196,7 @@ static int one_machine(int argc, char **argv, const char **ret_machine, bool *js
             *ret_machine = argv[i];
     if (*ret_machine)
         return 0;
-    err_set(&err, ERR_INVALID, "no machine named");
+    err_set(&err, ERR_INVALID, "no machine given");
     err_remedy(&err, "see `carrel ls`");
     *status = cli_fail(&err);
     return -1;
@@ -254,7 +254,7 @@ int cmd_show(int argc, char **argv) {
     return verbs_show(argc, argv, "/v1/machines/%s");
 }
 
-/* Without a machine: the status of the daemon. */
+/* Shows the resource use of a machine; without a machine, the status of the daemon. */
 int cmd_stats(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct err err;
@@ -298,7 +298,7 @@ const struct option_row set_rows[] = {
     {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),
      "apply --idle-action after this time without use, such as 30m"},
     {0, "idle-action", "pause|stop|destroy|release", OPTION_TEXT, SET(idle_action),
-     "action after --idle"},
+     "what to do after --idle"},
     {0, "steps", "every|risky|manual", OPTION_TEXT, SET(steps),
      "take steps after every change, before risky commands, or on request"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, SET(meta), "replace the metadata (repeatable)"},
@@ -362,7 +362,7 @@ int cmd_set(int argc, char **argv) {
         return 0;
     }
     if (!machine) {
-        err_set(&err, ERR_INVALID, "no machine named");
+        err_set(&err, ERR_INVALID, "no machine given");
         err_remedy(&err, "see `carrel ls`");
     } else if (argv[2 + next + more]) {
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[2 + next + more]);
@@ -388,7 +388,7 @@ int cmd_rename(int argc, char **argv) {
         if (argv[i][0] != '-')
             words[count++] = argv[i];
     if (count < 2) {
-        err_set(&err, ERR_INVALID, count ? "no new name given" : "no machine named");
+        err_set(&err, ERR_INVALID, count ? "no new name given" : "no machine given");
         err_remedy(&err, "carrel rename MACHINE NAME");
         return cli_fail(&err);
     }
@@ -447,10 +447,10 @@ static void print_execs(const json_t *list, bool ids_only) {
 static void print_gap(uint64_t bytes) {
     char size[16];
     table_bytes((long long)bytes, size);
-    fprintf(stderr, "carrel: %s of output were not kept here\n", size);
+    fprintf(stderr, "carrel: %s of output at this place were not kept\n", size);
 }
 
-/* Copies one answer, from *offset on. 1: it had bytes, and more may follow after a gap. */
+/* Copies output from *offset on, up to a gap. 1: bytes were copied, and more may follow. */
 static int copy_answer(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, uint64_t *offset, struct err *err) {
     char target[CLIENT_TARGET_SIZE], from[24];
@@ -481,7 +481,7 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
     return more < 0 ? -1 : *offset > 0;
 }
 
-/* An answer ends at output that was not kept: ask again for what follows. */
+/* Copies all output. An answer ends before output that was not kept, so ask again after it. */
 static int copy_output(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, struct err *err) {
     uint64_t offset = 0;
@@ -506,7 +506,7 @@ int cmd_logs(int argc, char **argv) {
     }
     const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
     if (!machine) {
-        err_set(&err, ERR_INVALID, "no machine named");
+        err_set(&err, ERR_INVALID, "no machine given");
         err_remedy(&err, "see `carrel ls`");
         return cli_fail(&err);
     }

@@ -55,7 +55,7 @@ static void print_object(const struct top *t) {
     print_json(object);
 }
 
-/* The cpu share is the difference of two looks. */
+/* Prints the table once. It takes two samples, because the cpu share is their difference. */
 static int show_once(enum top_order order, bool json, struct err *err) {
     struct top t DEFER(top_done) = {0};
     if (top_look(&t, err) < 0)
@@ -82,7 +82,7 @@ static int show_live(enum top_order order, struct err *err) {
     snprintf(program, sizeof(program), "%s/carrel-top", place.libexec);
     execl(program, "carrel-top", top_order_names[order], (char *)NULL);
     err_sys(err, "run '%s'", program);
-    return err_remedy(err, "carrel top --once works without it");
+    return err_remedy(err, "use carrel top --once, which works without this program");
 }
 
 int cmd_top(int argc, char **argv) {

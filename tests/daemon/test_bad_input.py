@@ -94,7 +94,7 @@ TABLE = [
     ("POST", "/v1/machines", {"idle_action": "explode"}, 400, "invalid", ["'idle_action'", "pause"]),
     ("POST", "/v1/machines", {"metadata": {str(i): "" for i in range(65)}}, 400, "invalid", ["'metadata'", "64"]),
     ("POST", "/v1/machines", {"metadata": {"big": "x" * (2 << 20)}}, 429, "limit", ["field 'metadata' is larger than 1 MiB"]),
-    ("POST", "/v1/machines", {"dirs": [{"path": "/tmp"}]}, 400, "invalid", ["descriptors", "1 directories"]),
+    ("POST", "/v1/machines", {"dirs": [{"path": "/tmp"}]}, 400, "invalid", ["file descriptors", "needs 1"]),
     ("POST", EXECS, {"argv": ["true"] * 4097}, 400, "invalid", ["'argv'", "4096"]),
     ("POST", EXECS, {"command": "true", "size": {"rows": 0}}, 400, "invalid", ["'size.rows'"]),
     ("POST", EXECS, {"command": "true", "output_max": "17M"}, 400, "invalid", ["'output_max'"]),
@@ -156,7 +156,7 @@ TABLE = [
     ("PUT", FILES + "?path=/etc/shadow2", b"x", 403, "denied", ["/etc/shadow2"]),
     ("PUT", FILES + "/tar?path=/home/user", b"not a tar archive at all" * 100, 400, "invalid", []),
     # paths and methods
-    ("GET", "/", None, 404, "not_found", ["no such path"]),
+    ("GET", "/", None, 404, "not_found", ["path does not exist"]),
     ("GET", "/v1", None, 404, "not_found", []),
     ("GET", "/v1/machines/", None, 404, "not_found", []),
     ("GET", "/v1/machines/a/b/c/d/e", None, 404, "not_found", []),

@@ -40,7 +40,7 @@ class Prepared(Daemon):
     def start(self, env=()):
         if not self.process:
             done = init(self.env, "--btrfs", "1G")
-            assert done.returncode == 0 and "a btrfs of 1G each" in done.stdout, done
+            assert done.returncode == 0 and "a btrfs disk of 1G" in done.stdout, done
         super().start(env)
 
 

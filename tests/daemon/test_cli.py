@@ -128,11 +128,11 @@ def test_each_object_is_shown_with_units(carrel, machine, tmp_path):
     assert shown["number"] == number and shown["what"] == "sh -c echo one >g" and re.fullmatch(TIME, shown["created"])
     assert json.loads(carrel("steps", "--json", "tour", number).stdout)["number"] == int(number)
     for words, says in ((["token", "show", "t-none"], "there is no token 't-none': see carrel token ls"),
-                        (["token", "show"], "carrel token show requires a token: see carrel token --help"),
+                        (["token", "show"], "carrel token show requires the id of a token: see carrel token --help"),
                         (["token", "ls", "x"], "unexpected argument 'x': see carrel token --help"),
                         (["secret", "show", "NONE"], "there is no secret 'NONE': see carrel secret ls"),
                         (["grant", "show", "tour", "g-none"], "machine 'tour' has no grant 'g-none': see carrel grants tour"),
-                        (["expose"], "no machine named: see carrel ls"),
+                        (["expose"], "no machine given: see carrel ls"),
                         (["expose", "tour", "1", "2"], "unexpected argument '2': see carrel expose --help")):
         done = carrel(*words)
         assert (done.returncode, done.stderr.decode()) == (125, f"carrel: {says}\n")
@@ -156,7 +156,7 @@ def test_set_and_rename(carrel, machine):
     assert (carrel("rename", "tour", "trip").stdout, carrel("ls", "-q", "--name", "trip").stdout.decode().strip()) == (b"", machine)
     assert carrel("show", "tour").returncode == 125
     assert json.loads(carrel("rename", "--json", "trip", "tour").stdout)["name"] == "tour"
-    for words, says in ((["set", "tour"], b"carrel set requires an option: see carrel set --help"), (["set"], b"no machine named"), (["rename", "tour"], b"no new name given"),
+    for words, says in ((["set", "tour"], b"carrel set requires an option: see carrel set --help"), (["set"], b"no machine given"), (["rename", "tour"], b"no new name given"),
                         (["set", "tour", "--mem", "1K"], b"--mem 1K: must be between 4M and 16T"), (["set", "tour", "x", "--mem", "1G"], b"unexpected argument 'x'")):
         done = carrel(*words)
         assert done.returncode == 125 and says in done.stderr, done

@@ -211,7 +211,7 @@ def test_a_daemon_that_hangs_is_not_waited_for(carrel):
 
 def test_unknown_shells_are_refused(carrel):
     use = b": use carrel completion bash, zsh or fish\n"
-    for words, why in ((["tcsh"], b"unknown shell 'tcsh'"), ([], b"no shell named")):
+    for words, why in ((["tcsh"], b"unknown shell 'tcsh'"), ([], b"no shell given")):
         done = carrel("completion", *words)
         assert (done.returncode, done.stdout, done.stderr) == (125, b"", b"carrel: " + why + use)
 

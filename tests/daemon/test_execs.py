@@ -154,7 +154,7 @@ def test_output_beyond_its_cap_has_head_and_tail_and_says_the_gap(daemon):
     assert at == 150000000 and told == gap
     logs = subprocess.run([PROGRAM, "logs", m, x["id"]], env=daemon.env, capture_output=True, timeout=60)
     assert logs.stdout == whole[:24 << 20] + whole[-(24 << 20):], len(logs.stdout)
-    assert logs.stderr == b"carrel: %dM of output were not kept here\n" % round(gap / (1 << 20)), logs.stderr
+    assert logs.stderr == b"carrel: %dM of output at this place were not kept\n" % round(gap / (1 << 20)), logs.stderr
 
 
 def test_stdin_is_streamed(daemon, box):

@@ -33,7 +33,7 @@ def test_a_store_that_is_whole(daemon):
     r = check(daemon)
     assert r["whole"] and r["machines"] == 2
     told = cli(daemon, "check")
-    assert told.returncode == 0 and "2 machines" in told.stdout and ": whole\n" in told.stdout
+    assert told.returncode == 0 and "2 machines" in told.stdout and ": complete\n" in told.stdout
     assert json.loads(cli(daemon, "check", "--json").stdout)["whole"]
     assert cli(daemon, "mend").returncode != 0 and "unknown subcommand 'mend'" in cli(daemon, "mend").stderr
     assert "carrel store requires a subcommand" in cli(daemon).stderr
@@ -76,7 +76,7 @@ def test_what_is_not_there_is_told(daemon, stack, what):
     problem = r["problems"][0]
     assert what in problem["what"] and problem["machine"] == b.id and problem["remedy"]
     told = cli(daemon, "check")
-    assert told.returncode == 1 and "NOT WHOLE" in told.stdout and what in told.stdout
+    assert told.returncode == 1 and "INCOMPLETE" in told.stdout and what in told.stdout
 
 
 @pytest.mark.skipif(not ROOTLESS, reason="root may choose; see test_btrfs.py")

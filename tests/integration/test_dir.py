@@ -76,11 +76,11 @@ def test_cow_lets_nothing_out(carrel, lent, user):
 
 
 def test_the_line_about_discarded_changes(carrel, lent):
-    tail = b"discarded: --keep to keep the machine, --apply to review and copy them back\n"
+    tail = b"discarded; use --keep to keep the machine, or --apply to review and copy them back\n"
     done = carrel.run("--dir", lent, "--cwd", lent, "--", "sh", "-c", "echo 2 > file; rm sub/deep; echo n > n")
-    assert done.stderr == b"carrel: 3 files changed, " + tail
+    assert done.stderr == b"carrel: 3 files changed and " + tail
     done = carrel.run("--dir", lent, "--cwd", lent, "--", "sh", "-c", "echo 2 > file")
-    assert done.stderr == b"carrel: 1 file changed, " + tail
+    assert done.stderr == b"carrel: 1 file changed and " + tail
 
 
 def test_no_line_when_nothing_changed(carrel, lent):

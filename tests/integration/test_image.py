@@ -177,7 +177,7 @@ def test_rootless_the_hosts_files_can_be_replaced_but_not_changed_in_place(carre
     """Nobody in the box is their owner. Doctor says so."""
     script = "f=/usr/bin/env; stat -c %u $f; touch $f 2>/dev/null || echo kept; cp $f $f.new && mv $f.new $f && stat -c %u $f && rm $f && echo gone"
     assert carrel.sh(script, "-u", "root").split() == ["65534", "kept", "0", "gone"]
-    assert "files of the root belong to nobody in a box" in carrel("doctor").stdout.decode()
+    assert "files of the image belong to nobody in a box" in carrel("doctor").stdout.decode()
 
 
 # The network: every name has an address, and what no rule allows is refused where it can be read.

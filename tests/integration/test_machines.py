@@ -113,7 +113,7 @@ def test_what_is_no_machine_is_refused(carrel, name):
     for words in (["exec", name, "--", "true"], ["rm", name]):
         done = carrel(*words)
         assert done.returncode == 125 and done.stderr.count(b"\n") == 1
-        assert (b"there is no machine" if name else b"no machine named") in done.stderr, done
+        assert (b"there is no machine" if name else b"no machine given") in done.stderr, done
 
 
 def test_the_json_inside_says_what_it_is(carrel):

@@ -80,7 +80,7 @@ def test_a_shell_without_a_terminal(carrel, machine):
 
 
 @pytest.mark.parametrize("words, says", [
-    (["sh"], "no machine named"), (["sh", "m-aaaaaaaaaaaa"], "there is no machine"), (["sh", "--no-such", "x"], "--no-such"),
+    (["sh"], "no machine given"), (["sh", "m-aaaaaaaaaaaa"], "there is no machine"), (["sh", "--no-such", "x"], "--no-such"),
     (["sh", "a", "b", "c"], "unexpected argument"),
 ])
 def test_bad_words(carrel, words, says):

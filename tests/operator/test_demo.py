@@ -15,7 +15,7 @@ def mission(daemon, **env):
     done = subprocess.run([TOP / "scripts/mission", BUILD], env={**daemon.env, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=150)
     assert done.returncode == 0 and "To look further" in done.stdout and "FAILED:" not in done.stdout, done.stdout
-    assert "rewind      before-the-fix" in done.stdout and "whole: every hash" in done.stdout
+    assert "rewind      before-the-fix" in done.stdout and "complete: every hash" in done.stdout
     assert time.monotonic() - begun < 60 * PATIENCE
     return done.stdout
 

@@ -371,7 +371,7 @@ def test_a_receipt_that_was_changed_does_not_hold(carrel, daemon, machine, proje
     path = project / f".carrel-ship-{changeset}/receipt.json"
     good = json.loads(path.read_text())
     assert good["files"][0]["step"] >= 1, "where it came from"
-    for change, words in [({"journal_record": 1}, "not valid: the journal has no such record"), ({"archive_sha256": "0" * 64}, "not valid: the record of the journal differs"),
+    for change, words in [({"journal_record": 1}, "not valid: the journal has no record with its number"), ({"archive_sha256": "0" * 64}, "not valid: it differs from its record in the journal"),
                           ({"files": [{**good["files"][0], "path": "b"}]}, "not valid: its list of files does not match its hash")]:
         path.write_text(json.dumps({**good, **change}))
         done = carrel("audit", "verify", path)

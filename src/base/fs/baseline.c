@@ -35,7 +35,7 @@ bool baseline_put(struct buf *to, const char *path, const struct stat *st) {
 /* ---- reading ---- */
 
 static int baseline_bad(const char *line, struct err *err) {
-    return err_set(err, ERR_INVALID, "'%.*s' is not a line of a baseline",
+    return err_set(err, ERR_INVALID, "the baseline has a malformed line '%.*s'",
                    (int)strnlen(line, strcspn(line, "\n") < 80 ? strcspn(line, "\n") : 80), line);
 }
 
@@ -43,7 +43,10 @@ static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Up to the end of the line; the bytes behind *to are those that were used. */
+/*
+ * Decodes the %XX of a path between `at` and `end` into *to, as a C string. Then *to points behind
+ * that string. False: the path is malformed or empty.
+ */
 static bool baseline_decode(const char *at, const char *end, char **to) {
     char *start = *to, *out = start;
     for (; at < end; at++) {
@@ -64,7 +67,7 @@ static bool baseline_decode(const char *at, const char *end, char **to) {
     return out - start > 1;
 }
 
-/* A number and the space behind it; NULL: it is none. */
+/* Reads a number and the space after it, and returns the end. NULL: malformed. */
 static const char *number(const char *at, bool may_be_negative, int64_t *ret) {
     char *end;
     bool digit = *at >= '0' && *at <= '9', minus = *at == '-' && at[1] >= '1' && at[1] <= '9';
@@ -88,7 +91,7 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const struct baseline_file *)a)->path, ((const struct baseline_file *)b)->path);
 }
 
-/* Of equal paths by their place in the text, which is the order of their names in memory. */
+/* Sorts lines of the same path by age. A later line has its path at a higher address. */
 static int by_path_and_age(const void *a, const void *b) {
     const struct baseline_file *x = a, *y = b;
     int order = by_path(x, y);

@@ -1,9 +1,10 @@
 /*
- * The state of a directory's files at some time, to find later changes.
+ * A baseline: the state of a directory's files at some time, to find later changes.
  *
- * As text: a first line, then "INODE SIZE MTIME_NS CTIME_NS PATH" each, with every byte of a path
- * that is not plain ASCII written as %XX. A later line of a path replaces an earlier one; inode 0:
- * it is not there. The directory itself is ".". The line "cut" says that there were more files.
+ * Its text has a first line, then "INODE SIZE MTIME_NS CTIME_NS PATH" for each file. Bytes of a
+ * path that are not printable ASCII, and '%', are written as %XX. A later line of a path replaces
+ * an earlier one. Inode 0 means that the file does not exist. The directory itself is ".". The line
+ * "cut" means that the list is incomplete.
  */
 #pragma once
 
@@ -30,14 +31,14 @@ struct baseline {
     char *paths;
 };
 
-/* A line; st NULL: it is not there. False: the buffer is full. */
+/* Adds the line of a file. st NULL: the file does not exist. False: the buffer is full. */
 bool baseline_put(struct buf *to, const char *path, const struct stat *st);
 
-/* With or without its first line. */
+/* Parses the text of a baseline; the first line may be missing. */
 int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *err);
 void baseline_done(struct baseline *b);
 
-/* NULL: nothing is known of it. */
+/* Finds the file with this path; NULL: the baseline has no line about it. */
 const struct baseline_file *baseline_find(const struct baseline *b, const char *path);
-/* Is it still that file, unchanged? */
+/* True if st is the same file as in the baseline, and unchanged. */
 bool baseline_same(const struct baseline_file *f, const struct stat *st);

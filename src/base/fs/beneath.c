@@ -17,7 +17,7 @@ static int open_resolved(int dir, const char *path, int flags, uint64_t resolve)
     const struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
     int fd = -1;
-    errno = EAGAIN; /* what the kernel says, too, when something was renamed while it looked */
+    errno = EAGAIN; /* openat2() fails with it if a name was changed meanwhile: try again */
     for (int i = 0; i < TRIES_MAX && fd < 0 && errno == EAGAIN; i++)
         fd = (int)syscall(SYS_openat2, dir, *path ? path : ".", &how, sizeof(how));
     return fd < 0 ? -errno : fd;

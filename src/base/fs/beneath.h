@@ -1,7 +1,7 @@
 /*
- * Opens untrusted paths: a path in a recipe, an OCI layout, an archive or a change set is resolved
- * beneath its directory and never outside, whatever links exist there. The kernel checks while it
- * resolves (openat2), so nothing can be swapped in between.
+ * Opens untrusted paths, such as those of a recipe, an OCI layout, an archive or a change set. A
+ * path never leads out of its directory, whatever symbolic links exist there. The kernel checks
+ * while it resolves the path (openat2), so nobody can replace a part of it after the check.
  */
 #pragma once
 
@@ -11,20 +11,20 @@
 #include "base/err.h"
 
 /*
- * A descriptor (O_CLOEXEC is added) or -errno. An absolute path, and links or dots that lead out,
- * are -EXDEV; links of /proc are -ELOOP. Links that stay beneath are followed, unless with
- * O_NOFOLLOW the last name is one.
+ * Opens a path below `dir`, with O_CLOEXEC. Returns a descriptor or -errno: -EXDEV for an absolute
+ * path and for links or ".." that lead out of `dir`, -ELOOP for magic links such as those of /proc.
+ * Other links are followed; with O_NOFOLLOW the last name must not be a link.
  */
 int beneath_open(int dir, const char *path, int flags);
 
-/* The same, and no part of the path may be a link: -ELOOP. */
+/* As beneath_open(), but returns -ELOOP if any part of the path is a symbolic link. */
 int beneath_open_plain(int dir, const char *path, int flags);
 
-/* The directory that holds the path's last name, which is in *ret_name; reached without links. */
+/* Opens the parent directory of a path, without links; *ret_name is the last name of the path. */
 int beneath_parent(int dir, const char *path, int flags, const char **ret_name);
 
-/* Does this -errno say that the path leads out, or through a link where none may be? */
+/* True if this -errno means that the path leads out of its directory or through a link. */
 bool beneath_leaves(int r);
 
-/* A regular file for reading: the last name is no link, and a pipe does not make us wait. */
+/* Opens a regular file for reading. Refuses a link as the last name; never blocks on a pipe. */
 int beneath_open_file(int dir, const char *path, struct err *err);

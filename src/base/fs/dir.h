@@ -1,7 +1,7 @@
 /*
- * Directories, as descriptors and as lists of names. Thin wrappers: lists are NULL with errno when
- * they fail, descriptors are -errno. None of them follows a symbolic link. Check a descriptor
- * before paths start from it: -ENETDOWN is AT_FDCWD.
+ * Opens directories, as a descriptor or as a DIR. After a failure a DIR is NULL with errno set, and
+ * a descriptor is -errno. None of the functions follows a symbolic link. Check a descriptor before
+ * you pass it to openat(): -ENETDOWN equals AT_FDCWD, the current directory.
  */
 #pragma once
 
@@ -9,14 +9,15 @@
 
 #include "base/fs/dots.h"
 
-/* For DEFER: NULL stays, and NULL is left behind. */
+/* Closes *d and sets it to NULL; *d may be NULL. For DEFER(). */
 void dir_close(DIR **d);
 
-/* The list of an open directory. Owns the descriptor from now on, also when it fails; fd may be
- * negative. */
+/* Makes a DIR of a descriptor, which it owns from now on. It closes fd after a failure; a negative
+ * fd fails. */
 DIR *dir_take(int fd);
 
-/* For reading; and only as a place to start paths from (O_PATH), which needs no right to read. */
+/* dir_open() opens for reading. dir_open_path() needs no right to read: it uses O_PATH, so that the
+ * descriptor is only a start for paths. */
 int dir_open(int at, const char *name);
 int dir_open_path(int at, const char *name);
 

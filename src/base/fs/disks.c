@@ -14,12 +14,12 @@ int disks_parse(const char *text, struct disks *ret, struct err *err) {
     char number[24];
     size_t len = strcspn(text, "\n"), head = sizeof(btrfs) - 1;
     if (text[len] != '\n' || text[len + 1])
-        return err_set(err, ERR_INVALID, "not one line");
+        return err_set(err, ERR_INVALID, "the file must have exactly one line");
     d.btrfs = strncmp(text, btrfs, head) == 0;
     if (!d.btrfs && (len != strlen("plain") || strncmp(text, "plain", len) != 0))
-        return err_set(err, ERR_INVALID, "not 'plain' or 'btrfs SIZE'");
+        return err_set(err, ERR_INVALID, "the line must be 'plain' or 'btrfs SIZE'");
     if (d.btrfs && len - head >= sizeof(number))
-        return err_set(err, ERR_INVALID, "not a size");
+        return err_set(err, ERR_INVALID, "the size after 'btrfs' has too many digits");
     if (d.btrfs) {
         snprintf(number, sizeof(number), "%.*s", (int)(len - head), text + head);
         if (parse_u64(number, DISKS_BTRFS_MIN, DISKS_BTRFS_MAX, &d.bytes, err) < 0)
@@ -48,7 +48,7 @@ int disks_read(int home, struct disks *ret, struct err *err) {
     if (strlen(text) == (size_t)n && disks_parse(text, ret, err) == 0)
         return 0;
     if (strlen(text) != (size_t)n)
-        err_set(err, ERR_INVALID, "not a text");
+        err_set(err, ERR_INVALID, "the file contains a NUL byte");
     err_wrap(err, "read '%s' of the store", DISKS_NAME);
-    return err_remedy(err, "write it again with carrel store init");
+    return err_remedy(err, "write the file again with carrel store init");
 }

@@ -15,18 +15,18 @@
 #define DISKS_NAME "disks"
 enum { DISKS_TEXT_SIZE = 64 };
 
-/* A btrfs must not be too small for what it keeps of its own. */
+/* A smaller btrfs has no room for files beside its own metadata. */
 #define DISKS_BTRFS_MIN (256ull << 20)
 #define DISKS_BTRFS_MAX (64ull << 40)
 
 struct disks {
-    bool said;      /* somebody chose */
-    bool btrfs;     /* each is a btrfs in a file of the store */
-    uint64_t bytes; /* of a machine that names no other; 0: what its kind has */
+    bool said;      /* the file exists: the format was set */
+    bool btrfs;     /* each disk is a btrfs in a file of the store; false: plain */
+    uint64_t bytes; /* size of a disk, unless the machine names another; 0: the default */
 };
 
 int disks_parse(const char *text, struct disks *ret, struct err *err);
 void disks_print(const struct disks *d, char text[DISKS_TEXT_SIZE]);
 
-/* Of the store that is open as home. No file is no error: nobody chose. */
+/* Reads the file of the store that is open as `home`. Without the file, `said` is false. */
 int disks_read(int home, struct disks *ret, struct err *err);

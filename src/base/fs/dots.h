@@ -1,15 +1,15 @@
-/* Without <dirent.h>, whose types the guest defines for itself. */
+/* Recognises "." and "..". Do not include <dirent.h>: the guest defines those types itself. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* "." and "..", which every list of a directory has. */
+/* True for "." and "..", which every list of a directory contains. */
 static inline bool is_dots(const char *name) {
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* The same for a part of a path, which is n bytes long. */
+/* The same for n bytes of a path. */
 static inline bool is_dots_part(const char *part, size_t n) {
     return (n == 1 || n == 2) && part[0] == '.' && part[n - 1] == '.';
 }

@@ -8,7 +8,7 @@
 
 enum { MAGIC = 0xe0f5e1e2u, BLOCK_BITS = 12, COMPAT_MTIME = 2, LONG_FORM = 1, MARK_BYTES = 16 };
 
-/* Places in the super block; what is not named is zero. */
+/* Offsets in the super block. Bytes of other fields are zero. */
 enum {
     AT_MAGIC = 0,
     AT_COMPAT = 8,
@@ -31,7 +31,7 @@ static uint64_t get(const uint8_t *from, size_t bytes) {
     return value;
 }
 
-/* In place of a random number: the same image is the same bytes. */
+/* Makes the UUID of the super block from the id of the image, so that builds are reproducible. */
 static void mark_of(const char *id, uint8_t ret[MARK_BYTES]) {
     uint8_t hash[SHA256_BYTES];
     struct sha256 sum;
@@ -75,7 +75,7 @@ static unsigned erofs_kind_of(unsigned mode) {
     case S_IFIFO:
         return 5;
     default:
-        return 7; /* a symbolic link; there are no others in an image */
+        return 7; /* a symbolic link: an image has no other types */
     }
 }
 
@@ -118,5 +118,5 @@ void erofs_put_empty(uint8_t to[EROFS_EMPTY_BYTES], const char *id) {
                                                         .links = 2});
     erofs_put_entry(entries, root, NAMES_AT, S_IFDIR);
     erofs_put_entry(entries + EROFS_ENTRY_BYTES, root, NAMES_AT + 1, S_IFDIR);
-    memcpy(entries + NAMES_AT, "...", 3); /* "." and ".." */
+    memcpy(entries + NAMES_AT, "...", 3); /* the names "." and ".." without a separator */
 }

@@ -4,11 +4,11 @@
  */
 #pragma once
 
-/* Syncs the names in the directory. */
+/* Syncs a directory: the names in it are then durable. */
 int folder_sync(const char *path);
 
-/* Syncs the last name of the path. */
+/* Syncs the parent directory of a path, so that the last name of the path is durable. */
 int folder_sync_above(const char *path);
 
-/* Creates the directory with mode 0700 and syncs its name. 0 also if it exists. */
+/* Creates a directory with mode 0700 and syncs its name. Returns 0 also if it exists. */
 int folder_make(const char *path);

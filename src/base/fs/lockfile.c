@@ -25,7 +25,7 @@ static void read_holder(int fd, struct lock_holder *ret) {
              words ? words : "");
 }
 
-/* A killed daemon that its parent has not reaped yet still has its pid, but holds nothing. */
+/* A zombie is a killed process that its parent has not reaped: its pid exists, but it is dead. */
 static bool is_zombie(long pid) {
     char path[40], text[512];
     snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
@@ -44,8 +44,8 @@ static bool holder_lives(const struct lock_holder *h) {
 }
 
 /*
- * A daemon that was killed while it started a program leaves the lock to that child until the
- * child's exec: it is dead, and the lock comes in a moment.
+ * If a daemon is killed while it starts a program, the new child holds the lock until its exec().
+ * So if the lock is taken but its holder is dead, try again for a short time.
  */
 int lockfile_take(const char *path, const char *words, bool *is_taken, struct lock_holder *holder,
                   struct err *err) {

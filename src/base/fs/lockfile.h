@@ -13,16 +13,16 @@
 enum { LOCK_WORDS_SIZE = 4096 };
 
 struct lock_holder {
-    char pid[24]; /* "unknown": nobody wrote it down */
+    char pid[24]; /* "unknown": the file contains no pid */
     char words[LOCK_WORDS_SIZE];
 };
 
 /*
- * The descriptor that holds the lock. *is_taken: another process has it, and *holder says which
- * one, for the caller's message.
+ * Takes the lock and returns the descriptor that holds it. If another process has the lock, returns
+ * -1, sets *is_taken and describes that process in *holder.
  */
 int lockfile_take(const char *path, const char *words, bool *is_taken, struct lock_holder *holder,
                   struct err *err);
 
-/* Who took it last. -1: nobody ever did, or it cannot be read. */
+/* Reads who took the lock last. -1: the lock file does not exist or cannot be read. */
 int lockfile_read(const char *path, struct lock_holder *ret);

@@ -24,7 +24,7 @@ static void dir_of(const struct service *s, const char *machine, char ret[PATH_S
     snprintf(ret, PATH_SIZE, "%s/baselines%s%s", s->place->home, *machine ? "/" : "", machine);
 }
 
-/* A place is a path with slashes, so its hash is the file name. */
+/* `place` is the granted path in the machine. It has slashes, so its hash is the file name. */
 static void baselines_path_of(const struct service *s, const char *machine, const char *place,
                               char ret[PATH_SIZE]) {
     struct sha256 hash;
@@ -46,7 +46,7 @@ static int make_dirs(const struct service *s, const char *machine, struct err *e
         dir_of(s, names[i], path);
         int status = folder_make(path);
         if (status < 0)
-            return err_num(err, status, "make '%s'", path);
+            return err_num(err, status, "create directory '%s'", path);
     }
     return 0;
 }
@@ -60,14 +60,14 @@ static int open_new(const struct service *s, const char *machine, const char *pl
         return -1;
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    return fd < 0 ? err_sys(err, "make '%s'", path) : fd;
+    return fd < 0 ? err_sys(err, "create baseline '%s'", path) : fd;
 }
 
 static int flush_new(const struct service *s, const char *machine, int to, struct err *err) {
     char path[PATH_SIZE];
     dir_of(s, machine, path);
     int status = fdatasync(to) < 0 ? -errno : folder_sync(path);
-    return status < 0 ? err_num(err, status, "flush a baseline in '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "sync a baseline in '%s'", path) : 0;
 }
 
 int baseline_begin(const struct service *s, const char *machine, const char *place, bool durable,
@@ -77,7 +77,7 @@ int baseline_begin(const struct service *s, const char *machine, const char *pla
         return -1;
     int status = write_all(to, BASELINE_HEAD, strlen(BASELINE_HEAD));
     if (status < 0)
-        return err_num(err, status, "create a baseline");
+        return err_num(err, status, "write the baseline of '%s'", place);
     return durable ? flush_new(s, machine, to, err) : 0;
 }
 
@@ -87,7 +87,7 @@ int baseline_make(const struct service *s, const char *machine, const char *plac
     if (to < 0)
         return -1;
     if (dir_record(dir, to, err) < 0)
-        return err_wrap(err, "granted directory '%s'", place);
+        return err_wrap(err, "record the files of granted directory '%s'", place);
     return flush_new(s, machine, to, err);
 }
 
@@ -96,7 +96,8 @@ void baseline_keep(const struct service *s, const char *machine, const char *pla
     char from[PATH_SIZE];
     baselines_path_of(s, machine, place, from);
     if (link(from, path) < 0 && errno != ENOENT)
-        log_line(LOG_WARN, "service", "save a baseline: %s id=%s", strerror(errno), machine);
+        log_line(LOG_WARN, "service", "link a baseline to a change set: %s id=%s", strerror(errno),
+                 machine);
 }
 
 void baselines_remove(const struct service *s, const char *machine) {

@@ -1,6 +1,6 @@
 /*
- * Files of a change set below $CARREL_HOME/changesets: the archive, the baseline, the database
- * diff, and last its description. A change set with a description is therefore complete.
+ * Files of a change set below $CARREL_HOME/changesets: the archive, the baseline, the database diff
+ * and the metadata. The metadata file is written last, so a change set that has it is complete.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ int changeset_make_dir(const struct service *s, struct err *err);
 /* Writes a file of a change set atomically and syncs it. Any thread; blocks. */
 int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
                     size_t n, struct err *err);
-/* Writes the metadata, which must be the last file. */
+/* Writes the metadata file. Call it after all other files of the change set were written. */
 int changeset_write_words(const struct service *s, const struct changeset_view *v, struct err *err);
 /* Deletes all files of an unfinished change set. */
 void changeset_remove(const struct service *s, const char *id);

@@ -38,7 +38,7 @@ int changeset_make_dir(const struct service *s, struct err *err) {
     char path[CHANGESET_PATH];
     changeset_path(s, "", "", path);
     int status = folder_make(path);
-    return status < 0 ? err_num(err, status, "make '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "create directory '%s'", path) : 0;
 }
 
 int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
@@ -53,7 +53,7 @@ int changeset_write(const struct service *s, const char *id, const char *ending,
     if (fsync(fd) < 0 || rename(part, path) < 0)
         return err_sys(err, "write '%s'", path);
     status = folder_sync_above(path);
-    return status < 0 ? err_num(err, status, "keep '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "sync the directory of '%s'", path) : 0;
 }
 
 void changeset_remove(const struct service *s, const char *id) {
@@ -66,7 +66,10 @@ void changeset_remove(const struct service *s, const char *id) {
     }
 }
 
-/* The age of all files of a change set is that of its metadata file, or their own without one. */
+/*
+ * Returns the time that decides whether a file is deleted: that of the metadata file of its change
+ * set, or its own if the metadata file does not exist.
+ */
 static int64_t age_of(int dir, const char *name) {
     char words[ID_SIZE + sizeof(WORDS)];
     struct stat st;
@@ -82,7 +85,7 @@ static bool is_ours(const char *name) {
     return id_valid(name, n, 'c') || id_valid(name, n, 'g');
 }
 
-/* Deletes metadata files last: until then the other files have their age. */
+/* Deletes metadata files last, because age_of() needs them for the other files. */
 void changesets_trim(const char *home, int64_t before_ms) {
     char path[CHANGESET_PATH];
     snprintf(path, sizeof(path), "%s/changesets", home);
@@ -96,7 +99,7 @@ void changesets_trim(const char *home, int64_t before_ms) {
     }
 }
 
-/* ---- grants that were taken back ---- */
+/* ---- revoked grants ---- */
 
 int changesets_revoke(const struct service *s, const char *grant, struct err *err) {
     return changeset_make_dir(s, err) < 0 ? -1 : changeset_write(s, grant, REVOKED, "", 0, err);
@@ -108,7 +111,7 @@ static bool is_revoked(const struct service *s, const char *grant) {
     return *grant && access(path, F_OK) == 0;
 }
 
-/* ---- words ---- */
+/* ---- metadata ---- */
 
 #define AT(member) offsetof(struct changeset_view, member)
 static const struct {
@@ -147,7 +150,7 @@ int changeset_write_words(const struct service *s, const struct changeset_view *
     jot_u64(&j, "created_ms", v->created_ms);
     jot_u64(&j, "machine_ms", v->machine_ms);
     jot_end(&j, '}');
-    return j.failed ? err_set(err, ERR_LIMIT, "the description of a change set is too long")
+    return j.failed ? err_set(err, ERR_LIMIT, "the metadata of the change set is too long")
                     : changeset_write(s, v->id, WORDS, text.data, text.len, err);
 }
 
@@ -175,7 +178,7 @@ static const char *text_in(const json_t *words, const char *name) {
     return text ? text : "";
 }
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 static struct changeset_view view_of(const struct service *s, const char *id, const json_t *words) {
     struct changeset_view v = {.id = id,
@@ -196,7 +199,7 @@ static int open_part(struct service *s, const struct caller *who, const char *id
     changeset_path(s, id, ending, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && strcmp(ending, CHANGESET_BASE) == 0)
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* no base is known */
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* no baseline: answer with an empty one */
     return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
 }
 
@@ -228,28 +231,28 @@ void service_changeset_database(struct service *s, const struct caller *who, con
     ssize_t n;
     int fd DEFER_CLOSE = open_part(s, who, id, CHANGESET_DATABASE, &words, &err);
     if (fd < 0 && words)
-        err_set(&err, ERR_NOT_FOUND, "change set '%s' is not of a database", id);
+        err_set(&err, ERR_NOT_FOUND, "change set '%s' has no database diff", id);
     while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
         if (!buf_add(&text, piece, (size_t)n))
             break;
     done(arg, fd < 0 ? NULL : text.data ? text.data : "{}", fd < 0 ? &err : NULL);
 }
 
-/* ---- what goes out ---- */
+/* ---- shipping ---- */
 
 struct shipping {
     struct service *service;
     struct caller who;
     char id[ID_SIZE], sha256[CHANGESET_HEX];
     uint64_t record;
-    char *now; /* new baseline lines of the files that moved, or NULL */
+    char *now; /* baseline lines of the shipped or restored files, or NULL */
     struct err err;
     bool failed;
     service_ship_fn *done;
     void *arg;
 };
 
-/* Shipped or restored files become the base of later changes. */
+/* Adds the shipped or restored files to the baseline, so that later changes of them are found. */
 static int add_base(const struct shipping *f, struct err *err) {
     struct baseline check DEFER(baseline_done) = {0};
     char path[CHANGESET_PATH];

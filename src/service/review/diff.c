@@ -20,7 +20,7 @@ struct end {
     int root, usr;
 };
 
-/* One diff, from request to answer. A worker compares. */
+/* One request for a diff. carrel-compare makes the comparison, started by a worker. */
 struct diffing {
     struct live *live;
     struct end from, to;
@@ -80,7 +80,7 @@ static void diff_finish(struct diffing *d, const struct err *err) {
     diffing_free(d);
 }
 
-/* ---- the work ---- */
+/* ---- comparison ---- */
 
 static void run_job(void *arg) {
     struct diffing *d = arg;
@@ -110,7 +110,7 @@ static void disk_known(void *arg, int disk, int userns, const struct err *err) {
         loop_work(d->live->service->loop, run_job, job_done, d);
 }
 
-/* The machine may have ended meanwhile. */
+/* Returns NULL, and answers the request with an error, if the machine has ended meanwhile. */
 static struct machine *machine_of(struct diffing *d) {
     struct err err;
     if (d->live->machine)
@@ -140,11 +140,11 @@ static void from_known(void *arg, int root, int usr, const struct err *err) {
         d->live->service->driver->view(d->live->machine, d->to.stack, to_known, d);
 }
 
-/* ---- what is compared ---- */
+/* ---- the two sides of a diff ---- */
 
 /*
- * Finds the layers that only one side has, which are above the common ones. They belong to this
- * machine: a fork never changes layers of its ancestors.
+ * Finds the layers that only one side has; they are above the layers that both have. All of them
+ * belong to this machine, because a fork never changes layers of its ancestors.
  */
 static int differing_layers(struct diffing *d, struct err *err) {
     struct layers *a DEFER_FREE = xcalloc(2, sizeof(*a)), *b = a + 1;
@@ -156,7 +156,8 @@ static int differing_layers(struct diffing *d, struct err *err) {
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < a[i].count; k++) {
             if (strcmp(a[i].v[k].machine, d->live->row.id) != 0)
-                return err_set(err, ERR_INTERNAL, "layer %u belongs to machine '%s'",
+                return err_set(err, ERR_INTERNAL,
+                               "cannot compare layer %u: it belongs to machine '%s'",
                                a[i].v[k].number, a[i].v[k].machine);
             d->order.layers[d->order.layer_count++] = a[i].v[k].number;
         }
@@ -176,7 +177,7 @@ static int find_step(struct diffing *d, struct end *e, const char *step, struct 
     return 0;
 }
 
-/* The image alone, or the first step of a machine that is a fork. */
+/* The state `start` is the image without layers; for a fork it is the first step. */
 static int find_start(struct diffing *d, struct end *e, struct err *err) {
     struct root_row root DEFER(root_row_done) = {.stack = NULL};
     struct err none;
@@ -187,7 +188,8 @@ static int find_start(struct diffing *d, struct end *e, struct err *err) {
         return 0;
     if (find_step(d, e, "1", err) == 0)
         return 0;
-    return err_remedy(err, "name a later step: carrel steps %s", d->live->row.id);
+    return err_remedy(err, "compare with a later step; to list steps: carrel steps %s",
+                      d->live->row.id);
 }
 
 static int find_end(struct diffing *d, struct end *e, struct err *err) {
@@ -212,7 +214,7 @@ static int diff_check(struct diffing *d, struct err *err) {
     return err_remedy(err, "use an absolute path without '.' and '..'");
 }
 
-/* No layers differ, so there is nothing to compare. */
+/* Answers with an empty list: no layers differ, so there is nothing to compare. */
 static void answer_equal(struct diffing *d) {
     const struct changes_record end = {.type = CHANGES_END};
     (void)!changes_write(&d->records, &end);
@@ -247,7 +249,8 @@ static int admit(struct service *s, const struct diff_request *r, struct err *er
     }
     if (r->path && strlen(r->path) >= COMPARE_UNDER_SIZE) {
         comparison_end(s);
-        return err_set(err, ERR_LIMIT, "the path is longer than %d bytes", COMPARE_UNDER_SIZE);
+        return err_set(err, ERR_LIMIT, "the path to compare is longer than %d bytes",
+                       COMPARE_UNDER_SIZE);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * Freezing: turns a place of a machine into a change set. The machine's own tools pack a directory
- * into the archive. A granted SQLite database is read and compared (grants/sqlite.c), and the
- * archive holds it as one file. The metadata is written last.
+ * Freezing: makes a change set of a directory or granted database of a machine. A tool in the
+ * machine packs a directory into the archive. A granted SQLite database is read and compared
+ * (grants/sqlite.c), and the archive holds it as one file. The metadata is written last.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "service/review/image_files.h"
 #include "service/taint.h"
 
-/* For the largest directory this is about 2 MiB/s. */
+/* Time limit for packing. The largest directory must be packed at about 2 MiB/s. */
 enum { PACK_LIMIT_MS = 10 * 60 * 1000 };
 
 struct freezing {
@@ -34,13 +34,13 @@ struct freezing {
     struct tool_run *tool;
     char id[ID_SIZE], machine[ID_SIZE], name[STORE_NAME_SIZE], path[4096], slice[4096];
     char sha256[CHANGESET_HEX], base_sha256[CHANGESET_HEX], tainted[TAINT_SOURCE_SIZE];
-    struct grant_row grant; /* the grant that it changes; id empty: none */
+    struct grant_row grant; /* the grant that the frozen files change; id empty: none */
     char *ref;
     char *told; /* diff of a database as JSON */
     int64_t machine_ms, created_ms;
-    int fd, base;      /* base: base copy of a database, or -1 */
-    struct live *live; /* while its image is asked for */
-    int root, usr;     /* the image; -1 */
+    int fd, base;      /* fd: the archive; base: copy of the database as granted, or -1 */
+    struct live *live; /* set while ask_image() waits for the image */
+    int root, usr;     /* the files of the image, and its /usr; -1: unknown */
     char *image_files;
     uint64_t bytes, intent;
     struct sha256 hash;
@@ -110,7 +110,7 @@ static void freeze_fail(struct freezing *f, const struct err *err) {
 
 /* ---- a database as an archive of one file ---- */
 
-/* Hashes from offset 0 and returns the size. */
+/* Hashes the whole file and returns its size. */
 static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
     struct sha256 hash;
     char piece[65536];
@@ -122,12 +122,12 @@ static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
         at += n;
     }
     sha256_end_hex(&hash, ret);
-    return n < 0 ? err_sys(err, "read a database") : at;
+    return n < 0 ? err_sys(err, "read a file of the change set") : at;
 }
 
 /*
- * Writes the tar header, with the file name of the owner's database. Its length does not depend on
- * the size.
+ * Writes the tar header, with the file name of the owner's database, and returns its length. The
+ * length is the same for every `size`, so that close_archive() can replace the header.
  */
 static size_t freeze_put_head(const struct freezing *f, uint64_t size, uint8_t to[TAR_HEAD_MAX]) {
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
@@ -139,8 +139,8 @@ static size_t freeze_put_head(const struct freezing *f, uint64_t size, uint8_t t
 }
 
 /*
- * Writes header and end of the archive around the database, which was written after space for the
- * header.
+ * Writes the header and the end of the archive. read_database() left space for the header, and the
+ * database was written after it.
  */
 static int close_archive(struct freezing *f, struct err *err) {
     static const char zeros[3 * TAR_BLOCK];
@@ -148,7 +148,7 @@ static int close_archive(struct freezing *f, struct err *err) {
     struct stat st;
     size_t n = f->base < 0 ? 0 : freeze_put_head(f, 0, head);
     if (fstat(f->fd, &st) < 0 || (uint64_t)st.st_size < n)
-        return err_set(err, ERR_INTERNAL, "a database was written incompletely");
+        return err_set(err, ERR_INTERNAL, "the copy of the database is incomplete");
     uint64_t size = (uint64_t)st.st_size - n;
     if (n)
         freeze_put_head(f, size, head);
@@ -157,7 +157,7 @@ static int close_archive(struct freezing *f, struct err *err) {
                      ? -EIO
                      : write_all(f->fd, zeros, tar_padding(size) + 2 * TAR_BLOCK);
     if (status < 0)
-        return err_num(err, status, "write a change set");
+        return err_num(err, status, "write the archive of a change set");
     int64_t bytes = hash_file(f->fd, f->sha256, err);
     f->bytes = bytes < 0 ? 0 : (uint64_t)bytes;
     return bytes < 0 || (f->base >= 0 && hash_file(f->base, f->base_sha256, err) < 0) ? -1 : 0;
@@ -175,7 +175,7 @@ static int keep_all(struct freezing *f, struct err *err) {
     if (f->told && keep_database(f, err) < 0)
         return -1;
     if (fsync(f->fd) < 0)
-        return err_sys(err, "flush a change set");
+        return err_sys(err, "sync the archive of a change set");
     if (f->root >= 0)
         f->image_files = image_files_find(f->fd, f->path, f->root, f->usr);
     const struct changeset_view view = view_of(f);
@@ -190,7 +190,7 @@ static void freeze_keep(void *arg) {
 
 static void freeze_kept(void *arg);
 
-/* Reads the taint after everything was packed, on the loop. */
+/* Reads the taint only now, after all files were packed. Runs on the loop. */
 static void keep_later(struct freezing *f) {
     service_taint_of(f->service, f->machine, f->tainted);
     loop_work(f->service->loop, freeze_keep, freeze_kept, f);
@@ -204,14 +204,14 @@ static void freeze_kept(void *arg) {
 
 static void image_known(void *arg, int root, int usr, const struct err *err) {
     struct freezing *f = arg;
-    (void)err; /* without its image all files are the machine's work */
+    (void)err; /* then all files count as made by the machine */
     f->root = root;
     f->usr = usr;
     live_unref(TAKE(f->live));
     keep_later(f);
 }
 
-/* Where nothing was lent, files that the image brought are not what the machine made. */
+/* A path without a grant may contain files of the image, which the machine did not make. */
 static void ask_image(struct freezing *f) {
     struct err err;
     struct live *l = live_find(f->service, &f->who, f->machine, LIVE_UP, &err);
@@ -227,15 +227,16 @@ static void ask_image(struct freezing *f) {
 static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, struct err *err) {
     f->bytes += n;
     if (f->bytes > CHANGESET_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "it contains more than %d MiB", CHANGESET_BYTES_MAX >> 20);
+        return err_set(err, ERR_LIMIT, "the files have more than %d MiB",
+                       CHANGESET_BYTES_MAX >> 20);
     int status = write_all(f->fd, bytes, n);
     if (status < 0)
-        return err_num(err, status, "write a change set");
+        return err_num(err, status, "write the archive of a change set");
     sha256_add(&f->hash, bytes, n);
     return 0;
 }
 
-/* A sparse file can be huge: packing stops at the limit. */
+/* Stops packing at the size limit: a sparse file can be much larger than its disk space. */
 static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
     struct freezing *f = arg;
     struct err err;
@@ -294,12 +295,12 @@ static int read_database(struct freezing *f, struct err *err) {
     if (f->base < 0)
         return -1;
     if (lseek(f->fd, (off_t)freeze_put_head(f, 0, head), SEEK_SET) < 0)
-        return err_sys(err, "write a change set");
+        return err_sys(err, "write the archive of a change set");
     sqlite_freeze(f->service, &f->who, &f->grant, f->fd, compared, f);
     return 0;
 }
 
-/* The database stays on its server; only its diff is frozen. */
+/* A PostgreSQL database stays on its server: only its diff is frozen. */
 static int name_database(struct freezing *f, struct err *err) {
     struct live *l = live_find(f->service, &f->who, f->machine, LIVE_RUNNING, err);
     if (!l)
@@ -308,14 +309,17 @@ static int name_database(struct freezing *f, struct err *err) {
     return 0;
 }
 
-/* ---- what is frozen, and how ---- */
+/* ---- kinds of grants ---- */
 
-/* A repository is frozen as a bundle, which is elsewhere; a database only at its place. */
+/*
+ * Where the frozen path must be. A repository is frozen as a bundle, whose path differs from that
+ * of the grant. A database must be frozen at the path of its grant.
+ */
 enum lies { ANYWHERE, THERE, ELSEWHERE };
 
 static const struct way {
-    const char *kind, *mode; /* of the grant; mode NULL: any */
-    enum lies lies;          /* where the frozen path must be, relative to the place of the grant */
+    const char *kind, *mode; /* kind and mode of the grant; mode NULL: any */
+    enum lies lies; /* THERE: the frozen path is that of the grant; ELSEWHERE: it differs */
     int (*start)(struct freezing *f, struct err *err);
 } ways[] = {
     {"dir", "cow", ANYWHERE, pack_dir},
@@ -342,7 +346,7 @@ static char *ref_of(const struct grant_row *g) {
     return ref;
 }
 
-/* Finds the grant at this place that can be shipped back; NULL: none. */
+/* Finds a grant at the path f->slice that can be shipped. *ret is NULL if none exists. */
 static int find_way(struct freezing *f, const struct way **ret, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     *ret = NULL;
@@ -374,7 +378,7 @@ static int freeze_begin(struct freezing *f, struct err *err) {
     changeset_path(f->service, f->id, CHANGESET_ARCHIVE, path);
     f->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (f->fd < 0)
-        return err_sys(err, "make '%s'", path);
+        return err_sys(err, "create '%s'", path);
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;
     return way ? way->start(f, err) : pack_dir(f, err);

@@ -1,6 +1,6 @@
 /*
- * What is compared comes out of a machine: its names are opened beneath the image, without links,
- * and whatever cannot be read counts as changed.
+ * The archive comes from a machine, so its paths are untrusted: they are opened below the image
+ * without following links. A file that cannot be read counts as changed.
  */
 #include "service/review/image_files.h"
 
@@ -28,7 +28,7 @@ struct image_files {
     char ours[PIECE], theirs[PIECE];
 };
 
-/* Below its top, as a change set is read. */
+/* Removes "./" from the start of a path in the archive. */
 static const char *plain_name(const char *path) {
     while (path[0] == '.' && path[1] == '/')
         path += 2;
@@ -82,7 +82,7 @@ static bool is_same(struct image_files *f, off_t at) {
                                           : false;
 }
 
-/* Returns how many there are. */
+/* Adds the path of each unchanged file to the JSON array and returns their number. */
 static size_t find_all(struct image_files *f, struct jot *j) {
     uint8_t block[TAR_BLOCK];
     size_t count = 0;

@@ -11,5 +11,5 @@ enum { COMPARISONS_MAX = 2 };
 
 /* Part of struct service. */
 struct service_review {
-    size_t comparing; /* comparing workers, running or about to start */
+    size_t comparing; /* number of workers that compare, running or about to start */
 };

@@ -1,5 +1,6 @@
 /*
- * Review, for the rest of src/service. Only review/ knows what is inside struct service_review.
+ * Functions of review/ for the rest of src/service. Only review/ uses the members of struct
+ * service_review.
  */
 #pragma once
 
@@ -10,7 +11,7 @@ struct service_review;
 struct service_review *service_review_new(void);
 void service_review_free(struct service_review *r);
 
-/* False: the maximum of comparing workers runs. After true, call comparison_end(). */
+/* Reserves a comparison. False: too many run already. After true, call comparison_end(). */
 bool comparison_begin(struct service *s);
 void comparison_end(struct service *s);
 
