@@ -13,12 +13,12 @@
 #include "base/defer.h"
 #include "base/secret.h"
 
-/* One end of a pipe of ours, and what goes through it. */
+/* Our end of a pipe to the child process, and the bytes that go through it. */
 struct stream {
     int fd;
     struct loop_watch *watch;
     struct buf bytes;
-    size_t at; /* of the input: sent so far */
+    size_t at; /* of stdin: number of bytes sent */
     bool cut;
 };
 
@@ -33,7 +33,7 @@ struct child {
     void *arg;
 };
 
-/* ---- its streams ---- */
+/* ---- streams of the child ---- */
 
 static void stream_close(struct stream *t) {
     loop_watch_free(TAKE(t->watch));
@@ -62,7 +62,7 @@ static void input_ready(void *arg, unsigned events) {
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n < 0)
-            break; /* it does not want the rest */
+            break; /* the child closed its stdin */
         t->at += (size_t)n;
     }
     stream_close(t);
@@ -81,7 +81,7 @@ static void child_free(struct child *c) {
     free(c);
 }
 
-/* ---- its end ---- */
+/* ---- end of the child ---- */
 
 static void has_ended(void *arg, unsigned events) {
     struct child *c = arg;
@@ -104,14 +104,14 @@ static void has_ended(void *arg, unsigned events) {
 }
 
 void child_kill(struct child *c) {
-    kill(-c->pid, SIGKILL); /* it is not reaped before has_ended(), so the number is its own */
+    kill(-c->pid, SIGKILL); /* the pid is still that of the child: only has_ended() reaps it */
 }
 
 void child_drop(struct child *c) {
     if (!c)
         return;
     child_kill(c);
-    waitpid(c->pid, NULL, 0); /* it was just killed: at once */
+    waitpid(c->pid, NULL, 0); /* returns soon: the child was just killed */
     child_free(c);
 }
 
@@ -121,9 +121,9 @@ static void too_late(void *arg) {
     child_kill(c);
 }
 
-/* ---- its start ---- */
+/* ---- start of the child ---- */
 
-/* Our ends: ours[0] writes its input, ours[1] and ours[2] read what it says. */
+/* ours[] are our ends of the pipes: [0] writes stdin of the child, [1] and [2] read its output. */
 static int spawn_with(const struct child_order *o, int ours[3], pid_t *ret) {
     int theirs[3] = {-1, -1, -1}, r = 0;
     posix_spawn_file_actions_t actions;

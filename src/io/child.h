@@ -1,8 +1,9 @@
 /*
- * A helper process beside the loop: it gets bytes on stdin, writes output, and exits.
+ * A child process beside the event loop: it gets bytes on stdin, writes output, and exits.
  *
- * The loop never waits for it: output is read as it comes, up to a cap, and a process that takes
- * too long is killed. It has an empty environment and its own process group. Its input is wiped.
+ * The loop never waits for the child: output is read as it comes, up to a limit. A child that takes
+ * too long is killed. It has an empty environment and its own process group. Its input is erased
+ * from memory.
  */
 #pragma once
 
@@ -19,13 +20,17 @@ struct child_order {
     const char *const *argv;
     const char *input;
     size_t input_bytes;
-    const int *fds; /* become its descriptors 3, 4, ...; must be higher here; owned by the caller */
+    /*
+     * Become descriptors 3, 4, ... of the child; each must have a higher number in the caller, who
+     * still owns them.
+     */
+    const int *fds;
     size_t fd_count;
-    size_t out_max, said_max; /* caps of stdout and stderr; the rest is discarded */
+    size_t out_max, said_max; /* limits of stdout and stderr; the rest is discarded */
     uint64_t limit_ms;
 };
 
-/* Valid during the call. */
+/* How a child ended. Valid only during the call of child_fn. */
 struct child_end {
     int status; /* exit status; -1: killed */
     bool late;  /* killed by us because of the timeout */
@@ -35,10 +40,10 @@ struct child_end {
 };
 typedef void child_fn(void *arg, const struct child_end *end);
 
-/* NULL with *err: not started, `done` is not called. */
+/* Starts a child. NULL with *err: it did not start, and `done` is not called. */
 struct child *child_start(struct loop *loop, const struct child_order *o, child_fn *done, void *arg,
                           struct err *err);
-/* Kills it; `done` is called soon with the output so far. */
+/* Kills the child; `done` is called soon with the output so far. */
 void child_kill(struct child *c);
-/* Kills it; `done` is not called. NULL is fine. */
+/* Kills the child; `done` is not called. NULL is allowed. */
 void child_drop(struct child *c);

@@ -38,7 +38,7 @@ static int criu_start(const char *path, int out, pid_t *ret) {
     return -r;
 }
 
-/* What it says, until it has ended or its time is over. */
+/* Collects the output of criu until it ends or CHECK_MS have passed. */
 static void listen_to(int in, struct buf *ret) {
     char piece[4096];
     for (int64_t end = (int64_t)monotonic_ms() + CHECK_MS, left;
@@ -51,7 +51,10 @@ static void listen_to(int in, struct buf *ret) {
     }
 }
 
-/* "Error (criu/vdso.c:381): vdso: ..." without where in its source that is, one after the other. */
+/*
+ * Joins the errors in the output, such as "Error (criu/vdso.c:381): vdso: ...", without the place
+ * in the source of criu.
+ */
 static void gather_errors(char *text, char ret[SAID_MAX]) {
     size_t at = 0;
     ret[0] = '\0';
@@ -62,7 +65,7 @@ static void gather_errors(char *text, char ret[SAID_MAX]) {
     }
 }
 
-/* It closes its output just before it ends; one that does not end is ended. */
+/* Waits for criu, which closes its output just before it exits. Kills it if it does not exit. */
 static void await_end(pid_t pid, int *ret_status) {
     enum { TRIES = 200 };
     int i = 0;
@@ -99,7 +102,7 @@ int criu_check(struct err *err) {
     int status = 0;
     if (!path) {
         err_set(err, ERR_UNSUPPORTED, "CRIU is not installed");
-        return err_remedy(err, "apt-get install criu");
+        return err_remedy(err, "install it, for example with apt-get install criu");
     }
     int r = run_check(path, &said, &status);
     if (r < 0)
@@ -108,6 +111,6 @@ int criu_check(struct err *err) {
         return 0;
     gather_errors(said.len ? said.data : (char[]){""}, errors);
     err_set(err, ERR_UNSUPPORTED, "CRIU does not work on this host: %s",
-            errors[0] ? errors : "its check failed and said nothing");
+            errors[0] ? errors : "`criu check` failed without an error message");
     return err_remedy(err, "install a CRIU version that supports this kernel");
 }

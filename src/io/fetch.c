@@ -12,9 +12,9 @@ struct fetcher {
     struct loop *loop;
     CURLM *multi;
     struct loop_timer *timer;
-    struct fetch *fetches; /* a list of all of them */
+    struct fetch *fetches; /* list of all fetches */
     char *proxy, *ca_file;
-    unsigned depth; /* inside libcurl: it must not be entered again */
+    unsigned depth; /* > 0: inside a call of libcurl, which must not be called again */
     struct loop_call sweep;
 };
 
@@ -28,11 +28,11 @@ struct fetch {
     void *arg;
     struct loop_timer *idle;
     unsigned idle_ms;
-    uint64_t left; /* of max_bytes */
+    uint64_t left; /* remaining bytes of max_bytes */
     bool had_head;
     bool cancelled;
-    bool joined; /* libcurl's multi handle has it */
-    int end;     /* enum fetch_end that we decided on, or -1 */
+    bool joined; /* added to the multi handle of libcurl */
+    int end;     /* enum fetch_end set by this file, or -1 */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -40,9 +40,9 @@ static char *copy_text(const char *text) {
     return text ? xstrdup(text) : NULL;
 }
 
-/* ---- Ends ---- */
+/* ---- Ends of fetches ---- */
 
-/* The list holds the secret in clear. */
+/* The list of header fields contains the secret. */
 static void wipe_fields(struct curl_slist *fields) {
     for (struct curl_slist *i = fields; i; i = i->next)
         explicit_bzero(i->data, strlen(i->data));
@@ -86,7 +86,10 @@ static enum fetch_end how_it_ended(const struct fetch *f, CURLcode code) {
     return FETCH_CUT;
 }
 
-/* Whoever pays for requests wants to know which were certainly never sent. */
+/*
+ * FETCH_CONNECT means that the request was certainly not sent, so that callers do not count its
+ * cost.
+ */
 static enum fetch_end end_of(const struct fetch *f, CURLcode code) {
     enum fetch_end end = how_it_ended(f, code);
     curl_off_t ready_us = 0;
@@ -107,7 +110,7 @@ static void fetch_finish(struct fetch *f, CURLcode code) {
         events.on_end(arg, end, end == FETCH_DONE ? "" : why);
 }
 
-/* One after the other: a callback may start and cancel others. */
+/* Reads one message at a time, because a callback may start and cancel other fetches. */
 static void finish_those_done(struct fetcher *m) {
     CURLMsg *message;
     int left;
@@ -142,11 +145,11 @@ void fetch_cancel(struct fetch *f) {
 static void on_idle(void *arg) {
     struct fetch *f = arg;
     f->end = FETCH_TIMEOUT;
-    snprintf(f->why, sizeof(f->why), "nothing came for %u ms", f->idle_ms);
+    snprintf(f->why, sizeof(f->why), "the server sent nothing for %u ms", f->idle_ms);
     fetch_finish(f, CURLE_OPERATION_TIMEDOUT);
 }
 
-/* ---- The loop's side ---- */
+/* ---- Sockets and timers of libcurl in the loop ---- */
 
 static void act(struct fetcher *m, curl_socket_t fd, int events) {
     int running;
@@ -178,7 +181,7 @@ static void forget_socket(struct fetcher *m, curl_socket_t fd, struct place *p) 
     curl_multi_assign(m->multi, fd, NULL);
 }
 
-/* libcurl wants a socket watched, or no longer. */
+/* Called by libcurl to start or stop watching a socket. */
 static int want_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *place) {
     struct fetcher *m = arg;
     struct place *p = place;
@@ -257,7 +260,7 @@ void fetcher_free(struct fetcher *m) {
     free(m);
 }
 
-/* ---- libcurl's side ---- */
+/* ---- Callbacks from libcurl ---- */
 
 static void tell_head(struct fetch *f) {
     long status = 0;
@@ -269,7 +272,9 @@ static void tell_head(struct fetch *f) {
         f->events.on_head(f->arg, f, (int)status);
 }
 
-/* The blank line after a final status: 100 and 103 are followed by another head. */
+/*
+ * Reports the head at the blank line after a final status; after 100 and 103 another head follows.
+ */
 static size_t on_header(char *line, size_t size, size_t n, void *arg) {
     struct fetch *f = arg;
     long status = 0;
@@ -290,7 +295,7 @@ static size_t on_data(char *bytes, size_t size, size_t n, void *arg) {
     loop_timer_start(f->idle, f->idle_ms, 0);
     if (n > f->left) {
         f->end = FETCH_LARGE;
-        snprintf(f->why, sizeof(f->why), "the answer is too large");
+        snprintf(f->why, sizeof(f->why), "the answer of the server is too large");
         return 0;
     }
     f->left -= n;
@@ -315,7 +320,7 @@ const char *fetch_field(const struct fetch *f, const char *name) {
 
 static int add_line(struct fetch *f, const char *line, struct err *err) {
     if (strpbrk(line, "\r\n"))
-        return err_set(err, ERR_INVALID, "a header field contains a newline");
+        return err_set(err, ERR_INVALID, "a header field of the request contains a newline");
     f->fields = alloc_check(curl_slist_append(f->fields, line));
     return 0;
 }
@@ -323,7 +328,7 @@ static int add_line(struct fetch *f, const char *line, struct err *err) {
 static int add_pair(struct fetch *f, const char *name, const char *value, struct err *err) {
     struct buf line DEFER(secret_wipe) = BUF(16 << 10);
     if (!buf_addf(&line, "%s: %s", name, value))
-        return err_set(err, ERR_LIMIT, "the field '%s' is too long", name);
+        return err_set(err, ERR_LIMIT, "header field '%s' of the request is too long", name);
     return add_line(f, line.data, err);
 }
 
@@ -333,11 +338,12 @@ static int add_secret(struct fetch *f, const struct fetch_request *r, struct err
         return 0;
     if (!buf_addf(&value, "%s", r->secret_lead ? r->secret_lead : "") ||
         !secret_reveal(r->secret, &value))
-        return err_set(err, ERR_LIMIT, "the secret of '%s' is too long", r->secret_field);
+        return err_set(err, ERR_LIMIT, "the secret in header field '%s' is too long",
+                       r->secret_field);
     return add_pair(f, r->secret_field, value.data, err);
 }
 
-/* Nothing is added that was not asked for: libcurl would wait for a "100 Continue". */
+/* An empty "Expect:" keeps libcurl from adding that field and waiting for "100 Continue". */
 static int add_fields(struct fetch *f, const struct fetch_request *r, struct err *err) {
     if (add_line(f, "Expect:", err) < 0 || add_secret(f, r, err) < 0)
         return -1;
@@ -379,7 +385,7 @@ static int set_target(struct fetch *f, const struct fetch_request *r, struct err
     if (r->body) {
         f->body = malloc(r->n ? r->n : 1);
         if (!f->body)
-            return err_set(err, ERR_LIMIT, "out of memory");
+            return err_set(err, ERR_LIMIT, "out of memory for the body of the request");
         memcpy(f->body, r->body, r->n);
         curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n);
         curl_easy_setopt(e, CURLOPT_POSTFIELDS, f->body);

@@ -21,20 +21,20 @@ struct fetch;
 
 struct fetcher_config {
     const char *proxy;   /* NULL: none */
-    const char *ca_file; /* NULL: the system's authorities */
+    const char *ca_file; /* NULL: the certificate authorities of the system */
 };
 struct fetcher *fetcher_new(struct loop *loop, const struct fetcher_config *config,
                             struct err *err);
-/* Ends all fetches without callbacks. Do not call from inside a callback. */
+/* Cancels all fetches without callbacks. Do not call it from a callback. */
 void fetcher_free(struct fetcher *f);
 
-/* 0 means the default given in the comment. */
+/* A request. A 0 means the default in the comment. */
 struct fetch_request {
     const char *method, *url;
     const struct http_pair *fields; /* NULL: none */
-    const char *secret_field;       /* "Authorization"; its value is lead and secret */
+    const char *secret_field;       /* such as "Authorization"; its value is lead and secret */
     const char *secret_lead;        /* "Bearer " */
-    const struct secret *secret;    /* NULL: no such field */
+    const struct secret *secret;    /* NULL: no secret is sent */
     const void *body;               /* copied */
     size_t n;
     unsigned connect_ms; /* 15000 */
@@ -53,7 +53,7 @@ enum fetch_end {
     FETCH_LARGE, /* more than max_bytes */
 };
 
-/* All but on_end may be NULL. */
+/* Callbacks of a fetch. All except on_end may be NULL. */
 struct fetch_events {
     void (*on_head)(void *arg, const struct fetch *f, int status);
     bool (*on_bytes)(void *arg, const char *bytes, size_t n);
@@ -64,8 +64,14 @@ struct fetch_events {
 int fetch_start(struct fetcher *fetcher, const struct fetch_request *request,
                 const struct fetch_events *events, void *arg, struct fetch **ret, struct err *err);
 
-/* No callback follows. May be called anywhere, also inside its own callbacks except on_end. */
+/*
+ * Cancels a fetch: no callback follows. May be called anywhere, also in its callbacks except
+ * on_end.
+ */
 void fetch_cancel(struct fetch *f);
 
-/* From on_head on: the last field of that name, or NULL. Valid until the callback returns. */
+/*
+ * The last header field of that name, or NULL. May be called from on_head on. Valid until the
+ * callback returns.
+ */
 const char *fetch_field(const struct fetch *f, const char *name);

@@ -16,9 +16,9 @@
 #define PARCELS_MAX 32u
 #define TRIM_BYTES (256u << 10)
 
-/* Descriptors that wait with the frame they belong to. Ours: duplicates. */
+/* Descriptors that wait to be sent with their frame. They are duplicates, which we own. */
 struct parcel {
-    size_t at, end; /* their frame in `out` */
+    size_t at, end; /* position of their frame in `out` */
     uint32_t nfds;
     int fds[FRAME_FDS_MAX];
 };
@@ -30,25 +30,24 @@ struct guest_link {
     uint64_t incarnation;
     struct buf out;
     size_t out_start;       /* bytes of `out` already sent */
-    size_t owed;            /* the end of the last frame whose descriptors have gone */
-    struct parcel *parcels; /* PARCELS_MAX of them once one was needed */
+    size_t owed;            /* end of the last frame whose descriptors were sent */
+    struct parcel *parcels; /* room for PARCELS_MAX, allocated at first use */
     uint32_t parcel_count;
     guest_frame_fn *on_frame;
     void *on_frame_arg;
-    int fds[FRAME_FDS_MAX]; /* received: first those of the frame handed out last, then of later
-                               ones */
+    int fds[FRAME_FDS_MAX]; /* received: those of the current frame first, then of later ones */
     uint32_t nfds;
-    uint32_t current_fds; /* how many belong to that frame */
+    uint32_t current_fds; /* how many of `fds` belong to the current frame */
     struct frame_decoder in;
     uint8_t room[FRAME_BYTES_MAX];
 };
 
-/* Life. */
+/* Creation and release. */
 
 static int queue(struct guest_link *l, const struct frame_head *head, const void *msg,
                  struct err *err);
 
-/* The oldest. */
+/* Drops the oldest parcel. */
 static void drop_parcel(struct guest_link *l) {
     for (uint32_t i = 0; i < l->parcels[0].nfds; i++)
         close(l->parcels[0].fds[i]);
@@ -57,7 +56,7 @@ static void drop_parcel(struct guest_link *l) {
 }
 
 struct guest_link *guest_link_adopt(int sock) {
-    /* Not calloc: the buffer's pages should stay untouched until they are needed. */
+    /* Not calloc: the pages of the buffer `room` should stay unused until they are needed. */
     struct guest_link *l = xmalloc(sizeof(*l));
     memset(l, 0, offsetof(struct guest_link, room));
     l->sock = sock;
@@ -140,12 +139,12 @@ static int queue(struct guest_link *l, const struct frame_head *head, const void
     uint8_t *large DEFER_FREE = malloc(FRAME_BYTES_MAX);
     n = large ? msg_encode(large, FRAME_BYTES_MAX, head, msg) : 0;
     if (n == 0 || !buf_add(&l->out, large, n))
-        return err_set(err, ERR_LIMIT, "%s is too large for one message",
+        return err_set(err, ERR_LIMIT, "message %s to the guest is too large",
                        msg_type_name(head->type));
     return 0;
 }
 
-/* One attempt at the bytes before `end`. Returns bytes sent, 0 when the socket is full. */
+/* Tries once to send the bytes before `end`. Returns bytes sent, 0 if the socket is full. */
 static ssize_t send_some(struct guest_link *l, size_t end, const int *fds, uint32_t nfds,
                          struct err *err) {
     struct iovec v = {l->out.data + l->out_start, end - l->out_start};
@@ -170,8 +169,9 @@ static ssize_t send_some(struct guest_link *l, size_t end, const int *fds, uint3
 }
 
 /*
- * A parcel may leave with plain frames before its own, but not before the frame of the parcel
- * before it is out: the guest holds only so many descriptors that no frame has claimed.
+ * Returns the parcel to send next, and up to which byte. Descriptors may be sent with frames before
+ * their own, but only after the frame of the previous parcel: the guest keeps a limited number of
+ * descriptors that no frame has claimed.
  */
 static struct parcel *due_parcel(struct guest_link *l, size_t *ret_end) {
     bool owing = l->out_start < l->owed;
@@ -199,7 +199,7 @@ int guest_link_flush(struct guest_link *l, struct err *err) {
     return 0;
 }
 
-/* Moves what waits to the front of the buffer. */
+/* Moves the unsent bytes to the front of the buffer. */
 static void compact(struct guest_link *l) {
     size_t gone = l->out_start;
     if (gone == 0)
@@ -217,7 +217,8 @@ static void compact(struct guest_link *l) {
 int guest_link_queue(struct guest_link *l, const struct frame_head *head, const void *msg,
                      struct err *err) {
     if (l->out.len - l->out_start > QUEUE_MAX)
-        return err_set(err, ERR_LIMIT, "the guest does not read: too many bytes are queued");
+        return err_set(err, ERR_LIMIT,
+                       "the guest does not read its messages: too many bytes are queued");
     compact(l);
     return queue(l, head, msg, err);
 }
@@ -228,14 +229,14 @@ static int keep_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t
         l->parcels = calloc(PARCELS_MAX, sizeof(*l->parcels));
     if (!l->parcels || l->parcel_count == PARCELS_MAX)
         return err_set(err, ERR_LIMIT,
-                       "the guest does not accept descriptors: too many are queued");
+                       "the guest does not accept file descriptors: too many are queued");
     struct parcel *p = &l->parcels[l->parcel_count++];
     *p = (struct parcel){.at = at, .end = l->out.len};
     for (; p->nfds < nfds; p->nfds++) {
         p->fds[p->nfds] = fcntl(fds[p->nfds], F_DUPFD_CLOEXEC, 3);
         if (p->fds[p->nfds] >= 0)
             continue;
-        err_sys(err, "duplicate a descriptor");
+        err_sys(err, "duplicate a file descriptor");
         while (p->nfds)
             close(p->fds[--p->nfds]);
         l->parcel_count--;
@@ -244,7 +245,7 @@ static int keep_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t
     return 0;
 }
 
-/* The frame at the end of the queue has descriptors: they leave now if none are before them. */
+/* Sends the descriptors of the last frame in the queue now if no others wait, else queues them. */
 static int send_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t nfds,
                        struct err *err) {
     ssize_t n = 0;
@@ -259,14 +260,15 @@ static int send_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t
     }
     if (keep_parcel(l, at, fds, nfds, err) == 0)
         return 0;
-    l->out.len = at; /* as if it had never been queued */
+    l->out.len = at; /* removes the frame from the queue */
     return -1;
 }
 
 int guest_link_send(struct guest_link *l, const struct frame_head *head, const void *msg,
                     const int *fds, uint32_t nfds, struct err *err) {
     if (nfds > FRAME_FDS_MAX)
-        return err_set(err, ERR_INVALID, "%u descriptors in one message", nfds);
+        return err_set(err, ERR_INVALID,
+                       "%u file descriptors in one message to the guest are too many", nfds);
     struct frame_head full = *head;
     full.flags = (uint16_t)(full.flags | nfds);
     compact(l);
@@ -286,7 +288,7 @@ size_t guest_link_backlog(const struct guest_link *l) {
 static int take_hello(struct guest_link *l, const struct frame *f, struct err *err) {
     struct msg_hello hello;
     if (l->incarnation)
-        return err_set(err, ERR_INTERNAL, "protocol error of the guest: second HELLO");
+        return err_set(err, ERR_INTERNAL, "protocol error of the guest: it sent HELLO twice");
     if (msg_get_hello(f, &hello) < 0 || hello.version < MSG_VERSION_OLDEST ||
         hello.version > MSG_VERSION)
         return err_set(err, ERR_UNSUPPORTED, "the guest uses another protocol version");
@@ -308,14 +310,14 @@ int guest_link_error(const struct frame *f, struct err *err) {
     return err_sys(err, "%s", m.text.s);
 }
 
-/* The descriptors of the frame before go, those of this one come to the front. */
+/* Closes the descriptors of the previous frame, so that those of this frame are at the front. */
 static int claim_fds(struct guest_link *l, const struct frame *f, struct err *err) {
     drop_fds(l, l->current_fds, false);
     l->current_fds = f->head.flags & FRAME_FDS_MASK;
     if (l->current_fds <= l->nfds)
         return 0;
     l->current_fds = 0;
-    return err_set(err, ERR_INTERNAL, "protocol error of the guest: descriptors are missing");
+    return err_set(err, ERR_INTERNAL, "protocol error of the guest: file descriptors are missing");
 }
 
 uint32_t guest_link_take_fds(struct guest_link *l, const struct frame *f, int *ret, uint32_t max) {
@@ -342,7 +344,7 @@ int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err
     return got < 0 ? err_set(err, ERR_INTERNAL, "protocol error of the guest") : 0;
 }
 
-/* Large frames have come and gone: their pages go back to the kernel. */
+/* Returns the pages of large frames that were handled to the kernel. */
 static void trim(struct guest_link *l) {
     if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
         return;
@@ -352,7 +354,7 @@ static void trim(struct guest_link *l) {
     madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-/* False: more descriptors than any frame may have. */
+/* Keeps received descriptors. False: there are more than a frame may have. */
 static bool keep_fds(struct guest_link *l, struct msghdr *m) {
     bool sound = !(m->msg_flags & MSG_CTRUNC);
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
@@ -372,7 +374,7 @@ static bool keep_fds(struct guest_link *l, struct msghdr *m) {
     return sound;
 }
 
-/* As recv(2); EPROTO for a flood of descriptors. */
+/* As recv(2); EPROTO for too many descriptors. */
 static ssize_t receive_bytes(struct guest_link *l, int flags) {
     uint8_t *to;
     trim(l);
@@ -391,7 +393,7 @@ static ssize_t receive_bytes(struct guest_link *l, int flags) {
     return -1;
 }
 
-/* 1: bytes came. 0: none now. */
+/* 1: bytes were received. 0: none now. -1: *err. */
 static int receive_some(struct guest_link *l, int flags, struct err *err) {
     ssize_t n;
     do
@@ -411,7 +413,7 @@ int guest_link_receive(struct guest_link *l, struct err *err) {
     return receive_some(l, MSG_DONTWAIT, err);
 }
 
-/* Frames in the buffer first. 1 frame, 0 none, -1. */
+/* Takes a frame from the buffer, else receives bytes. 1: *ret is a frame. 0: none now. -1: *err. */
 static int receive(struct guest_link *l, struct frame *ret, int flags, struct err *err) {
     int got;
     while ((got = guest_link_received(l, ret, err)) == 0) {
@@ -429,7 +431,7 @@ int guest_link_next(struct guest_link *l, struct frame *ret, struct err *err) {
 int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, struct err *err) {
     int64_t end = timeout_ms < 0 ? INT64_MAX : (int64_t)monotonic_ms() + timeout_ms;
     for (;;) {
-        /* With nothing to send and no limit the receive itself can do the waiting. */
+        /* Without anything to send and without a timeout, recvmsg() itself may block. */
         bool may_sleep = timeout_ms < 0 && l->out.len == l->out_start;
         int got = receive(l, ret, may_sleep ? 0 : MSG_DONTWAIT, err);
         if (got != 0)
@@ -448,7 +450,7 @@ int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, str
 static int guest_link_answer(uint16_t request, const struct frame *f, struct err *err) {
     if (f->head.type != MSG_ERROR && msg_answers(request, f->head.type))
         return 0;
-    return guest_link_error(f, err); /* also says what came instead of an answer */
+    return guest_link_error(f, err); /* also names an unexpected answer */
 }
 
 int guest_link_call(struct guest_link *l, struct frame_head head, const void *msg,
@@ -467,7 +469,7 @@ int guest_link_call(struct guest_link *l, struct frame_head head, const void *ms
 
 /* Commands. */
 
-/* 1: *f settles the command; 0: it is about something else. */
+/* 1: *f ends the command `id`, *ret says how; 0: the frame is about something else. */
 static int settles(const struct frame *f, uint32_t id, struct guest_result *ret, struct err *err) {
     if (f->head.id != id)
         return 0;

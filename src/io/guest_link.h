@@ -1,10 +1,10 @@
 /*
  * The host's end of a connection to a guest (protocol: base/wire/msg.h).
  *
- * Two ways to use one: blocking (guest_link_run, guest_link_call), or from a loop
+ * A link is used in one of two ways: blocking (guest_link_run, guest_link_call), or from a loop
  * of the caller that polls guest_link_fd() for guest_link_events() and then calls
  * guest_link_flush() and guest_link_next(). HELLO travels with the first request,
- * so nothing ever waits for a round trip of its own. Not for two threads at once.
+ * so it costs no round trip of its own. A link must not be used by two threads at once.
  */
 #pragma once
 
@@ -26,24 +26,24 @@ void guest_link_freep(struct guest_link **link);
 
 int guest_link_fd(const struct guest_link *link);
 
-/* POLLIN, and POLLOUT while something waits to be sent. */
+/* POLLIN, and POLLOUT while bytes wait to be sent. */
 short guest_link_events(const struct guest_link *link);
 
-/* Enum msg_feature of the guest; 0 before its HELLO has come. */
+/* enum msg_feature of the guest; 0 before its HELLO was received. */
 uint32_t guest_link_features(const struct guest_link *link);
 uint64_t guest_link_incarnation(const struct guest_link *link);
 
 /*
- * Queues one frame and sends what the socket takes; msg as in msg_encode(). Never
- * waits: descriptors that the socket does not take now are duplicated and follow
- * later; they stay the caller's. Fails with `limit` when 4 MiB are waiting already,
- * or descriptors of many frames: stop producing and poll.
+ * Queues one frame and sends as much as the socket takes; msg as in msg_encode(). Never waits:
+ * descriptors that the socket does not take now are duplicated and sent later; the caller still
+ * owns its own. Fails with `limit` if 4 MiB or descriptors of many frames are waiting: stop sending
+ * and poll.
  */
 int guest_link_send(struct guest_link *link, const struct frame_head *head, const void *msg,
                     const int *fds, uint32_t nfds, struct err *err);
 int guest_link_flush(struct guest_link *link, struct err *err);
 
-/* The same without sending: the frame leaves with the next one, or with guest_link_flush(). */
+/* Queues one frame without sending it: it is sent with the next one, or by guest_link_flush(). */
 int guest_link_queue(struct guest_link *link, const struct frame_head *head, const void *msg,
                      struct err *err);
 
@@ -51,25 +51,25 @@ int guest_link_queue(struct guest_link *link, const struct frame_head *head, con
 size_t guest_link_backlog(const struct guest_link *link);
 
 /*
- * The next frame without waiting: 1, 0 none yet, -1 broken or closed (`gone`).
- * Its payload lives until the next call. HELLO is handled here and not shown.
+ * The next frame, without waiting. 1: *ret; 0: none yet; -1: broken or closed (`gone`). Its payload
+ * is valid until the next call. HELLO is handled here and not returned.
  */
 int guest_link_next(struct guest_link *link, struct frame *ret, struct err *err);
 
 /*
- * The two halves of it, for a loop that was told that there is something: one receive
- * without waiting (1 something came, 0 nothing, -1), then frames until there is none.
+ * The two parts of guest_link_next(), for a loop whose socket is readable: guest_link_receive()
+ * receives once without waiting (1: bytes came, 0: none, -1); then call guest_link_received() for
+ * each frame until it returns 0.
  */
 int guest_link_receive(struct guest_link *link, struct err *err);
 int guest_link_received(struct guest_link *link, struct frame *ret, struct err *err);
 
-/* As guest_link_next(), but waits; timeout_ms < 0: for ever. 0 only when the time is up. */
+/* As guest_link_next(), but waits; timeout_ms < 0: without a limit. 0 only after the timeout. */
 int guest_link_wait(struct guest_link *link, int timeout_ms, struct frame *ret, struct err *err);
 
 /*
- * Descriptors that came with a frame (MSG_LOG_OPEN's OK), handed over to the caller;
- * returns how many, up to max. Those of a frame that nobody takes are closed before
- * the next one.
+ * Gives the caller the descriptors that came with a frame, such as the OK to MSG_LOG_OPEN. Returns
+ * their number, up to max. Descriptors that are not taken are closed before the next frame.
  */
 uint32_t guest_link_take_fds(struct guest_link *link, const struct frame *frame, int *ret,
                              uint32_t max);
@@ -77,18 +77,18 @@ uint32_t guest_link_take_fds(struct guest_link *link, const struct frame *frame,
 /* Fills *err from an ERROR frame; returns -1. */
 int guest_link_error(const struct frame *frame, struct err *err);
 
-/* Frames that are not what a blocking call waits for go here; without it they are dropped. */
+/* Receives the frames that a blocking call does not wait for; without it they are dropped. */
 typedef void guest_frame_fn(void *arg, const struct frame *frame);
 void guest_link_on_frame(struct guest_link *link, guest_frame_fn *fn, void *arg);
 
 /*
- * Sends a request and waits for its reply, which is in *ret unless it was ERROR
- * (then -1 and *err). head->tag is chosen here.
+ * Sends a request and waits for its reply, which is in *ret unless it is ERROR (then -1 and *err).
+ * The function chooses head.tag.
  */
 int guest_link_call(struct guest_link *link, struct frame_head head, const void *msg,
                     struct frame *ret, struct err *err);
 
-/* How a command ended, or why it never began. */
+/* How a command ended, or why it did not start. */
 struct guest_result {
     bool never_began;
     struct msg_exec_failed why;
@@ -96,8 +96,8 @@ struct guest_result {
 };
 
 /*
- * Runs one command to its end with passed descriptors (or NULL stdio) and
- * acknowledges it. -1 only when the outcome is unknown or the request refused.
+ * Runs one command to its end with the given descriptors (or MSG_STDIO_NULL) and acknowledges it.
+ * -1 only if the outcome is unknown or the request was refused.
  */
 int guest_link_run(struct guest_link *link, uint32_t id, const struct msg_exec *exec,
                    const int *fds, uint32_t nfds, struct guest_result *ret, struct err *err);
@@ -105,7 +105,7 @@ int guest_link_run(struct guest_link *link, uint32_t id, const struct msg_exec *
 /* The exit status a shell would show: 126, 127, 125, 124 for a timeout, 128 + signal. */
 int guest_result_status(const struct guest_result *result);
 
-/* One frame each, queued: input for a command, and how much of its output was consumed. */
+/* Queue one frame: input for a command, or how much of its output was consumed. */
 int guest_link_stdin(struct guest_link *link, uint32_t id, uint64_t offset, const void *bytes,
                      uint32_t n, bool eof, struct err *err);
 int guest_link_credit(struct guest_link *link, uint32_t id, uint8_t stream, uint64_t consumed,

@@ -7,7 +7,7 @@
 
 enum state { AT_START, AT_LINE, AT_FIELDS };
 
-/* Fields that decide where a message ends, or for whom it is, may come once. */
+/* Header fields that decide where a message ends, or for which host it is, may occur only once. */
 enum { SEEN_HOST = 1, SEEN_LENGTH = 2, SEEN_CODING = 4, SEEN_UPGRADE = 8, ASKED_UPGRADE = 16 };
 
 void http_parse_begin(struct http_parser *p, enum http_kind kind, const struct http_limits *limits,
@@ -15,7 +15,7 @@ void http_parse_begin(struct http_parser *p, enum http_kind kind, const struct h
     *p = (struct http_parser){.head = head, .limits = *limits};
     if (p->limits.fields_max > HTTP_FIELDS_MAX)
         p->limits.fields_max = HTTP_FIELDS_MAX;
-    /* The fields are many bytes, and only the first `count` of them mean anything. */
+    /* `fields` is large and only its first `count` entries are used, so it is not cleared. */
     memset(head, 0, offsetof(struct http_head, fields));
     memset(&head->count, 0, sizeof(*head) - offsetof(struct http_head, count));
     head->kind = kind;
@@ -29,7 +29,7 @@ static int http_refuse(struct http_parser *p, int status, const char *why) {
     return -1;
 }
 
-/* Authorities: name, IPv4 or [IPv6], and perhaps a port */
+/* Authorities: a name, IPv4 or [IPv6] address, and an optional port */
 
 static size_t host_span(struct http_text a) {
     if (a.n == 0 || a.s[0] != '[')
@@ -75,7 +75,7 @@ static int absolute_form(struct http_parser *p, struct http_text t) {
     else if (t.n > 8 && memcmp(t.s, "https://", 8) == 0)
         scheme = 5;
     if (!scheme)
-        return http_refuse(p, 400, "the target is not a path or an http URL");
+        return http_refuse(p, 400, "the request target is not a path or an http URL");
     const char *rest = t.s + scheme + 3;
     size_t left = t.n - scheme - 3, host = 0;
     while (host < left && rest[host] != '/' && rest[host] != '?')
@@ -85,7 +85,7 @@ static int absolute_form(struct http_parser *p, struct http_text t) {
     h->authority = (struct http_text){rest, host};
     split_query(h, rest + host, left - host);
     if (host == 0 || !is_authority(h->authority, false))
-        return http_refuse(p, 400, "the target's host is malformed");
+        return http_refuse(p, 400, "the host in the request target is malformed");
     return 0;
 }
 
@@ -93,7 +93,8 @@ static int parse_target(struct http_parser *p) {
     struct http_head *h = p->head;
     struct http_text t = h->target;
     if (t.n == 0 || http_span(t.s, t.n, HTTP_CH_TARGET | HTTP_CH_HOST) != t.n)
-        return http_refuse(p, 400, "the target contains a byte that must be percent-encoded");
+        return http_refuse(p, 400,
+                           "the request target contains a byte that must be percent-encoded");
     if (http_text_is(h->method, "CONNECT")) {
         h->form = HTTP_AUTHORITY;
         h->authority = t;
@@ -110,16 +111,16 @@ static int parse_target(struct http_parser *p) {
         h->path = t;
         return http_text_is(h->method, "OPTIONS")
                    ? 0
-                   : http_refuse(p, 400, "the target '*' is for OPTIONS only");
+                   : http_refuse(p, 400, "the request target '*' is allowed only with OPTIONS");
     }
     return absolute_form(p, t);
 }
 
-/* "HTTP/1.1": exactly eight bytes. */
+/* Parses "HTTP/1.1", which has exactly eight bytes. */
 static int parse_version(struct http_parser *p, const char *s, size_t n) {
     if (n != 8 || memcmp(s, "HTTP/", 5) != 0 || !http_ch(s[5], HTTP_CH_DIGIT) || s[6] != '.' ||
         !http_ch(s[7], HTTP_CH_DIGIT))
-        return http_refuse(p, 400, "the first line has no well-formed version");
+        return http_refuse(p, 400, "the first line does not contain a valid HTTP version");
     if (s[5] != '1' || s[7] > '1')
         return http_refuse(p, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
     p->head->minor = s[7] - '0';
@@ -130,18 +131,18 @@ static int request_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     h->method = (struct http_text){s, http_span(s, n, HTTP_CH_TOKEN)};
     if (h->method.n == 0 || h->method.n == n || s[h->method.n] != ' ')
-        return http_refuse(p, 400, "the method is not a token");
+        return http_refuse(p, 400, "the HTTP method is missing or contains an invalid character");
     size_t at = h->method.n + 1;
     const char *end = memchr(s + at, ' ', n - at);
     if (!end)
-        return http_refuse(p, 400, "the first line has no well-formed version");
+        return http_refuse(p, 400, "the first line does not contain a valid HTTP version");
     h->target = (struct http_text){s + at, (size_t)(end - s) - at};
     if (parse_version(p, end + 1, n - (size_t)(end + 1 - s)) < 0)
         return -1;
     return parse_target(p);
 }
 
-/* Some servers leave out the blank before an empty reason; nothing depends on it. */
+/* Some servers leave out the space before an empty reason, so that it is optional here. */
 static int status_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     if (n < 12 || s[8] != ' ' || http_span(s + 9, 3, HTTP_CH_DIGIT) != 3 ||
@@ -151,11 +152,11 @@ static int status_line(struct http_parser *p, const char *s, size_t n) {
         return -1;
     h->status = (s[9] - '0') * 100 + (s[10] - '0') * 10 + (s[11] - '0');
     if (h->status < 100 || h->status > 599)
-        return http_refuse(p, 502, "the status is not between 100 and 599");
+        return http_refuse(p, 502, "the status of the answer is not between 100 and 599");
     if (n > 12)
         h->reason = (struct http_text){s + 13, n - 13};
     if (http_span(h->reason.s, h->reason.n, HTTP_CH_VALUE) != h->reason.n)
-        return http_refuse(p, 502, "the reason contains a control byte");
+        return http_refuse(p, 502, "the reason in the status line contains a control byte");
     return 0;
 }
 
@@ -171,17 +172,20 @@ static int once(struct http_parser *p, unsigned which, const char *why) {
 static int field_host(struct http_parser *p, struct http_text v) {
     if (p->head->kind != HTTP_REQUEST)
         return 0;
-    if (once(p, SEEN_HOST, "Host is given twice") < 0)
+    if (once(p, SEEN_HOST, "header field Host is given twice") < 0)
         return -1;
     if (!is_authority(v, false))
-        return http_refuse(p, 400, "Host is malformed");
+        return http_refuse(p, 400, "header field Host is malformed");
     if (p->head->form == HTTP_ORIGIN || p->head->form == HTTP_ASTERISK)
         p->head->authority = v;
     return 0;
 }
 
-/* RFC 9110 allows tabs around a value, but known parsers do not trim them: they must not decide
- * where a message ends. The value's line surrounds it, so there is a colon and a CR to stop at. */
+/*
+ * RFC 9110 allows tabs around a value, but some parsers do not trim them, so they are refused in
+ * fields that decide where a message ends. The value lies between a colon and a CR, which end the
+ * search.
+ */
 static bool has_tabs_around(struct http_text v) {
     for (const char *s = v.s - 1; *s != ':'; s--)
         if (*s == '\t')
@@ -240,7 +244,7 @@ static int field_expect(struct http_parser *p, struct http_text v) {
     if (p->head->kind != HTTP_REQUEST || p->head->minor == 0)
         return 0;
     if (!http_text_is_like(v, "100-continue"))
-        return http_refuse(p, 417, "unsupported Expect");
+        return http_refuse(p, 417, "header field Expect must be 100-continue");
     p->head->expect_continue = true;
     return 0;
 }
@@ -251,7 +255,7 @@ static int field_upgrade(struct http_parser *p, struct http_text v) {
     return 0;
 }
 
-/* Their lengths all differ, so the length finds the row. */
+/* The names have different lengths, so that the length alone finds the row. */
 static const struct {
     const char *name;
     int (*fn)(struct http_parser *p, struct http_text value);
@@ -287,7 +291,7 @@ static int field_line(struct http_parser *p, const char *s, size_t n) {
     return 0;
 }
 
-/* Where the body ends (RFC 9112 section 6) */
+/* Finding the end of the body (RFC 9112 section 6) */
 
 static void frame_by_fields(struct http_parser *p) {
     struct http_head *h = p->head;
@@ -304,9 +308,9 @@ static int http_finish(struct http_parser *p) {
     if (p->chunked && (p->seen & SEEN_LENGTH))
         return http_refuse(p, 400, "both Content-Length and Transfer-Encoding are given");
     if (p->chunked && h->minor == 0)
-        return http_refuse(p, 400, "HTTP/1.0 has no Transfer-Encoding");
+        return http_refuse(p, 400, "Transfer-Encoding is not allowed in HTTP/1.0");
     if (h->kind == HTTP_REQUEST && h->minor == 1 && !(p->seen & SEEN_HOST))
-        return http_refuse(p, 400, "Host is missing");
+        return http_refuse(p, 400, "header field Host is missing");
     frame_by_fields(p);
     if (h->kind == HTTP_RESPONSE &&
         (p->answers_head || h->status < 200 || h->status == 204 || h->status == 304))
@@ -317,9 +321,12 @@ static int http_finish(struct http_parser *p) {
     return 1;
 }
 
-/* Lines */
+/* Splitting the head into lines */
 
-/* Told before the line is whole, so that something else than HTTP is not waited for. */
+/*
+ * Checks the first byte of a line, so that a peer without HTTP is refused before the line is
+ * complete.
+ */
 static bool starts_well(const struct http_parser *p, const char *bytes) {
     char c = bytes[p->line];
     if (p->state == AT_FIELDS || (p->state == AT_START && c == '\r'))
@@ -332,7 +339,7 @@ static int one_line(struct http_parser *p, const char *s, size_t n) {
     if (p->state == AT_FIELDS)
         return n ? field_line(p, s, n) : http_finish(p);
     if (p->state == AT_START && n == 0) {
-        p->state = AT_LINE; /* RFC 9112 2.2: one empty line before a message is overlooked */
+        p->state = AT_LINE; /* RFC 9112 2.2: one empty line before a message is ignored */
         return 0;
     }
     r = p->head->kind == HTTP_REQUEST ? request_line(p, s, n) : status_line(p, s, n);
@@ -345,7 +352,9 @@ static int too_long(struct http_parser *p) {
                                  : http_refuse(p, 414, "the first line is too long");
 }
 
-/* `end` bytes are known to belong to the head, the last line of it `length` long. */
+/*
+ * True if a head of at least `end` bytes whose last line has `length` bytes is within the limits.
+ */
 static bool http_fits(const struct http_parser *p, size_t end, size_t length) {
     return end <= p->limits.head_max && (p->state == AT_FIELDS || length <= p->limits.line_max + 1);
 }
@@ -353,7 +362,7 @@ static bool http_fits(const struct http_parser *p, size_t end, size_t length) {
 int http_parse(struct http_parser *p, const char *bytes, size_t n) {
     while (!p->failed) {
         if (p->line < n && !starts_well(p, bytes))
-            return http_refuse(p, 400, "this is not HTTP");
+            return http_refuse(p, 400, "the message is not HTTP");
         const char *lf = p->scan < n ? memchr(bytes + p->scan, '\n', n - p->scan) : NULL;
         if (!lf) {
             p->scan = n;

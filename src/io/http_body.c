@@ -11,7 +11,7 @@ enum state {
     DATA,
     DATA_CR,
     DATA_LF,
-    TRAILER_FIRST, /* a trailer, or the empty line that ends it all */
+    TRAILER_FIRST, /* a trailer, or the empty line that ends the body */
     TRAILER_NAME,
     TRAILER_VALUE,
     TRAILER_LF,
@@ -19,7 +19,7 @@ enum state {
     DONE,
 };
 
-/* Bytes of one chunk's extension, and of everything that is thrown away. */
+/* Limits: bytes of the extension of one chunk, and of all discarded bytes of a body. */
 enum { EXT_MAX = 256, WASTE_MAX = 16384 };
 
 void http_body_begin(struct http_body *b, const struct http_head *head) {
@@ -78,7 +78,7 @@ static int at_trailer(struct http_body *b, char c) {
         return http_body_refuse(b, "a trailer is malformed");
     if (b->state == TRAILER_FIRST)
         go(b, TRAILER_NAME);
-    b->ext = 0; /* a trailer is capped only as part of all waste */
+    b->ext = 0; /* a trailer counts only towards WASTE_MAX */
     return at_waste(b);
 }
 
@@ -86,7 +86,7 @@ static int at_line_end(struct http_body *b, char c, char wanted, enum state next
     return c == wanted ? go(b, next) : http_body_refuse(b, "a chunk does not end with CR LF");
 }
 
-/* One byte of everything but data. */
+/* Takes one byte that is not data. */
 static int step(struct http_body *b, char c) {
     switch ((enum state)b->state) {
     case SIZE_FIRST:

@@ -20,13 +20,13 @@ enum { HEAD_BYTES = 16 << 10, IN_BYTES = HEAD_BYTES + (64 << 10), LINE_BYTES = 6
 struct http_client {
     struct sockaddr_storage address;
     socklen_t address_len;
-    char name[128]; /* for errors, and for Host */
+    char name[128]; /* name of the server in errors, and in the Host field */
     int sock;
     int timeout_ms;
-    bool fresh;       /* nothing was asked on this connection yet */
-    bool send_failed; /* the peer reads no more; perhaps it has said why */
+    bool fresh;       /* no request was sent on this connection yet */
+    bool send_failed; /* the server stopped reading; it may have sent an answer */
     bool streaming;   /* a body is being written */
-    bool in_body;     /* of an answer that was not read to its end */
+    bool in_body;     /* the body of the answer was not read to its end */
     bool keep;
 
     struct buf line; /* the head being sent */
@@ -35,7 +35,7 @@ struct http_client {
     struct http_body body;
     int fds[HTTP_CLIENT_FDS_MAX];
     size_t nfds;
-    size_t in_head, in_at, in_end; /* the head; then what is consumed; then what is not */
+    size_t in_head, in_at, in_end; /* in `in`: end of the head, of consumed bytes, of all bytes */
     char in[IN_BYTES];
 };
 
@@ -68,7 +68,7 @@ static int reconnect(struct http_client *c, struct err *err) {
     disconnect(c);
     c->sock = socket(c->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->sock < 0)
-        return err_sys(err, "socket");
+        return err_sys(err, "create a socket");
     if (connect(c->sock, (struct sockaddr *)&c->address, c->address_len) < 0) {
         bool absent = errno == ENOENT || errno == ECONNREFUSED;
         err_sys(err, "connect to '%s'", c->name);
@@ -150,7 +150,7 @@ static int http_client_wait_for(struct http_client *c, short events, int timeout
                                 struct err *err) {
     struct pollfd p = {.fd = c->sock, .events = events};
     if (timeout_ms < 0)
-        return 0; /* the call itself will wait */
+        return 0; /* the system call itself blocks */
     int r;
     do
         r = poll(&p, 1, timeout_ms);
@@ -185,7 +185,10 @@ static void cut_front(struct iovec *parts, size_t count, size_t n) {
     }
 }
 
-/* All of it; a peer that stopped reading only sets c->send_failed, for it may have answered. */
+/*
+ * Sends all parts. If the server stopped reading, sets c->send_failed and returns 0, because the
+ * server may have answered.
+ */
 static int send_all(struct http_client *c, struct iovec *parts, size_t count, const int *fds,
                     size_t nfds, struct err *err) {
     size_t left = 0;
@@ -225,7 +228,7 @@ static void keep_fds(struct http_client *c, struct msghdr *m) {
     }
 }
 
-/* More bytes behind what is there: their number, 0 at the end of the stream, or -1. */
+/* Receives more bytes after those in the buffer. Returns their number, 0 at the end, or -1. */
 static ssize_t receive(struct http_client *c, int timeout_ms, struct err *err) {
     char control[CMSG_SPACE(HTTP_CLIENT_FDS_MAX * sizeof(int))];
     if (c->in_at == c->in_end)
@@ -253,7 +256,7 @@ static ssize_t receive(struct http_client *c, int timeout_ms, struct err *err) {
 
 /* Requests */
 
-/* Something to read before anything was asked is the server's goodbye. */
+/* An idle connection is not usable if it is readable: then the server has closed it. */
 static bool is_usable(struct http_client *c) {
     struct pollfd p = {.fd = c->sock, .events = POLLIN};
     if (c->sock < 0 || c->streaming || c->send_failed)
@@ -330,7 +333,7 @@ static int lost(struct http_client *c, struct err *err, const char *what) {
     return err_set(err, ERR_UNKNOWN, "'%s' closed the connection %s", c->name, what);
 }
 
-/* One head, which may be that of an interim answer. */
+/* Reads one head, possibly that of an interim answer (1xx). */
 static int http_client_read_head(struct http_client *c, struct err *err) {
     for (;;) {
         int r = http_parse(&c->parser, c->in, c->in_end);
@@ -355,7 +358,7 @@ static bool is_interim(const struct http_head *h) {
 int http_client_answer(struct http_client *c, const struct http_head **ret, struct err *err) {
     if (c->sock < 0)
         return err_set(err, ERR_INVALID, "no request was sent to '%s'", c->name);
-    /* What is unread belongs to this answer: it starts the buffer. */
+    /* Unread bytes belong to this answer: they move to the start of the buffer. */
     memmove(c->in, c->in + c->in_at, c->in_end - c->in_at);
     c->in_end -= c->in_at;
     c->in_at = c->in_head = 0;
@@ -429,7 +432,7 @@ size_t http_client_take_fds(struct http_client *c, int fds[HTTP_CLIENT_FDS_MAX])
     return n;
 }
 
-/* Below HTTP */
+/* Raw bytes after an upgrade */
 
 int http_client_read_raw(struct http_client *c, int timeout_ms, char **ret, size_t *ret_n,
                          struct err *err) {

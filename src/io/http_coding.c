@@ -12,7 +12,7 @@ static struct http_text trim(struct http_text t) {
     return t;
 }
 
-/* What is before the mark; *rest is what is after it. */
+/* Returns the text before the character `mark`; *rest becomes the text after it. */
 static struct http_text cut(struct http_text *rest, char mark) {
     const char *at = rest->n ? memchr(rest->s, mark, rest->n) : NULL;
     struct http_text part = {rest->s, at ? (size_t)(at - rest->s) : rest->n};

@@ -16,7 +16,7 @@ static void close_fds(int *fds, size_t *n) {
     *n = 0;
 }
 
-/* A number of descriptors, written in the one way there is. */
+/* Reads a number of descriptors, which must be written without leading zeros. */
 static bool read_count(struct http_text v, size_t *ret) {
     size_t n = 0;
     if (v.n < 1 || v.n > 2 || (v.n == 2 && v.s[0] == '0'))
@@ -30,7 +30,10 @@ static bool read_count(struct http_text v, size_t *ret) {
     return n <= HTTP_FDS_MAX;
 }
 
-/* "Carrel-Fds: N" gives the request N of the descriptors that came. False: it does not add up. */
+/*
+ * "Carrel-Fds: N" gives the request N of the received descriptors. False: N is malformed, or does
+ * not match their number.
+ */
 static bool claim_fds(struct conn *c) {
     size_t count = http_field_count(&c->head, "carrel-fds"), want = 0;
     if (count && (count > 1 || !read_count(http_field_only(&c->head, "carrel-fds"), &want)))
@@ -45,7 +48,7 @@ static bool claim_fds(struct conn *c) {
     return true;
 }
 
-/* Back to what holds before every request. */
+/* Resets the exchange (one request and its answer) for the next request. */
 static void exchange_reset(struct conn *c) {
     c->x = (struct http_exchange){
         .head = &c->head, .peer = &c->peer, .body_ms = c->server->config.body_ms};
@@ -76,7 +79,9 @@ static void exchange_start(struct conn *c) {
     if (!claim_fds(c)) {
         close_fds(c->fds, &c->nfds);
         c->head.keep_alive = false;
-        exchange_refuse(c, (struct http_refusal){400, "Carrel-Fds does not match the descriptors"});
+        exchange_refuse(
+            c, (struct http_refusal){
+                   400, "header field Carrel-Fds does not match the file descriptors sent"});
     } else if (s->stats.requests_now > s->config.requests_max) {
         exchange_refuse(c, (struct http_refusal){503, "too many requests in progress"});
     } else {
@@ -85,7 +90,7 @@ static void exchange_start(struct conn *c) {
     }
 }
 
-/* A peer that asks and does not read gets no further answers before it does. */
+/* A peer that sends requests but does not read its answers is served again only once it reads. */
 static bool is_backed_up(const struct conn *c) {
     return http_out_pending(&c->out) > c->server->config.out_high;
 }
@@ -104,13 +109,13 @@ static bool step_head(struct conn *c) {
     return true;
 }
 
-/* What follows the last request moves to the front. */
+/* Moves the bytes after the last request to the front of the buffer. */
 static void next_request(struct conn *c) {
     size_t left = c->in_end - c->in_at;
     if (left)
         memmove(c->in, c->in + c->in_at, left);
     else if (c->nfds)
-        c->broken = true; /* descriptors came, and no request with them */
+        c->broken = true; /* descriptors came without a request */
     c->in_head = c->in_at = 0;
     c->in_end = left;
     c->state = CONN_HEAD;
@@ -164,11 +169,11 @@ static void deliver(struct conn *c, const char *bytes, size_t n) {
         c->wait = WAIT_NONE;
     }
     if (c->take != TAKE_AWAY && c->body_got > c->body_max)
-        body_failed(c, 413, "the body is too long");
+        body_failed(c, 413, "the body of the request is too long");
     else if (c->take == TAKE_PIECES)
         c->on_bytes(&c->x, bytes, n);
     else if (c->take == TAKE_ALL && !collect(c, bytes, n))
-        body_failed(c, 503, "there is no memory for the body");
+        body_failed(c, 503, "not enough memory for the body of the request");
 }
 
 static bool wants_body(const struct conn *c) {
@@ -194,7 +199,7 @@ static void tell_end(struct conn *c) {
         c->on_bytes(&c->x, "", 0);
     } else if (c->take == TAKE_ALL) {
         if (!collect(c, "", 0)) {
-            body_failed(c, 503, "there is no memory for the body");
+            body_failed(c, 503, "not enough memory for the body of the request");
             return;
         }
         c->on_bytes(&c->x, c->collected, (size_t)c->body_got);
@@ -205,7 +210,7 @@ static void tell_end(struct conn *c) {
 static bool step_exchange(struct conn *c) {
     if (c->open && c->too_long) {
         c->too_long = false;
-        body_failed(c, 413, "the body is too long");
+        body_failed(c, 413, "the body of the request is too long");
         return true;
     }
     if (wants_body(c) && c->in_at < c->in_end) {
@@ -258,7 +263,7 @@ static void advance(struct conn *c) {
 
 /* Reading */
 
-/* One message of a unix socket; its descriptors wait for the request that claims them. */
+/* Receives from a unix socket; received descriptors wait for the request that claims them. */
 static ssize_t receive_local(struct conn *c, char *to, size_t n) {
     char control[CMSG_SPACE(HTTP_FDS_MAX * sizeof(int))];
     struct iovec iov = {to, n};
@@ -285,7 +290,7 @@ static ssize_t receive_local(struct conn *c, char *to, size_t n) {
     }
     if (!fits) {
         close_fds(c->fds, &c->nfds);
-        conn_refuse(c, (struct http_refusal){400, "too many descriptors in the request"});
+        conn_refuse(c, (struct http_refusal){400, "too many file descriptors in the request"});
     }
     return got;
 }
@@ -294,7 +299,7 @@ static size_t room(const struct conn *c) {
     return c->server->in_cap - c->in_end + (c->in_at - c->in_head);
 }
 
-/* Makes the room one piece, behind the head that the handler is looking at. */
+/* Moves unread bytes right behind the head, which the handler still uses, to make room. */
 static void compact(struct conn *c) {
     size_t left = c->in_end - c->in_at;
     if (c->in_at == c->in_head)
@@ -320,7 +325,7 @@ static ssize_t read_buffered(struct conn *c) {
     return got;
 }
 
-/* Bytes that certainly belong to the body, or to the protocol that took over. */
+/* Reads bytes that certainly belong to the body, or to the protocol after an upgrade. */
 static ssize_t read_direct(struct conn *c, uint64_t most) {
     char *to = c->server->scratch;
     ssize_t got =
@@ -348,7 +353,7 @@ static ssize_t read_some(struct conn *c) {
     return read_buffered(c);
 }
 
-/* True when nobody is there any more, rather than only done with sending. */
+/* True if the peer closed the connection; false if it only finished sending. */
 static bool hung_up(const struct conn *c) {
     struct pollfd p = {.fd = c->sock};
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
@@ -370,7 +375,7 @@ static void on_eof(struct conn *c) {
     case CONN_LINGER:
         c->broken = true;
         return;
-    case CONN_HEAD: /* answers may still be on their way: conn_settle() sees to it */
+    case CONN_HEAD: /* answers may still be queued: conn_settle() sends them */
     case CONN_CLOSING:
     case CONN_DEAD:
         return;
@@ -411,7 +416,10 @@ void conn_cut(struct conn *c) {
     c->busy = false;
 }
 
-/* The last byte is sent. Closing with something unread would take our answer from the peer. */
+/*
+ * All is sent. Closing with unread bytes would reset the connection before the peer reads our
+ * answer, so the connection lingers.
+ */
 static void close_politely(struct conn *c) {
     bool all_read = c->body_done && c->in_at == c->in_end && !c->open;
     if (all_read || c->eof) {
@@ -451,7 +459,7 @@ void conn_kick(struct conn *c) {
         loop_defer(c->server->loop, &c->wake);
 }
 
-/* Settling */
+/* After each event: send, watch, set the deadline */
 
 static unsigned events_wanted(const struct conn *c) {
     unsigned events = http_out_pending(&c->out) ? LOOP_WRITE : 0;
@@ -486,8 +494,7 @@ static unsigned wait_ms(const struct conn *c, enum conn_wait wait) {
     return ms[wait];
 }
 
-/* A limit of time starts when the kind of waiting changes, or when c->wait was reset by progress.
- */
+/* A new deadline starts when the kind of waiting changes, or after progress has reset c->wait. */
 static void set_deadline(struct conn *c) {
     enum conn_wait wait = http_conn_wait_for(c);
     if (wait == c->wait)
@@ -526,7 +533,7 @@ void conn_settle(struct conn *c) {
         !(c->watched & LOOP_WRITE))
         http_conn_flush(c);
     if (c->state == CONN_HEAD && c->eof && !c->held_back)
-        c->state = CONN_CLOSING; /* the peer had no further request */
+        c->state = CONN_CLOSING; /* the peer sends no more requests */
     if (c->state == CONN_CLOSING && !http_out_pending(&c->out) && !c->broken)
         close_politely(c);
     if (c->broken)
@@ -548,7 +555,7 @@ void conn_settle(struct conn *c) {
     loop_watch_set(c->watch, c->watched);
 }
 
-/* Where it is driven from */
+/* Entry points: events, deferred calls, the clock */
 
 void conn_on_event(void *conn, unsigned events) {
     struct conn *c = conn;
@@ -584,7 +591,7 @@ void conn_on_clock(struct conn *c) {
     if (begun_head)
         conn_refuse(c, (struct http_refusal){408, "the request arrived too slowly"});
     else if (c->wait == WAIT_BODY)
-        body_failed(c, 408, "the body arrived too slowly");
+        body_failed(c, 408, "the body of the request arrived too slowly");
     else
         c->broken = true;
     c->busy = false;

@@ -1,13 +1,13 @@
 #include "io/http_crowd.h"
 
-/* Parts of all connections: kept free for the owner; for one user id; for TCP. */
+/* Shares of all connections, as 1/N: reserved for the owner, for each user id, for TCP. */
 enum { RESERVED_PARTS = 4, USER_PARTS = 4, TCP_PARTS = 2, TOLD_MAX = 64 };
 
 static unsigned strangers_max(const struct crowd *c) {
     return c->max - c->max / RESERVED_PARTS;
 }
 
-/* Half of what is reserved at most, so that those who are told leave the owner's part alone. */
+/* Connections that only get a 503 may use at most half of the part reserved for the owner. */
 static unsigned told_max(const struct crowd *c) {
     unsigned half = c->max / RESERVED_PARTS / 2;
     return half < TOLD_MAX ? half : TOLD_MAX;

@@ -1,9 +1,9 @@
 /*
- * Who may have how many of a server's connections: pure arithmetic.
+ * Decides how many of a server's connections each kind of peer may have: pure arithmetic.
  *
- * The owner of the server, by the kernel's word, always finds a part of them free. Everybody else
- * shares the rest: each user id of this host has a quarter of all, and TCP, where the kernel
- * vouches for nobody, has a half.
+ * A part of the connections is reserved for the owner of the server (by the user id that the kernel
+ * reports). All other peers share the rest: each user id of this host may have a quarter of all,
+ * and TCP, where the kernel reports no user id, a half.
  */
 #pragma once
 
@@ -11,16 +11,19 @@
 
 enum crowd_kind { CROWD_OWNER, CROWD_USER, CROWD_TCP };
 
-/* Connections that are open now, without the one that is asked about. */
+/* Numbers of open connections, without the one that is asked about. */
 struct crowd {
     unsigned max;
     unsigned all;
-    unsigned strangers; /* all but the owner's */
-    unsigned same;      /* of this user id, or of TCP */
+    unsigned strangers; /* of all peers except the owner */
+    unsigned same;      /* of the same user id, or of TCP */
 };
 
-/* May it be served? If not it is told 503. */
+/* True if the new connection may be served; otherwise it is answered with 503. */
 bool crowd_admits(const struct crowd *c, enum crowd_kind kind);
 
-/* May it even be told so? Who is only told takes a connection too. */
+/*
+ * True if a connection that is not served may get the 503; otherwise it is closed at once. An
+ * answer needs a connection too.
+ */
 bool crowd_answers(const struct crowd *c, enum crowd_kind kind);

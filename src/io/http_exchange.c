@@ -12,7 +12,9 @@ static bool is_dead(const struct conn *c) {
     return c->state == CONN_DEAD || c->broken;
 }
 
-/* Sends now what can be sent; what cannot waits for the socket, or for conn_settle(). */
+/*
+ * Sends as much as the socket takes if `now`; the rest waits for the socket, or for conn_settle().
+ */
 bool conn_send(struct conn *c, const struct iovec *parts, int count, bool now) {
     bool ok = true;
     if (now && !(c->watched & LOOP_WRITE))
@@ -53,7 +55,7 @@ static void exchange_over(struct conn *c) {
     if (c->state == CONN_RAW)
         c->body_done = false; /* the peer may still be sending */
     if (c->state == CONN_DEAD && !c->busy) {
-        server_conn_gone(c->server, c); /* the loop may be ending: nothing can be left for later */
+        server_conn_gone(c->server, c); /* free it now: the loop may be ending */
         return;
     }
     if (c->state != CONN_DEAD && !c->keep)
@@ -108,14 +110,17 @@ static struct http_text text(const char *s) {
     return (struct http_text){s, strlen(s)};
 }
 
-/* What a handler left of the body has to be read before the next request: is it little enough? */
+/* True if the unread rest of the body is small enough to be read before the next request. */
 static bool rest_is_small(const struct conn *c) {
     bool told_to_wait = c->head.expect_continue && !c->continued;
     return c->body_done ||
            (c->body.framing == HTTP_SIZED && c->body.left <= HTTP_DRAIN && !told_to_wait);
 }
 
-/* A body that is being received while the answer has begun is expected to end in time. */
+/*
+ * True if the connection can stay open after this answer. A body that is still received while the
+ * answer is sent counts as complete.
+ */
 static bool can_go_on(const struct conn *c) {
     bool in_the_middle = c->take == TAKE_PIECES && c->begun;
     return c->head.keep_alive && !c->server->stopping && !c->due.status &&
@@ -137,7 +142,7 @@ static bool put_framing(struct buf *b, const struct conn *c, int status, int64_t
     return !c->chunked || http_put_field(b, HTTP_TEXT("Transfer-Encoding"), HTTP_TEXT("chunked"));
 }
 
-/* Writes the head into server->line. False: one of the fields could not stand there. */
+/* Writes the head into server->line. False: a field contains characters that are not allowed. */
 static bool compose(struct conn *c, int status, const struct http_pair *fields, int64_t length,
                     size_t nfds) {
     struct buf *b = &c->server->line;
@@ -164,7 +169,7 @@ static bool has_no_body(const struct conn *c, int status) {
     return http_text_is(c->head.method, "HEAD") || status == 204 || status == 304;
 }
 
-/* More requests are waiting in the buffer: their answers go out together. */
+/* False if more requests wait in the buffer: their answers are sent together. */
 static bool alone(const struct conn *c) {
     return !c->busy || !c->body_done || c->in_at == c->in_end;
 }
@@ -189,7 +194,7 @@ void http_reply_fds(struct http_exchange *x, int status, const struct http_pair 
         lose_fds(fds, nfds);
         c->broken = true;
     }
-    /* Descriptors go with a byte that is in the queue. */
+    /* Descriptors can be sent only with a queued byte. */
     if (nfds)
         conn_send(c, &parts[0], 1, false);
     conn_send(c, parts + (nfds ? 1 : 0), nfds ? 1 : 2, alone(c));
@@ -201,7 +206,7 @@ void http_reply(struct http_exchange *x, int status, const struct http_pair *fie
     http_reply_fds(x, status, fields, body, n, NULL, 0);
 }
 
-/* The one shape of an error, for refusals that no handler sees. */
+/* Answers with an error in JSON, for refusals that no handler sees. */
 void exchange_refuse(struct conn *c, struct http_refusal why) {
     static const struct {
         int status;
@@ -226,7 +231,7 @@ void exchange_refuse(struct conn *c, struct http_refusal why) {
                body, (size_t)n);
 }
 
-/* Answers bit by bit */
+/* Answers in pieces */
 
 void http_hold(struct http_exchange *x) {
     conn_of(x)->yours = true;
@@ -257,7 +262,7 @@ void http_begin(struct http_exchange *x, int status, const struct http_pair *fie
 }
 
 static void send_body(struct conn *c, const void *bytes, size_t n) {
-    enum { SOON = 8 << 10 }; /* worth a system call of its own */
+    enum { SOON = 8 << 10 }; /* a write of at least so many bytes is sent at once */
     char line[HTTP_CHUNK_LINE_MAX];
     struct iovec parts[] = {{line, 0}, {(void *)bytes, n}, {(void *)"\r\n", 2}};
     if (c->chunked)
@@ -323,7 +328,7 @@ struct loop *http_loop(const struct http_exchange *x) {
     return conn_of(x)->server->loop;
 }
 
-/* Another protocol */
+/* Upgrade to another protocol */
 
 void http_upgrade(struct http_exchange *x, int status, const struct http_pair *fields,
                   http_bytes_fn *fn) {

@@ -11,10 +11,10 @@
 #include "io/http_buf.h"
 
 enum {
-    HTTP_CH_TOKEN = 1,  /* of methods and field names */
-    HTTP_CH_VALUE = 2,  /* of field values: blanks, visible, and 0x80 up */
-    HTTP_CH_TARGET = 4, /* of paths and queries, with what browsers leave raw */
-    HTTP_CH_HOST = 8,   /* of host names and IPv4 addresses */
+    HTTP_CH_TOKEN = 1,  /* in methods and field names */
+    HTTP_CH_VALUE = 2,  /* in field values: blanks, visible characters, bytes from 0x80 */
+    HTTP_CH_TARGET = 4, /* in paths and queries, with characters that browsers do not encode */
+    HTTP_CH_HOST = 8,   /* in host names and IPv4 addresses */
     HTTP_CH_DIGIT = 16,
     HTTP_CH_HEX = 32,
 };
@@ -24,7 +24,7 @@ static inline bool http_ch(char c, unsigned classes) {
     return http_chars[(unsigned char)c] & classes;
 }
 
-/* How many bytes from the start are of the class. */
+/* How many bytes at the start belong to the classes. */
 static inline size_t http_span(const char *s, size_t n, unsigned classes) {
     size_t i = 0;
     while (i < n && http_ch(s[i], classes))

@@ -3,7 +3,10 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-/* The names under which we may be called: a page that rebinds its own name to us is refused. */
+/*
+ * Names of this server. A web page whose name was rebound to our address has another Host, and is
+ * refused.
+ */
 static bool host_is_ours(struct http_text host) {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "carrel"};
     size_t n = host.n;
@@ -17,8 +20,10 @@ static bool host_is_ours(struct http_text host) {
     return false;
 }
 
-/* "127.0.0.1:7070" or "[::1]:7070", each with or without a port, and nothing that only looks like
- * one: names may be of hex digits and dots too. */
+/*
+ * True for an address with or without a port, such as "127.0.0.1:7070" or "[::1]". The text is
+ * parsed, because a host name may also consist of hex digits and dots.
+ */
 static bool is_address(struct http_text host) {
     char text[INET6_ADDRSTRLEN + 8];
     unsigned char address[16];
@@ -35,14 +40,16 @@ static bool is_address(struct http_text host) {
     return strlen(text) == n && inet_pton(six ? AF_INET6 : AF_INET, text, address) == 1;
 }
 
-/* A host that is a plain address cannot be rebound; with a bearer token it is fine. */
+/*
+ * A Host that is an address is accepted: only names can be rebound, and a token is still required.
+ */
 int http_check_origin(const struct http_exchange *x, struct err *err) {
     const struct http_field *origin = http_field_find(x->head, "Origin");
     if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
         err_set(err, ERR_DENIED, "'%.*s' is not a name of this server",
                 (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
                 x->head->authority.s);
-        return err_remedy(err, "use its address or localhost");
+        return err_remedy(err, "use the address of the server, or localhost");
     }
     if (!origin)
         return 0;
@@ -51,5 +58,5 @@ int http_check_origin(const struct http_exchange *x, struct err *err) {
     if (o.n > 7 && strncmp(o.s, scheme, 7) == 0 &&
         http_text_same((struct http_text){o.s + 7, o.n - 7}, x->head->authority))
         return 0;
-    return err_set(err, ERR_DENIED, "requests from pages of other origins are refused");
+    return err_set(err, ERR_DENIED, "requests from web pages of other sites (origins) are refused");
 }

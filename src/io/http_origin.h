@@ -1,12 +1,12 @@
 /*
- * Is a request meant for us, and not sent by a page of somebody else?
+ * Checks that a request is meant for this server, and was not sent by a web page of another site.
  *
- * A browser can be made to talk to any address. It tells under which name it reached us (Host) and
- * for whose page it does so (Origin): a name that is not ours, or a page of elsewhere, is refused.
+ * A web page can make a browser send requests to any address. The browser sends the name of the
+ * server (Host) and of the site of the page (Origin). Other names and other sites are refused.
  */
 #pragma once
 
 #include "io/http_server.h"
 
-/* 0, or -1 with `denied`, to be answered with 403. */
+/* 0, or -1 with `denied`: the caller answers with 403. */
 int http_check_origin(const struct http_exchange *x, struct err *err);

@@ -6,12 +6,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* An empty queue larger than this gives its memory back: at once, or when there is a rest. */
+/*
+ * An empty queue frees its buffer if it is larger than KEEP_BYTES, or in http_out_rest() than
+ * REST_BYTES.
+ */
 enum { KEEP_BYTES = 1 << 20, REST_BYTES = 64 << 10 };
 
 struct http_out_fds {
     struct http_out_fds *next;
-    uint64_t offset; /* in the stream, of the byte they go with */
+    uint64_t offset; /* position in the stream of the byte that they are sent with */
     size_t n;
     int fds[HTTP_OUT_FDS_MAX];
 };
@@ -117,7 +120,7 @@ static ssize_t send_message(int sock, struct iovec *iov, size_t count,
     return n < 0 ? -errno : n;
 }
 
-/* While descriptors wait, a message stops where the next ones have to begin. 1: go on. */
+/* Sends up to the byte that the next descriptors are sent with. 1: call again. */
 static int send_with_fds(struct http_out *o, int sock) {
     struct http_out_fds *mine = o->fds->offset == o->sent ? o->fds : NULL;
     struct http_out_fds *next = mine ? mine->next : o->fds;
@@ -133,7 +136,9 @@ static int send_with_fds(struct http_out *o, int sock) {
     return (size_t)n == iov.iov_len && http_out_pending(o);
 }
 
-/* Everything in one message. What was taken of `more` is cut off its front. */
+/*
+ * Sends the queue and `more` with one system call. Removes the sent bytes from the front of `more`.
+ */
 static int send_plain(struct http_out *o, int sock, struct iovec *more, int count) {
     struct iovec iov[1 + HTTP_OUT_IOV_MAX];
     size_t parts = 0, queued = http_out_pending(o);

@@ -69,7 +69,7 @@ const char *http_status_name(int status) {
     return NULL;
 }
 
-/* All of them or none: a head half written would be somebody else's field. */
+/* Appends all parts or none: a partly written line would merge with the next field. */
 static bool http_put(struct buf *b, const struct http_text *parts, size_t count) {
     size_t before = b->len;
     for (size_t i = 0; i < count; i++)

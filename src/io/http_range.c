@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Digits up to what is no digit; false: there are none, or too many to count. */
+/* Takes the digits at the start of *t; false: there are none, or the number is too large. */
 static bool http_range_take_number(struct http_text *t, uint64_t *ret) {
     uint64_t n = 0;
     size_t at = 0;

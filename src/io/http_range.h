@@ -1,7 +1,6 @@
 /*
- * The Range field of a request, one range of bytes (RFC 9110, section 14): a function from text to
- * numbers. What is malformed, of another unit, or more than one range is as if it were not there,
- * which the RFC allows.
+ * Parses the Range field of a request with one range of bytes (RFC 9110, section 14). A field that
+ * is malformed, has another unit or more than one range is ignored, which the RFC allows.
  */
 #pragma once
 
@@ -12,12 +11,14 @@
 
 struct http_range {
     bool given;
-    bool suffix;          /* the last `last` bytes */
-    uint64_t first, last; /* last: UINT64_MAX up to the end */
+    bool suffix;          /* the range is the last `last` bytes */
+    uint64_t first, last; /* last is UINT64_MAX for a range up to the end */
 };
 
 struct http_range http_range_parse(struct http_text field);
 
-/* Which bytes of so many: [*ret_first, *ret_end). False: none of them, which is a 416. */
+/*
+ * Applies the range to `size` bytes: [*ret_first, *ret_end). False: it is empty, answer with 416.
+ */
 bool http_range_of(const struct http_range *r, uint64_t size, uint64_t *ret_first,
                    uint64_t *ret_end);

@@ -20,8 +20,8 @@
 enum {
     BACKLOG = 511,
     ACCEPT_BATCH = 16,
-    SPARES_MAX = 64, /* connections and buffers kept for the next ones */
-    SILENT_MS = 1000 /* after which a connection without a word may be displaced */
+    SPARES_MAX = 64, /* unused connections and buffers that are kept for reuse */
+    SILENT_MS = 1000 /* a connection that sent nothing for so long may be closed for another */
 };
 
 struct listener {
@@ -29,11 +29,11 @@ struct listener {
     struct http_server *server;
     struct loop_watch *watch;
     int sock;
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a unix socket we made */
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* unix socket that we created */
     struct stat made;
 };
 
-/* What connections borrow */
+/* Buffers and the date, which connections share */
 
 char *server_take_in(struct http_server *s) {
     char *in = s->spare_in;
@@ -88,7 +88,7 @@ static void fill_config(struct http_server_config *c) {
     c->out_max = c->out_max ? c->out_max : 16 << 20;
 }
 
-/* Often enough that no limit is overdrawn by more than a quarter. */
+/* Ticks so often that no time limit is exceeded by more than a quarter. */
 static unsigned tick_for(const struct http_server_config *c) {
     const unsigned ms[] = {c->head_ms, c->body_ms, c->idle_ms, c->write_ms};
     unsigned least = 4000;
@@ -105,7 +105,7 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
     s->config = *config;
     fill_config(&s->config);
     s->conns.next = s->conns.prev = &s->conns;
-    /* Behind the longest head there is always room for something to come. */
+    /* After the longest possible head the buffer still has room. */
     s->in_cap = s->config.head.head_max + HTTP_DIRECT;
     s->scratch = xcalloc(1, HTTP_SCRATCH);
     s->line = BUF(64 << 10);
@@ -131,7 +131,7 @@ static void listener_free(struct listener *l) {
     struct stat now;
     loop_watch_free(l->watch);
     close_fd(&l->sock);
-    /* Somebody may have put another one there. */
+    /* Remove the socket file only if it is still ours: another process may have replaced it. */
     if (l->path[0] && lstat(l->path, &now) == 0 && now.st_ino == l->made.st_ino &&
         now.st_dev == l->made.st_dev)
         unlink(l->path);
@@ -199,7 +199,7 @@ static struct conn *conn_new(struct http_server *s, int sock) {
     } else {
         c = xcalloc(1, sizeof(*c));
     }
-    /* All but the parsed fields, which are many bytes, starts from zero. */
+    /* Clears everything except the parsed head, which is large. */
     memset(c, 0, offsetof(struct conn, head));
     memset(&c->fds, 0, sizeof(*c) - offsetof(struct conn, fds));
     c->collected = collected;
@@ -243,7 +243,7 @@ void server_conn_gone(struct http_server *s, struct conn *c) {
         return;
     if (s->freed)
         server_destroy(s);
-    else if (!s->deaf) /* else the clock is what makes it listen again */
+    else if (!s->deaf) /* else the clock must reopen the listeners */
         loop_timer_stop(s->clock);
 }
 
@@ -276,7 +276,7 @@ static void tune(int sock) {
     setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 }
 
-/* Who runs the server, or may do everything to it anyway. */
+/* The owner is the user who runs the server, or root. */
 static enum crowd_kind http_server_kind_of(const struct http_server *s, const struct http_peer *p) {
     if (!s->config.shares || (p->local && (p->uid == 0 || p->uid == geteuid())))
         return CROWD_OWNER;
@@ -297,8 +297,8 @@ static struct crowd count_crowd(const struct http_server *s, const struct http_p
 }
 
 /*
- * One that said nothing for a while makes room for one that may: the oldest that has not sent its
- * first head yet. The owner may displace anybody, others only their like.
+ * Closes the oldest connection that has not sent its first request for SILENT_MS, to make room for
+ * a new one. The owner may displace any connection, other peers only those of the same user or TCP.
  */
 static bool displace(struct http_server *s, const struct http_peer *peer, enum crowd_kind kind) {
     uint64_t now = loop_now_ms(s->loop);
@@ -351,7 +351,9 @@ static void on_accept(void *arg, unsigned events) {
             welcome(l->server, sock, &from);
             continue;
         }
-        /* Out of descriptors: whoever waits stays in the queue until the clock's next tick. */
+        /*
+         * Out of descriptors: new connections wait in the kernel until the next tick of the clock.
+         */
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             loop_watch_set(l->watch, 0);
             l->server->deaf = true;
@@ -389,7 +391,7 @@ void http_serve_fd(struct http_server *s, int fd) {
         welcome(s, fd, &from);
 }
 
-/* A file that nobody listens on is what a daemon that was killed left behind. */
+/* Removes a socket file that no process listens on: a killed daemon left it behind. */
 static int clear_path(const struct sockaddr_un *a, struct err *err) {
     struct stat st;
     if (lstat(a->sun_path, &st) < 0)
@@ -398,7 +400,7 @@ static int clear_path(const struct sockaddr_un *a, struct err *err) {
         return err_set(err, ERR_EXISTS, "'%s' exists and is not a socket", a->sun_path);
     int probe DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (probe < 0)
-        return err_sys(err, "socket");
+        return err_sys(err, "create a socket");
     if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
         return err_set(err, ERR_EXISTS, "another process already listens on '%s'", a->sun_path);
     return unlink(a->sun_path) < 0 ? err_sys(err, "remove '%s'", a->sun_path) : 0;
@@ -414,8 +416,8 @@ int http_listen_unix(struct http_server *s, const char *path, mode_t mode, struc
         return -1;
     int sock DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return err_sys(err, "socket");
-    /* The file is born with the socket's mode: it is never open to more than it shall be. */
+        return err_sys(err, "create a socket");
+    /* fchmod() before bind() sets the mode of the new file, so that it is never too permissive. */
     if (fchmod(sock, 0600) < 0 || bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 ||
         chmod(path, mode) < 0 || listen(sock, BACKLOG) < 0)
         return err_sys(err, "listen on '%s'", path);
@@ -453,7 +455,7 @@ int http_listen_tcp(struct http_server *s, const char *host, uint16_t port, uint
         return err_set(err, ERR_INVALID, "'%s' is not a numeric address", host);
     int sock DEFER_CLOSE = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return err_sys(err, "socket");
+        return err_sys(err, "create a socket");
     setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(sock, (struct sockaddr *)&a, n) < 0 || listen(sock, BACKLOG) < 0 ||
         getsockname(sock, (struct sockaddr *)&a, &n) < 0)

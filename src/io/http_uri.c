@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "io/http_inner.h"
 
-/* One byte of `raw`, decoded; -1 malformed. */
+/* Decodes one byte of `raw`; -1: malformed. */
 static int decode_byte(struct http_text raw, size_t *at, bool plus_is_blank) {
     char c = raw.s[(*at)++];
     if (c == '+' && plus_is_blank)
@@ -44,7 +44,7 @@ int http_decode_query(struct http_text raw, char *to, size_t size, size_t *ret_n
     return http_uri_decode(raw, to, size, ret_n, true);
 }
 
-/* Cuts the text up to the next mark off the front of *rest; the mark itself goes too. */
+/* Takes the text up to the next character `mark` from the front of *rest, and skips the mark. */
 static struct http_text cut(struct http_text *rest, char mark) {
     const char *at = rest->n ? memchr(rest->s, mark, rest->n) : NULL;
     struct http_text part = {rest->s, at ? (size_t)(at - rest->s) : rest->n};
@@ -75,7 +75,7 @@ bool http_query_next(struct http_text *rest, struct http_text *key, struct http_
     return false;
 }
 
-/* Whether an encoded key is this one; -1 malformed. */
+/* 1 if the encoded key is `key`, else 0; -1: malformed. */
 static int key_is(struct http_text raw, const char *key) {
     size_t n = 0, length = strlen(key);
     struct utf8 u = {0};

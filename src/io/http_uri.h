@@ -1,6 +1,6 @@
 /*
- * The parts of a target, decoded. Strict: a bad percent sequence, an encoded NUL or text that is
- * not UTF-8 is an error, never passed on half decoded.
+ * Splits and decodes the target of a request. Strict: a bad percent sequence, an encoded NUL or
+ * text that is not UTF-8 is an error, never passed on partly decoded.
  */
 #pragma once
 
@@ -10,22 +10,22 @@
 bool http_path_next(struct http_text *rest, struct http_text *ret);
 
 /*
- * Decodes a segment; NUL is added at the end, not counted. -1: malformed, too long for `size`, or
- * it holds an encoded slash, which no segment may.
+ * Decodes a path segment and adds a NUL, which is not counted. -1: malformed, too long for `size`,
+ * or with an encoded slash.
  */
 int http_decode_segment(struct http_text raw, char *to, size_t size, size_t *ret_n);
 
 /* Next "key=value" of a raw query, still encoded; the value is empty when there is no "=". */
 bool http_query_next(struct http_text *rest, struct http_text *key, struct http_text *value);
 
-/* The same for a key or value, where "+" is a blank and slashes are free. */
+/* Decodes a key or value of a query, where "+" is a space and slashes are allowed. */
 int http_decode_query(struct http_text raw, char *to, size_t size, size_t *ret_n);
 
 /*
- * The value of one parameter. 1: found. 0: not there. -1: given twice, too long, or some key of
- * the query is malformed.
+ * Decodes the value of one query parameter. 1: found. 0: not given. -1: given twice, too long, or a
+ * key of the query is malformed.
  */
 int http_query_get(struct http_text query, const char *key, char *to, size_t size, size_t *ret_n);
 
-/* Appends text with everything but unreserved characters encoded; for one segment or value. */
+/* Appends one path segment or query value; encodes all but unreserved characters. */
 bool http_put_encoded(struct buf *b, struct http_text text);

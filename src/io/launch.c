@@ -15,7 +15,7 @@
 
 enum { START_MS = 60000, SOON_MS = 700, ARGS_MAX = 32 };
 
-/* The program finds its end of the pipe here, however many descriptors the caller has open. */
+/* The program gets its end of the pipe as this descriptor. */
 enum { READY_FD = 3 };
 
 struct launching {
@@ -25,12 +25,12 @@ struct launching {
     int ready;
 };
 
-/* In the child: detached from us. */
+/* Runs in the child: detaches from the caller and executes the program. */
 static void become(const struct launching *l) {
     char path[PLACE_SIZE + 32], log[PLACE_SIZE + 32], fd[16];
     const char *words[ARGS_MAX] = {l->program,   "--run", l->place->run, "--home", l->place->home,
                                    "--ready-fd", fd};
-    /* Above the standard streams, which our caller may have closed. */
+    /* Must be above the standard streams, which the caller may have closed. */
     int ready = fcntl(l->ready, F_DUPFD_CLOEXEC, READY_FD);
     snprintf(path, sizeof(path), "%s/%s", l->place->libexec, l->program);
     snprintf(log, sizeof(log), "%s/%s", l->place->run, l->log);
@@ -38,7 +38,7 @@ static void become(const struct launching *l) {
     for (size_t n = 7, i = 0; l->args && l->args[i] && n < ARGS_MAX - 1; i++)
         words[n++] = l->args[i];
     sigset_t none;
-    sigemptyset(&none); /* our caller may hold some back */
+    sigemptyset(&none); /* the caller may block some signals */
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     if (chdir("/") < 0)
@@ -48,7 +48,7 @@ static void become(const struct launching *l) {
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(out < 0 ? null : out, STDERR_FILENO);
-    /* What else our caller left open would stay open as long as the program lives. */
+    /* Other open descriptors of the caller would stay open as long as the program runs. */
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     if (ready != READY_FD && dup2(ready, READY_FD) < 0)
         _exit(127);
@@ -98,10 +98,10 @@ int launch(const struct place *place, const char *program, const char *log, cons
     if (place_make(place, err) < 0)
         return -1;
     if (pipe2(ready, O_CLOEXEC) < 0)
-        return err_sys(err, "pipe");
+        return err_sys(err, "create a pipe");
     pid_t pid = fork();
     if (pid == 0) {
-        /* A second fork: it is nobody's child and nobody's zombie. */
+        /* Forks twice, so that the program is not our child and leaves no zombie. */
         const struct launching l = {place, program, log, args, ready[1]};
         if (fork() == 0)
             become(&l);
@@ -110,7 +110,7 @@ int launch(const struct place *place, const char *program, const char *log, cons
     close(ready[1]);
     int end DEFER_CLOSE = ready[0];
     if (pid < 0)
-        return err_sys(err, "fork");
+        return err_sys(err, "create a process");
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     void (*nobody)(void) = NULL;

@@ -1,5 +1,5 @@
 /*
- * Starts one of our resident programs on first use, as tmux starts its server.
+ * Starts the daemon or the spawner on first use, as tmux starts its server.
  *
  * The program is detached and logs to the run directory. On a pipe it reports that it is ready
  * ('r'), or why it is not ('E', the reason, a newline and the remedy).
@@ -10,9 +10,9 @@
 #include "io/place.h"
 
 /*
- * program: its name in libexec; "--run R --home H --ready-fd N" and then args (NULL-terminated)
- * are its words. `*waiting` (either may be NULL) is called when starting takes a while, and is
- * NULL from then on: who tries again says so once.
+ * `program` is the file name in libexec. Its arguments are "--run R --home H --ready-fd N", then
+ * args (NULL-terminated). `*waiting` (either may be NULL) is called if starting takes long, and is
+ * then set to NULL, so that retries do not call it again.
  */
 int launch(const struct place *place, const char *program, const char *log, const char *const *args,
            void (**waiting)(void), struct err *err);

@@ -9,9 +9,9 @@
 
 struct loop {
     uv_loop_t uv;
-    uv_idle_t idle;         /* active while calls wait: then the loop does not */
+    uv_idle_t idle;         /* active while calls are queued, so that the loop does not wait */
     struct loop_call calls; /* head of the ring of deferred calls */
-    size_t jobs;            /* that are not done */
+    size_t jobs;            /* number of unfinished jobs */
 };
 
 struct loop_watch {
@@ -40,7 +40,7 @@ struct job {
     void *arg;
 };
 
-/* Every handle of ours is the first member of what was allocated for it. */
+/* Each libuv handle is the first member of its allocated struct. */
 static void handle_free(uv_handle_t *handle) {
     free(handle);
 }
@@ -50,7 +50,7 @@ static void handle_close(uv_handle_t *handle) {
         uv_close(handle, handle_free);
 }
 
-/* The life of the loop */
+/* Creation, run and end of the loop */
 
 static void on_idle(uv_idle_t *idle);
 
@@ -77,7 +77,7 @@ static void close_what_is_left(uv_handle_t *handle, void *arg) {
 void loop_free(struct loop *loop) {
     if (!loop)
         return;
-    /* What `done` of a last job starts anew has to go as well. */
+    /* `done` of a last job may open new handles: repeat until none is left. */
     do {
         uv_walk(&loop->uv, close_what_is_left, loop);
         uv_idle_stop(&loop->idle);
@@ -157,7 +157,7 @@ void loop_watch_set(struct loop_watch *w, unsigned events) {
     if (events == w->events)
         return;
     w->events = events;
-    /* Can fail only for a handle that is being closed. */
+    /* This can fail only for a handle that is being closed. */
     int r = wanted ? uv_poll_start(&w->uv, wanted, on_poll) : uv_poll_stop(&w->uv);
     assert(r == 0);
     (void)r;
@@ -226,7 +226,10 @@ void loop_call_cancel(struct loop *loop, struct loop_call *call) {
         uv_idle_stop(&loop->idle);
 }
 
-/* Those that are queued meanwhile wait for the next turn, so that descriptors are not starved. */
+/*
+ * Calls that are queued meanwhile wait for the next turn of the loop, so that descriptors are
+ * served too.
+ */
 static void on_idle(uv_idle_t *idle) {
     struct loop *loop = idle->data;
     struct loop_call mark = {0};
@@ -292,7 +295,7 @@ int loop_on_signal(struct loop *loop, int signum, loop_signal_fn *fn, void *arg,
         handle_close((uv_handle_t *)&s->uv);
         return err_num(err, r, "wait for signal %d", signum);
     }
-    /* A signal alone is no reason to go on running. */
+    /* A watched signal alone does not keep the loop running. */
     uv_unref((uv_handle_t *)&s->uv);
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
  * The loop: one thread that waits for descriptors, times, signals and finished jobs.
  *
- * Thin glue over libuv; no other header shows it. Everything here belongs to the thread
- * that runs the loop, except the `run` half of a job. Callbacks must not block: what may
+ * A thin layer over libuv, which no other header exposes. Everything here belongs to the thread
+ * that runs the loop, except the `run` part of a job. Callbacks must not block: work that may
  * block is a job. A callback may free any object of the loop, its own included. Small
  * allocations abort when memory is gone.
  */
@@ -22,9 +22,8 @@ typedef void loop_fn(void *arg);
 struct loop *loop_new(struct err *err);
 
 /*
- * Free your watches and timers first; what is left is closed here. Jobs that were given are
- * waited for and their `done` is called, so no job's data is ever lost. Deferred calls are not
- * made any more.
+ * Free your watches and timers first; remaining ones are closed here. Waits for queued jobs and
+ * calls their `done`, so that no data of a job is lost. Deferred calls are dropped.
  */
 void loop_free(struct loop *loop);
 void loop_freep(struct loop **loop);
@@ -33,60 +32,62 @@ void loop_freep(struct loop **loop);
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 
-/* Monotonic milliseconds, read once a turn of the loop: cheap, and good enough for timeouts. */
+/* Monotonic milliseconds, read once per turn of the loop: cheap, and exact enough for timeouts. */
 uint64_t loop_now_ms(const struct loop *loop);
 
-/* What a descriptor is watched for, and what has happened to it. */
+/* Events that a descriptor is watched for, and that are reported. */
 enum loop_event {
     LOOP_READ = 1,
     LOOP_WRITE = 2,
-    LOOP_HANGUP = 4, /* the peer will send no more: watch for it while you do not read */
-    LOOP_ERROR = 8,  /* always told; the watch is then off until the next loop_watch_set() */
+    LOOP_HANGUP = 4, /* the peer has finished sending; useful while you do not read */
+    LOOP_ERROR = 8,  /* always reported; the watch is then off until loop_watch_set() */
 };
 
 /*
- * Level-triggered: it is told again until it is dealt with or no longer watched for. The
- * descriptor becomes nonblocking and stays the caller's: close it after the watch is freed.
- * events = 0 makes a watch that sleeps.
+ * Level-triggered: an event is reported again until it is handled or no longer watched for. The
+ * descriptor becomes nonblocking. The caller still owns it and closes it after it frees the watch.
+ * With events = 0 the watch reports nothing yet.
  */
 typedef void loop_watch_fn(void *arg, unsigned events);
 int loop_watch_new(struct loop *loop, int fd, unsigned events, loop_watch_fn *fn, void *arg,
                    struct loop_watch **ret, struct err *err);
 void loop_watch_set(struct loop_watch *watch, unsigned events);
-void loop_watch_free(struct loop_watch *watch); /* NULL is fine, here and below */
+void loop_watch_free(struct loop_watch *watch); /* NULL is allowed, here and below */
 
-/* Made asleep. Starting a timer that runs sets it anew. repeat_ms = 0: once. */
+/* Creates a stopped timer. Starting a running timer restarts it. repeat_ms = 0: it fires once. */
 struct loop_timer *loop_timer_new(struct loop *loop, loop_fn *fn, void *arg);
 void loop_timer_start(struct loop_timer *timer, uint64_t delay_ms, uint64_t repeat_ms);
 void loop_timer_stop(struct loop_timer *timer);
 void loop_timer_free(struct loop_timer *timer);
 
 /*
- * "Call me when this callback has returned", to get out of somebody's stack. The caller owns
- * the struct (a member of its own object, zero but for fn and arg) and must cancel it before
- * it goes away. Calls are made in order, before the loop waits again; one that is queued
- * already stays where it is.
+ * A deferred call: fn runs after the present callback has returned. The caller owns the struct (a
+ * member of its own object, zero except for fn and arg) and must cancel the call before it frees
+ * the struct. Calls run in order, before the loop waits again; a call that is already queued keeps
+ * its place.
  */
 struct loop_call {
     loop_fn *fn;
     void *arg;
-    struct loop_call *next, *prev; /* the loop's */
+    struct loop_call *next, *prev; /* used by the loop */
 };
 void loop_defer(struct loop *loop, struct loop_call *call);
 void loop_call_cancel(struct loop *loop, struct loop_call *call);
 
 /*
- * A job: run(arg) on a worker thread, then done(arg) on the loop, exactly once each. The job
- * owns what arg points to from here until done; nothing else may touch it meanwhile.
+ * Queues a job: run(arg) on a worker thread, then done(arg) on the loop, exactly once each. Until
+ * `done` is called, only the job may use the data behind arg.
  */
 void loop_work(struct loop *loop, loop_fn *run, loop_fn *done, void *arg);
 
-/* Turns the loop until no job is left, those given meanwhile included. Not from a callback. */
+/* Runs the loop until no job is left, including new ones. Do not call it from a callback. */
 void loop_join(struct loop *loop);
 
-/* How many workers the process has: call it before the first job. Four by default. */
+/*
+ * Sets the number of worker threads of the process (default: four). Call it before the first job.
+ */
 void loop_set_workers(unsigned count);
 
-/* Until the loop is freed. One function a signal. */
+/* Calls fn for each signal until the loop is freed. Each signal can have one function. */
 typedef void loop_signal_fn(void *arg, int signum);
 int loop_on_signal(struct loop *loop, int signum, loop_signal_fn *fn, void *arg, struct err *err);

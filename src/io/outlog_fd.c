@@ -13,7 +13,7 @@
 static int map_log(struct outlog_fd *l, struct err *err) {
     void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
     if (map == MAP_FAILED)
-        return err_sys(err, "map an output log");
+        return err_sys(err, "map the output log of a command");
     l->log.map = map;
     return 0;
 }
@@ -22,14 +22,14 @@ int outlog_fd_make(struct outlog_fd *ret, const struct outlog_caps *caps, struct
     struct outlog_fd l DEFER(outlog_fd_close) = {.bytes = outlog_bytes(caps)};
     l.fd = memfd_create("outlog", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (l.bytes == 0)
-        return err_set(err, ERR_INVALID, "the size of the output log is out of range");
+        return err_set(err, ERR_INVALID, "the size of the output log of a command is out of range");
     if (l.fd < 0 || ftruncate(l.fd, (off_t)l.bytes) < 0 || fcntl(l.fd, F_ADD_SEALS, SEALS) < 0)
-        return err_sys(err, "create an output log");
+        return err_sys(err, "create the output log of a command");
     if (map_log(&l, err) < 0)
         return -1;
     outlog_format(l.log.map, caps);
     if (outlog_open(&l.log, l.log.map, -1, l.bytes) < 0)
-        return err_set(err, ERR_INTERNAL, "open a new output log");
+        return err_set(err, ERR_INTERNAL, "the new output log of a command is malformed");
     *ret = l;
     l = OUTLOG_FD_NONE;
     return 0;
@@ -40,14 +40,15 @@ int outlog_fd_adopt(struct outlog_fd *ret, int fd, struct err *err) {
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALS) != SEALS)
-        return err_set(err, ERR_DENIED, "the output log is not sealed");
+        return err_set(err, ERR_DENIED,
+                       "the output log of a command is not sealed against a change of its size");
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "stat an output log");
+        return err_sys(err, "read the size of the output log of a command");
     l.bytes = (uint64_t)st.st_size;
     if (map_log(&l, err) < 0)
         return -1;
     if (outlog_open(&l.log, l.log.map, -1, l.bytes) < 0)
-        return err_set(err, ERR_INVALID, "not an output log");
+        return err_set(err, ERR_INVALID, "the file from the guest is not an output log");
     *ret = l;
     l = OUTLOG_FD_NONE;
     return 0;
@@ -60,7 +61,7 @@ void outlog_fd_close(struct outlog_fd *l) {
     l->log.map = NULL;
 }
 
-/* Keeping. */
+/* Saving a log in a file. */
 
 static int outlog_fd_put(int file, const void *bytes, size_t n, uint64_t at, struct err *err) {
     while (n > 0) {
@@ -68,7 +69,7 @@ static int outlog_fd_put(int file, const void *bytes, size_t n, uint64_t at, str
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return err_sys(err, "keep output");
+            return err_sys(err, "save the output of a command");
         bytes = (const char *)bytes + done;
         at += (uint64_t)done;
         n -= (size_t)done;
@@ -76,19 +77,19 @@ static int outlog_fd_put(int file, const void *bytes, size_t n, uint64_t at, str
     return 0;
 }
 
-/* A file of the log's shape; one that is there already keeps what it has. */
+/* Gives the file the size of the log; a file that already has it keeps its content. */
 static int shape(const struct outlog *l, int file, struct err *err) {
     struct stat st;
     uint64_t bytes = outlog_bytes(&l->caps);
     if (fstat(file, &st) < 0)
-        return err_sys(err, "keep output");
+        return err_sys(err, "save the output of a command");
     if ((uint64_t)st.st_size == bytes)
         return 0;
     struct outlog_page page;
     outlog_format(&page, &l->caps);
     if (outlog_fd_put(file, &page, sizeof(page), 0, err) < 0)
         return -1;
-    return ftruncate(file, (off_t)bytes) < 0 ? err_sys(err, "keep output") : 0;
+    return ftruncate(file, (off_t)bytes) < 0 ? err_sys(err, "save the output of a command") : 0;
 }
 
 static int keep_stream(const struct outlog *l, int stream, int file, struct outlog_kept *k,
@@ -112,7 +113,7 @@ static int keep_stream(const struct outlog *l, int stream, int file, struct outl
     return 0;
 }
 
-/* The order of the streams: a copy of the whole ring, as far as it was ever used. */
+/* Copies the turns (the order of the two streams): the used part of the ring. */
 static int keep_turns(const struct outlog *l, int file, uint64_t turns, struct err *err) {
     char bytes[8 * OUTLOG_TURNS];
     size_t n = 8 * (size_t)(turns < OUTLOG_TURNS ? turns : OUTLOG_TURNS);
@@ -132,10 +133,10 @@ static int put_page(int file, struct outlog_page page, const struct outlog_kept 
 }
 
 static int sync_file(int file, struct err *err) {
-    return fdatasync(file) < 0 ? err_sys(err, "sync kept output") : 0;
+    return fdatasync(file) < 0 ? err_sys(err, "sync the saved output of a command") : 0;
 }
 
-/* Bytes that the file still promises lie where new ones will: the ring is full. */
+/* True if the new bytes will overwrite bytes in the ring that the file still reports as kept. */
 static bool is_overwritten(const struct outlog_caps *caps, const struct outlog_page *page,
                            const struct outlog_kept *done) {
     for (int i = 0; i < 2; i++)
@@ -158,7 +159,7 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
         return 0;
     if (shape(l, file, err) < 0)
         return -1;
-    /* As in memory: what is about to be overwritten is given up first. */
+    /* As in memory, bytes that will be overwritten are first reported as left out. */
     struct outlog_kept claim = *done;
     bool is_new = false;
     for (int i = 0; i < 2; i++) {
@@ -177,7 +178,7 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
     for (int i = 0; i < 2; i++)
         if (keep_stream(l, i, file, &next, page.stream[i].produced, err) < 0)
             return -1;
-    /* After a power cut the numbers never promise bytes that did not reach the disk. */
+    /* Data is synced before numbers: after a power cut they never report bytes not on disk. */
     if (sync_file(file, err) < 0 || put_page(file, page, &next, &next, err) < 0 ||
         sync_file(file, err) < 0)
         return -1;
@@ -188,9 +189,9 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
 int outlog_open_kept(struct outlog *ret, int file, struct err *err) {
     struct stat st;
     if (fstat(file, &st) < 0)
-        return err_sys(err, "open kept output");
+        return err_sys(err, "open the saved output of a command");
     if (outlog_open(ret, NULL, file, (uint64_t)st.st_size) < 0)
-        return err_set(err, ERR_INVALID, "the file is not a kept output log");
+        return err_set(err, ERR_INVALID, "the file does not hold saved output of a command");
     return 0;
 }
 

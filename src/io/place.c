@@ -20,7 +20,8 @@ static int find_run(char to[PLACE_SIZE], struct err *err) {
         return 0;
     if (place_put(to, getenv("XDG_RUNTIME_DIR"), "/carrel") || place_put(to, fallback, ""))
         return 0;
-    return err_set(err, ERR_INVALID, "no directory for run files: set CARREL_RUN");
+    return err_set(err, ERR_INVALID,
+                   "cannot choose the directory for sockets and logs: set CARREL_RUN");
 }
 
 static int find_home(char to[PLACE_SIZE], struct err *err) {
@@ -31,7 +32,7 @@ static int find_home(char to[PLACE_SIZE], struct err *err) {
     if (place_put(to, getenv("XDG_DATA_HOME"), "/carrel") ||
         place_put(to, getenv("HOME"), "/.local/share/carrel"))
         return 0;
-    return err_set(err, ERR_INVALID, "no directory for data: set CARREL_HOME");
+    return err_set(err, ERR_INVALID, "cannot choose the data directory: set CARREL_HOME");
 }
 
 static int find_libexec(char to[PLACE_SIZE], struct err *err) {
@@ -66,13 +67,13 @@ static int make_dirs(const char *path, struct err *err) {
     for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
         if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
-            return err_sys(err, "make '%s'", part);
+            return err_sys(err, "create directory '%s'", part);
         *slash = '/';
     }
     struct stat st;
     if ((mkdir(path, 0700) < 0 && errno != EEXIST) || lstat(path, &st) < 0)
-        return err_sys(err, "make '%s'", path);
-    /* In /tmp somebody else may have been there first. */
+        return err_sys(err, "create directory '%s'", path);
+    /* In /tmp another user may have created the directory first. */
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)) {
         err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
         return err_remedy(err, "set CARREL_RUN and CARREL_HOME to directories of your own");

@@ -1,5 +1,5 @@
 /*
- * Finds the run and data directories and our other programs.
+ * Finds the run and data directories and the other programs of Carrel.
  *
  * CARREL_RUN and CARREL_HOME decide; without them root uses /run/carrel and /var/lib/carrel, other
  * users their XDG directories. Programs are found next to the running one, so an uninstalled build

@@ -1,7 +1,7 @@
 /*
  * SHA-1, which the WebSocket handshake requires.
  *
- * For nothing else: it gives no security.
+ * Do not use it for anything else: SHA-1 is not secure.
  */
 #pragma once
 
@@ -10,5 +10,5 @@
 
 enum { SHA1_BYTES = 20 };
 
-/* Of a short text: at most 119 bytes, two blocks. */
+/* Hashes at most 119 bytes (two blocks). */
 void sha1_short(const void *bytes, size_t n, uint8_t ret[SHA1_BYTES]);

@@ -22,7 +22,7 @@ int spawn_try_connect(const struct place *place, struct err *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return err_sys(err, "socket");
+        return err_sys(err, "create a socket");
     if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/spawn.sock", place->run) >=
         (int)sizeof(a.sun_path)) {
         err_set(err, ERR_INVALID, "socket path below '%s' is too long", place->run);
@@ -47,7 +47,7 @@ static int spawn_link_start(const struct place *place, void (**waiting)(void), s
 }
 
 int spawn_connect(const struct place *place, void (*waiting)(void), struct err *err) {
-    /* One that is about to leave may hold the lock a moment longer: ask again. */
+    /* A spawner that is exiting may hold its lock a moment longer: try again. */
     for (int attempt = 0; attempt < 50; attempt++) {
         int fd = spawn_try_connect(place, err);
         if (fd >= 0 || !err || err->code != ERR_NOT_FOUND)
@@ -61,7 +61,10 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
     return -1;
 }
 
-/* One request, one answer of the type that belongs to it; an ERROR answer becomes err. */
+/*
+ * Sends a request and reads its answer, which must have the matching type. An ERROR answer becomes
+ * *err.
+ */
 static int spawn_link_ask(int link, struct plan_message *m, const int *fds, size_t nfds,
                           struct fd_message *got, struct err *err) {
     enum plan_type want = plan_reply(m->type);
@@ -72,10 +75,10 @@ static int spawn_link_ask(int link, struct plan_message *m, const int *fds, size
         r = recv_fds(link, packet, sizeof(packet), got);
     if (r < 0 || got->len == 0) {
         errno = r < 0 ? -r : ECONNRESET;
-        return err_sys(err, "talk to the spawner");
+        return err_sys(err, "send a request to the spawner");
     }
     if (plan_decode(packet, got->len, m, err) < 0)
-        return err_wrap(err, "answer of the spawner");
+        return err_wrap(err, "read the answer of the spawner");
     if (m->type == PLAN_ERROR) {
         if (err)
             *err = m->error;
@@ -93,7 +96,10 @@ static void limit_waiting(int link, time_t seconds) {
                sizeof(struct timeval));
 }
 
-/* One that says nothing is left alone: whoever asks it for something finds out why. */
+/*
+ * False if the spawner is another version of the program. A spawner that does not answer counts as
+ * current: the next request reports the error.
+ */
 static bool is_current(const struct place *place, int link) {
     struct fd_message got DEFER(fd_message_close) = {0};
     struct plan_message m = {.type = PLAN_HELLO};
@@ -108,7 +114,10 @@ static bool is_current(const struct place *place, int link) {
     return r < 0 ? !got.len : strcmp(m.text, wanted) == 0;
 }
 
-/* Its images and disks are those of its own store. Older ones do not say which: taken for ours. */
+/*
+ * A spawner uses the images and disks of its own store. Older spawners do not name their store and
+ * count as ours.
+ */
 static bool is_of_another_store(const struct place *place) {
     char path[PLACE_SIZE + 16];
     struct lock_holder spawner;
@@ -121,23 +130,27 @@ static bool is_of_another_store(const struct place *place) {
            its.st_dev != ours.st_dev || its.st_ino != ours.st_ino;
 }
 
-/* Its boxes are others' children by now and go on. Only a pid that we hold is signalled. */
+/*
+ * Stops a spawner; its boxes continue to run. The signal goes through a pidfd, so that it cannot
+ * reach another process.
+ */
 static int send_away(int link, struct err *err) {
     struct ucred peer;
     socklen_t size = sizeof(peer);
     if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-        return err_sys(err, "look for the spawner");
+        return err_sys(err, "identify the spawner process");
     int pid DEFER_CLOSE = pidfd_open(peer.pid, 0);
     struct pollfd connection = {.fd = link}, end = {.fd = pid, .events = POLLIN};
     if (pid < 0)
-        return errno == ESRCH ? 0 : err_sys(err, "look for the spawner");
-    if (poll(&connection, 1, 0) != 0) /* it went by itself, and its number may be another's */
+        return errno == ESRCH ? 0 : err_sys(err, "identify the spawner process");
+    if (poll(&connection, 1, 0) != 0) /* it already exited, and its pid may be reused */
         return 0;
     if (pidfd_send_signal(pid, SIGTERM, NULL, 0) < 0 && errno != ESRCH)
         return err_sys(err, "stop a spawner of another version or store");
     return poll(&end, 1, LEAVE_MS) > 0
                ? 0
-               : err_set(err, ERR_TIMEOUT, "a spawner of another version or store does not stop");
+               : err_set(err, ERR_TIMEOUT,
+                         "the running spawner, of another version or store, does not stop");
 }
 
 int spawn_connect_current(const struct place *place, struct err *err) {
@@ -158,7 +171,7 @@ int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_gues
     if (spawn_link_ask(link, m, fds, plan.grant_count, &got, err) < 0)
         return -1;
     if (got.nfds < 1)
-        return err_set(err, ERR_INTERNAL, "the spawner sent no connection");
+        return err_set(err, ERR_INTERNAL, "the spawner sent no connection to the guest");
     *ret_guest = TAKE_FD(got.fds[0]);
     size_t next = 1;
     for (size_t i = 0; i < plan.grant_count; i++) {

@@ -1,8 +1,8 @@
 /*
  * A connection to the spawner, started on first use as tmux starts its server.
  *
- * Requests are answered in order. Closing the connection ends the boxes made through it that
- * were not told to linger.
+ * Requests are answered in order. Closing the connection ends the boxes created through it that
+ * were not created with PLAN_KEPT or PLAN_DAEMONS.
  */
 #pragma once
 
@@ -12,23 +12,25 @@
 #include "base/wire/plan.h"
 #include "io/place.h"
 
-/* A connected socket, or -1. `waiting` (may be NULL) is called once when starting takes a while. */
+/*
+ * Returns a connected socket, or -1. `waiting` (may be NULL) is called once if starting takes long.
+ */
 int spawn_connect(const struct place *place, void (*waiting)(void), struct err *err);
 
 /*
- * The same, for the daemon that holds the run directory. A spawner of another program, as before an
- * upgrade, or of another store is ended and the next one started: boxes go on, and that adopts
- * them.
+ * As spawn_connect(), for the daemon that owns the run directory. A spawner of another version
+ * (after an upgrade) or of another store is stopped and a new one started. Boxes continue to run,
+ * and the new spawner adopts them.
  */
 int spawn_connect_current(const struct place *place, struct err *err);
 
-/* The same, but only if a spawner is running: ERR_NOT_FOUND otherwise. */
+/* As spawn_connect(), but does not start a spawner: ERR_NOT_FOUND if none is running. */
 int spawn_try_connect(const struct place *place, struct err *err);
 
 /*
- * A new box: fds are one open directory a grant. ret_guest is its creator's connection to the
- * guest; ret_uppers (PLAN_MAX_GRANTS, -1 where there is none) hold the changes of cow grants, in
- * their order. m holds the answer: m->text are warnings.
+ * Creates a box. fds has one open directory per grant. *ret_guest is the connection to the guest.
+ * ret_uppers (PLAN_MAX_GRANTS, -1 for none) are the directories that receive the changes of cow
+ * grants, in their order. The answer is in m: m->text has warnings.
  */
 int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_guest, int *ret_uppers,
                  struct err *err);

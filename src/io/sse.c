@@ -4,7 +4,7 @@
 
 #include "io/http_inner.h"
 
-/* "name: value" with a value of one line. */
+/* Appends "name: value"; the value has one line. */
 static bool put_line(struct buf *b, const char *name, const char *value, size_t n) {
     return buf_add(b, name, strlen(name)) && buf_add(b, ": ", 2) && buf_add(b, value, n) &&
            buf_add(b, "\n", 1);

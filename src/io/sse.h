@@ -11,13 +11,13 @@
 
 #include "base/buf.h"
 
-/* What a client repeats in Last-Event-ID; NULL leaves a part out. */
+/* An event. A client sends the last `id` back in Last-Event-ID. NULL leaves a part out. */
 struct sse_event {
     const char *id;
     const char *name;
-    const char *data; /* may hold line ends of any kind */
+    const char *data; /* may have several lines */
     size_t n;
-    unsigned retry_ms; /* 0: not said */
+    unsigned retry_ms; /* 0: left out */
 };
 bool sse_put(struct buf *b, const struct sse_event *event) __attribute__((warn_unused_result));
 

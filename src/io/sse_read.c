@@ -37,7 +37,7 @@ static bool sse_read_named(const char *line, size_t n, const char *name) {
     return n == strlen(name) && memcmp(line, name, n) == 0;
 }
 
-/* "field: value", "field:value" or "field". */
+/* Takes a line "field: value", "field:value" or "field". */
 static bool take_field(struct sse_reader *r, const char *line, size_t n) {
     const char *colon = memchr(line, ':', n);
     size_t name_n = colon ? (size_t)(colon - line) : n;
@@ -54,7 +54,7 @@ static bool take_field(struct sse_reader *r, const char *line, size_t n) {
     return true;
 }
 
-/* 1: the line closed a record. */
+/* Takes a line. 1: it ended a record. */
 static int take_line(struct sse_reader *r) {
     const char *line = r->line.data ? r->line.data : "";
     size_t n = r->line.len;

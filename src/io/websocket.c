@@ -30,7 +30,7 @@ static uint64_t big_endian(const uint8_t *p, size_t n) {
     return v;
 }
 
-/* The first two bytes say how long the head is, and most of what can be wrong with it. */
+/* Checks the first two bytes of a frame head and sets the length of the head. */
 static int head_begins(struct ws_decoder *d) {
     uint8_t length = d->head[1] & 127, opcode = d->head[0] & 15;
     bool masked = d->head[1] & 128;
@@ -82,7 +82,7 @@ static int head_ends(struct ws_decoder *d) {
     return 0;
 }
 
-/* One byte of a head; 1 when that was the last one. */
+/* Takes one byte of a frame head; 1: the head is complete. */
 static int head_byte(struct ws_decoder *d, uint8_t byte) {
     d->head[d->head_len++] = byte;
     if (d->head_len == 2 && head_begins(d) < 0)
@@ -130,7 +130,7 @@ static int data_piece(struct ws_decoder *d, const char *bytes, size_t n, struct 
     if (last)
         d->message = 0;
     if (n == 0 && !last)
-        return 0; /* an empty fragment is nothing to tell */
+        return 0; /* an empty fragment is not reported */
     d->fresh = false;
     return 1;
 }
@@ -205,7 +205,7 @@ size_t ws_close_payload(char to[WS_CONTROL_MAX], int code, const char *reason) {
     if (n > WS_CONTROL_MAX - 2)
         n = WS_CONTROL_MAX - 2;
     while (n && !utf8_valid(reason, n))
-        n--; /* a character that was cut in two */
+        n--; /* do not cut inside a character */
     if (n)
         memcpy(to + 2, reason, n);
     return 2 + n;

@@ -1,5 +1,5 @@
 /*
- * WebSocket (RFC 6455): frames to events and back, and the handshake's hash.
+ * Decodes and encodes WebSocket frames (RFC 6455), and computes the hash of the handshake.
  *
  * Pure, as io/http.h. A decoder hands out messages piece by piece as the bytes come, in the
  * caller's own memory (a client's masking is undone in place). Strict: masking by role, shortest
@@ -14,7 +14,7 @@
 
 #include "base/utf8.h"
 
-enum ws_role { WS_SERVER, WS_CLIENT }; /* who decodes: frames from a client are masked */
+enum ws_role { WS_SERVER, WS_CLIENT }; /* the side that decodes: frames from a client are masked */
 
 enum ws_opcode {
     WS_CONTINUATION = 0,
@@ -29,7 +29,7 @@ enum ws_code {
     WS_NORMAL = 1000,
     WS_GOING_AWAY = 1001,
     WS_PROTOCOL = 1002,
-    WS_NO_CODE = 1005, /* never sent: the peer gave none */
+    WS_NO_CODE = 1005, /* never sent; means that the peer gave no code */
     WS_NOT_UTF8 = 1007,
     WS_POLICY = 1008,
     WS_TOO_BIG = 1009,
@@ -39,12 +39,11 @@ enum ws_code {
 enum { WS_CONTROL_MAX = 125, WS_HEAD_MAX = 14 };
 
 struct ws_event {
-    enum ws_opcode
-        opcode;       /* WS_TEXT, WS_BINARY: a piece of a message; else a whole control frame */
-    bool first, last; /* of the message */
-    const char *data; /* dies with the next call */
+    enum ws_opcode opcode; /* WS_TEXT, WS_BINARY: piece of a message; others: control frame */
+    bool first, last;      /* first or last piece of the message */
+    const char *data;      /* valid until the next call */
     size_t n;
-    int code; /* WS_CLOSE: what the peer said; data is the reason */
+    int code; /* WS_CLOSE: the code of the peer; data is the reason */
 };
 
 struct ws_decoder {
@@ -52,12 +51,12 @@ struct ws_decoder {
     uint64_t message_max;
     int error; /* enum ws_code, once ws_next() has returned -1 */
 
-    /* Its own. */
+    /* Internal state. */
     uint8_t state, opcode, message; /* opcode of the frame, of the message it belongs to */
     bool fin, fresh;                /* no piece of the message was handed out yet */
     uint8_t head[WS_HEAD_MAX];
     uint8_t head_len, head_need;
-    uint64_t left, size; /* of this frame; of the message so far */
+    uint64_t left, size; /* bytes left of this frame; size of the message so far */
     uint64_t mask_at;
     uint8_t mask[4];
     struct utf8 text;
@@ -68,26 +67,26 @@ struct ws_decoder {
 void ws_decoder_begin(struct ws_decoder *d, enum ws_role role, uint64_t message_max);
 
 /*
- * Takes some of the bytes, *used says how many. 1: *ret is the next event. 0: all were taken and
- * nothing is whole yet. -1: d->error. An empty message is one event with n = 0.
+ * Takes some of the bytes; *used says how many. 1: *ret is the next event. 0: all bytes were taken,
+ * and no event is complete. -1: d->error. An empty message is one event with n = 0.
  */
 int ws_next(struct ws_decoder *d, char *bytes, size_t n, size_t *used, struct ws_event *ret);
 
-/* The head of a frame; mask is NULL for a server. Returns its length. */
+/* Writes the head of a frame; mask is NULL for a server. Returns its length. */
 size_t ws_head(uint8_t to[WS_HEAD_MAX], enum ws_opcode opcode, bool last, uint64_t n,
                const uint8_t *mask);
-/* `at` is how much of the frame's payload came before. */
+/* Masks or unmasks n bytes of a payload, which start at its byte `at`. */
 void ws_mask(char *bytes, size_t n, const uint8_t mask[4], uint64_t at);
 
-/* The payload of a close frame: code and reason, cut to fit. */
+/* Writes the payload of a close frame: the code and the reason, cut to fit. */
 size_t ws_close_payload(char to[WS_CONTROL_MAX], int code, const char *reason);
-/* Whether a peer may send this code. */
+/* True if a peer may send this close code. */
 bool ws_code_valid(int code);
 
-/* Sec-WebSocket-Accept for a Sec-WebSocket-Key; NUL-terminated. */
+/* Computes Sec-WebSocket-Accept for a Sec-WebSocket-Key; NUL-terminated. */
 enum { WS_ACCEPT_SIZE = 29, WS_KEY_SIZE = 25 };
 void ws_accept(const char *key, size_t n, char to[WS_ACCEPT_SIZE]);
-/* 16 bytes in base64, as a key has to be. */
+/* True if the key is 16 bytes in base64. */
 bool ws_key_valid(const char *key, size_t n);
-/* A key from 16 random bytes of the caller. */
+/* Writes a key made from 16 random bytes. */
 void ws_key(const uint8_t random[16], char to[WS_KEY_SIZE]);

@@ -10,13 +10,13 @@ struct ws_client {
     struct http_client *http;
     struct ws_decoder decoder;
     struct buf message;
-    char *at; /* bytes that were read and not decoded */
+    char *at; /* received bytes that are not decoded yet */
     size_t n;
     bool closing, over;
 };
 
 static int random_bytes(void *to, size_t n, struct err *err) {
-    return getrandom(to, n, 0) == (ssize_t)n ? 0 : err_sys(err, "random numbers");
+    return getrandom(to, n, 0) == (ssize_t)n ? 0 : err_sys(err, "read random numbers");
 }
 
 /* Opening */
@@ -26,7 +26,7 @@ static int check_answer(const struct http_head *h, const char *key, struct err *
     ws_accept(key, strlen(key), accept);
     if (h->status != 101)
         return err_set(err, h->status == 404 ? ERR_NOT_FOUND : ERR_DENIED,
-                       "the server refused the WebSocket with status %d", h->status);
+                       "the server refused the WebSocket connection with status %d", h->status);
     if (!h->upgrade || !http_list_has(h, "upgrade", "websocket") ||
         !http_text_is(http_field_only(h, "sec-websocket-accept"), accept) ||
         http_field_find(h, "sec-websocket-extensions"))
@@ -51,7 +51,7 @@ static int shake_hands(struct http_client *http, const char *target, const struc
     ws_key(random, key);
     for (; fields && fields->name; fields++) {
         if (count == FIELDS_MAX - 1)
-            return err_set(err, ERR_LIMIT, "too many fields for a WebSocket request");
+            return err_set(err, ERR_LIMIT, "too many header fields for a WebSocket request");
         all[count++] = *fields;
     }
     struct http_request request = {.method = "GET", .target = target, .fields = all};
@@ -95,7 +95,7 @@ int ws_client_send(struct ws_client *ws, enum ws_opcode kind, const void *data, 
         return -1;
     size_t at = ws_head(head, kind, true, n, mask);
     if (!buf_add(&frame, head, at) || !buf_add(&frame, data, n))
-        return err_set(err, ERR_LIMIT, "out of memory for a message of %zu bytes", n);
+        return err_set(err, ERR_LIMIT, "out of memory for a WebSocket message of %zu bytes", n);
     ws_mask(frame.data + at, n, mask, 0);
     return http_client_write_raw(ws->http, frame.data, frame.len, err);
 }
@@ -111,7 +111,7 @@ int ws_client_close(struct ws_client *ws, int code, const char *reason, struct e
 
 /* Receiving */
 
-/* 1: *e is for the caller, with its data whole. */
+/* 1: *e is a complete message for the caller. */
 static int take_event(struct ws_client *ws, struct ws_event *e, struct err *err) {
     switch (e->opcode) {
     case WS_PING:
@@ -127,7 +127,7 @@ static int take_event(struct ws_client *ws, struct ws_event *e, struct err *err)
         if (e->first)
             ws->message.len = 0;
         if (!buf_add(&ws->message, e->data, e->n))
-            return err_set(err, ERR_LIMIT, "out of memory for a message");
+            return err_set(err, ERR_LIMIT, "out of memory for a WebSocket message");
         e->data = ws->message.data;
         e->n = ws->message.len;
         return e->last;
@@ -138,14 +138,15 @@ static int take_event(struct ws_client *ws, struct ws_event *e, struct err *err)
     return 0;
 }
 
-/* What was read already: 1 a message, 0 none is whole, -1 broken. */
+/* Decodes received bytes. 1: *ret is a message; 0: no message is complete; -1: broken. */
 static int ws_client_decode(struct ws_client *ws, struct ws_event *ret, struct err *err) {
     while (ws->n) {
         size_t used;
         int r = ws_next(&ws->decoder, ws->at, ws->n, &used, ret);
         if (r < 0) {
             ws_client_close(ws, ws->decoder.error, "", NULL);
-            return err_set(err, ERR_INTERNAL, "WebSocket protocol error of the server (%d)",
+            return err_set(err, ERR_INTERNAL,
+                           "the server broke the WebSocket protocol (close code %d)",
                            ws->decoder.error);
         }
         ws->at += used;

@@ -1,8 +1,8 @@
 /*
  * A blocking WebSocket on an HTTP client's connection: `carrel sh` against a daemon.
  *
- * Pings are answered and fragments put together here. Poll http_client_fd() together with other
- * descriptors, and call ws_client_next() with a timeout of 0 until it gives nothing more.
+ * Pings are answered and fragments joined here. Poll http_client_fd() together with other
+ * descriptors, and call ws_client_next() with a timeout of 0 until it returns 0.
  */
 #pragma once
 
@@ -11,7 +11,10 @@
 
 struct ws_client;
 
-/* Sends the upgrade and checks the answer; the client stays the caller's, and must live on. */
+/*
+ * Sends the upgrade request and checks the answer. The caller still owns the client and must not
+ * free it before the WebSocket.
+ */
 struct ws_client *ws_client_open(struct http_client *http, const char *target,
                                  const struct http_pair *fields, size_t message_max,
                                  struct err *err);
@@ -22,10 +25,10 @@ int ws_client_send(struct ws_client *ws, enum ws_opcode kind, const void *data, 
                    struct err *err);
 
 /*
- * The next message: 1. 0: none in time (timeout_ms < 0 waits for ever). -1: broken. WS_CLOSE is
- * the last one, with the peer's code, and has been answered.
+ * 1: *ret is the next message. 0: none in time (timeout_ms < 0: no limit). -1: broken. WS_CLOSE is
+ * the last message, with the code of the peer; it was already answered.
  */
 int ws_client_next(struct ws_client *ws, int timeout_ms, struct ws_event *ret, struct err *err);
 
-/* Says goodbye; go on reading until WS_CLOSE, or free it. */
+/* Sends a close frame. Continue to read until WS_CLOSE, or free the WebSocket. */
 int ws_client_close(struct ws_client *ws, int code, const char *reason, struct err *err);

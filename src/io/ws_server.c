@@ -11,17 +11,17 @@ struct ws {
     const struct ws_handler *handler;
     void *user;
     struct ws_decoder decoder;
-    struct buf message; /* of fragments that came so far */
+    struct buf message; /* fragments received so far */
     struct loop_timer *patience;
-    bool closing; /* we said goodbye */
-    int code;     /* what on_close will hear */
+    bool closing; /* we sent a close frame */
+    int code;     /* close code for on_close */
 };
 
 void *ws_user(const struct ws *ws) {
     return ws->user;
 }
 
-/* The end */
+/* End of a WebSocket */
 
 static void ws_end(struct ws *ws, void (*end)(struct http_exchange *x)) {
     struct http_exchange *x = ws->x;
@@ -72,7 +72,7 @@ static void message_piece(struct ws *ws, const struct ws_event *e) {
     if (ws->closing)
         return;
     if (!alone && !buf_add(&ws->message, e->data, e->n)) {
-        ws_close(ws, WS_TOO_BIG, "out of memory for the message");
+        ws_close(ws, WS_TOO_BIG, "out of memory for the WebSocket message");
         return;
     }
     if (!e->last)
@@ -83,7 +83,7 @@ static void message_piece(struct ws *ws, const struct ws_event *e) {
     buf_done(&whole);
 }
 
-/* False: the peer has said goodbye. */
+/* False: the peer sent a close frame. */
 static bool on_event(struct ws *ws, const struct ws_event *e) {
     switch (e->opcode) {
     case WS_TEXT:
@@ -108,8 +108,7 @@ static bool on_event(struct ws *ws, const struct ws_event *e) {
 
 static void on_bytes(struct http_exchange *x, const char *bytes, size_t n) {
     struct ws *ws = x->user;
-    char *at =
-        (char *)bytes; /* the server's own buffer, done with when we return: unmasked there */
+    char *at = (char *)bytes; /* a buffer of the server, free after we return: unmasked in place */
     bool goes_on = n > 0;
     while (goes_on) {
         struct ws_event e;
@@ -125,7 +124,7 @@ static void on_bytes(struct http_exchange *x, const char *bytes, size_t n) {
         at += used;
         n -= used;
     }
-    ws_end(ws, http_end); /* what was queued goes out before the connection closes */
+    ws_end(ws, http_end); /* queued bytes are sent before the connection closes */
 }
 
 static void on_drain(struct http_exchange *x) {
@@ -161,7 +160,7 @@ static bool ws_server_refuse(struct http_exchange *x, int status, const char *wh
     char body[256];
     int n = snprintf(body, sizeof(body),
                      "{\"error\":{\"code\":\"invalid\",\"message\":\"%s\",\"cause\":\"\","
-                     "\"remedy\":\"open it as a WebSocket, version 13\"}}\n",
+                     "\"remedy\":\"open the path as a WebSocket, version 13\"}}\n",
                      why);
     http_reply(x, status,
                HTTP_FIELDS({"Content-Type", "application/json"}, {"Sec-WebSocket-Version", "13"},

@@ -1,8 +1,8 @@
 /*
- * WebSockets on the server: an exchange becomes a conversation of messages.
+ * WebSockets on the server: turns an HTTP exchange into a stream of messages.
  *
- * Pings are answered, fragments put together, closing handshakes made here. on_close comes exactly
- * once, whoever closed and however; when it returns the struct is gone. None of the callbacks is
+ * Pings are answered, fragments joined and closing handshakes made here. on_close is called exactly
+ * once, whichever side closed; when it returns, the struct is freed. None of the callbacks is
  * called from inside a function below.
  */
 #pragma once
@@ -14,29 +14,31 @@ struct ws;
 
 struct ws_handler {
     void (*on_message)(struct ws *ws, enum ws_opcode kind, const char *data, size_t n);
-    void (*on_drain)(struct ws *ws);           /* after ws_send() said false; may be NULL */
-    void (*on_close)(struct ws *ws, int code); /* 1006: without a word */
+    void (*on_drain)(struct ws *ws);           /* after ws_send() returned false; may be NULL */
+    void (*on_close)(struct ws *ws, int code); /* 1006: no close frame came */
     size_t message_max;
-    const char
-        *protocol; /* said back in Sec-WebSocket-Protocol when the client offers it, or NULL */
+    const char *protocol; /* confirmed in Sec-WebSocket-Protocol if the client offers it; or NULL */
 };
 
 /*
- * Answers the exchange, which is the server's from here. NULL: it was not a proper request for a
- * WebSocket, and was told so. Check Origin before; nothing here does. The handler's struct must
- * live on.
+ * Answers the exchange and takes it over. NULL: it was not a valid WebSocket request, and was
+ * refused. Check Origin before: this function does not. *handler must stay valid until on_close.
  */
 struct ws *ws_upgrade(struct http_exchange *x, const struct ws_handler *handler, void *user);
 void *ws_user(const struct ws *ws);
 
-/* WS_TEXT (must be UTF-8), WS_BINARY or WS_PING. False: full, or closing; wait for on_drain. */
+/*
+ * Sends WS_TEXT (must be UTF-8), WS_BINARY or WS_PING. False: full, or closing; wait for on_drain.
+ */
 bool ws_send(struct ws *ws, enum ws_opcode kind, const void *data, size_t n);
-bool ws_is_full(const struct ws *ws); /* on_drain is still to come */
+bool ws_is_full(const struct ws *ws); /* on_drain will be called */
 size_t ws_pending(const struct ws *ws);
 
-/* No more messages; on_close follows. A peer that does not answer is cut off after two seconds. */
+/*
+ * Sends a close frame; on_close follows. A peer that does not answer is cut off after two seconds.
+ */
 void ws_close(struct ws *ws, int code, const char *reason);
 
-/* Stops reading; messages that were read already still come. */
+/* Stops reading; messages that were already read are still delivered. */
 void ws_pause(struct ws *ws);
 void ws_resume(struct ws *ws);

@@ -41,7 +41,7 @@ size_t zpack_go(struct zpack *z, const void *in, size_t n, bool end, void *out, 
     ZSTD_outBuffer to = {out, size, 0};
     size_t left = ZSTD_compressStream2(z->c, &to, &from, end ? ZSTD_e_end : ZSTD_e_continue);
     if (ZSTD_isError(left))
-        abort(); /* only memory can be missing: its parameters are ours */
+        abort(); /* only a lack of memory can cause this: the parameters are fixed */
     *ret_used = from.pos;
     *ret_done = end && left == 0;
     return to.pos;
@@ -65,7 +65,7 @@ static int check_bomb(const struct zunpack *z, struct err *err) {
     if (z->out <= BOMB_FREE || z->out / BOMB_RATIO <= z->in)
         return 0;
     err_set(err, ERR_LIMIT, "the compressed body expands more than %u times", BOMB_RATIO);
-    return err_remedy(err, "send it without compression");
+    return err_remedy(err, "send the body without compression");
 }
 
 int zunpack_go(struct zunpack *z, const void *in, size_t n, void *out, size_t size,
@@ -75,7 +75,8 @@ int zunpack_go(struct zunpack *z, const void *in, size_t n, void *out, size_t si
     size_t left = ZSTD_decompressStream(z->d, &to, &from);
     if (ZSTD_isError(left)) {
         err_set(err, ERR_INVALID, "decompress the body: %s", ZSTD_getErrorName(left));
-        return err_remedy(err, "compress it with zstd, window at most 8 MiB (level 19 or lower)");
+        return err_remedy(
+            err, "compress the body with zstd, level 19 or lower (window of at most 8 MiB)");
     }
     z->in += from.pos;
     z->out += to.pos;

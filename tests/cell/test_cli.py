@@ -102,7 +102,7 @@ TABLE = [
     ("run not.wasm", 2, r"not.wasm is not a valid module: byte 0x"),
     ("run add.wat --invoke add 1", 2, "add takes 2 arguments, 1 were given"),
     ("run add.wat --invoke add 1 x", 2, "argument 2: 'x' is not an i32"),
-    ("run add.wat --invoke add 1 4294967296", 2, "argument 2: '4294967296' does not fit an i32"),
+    ("run add.wat --invoke add 1 4294967296", 2, "argument 2: '4294967296' is out of range for the type i32"),
     ("run add.wat --invoke nothing", 2, "exports no function 'nothing'"),
     ("run missing.wat", 2, "open 'missing.wat': No such file"),
     ("run add.wat --invoke spin --fuel 1000", 3, "out of fuel: 1000 spent, the next instruction needs 1"),
@@ -163,7 +163,7 @@ def test_text_errors_say_where_and_what_to_do(tmp_path):
     done = cell("check", source)
     assert f"{source}:3:6: error: type mismatch" in done.stderr
     assert "    3 |     (i32.add (i32.const 1) (i64.const 2)))\n      |      ^^^^^^^\n" in done.stderr
-    assert "`i32.add` needs i32, i32 on the stack; it has i32, i64: convert with `i32.wrap_i64`" in done.stderr
+    assert "`i32.add` needs i32, i32 on the stack, but i32, i64 is there: convert with `i32.wrap_i64`" in done.stderr
     told = json.loads(cell("check", source, "--json").stdout)
     assert told["diagnostics"][0]["line"] == 3 and told["diagnostics"][0]["column"] == 6
 

@@ -62,7 +62,7 @@ def forge(d, machine, stack):
 
 @pytest.mark.parametrize("stack, what", [
     ("{own}/777", "a layer is missing"),
-    ("m-aaaaaaaaaaaa/1", "a layer of an ancestor is missing"),
+    ("m-aaaaaaaaaaaa/1", "a layer of a machine that it was forked from is missing"),
     ("nonsense", "is unreadable"),
 ])
 def test_what_is_not_there_is_told(daemon, stack, what):

@@ -72,8 +72,8 @@ ROWS = [
     Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "'private.test' resolves to a private address"),
     Row("Host of another", "say(get('ok.test', {http}, name='other.test'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
     Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "the port in the Host field differs from the port it connected to"),
-    Row("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "Host is missing"),
-    Row("two Hosts", "say(get('ok.test', {http}, more='Host: other.test\\r\\n'))", " 400 ", "ok.test", HTTP, "Host is given twice"),
+    Row("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "header field Host is missing"),
+    Row("two Hosts", "say(get('ok.test', {http}, more='Host: other.test\\r\\n'))", " 400 ", "ok.test", HTTP, "header field Host is given twice"),
     Row("absolute form to another host", "say(get('ok.test', {http}, path='http://other.test/'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
     Row("CONNECT outside of the proxy", "say(dial('ok.test', {http}, b'CONNECT other.test:80 HTTP/1.1\\r\\nHost: other.test:80\\r\\n\\r\\n'))", " 403 ", "ok.test", HTTP, "CONNECT is for the proxy at port 3128"),
     Row("a second request for another host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n').split('HTTP/1.1')[-1])", " 403 ",
@@ -348,7 +348,7 @@ LIES = {
     "a bare LF": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "a line ends without CR LF"),
     "a folded field": (b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok", "a header field is folded over two lines"),
     "a flood of fields": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20000 + b"\r\n", "too many header fields"),
-    "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", "this is not HTTP"),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", "the message is not HTTP"),
     "an upgrade": (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "the server answered with an upgrade that was not requested"),
 }
 

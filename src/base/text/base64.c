@@ -40,7 +40,10 @@ bool base64_decode(const char *text, size_t n, void *to, size_t *ret_len) {
                 return false;
             group = group << 6 | (uint32_t)v;
         }
-        /* Bits behind the end must be zero, or two texts would mean the same bytes. */
+        /*
+         * Unused bits of the last character must be zero, or two texts would decode to the same
+         * bytes.
+         */
         if ((blanks == 1 && group & 0xff) || (blanks == 2 && group & 0xffff))
             return false;
         for (size_t k = 0; k < 3 - blanks; k++)

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1) /* with the NUL */
+#define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1) /* size of the text, with its NUL */
 
 void base64_encode(const void *bytes, size_t n, char *to);
 
-/* `to` has room for n / 4 * 3 bytes. False: it is not base64. */
+/* `to` has room for n / 4 * 3 bytes. False: the text is not base64. */
 bool base64_decode(const char *text, size_t n, void *to, size_t *ret_len);

@@ -7,7 +7,7 @@
 #include "base/defer.h"
 
 enum {
-    EFFORT = 512, /* changed lines that one search goes through before it gives up */
+    EFFORT = 512, /* a search gives up after this many changed lines */
     LINES_MAX = 1 << 30,
 };
 
@@ -17,12 +17,12 @@ static const char no_newline[] = "\\ No newline at end of file\n";
 
 struct line {
     const char *s;
-    size_t len; /* with its '\n' */
+    size_t len; /* length with its '\n' */
 };
 
 struct text {
     struct line *lines;
-    uint32_t *ids; /* equal lines of both texts have the same */
+    uint32_t *ids; /* equal lines of both texts have the same id */
     bool *changed;
     int32_t count;
 };
@@ -57,7 +57,7 @@ static bool textdiff_split(const char *s, size_t len, struct text *ret) {
     return true;
 }
 
-/* Numbers for lines: an open hash table of those seen, whose numbers are its places. */
+/* Gives equal lines the same id: the slot of the line in an open hash table. */
 struct seen {
     struct line *slots;
     size_t mask;
@@ -95,14 +95,14 @@ static bool number_both(struct text *a, struct text *b) {
     return true;
 }
 
-/* ---- the shortest way from one to the other (Myers, in linear space) ---- */
+/* ---- shortest edit script (Myers, in linear space) ---- */
 
-/* A stretch of both texts. */
+/* A range of lines in each of both texts. */
 struct span {
     int32_t a, a_end, b, b_end;
 };
 
-/* How far each diagonal was gone, from the beginning and from the end. */
+/* The furthest line reached on each diagonal, searched from the start and from the end. */
 struct reach {
     int32_t forward[2 * EFFORT + 3], backward[2 * EFFORT + 3];
 };
@@ -116,7 +116,7 @@ static int32_t over(int32_t d, int32_t len) {
     return d > len ? d - len : 0;
 }
 
-/* One more change on one diagonal, then along what is equal. `from_end`: both texts backwards. */
+/* Makes one more change on diagonal k, then follows equal lines. `from_end`: searches backwards. */
 static int32_t go_far(const struct search *s, const struct span *p, const int32_t *v, int32_t d,
                       int32_t k, bool from_end, int32_t *ret_start) {
     int32_t n = p->a_end - p->a, m = p->b_end - p->b;
@@ -134,7 +134,7 @@ static int32_t go_far(const struct search *s, const struct span *p, const int32_
     return x;
 }
 
-/* The equal stretch in the middle of a shortest way; false: none within the effort. */
+/* Finds the equal lines in the middle of a shortest edit script; false: none within EFFORT. */
 static bool find_middle(struct search *s, const struct span *p, struct span *ret) {
     int32_t n = p->a_end - p->a, m = p->b_end - p->b, delta = n - m;
     int32_t *fv = s->reach.forward + EFFORT + 1, *bv = s->reach.backward + EFFORT + 1;
@@ -173,7 +173,7 @@ static void mark(bool *changed, int32_t from, int32_t to) {
         changed[from] = true;
 }
 
-/* Each half has at most half of the changes, so this does not go deep. */
+/* Each half has at most half of the changes, so the recursion is not deep. */
 static void compare(struct search *s, struct span p) {
     struct span middle;
     trim(s, &p);
@@ -194,7 +194,7 @@ static bool put_line(struct buf *out, char sign, const struct line *l) {
            (ends || (buf_add(out, "\n", 1) && buf_add(out, no_newline, sizeof(no_newline) - 1)));
 }
 
-/* Past the changed lines at this place of both. */
+/* Moves i and j past the changed lines at this place of both texts. */
 static void skip_changed(const struct text *a, const struct text *b, int32_t *i, int32_t *j) {
     while (*i < a->count && a->changed[*i])
         ++*i;
@@ -206,7 +206,7 @@ static bool is_changed(const struct text *a, const struct text *b, int32_t i, in
     return (i < a->count && a->changed[i]) || (j < b->count && b->changed[j]);
 }
 
-/* Where the hunk that begins at a change ends, with context: changes that are near belong to it. */
+/* Extends a hunk to its end: changes within 2 * context lines belong to the same hunk. */
 static void end_of_hunk(const struct text *a, const struct text *b, int32_t context,
                         struct span *hunk) {
     int32_t i = hunk->a_end, j = hunk->b_end, equal = 0;
@@ -294,7 +294,7 @@ bool textdiff(struct buf *out, const char *a_text, size_t a_len, const char *b_t
     return false;
 }
 
-/* ---- applying ---- */
+/* ---- applying hunks to a text ---- */
 
 struct reader {
     const char *s;
@@ -337,7 +337,7 @@ static bool take_head(struct reader *r, struct hunk_head *h) {
            textdiff_take_number(r, &h->news) && take_text(r, " @@\n");
 }
 
-/* A line of a hunk, without its sign; its '\n' goes too if the text has none there. */
+/* Takes a line of a hunk without its sign, and without its '\n' if the text has none there. */
 static bool take_hunk_line(struct reader *r, char *ret_sign, struct line *ret) {
     if (r->left < 2)
         return false;
@@ -352,7 +352,7 @@ static bool take_hunk_line(struct reader *r, char *ret_sign, struct line *ret) {
     return ret->len > 0;
 }
 
-/* What is kept and what goes must be what is there. */
+/* A kept or removed line of the hunk must be equal to the next line of the old text. */
 static bool apply_line(struct buf *out, struct reader *old, char sign, const struct line *l) {
     if (sign == '+')
         return buf_add(out, l->s, l->len);
@@ -366,7 +366,7 @@ static bool apply_line(struct buf *out, struct reader *old, char sign, const str
 
 bool textdiff_apply(struct buf *out, const char *a, size_t a_len, const char *hunks, size_t len) {
     struct reader old = {a, a_len}, r = {hunks, len};
-    uint64_t line = 1; /* the next of the old text */
+    uint64_t line = 1; /* number of the next line of the old text */
     while (r.left > 0) {
         struct hunk_head h;
         if (!take_head(&r, &h))

@@ -1,9 +1,9 @@
 /*
- * The difference of two texts, line by line, as unified hunks, and hunks applied to a text.
+ * Computes the difference of two texts as unified hunks, and applies hunks to a text.
  *
- * Any bytes are a text: a line ends after '\n' or with the text. The shortest difference is looked
- * for, with bounded effort: where two texts have too little in common a whole stretch is replaced.
- * What comes out always turns the one text into the other.
+ * A text may have any bytes; a line ends after '\n' or at the end of the text. The search for the
+ * shortest difference is bounded: if two texts have too little in common, whole ranges are
+ * replaced. The hunks always turn the first text into the second.
  */
 #pragma once
 
@@ -14,15 +14,15 @@
 #include "base/buf.h"
 
 struct textdiff_count {
-    uint64_t added, removed; /* lines */
+    uint64_t added, removed; /* numbers of lines */
 };
 
 /*
- * Appends the hunks, none for equal texts; files are not named. False: they do not fit, or a text
- * has more than 2^30 lines; then out is as it was. ret is known in either case but the latter.
+ * Appends the hunks to `out`, none for equal texts, without file names. False: they do not fit, or
+ * a text has more than 2^30 lines; then `out` is unchanged. *ret is set except for too many lines.
  */
 bool textdiff(struct buf *out, const char *a, size_t a_len, const char *b, size_t b_len,
               unsigned context, struct textdiff_count *ret);
 
-/* Appends what hunks make of a text. False: they are malformed, or not made for it. */
+/* Appends text `a` with the hunks applied. False: they are malformed, or do not match the text. */
 bool textdiff_apply(struct buf *out, const char *a, size_t a_len, const char *hunks, size_t len);

@@ -2,13 +2,13 @@
 
 #include "base/utf8.h"
 
-/* What stands for a space; one in the text itself is spelled out. */
+/* The middle dot that replaces a space. A middle dot of the text itself becomes \u{b7}. */
 #define MARK "\u00b7"
 enum { MARK_CHAR = 0xb7 };
 
 /*
- * First and last character of what has no ink, or changes what stands beside it: the spaces, format
- * characters (Cf) and Default_Ignorable_Code_Points of Unicode 16, and letters that look like none.
+ * Ranges of characters that are invisible or change the characters beside them: spaces, format
+ * characters (Cf) and Default_Ignorable_Code_Points of Unicode 16, and letters that look blank.
  */
 static const uint32_t unseen[][2] = {
     {0x00, 0x1f},       {0x7f, 0xa0},       {0xad, 0xad},       {0x34f, 0x34f},

@@ -3,7 +3,7 @@
  *
  * One space between two other characters stays. Of several in a row, and of those at the ends, each
  * becomes a middle dot. Other blank or invisible characters become \u{NUMBER}, and bytes that are
- * no UTF-8 become \xNN. Nothing is cut.
+ * not UTF-8 become \xNN. Nothing is cut.
  */
 #pragma once
 
@@ -11,9 +11,8 @@
 
 #include "base/buf.h"
 
-/* False: the buffer is full. */
+/* Appends the visible form of n bytes of text. False: the buffer is full. */
 bool visible_add(struct buf *to, const char *text, size_t n);
 
-/* A character without ink, or one that changes what stands beside it; the space of ASCII is none.
- */
+/* True for an invisible character, or one that changes the characters beside it; false for ' '. */
 bool visible_is_unseen(uint32_t c);

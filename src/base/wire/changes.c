@@ -6,7 +6,10 @@
 
 enum { PARTS = 4, NUMBERS = 14 };
 
-/* A record: type and lengths, then numbers, then the parts' bytes. Both ends are one machine. */
+/*
+ * The head of a record; the bytes of the parts follow. Both ends run on one host, so the byte order
+ * is that of the host.
+ */
 struct head {
     uint32_t type;
     uint32_t lengths[PARTS];
@@ -66,7 +69,7 @@ static bool is_target(const struct bytes *b) {
     return b->n <= CHANGES_PATH_MAX && has_no(b, '\0');
 }
 
-/* All of these were numbers of 32 bits. */
+/* True if all numbers fit into 32 bits, as the fields they came from do. */
 static bool are_small(const uint64_t *n, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (n[i] > UINT32_MAX)
@@ -143,7 +146,7 @@ int changes_read(const char **at, const char *end, struct changes_record *ret) {
 
 /* ---- whole answers ---- */
 
-/* How many changes; false: not whole. */
+/* Counts the changes up to CHANGES_END; false: the records are malformed or incomplete. */
 static bool count_changes(const struct buf *records, size_t *ret, struct changes_end *ret_end) {
     const char *at = records->data, *end = at + records->len;
     struct changes_record r = {.type = CHANGES_CHANGE};

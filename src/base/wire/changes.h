@@ -20,19 +20,19 @@ enum change_kind {
     CHANGE_KINDS
 };
 
-/* What is known of the content of a regular file that differs. */
+/* How the content of a changed regular file was compared. */
 enum change_content {
     CONTENT_NONE = 0,   /* not a file, or the content is unchanged */
     CONTENT_TEXT,       /* `diff` holds the hunks */
-    CONTENT_BINARY,     /* a NUL, or bytes that are no UTF-8 */
-    CONTENT_LARGE,      /* more than is compared line by line */
+    CONTENT_BINARY,     /* a NUL, or bytes that are not UTF-8 */
+    CONTENT_LARGE,      /* too large to be compared line by line */
     CONTENT_CUT,        /* text, but the answer had no room for its difference */
-    CONTENT_UNREADABLE, /* disappeared while we read it, or unreadable */
+    CONTENT_UNREADABLE, /* deleted while it was read, or unreadable */
     CONTENT_KINDS
 };
 
 struct change_side {
-    uint32_t mode, uid, gid; /* mode with its type; 0: there is nothing */
+    uint32_t mode, uid, gid; /* mode with its type; 0: the path does not exist */
     uint64_t size;
 };
 
@@ -47,15 +47,15 @@ struct change {
     struct change_side before, after;
     uint64_t lines_added, lines_removed;
     struct bytes path;                        /* without a leading '/', never empty */
-    struct bytes target_before, target_after; /* of symbolic links */
+    struct bytes target_before, target_after; /* targets of a symbolic link */
     struct bytes diff;
 };
 
-/* Why something is missing. */
+/* Why changes are missing in the answer. */
 enum changes_cut {
     CUT_NONE = 0,
-    CUT_ENTRIES, /* more paths than are listed */
-    CUT_LOOKED,  /* more names than are looked at */
+    CUT_ENTRIES, /* more changed paths than the limit */
+    CUT_LOOKED,  /* more directory entries to look at than the limit */
     CUT_TIME,
     CUT_DEPTH, /* directories nested too deep */
     CUT_KINDS
@@ -63,15 +63,15 @@ enum changes_cut {
 
 /* The last record. */
 struct changes_end {
-    uint64_t added, modified, deleted; /* all that were found, listed or not */
+    uint64_t added, modified, deleted; /* all changes found, listed or not */
     uint64_t read_bytes;
     enum changes_cut cut;
 };
 
-/* What one layer holds. */
+/* The size of one layer. */
 struct layer_size {
     uint32_t layer;
-    uint64_t files; /* and links, and marks that something was removed */
+    uint64_t files; /* files, links, and marks of deleted files */
     uint64_t bytes; /* on disk */
 };
 
@@ -88,19 +88,19 @@ struct changes_record {
 
 enum { CHANGES_PATH_MAX = 8192, CHANGES_DIFF_MAX = 1 << 20 };
 
-/* False: out is full, and as it was. */
+/* Appends a record. False: `out` is full, and unchanged. */
 bool changes_write(struct buf *out, const struct changes_record *r);
 
-/* 1 and *at moved on; 0: the end of the bytes; -1: not a record. */
+/* Reads a record. 1: *at is after it; 0: no more bytes; -1: malformed. */
 int changes_read(const char **at, const char *end, struct changes_record *ret);
 
 const char *change_kind_name(enum change_kind kind);
 const char *change_content_name(enum change_content content); /* NULL: none */
 const char *changes_cut_name(enum changes_cut cut);           /* NULL: none */
-/* "file", "directory", "symlink", ...; NULL: nothing is there */
+/* "file", "directory", "symlink", ...; NULL: mode 0, the path does not exist */
 const char *change_type_name(uint32_t mode);
 
-/* Records of a whole answer, in order: what review and others work on. It owns the bytes. */
+/* All changes of an answer, in order. The list owns `bytes`, into which the changes point. */
 struct change_list {
     char *bytes;
     struct change *v; /* sorted by path within each overlay of the machine */
@@ -108,6 +108,9 @@ struct change_list {
     struct changes_end end;
 };
 
-/* Takes the bytes; false: they are not records up to one CHANGES_END, and nothing is taken. */
+/*
+ * Takes over the bytes of `records`. False: they are not changes and one CHANGES_END, or memory is
+ * missing; then nothing is taken.
+ */
 bool change_list_take(struct buf *records, struct change_list *ret);
 void change_list_done(struct change_list *list);

@@ -17,24 +17,24 @@
 #define FRAME_BYTES_MAX (FRAME_HEAD_BYTES + FRAME_PAYLOAD_MAX)
 
 /*
- * Descriptors are attached (SCM_RIGHTS) to the first byte of the frame that
- * owns them, or earlier, and the frame says how many they are. A receiver queues
- * what arrives and gives each frame its number from the front of the queue.
+ * File descriptors are attached (SCM_RIGHTS) to the first byte of the frame that owns them, or
+ * earlier, and the frame says how many it owns. A receiver queues the descriptors that arrive and
+ * gives each frame its number of them from the front of the queue.
  */
 #define FRAME_FDS_MAX 24u
 
 enum frame_flag {
     FRAME_FDS_MASK = 0x001f, /* how many descriptors belong to this frame */
-    FRAME_EOF = 0x0100,      /* on data: this is the last frame of its stream */
+    FRAME_EOF = 0x0100,      /* of a data frame: it is the last one of its stream */
 };
 
 /* Wire order: u32 payload bytes, u16 type, u16 flags, u32 id, u32 tag. */
 struct frame_head {
-    uint32_t bytes; /* of the payload */
+    uint32_t bytes; /* size of the payload */
     uint16_t type;  /* enum msg_type */
     uint16_t flags; /* enum frame_flag */
-    uint32_t id;    /* the command or watch it is about, else 0 */
-    uint32_t tag;   /* of a request; its one reply repeats it. 0: no reply wanted, or none */
+    uint32_t id;    /* id of the command or watch, else 0 */
+    uint32_t tag;   /* of a request, repeated in its one reply; 0: no reply is wanted */
 };
 
 struct frame {
@@ -42,15 +42,15 @@ struct frame {
     const uint8_t *payload; /* in the decoder's buffer, valid until the next frame_space() */
 };
 
-/* Both work on exactly FRAME_HEAD_BYTES. */
+/* `to` and `from` have exactly FRAME_HEAD_BYTES. */
 void frame_head_put(uint8_t *to, const struct frame_head *head);
 void frame_head_get(const uint8_t *from, struct frame_head *ret);
 
 /*
- * Incremental decoder over a buffer of the caller. Read into frame_space(), say
- * how much came with frame_fed(), then call frame_next() until it returns 0.
- * Payloads longer than the buffer less its header are a protocol error, so a
- * side that needs only small frames may use a small buffer.
+ * Incremental decoder over a buffer of the caller. Read bytes into frame_space(), report their
+ * number with frame_fed(), then call frame_next() until it returns 0. A frame that does not fit
+ * into the buffer is a protocol error, so a side that needs only small frames may use a small
+ * buffer.
  */
 struct frame_decoder {
     uint8_t *buf;
@@ -64,15 +64,14 @@ struct frame_decoder {
 #define FRAME_DECODER(buffer, size) ((struct frame_decoder){.buf = (buffer), .cap = (size)})
 
 /*
- * Where to read the next bytes into, and how many fit. Never 0 unless the
- * stream is broken or whole frames were left unread. Moves what is left to the
- * front, so earlier payloads die here.
+ * Where to read the next bytes into, and how many fit. Never 0 unless the stream is broken or whole
+ * frames were left unread. Moves the unread bytes to the front, so earlier payloads become invalid.
  */
 size_t frame_space(struct frame_decoder *d, uint8_t **ret);
 void frame_fed(struct frame_decoder *d, size_t bytes);
 
 /*
- * 1: *ret is the next frame. 0: more bytes are needed. -1: the peer broke the
- * protocol (too long, or flags nobody defined); close the connection.
+ * 1: *ret is the next frame. 0: more bytes are needed. -1: the peer broke the protocol (the frame
+ * is too long, or has unknown flags); close the connection.
  */
 int frame_next(struct frame_decoder *d, struct frame *ret);

@@ -202,7 +202,7 @@ const char *msg_type_name(uint16_t type) {
     return shape ? shape->name : "?";
 }
 
-/* What answers a request that OK does not answer. */
+/* The reply to each request that OK does not answer. */
 static const struct {
     uint16_t request, reply;
 } replies[] = {
@@ -223,7 +223,7 @@ bool msg_answers(uint16_t request, uint16_t reply) {
     return reply == MSG_ERROR || (reply == MSG_OK && !has_own);
 }
 
-/* Writing. `ok` turns false for good at the first thing that does not fit. */
+/* Writing. `ok` becomes false, and stays so, at the first value that does not fit. */
 
 struct writer {
     uint8_t *at;
@@ -369,7 +369,7 @@ size_t msg_entry_put(uint8_t *to, size_t cap, const struct msg_entry *entry) {
     return put_fields(to, cap, entry_fields, entry);
 }
 
-/* Reading. Same rule: `ok` turns false at the first thing that is not there. */
+/* Reading. `ok` becomes false, and stays so, at the first value that is missing or malformed. */
 
 struct reader {
     const uint8_t *at;
@@ -402,7 +402,7 @@ static void get_str(struct reader *r, struct msg_str *ret) {
     r->ok = r->ok && strnlen(ret->s, (size_t)ret->n + 1) == ret->n;
 }
 
-/* The count must be true: receivers size their pointer arrays by it. */
+/* The count must be exact: receivers size their pointer arrays by it. */
 static void get_strs(struct reader *r, struct msg_strs *ret) {
     ret->count = (uint32_t)get_int(r, 4);
     ret->n = (uint32_t)get_int(r, 4);

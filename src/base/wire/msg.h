@@ -4,13 +4,13 @@
  * Each message is a plain struct here and one table of fields in msg.c; one
  * encoder and one decoder serve them all. Decoded strings and bytes point into
  * the frame's payload; strings are NUL-terminated there and hold no other NUL.
- * Whatever does not decode exactly is refused whole: the connection is closed.
+ * A message that does not decode exactly is refused, and the connection is closed.
  *
  * Conversation
  *   The first frame each way is HELLO. The host speaks first and may send more
  *   without waiting. A request with a tag gets exactly one reply with that tag:
  *   the one named beside it below, OK, or ERROR. A guest serves several
- *   connections; only the spawner's may send what is listed last below.
+ *   connections; only that of the spawner may send the messages that are listed last below.
  *
  * A command's life
  *   EXEC under an id the host chose -> EXEC_STARTED, EXEC_FAILED (id free again)
@@ -18,24 +18,24 @@
  *   EXIT once its main process has ended; EXIT stays in the table, through
  *   disconnects, until EXIT_ACK. EXIT may overtake output: a stream ends with
  *   FRAME_EOF, and a background child may hold it open for long. A command
- *   belongs to the connection that sent EXEC, until another sends ATTACH; while
- *   it belongs to none it blocks on full pipes and loses nothing.
+ *   belongs to the connection that sent EXEC, until another one sends ATTACH; while
+ *   it belongs to no connection, it blocks on full pipes and loses no output.
  *
  * Flow control
- *   A data frame carries its byte offset in its stream. The receiver tells with
+ *   A data frame carries its byte offset in its stream. The receiver reports with
  *   CREDIT how many bytes from the start it has consumed, and the sender never
  *   has more than `window` bytes beyond that in flight. The sender keeps those
- *   bytes, so an ATTACH with what was consumed continues without loss. Credit is
- *   an absolute offset: repeating it is harmless. After an ATTACH what was consumed
+ *   bytes, so an ATTACH with the consumed offsets continues without loss. Credit is
+ *   an absolute offset: repeating it is harmless. After an ATTACH the consumed offset
  *   of STDIN counts as 0 until a CREDIT says more; OK says how much was received.
  *
  * Logs
  *   With MSG_EXEC_LOG the guest drains the command's pipes or terminal into a log
  *   (base/wire/outlog.h) that the host made, at full speed, whether a host is connected or
  *   not; there are no data frames and no CREDIT. The host reads the log's memory. To
- *   be woken it sends LOG_WAIT with what it has seen; the one reply, LOG_GREW, comes
- *   when there is more, so there is never more than one under way. At EXIT the log
- *   holds all that the main process wrote. The guest gives the log up with the row,
+ *   be woken it sends LOG_WAIT with the sizes it has seen; the one reply, LOG_GREW, comes
+ *   when there is more output, so at most one reply is on its way. At EXIT the log
+ *   holds all that the main process wrote. The guest closes the log with the row,
  *   so a host acknowledges the exit when it has the end of the output it wants.
  */
 #pragma once
@@ -47,28 +47,28 @@
 
 #define MSG_VERSION 2u
 /*
- * The oldest version that the host side still speaks, at most one before ours; with version 3 this
- * stays 2. It greets with that, a guest answers with its own: so a machine of the release before
- * goes on under the next one.
+ * The oldest protocol version that the host still speaks, at most one before MSG_VERSION; with
+ * version 3 it stays 2. The host sends it in HELLO, and a guest answers with its own version. So
+ * machines of the previous release continue to run under the next release.
  */
 #define MSG_VERSION_OLDEST 2u
-_Static_assert(MSG_VERSION - MSG_VERSION_OLDEST <= 1, "one older version, no more");
-#define MSG_ID_NONE UINT32_MAX    /* "no uid/gid given" */
+_Static_assert(MSG_VERSION - MSG_VERSION_OLDEST <= 1, "at most one older version");
+#define MSG_ID_NONE UINT32_MAX    /* no uid or gid is given */
 #define MSG_CHUNK_MAX (64u << 10) /* most data bytes in one data frame, file read or write */
 #define MSG_WINDOW_MIN (4u << 10)
 #define MSG_WINDOW_MAX (1u << 20)
 #define MSG_WINDOW_DEFAULT (256u << 10)
-#define MSG_STRINGS_MAX 65536u /* in one argv or env */
+#define MSG_STRINGS_MAX 65536u /* strings in one argv or env */
 #define MSG_GROUPS_MAX 32u
 #define MSG_RLIMITS_MAX 16u
-#define MSG_KILL_ALL 0u /* no command is called so: every process but the guest */
+#define MSG_KILL_ALL 0u /* no command has this id: it means every process except the guest */
 
 enum msg_type {
     MSG_HELLO = 1, /* struct msg_hello, both ways */
     MSG_OK,        /* struct msg_ok: the reply where no other is named */
     MSG_ERROR,     /* struct msg_error */
     MSG_PING,      /* -> OK */
-    MSG_SHUTDOWN,  /* ends the machine; no reply, the connection just closes */
+    MSG_SHUTDOWN,  /* ends the machine; no reply, the connection closes */
 
     MSG_EXEC = 16,    /* struct msg_exec -> EXEC_STARTED or EXEC_FAILED */
     MSG_EXEC_STARTED, /* struct msg_started */
@@ -78,23 +78,23 @@ enum msg_type {
     MSG_STDERR,
     /*
      * struct msg_credit: for STDIN from the guest, else from the host. A stream that goes to a log
-     * waits for nobody, unless it was given some; UINT64_MAX, or the connection's end, lifts that.
+     * does not wait for its reader, unless it was given credit; UINT64_MAX, or the end of the
+     * connection, removes that limit.
      */
     MSG_CREDIT,
     MSG_EXIT,     /* struct msg_exit, to the host */
-    MSG_EXIT_ACK, /* the host has it, and all the output it wants; the row goes with the tree */
+    MSG_EXIT_ACK, /* the host has exit and output; the row is deleted with the last process */
     MSG_SIGNAL,   /* struct msg_signal; ERROR `gone` once the main process has ended */
-    MSG_KILL,   /* SIGKILL to the whole tree of the command, or MSG_KILL_ALL -> OK when it was sent
-                   to all */
-    MSG_RESIZE, /* struct msg_resize */
-    MSG_ATTACH, /* struct msg_attach -> OK; then data from there on, and EXIT if it ended */
-    MSG_TABLE,  /* -> TABLE_ROWS */
+    MSG_KILL,     /* SIGKILL to every process of the command, or MSG_KILL_ALL -> OK once sent */
+    MSG_RESIZE,   /* struct msg_resize */
+    MSG_ATTACH,   /* struct msg_attach -> OK; then data from that offset on, and EXIT if it ended */
+    MSG_TABLE,    /* -> TABLE_ROWS */
     MSG_TABLE_ROWS,
     MSG_BUSY, /* -> BUSY_STATE */
     MSG_BUSY_STATE,
-    MSG_LOG_WAIT, /* struct msg_log: what the host has seen -> LOG_GREW once it differs */
-    MSG_LOG_GREW, /* struct msg_log; a second LOG_WAIT, or another's ATTACH, brings it at once */
-    MSG_LOG_OPEN, /* -> OK with the log's descriptor; ERROR `not_found` if there is none */
+    MSG_LOG_WAIT, /* struct msg_log: sizes that the host has seen -> LOG_GREW once they differ */
+    MSG_LOG_GREW, /* struct msg_log; at once for a second LOG_WAIT, or if another host attaches */
+    MSG_LOG_OPEN, /* -> OK with the descriptor of the log; ERROR `not_found`: there is no log */
 
     /* Files. Paths are resolved in the machine; links of /proc (fd, root, exe, cwd) are refused. */
     MSG_STAT = 48, /* struct msg_path, flag MSG_NOFOLLOW -> ENTRY */
@@ -109,18 +109,18 @@ enum msg_type {
     MSG_REMOVE,    /* struct msg_path, flag MSG_RECURSIVE */
     MSG_CHMOD,     /* struct msg_path, mode */
     MSG_CHOWN,     /* struct msg_chown */
-    MSG_SYMLINK,   /* struct msg_move: `from` is what the link says, `to` where it is made */
-    MSG_WATCH,     /* struct msg_path under an id of the host's choice; ends with the connection */
-    MSG_UNWATCH,   /* that id */
-    MSG_EVENT,     /* struct msg_event, under that id; id 0 when events were lost */
+    MSG_SYMLINK,   /* struct msg_move: `from` is the target of the link, `to` its path */
+    MSG_WATCH,     /* struct msg_path under an id that the host chooses; ends with the connection */
+    MSG_UNWATCH,   /* id of the watch */
+    MSG_EVENT,     /* struct msg_event, with the id of the watch; id 0: events were lost */
 
-    /* From the spawner's connection only, but for SWITCH_ROOT. */
+    /* Only the connection of the spawner may send these, except SWITCH_ROOT. */
     MSG_CLONE_ID = 80, /* struct msg_clone_id */
     MSG_DEADLINE,      /* struct msg_deadline */
-    MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: please send so many */
+    MSG_SPARES_WANT,   /* struct msg_spares, guest to spawner: how many cgroups to send */
     MSG_SPARES,        /* struct msg_spares and count * each descriptors; no reply */
-    MSG_SWITCH_ROOT, /* one descriptor of the new root; ERROR `busy` unless only the guest lives */
-    MSG_LINGER,      /* outlive the creator's connection, from now on */
+    MSG_SWITCH_ROOT,   /* one descriptor of the new root; ERROR `busy` unless only the guest runs */
+    MSG_LINGER,        /* the machine continues to run when its creator's connection closes */
 };
 
 /* Points to n bytes; when decoded, s[n] is NUL. */
@@ -148,7 +148,7 @@ struct msg_groups {
 };
 
 struct msg_rlimit {
-    uint32_t resource; /* RLIMIT_*; limits are only ever lowered */
+    uint32_t resource; /* RLIMIT_*; a limit can only be lowered */
     uint64_t soft;
     uint64_t hard;
 };
@@ -160,15 +160,15 @@ struct msg_rlimits {
 
 enum msg_feature {
     MSG_FEATURE_FDS = 1,        /* descriptors may be passed on this connection */
-    MSG_FEATURE_TREE = 2,       /* commands have cgroups: a kill misses nothing */
-    MSG_FEATURE_PRIVILEGED = 4, /* this connection may send the spawner's messages */
+    MSG_FEATURE_TREE = 2,       /* commands have cgroups: a kill reaches every process */
+    MSG_FEATURE_PRIVILEGED = 4, /* this connection may send the messages of the spawner */
     MSG_FEATURE_MEMORY = 8,     /* commands run in the machine's limit cgroups (v1: by thread) */
 };
 
 struct msg_hello {
-    uint32_t version; /* the oldest that the host speaks; the guest's own, or ERROR `unsupported` */
+    uint32_t version; /* host: the oldest it speaks; guest: its own, or ERROR `unsupported` */
     uint32_t features;
-    uint64_t incarnation; /* guest: random at its start, so a host knows it is the same one */
+    uint64_t incarnation; /* guest: a random number that identifies this start of the guest */
 };
 
 struct msg_ok {
@@ -176,7 +176,7 @@ struct msg_ok {
 };
 
 struct msg_error {
-    uint32_t code;   /* enum err_code; 0: it is what errno `number` means */
+    uint32_t code;   /* enum err_code; 0: use errno in `number` */
     uint32_t number; /* errno, or 0 */
     struct msg_str text;
 };
@@ -186,39 +186,39 @@ enum msg_stdio {
     MSG_STDIO_PIPE, /* a pipe the guest feeds or drains in data frames */
     MSG_STDIO_FD,   /* the next descriptor attached to the EXEC frame, in order 0, 1, 2 */
     MSG_STDIO_PTY,  /* the command's terminal; its output is STDOUT */
-    MSG_STDIO_SAME, /* stderr only: where stdout goes */
+    MSG_STDIO_SAME, /* stderr only: the same place as stdout */
 };
 
 enum msg_exec_flag {
-    MSG_EXEC_QUIET = 1,     /* no EXEC_STARTED: the next word about it is EXIT or EXEC_FAILED */
-    MSG_EXEC_KILL_LEFT = 2, /* when the main process ends, kill what it left behind */
+    MSG_EXEC_QUIET = 1,     /* no EXEC_STARTED is sent, only EXIT or EXEC_FAILED */
+    MSG_EXEC_KILL_LEFT = 2, /* when the main process ends, kill its remaining processes */
     MSG_EXEC_LOG = 4,       /* stdout and stderr that are PIPE or PTY go into a log, whose
                                descriptor is the last one attached; see io/outlog_fd.h */
     MSG_EXEC_TOOL = 8,      /* argv[0] names a tool of the guest's own: see guest/tool.h */
 };
 
-/* How a tool exits. Anything else is a signal's or the kernel's doing. */
+/* Exit statuses of a tool. Any other status comes from a signal or the kernel. */
 enum msg_tool_status {
     MSG_TOOL_DONE,
-    MSG_TOOL_PARTLY, /* what was left out is on stderr */
+    MSG_TOOL_PARTLY, /* stderr lists what was left out */
     MSG_TOOL_FAILED, /* stderr says why */
-    MSG_TOOL_UNMET,  /* put: the condition does not hold; stdout says what is there */
+    MSG_TOOL_UNMET,  /* put: the condition does not hold; stdout describes the existing file */
 };
 
 struct msg_exec {
     uint32_t flags;
     uint8_t stdio[3];    /* enum msg_stdio for 0, 1, 2 */
-    uint16_t rows;       /* of a terminal; 0 = 24 */
+    uint16_t rows;       /* rows of a terminal; 0 = 24 */
     uint16_t cols;       /* 0 = 80 */
     uint32_t window;     /* bytes in flight per stream; 0 = default, else MIN..MAX */
     uint32_t uid;        /* MSG_ID_NONE: stay root */
     uint32_t gid;        /* MSG_ID_NONE: stay root's */
-    uint64_t timeout_ms; /* wall time, then the tree is killed; 0 = none */
+    uint64_t timeout_ms; /* wall time, then all its processes are killed; 0 = no limit */
     struct msg_groups groups;
     struct msg_rlimits rlimits;
     struct msg_str cwd;   /* empty: "/" */
-    struct msg_strs argv; /* at least one; looked up in PATH of env when without a slash */
-    struct msg_strs env;  /* exactly this, nothing added */
+    struct msg_strs argv; /* at least one; a name without '/' is searched in PATH of env */
+    struct msg_strs env;  /* the whole environment; nothing is added */
 };
 
 struct msg_started {
@@ -226,7 +226,9 @@ struct msg_started {
     uint32_t window;
 };
 
-/* Where starting a command failed. Host: EXEC+ENOENT is exit status 127, other EXEC 126, rest 125.
+/*
+ * The step in which starting a command failed. The host reports EXEC with ENOENT as exit status
+ * 127, EXEC with another errno as 126, and all others as 125.
  */
 enum msg_step {
     MSG_STEP_FORK = 1,
@@ -250,7 +252,7 @@ struct msg_data {
 
 struct msg_credit {
     uint8_t stream;    /* 0, 1, 2 */
-    uint64_t consumed; /* bytes since the stream's start; everything before is with the receiver */
+    uint64_t consumed; /* bytes from the start of the stream that the receiver has */
 };
 
 enum msg_exit_flag {
@@ -271,7 +273,7 @@ struct msg_exit {
 
 struct msg_signal {
     uint32_t number;
-    uint8_t group; /* 0: the main process. 1: its group, or the terminal's foreground group */
+    uint8_t group; /* 0: the main process; 1: its group, or the terminal's foreground group */
 };
 
 struct msg_resize {
@@ -280,7 +282,7 @@ struct msg_resize {
 };
 
 struct msg_attach {
-    uint64_t consumed[2]; /* of stdout and stderr; UINT64_MAX: what the guest last heard */
+    uint64_t consumed[2]; /* of stdout and stderr; UINT64_MAX: as in the last CREDIT */
 };
 
 struct msg_log {
@@ -291,7 +293,7 @@ struct msg_log {
 enum msg_state {
     MSG_STATE_RUNNING = 1,
     MSG_STATE_EXITED, /* exit not yet acknowledged */
-    MSG_STATE_LEFT,   /* acknowledged, but it left processes or open streams behind */
+    MSG_STATE_LEFT,   /* acknowledged, but processes or open streams remain */
 };
 
 /* One command. TABLE_ROWS holds `count` of them encoded end to end: see msg_row_next(). */
@@ -304,7 +306,7 @@ struct msg_row {
     uint32_t pid;
     uint64_t age_us;
     uint64_t stdin_received;
-    uint64_t consumed[2]; /* as last heard */
+    uint64_t consumed[2]; /* as in the last CREDIT */
     uint64_t produced[2]; /* bytes read from the command so far */
     struct msg_exit exit; /* when not RUNNING */
 };
@@ -315,21 +317,21 @@ struct msg_rows {
 };
 
 struct msg_busy_state {
-    uint8_t busy;       /* 1: some process but the guest exists in this machine */
+    uint8_t busy;       /* 1: the machine has a process besides the guest */
     uint32_t commands;  /* running */
     uint32_t unacked;   /* exits waiting for their EXIT_ACK */
-    uint32_t terminals; /* running commands that have one */
+    uint32_t terminals; /* running commands with a terminal */
 };
 
 enum msg_file_flag {
     MSG_NOFOLLOW = 1,
-    MSG_PARENTS = 2,   /* mkdir: make what is missing above, and be content if it is there */
-    MSG_RECURSIVE = 4, /* remove */
-    MSG_CREATE = 8,    /* write */
+    MSG_PARENTS = 2,   /* mkdir: create missing parents; an existing directory is not an error */
+    MSG_RECURSIVE = 4, /* flag of REMOVE */
+    MSG_CREATE = 8,    /* flag of WRITE, as the three below */
     MSG_EXCLUSIVE = 16,
     MSG_TRUNCATE = 32,
     MSG_APPEND = 64,     /* offset is ignored */
-    MSG_NOREPLACE = 128, /* move */
+    MSG_NOREPLACE = 128, /* flag of MOVE */
 };
 
 /* uid and gid: act with this fsuid/fsgid; MSG_ID_NONE: as root of the machine. */
@@ -350,7 +352,7 @@ struct msg_entry {
     uint64_t mtime_ns;
     uint64_t ino;
     struct msg_str name;   /* in a LIST_PAGE; empty in the answer to STAT */
-    struct msg_str target; /* of a symlink, in the answer to STAT with NOFOLLOW */
+    struct msg_str target; /* target of a symlink, in the answer to STAT with NOFOLLOW */
 };
 
 struct msg_list {
@@ -362,7 +364,7 @@ struct msg_list {
 };
 
 struct msg_list_page {
-    uint64_t next; /* 0: that was all */
+    uint64_t next; /* 0: this was the last page */
     uint32_t count;
     struct msg_bytes entries; /* see msg_entry_next() */
 };
@@ -376,18 +378,18 @@ struct msg_read {
 };
 
 struct msg_read_data {
-    uint64_t size; /* with ino and mtime: to notice a file that changes while it is fetched */
+    uint64_t size; /* size, mtime and ino show whether the file changes while it is read */
     uint64_t mtime_ns;
     uint64_t ino;
     uint32_t mode;
-    struct msg_bytes data; /* to the end of the payload; shorter than asked only at the end */
+    struct msg_bytes data; /* to the end of the payload; short only at the end of file */
 };
 
 struct msg_write {
     uint32_t uid;
     uint32_t gid;
     uint32_t flags;
-    uint32_t mode; /* of a new file */
+    uint32_t mode; /* permissions of a new file */
     uint64_t offset;
     struct msg_str path;
     struct msg_bytes data; /* to the end of the payload, at most MSG_CHUNK_MAX */
@@ -405,20 +407,20 @@ struct msg_chown {
     uint32_t uid;
     uint32_t gid;
     uint32_t flags;
-    uint32_t owner; /* MSG_ID_NONE: leave */
+    uint32_t owner; /* MSG_ID_NONE: keep the present one */
     uint32_t group;
     struct msg_str path;
 };
 
 struct msg_event {
-    uint32_t mask;   /* IN_* of inotify; IN_Q_OVERFLOW: some were lost, look again */
-    uint32_t cookie; /* pairs the two halves of a move */
+    uint32_t mask;   /* IN_* of inotify; IN_Q_OVERFLOW: events were lost, list the path again */
+    uint32_t cookie; /* same number in the two events of a move */
     struct msg_str name;
 };
 
 struct msg_clone_id {
     struct msg_str hostname;
-    struct msg_str machine_id; /* 32 hex digits, or empty: leave */
+    struct msg_str machine_id; /* 32 hex digits; empty: keep the present one */
     struct msg_bytes seed;     /* 32 random bytes */
 };
 
@@ -444,21 +446,20 @@ struct msg_spares {
 size_t msg_encode(uint8_t *to, size_t cap, const struct frame_head *head, const void *msg);
 
 /*
- * The same but for the last `tail` bytes of the payload, which the caller puts
- * behind it: for data that should not be copied. The struct's own trailing
- * bytes must be empty.
+ * As msg_encode(), without the last `tail` bytes of the payload: the caller sends them after it, so
+ * that they are not copied. The trailing bytes in the struct must be empty.
  */
 size_t msg_encode_before(uint8_t *to, size_t cap, const struct frame_head *head, const void *msg,
                          uint32_t tail);
 
 /*
- * Reads a frame's payload as the message of that kind, whatever the frame says of itself: the
- * caller names the kind, so that a peer cannot choose the shape. `size` is that of its struct. -1:
- * the frame is of another kind, or its payload is not exactly one. Use the accessors below.
+ * Decodes the payload of a frame as a message of `kind`. The caller names the kind, so that a peer
+ * cannot choose the struct. `size` is the size of that struct. -1: the frame is of another kind, or
+ * its payload is not exactly one such message. Use the accessors below.
  */
 int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t size);
 
-/* One accessor a kind, msg_get_hello() to msg_get_spares(); kinds that carry nothing have none. */
+/* One accessor per kind, msg_get_hello() to msg_get_spares(). Kinds without a payload have none. */
 #define MSG_KINDS(X)                        \
     X(hello, HELLO, msg_hello)              \
     X(ok, OK, msg_ok)                       \
@@ -505,14 +506,14 @@ int msg_decode(const struct frame *frame, enum msg_type kind, void *ret, size_t 
 MSG_KINDS(MSG_GETTER)
 #undef MSG_GETTER
 
-/* Whether a frame of that kind may answer a request of that kind: the named reply, OK or ERROR. */
+/* True if `reply` may answer `request`: the reply named beside it, OK or ERROR. */
 bool msg_answers(uint16_t request, uint16_t reply);
 
-/* Rows and entries inside a page: append one, or take the next off the front (0: at the end). */
+/* Rows and entries inside a page: append one, or take the first one (0: none is left). */
 size_t msg_row_put(uint8_t *to, size_t cap, const struct msg_row *row);
 size_t msg_entry_put(uint8_t *to, size_t cap, const struct msg_entry *entry);
 int msg_row_next(struct msg_bytes *rows, struct msg_row *ret);        /* 1, 0, -1 malformed */
 int msg_entry_next(struct msg_bytes *entries, struct msg_entry *ret); /* 1, 0, -1 malformed */
 
-/* "EXEC" for logs and errors; "?" for a number that means nothing. */
+/* "EXEC", for logs and errors; "?" for an unknown type. */
 const char *msg_type_name(uint16_t type);

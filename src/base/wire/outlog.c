@@ -21,7 +21,7 @@ static uint64_t most(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Shape. */
+/* Layout of a log. */
 
 uint64_t outlog_bytes(const struct outlog_caps *caps) {
     uint64_t n = OUTLOG_DATA;
@@ -88,7 +88,7 @@ int outlog_open(struct outlog *ret, void *map, int fd, uint64_t bytes) {
     return 0;
 }
 
-/* Numbers that the other side reads or writes at the same time. */
+/* Access to numbers that the other side reads or writes at the same time. */
 
 static uint64_t outlog_load(const struct outlog *l, uint64_t at) {
     uint64_t v = 0;
@@ -114,7 +114,7 @@ int outlog_write(struct outlog_writer *ret, void *map, uint64_t bytes) {
     return 0;
 }
 
-/* A piece of an area as it lies there; zero bytes make no piece. */
+/* Adds n bytes at `at` to the list of pieces, unless n is 0. */
 static int add_piece(struct iovec *v, int count, uint8_t *at, uint64_t n) {
     if (n > 0)
         v[count++] = (struct iovec){at, (size_t)n};
@@ -127,16 +127,16 @@ int outlog_claim(struct outlog_writer *w, int stream, size_t max, struct iovec r
     uint64_t n = least(max, tail);
     int count = 0;
     store(w, AT_CLAIMED(stream), at + n);
-    /* The claim must be seen before any byte that is written under it. */
+    /* A reader must see the claim before any byte that is written under it. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    /* Behind the head, and behind the end of the tail, it goes on at the tail's start. */
+    /* Writing continues at the start of the tail after the head, and after the end of the tail. */
     uint64_t unbroken = at < head ? head - at : tail - (at - head) % tail;
     uint64_t first = least(n, unbroken);
     count = add_piece(ret, count, w->log.map + outlog_position(caps, stream, at), first);
     return add_piece(ret, count, w->log.map + tail_at(caps, stream), n - first);
 }
 
-/* The open turn is of stream `turns & 1`; a byte of the other one ends it. */
+/* The open turn belongs to stream `turns & 1`; a byte of the other stream ends it. */
 static void take_turn(struct outlog_writer *w, int stream) {
     int open = (int)(w->turns & 1);
     if (open == stream)
@@ -181,7 +181,7 @@ void outlog_end(struct outlog_writer *w, int stream) {
 
 /* Reading. */
 
-/* `ended` is looked at first: what is produced then is all there will be. */
+/* `ended` is read before `produced`: once a stream has ended, `produced` is final. */
 struct outlog_extent outlog_extent(const struct outlog *l, int stream) {
     bool ended = outlog_load(l, AT_ENDED(stream)) != 0;
     uint64_t produced = least(outlog_load(l, AT_PRODUCED(stream)), INT64_MAX);
@@ -210,7 +210,7 @@ static uint64_t oldest(const struct outlog *l, int stream, uint64_t produced) {
     return least(first, produced);
 }
 
-/* These bytes were overwritten while they were copied, or the file could not give them. */
+/* Drops the first n bytes: they were overwritten during the copy, or could not be read. */
 static void drop_front(struct outlog_piece *p, uint64_t n, uint8_t *to) {
     n = least(n, p->n);
     p->left_out += n;
@@ -260,8 +260,8 @@ struct outlog_piece outlog_read(const struct outlog *l, int stream, uint64_t off
 }
 
 /*
- * The first turn that has something behind the cursor, and in *ret_end where it ends.
- * Turns the log no longer knows are taken as one, stdout first.
+ * Returns the stream of the first turn with bytes after the cursor, and its end in *ret_end. Turns
+ * that the log has forgotten count as one turn per stream.
  */
 static int turn_of(const struct outlog *l, struct outlog_cursor *c, uint64_t *ret_end) {
     uint64_t turns = outlog_load(l, FIELD(turns));

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Which messages carry a field. */
+/* Bits that say which messages may carry a field. */
 enum {
     CREATE = 1,
     BY_ID = 2,
@@ -69,7 +69,7 @@ static const struct {
     {PLAN_VIEW_IS, 0},
 };
 
-/* Requests that DONE does not answer. */
+/* The reply to each request that DONE does not answer. */
 static const struct {
     enum plan_type request, reply;
 } replies[] = {
@@ -97,7 +97,7 @@ bool plan_mode_by_name(const char *name, enum plan_grant_mode *ret) {
 }
 
 enum kind { KIND_U64 = 1, KIND_TEXT, KIND_GRANT, KIND_ROW };
-enum { GRANT_PRIVATE = 0x40 }; /* beside the mode */
+enum { GRANT_PRIVATE = 0x40 }; /* a bit beside the mode */
 
 #define AT(member) offsetof(struct plan_message, member), sizeof(((struct plan_message *)0)->member)
 
@@ -174,7 +174,10 @@ static uint64_t get_le(const char *p, size_t bytes) {
     return value;
 }
 
-/* A field is tag, length, bytes. The caps of the struct keep the sum below PLAN_MAX_BYTES. */
+/*
+ * Writes a field: tag, length, bytes. The limits of struct plan_message keep the sum below
+ * PLAN_MAX_BYTES.
+ */
 static size_t put_field(char *at, unsigned tag, const void *bytes, size_t len) {
     put_le(at, tag, 2);
     put_le(at + 2, len, 2);
@@ -218,7 +221,7 @@ enum plan_type plan_reply(enum plan_type request) {
     return PLAN_DONE;
 }
 
-/* ---- what LIST tells ---- */
+/* ---- lines of the answer to LIST ---- */
 
 size_t plan_found_print(const struct plan_found *f, char to[PLAN_FOUND_SIZE]) {
     int n = snprintf(to, PLAN_FOUND_SIZE,
@@ -233,7 +236,7 @@ size_t plan_found_print(const struct plan_found *f, char to[PLAN_FOUND_SIZE]) {
 bool plan_found_parse(const char *line, struct plan_found *ret) {
     struct plan_found f = {.id = ""};
     char id[32] = "", store[32] = "-", image[PLAN_NAME_SIZE] = "-";
-    static_assert(PLAN_NAME_SIZE == 64, "the width below");
+    static_assert(PLAN_NAME_SIZE == 64, "the width in the format below");
     int n = sscanf(
         line, "%31s %31s %63s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
         id, store, image, &f.layer, &f.mem_bytes, &f.cpu_milli, &f.pids, &f.disk_bytes, &f.left_ms);
@@ -259,7 +262,7 @@ size_t plan_encode(const struct plan_message *m, char *buf) {
     static_assert(sizeof(struct plan) < PLAN_MAX_BYTES && PLAN_TEXT_SIZE < PLAN_MAX_BYTES &&
                       PLAN_ROWS_MAX * sizeof(struct plan_row) < PLAN_MAX_BYTES / 2,
                   "fits");
-    static_assert(COUNT(fields) <= 64, "one bit each");
+    static_assert(COUNT(fields) <= 64, "each field needs one bit");
     unsigned carries = 0;
     bool known = carried(m->type, &carries);
     assert(known);
@@ -290,12 +293,12 @@ size_t plan_encode(const struct plan_message *m, char *buf) {
 
 static int get_grant(const char *bytes, size_t len, struct plan *plan, struct err *err) {
     if (plan->grant_count == PLAN_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "more than %d granted directories", PLAN_MAX_GRANTS);
+        return err_set(err, ERR_LIMIT, "more than %d directories are granted", PLAN_MAX_GRANTS);
     struct plan_grant *g = &plan->grants[plan->grant_count];
     int mode = len ? bytes[0] & ~GRANT_PRIVATE : 0;
     if (len < 2 || len > PLAN_PATH_SIZE || mode < PLAN_GRANT_RO || mode > PLAN_GRANT_RW ||
         bytes[1] != '/' || memchr(bytes + 1, '\0', len - 1))
-        return err_set(err, ERR_INVALID, "malformed grant in plan");
+        return err_set(err, ERR_INVALID, "malformed grant in a message to or from the spawner");
     g->mode = (enum plan_grant_mode)mode;
     g->private = bytes[0] & GRANT_PRIVATE;
     memcpy(g->path, bytes + 1, len - 1);
@@ -306,9 +309,11 @@ static int get_grant(const char *bytes, size_t len, struct plan *plan, struct er
 
 static int get_row(const char *bytes, size_t len, struct plan_message *m, struct err *err) {
     if (m->row_count == PLAN_ROWS_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d machines in one request", PLAN_ROWS_MAX);
+        return err_set(err, ERR_LIMIT, "more than %d machines in one request to the spawner",
+                       PLAN_ROWS_MAX);
     if (len != ID_LEN + 8 * STATS_COUNT || !id_valid(bytes, ID_LEN, 'm'))
-        return err_set(err, ERR_INVALID, "malformed row in plan");
+        return err_set(err, ERR_INVALID,
+                       "malformed machine row in a message to or from the spawner");
     struct plan_row *row = &m->rows[m->row_count++];
     uint64_t numbers[STATS_COUNT];
     for (size_t k = 0; k < STATS_COUNT; k++)
@@ -328,13 +333,17 @@ static int get_field(const struct field *f, const char *bytes, size_t len, struc
         return get_row(bytes, len, m, err);
     case KIND_TEXT:
         if (len >= f->size || memchr(bytes, '\0', len))
-            return err_set(err, ERR_INVALID, "malformed text in plan (field %u)", f->tag);
+            return err_set(err, ERR_INVALID,
+                           "malformed text in field %u of a message to or from the spawner",
+                           f->tag);
         memcpy(value, bytes, len);
         value[len] = '\0';
         return 0;
     default:
         if (len != 8)
-            return err_set(err, ERR_INVALID, "malformed number in plan (field %u)", f->tag);
+            return err_set(err, ERR_INVALID,
+                           "malformed number in field %u of a message to or from the spawner",
+                           f->tag);
         memcpy(value, &(uint64_t){get_le(bytes, 8)}, 8);
         return 0;
     }
@@ -345,17 +354,18 @@ static int get_fields(const char *bytes, size_t len, unsigned carries, struct pl
     uint64_t seen = 0;
     for (size_t at = 4; at < len;) {
         if (len - at < 4)
-            return err_set(err, ERR_INVALID, "truncated plan");
+            return err_set(err, ERR_INVALID, "a message to or from the spawner is cut off");
         const struct field *f = field_by_tag((unsigned)get_le(bytes + at, 2));
         size_t n = (size_t)get_le(bytes + at + 2, 2);
         at += 4;
         if (!f || !(carries & f->in))
-            return err_set(err, ERR_INVALID, "unknown field in plan");
+            return err_set(err, ERR_INVALID, "unknown field in a message to or from the spawner");
         if (n > len - at)
-            return err_set(err, ERR_INVALID, "truncated plan");
+            return err_set(err, ERR_INVALID, "a message to or from the spawner is cut off");
         uint64_t bit = 1ull << (f - fields);
         if (seen & bit && f->kind != KIND_GRANT && f->kind != KIND_ROW)
-            return err_set(err, ERR_INVALID, "duplicate field %u in plan", f->tag);
+            return err_set(err, ERR_INVALID,
+                           "duplicate field %u in a message to or from the spawner", f->tag);
         seen |= bit;
         if (get_field(f, bytes + at, n, m, err) < 0)
             return -1;
@@ -368,24 +378,30 @@ int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct 
     unsigned carries;
     memset(ret, 0, sizeof(*ret));
     if (len < 4 || len > PLAN_MAX_BYTES)
-        return err_set(err, ERR_INVALID, "plan of %zu bytes: wrong size", len);
+        return err_set(err, ERR_INVALID,
+                       "a message to or from the spawner has a wrong size: %zu bytes", len);
     if (get_le(bytes, 2) != PLAN_VERSION)
-        return err_set(err, ERR_UNSUPPORTED, "plan version %u, this is %d",
-                       (unsigned)get_le(bytes, 2), PLAN_VERSION);
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "a message of the spawner protocol has version %u; this program reads only version %d",
+            (unsigned)get_le(bytes, 2), PLAN_VERSION);
     ret->type = (enum plan_type)get_le(bytes + 2, 2);
     if (!carried(ret->type, &carries))
-        return err_set(err, ERR_INVALID, "unknown message type %d in plan", ret->type);
+        return err_set(err, ERR_INVALID, "unknown type %d of a message to or from the spawner",
+                       ret->type);
     if (get_fields(bytes, len, carries, ret, err) < 0)
         return -1;
     if ((carries & BY_ID) && !id_valid(ret->plan.id, strlen(ret->plan.id), 'm'))
-        return err_set(err, ERR_INVALID, "malformed machine id in plan");
+        return err_set(err, ERR_INVALID,
+                       "malformed machine id in a message to or from the spawner");
     if (ret->plan.store[0] && !id_valid(ret->plan.store, strlen(ret->plan.store), 's'))
-        return err_set(err, ERR_INVALID, "malformed store id in plan");
+        return err_set(err, ERR_INVALID, "malformed store id in a message to or from the spawner");
     struct layers stack;
     if ((carries & STACK) && layers_parse(ret->plan.stack, &stack, err) < 0)
-        return err_wrap(err, "stack in plan");
+        return err_wrap(err, "list of layers in a message to or from the spawner");
     if (ret->layer > LAYER_NUMBER_MAX)
-        return err_set(err, ERR_INVALID, "layer number out of range in plan");
+        return err_set(err, ERR_INVALID,
+                       "layer number out of range in a message to or from the spawner");
     bool is_code = ret->error_code > 0 && ret->error_code <= ERR_TIMEOUT;
     if (ret->type == PLAN_ERROR)
         ret->error.code = is_code ? (enum err_code)ret->error_code : ERR_INTERNAL;

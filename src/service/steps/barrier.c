@@ -1,4 +1,7 @@
-/* The queue of the barrier (barrier.h), and the commit lane that keeps it closed. */
+/*
+ * The queue of requests that wait at the barrier (barrier.h). Changes that are not committed to the
+ * database yet keep the barrier closed.
+ */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -60,7 +63,7 @@ int barrier_enter(struct live *l, loop_fn *go, void *arg, struct err *err) {
     return barrier_check(l, err) < 0 ? -1 : barrier_wait(l, go, arg);
 }
 
-/* A request may close the barrier again: those behind it keep waiting. */
+/* A request that continues may close the barrier again: the requests after it keep waiting. */
 static void let_through(struct live *l) {
     struct live_steps *p = l->steps;
     live_ref(l);
@@ -114,7 +117,7 @@ void barrier_heard(struct live *l) {
     barrier_go_on(l);
 }
 
-/* ---- what was done and is not written down ---- */
+/* ---- changes that are not committed yet ---- */
 
 static void lane_filled(void *arg) {
     live_ref(arg);

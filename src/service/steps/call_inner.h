@@ -3,7 +3,10 @@
 
 #include "service/steps/inner.h"
 
-/* How a step is taken: by a new root, by a copy of the upper, or without a restore point. */
+/*
+ * How a step is taken: by a new root, by a copy of the upper (the writable layer), or without a
+ * restore point.
+ */
 enum step_way { STEP_SWITCHES, STEP_COPIES, STEP_ONLY_NOTED };
 
 /* A step that is requested or in progress. */
@@ -17,36 +20,39 @@ struct step_call {
     struct loop_timer *again;
     bool uncertain; /* the root may be read-only, and the guest still in it */
     unsigned tries;
-    unsigned rooms; /* how often steps were deleted to make space for it */
-    bool plain;     /* a refresh: nothing was written, so the upper is left out */
+    unsigned rooms; /* how often old steps were deleted to make space for this one */
+    bool plain;     /* a refresh without changes: the new stack leaves out the upper */
     unsigned dying; /* remaining tries to wait for killed processes */
     bool adding;    /* the row is not written yet: the disk is full */
-    bool answered;  /* meanwhile the guest said whether it is alone */
+    bool answered;  /* the guest has answered whether other processes run */
     bool changed;   /* the root was switched */
-    bool unwritten; /* the row could not be written, because of: */
+    bool unwritten; /* the row could not be written; `why` is the reason */
     struct err why;
     struct err shared; /* why a copied step did not switch the root */
 };
 
-/* ---- steps/write.c: what is written down; memory changes once it is committed ---- */
+/* ---- steps/write.c: writes to the store; memory changes after the commit ---- */
 
 int step_put_event(const struct step_call *c, struct err *err);
-/* The step is taken; changed: the root was switched to its stack. Then step_over(). */
+/*
+ * Records that the step is taken (changed: the root was switched to its stack), then calls
+ * step_over().
+ */
 void step_finish(struct step_call *c, bool changed);
 /* Deletes the row, then calls step_over() with the reason. */
 void step_refuse(struct step_call *c, const struct err *err);
-/* A refresh leaves no row. Then step_over(). */
+/* Ends a refresh, which leaves no row, then calls step_over(). */
 void step_refreshed(struct step_call *c);
-/* The step is taken in another way than its row says: writes the row again first. */
+/* Writes the row again, because the step is taken in another way than the row says. */
 void step_replan(struct step_call *c, void (*done)(void *arg, const struct err *failed));
 
 /* ---- steps/take.c ---- */
 
-/* The next one, or whoever waits. Frees it. */
+/* Frees the step, then starts the next one or lets waiting requests continue. */
 void step_over(struct step_call *c, const struct err *err);
 struct step_call *step_call_new(struct live *l, const struct step_cause *cause);
 void step_call_free(struct step_call *c);
-/* Its row has no restore point, for this reason. */
+/* Marks the row as one without a restore point, with the reason. */
 void step_no_point(struct step_call *c, const char *why);
 /* Adds to an error that the machine's disk is full, and what to do. */
 void step_say_full(const struct live *l, struct err *err);

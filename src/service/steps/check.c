@@ -26,8 +26,8 @@ struct checking {
     struct service *service;
     struct live **machines;
     size_t count, at;
-    struct set named, there;      /* of the present machine */
-    struct set missing, suspects; /* in this pass, and in the pass before */
+    struct set named, there;      /* of the machine that is being checked */
+    struct set missing, suspects; /* layers missing in this pass, and in the pass before */
     size_t next;                  /* index in `named` of the next layer to look for */
     size_t stacks;
     bool again; /* second pass over this machine */
@@ -132,8 +132,10 @@ static bool ends(const struct live *l) {
 
 static void tell_missing(struct checking *c, const struct layer *layer) {
     bool own = strcmp(layer->machine, subject(c)->row.id) == 0;
-    check_tell(c, layer, own ? "a layer is missing" : "a layer of an ancestor is missing",
-               "carrel rewind to a complete step; carrel fork keeps a copy");
+    check_tell(c, layer,
+               own ? "a layer is missing"
+                   : "a layer of a machine that it was forked from is missing",
+               "return to a complete step with carrel rewind, or fork one with carrel fork --at");
 }
 
 static void tell_all(struct checking *c) {
@@ -144,10 +146,10 @@ static void tell_all(struct checking *c) {
     for (size_t i = 0; i < c->there.count; i++)
         c->check.leftovers += !set_has(&c->named, &c->there.v[i]);
     if (c->malformed)
-        check_tell(c, NULL, "a list of layers in the database is unreadable",
-                   "carrel rewind to a complete step");
+        check_tell(c, NULL, "the list of layers of a step in the database is unreadable",
+                   "return to a complete step with carrel rewind");
     if (image_id_valid(l->row.image) && !image_is_whole(c->service, l->row.image))
-        check_tell(c, NULL, "its image is missing or changed",
+        check_tell(c, NULL, "the image of the machine is missing or was changed",
                    "import or build the same image again");
     for (size_t i = 0; i < c->missing.count; i++)
         if (set_has(&c->suspects, &c->missing.v[i]))
@@ -196,9 +198,9 @@ static void look_at_next(void *arg) {
     looked(c);
 }
 
-/* ---- its disk ---- */
+/* ---- the disk of a machine ---- */
 
-/* Reads which layers exist. */
+/* Lists the layers on the disk of the machine. */
 static void read_disk(void *arg) {
     static const struct compare_order order = {.task = COMPARE_SIZES};
     struct checking *c = arg;
@@ -265,7 +267,7 @@ static void begin_machine(void *arg) {
     l->service->driver->disk(l->machine, disk_known, c);
 }
 
-/* ---- all of them ---- */
+/* ---- all machines ---- */
 
 static void check_finish(struct checking *c) {
     c->done(c->arg, &c->check, NULL);

@@ -10,15 +10,15 @@
 #include "service/service.h"
 
 struct store_problem {
-    const char *machine; /* that refers to the layer, or has it */
-    const char *layer;   /* as in a stack, or NULL */
+    const char *machine; /* id of the machine with the problem */
+    const char *layer;   /* name as in a list of layers; NULL if not about one layer */
     const char *what, *remedy;
 };
 
 struct store_check {
     uint64_t machines;  /* machines checked */
     uint64_t unchecked; /* not checked: starting, ending or not answering */
-    uint64_t stacks;    /* stacks of steps and roots */
+    uint64_t stacks;    /* stacks (lists of layers) of steps and roots */
     uint64_t layers;    /* distinct layers with a reference */
     uint64_t leftovers; /* layers without a reference */
     uint64_t problems;

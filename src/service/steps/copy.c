@@ -1,4 +1,7 @@
-/* A step of a machine whose root cannot be switched: its upper layer is copied while it runs. */
+/*
+ * Steps of machines whose root cannot be switched: the upper (the writable layer) is copied
+ * instead.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +50,8 @@ static void copy_planned(void *arg, const struct err *failed) {
 }
 
 /*
- * Numbers start at a random value, so that leftovers of an unfinished copy are never met. They are
- * consecutive, so that lists of ranges stay short.
+ * Layer numbers of copies start at a random value, so that they never meet leftovers of an
+ * unfinished copy. Later numbers are consecutive, so that lists of ranges stay short.
  */
 static int choose_number(struct live *l, struct err *err) {
     uint32_t chance, *last = &l->steps->last_copy;
@@ -57,7 +60,7 @@ static int choose_number(struct live *l, struct err *err) {
         return 0;
     }
     if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
-        return err_sys(err, "choose a layer");
+        return err_sys(err, "choose the number of a new layer");
     *last = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
     return 0;
 }
@@ -74,7 +77,7 @@ int step_plan_copy(struct step_call *c, struct err *err) {
         layers_push(&layers, l->row.id, c->row.layer, err) < 0)
         return -1;
     if (!layers_print(&layers, text, sizeof(text)))
-        return err_set(err, ERR_LIMIT, "too many layers");
+        return err_set(err, ERR_LIMIT, "the machine has too many layers for another step");
     free(c->row.stack);
     c->row.stack = xstrdup(text);
     return 0;

@@ -28,7 +28,7 @@ enum {
     STEPS_LOOKED_AT = 50
 };
 
-/* Layers on their way to the store. */
+/* A copy of the layers of a step to the store. */
 struct saving {
     struct live *live;
     struct saved_row row; /* the row to write */
@@ -52,7 +52,7 @@ void durable_release(struct live *l) {
         saving_free(l->steps->durable.saving);
 }
 
-/* While a user takes one step after the other, saving is delayed, but not for ever. */
+/* While a user takes one step after the other, saving is delayed, but only up to a limit. */
 void durable_want(struct live *l) {
     struct durable *d = &l->steps->durable;
     uint64_t after = l->service->conf->durable_after_ms, now = loop_now_ms(l->service->loop);
@@ -177,9 +177,9 @@ static void copy_next(void *arg) {
     }
 }
 
-/* ---- what to save ---- */
+/* ---- choice of the step to save ---- */
 
-/* The newest step that can be restored; `not_found`: none. */
+/* Finds the newest step that can be restored; ERR_NOT_FOUND: there is none. */
 static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     if (store_step_list(l->service->store, l->row.id, 0, false, STEPS_LOOKED_AT, &list, err) < 0)
@@ -205,7 +205,7 @@ static int load_row(struct live *l, struct saved_row *ret, struct err *err) {
     return 0;
 }
 
-/* 1: there is work. Numbers for the new copies are reserved before any copy is made. */
+/* 1: there are layers to save. The numbers of the copies are reserved before any copy is made. */
 static int durable_prepare(struct saving *v, struct err *err) {
     struct live *l = v->live;
     struct step_row step DEFER(step_row_done) = {.what = NULL};
@@ -225,7 +225,10 @@ static int durable_prepare(struct saving *v, struct err *err) {
     return 1;
 }
 
-/* A copy on a full disk would fail half way and use up the rest. It starts once there is space. */
+/*
+ * On a full disk a copy would fail and use up the remaining space, so it waits until there is
+ * space.
+ */
 static bool waits_for_room(struct live *l) {
     struct durable *d = &l->steps->durable;
     if (!d->wanted || d->saving || !l->service->store_full)
@@ -256,28 +259,28 @@ void durable_look(struct live *l, uint64_t now_ms) {
     if (r < 0) {
         durable_give_up(v, &err);
     } else if (r == 0) {
-        d->why[0] = '\0'; /* already durable, for example after a rewind to it */
+        d->why[0] = '\0'; /* the step is already saved, for example after a rewind to it */
         saving_free(v);
     } else {
         copy_next(v);
     }
 }
 
-/* ---- after a restart of the host, or when its first process was killed ---- */
+/* ---- machines after a restart of the host, or after the end of their first process ---- */
 
 struct fall {
     const char *what, *files;
 };
 static const struct fall host_restarted = {"the host was restarted",
-                                           "its files went when the host was restarted"};
+                                           "its files were lost when the host was restarted"};
 static const struct fall box_killed = {FALL_KILLED,
-                                       "its files went when its first process was killed"};
+                                       "its files were lost when its first process was killed"};
 
 /* One transaction: the copies become the root, and steps that were not saved are lost. */
 static int write_revived(struct live *l, struct saved_row *row, const struct fall *fall,
                          struct err *err) {
     struct store *store = l->service->store;
-    /* If the root has lower layers, the overlays of the prepared box took upper 1. */
+    /* If the root has lower layers, upper 1 is already used by the box that was prepared. */
     bool lies = (row->stack && *row->stack) || image_id_valid(l->row.image);
     struct root_row root = {.layer = lies ? 2 : 1, .stack = row->stack};
     snprintf(root.machine, sizeof(root.machine), "%s", l->row.id);
@@ -332,7 +335,7 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
     char boot[40], why[STORE_REASON_SIZE];
     if (store_saved_get(l->service->store, l->row.id, &row, err) < 0)
         return err->code == ERR_NOT_FOUND ? DURABLE_NONE : DURABLE_LATER;
-    /* A machine whose ttl has passed has ended, whatever was saved. */
+    /* A machine whose ttl has passed has ended, even if a step was saved. */
     if (!row.step[0] || live_is_over(l, 0))
         return DURABLE_NONE;
     durable_boot(boot);
@@ -345,7 +348,7 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
         return DURABLE_LATER;
     }
     l->dormant = l->reach.heard = true;
-    l->reach.why[0] = '\0'; /* there is no guest to wait for */
+    l->reach.why[0] = '\0'; /* a machine without a box has no guest to wait for */
     return DURABLE_STOPPED;
 }
 
@@ -357,7 +360,7 @@ bool durable_is(struct live *l) {
     return row.step[0] && !live_is_over(l, 0);
 }
 
-/* ---- afterwards ---- */
+/* ---- deletion of unused saved layers ---- */
 
 /* Sweeps saved layers only if this machine had some: the sweep reads the whole store. */
 void durable_ended(const struct live *l) {

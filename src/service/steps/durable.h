@@ -11,7 +11,7 @@
 
 /* Call it when there is a new step. */
 void durable_want(struct live *l);
-/* Called by the tick: starts to copy when it is due. */
+/* Called on every tick: starts to save the newest step when that is due. */
 void durable_look(struct live *l, uint64_t now_ms);
 /* The daemon stops: the next one starts the copy again. */
 void durable_release(struct live *l);
@@ -21,16 +21,18 @@ enum durable_fate {
     DURABLE_STOPPED, /* the machine is now its durable step */
     DURABLE_LATER,   /* cannot be read or written now: ask again, end nothing */
 };
-/* For a machine without a box. */
+/* Decides what happens to a machine whose box no longer exists. */
 enum durable_fate durable_adopt(struct live *l, struct err *err);
-/* True if the machine would fall back to a durable step without its box, or if that is unknown. */
+/*
+ * True if the machine has a durable step to return to when it loses its box, or if that is unknown.
+ */
 bool durable_is(struct live *l);
 /* Call it when a machine has ended: its saved layers may be unused now. */
 void durable_ended(const struct live *l);
-/* Called by the tick: deletes saved layers of ended machines now and then. */
+/* Called on every tick: deletes saved layers of ended machines from time to time. */
 void durable_sweep(struct service *s);
 
-/* False: the boxes of the host are unknown, so nothing may be deleted. */
+/* `wanted` is false while the boxes of the host are unknown: then nothing may be deleted. */
 void durable_want_sweep(struct service *s, bool wanted);
 /* Why the last try to save the newest step failed; NULL: it did not. */
 const char *durable_why(const struct live *l);
@@ -39,7 +41,7 @@ const char *durable_why(const struct live *l);
 void durable_boot(char ret[40]);
 
 /*
- * wake.c: creates a box for a machine without one; done: it runs; late: it runs, but is not saved
- * yet.
+ * In wake.c. Creates a box for a machine without one. Calls `done` when it runs, `late` when it
+ * runs but the change is not saved yet.
  */
 void live_wake(struct live *l, machine_done_fn *done, machine_done_fn *late, void *arg);

@@ -18,7 +18,7 @@ struct forking {
     size_t wanted, begun, over;
     bool drifted;
     char key[STORE_KEY_SIZE];
-    uint8_t hash[SHA256_BYTES]; /* of request and source */
+    uint8_t hash[SHA256_BYTES]; /* hash of the request and of the source machine */
     char at[STORE_NAME_SIZE];   /* the requested step */
     struct step_row step;
     struct texts metadata; /* names and values */
@@ -48,17 +48,20 @@ static struct journal_record fork_record_of(const struct forking *f) {
     return (struct journal_record){.verb = "machine.fork", .machine = f->live->row.id};
 }
 
-/* Removes the key too, so that a retry creates a new machine. */
+/* Deletes a fork and its idempotency key, so that a retry creates a new machine. */
 static void fork_take_back(struct service *s, const char *id) {
     struct live *l = map_get(&s->machines, id);
     struct err err;
     if (store_machine_unkey(s->store, id, &err) < 0)
         log_line(LOG_ERROR, "service", "release an idempotency key: %s id=%s", err.text, id);
     if (l)
-        live_end(l, "another fork failed", NULL, NULL);
+        live_end(l, "another fork of the same request failed", NULL, NULL);
 }
 
-/* All or none. Machines of an earlier request with the same key are kept, since it was answered. */
+/*
+ * After a failure, deletes all forks of this request. Forks of an earlier request with the same key
+ * stay, because that request was answered.
+ */
 static void fork_finish(struct forking *f, const struct err *err) {
     struct service *s = f->live->service;
     struct journal_record what = fork_record_of(f);
@@ -96,7 +99,7 @@ static void one_made(void *arg, const struct machine_view *view, const struct er
     one_over(f);
 }
 
-/* Each fork has its own key; a single fork has that of the request. */
+/* Each fork has its own idempotency key; a single fork has the key of the request. */
 static const char *key_of(const struct forking *f, size_t i, char ret[STORE_KEY_SIZE]) {
     if (f->wanted == 1)
         snprintf(ret, STORE_KEY_SIZE, "%s", f->key);
@@ -188,7 +191,9 @@ static void snapped(void *arg, const struct step_row *row, const struct err *fai
         failed = &err;
     if (failed && failed->code == ERR_BUSY) {
         err = *failed;
-        err_remedy(&err, "wait for it to end, or fork an earlier step with --at");
+        err_remedy(
+            &err,
+            "try again when no command runs in the machine, or fork an earlier step with --at");
         failed = &err;
     }
     if (failed)
@@ -197,7 +202,7 @@ static void snapped(void *arg, const struct step_row *row, const struct err *fai
         step_known(f);
 }
 
-/* `start` is the image alone, or the first step of a machine that is a fork itself. */
+/* The step name `start` means the image alone, or step 1 if the machine is itself a fork. */
 static int find_row(struct forking *f, struct err *err) {
     struct root_row root DEFER(root_row_done) = {.stack = NULL};
     struct store *store = f->live->service->store;

@@ -19,7 +19,7 @@ struct service_steps {
 struct saving;
 struct durable {
     bool wanted;               /* a new step waits to be saved */
-    uint64_t since_ms, due_ms; /* not before due_ms */
+    uint64_t since_ms, due_ms; /* first request to save; earliest time to save */
     struct saving *saving;
     unsigned tries; /* failed tries in a row */
     char why[200];  /* reason of the last failure */
@@ -33,10 +33,10 @@ struct step_call;
 /* Part of struct live: the root of the machine and its steps. */
 struct live_steps {
     bool loaded;
-    uint32_t layer;           /* number of its upper */
-    char *stack;              /* below that; NULL: only the image */
-    struct step_call *taking; /* in progress */
-    struct still *still;      /* set if it is a copy: still.c */
+    uint32_t layer;           /* number of the upper (the writable layer) */
+    char *stack;              /* list of layers below it; NULL: only the image */
+    struct step_call *taking; /* the step in progress */
+    struct still *still;      /* set if that step is a copy: still.c */
     struct step_call *wanted, **wanted_last;
     bool held; /* an operation changes the root */
     struct barrier_call *waiting, **waiting_last;
@@ -45,16 +45,16 @@ struct live_steps {
     struct loop_timer *rest; /* delay before layers are merged */
     size_t merge_from;       /* a merge failed: retry at this number of layers */
     bool copies_slowly;      /* a copy of the upper would copy all changes */
-    uint32_t last_copy;      /* number; 0: none was taken */
+    uint32_t last_copy;      /* layer number of the last copy; 0: none */
     bool full;               /* a step found no space */
     bool freeing;            /* steps are being deleted; their space is freed in the background */
     bool unpruned;           /* there are steps since the last pruning */
     bool pruning;            /* prune.c */
-    bool stale; /* mounted layers may have been merged since, and are kept only for the mount */
-    bool sweep; /* the root changed: layers of the old one may be deleted */
+    bool stale;            /* mounted layers may have been merged: they exist only for the mount */
+    bool sweep;            /* the root changed: layers of the old root may be deleted */
     uint64_t full_look_ms; /* time of the next check of a full disk */
     unsigned full_looks;   /* checks since something was freed */
-    uint64_t count;        /* of steps, at the last pruning */
+    uint64_t count;        /* number of steps at the last pruning */
     uint64_t age_look_ms;
     struct durable durable;
 };
@@ -80,7 +80,10 @@ void steps_refresh(struct live *l);
 /* The newest step that switched the root: its layers are mounted. Number 0: none did. */
 int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err);
 
-/* A step or rewind found no space: deletes the oldest steps. False: refuse it. */
+/*
+ * Call it if a step or rewind found no space: deletes the oldest steps. False: refuse the
+ * operation.
+ */
 bool steps_make_room(struct live *l, const struct err *err, unsigned *tries);
 
 /* tidy.c: merges layers in the background if there are too many. */

@@ -1,4 +1,4 @@
-/* The state of a machine's steps: made, found again by a new daemon, ended, released. */
+/* The state of the steps of a machine: creation, adoption by a new daemon, end, release. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,13 +59,13 @@ bool steps_are_at_rest(const struct live *l) {
     return !p->taking && !p->held && !p->still && !p->merging && !p->pruning && !p->durable.saving;
 }
 
-/* Repeats a step that a dead daemon began; it may be done already. */
+/* Repeats a step that an earlier daemon began; the step may be done already. */
 static void finish_begun(struct live *l, struct step_row *row) {
     struct step_call *c = step_call_new(l, &(struct step_cause){.kind = row->kind});
     step_row_done(&c->row);
     c->row = *row;
     row->what = row->stack = NULL;
-    if (c->row.kind == STEP_SNAP) { /* its caller got no answer, or was refused */
+    if (c->row.kind == STEP_SNAP) { /* the caller of the snapshot got no answer, or was refused */
         c->row.kind = STEP_KEPT;
         c->row.name[0] = '\0';
     }
@@ -81,7 +81,10 @@ static void still_or_not(void *arg, const struct err *err) {
     live_unref(l);
 }
 
-/* A pause, resume or copy of a dead daemon may be done but not saved: the row decides. */
+/*
+ * A pause, resume or copy by an earlier daemon may be done but not saved. The row decides whether
+ * the machine is frozen.
+ */
 static void freeze_as_written(struct live *l) {
     if (!l->machine || (l->row.state != MACHINE_RUNNING && l->row.state != MACHINE_PAUSED))
         return;
@@ -89,7 +92,7 @@ static void freeze_as_written(struct live *l) {
     l->service->driver->freeze(l->machine, l->row.state == MACHINE_PAUSED, still_or_not, l);
 }
 
-/* Drops a copy whose caller got no answer. */
+/* Deletes a copied step whose caller got no answer. */
 static int write_dropped(void *arg, struct err *err) {
     struct step_call *c = arg;
     struct store *store = c->live->service->store;
@@ -122,7 +125,7 @@ static int adopt_begun(struct live *l, struct step_row *row, bool of_rewind, str
         drop_copy(l, row);
     else if (row->kind == STEP_REWIND)
         return rewind_adopt(l, row, err);
-    else if (row->kind != STEP_KEPT || !of_rewind) /* the rewind handles its kept state */
+    else if (row->kind != STEP_KEPT || !of_rewind) /* the rewind finishes its own kept step */
         finish_begun(l, row);
     return 0;
 }
@@ -132,14 +135,14 @@ int steps_adopt(struct live *l, struct err *err) {
     freeze_as_written(l);
     if (steps_load(l, err) < 0 ||
         store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
-        return err_wrap(err, "its steps");
+        return err_wrap(err, "read the steps of the machine");
     l->steps->unpruned = true; /* so that its disk is measured */
-    l->steps->stale = true;    /* may be */
+    l->steps->stale = true;    /* unknown, so assume it */
     bool rewinds = false;
     for (size_t i = 0; i < list.count && !l->steps->taking; i++) {
         enum step_kind kind = list.rows[i].kind;
         if (adopt_begun(l, &list.rows[i], rewinds, err) < 0)
-            return err_wrap(err, "its rewind");
+            return err_wrap(err, "finish the rewind of the machine");
         rewinds = kind == STEP_REWIND;
     }
     return 0;
@@ -150,7 +153,7 @@ void steps_end(struct live *l) {
     err_set(&err, ERR_GONE, "machine '%s' has ended", l->row.id);
     while (l->steps->wanted) {
         struct step_call *c = steps_next_wanted(l->steps);
-        if (c->done) /* it may request another step, which is refused here too */
+        if (c->done) /* the callback may request another step, which is refused here too */
             c->done(c->arg, NULL, &err);
         step_call_free(c);
     }
@@ -158,7 +161,10 @@ void steps_end(struct live *l) {
     barrier_let_all(l);
 }
 
-/* Drops a step when the driver of the machine goes away; its reference must not be the last. */
+/*
+ * Drops a step when the driver of the machine is released. Another reference must keep the machine
+ * alive.
+ */
 static void abandon(struct step_call *c) {
     loop_timer_free(TAKE(c->again));
     step_row_done(&c->row);

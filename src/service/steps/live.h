@@ -21,19 +21,25 @@ void steps_fallbacks(const struct service *s, uint64_t ret[FELL_COUNT]);
 /* Why a step is taken. */
 struct step_cause {
     enum step_kind kind;
-    const char *exec; /* id, or NULL */
+    const char *exec; /* id of the command, or NULL */
     const char *what;
     int64_t status;
-    const char *name; /* or NULL */
+    const char *name; /* name of the step, or NULL */
     bool killed;      /* processes were killed and may still be exiting */
 };
 
 void steps_init(struct live *l);
 void steps_free(struct live *l);
-/* The machine lost its box: forgets root and pending saves. Only if it is at rest. */
+/*
+ * Call it when the machine lost its box: forgets the root and pending saves. Only if no step is in
+ * progress.
+ */
 void steps_reset(struct live *l);
 
-/* The root: number of its upper, and the stack below; NULL: only the image. See steps_load(). */
+/*
+ * The root: the number of its upper (the writable layer), and the stack (list of layers) below it;
+ * NULL: only the image. See steps_load().
+ */
 uint32_t steps_layer(const struct live *l);
 const char *steps_stack(const struct live *l);
 /* Number of steps, as last counted. */
@@ -44,10 +50,12 @@ bool steps_copy_runs(const struct live *l);
 /* True if no step, merge, copy or save is in progress and no operation changes the root. */
 bool steps_are_at_rest(const struct live *l);
 
-/* Call it after a change: takes a step if the policy says so, later from the loop. */
+/* Call it after a change: if the policy requires a step, takes it later from the loop. */
 void steps_after(struct live *l, const struct step_cause *cause);
 
-/* The machine was adopted: finishes a begun step. -1: that cannot be read. */
+/*
+ * Call it when the machine was adopted: finishes an unfinished step. -1: the store cannot be read.
+ */
 int steps_adopt(struct live *l, struct err *err);
 /* The daemon stops: releases what is in progress; the next one finishes it. */
 void steps_release(struct live *l);
@@ -62,12 +70,12 @@ int steps_load(struct live *l, struct err *err);
  */
 int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err *err);
 void steps_root_known(struct live *l, uint32_t layer, const char *stack);
-/* The stack of the present state, once its upper is frozen. */
+/* The stack (list of layers) of the present state, with the present upper as its newest layer. */
 int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err);
 
-/* Called by the tick: deletes the oldest steps if there are too many or the disk is full. */
+/* Called on every tick: deletes the oldest steps if there are too many or the disk is full. */
 void steps_prune(struct live *l);
 
 typedef void step_taken_fn(void *arg, const struct step_row *row, const struct err *err);
-/* Takes a step, whatever the policy. The row is valid only during the call. */
+/* Takes a step, whatever the policy. The row is valid only during the call of `done`. */
 void steps_take(struct live *l, const struct step_cause *cause, step_taken_fn *done, void *arg);

@@ -1,6 +1,6 @@
 /*
- * Counts how much each step changed, once, when somebody asks for it. Taking a step must not cost
- * more when more was changed.
+ * Counts how many files and bytes each step changed, once, when a list of steps is requested. This
+ * is not done while a step is taken, because that must not take longer after larger changes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +42,13 @@ static void measure_finish(struct measuring *m, const struct err *err) {
     void *arg = m->arg;
     comparison_end(m->live->service);
     if (err)
-        log_line(LOG_WARN, "service", "count what steps changed: %s id=%s", err->text,
+        log_line(LOG_WARN, "service", "count the changed files of steps: %s id=%s", err->text,
                  m->live->row.id);
     measuring_free(m);
     go(arg);
 }
 
-/* ---- what is written down ---- */
+/* ---- writing sizes to the store ---- */
 
 static const char *step_of(const struct measuring *m, uint32_t layer) {
     for (uint32_t i = 0; i < m->order.layer_count; i++)
@@ -87,7 +87,7 @@ static int put_sizes(struct measuring *m, struct err *err) {
     return -1;
 }
 
-/* ---- the work ---- */
+/* ---- counting ---- */
 
 static void run_job(void *arg) {
     struct measuring *m = arg;

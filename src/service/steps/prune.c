@@ -20,7 +20,7 @@
 
 enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
 
-/* ---- which layers are named ---- */
+/* ---- layers that are still used ---- */
 
 struct named {
     const char *machine;
@@ -86,7 +86,7 @@ bool layers_named(struct store *store, const char *disk, const char *stack, char
                   struct err *err) {
     struct named n = {.machine = disk};
     n.numbers = xcalloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
-    err_set(err, ERR_LIMIT, "too many layers");
+    err_set(err, ERR_LIMIT, "the list of layers to keep is too long");
     bool known = store_stacks_with(store, disk, add_stack, &n, err) == 0;
     if (stack)
         add_stack(&n, stack);
@@ -105,7 +105,7 @@ static void drop_layers(struct live *l) {
         prune_kept(l, &err);
 }
 
-/* ---- which steps go ---- */
+/* ---- choice of the steps to delete ---- */
 
 static bool switched_root(const struct step_row *row) {
     return (row->layer && row->layer < LAYER_COPIED) || row->kind == STEP_REWIND ||
@@ -240,7 +240,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
             steps_compact_full(l);
             l->steps->stale = true;
         }
-        /* Those free layers that no step refers to. */
+        /* A merge or a new root frees layers that no step refers to: check the disk again. */
         if (refused || full)
             look_again(l);
         else
@@ -253,7 +253,7 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     l->steps->freeing = true;
     l->steps->count = steps - dropped;
     prune_tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
-    l->steps->unpruned = full; /* it may not have been enough */
+    l->steps->unpruned = full; /* the freed space may not be enough */
     drop_layers(l);
 }
 
@@ -279,7 +279,10 @@ bool steps_make_room(struct live *l, const struct err *err, unsigned *tries) {
     if (err->code != ERR_LIMIT || !l->machine ||
         (*tries)++ >= (l->steps->freeing ? FREEING_TRIES : TRIES))
         return false;
-    /* Otherwise the steps that are being deleted may be enough. */
+    /*
+     * While deleted steps are still being freed, their space may be enough: prune again only
+     * rarely.
+     */
     if (!l->steps->freeing || *tries % TRIES == 0) {
         l->steps->full = l->steps->unpruned = true;
         steps_prune(l);

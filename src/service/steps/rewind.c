@@ -31,7 +31,7 @@ struct rewinding {
     struct err why;
     struct step_row kept, row;
     struct loop_timer *again;
-    unsigned rooms; /* how often steps were deleted to make space for it */
+    unsigned rooms; /* how often old steps were deleted to make space for the rewind */
     service_step_fn *done;
     void *arg;
 };
@@ -56,7 +56,7 @@ static void rewind_refuse(struct rewinding *r, const struct err *err) {
     rewinding_free(r);
 }
 
-/* Ends a rewind that was begun. */
+/* Ends a rewind and answers its caller. */
 static void rewind_finish(struct rewinding *r, const struct err *err) {
     struct live *l = r->live;
     struct step_view view;
@@ -79,7 +79,7 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
     live_unref(l);
 }
 
-/* ---- what is written down ---- */
+/* ---- writing to the store ---- */
 
 /* The rewind is done but not recorded: the caller is told neither success nor refusal. */
 static void rewind_late(void *arg, const struct err *why) {
@@ -120,7 +120,7 @@ static void back_written(void *arg, const struct err *failed) {
     rewind_finish(r, &r->why);
 }
 
-/* Deletes the intent, then tells everybody the reason. */
+/* Deletes the record of the planned rewind, then reports the reason to all waiting callers. */
 static void rewind_take_back(struct rewinding *r, const struct err *why) {
     r->why = *why;
     rewind_commit(r, write_back, back_written);
@@ -156,12 +156,12 @@ static int write_result(void *arg, struct err *err) {
     return put_event(r, err);
 }
 
-/* ---- the switch ---- */
+/* ---- switching the root ---- */
 
 static void ask_root(void *arg);
 static void begin_halt(struct rewinding *r);
 
-/* Something still runs in the machine: end it and ask again. */
+/* True if commands still run in the machine: they are ended, then the switch is tried again. */
 static bool is_occupied(const struct rewinding *r, const struct err *err) {
     return err->code == ERR_BUSY && !r->halted && !r->adopted;
 }
@@ -179,7 +179,10 @@ static bool make_room(struct rewinding *r, const struct err *err) {
     return may;
 }
 
-/* The restored files may lack the certificates of the gate. */
+/*
+ * Called after net_trust_again(), because the restored files may lack the certificates of the gate.
+ * A failure of it does not undo the rewind.
+ */
 static void trusted(void *arg, const struct err *err) {
     (void)err;
     rewind_finish(arg, NULL);
@@ -255,7 +258,7 @@ static void begin_switch(struct rewinding *r) {
     step_row_done(&r->row);
     rewind_fill(r, &r->row, STEP_REWIND, target ? target : "");
     const struct commit intent = {write_intent, intent_written, rewind_late, r};
-    if (r->halted) /* commands were already ended for it, so it must not be refused now */
+    if (r->halted) /* commands were already ended for the rewind, so it must not be refused now */
         commit_run(l->service->commits, &l->lane, &intent);
     else if (commit_once(l->service->commits, &l->lane, &intent, &err) < 0)
         rewind_finish(r, &err);
@@ -312,7 +315,7 @@ static int rewind_check(struct rewinding *r, struct err *err) {
         return live_state_error(l, err);
     if (l->changing) {
         live_state_error(l, err);
-        return err_remedy(err, "another operation on it is in progress: try again");
+        return err_remedy(err, "another operation on the machine is in progress: try again");
     }
     if (steps_load(l, err) < 0 ||
         store_step_find(l->service->store, l->row.id, r->step, &r->row, err) < 0)
@@ -367,14 +370,15 @@ void service_rewind(struct service *s, const struct caller *who, const char *mac
 
 /* ---- after a crash ---- */
 
-/* The row of the kept state has the number just below. */
+/* Finds the step that holds the state before the rewind: its number is one lower. */
 static int find_kept(struct rewinding *r, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     struct live *l = r->live;
     if (store_step_list(l->service->store, l->row.id, r->row.number, true, 1, &list, err) < 0)
         return -1;
     if (!list.count || list.rows[0].kind != STEP_KEPT)
-        return err_set(err, ERR_NOT_FOUND, "an unfinished rewind has no saved state");
+        return err_set(err, ERR_NOT_FOUND,
+                       "the state before an unfinished rewind was not saved as a step");
     r->kept = list.rows[0];
     list.rows[0].what = list.rows[0].stack = NULL;
     return 0;
@@ -385,7 +389,7 @@ int rewind_adopt(struct live *l, struct step_row *row, struct err *err) {
     *r = (struct rewinding){.live = l, .adopted = true, .row = *row};
     row->what = row->stack = NULL;
     live_ref(l);
-    if (find_kept(r, err) < 0) { /* change nothing before the state to keep is known */
+    if (find_kept(r, err) < 0) { /* nothing may change before the state to keep is known */
         bool none = err->code == ERR_NOT_FOUND;
         if (none)
             rewind_take_back(r, err);

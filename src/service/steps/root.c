@@ -47,5 +47,5 @@ int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *er
     }
     return layers_print(&layers, text, LAYERS_TEXT_SIZE)
                ? 0
-               : err_set(err, ERR_LIMIT, "too many layers");
+               : err_set(err, ERR_LIMIT, "the machine has too many layers for another step");
 }

@@ -99,7 +99,7 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
     steps_take(l, &cause, snapped, c);
 }
 
-/* ---- looking ---- */
+/* ---- lists of steps ---- */
 
 void service_settled(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
                      void *arg) {

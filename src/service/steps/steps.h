@@ -15,8 +15,8 @@ struct step_view {
     uint64_t number, created_ms, files, bytes, layers;
     int64_t status;
     bool restorable, durable, counted;
-    const char *reason; /* why it cannot be restored; NULL: it can */
-    const char *how; /* how it was taken: switch, reflink, copy, or same as the one before; NULL */
+    const char *reason; /* why the step cannot be restored; NULL: it can */
+    const char *how;    /* how it was taken: switch, reflink, copy, same (no changes); or NULL */
 };
 
 void step_view(const struct step_row *row, struct step_view *ret);
@@ -30,7 +30,7 @@ void service_snap(struct service *s, const struct caller *who, const char *machi
 void service_settled(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
                      void *arg);
 
-/* Newest first. */
+/* Lists the steps of a machine, newest first. */
 int service_step_list(struct service *s, const struct caller *who, const char *machine,
                       const struct list_request *r, service_row_fn *row, void *arg,
                       char ret_next[CURSOR_SIZE], struct err *err);
@@ -39,9 +39,9 @@ int service_step_show(struct service *s, const struct caller *who, const char *m
 
 struct rewind_request {
     const char *step;
-    bool drifted; /* even if the host's packages have changed since */
+    bool drifted; /* allowed even if the host's packages have changed since */
 };
-/* Ends commands first; the present state is kept as a step. */
+/* Rewinds a machine to a step. Ends its commands first; the present state is kept as a step. */
 void service_rewind(struct service *s, const struct caller *who, const char *machine,
                     const struct rewind_request *r, service_step_fn *done, void *arg);
 
@@ -50,10 +50,10 @@ struct fork_request {
     struct given count;
     bool drifted;
     const char *key;     /* idempotency key: the same key returns the same machines; or NULL */
-    const uint8_t *hash; /* of the request, for the key; or NULL */
+    const uint8_t *hash; /* hash of the request, for the key; or NULL */
 };
-enum { FORK_MAX = 1000, FORK_KEY_MAX = STORE_KEY_SIZE - 8 }; /* a number is appended */
-/* Calls `row` for each new machine, then `done`; after a failure none is left. */
+enum { FORK_MAX = 1000, FORK_KEY_MAX = STORE_KEY_SIZE - 8 }; /* a number is appended to the key */
+/* Creates forks. Calls `row` for each new machine, then `done`; after a failure none is left. */
 void service_fork(struct service *s, const struct caller *who, const char *machine,
                   const struct fork_request *r, service_row_fn *row, service_done_fn *done,
                   void *arg);

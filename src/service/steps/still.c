@@ -16,8 +16,8 @@ struct still {
     uint32_t number;
     bool at_once, was_paused;
     bool ready;  /* the slow part of the copy is done, as far as possible */
-    bool holds;  /* blocks pause, resume and rewind meanwhile */
-    bool frozen; /* frozen by us */
+    bool holds;  /* pause, resume and rewind are blocked */
+    bool frozen; /* frozen by this copy, not by a pause */
     struct loop_timer *timer;
     uint64_t until_ms; /* deadline */
     still_fn *done;
@@ -54,7 +54,7 @@ static void still_finish(struct still *t) {
     live_unref(l);
 }
 
-/* On failure, the next daemon or a resume of the machine thaws it. */
+/* If thawing failed, the next daemon or a resume of the machine thaws it. */
 static void thawed(void *arg, const struct err *err) {
     struct still *t = arg;
     if (err)
@@ -76,7 +76,7 @@ static void still_fail(struct still *t, const struct err *err) {
     let_go_on(t);
 }
 
-/* Still in progress: polls until the deadline. */
+/* The copy is in progress: polls until the deadline. */
 static void look_again(struct still *t) {
     struct live *l = t->live;
     struct err err;
@@ -106,7 +106,7 @@ static void copied(void *arg, const char *how, const struct err *err) {
 
 static void frozen(void *arg, const struct err *err) {
     struct still *t = arg;
-    t->frozen = true; /* set even on failure, so that it is thawed */
+    t->frozen = true; /* set even on failure, so that the machine is thawed */
     if (err)
         still_fail(t, err);
     else
@@ -126,7 +126,9 @@ static void is_ready(void *arg, const char *how, const struct err *err) {
     }
 }
 
-/* A copy that no user asked for lets other operations go first until it is ready. */
+/*
+ * Blocks other operations. A copy that no user requested does that only once its slow part is done.
+ */
 static int hold(struct still *t, struct err *err) {
     struct live *l = t->live;
     if (t->holds || (t->at_once && !t->ready))

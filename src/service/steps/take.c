@@ -71,10 +71,11 @@ void step_no_point(struct step_call *c, const char *why) {
 
 void step_say_full(const struct live *l, struct err *err) {
     err_wrap(err, "the disk of machine '%s' has no room for a step", l->row.id);
-    err_remedy(err, "remove files in it, or make one with a larger --disk; names keep old steps");
+    err_remedy(err, "delete files in the machine, or create one with a larger --disk; named steps "
+                    "keep their space");
 }
 
-/* ---- a switch of root ---- */
+/* ---- switching the root ---- */
 
 static void root_known(void *arg, bool changed, const struct err *failed);
 
@@ -85,8 +86,9 @@ static void wait_and_ask(struct step_call *c) {
 }
 
 /*
- * It is unknown whether the guest entered the new root: ask again until it is known or the machine
- * ends. A spawner that cannot be started is not an answer either, but only AGAIN_TRIES times.
+ * True if the answer leaves open whether the guest entered the new root: the question is repeated
+ * until that is known or the machine ends. If the spawner cannot be started, it is repeated only
+ * AGAIN_TRIES times.
  */
 static bool ask_again(struct step_call *c, const struct err *err) {
     struct live *l = c->live;
@@ -120,7 +122,7 @@ static void refresh_planned(void *arg, const struct err *failed) {
         l->service->driver->root(l->machine, c->row.stack, l->steps->layer + 1, 0, root_known, c);
 }
 
-/* Nothing was written since the last root: the new one has the same layers, as merged now. */
+/* Nothing was written since the last switch: the new root has the same layers, as merged now. */
 static void refresh_plain(struct step_call *c) {
     const struct live *l = c->live;
     c->plain = true;
@@ -130,7 +132,10 @@ static void refresh_plain(struct step_call *c) {
     step_replan(c, refresh_planned);
 }
 
-/* Keeps the changes since the newest step as a step: a row must refer to a mounted layer. */
+/*
+ * Keeps the changes since the newest step as a step, because a row must refer to each mounted
+ * layer.
+ */
 static void refresh_kept(struct step_call *c) {
     c->row.kind = STEP_KEPT;
     c->row.has_point = 1;
@@ -215,11 +220,11 @@ static bool wait_for_dying(struct step_call *c, const struct err *err) {
 static void alone_known(void *arg, const struct err *err) {
     struct step_call *c = arg;
     if (c->adding) {
-        c->answered = true; /* asks again */
+        c->answered = true; /* the guest is asked again later */
     } else if (c->unwritten) {
         step_over(c, &c->why);
     } else if (!err) {
-        loop_timer_free(TAKE(c->again)); /* it is used for other queries from now on */
+        loop_timer_free(TAKE(c->again)); /* the timer is used for other queries from now on */
         ask_root_as(c, ROOT_ALONE);
     } else if (!wait_for_dying(c, err)) {
         loop_timer_free(TAKE(c->again));
@@ -247,7 +252,7 @@ static bool cannot_switch(const struct live *l, struct err *ret_why) {
     return true;
 }
 
-/* Decides how the step is taken; false: it was refused. */
+/* Decides how the step is taken; false: the step was refused. */
 static bool step_plan(struct step_call *c) {
     struct live *l = c->live;
     struct err err = {.text = ""};
@@ -321,7 +326,10 @@ static void take_begin(struct step_call *c) {
     }
 }
 
-/* If steps are faster than merges, the next one waits: its stack would be too long. */
+/*
+ * True if steps are faster than merges of layers. Then the next step waits, because its stack (list
+ * of layers) would be too long.
+ */
 static bool is_behind(const struct live_steps *p) {
     size_t layers = p->stack && *p->stack ? 1 : 0;
     for (const char *at = p->stack; at && (at = strchr(at, ' ')); at++)

@@ -54,15 +54,18 @@ static void put_off(struct live *l) {
     l->steps->merge_from = next < LAYERS_MAX ? next : LAYERS_MAX;
 }
 
-/* The mounted root stays; the next one uses the merged layer. False: it is not used. */
+/*
+ * Records the merged layer. The mounted root stays; the next root uses the merged layer. False: the
+ * merged layer is not used.
+ */
 static bool put_merged(struct merging *m) {
     struct live *l = m->live;
     struct layers now;
     char text[LAYERS_TEXT_SIZE];
-    struct err err = {.text = "it does not fit"};
+    struct err err = {.text = "the list of layers is too long"};
     if (layers_parse(l->steps->stack ? l->steps->stack : "", &now, &err) == 0 &&
         !compact_apply(&now, &m->run, m->run.v[0].machine, m->into))
-        return true; /* a rewind no longer uses them */
+        return true; /* after a rewind the root no longer uses these layers */
     if (!layers_print(&now, text, sizeof(text)) ||
         steps_root_put(l, l->steps->layer, text, &err) < 0) {
         log_line(LOG_WARN, "service", "switch to merged layers: %s id=%s", err.text, l->row.id);
@@ -97,7 +100,7 @@ static void merge_known(void *arg, const struct err *err) {
     live_ref(l);
     merging_free(m);
     if (used)
-        compact(l, true, false); /* one merge may allow another */
+        compact(l, true, false); /* after one merge another one may be possible */
     live_unref(l);
 }
 

@@ -98,7 +98,7 @@ static int write_newest(struct step_call *c, struct err *err) {
     return newest.number ? store_step_update(c->live->service->store, &newest, err) : 0;
 }
 
-/* The row was only an intent: deletes it and sets the root that it named. */
+/* The row of a refresh is temporary: deletes it and sets the root that it named. */
 static int write_refreshed(void *arg, struct err *err) {
     struct step_call *c = arg;
     if (store_step_delete(c->live->service->store, c->row.id, err) < 0 || write_newest(c, err) < 0)

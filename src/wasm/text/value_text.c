@@ -10,7 +10,7 @@ static int bad_value(uint32_t type, const char *s, size_t n, enum wat_num status
     wasm_type_name(type, name, sizeof(name));
     int len = (int)(n < 60 ? n : 60);
     if (status == WAT_NUM_RANGE)
-        return err_set(err, ERR_INVALID, "'%.*s' does not fit an %s", len, s, name);
+        return err_set(err, ERR_INVALID, "'%.*s' is out of range for the type %s", len, s, name);
     return err_set(err, ERR_INVALID, "'%.*s' is not an %s", len, s, name);
 }
 

@@ -13,11 +13,11 @@
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
-/* More than any script needs: a call that does not end is a failure, not a hang. */
+/* More fuel than any script needs. A call that never ends runs out of fuel and fails. */
 static const uint64_t FUEL_PER_CALL = 200000000;
 /* --- reporting --- */
 
-/* Remember why, and fail. */
+/* Records the reason and returns false. */
 
 bool wast_fail(struct runner *r, const char *fmt, ...) {
     va_list ap;
@@ -32,7 +32,7 @@ static void report(struct runner *r, const struct wat_token *tok) {
     int len = (int)(tok->len < 60 ? tok->len : 60);
     bool told = buf_addf(r->report, "%s:%u: %.*s: %s\n", r->name, l.line, len, r->t->src + tok->pos,
                          r->why);
-    (void)told; /* when the report is full, the counts still tell */
+    (void)told; /* when the report is full, failures are still counted */
 }
 
 const struct wat_token *wast_token(const struct runner *r, uint32_t i) {
@@ -63,23 +63,23 @@ static struct wasm_module *find_module(void *ctx, const uint8_t hash[32]) {
     return NULL;
 }
 
-/* Turn the store to bytes and go on in a new one made from them. */
+/* Captures the store as bytes and continues in a new store made from them. */
 static bool capture_and_resume(struct runner *r) {
     struct buf state DEFER(buf_done) = BUF(MAX_STATE);
     struct wasm_modules modules = {.find = find_module, .ctx = r};
     struct wasm_store *resumed;
     struct err err;
     if (wasm_capture(r->store, &state, &err) < 0)
-        return wast_fail(r, "capture: %s", err.text);
+        return wast_fail(r, "capture the store: %s", err.text);
     if (wasm_resume(r->engine, state.data, state.len, &modules, &resumed, &err) < 0)
-        return wast_fail(r, "resume: %s", err.text);
+        return wast_fail(r, "resume the store: %s", err.text);
     wasm_store_free(r->store);
     r->store = resumed;
     r->result->captures++;
     return true;
 }
 
-/* Mostly very short slices: most functions of the suites spend less than ten. */
+/* A random amount of fuel, mostly very small: most functions of the suites use less than ten. */
 static uint64_t random_slice(struct runner *r) {
     uint64_t bits = next_random(r) % 4 ? 2 : 10;
     return 1 + (next_random(r) >> 20) % (1ull << bits);
@@ -100,7 +100,9 @@ static bool answer_host(struct runner *r) {
     return true;
 }
 
-/* Finish the call in progress. Only spectest's print functions are ever called: all return nothing.
+/*
+ * Runs the call in progress to its end. The only host functions are the print functions of
+ * spectest, which return nothing.
  */
 static struct outcome drive(struct runner *r) {
     uint32_t stops = r->suspending ? CAPTURES_PER_CALL : 0;
@@ -129,10 +131,10 @@ static struct outcome drive(struct runner *r) {
             host_seen = stops && !host_seen;
             break;
         case WASM_OUT_OF_FUEL:
-            wast_fail(r, "ran out of fuel");
+            wast_fail(r, "the call ran out of fuel");
             return wasm_cancel(r->store), out;
         case WASM_IDLE:
-            wast_fail(r, "there is no call to run");
+            wast_fail(r, "no call is in progress");
             return out;
         }
     }
@@ -188,12 +190,13 @@ static enum stage load_text(struct runner *r, struct wat_text *t, uint32_t first
     return load_binary(r, &m.binary, ret);
 }
 
-/* The strings from token i up to `)`, joined. */
+/* Joins the strings from token i up to `)`. */
 static bool join_strings(struct runner *r, uint32_t i, const char *between, struct buf *out) {
     for (; wast_token(r, i)->kind == WAT_STRING; i++)
         if (!wat_string(r->t, wast_token(r, i), out) || !buf_addf(out, "%s", between))
             return wast_fail(r, "out of memory");
-    return wast_token(r, i)->kind == WAT_RPAR || wast_fail(r, "expected strings");
+    return wast_token(r, i)->kind == WAT_RPAR ||
+           wast_fail(r, "expected only strings in quotes before `)`");
 }
 
 static enum stage load_quoted(struct runner *r, uint32_t i, struct wasm_module **ret) {
@@ -209,9 +212,9 @@ static enum stage load_quoted(struct runner *r, uint32_t i, struct wasm_module *
     return stage;
 }
 
-/* The parts of `(module definition? $name? …)` at '(' i. */
+/* The parts of `(module definition? $name? …)` at '(' token i. */
 struct module_form {
-    uint32_t sym;  /* + 1, or 0 */
+    uint32_t sym;  /* symbol + 1, or 0 without a name */
     uint32_t body; /* first token of the contents */
     bool is_definition, is_instance;
 };
@@ -249,7 +252,7 @@ static struct named *find_named(struct runner *r, uint32_t sym) {
     return NULL;
 }
 
-/* What the optional name at token i means; *i moves past it. */
+/* Finds the module that the optional name at token i refers to; *i moves past the name. */
 static struct named *take_named(struct runner *r, uint32_t *i) {
     uint32_t sym = wast_token(r, *i)->kind == WAT_ID ? wast_token(r, (*i)++)->link + 1 : 0;
     struct named *n = find_named(r, sym);
@@ -276,12 +279,14 @@ static bool take_instance(struct runner *r, uint32_t *i, struct wasm_instance **
     if (!n)
         return false;
     if (!n->instance)
-        return wast_fail(r, "there is no instance to use");
+        return wast_fail(r, "the script has not created a module instance");
     *ret = wasm_instance_at(r->store, n->instance - 1);
     return true;
 }
 
-/* Link and start. A link error is ENDED_ERROR with its text in why. */
+/*
+ * Links a module and runs its start function. A link error is ENDED_ERROR with its text in r->why.
+ */
 struct outcome wast_instantiate(struct runner *r, struct wasm_module *m, uint32_t *instance) {
     struct wasm_instance *made;
     struct err err;
@@ -319,7 +324,7 @@ static bool run_instance_of(struct runner *r, const struct module_form *f) {
     if (!n)
         return false;
     if (!n->definition)
-        return wast_fail(r, "there is no module definition to use");
+        return wast_fail(r, "the script has not defined a module");
     return make_instance(r, n->definition, f->sym);
 }
 
@@ -378,7 +383,7 @@ static struct outcome call(struct runner *r, struct wasm_extern func, uint32_t a
     return drive(r);
 }
 
-/* `(invoke $m? "name" arg*)` or `(get $m? "name")` at '(' i. */
+/* Runs `(invoke $m? "name" arg*)` or `(get $m? "name")` at '(' token i. */
 struct outcome wast_act(struct runner *r, uint32_t i) {
     struct outcome out = {.ending = ENDED_ERROR};
     struct buf name DEFER(buf_done) = BUF(1 << 16);
@@ -395,7 +400,11 @@ struct outcome wast_act(struct runner *r, uint32_t i) {
     if (!wasm_export(instance, name.len ? name.data : "", name.len, &x))
         return wast_fail(r, "unknown export '%.100s'", name.len ? name.data : ""), out;
     if (x.kind != (is_get ? WASM_GLOBAL : WASM_FUNC))
-        return wast_fail(r, "export '%.100s' is of another kind", name.data), out;
+        return wast_fail(r,
+                         "export '%.100s' is not of the requested kind: invoke needs a function, "
+                         "get a global",
+                         name.data),
+               out;
     if (!is_get)
         return call(r, x, at + 1);
     r->values[0] = wasm_global_get(r->store, x);
@@ -406,12 +415,12 @@ static bool run_action(struct runner *r, uint32_t i) {
     return wast_is_done(r, wast_act(r, i));
 }
 
-/* --- the script --- */
+/* --- running the script --- */
 
 static const struct command {
     const char *word;
     bool is_assertion;
-    bool (*run)(struct runner *r, uint32_t i); /* i is its '(' */
+    bool (*run)(struct runner *r, uint32_t i); /* i is the '(' token of the command */
 } commands[] = {
     {"module", false, run_module},
     {"register", false, run_register},
@@ -435,7 +444,7 @@ static const struct command *command_at(const struct runner *r, uint32_t i) {
     return NULL;
 }
 
-/* In the first run remember the fuel used so far, in the second compare. */
+/* The first run records the fuel used so far; the second run compares it. */
 static bool check_fuel(struct runner *r, uint32_t command) {
     uint64_t used = wasm_fuel_used(r->store);
     if (r->suspending)
@@ -457,7 +466,7 @@ static bool check_fuel(struct runner *r, uint32_t command) {
 static void run_command(struct runner *r, uint32_t i, uint32_t number) {
     const struct command *c = command_at(r, i);
     bool is_assertion = c && c->is_assertion;
-    bool ok = c ? c->run(r, i) : wast_fail(r, "unknown command");
+    bool ok = c ? c->run(r, i) : wast_fail(r, "unknown script command");
     wasm_cancel(r->store);
     ok = check_fuel(r, number) && ok;
     r->result->total += is_assertion;
@@ -529,7 +538,7 @@ static int define_spectest(struct wasm_store *s, int spec, struct err *err) {
     return spec < 30 ? 0 : wasm_host_table(s, "spectest", "table64", &table64, WASM_FUNCREF, err);
 }
 
-/* --- one run over the script, with a store of its own --- */
+/* --- one run of the script, in its own store --- */
 
 static void wast_forget(struct runner *r) {
     wasm_store_free(r->store);
@@ -549,7 +558,7 @@ static bool wast_prepare(struct runner *r) {
     if (!r->store)
         return wast_fail(r, "out of memory");
     if (define_spectest(r->store, r->options->spec, &err) < 0)
-        return wast_fail(r, "spectest: %s", err.text);
+        return wast_fail(r, "define the host module spectest: %s", err.text);
     return true;
 }
 
@@ -574,7 +583,7 @@ static void run_once(struct runner *r) {
         wasm_engine_free(TAKE(r->engine));
 }
 
-/* Suspension must leave no trace. */
+/* A run with suspension must use the same fuel and leave the same state as one without. */
 static void compare_runs(struct runner *r, const struct wast_result *plain) {
     bool same = plain->fuel == r->result->fuel &&
                 memcmp(plain->hash, r->result->hash, sizeof(plain->hash)) == 0;

@@ -28,18 +28,20 @@ bool wast_assert_return(struct runner *r, uint32_t i) {
     for (; wast_token(r, pattern)->kind == WAT_LPAR;
          pattern = wast_token(r, pattern)->link + 1, n++) {
         if (n >= out.count)
-            return wast_fail(r, "%u results, expected more", out.count);
+            return wast_fail(r, "the call returned %u results, expected more", out.count);
         if (!wast_matches(r->t, pattern, &r->values[n]))
             return wrong_result(r, n, pattern);
     }
-    return n == out.count || wast_fail(r, "%u results, expected %u", out.count, n);
+    return n == out.count ||
+           wast_fail(r, "the call returned %u results, expected %u", out.count, n);
 }
 
 static bool assert_nan(struct runner *r, uint32_t i, bool (*matches)(const struct wasm_value *)) {
     struct outcome out = wast_act(r, i + 2);
     if (!wast_is_done(r, out))
         return false;
-    return (out.count == 1 && matches(&r->values[0])) || wast_fail(r, "the result is not that NaN");
+    return (out.count == 1 && matches(&r->values[0])) ||
+           wast_fail(r, "the result is not a NaN of the expected kind");
 }
 
 bool wast_assert_canonical_nan(struct runner *r, uint32_t i) {
@@ -50,7 +52,7 @@ bool wast_assert_arithmetic_nan(struct runner *r, uint32_t i) {
     return assert_nan(r, i, wast_is_arithmetic_nan);
 }
 
-/* Texts of traps agree when one starts with the other: scripts may name an index we leave out. */
+/* True if one text of a trap starts with the other: scripts may name an index that we leave out. */
 static bool same_text(struct runner *r, uint32_t i, const char *text) {
     struct buf wanted DEFER(buf_done) = BUF(1000);
     if (wast_token(r, i)->kind != WAT_STRING || !wat_string(r->t, wast_token(r, i), &wanted) ||
@@ -75,7 +77,7 @@ bool wast_assert_trap(struct runner *r, uint32_t i) {
     struct outcome out = run_module_or_action(r, i + 2);
     if (out.ending == ENDED_TRAP)
         return same_text(r, wast_token(r, i + 2)->link + 1, out.text);
-    return out.ending == ENDED_ERROR ? false : wast_fail(r, "it did not trap");
+    return out.ending == ENDED_ERROR ? false : wast_fail(r, "the call did not trap");
 }
 
 bool wast_assert_exception(struct runner *r, uint32_t i) {
@@ -97,7 +99,7 @@ static bool assert_stage(struct runner *r, uint32_t i, enum stage wanted, const 
         return wast_fail(r, "the module was accepted, expected %s", word);
     char why[300];
     snprintf(why, sizeof(why), "%s", r->why);
-    return wast_fail(r, "refused in another way, expected %s: %s", word, why);
+    return wast_fail(r, "the module was refused for another reason, expected %s: %s", word, why);
 }
 
 bool wast_assert_malformed(struct runner *r, uint32_t i) {
@@ -108,7 +110,7 @@ bool wast_assert_invalid(struct runner *r, uint32_t i) {
     return assert_stage(r, i, STAGE_INVALID, "invalid");
 }
 
-/* In 1.0 a segment that does not fit is a link error too. */
+/* In WebAssembly 1.0 a data or element segment that does not fit is a link error too. */
 bool wast_assert_unlinkable(struct runner *r, uint32_t i) {
     struct wasm_module *m;
     uint32_t instance = 0;
@@ -121,5 +123,5 @@ bool wast_assert_unlinkable(struct runner *r, uint32_t i) {
         return true;
     if (r->options->spec < 20 && out.ending == ENDED_TRAP)
         return true;
-    return wast_fail(r, "the module was linked");
+    return wast_fail(r, "the module was linked, expected a link error");
 }

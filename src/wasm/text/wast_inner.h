@@ -15,10 +15,12 @@
 
 enum { MAX_VALUES = 1024, MAX_MODULE = 64 << 20, MAX_STATE = 256 << 20, CAPTURES_PER_CALL = 3 };
 
-/* What a name or "the last one" stands for. Instances are numbers, because a resumed store has
-   other pointers. */
+/*
+ * A module that a script refers to by its name, or as the last one. Instances are stored as
+ * numbers, because a resumed store has other pointers.
+ */
 struct named {
-    uint32_t sym;      /* symbol + 1; 0 for the last one */
+    uint32_t sym;      /* symbol + 1; 0 for the last module */
     uint32_t instance; /* index + 1 in the store */
     struct wasm_module *definition;
 };
@@ -31,7 +33,7 @@ struct runner {
     struct wat_text *t;
     struct wasm_engine *engine;
     struct wasm_store *store;
-    struct wasm_module **modules; /* all that were loaded, for resuming */
+    struct wasm_module **modules; /* all loaded modules, needed to resume a store */
     uint32_t module_count, module_room;
     struct named *named;
     uint32_t named_count, named_room;
@@ -39,22 +41,22 @@ struct runner {
 
     bool suspending;
     uint64_t random;
-    uint64_t *fuel; /* used after each command, in the first run */
+    uint64_t *fuel; /* fuel used after each command of the first run */
     uint32_t fuel_count, fuel_room;
     struct wasm_value values[MAX_VALUES];
-    char why[400]; /* of the command that is failing */
+    char why[400]; /* reason why the command fails */
 };
 
-/* How running something ended. */
+/* How a call or a link ended. */
 enum ending { ENDED_DONE, ENDED_TRAP, ENDED_THROWN, ENDED_ERROR };
 
 struct outcome {
     enum ending ending;
-    const char *text; /* of a trap */
-    uint32_t count;   /* results, in runner.values */
+    const char *text; /* text of a trap */
+    uint32_t count;   /* number of results in runner.values */
 };
 
-/* How far a module got. */
+/* The stage that loading of a module reached. */
 enum stage { STAGE_MALFORMED, STAGE_INVALID, STAGE_REFUSED, STAGE_LOADED };
 
 /* wast.c */

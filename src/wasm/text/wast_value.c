@@ -5,7 +5,7 @@
 #include "base/banned.h"
 #include "wasm/text/wat_num.h"
 
-/* --- lanes: a scalar is a vector of one --- */
+/* --- lanes: a scalar is a vector of one lane --- */
 
 struct shape {
     const char *word;
@@ -40,7 +40,7 @@ static const struct shape *find_shape(const struct wat_text *t, uint32_t i,
     return NULL;
 }
 
-/* The shape of the numeric constant at '(' i; *first is its first number. */
+/* The shape of the numeric constant at '(' token i; *first is the token of its first number. */
 static const struct shape *shape_at(const struct wat_text *t, uint32_t i, uint32_t *first) {
     if (wat_is(t, &t->tokens[i + 1], "v128.const")) {
         *first = i + 3;
@@ -62,7 +62,7 @@ static uint64_t get_lane(const struct wasm_value *v, const struct shape *s, unsi
     return bits;
 }
 
-/* Scalars share the union with v128, but in the CPU's byte order. */
+/* Scalars share the union with v128, but have the byte order of the CPU: converts to lane order. */
 static void scalar_to_lanes(struct wasm_value *v) {
     if (v->type == WASM_I32 || v->type == WASM_F32)
         put_lane(v, &scalars[0], 0, v->f32);
@@ -201,7 +201,7 @@ static bool lanes_match(const struct wat_text *t, uint32_t i, const struct wasm_
 
 enum hierarchy { IS_FUNC, IS_EXTERN, IS_EXN, IS_ANY };
 
-/* Which of the four trees a reference type belongs to; only functions have no name of their own. */
+/* The type hierarchy of a reference type. Only function types are not abstract. */
 static enum hierarchy hierarchy_of(uint32_t type) {
     if (!(type & WASM_ABSTRACT))
         return IS_FUNC;

@@ -8,10 +8,10 @@
 #include "wasm/text/wat_lex.h"
 #include "wasm/wasm.h"
 
-/* The constant at the '(' token i, like `(i32.const 1)` or `(ref.extern 2)`. */
+/* Reads the constant at the '(' token i, like `(i32.const 1)` or `(ref.extern 2)`. */
 bool wast_constant(const struct wat_text *t, uint32_t i, struct wasm_value *ret);
 
-/* Whether a value fits the pattern at the '(' token i: a constant, a NaN class, `(either …)`, … */
+/* True if a value matches the pattern at '(' token i: a constant, a NaN class, `(either …)`, … */
 bool wast_matches(const struct wat_text *t, uint32_t i, const struct wasm_value *v);
 
 bool wast_is_canonical_nan(const struct wasm_value *v);

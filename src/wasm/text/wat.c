@@ -1,4 +1,4 @@
-/* Module fields of the text format, and the sections they become. */
+/* Encodes the module fields of the text format as sections of the binary format. */
 #include "wasm/text/wat.h"
 
 #include <stdarg.h>
@@ -63,7 +63,7 @@ void mark(struct enc *e, struct part *p, uint32_t pos) {
     add_place(e, p, (uint32_t)p->bytes.len, pos);
 }
 
-/* Append bytes and places of one part to another, and empty the first. */
+/* Appends the bytes and source positions of part `from` to part `to`, and empties `from`. */
 void wat_append_part(struct enc *e, struct part *to, struct part *from) {
     uint32_t base = (uint32_t)to->bytes.len;
     for (uint32_t i = 0; i < from->map_count; i++)
@@ -163,7 +163,7 @@ int take_u32(struct enc *e, const char *what, uint32_t *ret) {
     return 0;
 }
 
-/* What each space calls its members, in messages. */
+/* How error messages name the entries of each index space. */
 static const struct {
     const char *name, *index;
 } spaces[WAT_SPACE_COUNT] = {
@@ -207,7 +207,7 @@ int bind_name(struct enc *e, enum wat_space space, uint32_t index) {
     return 0;
 }
 
-/* Strings up to the next other token, as bytes. */
+/* Appends the bytes of all string tokens up to the next other token. */
 void wat_take_strings(struct enc *e, struct buf *out) {
     for (; peek(e)->kind == WAT_STRING; e->i++)
         if (!wat_string(e->t, peek(e), out))
@@ -271,7 +271,7 @@ int wat_take_table_type(struct enc *e, struct buf *b) {
 static const struct field {
     const char *word;
     int level;
-    bool is_type; /* defined before all others, which use types by name */
+    bool is_type; /* types are defined first, because other fields use them by name */
     int (*declare)(struct enc *e);
     int (*define)(struct enc *e);
 } fields[] = {
@@ -316,7 +316,7 @@ static int walk_field(struct enc *e, const struct field *f, enum walk walk) {
     return f->is_type == (walk == WALK_TYPES) ? f->define(e) : 0;
 }
 
-/* One walk over all fields. After an error in one, the next is still looked at. */
+/* Walks over all fields. After an error in one field, the next one is still read. */
 static int walk_fields(struct enc *e, uint32_t first, enum walk walk) {
     int result = 0;
     for (e->i = first; e->i < e->end && !e->full;) {
@@ -340,7 +340,7 @@ static int encode_fields(struct enc *e, uint32_t first) {
     return walk_fields(e, first, WALK_DEFINE);
 }
 
-/* --- assembly --- */
+/* --- assembly of the binary --- */
 
 static const uint8_t section_order[] = {
     SEC_TYPE,   SEC_IMPORT, SEC_FUNC, SEC_TABLE,     SEC_MEMORY, SEC_TAG,  SEC_GLOBAL,
@@ -371,7 +371,7 @@ static void put_symbol(struct enc *e, struct buf *b, uint32_t sym) {
     put_bytes(e, b, wat_sym_name(e->t, sym), e->t->syms[sym].len);
 }
 
-/* The name section keeps function names, so that traps and profiles can say them. */
+/* Writes function names to the name section, for traps and profiles. */
 static void put_names(struct enc *e, struct buf *out) {
     struct buf list = BUF(MAX_BINARY), section = BUF(MAX_BINARY);
     uint32_t count = 0;
@@ -421,14 +421,14 @@ static void enc_done(struct enc *e) {
     free(e->op_buckets);
 }
 
-/* Another module of the same script may have used the same names. */
+/* Clears the indices of all names: another module of the same script may have used them. */
 static void forget_names(struct wat_text *t, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
         if (t->tokens[i].kind == WAT_ID)
             memset(t->syms[t->tokens[i].link].index, 0, sizeof(t->syms->index));
 }
 
-/* The first field: behind `(module $name`, if that is written. */
+/* Returns the token of the first field, after `(module $name` if that is given. */
 static uint32_t open_module(struct enc *e, uint32_t first) {
     e->i = first;
     if (!at_open(e, "module") || peek(e)->link + 1 != e->end)
@@ -454,14 +454,15 @@ int wat_encode_tokens(struct wat_text *t, uint32_t first, uint32_t end, struct w
     forget_names(t, first, end);
     e.full = !init_ops(&e);
     int r = e.full ? -1 : encode_fields(&e, open_module(&e, first));
-    /* An unknown name is an error although reading went on after it. */
+    /* An unknown name is an error, although reading continued after it. */
     if (diags->count > before)
         r = -1;
     if (r == 0 && !e.full)
         assemble(&e, ret);
     if (e.full) {
         wat_module_done(ret);
-        r = wat_error(diags, 0, 0, "out of memory, or a module over %d MiB", MAX_BINARY >> 20);
+        r = wat_error(diags, 0, 0, "out of memory, or the module is larger than %d MiB",
+                      MAX_BINARY >> 20);
     }
     enc_done(&e);
     return r;

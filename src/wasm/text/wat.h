@@ -1,8 +1,8 @@
 /*
- * Text format to binary: bytes in, bytes out, nothing else.
+ * Encodes a module in the WebAssembly text format (WAT) to the binary format.
  *
  * Text is always encoded to binary first, and the binary is what is validated,
- * hashed and run; a map leads from each binary offset back to the text, so that
+ * hashed and run; a map gives the source position of each binary offset, so that
  * errors found later still point at a source line.
  */
 #pragma once
@@ -14,7 +14,7 @@
 #include "wasm/text/wat_diag.h"
 #include "wasm/text/wat_lex.h"
 
-/* From this binary offset on, up to the next entry's, the source is at pos. */
+/* The bytes from this binary offset up to that of the next entry come from source position pos. */
 struct wat_place {
     uint32_t offset, pos;
 };
@@ -27,14 +27,17 @@ struct wat_module {
 
 void wat_module_done(struct wat_module *m);
 
-/* spec is 10, 20 or 30. On failure every error found is in diags, and *ret is empty. */
+/*
+ * Encodes a module. spec is 10, 20 or 30 for WebAssembly 1.0 to 3.0. On failure all errors found
+ * are in diags, and *ret is empty.
+ */
 int wat_encode(const char *src, size_t len, int spec, struct wat_module *ret,
                struct wat_diags *diags);
 
 /*
- * The same for a part of a lexed text (a script holds many modules): tokens first
- * up to end are one `(module …)` or a bare list of module fields. A later call
- * forgets the names of the earlier one.
+ * As wat_encode(), for a part of a lexed text (a script has many modules): the tokens from `first`
+ * up to `end` are one `(module …)` or a bare list of module fields. A later call clears the names
+ * of the earlier one.
  */
 int wat_encode_tokens(struct wat_text *t, uint32_t first, uint32_t end, struct wat_module *ret,
                       struct wat_diags *diags);

@@ -50,10 +50,10 @@ struct wat_line wat_line_at(const char *src, size_t len, uint32_t pos) {
     return l;
 }
 
-/* Long lines are shown around the place only, so that a generated one-line file stays readable. */
+/* Of a long line only the part around the error is shown, such as in a generated one-line file. */
 enum { SHOWN_BEFORE = 70, SHOWN_BYTES = 140 };
 
-/* The source is hostile: control bytes must not reach a terminal. */
+/* The source is untrusted: control bytes must not reach a terminal. */
 static char shown(char c) {
     return (unsigned char)c < 0x20 || c == 0x7f ? ' ' : c;
 }
@@ -86,7 +86,10 @@ bool wat_diag_print(const struct wat_diag *d, const char *file, const char *src,
                     struct buf *out) {
     struct wat_line l = wat_line_at(src, len, d->pos);
     uint32_t from = l.start, to = l.end;
-    /* Cut between characters; what is not UTF-8 has no such place, so both searches are bounded. */
+    /*
+     * The line is cut between characters. Text that is not UTF-8 may have no such place, so both
+     * searches are bounded.
+     */
     if (d->pos - from > SHOWN_BEFORE)
         for (from = d->pos - SHOWN_BEFORE; from < d->pos && !starts_character(src[from]); from++)
             ;

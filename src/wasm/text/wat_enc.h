@@ -28,7 +28,7 @@ enum section {
     SEC_COUNT = 14,
 };
 
-/* Bytes with the source position of what was written where. */
+/* Encoded bytes, with the source positions that they come from. */
 struct part {
     struct buf bytes;
     uint32_t items;
@@ -37,10 +37,10 @@ struct part {
 };
 
 struct type_def {
-    uint32_t at, len;                /* its composite type, encoded, in enc.type_bytes */
-    uint32_t params;                 /* of a function type */
-    uint32_t field_first, field_end; /* in enc.fields: the named fields of a struct */
-    bool plain; /* no supertype, alone in its group: what a type use may match */
+    uint32_t at, len;                /* position of its encoded composite type in enc.type_bytes */
+    uint32_t params;                 /* number of parameters of a function type */
+    uint32_t field_first, field_end; /* range in enc.fields: the named fields of a struct */
+    bool plain; /* without a supertype and alone in its group: a type use may match it */
 };
 
 struct field_name {
@@ -48,22 +48,22 @@ struct field_name {
 };
 
 struct label {
-    uint32_t sym, shadowed; /* symbol + 1, and what the name meant outside */
+    uint32_t sym, shadowed; /* symbol + 1, and the outer label with the same name */
     uint32_t token;
-    uint32_t folds; /* depth of folding it was opened at, for flat blocks */
+    uint32_t folds; /* number of open folds when a flat block was opened */
     bool flat;
     bool is_if; /* an `else` may still come */
 };
 
 enum fold_kind { FOLD_PLAIN, FOLD_BLOCK, FOLD_IF, FOLD_IF_DONE, FOLD_THEN, FOLD_ELSE };
 
-/* An open parenthesis of a folded instruction. */
+/* A fold: an open parenthesis of a folded instruction, such as `(i32.add …)`. */
 struct fold {
     enum fold_kind kind;
-    uint32_t token;   /* the instruction's keyword */
-    uint32_t pending; /* its bytes wait from here on in enc.pending */
-    uint32_t label;   /* of a folded if: symbol + 1 */
-    uint32_t labels;  /* how many labels were open outside */
+    uint32_t token;   /* the keyword of the instruction */
+    uint32_t pending; /* start of its bytes in enc.pending, where they wait for the operands */
+    uint32_t label;   /* label of a folded if: symbol + 1 */
+    uint32_t labels;  /* number of labels that were open outside */
 };
 
 struct enc {
@@ -73,7 +73,7 @@ struct enc {
     int spec;
     bool full;
     struct part part[SEC_COUNT];
-    struct part *out; /* where instructions go: a body, or a constant expression's section */
+    struct part *out; /* receives instructions: a body, or the section of a constant expression */
     struct part body;
     struct buf pending;
     uint32_t counts[WAT_SPACE_COUNT];
@@ -93,7 +93,7 @@ struct enc {
     uint32_t label_count, label_room;
     struct fold *folds;
     uint32_t fold_count, fold_room;
-    uint32_t *local_syms; /* bound in this function, to be unbound after it */
+    uint32_t *local_syms; /* names of locals of this function, cleared after it */
     uint32_t local_sym_count, local_sym_room;
     uint32_t *func_names; /* symbol + 1 by function index */
     uint32_t func_name_room;
@@ -134,21 +134,21 @@ int take_ref_type(struct enc *e, struct buf *b);
 bool at_ref_type(const struct enc *e);
 bool at_value_type(const struct enc *e);
 int take_heap_type(struct enc *e, struct buf *b);
-/* A reference type as its heap type alone; *nullable says the rest. */
+/* Reads a reference type as its heap type and whether it is nullable. */
 int take_ref_parts(struct enc *e, struct buf *heap, bool *nullable);
 int define_type(struct enc *e);  /* `(type …)` */
 int define_group(struct enc *e); /* `(rec …)` */
 int take_results(struct enc *e, struct buf *types, uint32_t *count);
-/* A type use; with bind_params, parameter names become locals. */
+/* Reads a type use; with bind_params, names of parameters become names of locals. */
 int take_type_use(struct enc *e, bool bind_params, uint32_t *ret_type);
 int take_block_type(struct enc *e, struct buf *b);
 uint32_t count_params(const struct enc *e, uint32_t type);
 
 /* --- instructions (wat_instr.c) --- */
-int take_instructions(struct enc *e); /* up to the ')' that closes what is around them */
-int take_folded(struct enc *e);       /* exactly one */
+int take_instructions(struct enc *e); /* up to the ')' that closes the enclosing field or block */
+int take_folded(struct enc *e);       /* reads exactly one instruction */
 bool init_ops(struct enc *e);
-/* The first row with this text name at this spec level, or OP_COUNT. */
+/* Finds the first opcode with this text name at this spec level; OP_COUNT: none. */
 enum wasm_op find_op(const struct enc *e, const char *name, size_t len);
 
 /* --- advice (wat_hint.c) --- */

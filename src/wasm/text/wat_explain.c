@@ -5,7 +5,7 @@
 #include "base/banned.h"
 #include "wasm/opcode.h"
 
-/* How to turn one number into another. */
+/* Instructions that convert one number type to another. */
 static const struct {
     uint32_t have, want;
     const char *how;
@@ -31,7 +31,7 @@ static const char *conversion(uint32_t have, uint32_t want) {
     return NULL;
 }
 
-/* "i32, i64", or "nothing". */
+/* Lists types as "i32, i64"; "nothing" if there are none. */
 static void list_types(const uint32_t *types, unsigned n, char *out, size_t size) {
     size_t used = 0;
     snprintf(out, size, "nothing");
@@ -47,7 +47,10 @@ static const char *op_text(const struct wasm_diag *d) {
     return d->op < OP_COUNT ? wasm_ops[d->op].text : "this";
 }
 
-/* The lowest operand whose number type can be converted; expected and found end at the top. */
+/*
+ * Finds a conversion for the lowest operand with a wrong number type. Both lists end at the top of
+ * the stack.
+ */
 static const char *find_conversion(const struct wasm_diag *d) {
     unsigned n = d->n_expected < d->n_found ? d->n_expected : d->n_found;
     for (unsigned i = n; i > 0; i--) {
@@ -58,7 +61,7 @@ static const char *find_conversion(const struct wasm_diag *d) {
     return NULL;
 }
 
-/* Blocks end where values are left or missing, not where an instruction takes them. */
+/* True for an error at the end of a block, where values are left over or missing. */
 static bool is_end(const struct wasm_diag *d) {
     return d->op == OP_END || d->op == OP_ELSE;
 }
@@ -67,37 +70,40 @@ static bool advise_end(const struct wasm_diag *d, const char *want, const char *
                        size_t size) {
     if (d->n_found > d->n_expected)
         snprintf(hint, size,
-                 "the block or function ends with %s; it has %s on the stack: `drop` "
-                 "what is too much, or declare it with `(result …)`",
+                 "the block or function must end with %s, but %s is on the stack: `drop` "
+                 "the extra values, or declare them with `(result …)`",
                  want, have);
     else
-        snprintf(hint, size, "the block or function must end with %s; it has %s on the stack", want,
+        snprintf(hint, size, "the block or function must end with %s, but %s is on the stack", want,
                  have);
     return true;
 }
 
-/* What the rule behind a message wants, by the message's start. */
+/* Advice for each validation error, found by the start of its message. */
 static const struct {
     const char *message, *advice;
 } rules[] = {
     {"type mismatch: values remain",
-     "take what is too much off the stack with `drop`, or declare it "
-     "as a result of the block or function: `(result i32)`"},
+     "remove the extra values from the stack with `drop`, or declare them "
+     "as results of the block or function: `(result i32)`"},
     {"type mismatch: if without else",
      "an if with a result needs an else: `(else …)` with the same "
      "types"},
     {"type mismatch: select needs", "both alternatives must have the same type"},
-    {"unknown local", "locals count from 0, parameters first; a name, `(local $x i32)`, is safer"},
+    {"unknown local",
+     "local indices start at 0 with the parameters; a name, `(local $x i32)`, is safer"},
     {"unknown memory", "declare one: `(memory 1)`, in pages of 64 KiB"},
     {"unknown table", "declare one: `(table 1 funcref)`"},
-    {"unknown function", "functions count from 0, imported ones first; a name is safer"},
-    {"unknown label", "labels count from 0, the innermost block; a name, `(block $l …)`, is safer"},
-    {"immutable global", "declare it mutable: `(global $g (mut i32) (i32.const 0))`"},
-    {"undeclared function reference", "declare that it is referenced: `(elem declare func $f)`"},
+    {"unknown function",
+     "function indices start at 0 with the imported functions; a name is safer"},
+    {"unknown label", "label 0 is the innermost block; a name, `(block $l …)`, is safer"},
+    {"immutable global", "declare the global mutable: `(global $g (mut i32) (i32.const 0))`"},
+    {"undeclared function reference",
+     "declare that the function is referenced: `(elem declare func $f)`"},
     {"constant expression required",
      "only constants, `global.get`, `ref.func`, `ref.null` and integer "
-     "add, sub, mul may stand here"},
-    {"start function", "a start function takes and returns nothing: call it from one that does"},
+     "add, sub, mul are allowed here"},
+    {"start function", "a start function must have no parameters and no results"},
     {"alignment must not be larger", "leave `align=` out: it is only advice to the CPU"},
     {"duplicate export name", "every export needs a name of its own"},
 };
@@ -122,19 +128,20 @@ bool wat_advise(const struct wasm_diag *d, char *hint, size_t size) {
     list_types(d->found, d->n_found, have, sizeof(have));
     const char *how = find_conversion(d);
     if (how && !is_end(d))
-        snprintf(hint, size, "`%s` needs %s on the stack; it has %s: convert with %s", op_text(d),
-                 want, have, how);
+        snprintf(hint, size, "`%s` needs %s on the stack, but %s is there: convert with %s",
+                 op_text(d), want, have, how);
     else if (how)
-        snprintf(hint, size, "the block or function ends with %s; it has %s: convert with %s", want,
-                 have, how);
+        snprintf(hint, size,
+                 "the block or function must end with %s, but %s is on the stack: convert with %s",
+                 want, have, how);
     else if (is_end(d))
         return advise_end(d, want, have, hint, size);
     else
-        snprintf(hint, size, "`%s` needs %s on the stack; it has %s", op_text(d), want, have);
+        snprintf(hint, size, "`%s` needs %s on the stack, but %s is there", op_text(d), want, have);
     return true;
 }
 
-/* The word at a source position, so that the caret underlines it. */
+/* The length of the word at a source position, so that the carets underline it. */
 static uint32_t word_length(const char *src, size_t len, uint32_t pos) {
     uint32_t n = 0;
     while (pos + n < len && !strchr(" \t\r\n()\";", src[pos + n]))

@@ -9,9 +9,9 @@
 #include "wasm/text/wat.h"
 #include "wasm/wasm.h"
 
-/* Adds one error to diags. The offset of diag must be one of m's binary. */
+/* Adds one error to diags. The offset in diag must be an offset in the binary of m. */
 void wat_explain(const struct wasm_diag *diag, const struct wat_module *m, const char *src,
                  size_t len, struct wat_diags *diags);
 
-/* The hint alone, for modules that came as binary; false when there is none. */
+/* Writes only the hint, for modules that are given as binary; false if there is none. */
 bool wat_advise(const struct wasm_diag *diag, char *hint, size_t size);

@@ -18,7 +18,7 @@ static bool valid_utf8(const struct buf *b) {
     return true;
 }
 
-/* A string that names something, written length first. */
+/* Takes a string that is a name and writes its length and bytes. */
 static int wat_fields_take_name(struct enc *e, struct buf *out) {
     const struct wat_token *tok = peek(e);
     if (tok->kind != WAT_STRING)
@@ -74,7 +74,7 @@ static const struct kind {
     const char *word;
     enum wat_space space;
     int level;
-    int (*take_type)(struct enc *e, struct buf *b); /* in an import */
+    int (*take_type)(struct enc *e, struct buf *b); /* reads the type in an import */
     int (*define)(struct enc *e, uint32_t index);
 } kinds[] = {
     {"func", WAT_FUNCS, 10, take_func_type, define_func},
@@ -85,7 +85,9 @@ static const struct kind {
 };
 enum { KIND_COUNT = sizeof(kinds) / sizeof(*kinds) };
 
-/* The kind whose `(word` starts here, or NULL; its number is its code in imports and exports. */
+/*
+ * The kind whose `(word` is the next token, or NULL. Its index is its code in imports and exports.
+ */
 static const struct kind *kind_at(const struct enc *e) {
     for (const struct kind *k = kinds; k < kinds + KIND_COUNT; k++)
         if (k->level <= e->spec && at_open(e, k->word))
@@ -97,7 +99,7 @@ static unsigned kind_code(const struct kind *k) {
     return (unsigned)(k - kinds);
 }
 
-/* Locals in the form of the binary: runs of one type. */
+/* Locals as in the binary format: groups of locals with the same type. */
 struct locals {
     struct buf groups, last;
     uint32_t run, group_count;
@@ -152,7 +154,7 @@ static int put_locals(struct enc *e, struct buf *b, uint32_t index) {
     return r;
 }
 
-/* Type, locals and body of a function, after its name and inline exports. */
+/* Encodes type, locals and body of a function, after its name and inline exports. */
 static int put_function(struct enc *e) {
     uint32_t type;
     if (take_type_use(e, true, &type) < 0)
@@ -195,7 +197,7 @@ static int define_tag(struct enc *e, uint32_t index) {
     return take_tag_type(e, &p->bytes);
 }
 
-/* An active segment at address 0 of what it was written in. */
+/* Starts an active segment at address 0 of the memory or table that it was written in. */
 static void put_zero_offset(struct enc *e, struct buf *b, uint32_t index, bool is64,
                             unsigned flag_first, unsigned flag_other) {
     put_u(e, b, index ? flag_other : flag_first);
@@ -205,7 +207,7 @@ static void put_zero_offset(struct enc *e, struct buf *b, uint32_t index, bool i
     put_bytes(e, b, "\0\x0b", 2);
 }
 
-/* `(data "…")` inside a memory: the memory is as large as its data. */
+/* Encodes `(data "…")` inside a memory, which is then as large as its data. */
 static int put_inline_data(struct enc *e, uint32_t index, bool is64) {
     struct part *data = &e->part[SEC_DATA];
     struct buf bytes = BUF(MAX_BINARY);
@@ -233,7 +235,7 @@ static int define_memory(struct enc *e, uint32_t index) {
 
 /* --- imports, exports, start --- */
 
-/* `"module" "name"`, then the type: shared by both ways to write an import. */
+/* Encodes `"module" "name"` of an import. Both ways to write an import use it. */
 static int put_import_names(struct enc *e) {
     struct part *p = &e->part[SEC_IMPORT];
     mark(e, p, peek(e)->pos);
@@ -309,7 +311,7 @@ int wat_define_start(struct enc *e) {
     return take_close(e);
 }
 
-/* A definition with its inline exports and, perhaps, inline import. */
+/* Encodes a definition with its inline exports and its optional inline import. */
 int wat_define_kind(struct enc *e) {
     const struct kind *k = kind_at(e);
     uint32_t index = e->counts[k->space]++;
@@ -368,7 +370,7 @@ int wat_declare_kind(struct enc *e) {
     if (at_open(e, "import"))
         return r < 0 ? -1 : check_import_order(e, peek(e) + 1);
     e->defined = e->defined || k->space != WAT_TAGS;
-    /* A table or memory may bring a segment along. */
+    /* A table or memory may contain a segment, which also needs an index. */
     for (; e->i < close; e->i++) {
         if (peek(e)->kind != WAT_LPAR)
             continue;
@@ -386,7 +388,7 @@ int wat_declare_import(struct enc *e) {
         ;
     const struct kind *k = e->i < close ? kind_at(e) : NULL;
     if (!k)
-        return 0; /* the second walk says what is wrong */
+        return 0; /* the second walk reports the error */
     e->i += 2;
     if (k->space == WAT_FUNCS)
         name_function(e, peek(e), e->counts[WAT_FUNCS]);
@@ -411,7 +413,7 @@ int wat_declare_group(struct enc *e) {
     return 0;
 }
 
-/* In 1.0 what follows is the index of a table or memory, not a name. */
+/* In WebAssembly 1.0 the index of a table or memory follows, not a name. */
 static int declare_segment(struct enc *e, enum wat_space space) {
     e->i += 2;
     if (e->spec >= 20)

@@ -1,11 +1,11 @@
-/* Advice for the mistakes that are made most: old names, missing signedness, near spellings. */
+/* Hints for the most frequent mistakes: old names, missing signedness, spelling errors. */
 #include "wasm/text/wat_enc.h"
 
 #include <string.h>
 
 #include "base/banned.h"
 
-/* Names from before the standard, or from other languages, and what they are called now. */
+/* Names from before the standard or from other languages, and what to use instead. */
 static const struct {
     const char *wrong, *right;
 } renamed[] = {
@@ -29,9 +29,9 @@ static const struct {
     {"f64.convert_i32", "f64.convert_i32_s or f64.convert_i32_u"},
     {"anyfunc", "funcref"},
     {"then", "`(if (condition) (then …))`: then stands only inside a folded if"},
-    {"param", "params before results, and both before locals and instructions"},
-    {"result", "results before locals and instructions"},
-    {"local", "locals before the first instruction"},
+    {"param", "`(param …)` before `(result …)`, and both before locals and instructions"},
+    {"result", "`(result …)` only before locals and instructions"},
+    {"local", "`(local …)` only before the first instruction"},
     {"switch", "br_table"},
     {"while", "`(loop $l … (br_if $l (condition)))`"},
     {"break", "`br $label` of a block around the loop"},
@@ -48,7 +48,9 @@ static bool hint_renamed(struct enc *e, const char *name, size_t len) {
     return false;
 }
 
-/* `i32.div` does not say how its operands are read: `i32.div_s` or `i32.div_u`. */
+/*
+ * Suggests `i32.div_s` or `i32.div_u` for `i32.div`, which does not say whether numbers are signed.
+ */
 static bool hint_sign(struct enc *e, const char *name, size_t len) {
     char with[64];
     if (len > sizeof(with) - 3)
@@ -57,14 +59,14 @@ static bool hint_sign(struct enc *e, const char *name, size_t len) {
     memcpy(with + len, "_s", 3);
     if (find_op(e, with, len + 2) == OP_COUNT)
         return false;
-    wat_hint(e->diags, "say how it is read: `%.*s_s` (signed) or `%.*s_u` (unsigned)", (int)len,
-             name, (int)len, name);
+    wat_hint(e->diags, "choose how numbers are read: `%.*s_s` (signed) or `%.*s_u` (unsigned)",
+             (int)len, name, (int)len, name);
     return true;
 }
 
 enum { LONGEST = 48 };
 
-/* Edits between two words, at most `most` + 1. */
+/* The number of edits between two words; larger numbers are returned as `most` + 1. */
 static unsigned distance(const char *a, size_t n, const char *b, size_t m, unsigned most) {
     unsigned row[LONGEST + 1];
     if (n > LONGEST || m > LONGEST || (n > m ? n - m : m - n) > most)
@@ -92,7 +94,8 @@ static void hint_level(struct enc *e, const char *name, size_t len) {
     for (int op = 0; op < OP_COUNT; op++) {
         const struct wasm_op_info *info = &wasm_ops[op];
         if (strlen(info->text) == len && !memcmp(info->text, name, len))
-            wat_hint(e->diags, "it came with WebAssembly %d.%d; this text is read as %d.%d",
+            wat_hint(e->diags,
+                     "this instruction requires WebAssembly %d.%d; the text is read as %d.%d",
                      info->level / 10, info->level % 10, e->spec / 10, e->spec % 10);
     }
 }
@@ -118,7 +121,7 @@ void hint_instruction(struct enc *e, const struct wat_token *tok) {
         hint_level(e, name, tok->len);
 }
 
-/* Words of other languages where a type is wanted. */
+/* Type names of other languages, and what to use instead. */
 static const struct {
     const char *word, *meant;
 } foreign_types[] = {
@@ -157,7 +160,7 @@ void hint_expected(struct enc *e, const struct wat_token *tok, const char *what)
     int len = (int)(tok->len < 40 ? tok->len : 40);
     const char *s = e->t->src + tok->pos;
     if (tok->kind == WAT_ATOM && s[0] == '\'')
-        wat_hint(e->diags, "strings stand in double quotes");
+        wat_hint(e->diags, "write strings in double quotes");
     else if (strstr(what, "in quotes") && is_name_like(e, tok))
         wat_hint(e->diags, "write \"%.*s\"", len, s);
     else if ((strstr(what, " index") || strstr(what, "a label")) && is_name_like(e, tok))
@@ -168,7 +171,7 @@ void hint_expected(struct enc *e, const struct wat_token *tok, const char *what)
     else if (tok->kind == WAT_LPAR && wat_is(e->t, tok + 1, "export"))
         wat_hint(e->diags, "inline exports come right after the name: `(memory (export \"m\") 1)`");
     else if (tok->kind == WAT_RESERVED && (s[0] == '{' || s[0] == '['))
-        wat_hint(e->diags, "only parentheses group in this language");
+        wat_hint(e->diags, "use parentheses: the text format has no other brackets");
 }
 
 static const char *const space_words[WAT_SPACE_COUNT] = {

@@ -28,7 +28,7 @@ int wat_imm_index(struct enc *e, enum wat_space space, struct buf *b) {
     return 0;
 }
 
-/* An index that may be left out and is 0 then. */
+/* Encodes an index that may be left out; the default is 0. */
 static int imm_default(struct enc *e, enum wat_space space, struct buf *b) {
     if (at_index(e))
         return wat_imm_index(e, space, b);
@@ -36,7 +36,7 @@ static int imm_default(struct enc *e, enum wat_space space, struct buf *b) {
     return 0;
 }
 
-/* Both indices or neither: destination and source. */
+/* Encodes two indices, destination and source: both or neither are given. */
 static int imm_pair(struct enc *e, enum wat_space space, struct buf *b) {
     bool given = at_index(e);
     if (imm_default(e, space, b) < 0)
@@ -44,7 +44,7 @@ static int imm_pair(struct enc *e, enum wat_space space, struct buf *b) {
     return given ? wat_imm_index(e, space, b) : imm_default(e, space, b);
 }
 
-/* `x? y` in text, y then x in bytes: memory.init, table.init. */
+/* For memory.init and table.init: `x? y` in text, y then x in the binary. */
 static int imm_segment(struct enc *e, enum wat_space segments, enum wat_space space,
                        struct buf *b) {
     uint32_t first = e->i, segment, target = 0;
@@ -99,7 +99,7 @@ static int imm_call_indirect(struct enc *e, struct buf *b) {
     return 0;
 }
 
-/* `key=value`: the value of an atom with this prefix. False when there is none. */
+/* True if the next token is `key=value` with this key. */
 static bool at_keyed(const struct enc *e, const char *key) {
     const struct wat_token *tok = peek(e);
     size_t n = strlen(key);
@@ -114,7 +114,9 @@ static int take_keyed(struct enc *e, const char *key, uint64_t max, uint64_t *re
     if (status == WAT_NUM_RANGE)
         return error_at(e, tok, "constant out of range in `%.*s`", (int)tok->len,
                         e->t->src + tok->pos);
-    return status == WAT_NUM_OK ? 0 : error_at(e, tok, "unknown operator: %sN wants a number", key);
+    return status == WAT_NUM_OK
+               ? 0
+               : error_at(e, tok, "unknown operator: write a number after `%s`", key);
 }
 
 static int take_align(struct enc *e, unsigned *ret) {
@@ -128,7 +130,7 @@ static int take_align(struct enc *e, unsigned *ret) {
     return 0;
 }
 
-/* After the optional memory index: offset=, align=. */
+/* Encodes `offset=` and `align=`, after the optional memory index. */
 static int put_memarg(struct enc *e, enum wasm_op op, uint32_t memory, struct buf *b) {
     uint64_t offset = 0;
     unsigned align = wasm_ops[op].align;
@@ -161,7 +163,7 @@ static int imm_lane(struct enc *e, struct buf *b) {
     return 0;
 }
 
-/* The lane comes last, so a first number is the memory only when something follows it. */
+/* The lane comes last, so the first number is a memory index only if another number follows. */
 static int imm_memarg_lane(struct enc *e, enum wasm_op op, struct buf *b) {
     uint32_t memory = 0;
     if (e->spec >= 30 && at_index(e)) {
@@ -202,7 +204,7 @@ static void put_fixed(struct enc *e, struct buf *b, uint64_t value, unsigned bit
         put_byte(e, b, (unsigned)(value >> i & 0xff));
 }
 
-/* One number of a type: "i8" … "i64", "f32", "f64". */
+/* Takes one number of a type: "i8" … "i64", "f32", "f64". */
 static int wat_imm_take_number(struct enc *e, const char *type, unsigned bits, uint64_t *ret) {
     const struct wat_token *tok = peek(e);
     const char *s = e->t->src + tok->pos;
@@ -277,7 +279,7 @@ static int imm_field(struct enc *e, struct buf *b) {
     return error_at(e, tok, "unknown field $%s of type %u", wat_sym_name(e->t, tok->link), type);
 }
 
-/* Two reference types: flags, label, heap types. */
+/* Encodes a cast between two reference types: flags, label, heap types. */
 static int imm_cast(struct enc *e, struct buf *b) {
     uint32_t label;
     bool from, to;
@@ -380,7 +382,7 @@ int wat_take_immediate(struct enc *e, enum wasm_op op, struct buf *b) {
         return imm_two(e, WAT_TYPES, WAT_ELEMS, b);
     case IMM_CAST:
         return imm_cast(e, b);
-    /* These write their opcode themselves. */
+    /* The functions for these instructions write the opcode themselves. */
     case IMM_BLOCK:
     case IMM_TRY_TABLE:
     case IMM_SELECT:

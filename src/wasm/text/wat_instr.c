@@ -1,7 +1,7 @@
 /*
- * Instructions of the text format, flat and folded.
+ * Encodes instructions of the text format, flat and folded.
  *
- * A folded instruction is written after its operands, so its bytes wait in
+ * A folded instruction, `(i32.add a b)`, is encoded after its operands, so its bytes wait in
  * enc.pending while they are read. Nesting lives in two lists on the heap, folds
  * and labels: the native stack does not grow with the depth of the text.
  */
@@ -82,14 +82,14 @@ static void pop_label(struct enc *e) {
         e->t->syms[l->sym - 1].index[WAT_LABELS] = l->shadowed;
 }
 
-/* The optional name after block, loop, if, try_table: symbol + 1. */
+/* Takes the optional name after block, loop, if, try_table: symbol + 1, or 0. */
 static uint32_t take_label_name(struct enc *e) {
     if (peek(e)->kind != WAT_ID)
         return 0;
     return e->t->tokens[e->i++].link + 1;
 }
 
-/* --- instructions with an opcode that depends on what follows --- */
+/* --- instructions whose opcode depends on their arguments --- */
 
 static int take_select(struct enc *e, struct buf *b) {
     if (e->spec < 20 || !at_open(e, "result"))
@@ -118,7 +118,7 @@ static int take_ref_test(struct enc *e, enum wasm_op op, struct buf *b) {
     return r;
 }
 
-/* Opcode and immediates of anything but a block. */
+/* Encodes opcode and immediates of an instruction that is not a block. */
 static int take_plain(struct enc *e, enum wasm_op op, struct buf *b) {
     e->i++;
     if (op == OP_SELECT)
@@ -156,7 +156,7 @@ static int take_catch(struct enc *e, struct buf *b, bool *found) {
     return 0;
 }
 
-/* Catch clauses name labels outside of the block they belong to. */
+/* Encodes catch clauses. They use labels outside of the block that they belong to. */
 static int take_catches(struct enc *e, struct buf *b) {
     struct buf list = BUF(1 << 20);
     uint32_t count = 0;
@@ -174,7 +174,7 @@ static int take_catches(struct enc *e, struct buf *b) {
     return r;
 }
 
-/* `block $l type`: opcode and type to b, the name as symbol + 1 to the caller. */
+/* Reads `block $l type`. Writes opcode and type to b, and the name as symbol + 1 to *name. */
 static int take_block_head(struct enc *e, enum wasm_op op, struct buf *b, uint32_t *name) {
     e->i++;
     *name = take_label_name(e);
@@ -188,7 +188,7 @@ static bool is_block(enum wasm_op op) {
     return op < OP_COUNT && (wasm_ops[op].imm == IMM_BLOCK || wasm_ops[op].imm == IMM_TRY_TABLE);
 }
 
-/* --- flat --- */
+/* --- flat instructions --- */
 
 static int open_flat(struct enc *e, enum wasm_op op) {
     uint32_t name, token = e->i;
@@ -198,7 +198,7 @@ static int open_flat(struct enc *e, enum wasm_op op) {
     return 0;
 }
 
-/* The label repeated after `else` or `end` must be the block's own. */
+/* A label that is repeated after `else` or `end` must be that of the block. */
 static int check_repeated(struct enc *e, const struct label *l) {
     const struct wat_token *tok = peek(e);
     if (tok->kind != WAT_ID)
@@ -207,9 +207,9 @@ static int check_repeated(struct enc *e, const struct label *l) {
     if (l->sym == tok->link + 1)
         return 0;
     error_at(e, tok, "mismatching label $%s", wat_sym_name(e->t, tok->link));
-    return wat_hint(e->diags, "this closes `%.*s %s%s`", (int)e->t->tokens[l->token].len,
-                    e->t->src + e->t->tokens[l->token].pos, l->sym ? "$" : "without a label",
-                    l->sym ? wat_sym_name(e->t, l->sym - 1) : "");
+    return wat_hint(e->diags, "the `end` or `else` here belongs to `%.*s %s%s`",
+                    (int)e->t->tokens[l->token].len, e->t->src + e->t->tokens[l->token].pos,
+                    l->sym ? "$" : "without a label", l->sym ? wat_sym_name(e->t, l->sym - 1) : "");
 }
 
 static int close_flat(struct enc *e, enum wasm_op op, uint32_t floor) {
@@ -253,7 +253,7 @@ static int take_flat(struct enc *e, uint32_t floor) {
     return is_block(op) ? open_flat(e, op) : take_plain(e, op, &e->out->bytes);
 }
 
-/* --- folded --- */
+/* --- folded instructions --- */
 
 static struct fold *push_fold(struct enc *e, enum fold_kind kind, uint32_t token) {
     if (!grow_list(&e->folds, sizeof(*e->folds), e->fold_count, &e->fold_room)) {
@@ -288,7 +288,7 @@ static int open_folded_if(struct enc *e) {
     return 0;
 }
 
-/* At '(' of a folded instruction. */
+/* Opens a fold at the '(' of a folded instruction. */
 static int open_folded(struct enc *e) {
     const struct wat_token *tok = peek(e) + 1;
     enum wasm_op op = op_at(e, tok);
@@ -310,7 +310,7 @@ static void flush_pending(struct enc *e, const struct fold *f) {
     e->pending.len = f->pending;
 }
 
-/* `(then …)` and `(else …)` of a folded if. */
+/* Opens `(then …)` or `(else …)` of a folded if. */
 static int open_arm(struct enc *e, struct fold *f) {
     if (f->kind == FOLD_IF && at_open(e, "then")) {
         flush_pending(e, f);
@@ -335,11 +335,11 @@ static int check_blocks_closed(struct enc *e, uint32_t labels) {
     const struct wat_token *tok = &e->t->tokens[e->labels[e->label_count - 1].token];
     error_at(e, tok, "unexpected token `)`: this `%.*s` has no `end`", (int)tok->len,
              e->t->src + tok->pos);
-    return wat_hint(e->diags, "add `end`, or write it folded: `(%.*s …)`", (int)tok->len,
+    return wat_hint(e->diags, "add `end`, or write the block folded: `(%.*s …)`", (int)tok->len,
                     e->t->src + tok->pos);
 }
 
-/* At the ')' of the innermost fold. */
+/* Closes the innermost fold at its ')'. */
 static int close_fold(struct enc *e) {
     struct fold *f = &e->folds[e->fold_count - 1];
     bool has_label = f->kind == FOLD_BLOCK || f->kind == FOLD_IF_DONE;
@@ -381,7 +381,7 @@ static int take_next(struct enc *e, uint32_t floor, uint32_t label_floor) {
     return take_flat(e, label_floor);
 }
 
-/* Names of labels must not outlive an expression that failed. */
+/* Resets the state after an expression that failed, so that its labels are not visible later. */
 static int unwind(struct enc *e, uint32_t folds, uint32_t labels, size_t pending) {
     while (e->label_count > labels)
         pop_label(e);

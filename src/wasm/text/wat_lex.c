@@ -24,7 +24,7 @@ struct lexer {
     uint32_t pos, len;
     uint32_t room;      /* tokens allocated */
     uint32_t sym_room;  /* symbols allocated */
-    uint32_t open;      /* innermost '(' without its ')', index + 1 */
+    uint32_t open;      /* innermost '(' that is not closed yet, index + 1 */
     struct buf scratch; /* a quoted name being decoded */
 };
 
@@ -124,7 +124,10 @@ static int hex_digit(uint8_t c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* After `\u{`: hex digits with single underscores between them, then '}'. Its length or 0. */
+/*
+ * Reads hex digits with single underscores between them, and '}', after `\u{`. Returns the length,
+ * or 0.
+ */
 static uint32_t unicode_escape(const char *s, uint32_t n, uint32_t *ret) {
     uint32_t c = 0, i = 0;
     for (bool digit = false;; i++) {
@@ -144,7 +147,7 @@ static uint32_t unicode_escape(const char *s, uint32_t n, uint32_t *ret) {
 
 static const char *const simple_escapes = "t\tn\nr\r\"\"''\\\\";
 
-/* The byte a one-letter escape stands for, or -1. */
+/* The byte that a one-letter escape stands for, or -1. */
 static int simple_escape(char c) {
     for (const char *p = simple_escapes; *p; p += 2)
         if (*p == c)
@@ -152,7 +155,7 @@ static int simple_escape(char c) {
     return -1;
 }
 
-/* Length of the escape at s (after the backslash), 0 when it is none. */
+/* Length of the escape at s (after the backslash), 0 if it is malformed. */
 static uint32_t escape_length(const char *s, uint32_t n) {
     uint32_t c;
     if (n >= 1 && simple_escape(s[0]) >= 0)
@@ -200,7 +203,7 @@ static size_t encode_utf8(uint32_t c, char out[4]) {
     return n;
 }
 
-/* Append what the escape at s means; the lexer has checked it. */
+/* Appends the bytes that the escape at s stands for. The lexer has already checked it. */
 static bool add_escape(const char *s, uint32_t n, struct buf *out) {
     char bytes[4];
     if (n == 1)
@@ -214,7 +217,7 @@ static bool add_escape(const char *s, uint32_t n, struct buf *out) {
     return buf_add(out, bytes, 1);
 }
 
-/* Decode the inside of a checked string literal. */
+/* Decodes the inside of a string literal that the lexer has checked. */
 static bool decode_string(const char *s, uint32_t n, struct buf *out) {
     for (uint32_t i = 0; i < n;) {
         uint32_t run = i;
@@ -274,7 +277,7 @@ static bool add_symbol(struct lexer *lx, const char *name, uint32_t len) {
     return buf_add(&t->names, name, len) && buf_add(&t->names, "", 1);
 }
 
-/* The symbol of a name, made when new. */
+/* Finds the symbol of a name, or adds it. */
 static bool intern(struct lexer *lx, const char *name, uint32_t len, uint32_t *ret) {
     struct wat_text *t = lx->t;
     if (t->sym_count * 2 >= t->bucket_count && !grow_buckets(t))
@@ -340,7 +343,7 @@ static int push_id(struct lexer *lx, uint32_t start, bool quoted) {
     return tok && intern(lx, name, len, &tok->link) ? 0 : no_memory(lx);
 }
 
-/* What a run of characters without space or parenthesis is. */
+/* Counts of the parts of a run, which is a text without spaces and parentheses. */
 struct run {
     uint32_t strings, plain, punct;
 };
@@ -390,7 +393,7 @@ static int lex_run(struct lexer *lx) {
     return wat_lex_push(lx, atom ? WAT_ATOM : WAT_RESERVED, start) ? 0 : -1;
 }
 
-/* An annotation means nothing to us, but it must be well formed. */
+/* Annotations are ignored, but they must be well formed. */
 static int skip_annotation(struct lexer *lx) {
     uint32_t start = lx->pos, name = lx->pos += 2;
     struct run run;
@@ -431,7 +434,7 @@ static int lex_open(struct lexer *lx) {
     struct wat_token *tok = wat_lex_push(lx, WAT_LPAR, lx->pos - 1);
     if (!tok)
         return -1;
-    /* Until its partner comes, link holds the '(' around this one. */
+    /* Until the matching ')' is found, link holds the enclosing '('. */
     tok->link = lx->open;
     lx->open = lx->t->count;
     return 0;
@@ -439,7 +442,7 @@ static int lex_open(struct lexer *lx) {
 
 static int lex_close(struct lexer *lx) {
     if (!lx->open)
-        return wat_error(lx->diags, lx->pos, 1, "unexpected token `)`: nothing is open here");
+        return wat_error(lx->diags, lx->pos, 1, "unexpected token `)`: no `(` is open here");
     lx->pos++;
     struct wat_token *tok = wat_lex_push(lx, WAT_RPAR, lx->pos - 1);
     if (!tok)

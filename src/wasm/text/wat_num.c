@@ -65,7 +65,9 @@ static const struct format *format_of(unsigned bits) {
     return bits == 32 ? &f32 : &f64;
 }
 
-/* Round m * 2^exp (top bit of m set; `rest`: something below m is not zero) to the format. */
+/*
+ * Rounds m * 2^exp to the format. The top bit of m is set; `rest`: digits below m are not all zero.
+ */
 static enum wat_num round_to(const struct format *f, uint64_t m, int exp, bool rest,
                              uint64_t *ret) {
     int unit = exp + 64 - f->precision;
@@ -78,7 +80,7 @@ static enum wat_num round_to(const struct format *f, uint64_t m, int exp, bool r
     uint64_t half = 1ull << (shift - 1), below = m & (half - 1);
     if ((m & half) && (below || rest || (kept & 1)))
         kept++;
-    /* A carry out of the significand lands in the exponent field, where it belongs. */
+    /* A carry out of the significand correctly increments the exponent field. */
     if (unit - f->least > 2100)
         return WAT_NUM_RANGE;
     uint64_t value = ((uint64_t)(unit - f->least) << (f->precision - 1)) + kept;
@@ -87,7 +89,7 @@ static enum wat_num round_to(const struct format *f, uint64_t m, int exp, bool r
 
 enum { EXPONENT_CAP = 1000000 };
 
-/* The decimal exponent after e or p. False when malformed. */
+/* Reads the decimal exponent after e or p. False: malformed. */
 static bool read_exponent(const char *s, size_t n, int *ret) {
     bool negative = n > 0 && s[0] == '-', digit = false;
     int value = 0;
@@ -105,7 +107,7 @@ static bool read_exponent(const char *s, size_t n, int *ret) {
     return digit ? (*ret = negative ? -value : value, true) : false;
 }
 
-/* A float literal cut into its parts; digits may hold underscores, checked to be in place. */
+/* The parts of a float literal. Digits may contain underscores, whose places were checked. */
 struct parts {
     const char *whole, *fraction;
     size_t whole_len, fraction_len;
@@ -145,7 +147,7 @@ static bool split_float(const char *s, size_t n, unsigned base, struct parts *re
     return mark == (base == 16 ? 'p' : 'e') && read_exponent(s + i + 1, n - i - 1, &ret->exponent);
 }
 
-/* Feeds the digits of both parts, in order, to one of the readers below. */
+/* Iterates over the digits of both parts, in order, for the readers below. */
 struct digits {
     const struct parts *parts;
     size_t i;
@@ -189,13 +191,13 @@ static enum wat_num read_hex_float(const struct format *f, const struct parts *p
 
 enum {
     BIG_WORDS = 160,   /* 10^1210 needs 126 words */
-    DIGITS_KEPT = 800, /* more cannot change the rounding, but for being zero or not */
+    DIGITS_KEPT = 800, /* further digits change the rounding only by being zero or not */
     LARGEST_POWER = 310,
     SMALLEST_POWER = -400,
 };
 
 struct big {
-    uint32_t w[BIG_WORDS]; /* little end first */
+    uint32_t w[BIG_WORDS]; /* least significant word first */
     int n;
 };
 
@@ -249,7 +251,7 @@ static void big_subtract(struct big *a, const struct big *b) {
         a->n--;
 }
 
-/* Collect the digits; *ret_power is the power of ten of the last one kept. */
+/* Collects the digits; *ret_power is the power of ten of the last digit kept. */
 static int read_digits(const struct parts *p, struct big *ret, int *ret_power) {
     int kept = 0;
     int64_t power = p->exponent;
@@ -369,7 +371,7 @@ static void print_special(uint64_t magnitude, const char *sign, const struct for
         snprintf(out, WAT_NUM_TEXT, "%snan:0x%" PRIx64, sign, payload);
 }
 
-/* The embedder may have set a locale; the text format has not. */
+/* Undoes the decimal separator of a locale: the text format always uses a point. */
 static void undo_locale(char *text) {
     for (; *text; text++)
         if (!strchr("+-0123456789e", *text))

@@ -1,5 +1,5 @@
 /*
- * Numbers of the text format, both ways, exact: decimal and hexadecimal, with
+ * Reads and prints numbers of the text format exactly: decimal and hexadecimal, with
  * underscores; floats are rounded once, to nearest even, whatever the locale
  * or the host's rounding mode.
  */
@@ -11,19 +11,19 @@
 
 enum wat_num {
     WAT_NUM_OK,
-    WAT_NUM_SYNTAX, /* not a number of this kind at all */
-    WAT_NUM_RANGE,  /* a number, but it does not fit */
+    WAT_NUM_SYNTAX, /* the text is not a number of this kind */
+    WAT_NUM_RANGE,  /* the number is out of range */
 };
 
-/* Unsigned, no sign, at most max. */
+/* Reads an unsigned number without a sign, at most max. */
 enum wat_num wat_unsigned(const char *s, size_t n, uint64_t max, uint64_t *ret);
 
-/* A literal of iN, N = bits: signed or unsigned reading; the low N bits are returned. */
+/* Reads a literal of iN, N = bits, signed or unsigned; returns the low N bits. */
 enum wat_num wat_int(const char *s, size_t n, unsigned bits, uint64_t *ret);
 
-/* A literal of f32 or f64 (bits = 32 or 64) as its bit pattern; inf, nan, nan:0x… included. */
+/* Reads a literal of f32 or f64 (bits = 32 or 64) as its bit pattern; also inf, nan, nan:0x…. */
 enum wat_num wat_float(const char *s, size_t n, unsigned bits, uint64_t *ret);
 
-/* The shortest text that reads back to the same bits: "0x1p-149" never, "1e-45" yes. */
+/* Prints the shortest decimal text that reads back to the same bits: "1e-45", not "0x1p-149". */
 enum { WAT_NUM_TEXT = 40 };
 void wat_print_float(uint64_t value, unsigned bits, char out[WAT_NUM_TEXT]);

@@ -4,7 +4,7 @@
 #include "wasm/text/wat_enc.h"
 #include "wasm/text/wat_inner.h"
 
-/* `(word instr*)`, or one folded instruction. */
+/* Encodes `(word instr*)`, or one folded instruction. */
 static int put_wrapped(struct enc *e, struct part *p, const char *word) {
     if (!take_open(e, word))
         return wat_put_instructions(e, p, true);
@@ -18,9 +18,9 @@ enum segment_mode { SEGMENT_ACTIVE, SEGMENT_PASSIVE, SEGMENT_DECLARED };
 struct segment {
     enum segment_mode mode;
     uint32_t table;
-    struct part offset;  /* of an active one: its expression */
-    bool is_expressions; /* or function indices */
-    struct buf type;     /* of expressions: their reference type */
+    struct part offset;  /* offset expression of an active segment */
+    bool is_expressions; /* items are expressions, else function indices */
+    struct buf type;     /* reference type of the expressions */
     struct part items;
     uint32_t count;
 };
@@ -42,7 +42,7 @@ static bool is_funcref(const struct segment *s) {
     return s->type.len == 1 && (uint8_t)s->type.data[0] == 0x70;
 }
 
-/* Function indices; in a segment of expressions each becomes `(ref.func x)`. */
+/* Encodes function indices; in a segment of expressions each becomes `(ref.func x)`. */
 static int take_function_items(struct enc *e, struct segment *s) {
     for (; at_index(e); s->count++) {
         uint32_t index;
@@ -65,7 +65,9 @@ static int take_expression_items(struct enc *e, struct segment *s) {
     return 0;
 }
 
-/* `func x*` or `reftype expr*`; where the table is implied also plain `x*`. */
+/*
+ * Encodes `func x*` or `reftype expr*`; with `bare`, where the table is implied, also plain `x*`.
+ */
 static int take_items(struct enc *e, struct segment *s, bool bare) {
     if (e->spec >= 20 && take_word(e, "func"))
         return take_function_items(e, s);
@@ -76,7 +78,7 @@ static int take_items(struct enc *e, struct segment *s, bool bare) {
     return expected(e, "`func` or a reference type like `funcref`");
 }
 
-/* Flags: bit 0 not active, bit 1 table or declared given, bit 2 expressions. */
+/* Flags: bit 0: not active; bit 1: a table is given, or declared; bit 2: expressions. */
 static unsigned segment_flags(const struct segment *s) {
     unsigned flags = s->is_expressions ? 4 : 0;
     if (s->mode == SEGMENT_PASSIVE)
@@ -104,7 +106,7 @@ static void put_segment(struct enc *e, struct segment *s) {
     p->items++;
 }
 
-/* In 1.0 a segment has no name of its own: a first name or number is the table's. */
+/* In WebAssembly 1.0 a segment has no name: the first name or number is that of the table. */
 static int take_target(struct enc *e, const char *word, enum wat_space space, uint32_t *ret,
                        bool *given) {
     *given = false;
@@ -150,7 +152,7 @@ int wat_define_elem(struct enc *e) {
 
 /* --- tables --- */
 
-/* `reftype (elem …)`: the table is as large as its elements. */
+/* Encodes `reftype (elem …)` of a table, which is then as large as its elements. */
 static int put_inline_elem(struct enc *e, uint32_t index, bool is64) {
     struct segment s = SEGMENT();
     struct buf *b = &e->part[SEC_TABLE].bytes;

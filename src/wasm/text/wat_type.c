@@ -31,7 +31,7 @@ static const struct type_word number_types[] = {
     {"f64", 0x7c, 10}, {"v128", 0x7b, 20}, {NULL},
 };
 
-/* In 1.0 only tables hold references, and they say so with the same word. */
+/* In WebAssembly 1.0 only tables hold references, and they use the same word `funcref`. */
 static const struct type_word ref_types[] = {
     {"funcref", 0x70, 10},
     {"externref", 0x6f, 20},
@@ -114,8 +114,10 @@ int take_ref_parts(struct enc *e, struct buf *heap, bool *nullable) {
     return take_close(e);
 }
 
-/* Nullable references to abstract types have a short form; it is the one used throughout, so
-   that equal types have equal bytes. */
+/*
+ * Nullable references to abstract types also have a short form. It is always used, so that equal
+ * types have equal bytes.
+ */
 int take_ref_type(struct enc *e, struct buf *b) {
     struct buf heap DEFER(buf_done) = BUF(16);
     bool nullable;
@@ -155,7 +157,7 @@ static void signature_done(struct signature *s) {
 
 enum param_names { NAMES_REFUSED, NAMES_IGNORED, NAMES_BOUND };
 
-/* The inside of one `(param …)`, up to and with its ')'. */
+/* Reads the inside of one `(param …)`, including its ')'. */
 static int take_param(struct enc *e, enum param_names names, struct signature *s) {
     if (peek(e)->kind == WAT_ID && names != NAMES_REFUSED) {
         if (names == NAMES_BOUND && bind_name(e, WAT_LOCALS, s->param_count) < 0)
@@ -223,7 +225,7 @@ static bool same_type(const struct enc *e, uint32_t type, const char *bytes, siz
     return e->types[type].len == len && memcmp(type_data(e, type), bytes, len) == 0;
 }
 
-/* The bucket that holds an equal plain type, or the free one where it belongs. */
+/* Finds the hash bucket with an equal plain type, or the free bucket for it. */
 static uint32_t *type_bucket(const struct enc *e, const char *bytes, size_t len) {
     for (uint32_t h = hash_bytes(bytes, len);; h++) {
         uint32_t *slot = &e->type_buckets[h & (e->type_bucket_count - 1)];
@@ -244,7 +246,7 @@ static bool grow_type_buckets(struct enc *e) {
     return true;
 }
 
-/* Bring the hash table up to date with the list; the first of equal types wins. */
+/* Adds new types of the list to the hash table; the first of equal types is kept. */
 static bool index_types(struct enc *e) {
     while (e->type_count * 2 >= e->type_bucket_count)
         if (!grow_type_buckets(e))
@@ -260,7 +262,7 @@ static bool index_types(struct enc *e) {
     return true;
 }
 
-/* Append a type; its bytes are the tail of type_bytes from `at` on. */
+/* Appends a type; its bytes are those of type_bytes from `at` on. */
 static void add_type(struct enc *e, uint32_t at, uint32_t params, bool plain) {
     if (!grow_list(&e->types, sizeof(*e->types), e->type_count, &e->type_room)) {
         e->full = true;
@@ -274,7 +276,7 @@ static void add_type(struct enc *e, uint32_t at, uint32_t params, bool plain) {
                                                   .field_end = e->field_count};
 }
 
-/* The index of this function type, appended when new. */
+/* Finds the index of this function type, or appends the type. */
 static uint32_t intern_signature(struct enc *e, const struct signature *s) {
     uint32_t at = (uint32_t)e->type_bytes.len;
     put_signature(e, &e->type_bytes, s);
@@ -300,7 +302,7 @@ uint32_t count_params(const struct enc *e, uint32_t type) {
 
 /* --- type definitions --- */
 
-/* A field's type: `(mut t)` or t, where t may be packed. */
+/* Reads the type of a field: `(mut t)` or t, where t may be packed. */
 static int take_field_type(struct enc *e, struct buf *b) {
     bool is_mutable = take_open(e, "mut");
     if (!take_table_word(e, packed_types, b) && take_value_type(e, b) < 0)
@@ -349,7 +351,7 @@ static int take_struct(struct enc *e, struct buf *b) {
     return 0;
 }
 
-/* `(func …)`, `(struct …)` or `(array …)`. */
+/* Reads `(func …)`, `(struct …)` or `(array …)`. */
 static int take_composite(struct enc *e, struct buf *b, uint32_t *params) {
     if (take_open(e, "func")) {
         struct signature s DEFER(signature_done) = SIGNATURE();
@@ -371,7 +373,7 @@ static int take_composite(struct enc *e, struct buf *b, uint32_t *params) {
     return take_close(e);
 }
 
-/* The head of a subtype, `(sub final? $super*`, encoded. */
+/* Reads and encodes the start of a subtype, `(sub final? $super*`. */
 static int take_sub(struct enc *e, struct buf *b, uint32_t *supers) {
     struct buf list DEFER(buf_done) = BUF(1 << 20);
     bool final = take_word(e, "final");
@@ -390,7 +392,7 @@ static int take_sub(struct enc *e, struct buf *b, uint32_t *supers) {
     return 0;
 }
 
-/* One `(type …)`: its bytes go to the section, its composite part to the list. */
+/* Reads one `(type …)`. Its bytes go to the section, its composite type to the list of types. */
 static int take_type(struct enc *e, bool alone) {
     struct buf *b = &e->part[SEC_TYPE].bytes;
     mark(e, &e->part[SEC_TYPE], peek(e)->pos);
@@ -422,7 +424,7 @@ int define_type(struct enc *e) {
     return take_type(e, true);
 }
 
-/* The number of types in a group is known from the parentheses before any is read. */
+/* Writes the number of types in the group first, which is counted by the parentheses. */
 int define_group(struct enc *e) {
     struct buf *b = &e->part[SEC_TYPE].bytes;
     e->i += 2;
@@ -444,7 +446,7 @@ static bool at_signature(const struct enc *e) {
     return at_open(e, "param") || at_open(e, "result");
 }
 
-/* `(type x)` with parameters and results written out: they must agree. */
+/* If `(type x)` is followed by parameters and results, they must agree with the type. */
 static int check_inline(struct enc *e, const struct wat_token *tok, uint32_t type,
                         const struct signature *s) {
     struct buf bytes DEFER(buf_done) = BUF(2 << 20);
@@ -463,7 +465,7 @@ static int take_type_index(struct enc *e, const struct wat_token **tok, uint32_t
     return take_index(e, WAT_TYPES, ret) < 0 ? -1 : take_close(e);
 }
 
-/* A type use in its parts: *tok is NULL when no `(type x)` was given. */
+/* Reads a type use as its parts; *tok is NULL if `(type x)` is not given. */
 static int take_use_parts(struct enc *e, enum param_names names, const struct wat_token **tok,
                           uint32_t *type, struct signature *s) {
     *tok = NULL;

@@ -137,7 +137,7 @@ static void hints_name_what_was_meant(void **state) {
     } cases[] = {
         {"(func (get_local 0))", "use local.get"},
         {"(func (i32.div (i32.const 1) (i32.const 2)))",
-         "say how it is read: `i32.div_s` (signed) or `i32.div_u` (unsigned)"},
+         "choose how numbers are read: `i32.div_s` (signed) or `i32.div_u` (unsigned)"},
         {"(func $fetch) (func (call $fecth))", "did you mean $fetch?"},
         {"(global $g i32 (i32.const 0)) (func (call $g))", "$g is a global, not a function"},
         {"(func (local $count i32) (drop (local.get $coumt)))", "did you mean $count?"},
