@@ -21,7 +21,7 @@ static bool contains(const char *dir, const char *path) {
     return strncmp(dir, path, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
-/* A name with a line break could pass for two lines. */
+/* Control characters are refused: a path with a line break would look like two paths in a list. */
 static bool has_control(const char *path) {
     for (; *path; path++)
         if ((unsigned char)*path < ' ' || *path == 0x7f)
@@ -38,7 +38,10 @@ static bool has_dots(const char *path) {
     return false;
 }
 
-/* Paths that the machine itself needs; a grant there or above would hide them. */
+/*
+ * True if the machine itself needs the path, or a path below it: a grant there would hide it. Also
+ * true for a path that is not plain.
+ */
 static bool reserved(const char *path) {
     static const char *const places[] = {"/proc",  "/dev",    "/sys",   "/run/carrel", "/usr",
                                          "/etc",   "/bin",    "/sbin",  "/lib",        "/lib32",
@@ -57,13 +60,14 @@ static int check_place(const struct plan_grant *grants, size_t count, const char
     }
     for (size_t i = 0; i < count; i++)
         if (strcmp(grants[i].path, path) == 0)
-            return err_set(err, ERR_INVALID, "two directories are to be placed at '%s'", path);
+            return err_set(err, ERR_INVALID,
+                           "two granted directories have the same path '%s' in the machine", path);
     return 0;
 }
 
 /*
- * Store and run directory isolate machines from each other, so they are never granted, not even
- * read-only.
+ * The store and the run directory of Carrel hold data of all machines, so they are never granted,
+ * not even read-only.
  */
 static int check_own(const char *real, const char *const *own, struct err *err) {
     for (; *own; own++) {
@@ -71,13 +75,14 @@ static int check_own(const char *real, const char *const *own, struct err *err) 
         if (!realpath(*own, place))
             snprintf(place, sizeof(place), "%s", *own);
         if (contains(real, place) || contains(place, real))
-            return err_set(err, ERR_DENIED, "'%s' overlaps with Carrel's own directory '%s'", real,
-                           place);
+            return err_set(err, ERR_DENIED,
+                           "'%s' cannot be granted: it overlaps with Carrel's own directory '%s'",
+                           real, place);
     }
     return 0;
 }
 
-/* Checks the target of a descriptor, and that the caller may grant it. */
+/* Checks that the descriptor is a directory, and that the caller may grant it. */
 static int check_descriptor(int fd, const char *path, const struct dir_rules *rules,
                             struct err *err) {
     char link[40], real[PATH_MAX];
@@ -85,13 +90,13 @@ static int check_descriptor(int fd, const char *path, const struct dir_rules *ru
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, real, sizeof(real) - 1);
     if (n < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "look at directory '%s'", path);
+        return err_sys(err, "stat directory '%s'", path);
     real[n] = '\0';
     if (!S_ISDIR(st.st_mode))
         return err_set(err, ERR_INVALID, "'%s' is not a directory", path);
     if (check_own(real, rules->own, err) < 0)
         return -1;
-    /* The directory's owner becomes `user` inside: others would gain the owner's rights. */
+    /* In the machine, `user` has the rights of the directory's owner, so it must be the caller. */
     if (rules->uid != 0 && st.st_uid != rules->uid) {
         err_set(err, ERR_DENIED, "directory '%s' belongs to another user", path);
         return err_remedy(err, "use a directory that belongs to you");
@@ -109,7 +114,7 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
         if (ret[i].mode == PLAN_GRANT_RW && !rules->unreviewed) {
             err_set(err, ERR_DENIED,
                     "directory '%s' as rw would let the machine change it without review", d->path);
-            return err_remedy(err, "add --unreviewed to allow that, or use cow and --apply");
+            return err_remedy(err, "add --unreviewed to allow that, or use mode cow and --apply");
         }
         if (check_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
             return -1;
@@ -122,17 +127,19 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
 static int open_beneath(const char *root, const char *rest, int flags, struct err *err) {
     int top DEFER_CLOSE = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (top < 0)
-        return err_sys(err, "open the root '%s' of carrel.conf", root);
+        return err_sys(err, "open '%s', a directory of `roots` in carrel.conf", root);
     int fd = beneath_open(top, rest, O_RDONLY | O_NOCTTY | flags);
     if (beneath_leaves(fd))
-        return err_set(err, ERR_DENIED, "'%.100s' leads out of the root '%s'", rest, root);
+        return err_set(err, ERR_DENIED, "'%.100s' leads out of '%s' through a symbolic link", rest,
+                       root);
     return fd < 0 ? err_num(err, fd, "open '%s' in '%s'", rest, root) : fd;
 }
 
 static int open_under(const char *path, const char *const *roots, size_t root_count, int flags,
                       struct err *err) {
     if (path[0] != '/' || has_dots(path))
-        return err_set(err, ERR_INVALID, "'%.100s' is not a plain absolute path", path);
+        return err_set(err, ERR_INVALID,
+                       "'%.100s' must be an absolute path without '.', '..' or '//'", path);
     for (size_t i = 0; i < root_count; i++)
         if (contains(roots[i], path)) {
             const char *rest = path + strlen(roots[i]);
@@ -141,7 +148,7 @@ static int open_under(const char *path, const char *const *roots, size_t root_co
             return open_beneath(roots[i], rest, flags, err);
         }
     err_set(err, ERR_DENIED, "'%.100s' is not below a directory of `roots` in carrel.conf", path);
-    return err_remedy(err, "add its parent to `roots`, or use the unix socket");
+    return err_remedy(err, "add its parent directory to `roots`, or connect by the unix socket");
 }
 
 int dirs_open_under(const char *path, const char *const *roots, size_t root_count,
@@ -161,10 +168,10 @@ int file_check(int fd, const char *path, const char *const *own, struct err *err
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, real, sizeof(real) - 1);
     if (n < 0 || flags < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "look at file '%s'", path);
+        return err_sys(err, "stat file '%s'", path);
     real[n] = '\0';
     if (!S_ISREG(st.st_mode) || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
-        return err_set(err, ERR_INVALID, "'%.200s' is not a file that can be read", path);
+        return err_set(err, ERR_INVALID, "'%.200s' is not a regular file open for reading", path);
     if (st.st_size > GRANT_FILE_MAX)
         return err_set(err, ERR_LIMIT, "'%.200s' is larger than 4 GiB", path);
     return check_own(real, own, err);

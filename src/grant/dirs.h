@@ -23,20 +23,20 @@ struct dir_grant {
 
 struct dir_rules {
     const char *const *own; /* Carrel's own directories, NULL-terminated: never granted */
-    bool unreviewed;
-    uid_t uid; /* of a local caller; 0 may grant directories of any user */
+    bool unreviewed;        /* mode rw is allowed */
+    uid_t uid;              /* the local caller; 0 may grant directories of any user */
 };
 
-/* Fills plan[0..count) and checks the descriptors that came with the request. */
+/* Checks the directories of a request and their descriptors `fds`, and fills ret[0..count). */
 int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                const struct dir_rules *rules, struct plan_grant *ret, struct err *err);
 
-/* Opens a path below one of the roots, without following links out of it; -1 with *err. */
+/* Opens a directory below one of the roots, without following links out of that root. */
 int dirs_open_under(const char *path, const char *const *roots, size_t root_count, struct err *err);
-/* The same for a file. */
+/* As dirs_open_under(), for a file. */
 int files_open_under(const char *path, const char *const *roots, size_t root_count,
                      struct err *err);
-/* Checks that fd is a regular file of at most GRANT_FILE_MAX bytes, and not one of Carrel's own. */
+/* Checks that fd is a regular file of at most GRANT_FILE_MAX bytes outside Carrel's directories. */
 int file_check(int fd, const char *path, const char *const *own, struct err *err);
 /* Checks that a grant may be placed at this path in the machine. */
 int place_check(const char *path, struct err *err);

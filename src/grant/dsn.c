@@ -22,10 +22,10 @@ void dsn_wipe(struct dsn *d) {
 
 static int dsn_bad(struct err *err, const char *why) {
     err_set(err, ERR_INVALID, "invalid URL of the database server: %s", why);
-    return err_remedy(err, "write postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE");
+    return err_remedy(err, "use postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE");
 }
 
-/* Stores a value as it is. */
+/* Stores a value, without decoding it, in the field of this name. */
 static int dsn_put(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
                    struct err *err) {
     for (size_t i = 0; i < WORDS; i++) {
@@ -33,9 +33,9 @@ static int dsn_put(struct dsn *d, const char *name, size_t n, const char *value,
         if (strlen(words[i].name) != n || memcmp(words[i].name, name, n) != 0)
             continue;
         if (*to)
-            return dsn_bad(err, "a parameter occurs twice");
+            return dsn_bad(err, "a parameter, such as host or user, occurs twice");
         if (value_n >= words[i].size || memchr(value, '\0', value_n))
-            return dsn_bad(err, "a value is too long");
+            return dsn_bad(err, "a value is too long or contains a NUL byte");
         memcpy(to, value, value_n);
         to[value_n] = '\0';
         return 0;
@@ -52,7 +52,7 @@ static int dsn_hex_of(char c) {
                                      : -1;
 }
 
-/* Decodes %XX. */
+/* Decodes %XX in the value and stores it. */
 static int put_escaped(struct dsn *d, const char *name, size_t n, const char *value, size_t value_n,
                        struct err *err) {
     char plain[DSN_PASSWORD_SIZE];
@@ -131,7 +131,7 @@ static int read_uri(struct dsn *d, const char *at, struct err *err) {
 
 /* ---- host=... ---- */
 
-/* A value may be in '...'; a backslash escapes the next character. */
+/* Reads a value, which may be in '...'; a backslash escapes the next character. */
 static const char *read_value(const char *at, char *plain, size_t *ret_n) {
     bool quoted = *at == '\'';
     size_t n = 0;
@@ -155,7 +155,7 @@ static int dsn_read_words(struct dsn *d, const char *at, struct err *err) {
         size_t name = strcspn(at, "= \t"), n = 0;
         const char *word = at;
         if (at[name] != '=' || !(at = read_value(at + name + 1, plain, &n)))
-            r = dsn_bad(err, "it is not a URL and not a list of NAME=VALUE");
+            r = dsn_bad(err, "the text is neither a postgres:// URL nor a list of NAME=VALUE");
         else
             r = dsn_put(d, word, name, plain, n, err);
     }
@@ -163,7 +163,7 @@ static int dsn_read_words(struct dsn *d, const char *at, struct err *err) {
     return r;
 }
 
-/* ---- the whole ---- */
+/* ---- checks, and reading both forms ---- */
 
 static bool host_ok(const char *host) {
     size_t n = strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:");
@@ -197,7 +197,7 @@ static int dsn_check(struct dsn *d, struct err *err) {
         return dsn_bad(err, "the host is missing: a machine reaches a server over the network, not "
                             "through a unix socket of this host");
     if (!host_ok(d->host))
-        return dsn_bad(err, "the host is not a name or an IP address");
+        return dsn_bad(err, "the host is not a host name or an IP address");
     if (!port_ok(d->port))
         return dsn_bad(err, "the port must be a number from 1 to 65535");
     if (!d->user[0] || !d->dbname[0])
@@ -212,7 +212,7 @@ int dsn_read(const char *text, struct dsn *ret, struct err *err) {
     struct dsn d = {.host = ""};
     size_t uri = 0;
     if (strnlen(text, DSN_TEXT_MAX) == DSN_TEXT_MAX)
-        return dsn_bad(err, "it is too long");
+        return dsn_bad(err, "the text is too long");
     for (size_t i = 0; i < 2 && !uri; i++)
         uri = strncmp(text, schemes[i], strlen(schemes[i])) == 0 ? strlen(schemes[i]) : 0;
     int r = uri ? read_uri(&d, text + uri, err) : dsn_read_words(&d, text, err);

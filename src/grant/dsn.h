@@ -1,11 +1,12 @@
 /*
- * The address of a PostgreSQL server and a role that may create databases, as owners write it:
+ * Reads a DSN: the address of a PostgreSQL server and a role that may create databases, as owners
+ * write it:
  *
  *   postgres://USER:PASSWORD@HOST[:PORT]/TEMPLATE[?sslmode=MODE]
  *   host=HOST port=PORT user=USER password=PASSWORD dbname=TEMPLATE sslmode=MODE
  *
- * The daemon reads it with more rights than its author. So it cannot name files or sockets of the
- * host, and errors never repeat it. Pure.
+ * The daemon has more rights than the author of a DSN. So a DSN cannot name files or sockets of the
+ * host, and errors never repeat its text. Pure (no I/O).
  */
 #pragma once
 
@@ -20,7 +21,7 @@ struct dsn {
     char port[6];
     char user[DSN_NAME_SIZE];
     char password[DSN_PASSWORD_SIZE];
-    char dbname[DSN_NAME_SIZE]; /* the template */
+    char dbname[DSN_NAME_SIZE]; /* the template database, which is copied */
     char sslmode[16];
 };
 

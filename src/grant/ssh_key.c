@@ -34,9 +34,9 @@ static int public_of(const uint8_t seed[SSH_SEED], uint8_t ret[SSH_SEED], struct
                : crypto_failed(err);
 }
 
-/* ---- the wire's words: a length, then bytes ---- */
+/* ---- the SSH wire format: a length, then bytes ---- */
 
-/* Cannot fail: the parts have known sizes, and the buffers fit. */
+/* The add cannot fail, because all parts together are smaller than the limit of the buffer. */
 static void ssh_key_add(struct buf *to, const void *bytes, size_t n) {
     if (!buf_add(to, bytes, n))
         abort();
@@ -58,7 +58,7 @@ static void put_public(struct buf *to, const uint8_t public[SSH_SEED]) {
     ssh_key_put_bytes(to, public, SSH_SEED);
 }
 
-/* line: characters per line; 0: one line. */
+/* Writes base64 with `line` characters per line; 0: all on one line. */
 static bool put_base64(struct buf *to, const struct buf *bytes, size_t line) {
     uint8_t text[BASE64_MAX];
     if (bytes->len > BASE64_MAX / 4 * 3 - 4)
@@ -76,7 +76,9 @@ static bool put_base64(struct buf *to, const struct buf *bytes, size_t line) {
 static int check_name(const char *name, struct err *err) {
     return strlen(name) <= SSH_NAME_MAX && !strpbrk(name, "\r\n")
                ? 0
-               : err_set(err, ERR_INVALID, "'%.60s' is not a valid name for a key", name);
+               : err_set(err, ERR_INVALID,
+                         "the name '%.60s' of an SSH key is too long or contains a line break",
+                         name);
 }
 
 int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *ret,
@@ -92,8 +94,8 @@ int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *r
 }
 
 /*
- * The format repeats a random number, so that a reader can check the decryption. Nothing is
- * encrypted here.
+ * Writes the private part of the key file. The format repeats a random number, so that a reader can
+ * check the decryption. Nothing is encrypted here, so a fixed number is enough.
  */
 static void put_secret_part(struct buf *to, const uint8_t seed[SSH_SEED],
                             const uint8_t public[SSH_SEED], const char *name) {
@@ -125,7 +127,7 @@ int ssh_key_private(const uint8_t seed[SSH_SEED], const char *name, struct buf *
         return -1;
     put_public(&shown, public);
     put_secret_part(&inner, seed, public, name);
-    ssh_key_add(&wire, "openssh-key-v1", 15); /* with its NUL */
+    ssh_key_add(&wire, "openssh-key-v1", 15); /* with the NUL at its end */
     ssh_key_put_bytes(&wire, "none", 4);
     ssh_key_put_bytes(&wire, "none", 4);
     ssh_key_put_bytes(&wire, "", 0);

@@ -1,4 +1,7 @@
-/* SSH keys for agents: ed25519, in the formats of OpenSSH. Pure, except for creating a seed. */
+/*
+ * SSH keys for agents: ed25519, in the formats of OpenSSH. A key is stored as its seed. Only
+ * ssh_key_new() depends on anything but its arguments.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -9,9 +12,9 @@
 enum { SSH_SEED = 32, SSH_NAME_MAX = 100, SSH_FILE_MAX = 4096 };
 
 int ssh_key_new(uint8_t ret[SSH_SEED], struct err *err);
-/* "ssh-ed25519 AAAA... name" */
+/* Writes the public key as a line of authorized_keys: "ssh-ed25519 AAAA... name". */
 int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *ret,
                    struct err *err);
-/* The file id_ed25519, without a passphrase. */
+/* Writes the private key as the text of a file id_ed25519, without a passphrase. */
 int ssh_key_private(const uint8_t seed[SSH_SEED], const char *name, struct buf *ret,
                     struct err *err);

@@ -1,4 +1,7 @@
-/* Memory of an engine: the embedder's allocator, arenas, and the engine itself. Never aborts. */
+/*
+ * Memory of an engine: the embedder's allocator, arenas, and the engine itself. Exhausted memory is
+ * reported to the caller; nothing here aborts.
+ */
 #include "wasm/engine.h"
 
 #include <sys/mman.h>
@@ -30,7 +33,7 @@ void *engine_alloc(struct wasm_engine *e, size_t size) {
     return p;
 }
 
-/* The embedder's allocator gets the old size, so that it needs no headers of its own. */
+/* Tells the embedder's allocator the size, so that it need not store sizes itself. */
 void engine_release(struct wasm_engine *e, void *p, size_t size) {
     if (p)
         engine_realloc(e, p, size ? size : 1, 0);
@@ -67,7 +70,6 @@ static bool arena_more(struct arena *a, size_t size) {
     return true;
 }
 
-/* Zeroed and aligned to 8 bytes. */
 void *arena_get(struct arena *a, size_t size) {
     size = size ? (size + 7) & ~(size_t)7 : 8;
     if ((size_t)(a->end - a->at) < size && !arena_more(a, size))
@@ -89,7 +91,7 @@ void engine_arena_done(struct arena *a) {
 
 #define OR(value, fallback) ((value) ? (value) : (fallback))
 
-/* 0 in the configuration means the default. */
+/* Replaces each 0 in the configuration by its default. */
 struct wasm_engine *wasm_engine_new(const struct wasm_config *config) {
     struct wasm_config cfg = config ? *config : (struct wasm_config){0};
     if (!cfg.alloc.realloc)

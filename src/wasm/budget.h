@@ -2,8 +2,8 @@
  * The bytes that one store may use: memories, tables, objects, exceptions, globals, instances and
  * code.
  *
- * They are counted by fixed rules and not by what the allocator took, so that a program meets the
- * limit at the same point on every CPU, in one go or in slices, before and after a save.
+ * Bytes are counted by fixed rules, not by what the allocator took. So a program reaches the limit
+ * at the same point on every CPU, whether it runs at once or in slices, before and after a save.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 enum {
     BUDGET_ITEM = 32, /* a global, an object, an exception, each entry of an instance */
-    BUDGET_CODE = 4,  /* for each byte of a module, once for each instance */
+    BUDGET_CODE = 4,  /* for each byte of a module, per instance */
 };
 
 static inline bool store_has(const struct wasm_store *s, uint64_t bytes) {
@@ -31,7 +31,7 @@ static inline void store_give(struct wasm_store *s, uint64_t bytes) {
     s->bytes -= bytes;
 }
 
-/* Of an object or exception with this many slots. */
+/* Returns the bytes that an object or exception with this many slots counts. */
 static inline uint64_t budget_slots(uint64_t slots) {
     return slots * 8 + BUDGET_ITEM;
 }

@@ -6,7 +6,10 @@
 
 /* ---- Memories and tables ---- */
 
-/* Larger memories are mapped at creation, so that lack of address space is reported then. */
+/*
+ * A memory above LAZY_MAX bytes is mapped when it is created, so that lack of address space is
+ * reported then.
+ */
 enum { LAZY_MAX = 4 * PAGE_SIZE, PART_MAX = 4096, PART_UNIT = 256 };
 
 /* A 32-bit memory has at most 65536 pages, whatever the configuration allows. */
@@ -37,7 +40,7 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     return true;
 }
 
-/* The used part of a small memory, on the heap: doubled up to PART_MAX, in units of PART_UNIT. */
+/* Grows the part of a small memory that is on the heap. It doubles up to PART_MAX bytes. */
 static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
     uint64_t twice = m->ready * 2 < PART_MAX ? m->ready * 2 : PART_MAX;
     uint64_t ready = ((twice > end ? twice : end) + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
@@ -50,7 +53,7 @@ static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
     return true;
 }
 
-/* From PART_MAX on a memory is mapped as a whole and its base moves only when it grows. */
+/* Maps the whole memory, once it is used beyond PART_MAX. Then its base moves only on a grow. */
 static bool reach_all(struct wasm_engine *e, struct memory *m, uint64_t size) {
     uint8_t *base;
     struct pages *pages = pages_new(e, size, &base);
@@ -71,7 +74,7 @@ bool memory_reach(struct wasm_engine *e, struct memory *m, uint64_t end) {
     return end <= PART_MAX ? reach_part(e, m, end) : reach_all(e, m, m->size);
 }
 
-/* A memory on the heap is small: all of it counts as touched. */
+/* A memory on the heap is small, so all of it counts as touched. */
 void memory_touched(const struct memory *m, uint8_t *units) {
     if (m->pages)
         pages_touched(m->pages, units);
@@ -153,7 +156,7 @@ static uint64_t table_cap(const struct wasm_store *s, const struct wasm_limits *
     return l->has_max && l->max < cap ? l->max : cap;
 }
 
-/* A large table is mapped, so that one that is only declared takes no memory. */
+/* A table above MAP_FROM elements is mapped, so that it takes memory only where it is written. */
 enum { MAP_FROM = 1 << 17 };
 
 static uint64_t *elems_new(struct wasm_engine *e, uint64_t n) {
@@ -230,7 +233,7 @@ bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t 
         store_give(s, delta * sizeof *t->elems);
         return false;
     }
-    if (init) /* elements above the size were never written and are zero */
+    if (init) /* for 0 nothing is written: new elements are zero already */
         refs_fill(t->elems + t->size, delta, init);
     *ret_old = t->size;
     t->size = size;
@@ -244,7 +247,7 @@ static bool outside(uint64_t at, uint64_t n, uint64_t size) {
     return at > size || n > size - at;
 }
 
-/* Fuel: one per 64 bytes or 8 elements, rounded up. */
+/* by_bytes() and by_elems() return the fuel: 1 per 64 bytes or 8 elements, rounded up. */
 static uint64_t by_bytes(uint64_t n) {
     return n / 64 + (n % 64 != 0);
 }
@@ -315,8 +318,10 @@ const char *bulk_check(struct wasm_instance *i, struct bulk *b) {
     }
 }
 
-/* A grow beyond a limit has the result -1. Lack of host memory must not: a program could see on
- * which host it runs. It is a trap (false). */
+/*
+ * A grow beyond a limit has the result -1. Lack of host memory is a trap instead (returns false),
+ * because a program must not see on which host it runs.
+ */
 static bool grow(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
     uint64_t old = UINT64_MAX;
     if (b->row == OP_MEMORY_GROW) {

@@ -1,4 +1,4 @@
-/* The one call of a store: starts it, runs it in slices, answers its host calls. */
+/* The call of a store (at most one): starts it, runs it in slices, answers its host calls. */
 #include "wasm/interp.h"
 
 #include <sys/mman.h>
@@ -97,16 +97,16 @@ static void begin_call(struct wasm_store *s, struct fn *fn, struct wasm_instance
 int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_value *args,
               uint32_t n_args, struct err *err) {
     if (s->state != RUN_IDLE)
-        return err_set(err, ERR_BUSY, "a call is in progress");
+        return err_set(err, ERR_BUSY, "another call of this store is in progress");
     struct wasm_instance *inst;
     struct fn *fn = func.kind == WASM_FUNC ? store_fn(s, func.id, &inst) : NULL;
     if (!fn)
-        return err_set(err, ERR_INVALID, "not a function of this store");
+        return err_set(err, ERR_INVALID, "the function to call does not belong to this store");
     if (check_args(s, fn->type, args, n_args, err) < 0)
         return -1;
     if (!stack_make(s) || fn->param_slots > s->engine->cfg.stack_slots ||
         fn->result_slots > s->engine->cfg.stack_slots)
-        return err_set(err, ERR_LIMIT, "no room for the guest stack");
+        return err_set(err, ERR_LIMIT, "out of memory for the stack of the program");
     s->init.active = false;
     begin_call(s, fn, inst);
     values_to_slots(s, args, fn->type->vals, n_args, s->stack);
@@ -115,7 +115,10 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
 
 /* ---- Instance initialisation ---- */
 
-/* As for an instruction: the slice may be overdrawn once. false: s->needed says what it takes. */
+/*
+ * Pays `cost` as for an instruction: the slice may be overdrawn once, the budget may not. False:
+ * there is not enough fuel; s->needed is the cost.
+ */
 static bool init_pay(struct wasm_store *s, int64_t *fuel, uint64_t cost) {
     if ((uint64_t)*fuel < cost) {
         uint64_t more = cost - (uint64_t)*fuel;
@@ -131,8 +134,10 @@ static bool init_pay(struct wasm_store *s, int64_t *fuel, uint64_t cost) {
     return true;
 }
 
-/* The memories and tables that an instance begins with, as if it had grown them: the program may
-   touch all of them, and the collector looks into tables. */
+/*
+ * Cost of the memories and tables that an instance begins with, as if the program had grown them.
+ * The program may touch all of them, and the collector reads tables.
+ */
 static uint64_t making_cost(const struct wasm_module *m) {
     uint64_t pages = 0, elems = 0;
     for (uint32_t i = m->imported_mems; i < m->n_mems; i++)
@@ -142,7 +147,10 @@ static uint64_t making_cost(const struct wasm_module *m) {
     return pages * (PAGE_SIZE / 64) + elems / 8;
 }
 
-/* The next segment: a trap, or NULL; if s->needed is not 0 it could not be paid. */
+/*
+ * Applies the next segment. Returns a trap or NULL. If s->needed is not 0 afterwards, the segment
+ * could not be paid.
+ */
 static const char *init_segment(struct wasm_store *s, struct init_job *job, int64_t *fuel) {
     struct wasm_instance *i = job->inst;
     struct wasm_module *m = i->mod;
@@ -173,7 +181,7 @@ static const char *init_segment(struct wasm_store *s, struct init_job *job, int6
     return NULL;
 }
 
-/* Segments, then the start function, which then runs as any call. */
+/* Applies the segments, then calls the start function, which runs like any call. */
 static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char **ret_trap) {
     struct init_job *job = &s->init;
     struct wasm_module *m = job->inst->mod;
@@ -214,7 +222,7 @@ static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char *
 
 /* ---- Events ---- */
 
-/* The kind of a reference for the embedder, which has no names for defined types. */
+/* Returns the abstract type of a reference, because the embedder does not know defined types. */
 static uint32_t abstract_type(const struct wasm_store *s, uint64_t ref, uint32_t type) {
     const struct object *o = store_object(s, ref);
     if (types_sub(s->engine, type, WASM_ANYREF) && ref)
@@ -250,7 +258,7 @@ static void event_done(struct wasm_store *s) {
     const struct type *t = s->call_type;
     if (t)
         event_values(s, s->stack, t->vals + t->n_params, t->n_results);
-    /* An idle store needs no stack: the next call, here or elsewhere, takes it over. */
+    /* An idle store needs no stack; the next call of any store of the engine reuses this one. */
     stack_free(s);
     s->top = NULL;
 }
@@ -336,7 +344,7 @@ int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t
     const struct type *t = s->host_fns[s->host_fn].type;
     const uint32_t *types = t->vals + t->n_params;
     if (n != t->n_results)
-        return err_set(err, ERR_INVALID, "'%s' gives %u results, %u were given", s->event.name,
+        return err_set(err, ERR_INVALID, "'%s' has %u results, %u were given", s->event.name,
                        t->n_results, n);
     for (uint32_t i = 0; i < n; i++)
         if (!value_fits(s, &results[i], types[i]))
@@ -365,7 +373,7 @@ void wasm_cancel(struct wasm_store *s) {
     s->event = (struct wasm_event){.outcome = WASM_IDLE};
 }
 
-/* ---- Where it stands ---- */
+/* ---- Position of the call ---- */
 
 uint32_t wasm_frames(const struct wasm_store *s) {
     return s->top && s->pc ? (uint32_t)(s->top - s->frames) : 0;

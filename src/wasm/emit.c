@@ -1,18 +1,20 @@
 /*
- * Code from the walk: slot instructions, folded where it pays, and the costs of fuel blocks.
+ * Writes code while a function body is walked: instructions on slots, folded together where that is
+ * faster, and the costs of fuel blocks.
  *
- * A block here is a stretch that, once entered, runs to its end unless it traps; falling into a
- * label does not end it. Its cost is only known at that end, so whoever enters it (a branch, the
- * way past a branch, a return) has a site that is patched then. In stepping code every instruction
- * pays alone (STEP), nothing is folded, and each block start may go back to the fast code (REJOIN).
+ * A fuel block is a run of instructions that, once entered, runs to its end unless it traps.
+ * Reaching a label does not end a block. The code that enters a block (a branch, the code after a
+ * branch, a return) pays its cost. The cost is known only at the end of the block, so each entry
+ * has a site: a word that is patched then. In stepping code every instruction pays alone (STEP),
+ * nothing is folded, and execution may go back to the fast code at each block start (REJOIN).
  */
 #include "wasm/emit_inner.h"
 #include "wasm/pairs.h"
 #include "wasm/walk.h"
 
 enum {
-    LAZY_MAX = 16,     /* operands not in their slots; bounds every search among them */
-    CHAIN_MAX = 30000, /* cost of one block; the fields that hold it are 16 bits wide */
+    LAZY_MAX = 16,     /* most operands that are not in their slots: bounds searches among them */
+    CHAIN_MAX = 30000, /* most cost of one block: the fields for it are 16 bits wide */
     PEEK_BR_IF = 0x0d,
     PEEK_IF = 0x04,
     PEEK_EQZ = 0x45,
@@ -28,7 +30,7 @@ static uint32_t next_slot(const struct scratch *w) {
     return w->n ? w->vals[w->n - 1].slot + slots_of(w->types[w->n - 1]) : w->local_slots;
 }
 
-/* The walk ends after the instruction at hand; until then nothing is written. */
+/* Out of memory: no code is written any more, and the walk ends after the present instruction. */
 void em_no_room(struct scratch *w) {
     w->no_memory = true;
     reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
@@ -70,13 +72,13 @@ void em_patch(struct scratch *w, uint32_t at, uint64_t bits) {
         w->words[at] |= bits;
 }
 
-/* Number + 1 among the firsts of pairs, or 0. */
+/* Per instruction: its number + 1 among the instructions that can begin a pair, or 0. */
 static const uint8_t pair_first[IOP_COUNT] = {
 #define X(number, first) [number] = PAIR_FIRST_##first + 1,
     PAIR_FIRSTS(X)
 #undef X
 };
-/* The pair of a first and a second, or 0. */
+/* Per first and second instruction: the number of their pair (pairs.h), or 0. */
 static const uint16_t pair_number[N_PAIR_FIRSTS][IOP_COUNT] = {
 #define X(first, number, label) [PAIR_FIRST_##first][number] = I_PAIR_##first##_##label,
 #define ROW(number, first) PAIRS_OF_##first(X)
@@ -85,7 +87,7 @@ static const uint16_t pair_number[N_PAIR_FIRSTS][IOP_COUNT] = {
 #undef X
 };
 
-/* The instruction about to be written makes a pair with the one before it, or may begin one. */
+/* Makes a pair of the next instruction and the one before it, or notes that it may begin a pair. */
 static void pair(struct scratch *w, uint32_t code) {
     uint64_t number = w->pair_first ? pair_number[w->pair_first - 1][code] : 0;
     if (number && !w->no_memory) {
@@ -130,8 +132,8 @@ void em_site_pay(struct scratch *w, const struct site *s, uint32_t cost) {
     }
 }
 
-/* Instructions without code of their own may lie between a block start and here: a word of its own
-   then tells this place apart from that start, for whoever cannot pay is looked up by its word. */
+/* Writes a NOTHING word if instructions with a cost, but without code, follow the last block start:
+   a place where fuel ran out is found by its word, so each such place needs its own word. */
 static void separate(struct scratch *w) {
     if (w->stepping || w->start_end != w->n_words || w->start_cum == w->cum)
         return;
@@ -139,14 +141,14 @@ static void separate(struct scratch *w) {
     em_word(w, WORD(I_NOTHING, 0, 0, 0));
 }
 
-/* Where a block that starts now begins. Stepping code has one REJOIN for all that start at one
-   place: each may be tried at no cost to the guest. */
+/* Returns the position of a block that starts now. Stepping code has one REJOIN for all blocks that
+   start at one place, because a failed REJOIN costs the guest nothing. */
 uint32_t em_block_pos(struct scratch *w) {
     separate(w);
     return w->stepping && w->n_words && w->start_end == w->n_words ? w->n_words - 1 : w->n_words;
 }
 
-/* A block starts at em_block_pos(); `sites` pay for it. */
+/* Starts a fuel block at em_block_pos(). `sites` is the list of words that pay for it. */
 uint32_t em_node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_t kind) {
     uint32_t pos = em_block_pos(w);
     mark_at(w, kind, offset, pos);
@@ -162,7 +164,7 @@ uint32_t em_node(struct scratch *w, uint32_t sites, uint32_t offset, uint32_t ki
     return w->n_nodes++;
 }
 
-/* All open blocks end here. */
+/* Ends all open fuel blocks and patches their costs into the sites. */
 void em_close(struct scratch *w) {
     for (; w->first_open < w->n_nodes; w->first_open++) {
         struct node *n = &w->nodes[w->first_open];
@@ -195,7 +197,7 @@ static void to_cmp(struct scratch *w, const struct opnd *o, uint32_t dst) {
     }
 }
 
-/* Put an operand of a type into a slot. */
+/* Writes code that puts operand `o` into slot `dst`. */
 void em_to_slot(struct scratch *w, const struct opnd *o, uint32_t type, uint32_t dst) {
     switch (o->kind) {
     case OPND_SLOT:
@@ -251,7 +253,7 @@ bool em_push(struct scratch *w, uint32_t type) {
     return true;
 }
 
-/* The slot to read operand i from. */
+/* Returns the slot to read operand i from. */
 uint32_t em_use(struct scratch *w, uint32_t i) {
     struct opnd *o = &w->vals[i];
     if (o->kind == OPND_LOCAL)
@@ -260,7 +262,10 @@ uint32_t em_use(struct scratch *w, uint32_t i) {
     return o->slot;
 }
 
-/* Operands that mean a local must be settled before it changes; the top ones are being consumed. */
+/*
+ * Copies operands that stand for a local to their own slots, before the local changes. The top
+ * `consumed` operands are left out, because the present instruction reads them first.
+ */
 static void settle_local(struct scratch *w, uint32_t slot, uint32_t consumed) {
     lazy_trim(w);
     for (uint32_t i = w->lazy_from; i + consumed < w->n; i++)
@@ -268,7 +273,7 @@ static void settle_local(struct scratch *w, uint32_t slot, uint32_t consumed) {
             emit_settle(w, i);
 }
 
-/* The local that the next instruction sets, or NO_LINK. */
+/* Returns the local that the next instruction sets, or NO_LINK. */
 static uint32_t peek_set(const struct scratch *w) {
     const uint8_t *p = w->r.p;
     if (w->stepping || w->r.end - p < 3 || (p[0] != 0x21 && p[0] != 0x22))
@@ -278,7 +283,7 @@ static uint32_t peek_set(const struct scratch *w) {
     return p[2] < 0x80 ? (p[1] & 0x7fu) | (uint32_t)p[2] << 7 : NO_LINK;
 }
 
-/* Where the result goes: its own slot, or straight into the local that is set next. */
+/* Returns the slot for the result: its own, or the local that the next instruction sets. */
 static uint32_t result(struct scratch *w, uint32_t consumed) {
     uint32_t local = peek_set(w);
     w->out.kind = OPND_SLOT;
@@ -290,7 +295,7 @@ static uint32_t result(struct scratch *w, uint32_t consumed) {
     return slot;
 }
 
-/* ---- Paying ---- */
+/* ---- Fuel costs ---- */
 
 static void charge(struct scratch *w) {
     em_flush(w, 0);
@@ -317,7 +322,7 @@ void em_pay(struct scratch *w, uint32_t cost) {
     w->cum += cost;
 }
 
-/* The instruction at hand charges for itself: what came before is a block of its own. */
+/* The present instruction pays for itself while it runs, so the block before it ends here. */
 void em_self_charging(struct scratch *w) {
     em_flush(w, 0);
     separate(w);
@@ -383,7 +388,7 @@ void em_local_get(struct scratch *w, uint32_t i) {
 void em_local_set(struct scratch *w, uint32_t i) {
     uint32_t slot = w->slots[i], top = w->n - 1;
     if (w->vals[top].kind == OPND_LOCAL && w->vals[top].a == slot)
-        return; /* its maker wrote it there */
+        return; /* the instruction that made the operand wrote it to the local, see result() */
     settle_local(w, slot, 1);
     em_to_slot(w, &w->vals[top], w->types[top], slot);
 }
@@ -415,7 +420,7 @@ static uint8_t peek(const struct scratch *w) {
     return w->r.p < w->r.end ? *w->r.p : 0;
 }
 
-/* Rows of one width's comparisons lie in the order of the encoding. */
+/* Indexed by comparison, in the order of the encoding: eq ne lt_s lt_u gt_s gt_u le_s … */
 const uint8_t em_cmp_inverse[10] = {1, 0, 8, 9, 6, 7, 4, 5, 2, 3};
 static const uint8_t cmp_mirror[10] = {0, 1, 4, 5, 2, 3, 8, 9, 6, 7};
 
@@ -424,7 +429,7 @@ uint16_t em_cmp_map(uint16_t row, const uint8_t map[10]) {
     return (uint16_t)(base + map[row - base]);
 }
 
-/* A comparison is kept back for the branch that follows. */
+/* Keeps a comparison as an operand if a branch follows that can include it; else writes it. */
 static void cmp_finish(struct scratch *w, struct opnd c, uint32_t consumed) {
     uint8_t next = peek(w);
     bool fold = next == PEEK_BR_IF || next == PEEK_IF || (next == PEEK_EQZ && c.op < OP_F32_EQ);
@@ -474,7 +479,7 @@ static void em_compare(struct scratch *w, uint16_t row) {
     cmp_finish(w, c, 2);
 }
 
-/* The form with a constant of an integer operation, or 0; subtraction adds the negative. */
+/* Returns the form of an integer operation that takes a constant, or 0 if it has none. */
 static uint16_t alu_k(uint16_t row) {
     switch (row) {
 #define X(name)     \

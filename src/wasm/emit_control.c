@@ -7,7 +7,7 @@ static void site_aim(struct scratch *w, const struct site *s, uint32_t pos) {
     em_patch(w, s->word, (uint32_t)(pos - s->word));
 }
 
-/* Aims the branch word that is written next at a label. */
+/* Makes the branch word at position `at` jump to label `c`, and pay for the block there. */
 static void branch_to(struct scratch *w, struct ctrl *c, uint32_t at, enum site_field field,
                       uint32_t addend) {
     uint32_t s = em_site(w, at, field, addend);
@@ -22,7 +22,7 @@ static void branch_to(struct scratch *w, struct ctrl *c, uint32_t at, enum site_
     c->sites = s;
 }
 
-/* A forward label is here: aim its branches and open its block. */
+/* Places a forward label here: makes the branches in `sites` jump here, and starts a block. */
 static void bind(struct scratch *w, uint32_t sites, uint32_t offset) {
     uint32_t pos = em_block_pos(w);
     for (uint32_t s = sites; s != NO_LINK; s = w->sites[s].next)
@@ -54,7 +54,7 @@ void em_loop(struct scratch *w, struct ctrl *c) {
     c->node = em_node(w, NO_LINK, em_offset_of(w, w->r.p), MARK_START);
 }
 
-/* A two-way branch on the operand on top; returns its branch word. */
+/* Writes a two-way branch on the top operand; returns the position of its branch word. */
 static uint32_t branch_on(struct scratch *w, bool when_true) {
     struct opnd *o = &w->vals[w->n - 1];
     if (o->kind != OPND_CMP) {
@@ -105,7 +105,7 @@ static void handler_add(struct scratch *w, const struct handler *h) {
     w->handlers[w->n_handlers++] = *h;
 }
 
-/* The body of a try_table is over: its landing pads lie behind it, each a jump to its label. */
+/* Ends the body of a try_table: writes its landing pads after it, each a jump to its label. */
 static void end_try(struct scratch *w, struct ctrl *c) {
     uint32_t to = w->n_words;
     if (!w->dead)
@@ -135,7 +135,7 @@ void em_end_block(struct scratch *w, struct ctrl *c) {
 
 void em_try(struct scratch *w, struct ctrl *c) {
     c->pos = w->n_words;
-    c->node = 0; /* entered alive */
+    c->node = 0; /* the body can be reached */
 }
 
 static void emit_control_leave(struct scratch *w) {
@@ -194,7 +194,7 @@ void em_br(struct scratch *w, uint32_t depth) {
     jump(w, c);
 }
 
-/* After a conditional branch: the way past it is a block of its own. */
+/* Starts a block after a conditional branch; the branch word pays for it if it is not taken. */
 static void fall(struct scratch *w, uint32_t at, uint32_t addend) {
     em_node(w, em_site(w, at, SITE_FALL, addend), em_offset_of(w, w->r.p), MARK_START);
 }
@@ -321,7 +321,7 @@ void em_tail(struct scratch *w, const struct type *t, uint16_t code, uint64_t v,
     em_op(w, code, args, t->param_slots, n_extra ? w->vals[w->n - 1].slot : 0);
     em_word(w, v);
     em_close(w);
-    /* Arguments go to the bottom of the frame; a host function's results come where they were. */
+    /* A tail call moves arguments to the first slots. Results of a host function are at `args`. */
     uint32_t need =
         t->param_slots > args + t->result_slots ? t->param_slots : args + t->result_slots;
     if (need > w->max_slots)

@@ -1,7 +1,7 @@
 /*
  * Functions that append code and fuel costs to a function body. Only for src/wasm/emit*.c.
  *
- * Out of memory is noted in the scratch state and reported once, at the end of the body.
+ * Exhausted memory is noted in struct scratch and reported once, at the end of the body.
  */
 #pragma once
 

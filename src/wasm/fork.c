@@ -4,7 +4,7 @@
  */
 #include "wasm/interp.h"
 
-/* Host functions and names in the order of their creation, so that numbers match. */
+/* Copies host functions and names in the order of their creation, so that numbers match. */
 static bool copy_hosts(struct wasm_store *to, const struct wasm_store *from) {
     for (uint32_t i = 0; i < from->n_host_fns; i++) {
         const struct fn *fn = &from->host_fns[i];
@@ -127,7 +127,7 @@ static bool copy_instance(struct wasm_store *to, const struct wasm_instance *i) 
     return true;
 }
 
-/* The instance of the copy with the same number. */
+/* Returns the instance of the copy that has the same number. */
 static struct wasm_instance *same(const struct wasm_store *to, const struct wasm_instance *i) {
     return i ? to->insts[i->number] : NULL;
 }

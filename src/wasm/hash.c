@@ -8,13 +8,13 @@
 
 enum { UNIT = PAGES_UNIT, HASH = 32, LEVELS = 64, UNIT_ELEMS = UNIT / 8 };
 
-/* What a tree is made over. */
+/* The memory or table that a tree of hashes is made over. */
 struct leaves {
     struct wasm_engine *engine;
-    const uint8_t *units; /* a byte for each unit, 0: it is zero */
+    const uint8_t *units; /* a byte per unit; 0: the unit is zero */
     uint64_t n;
-    const struct memory *mem;  /* either this */
-    const struct table *table; /* or this */
+    const struct memory *mem;  /* either a memory, or NULL */
+    const struct table *table; /* or a table */
     uint8_t zero[LEVELS][HASH];
 };
 
@@ -58,7 +58,7 @@ static void hash_leaf(const struct leaves *l, uint64_t unit, uint8_t ret[HASH]) 
     hash_bytes(bytes, UNIT, ret);
 }
 
-/* The tree of 2^level units, of which `at` is the first; units behind the end are zero. */
+/* Hashes the tree of 2^level units from unit `at` on; units beyond the end count as zero. */
 static void hash_tree(const struct leaves *l, unsigned level, uint64_t at, uint8_t ret[HASH]) {
     uint64_t have = at < l->n ? l->n - at : 0, span = UINT64_C(1) << level;
     if (!have || !memchr(l->units + at, 1, have < span ? have : span)) {
@@ -75,7 +75,7 @@ static void hash_tree(const struct leaves *l, unsigned level, uint64_t at, uint8
     hash_two(left, right, ret);
 }
 
-/* Of size bytes, or elements, in n units. */
+/* Adds the hash of the whole tree. size: bytes of the memory, or elements of the table. */
 static void hash_root(struct sha256 *h, struct leaves *l, uint64_t size) {
     static const uint8_t nothing[UNIT];
     unsigned height = 0;

@@ -1,9 +1,9 @@
 /*
- * The interpreter: one function, threaded code, guest frames on a stack of their own.
+ * The interpreter: one function that runs threaded code, with guest frames on a separate stack.
  *
- * Fuel is a register. Whoever enters a block subtracts its cost; if that cannot be paid the cost is
- * added back and execution goes on in the stepping translation, which alone stops inside a block.
- * The native stack does not grow with the guest's.
+ * Fuel is a register. The instruction that enters a fuel block subtracts the cost of the block. If
+ * the fuel is not enough, the cost is added back and execution continues in the stepping
+ * translation, which alone can stop inside a block. Guest calls do not use the native stack.
  */
 #include "wasm/interp.h"
 
@@ -47,7 +47,7 @@ struct code *fn_code_at(const struct fn *fn, const uint64_t *pc) {
     return NULL;
 }
 
-/* The first mark whose field is not below a value; marks are in the order of both fields. */
+/* Finds the first mark whose field is not below a value. Marks are sorted by both fields. */
 static uint32_t mark_search(const struct code *c, size_t field, uint32_t value) {
     uint32_t low = 0, high = c->n_marks;
     while (low < high) {
@@ -61,9 +61,11 @@ static uint32_t mark_search(const struct code *c, size_t field, uint32_t value) 
     return low;
 }
 
-/* At one word lie first the return into it, then any number of block starts, then what the word
-   itself is. So a return is looked for from the front, all else from the back, and neither search
-   passes more than a few. */
+/*
+ * The marks of one word are sorted: first the return to it, then any number of block starts, then
+ * the mark of the word itself. So a return is searched from the front and all else from the back,
+ * and neither search passes more than a few marks.
+ */
 const struct mark *code_mark_at(struct fn *fn, struct code *c, const uint64_t *pc, uint32_t kinds) {
     if (!c || !walk_marks(fn, c))
         return NULL;
@@ -96,7 +98,7 @@ const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, 
     return NULL;
 }
 
-/* From a block start or a self-paying instruction of the fast code to the same in stepping code. */
+/* Converts a block start or a self-paying instruction of the fast code to its stepping code. */
 static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
     struct code *c = fn_code_at(fn, pc), *step = fn_step_code(fn);
     const struct mark *m = code_mark_at(fn, c, pc, MARK_START | MARK_RETURN | MARK_SELF);
@@ -105,7 +107,7 @@ static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
     return m ? step->words + m->pos : NULL;
 }
 
-/* Where stepping code pays for the instruction that a word belongs to. */
+/* Returns the STEP word of stepping code for the instruction that a word belongs to. */
 static const uint64_t *to_step_of(struct fn *fn, const uint64_t *pc) {
     const struct mark *m = code_mark_at(fn, fn_code_at(fn, pc), pc, MARK_OP);
     struct code *step = fn_step_code(fn);
@@ -113,7 +115,7 @@ static const uint64_t *to_step_of(struct fn *fn, const uint64_t *pc) {
     return m ? step->words + m->pos : NULL;
 }
 
-/* A block start in stepping code: the same in fast code if its block can be paid. */
+/* Converts a block start of stepping code to fast code and pays the block; NULL if it cannot. */
 static const uint64_t *to_fast(struct fn *fn, const uint64_t *pc, int64_t *fuel) {
     const struct mark *m = code_mark_at(fn, fn->step, pc, MARK_START | MARK_RETURN);
     if (!m || !fn_compile(fn))
@@ -133,9 +135,9 @@ static uint32_t refund(struct fn *fn, const uint64_t *pc) {
     return m ? m->rest : 0;
 }
 
-/* ---- Memory of the general kind ---- */
+/* ---- Access to any memory ---- */
 
-/* An access that memory index mem, address and offset of a word describe. */
+/* An access to `width` bytes of memory number `mem`, at addr + offset. */
 struct reach {
     uint32_t mem, width;
     uint64_t addr, offset;
@@ -149,7 +151,10 @@ static uint8_t *reach_now(const struct wasm_instance *inst, struct reach r) {
     return m->base + at;
 }
 
-/* After reach_now failed: the trap, or NULL when it will succeed now. Moves bases. */
+/*
+ * Called after reach_now() failed. Makes the bytes ready, so that it will succeed, and returns
+ * NULL; or returns the trap. The base of the memory may move.
+ */
 static const char *reach_more(const struct wasm_instance *inst, struct reach r) {
     struct memory *m = inst->mems[r.mem];
     uint64_t at;
@@ -194,7 +199,7 @@ static const struct handler *find_handler(const struct fn *fn, const uint64_t *p
     return NULL;
 }
 
-/* What it takes to find who catches: frames that are left, and clauses passed in each. */
+/* Fuel for finding the handler of an exception: frames that are left, and clauses in each. */
 static uint64_t unwind_cost(const struct wasm_store *s, const struct frame *top, const uint64_t *pc,
                             const struct wasm_instance *inst, uint32_t tag) {
     for (uint64_t cost = 0;; cost++) {
@@ -209,7 +214,7 @@ static uint64_t unwind_cost(const struct wasm_store *s, const struct frame *top,
     }
 }
 
-/* A host call: its own cost, and the bytes that it is about. */
+/* Fuel of a host call: its own cost, and 1 per 8 bytes of its size parameter. */
 static uint64_t host_cost(const struct fn *fn, const uint64_t *args) {
     if (!fn->host->sized)
         return fn->host->cost;
@@ -235,10 +240,10 @@ static const struct simd_op *simd_row(uint64_t word) {
     return &simd_ops[(uint16_t)word];
 }
 
-/* Tables, and a dispatch loop that is one, too. */
+/* Tables of operations, and the dispatch loop that uses them. */
 /* clang-format off */
 
-/* The operations with all their forms. a and b are the operands. */
+/* The operations that have all forms. a and b are the operands. */
 #define I32_BINARY(X)                                                                            \
     X(I32_ADD, a + b) X(I32_SUB, a - b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b)     \
     X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))            \
@@ -291,7 +296,7 @@ static const struct simd_op *simd_row(uint64_t word) {
 #define F64_UNARY(X)                                                                        \
     X(F64_CEIL, num_f64_ceil) X(F64_FLOOR, num_f64_floor) X(F64_TRUNC, num_f64_trunc)       \
     X(F64_NEAREST, num_f64_nearest) X(F64_SQRT, num_f64_sqrt)
-/* x is the operand's slot; the value is the result's slot. */
+/* x is the operand as a slot; the value of the expression is the result as a slot. */
 #define F32_OF(x) num_f32_of_bits((uint32_t)(x))
 #define F64_OF(x) num_f64_of_bits(x)
 #define UNARY(X)                                                                              \
@@ -335,7 +340,7 @@ static const struct simd_op *simd_row(uint64_t word) {
     X(I64_TRUNC_F32_U, num_i64_trunc_f32_u, F32_OF, uint64_t)                         \
     X(I64_TRUNC_F64_S, num_i64_trunc_f64_s, F64_OF, uint64_t)                         \
     X(I64_TRUNC_F64_U, num_i64_trunc_f64_u, F64_OF, uint64_t)
-/* name, type in memory, type it is widened through */
+/* X(name, type in memory, type through which the value is widened) */
 #define LOADS(X)                                                                          \
     X(I32_LOAD, uint32_t, uint32_t) X(I64_LOAD, uint64_t, uint64_t)                       \
     X(F32_LOAD, uint32_t, uint32_t) X(F64_LOAD, uint64_t, uint64_t)                       \
@@ -354,7 +359,10 @@ static const struct simd_op *simd_row(uint64_t word) {
 #define RC (((const operand *)pc)[3])
 #define RC_SIGNED ((int16_t)RC)
 #define RB_SIGNED ((int16_t)RB)
-/* A jump for every handler is fast, and slow to instrument: a sanitized build has one for all. */
+/*
+ * Each instruction has its own dispatch jump, which is fast. A sanitized build has one jump for
+ * all, because many are slow to instrument.
+ */
 #if defined(__SANITIZE_ADDRESS__)
 #define ONE_DISPATCH 1
 #elif defined(__has_feature)
@@ -390,7 +398,7 @@ static const struct simd_op *simd_row(uint64_t word) {
         mem_size = inst->mem0->ready; \
     } while (0)
 
-/* Enter the block at pc for this much. The bench-only build shows what that costs. */
+/* Pays `cost` for the block at pc. A build for benchmarks leaves fuel out, to show its overhead. */
 #ifdef WASM_WITHOUT_FUEL
 #define PAY(cost)      \
     do {               \
@@ -409,7 +417,7 @@ static const struct simd_op *simd_row(uint64_t word) {
     } while (0)
 #endif
 
-/* A branch word at pc[1]. */
+/* Branches by the branch word at pc[1]. */
 #define BRANCH_IF(cond)                           \
     do {                                          \
         uint64_t word_ = pc[1];                   \
@@ -470,7 +478,7 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
     const char *trap = NULL;
     uint64_t needed = 0;
     struct reach reach;
-    /* A call being made. */
+    /* The call that is being made. */
     struct fn *fn;
     struct wasm_instance *callee;
     uint64_t *args;
@@ -720,7 +728,7 @@ do_F64_COPYSIGN:
     do_##name##_AT : STORE_AT(type, pc[1], 2);
     STORES(X)
 #undef X
-    /* The word is done again once its bytes are there. */
+    /* Runs the word again once its bytes are ready. */
 beyond:
     trap = reach_more(inst, reach);
     if (trap)
@@ -945,7 +953,7 @@ do_SWITCH : {
     pc = at + (int32_t)*at;
     DISPATCH;
 switch_cannot_pay:
-    /* With values the switch pays for itself; without, the block it goes to does. */
+    /* A switch with values pays for itself. Without values, it pays for the block it jumps to. */
     if (code_mark_at(top->fn, fn_code_at(top->fn, pc), pc, MARK_SELF | MARK_STEP))
         goto cannot_pay_self;
     pc = at + (int32_t)*at;
@@ -970,7 +978,7 @@ enter:
         *z = 0;
     pc = fn->entry;
     if (UNLIKELY((fuel -= fn->entry_cost) < 0)) {
-        /* A loop may start at the same word: the entry has to be told apart. */
+        /* A loop may start at the first word too, so to_stepping() could not find the entry. */
         fuel += fn->entry_cost;
         struct code *step = fn_step_code(fn);
         if (!step)
@@ -1005,7 +1013,7 @@ do_CALL_REF_:
     ret = pc + 2;
     goto call_any;
 
-    /* fn in callee with args; the frame is pushed here. pc is at the call, or NULL from outside. */
+    /* Calls fn of instance callee with args. pc is at the call; NULL for the outermost call. */
 call_any:
     if (UNLIKELY(!fn->entry)) {
         if (!fn->body && !fn->host)
@@ -1067,7 +1075,7 @@ call_host : {
     if (UNLIKELY((uint64_t)fuel < cost)) {
         uint64_t more = cost - (uint64_t)fuel, own = pc ? type_call_cost(fn->type) : 0;
         if (s->budget < more) {
-            /* Give the instruction's own cost back and stop before it. */
+            /* Gives the call instruction's own cost back and stops before it. */
             needed = cost + own;
             if (!pc) {
                 s->start_fn = fn;
@@ -1102,7 +1110,7 @@ host_return:
     case I_CALL_TABLE:
         pc += 3;
         PAY(pc[-1] >> 32);
-    default: /* a tail call: return what it gave */
+    default: /* a tail call: return the results of the host function */
         memmove(fp, args, top->fn->result_slots * sizeof *fp);
         goto do_RET0;
     }
@@ -1240,7 +1248,7 @@ do_V_STORE_LANE : {
     NEXT(3);
 }
 
-    /* ---- Bulk: bounds, then fuel, then bytes ---- */
+    /* ---- Bulk: check bounds, pay fuel, then change bytes ---- */
 do_BULK : {
     struct bulk b = {.row = (uint32_t)pc[1],
                      .x = (uint32_t)pc[2],
@@ -1283,11 +1291,11 @@ do_CHARGE:
     fuel -= (int64_t)needed;
     NEXT(2);
 
-    /* The instruction at pc cannot be paid. In fast code: let stepping code try. */
+    /* The fuel is not enough for the instruction at pc. Fast code continues in stepping code. */
 cannot_pay_self:
     trap = NULL;
     if (fn_code_at(top->fn, pc)->stepping) {
-        /* The slice may be overdrawn by one instruction, the budget not. */
+        /* The slice may be overdrawn by one instruction, the budget may not. */
         uint64_t more = needed - (uint64_t)fuel;
         if (fuel <= 0 || s->budget < more)
             goto out_of_fuel;
@@ -1296,7 +1304,7 @@ cannot_pay_self:
         fuel += (int64_t)more;
         DISPATCH;
     }
-    /* The block at pc cannot be paid. */
+    /* The fuel is not enough for the block at pc. */
 cannot_pay : {
     if (pc == &interp_exit_word[1])
         DISPATCH;

@@ -1,30 +1,30 @@
 /*
  * Functions of the store that the interpreter calls: bulk operations, objects and exceptions.
  *
- * A check comes before each operation: it returns the trap or the cost and changes nothing, so that
- * an instruction that runs out of fuel has no effect.
+ * Each operation has a check that runs before it. The check returns the trap or the cost and
+ * changes nothing, so that an instruction that runs out of fuel has no effect.
  */
 #pragma once
 
 #include "wasm/engine.h"
 
-/* One bulk instruction: its row, its two indices, its operands; then what it costs and found. */
+/* One bulk instruction: its row in opcodes.def, two indices, operands, and results of its check. */
 struct bulk {
     uint32_t row, x, y;
     uint64_t *slots;
     uint64_t cost;
-    const uint64_t *live_end; /* of the guest's slots, for the collector */
-    bool collects;            /* garbage is collected first; paid with cost */
+    const uint64_t *live_end; /* end of the guest's live slots, for the collector */
+    bool collects;            /* garbage is collected first; `cost` includes that */
 };
 
-/* The trap it ends in, or NULL with the cost of its bytes or elements. Changes nothing. */
+/* Returns the trap, or NULL with the cost of the bytes or elements in *b. Changes nothing else. */
 const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
-/* Do it, after a check that did not trap. false when there is no memory. */
+/* Runs the instruction, after a check that did not trap. False: out of memory. */
 bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
-/* The fuel for creating an exception, in addition to the throw. */
+/* Returns the fuel for creating an exception, in addition to that of the throw. */
 uint64_t store_exn_cost(const struct wasm_store *s, const uint64_t *slots, uint32_t n);
-/* Frees unreachable exceptions first. 0: too many are alive. */
+/* Creates an exception; may free unreachable ones first. Returns 0 if too many are alive. */
 uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots, uint32_t n);
 const struct exn *store_exn(const struct wasm_store *s, uint64_t ref);
 void store_exn_free(struct wasm_store *s, uint64_t ref);
@@ -51,18 +51,18 @@ bool store_define(struct wasm_store *s, const char *module, size_t module_size, 
 char *store_text(struct wasm_store *s, const char *p, size_t n);
 void value_to_slots(const struct wasm_value *v, uint64_t *slots);
 struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type);
-/* May a host hand this value over where that type is wanted? */
+/* True if a host may pass this value where `type` is expected. */
 bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type);
 bool stack_make(struct wasm_store *s);
 void stack_free(struct wasm_store *s);
-/* The event of the host call that is pending. */
+/* Fills the event of the pending host call. */
 void call_event_host(struct wasm_store *s);
 bool store_log_creation(struct wasm_store *s, enum creation_kind kind, uint32_t index);
-/* Remember a handle, if the value is one. */
+/* Adds the value to the handles of the store, if it is a host handle. */
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
-/* In order, each once. */
+/* Sorts the handles and removes duplicates. */
 void store_handles_sort(struct wasm_store *s);
-/* Link and make an instance, without starting its initialisation. */
+/* Links and creates an instance, without starting its initialisation. */
 int store_instantiate(struct wasm_store *s, struct wasm_module *m,
                       const struct wasm_extern *imports, struct wasm_instance **ret,
                       struct err *err);

@@ -1,10 +1,11 @@
 /*
- * What the interpreter executes: words of 8 bytes, {op, a, b, c} of 16 bits each, then immediates.
+ * The code that the interpreter executes: words of 8 bytes. The first word of an instruction is
+ * {op, a, b, c} of 16 bits each; words with immediates follow.
  *
  * a, b, c are slots of the frame unless an op says otherwise. The number of a plain instruction is
- * its row in opcodes.def; the rest are below: forms with a constant, a computed address or a branch
- * folded in, and the engine's own. Branch words hold {offset in words from that word, cost if
- * taken, cost if not}; docs/reference/cells.md explains the blocks those costs belong to.
+ * its row in opcodes.def. The others are below: forms that include a constant, a computed address
+ * or a branch, and instructions of the engine. A branch word is {offset in words from that word,
+ * cost if taken, cost if not}; docs/reference/cells.md explains the fuel blocks of those costs.
  */
 #pragma once
 
@@ -20,7 +21,7 @@
     X(I64_ADD) X(I64_MUL) X(I64_AND) X(I64_OR) X(I64_XOR) X(I64_SHL) X(I64_SHR_S) X(I64_SHR_U) \
     X(I64_ROTL) X(I64_ROTR)
 
-/* In the order of the encoding: emit.c counts on it. */
+/* These are in the order of the encoding, because em_cmp_map() in emit.c depends on it. */
 #define INT_CMPS(X)                                                                            \
     X(I32_EQ) X(I32_NE) X(I32_LT_S) X(I32_LT_U) X(I32_GT_S) X(I32_GT_U) X(I32_LE_S) X(I32_LE_U) \
     X(I32_GE_S) X(I32_GE_U)                                                                    \
@@ -40,7 +41,7 @@
     X(I32_STORE) X(I64_STORE) X(F32_STORE) X(F64_STORE) X(I32_STORE8) X(I32_STORE16) \
     X(I64_STORE8) X(I64_STORE16) X(I64_STORE32)
 
-/* Engine ops; the words after {op,a,b,c} in braces. */
+/* Instructions of the engine. Braces are the words that follow {op, a, b, c}. */
 #define ENGINE_OPS(X)                                                              \
     X(MOV)        /* a = b */                                                      \
     X(MOV2)       /* the same for v128 */                                          \
@@ -100,8 +101,10 @@ enum iop {
 #define X(name) I_BRN_##name,
     FLOAT_CMPS(X)
 #undef X
-/* Memory 0, 32-bit addresses. Short: offset in c. Far: {offset}. At: no address, {offset}.
-   Sum: a, b + c; {offset}. A store's sum takes its value's slot from the upper half. */
+/*
+ * Accesses to memory 0 with 32-bit addresses. In the plain form, the offset is in c. FAR: {offset}.
+ * AT: no address, only {offset}. SUM, used by loads only: the address is b + c; {offset}.
+ */
 #define X(name) I_##name##_FAR, I_##name##_AT, I_##name##_SUM,
     LOAD_OPS(X) STORE_OPS(X)
 #undef X

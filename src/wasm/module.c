@@ -1,7 +1,7 @@
 /*
- * Bytes to module: one function a section, found in a table by section id.
+ * Reads a module from bytes: one function per section, found in a table by section id.
  *
- * Everything with a count is checked against the bytes that are left before memory is taken for it.
+ * Each count is checked against the bytes that are left, before memory is allocated for it.
  */
 #include "base/siphash.h"
 #include "wasm/engine.h"
@@ -11,7 +11,7 @@ bool module_fail_memory(struct reader *r) {
     return reader_fail(r, WASM_TOO_BIG, "out of memory");
 }
 
-/* Room for element n of an arena list that doubles. */
+/* Makes room for element n of a list in the arena, which doubles when it is full. */
 void *module_list_add(struct wasm_module *m, void *slot, uint32_t n, size_t size) {
     void **list = slot;
     if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
@@ -25,7 +25,7 @@ void *module_list_add(struct wasm_module *m, void *slot, uint32_t n, size_t size
     return (uint8_t *)*list + n * size;
 }
 
-/* A vector's length: each element takes at least one byte. */
+/* Reads the length of a vector. Each element takes at least one of the bytes that are left. */
 uint32_t module_count(struct reader *r, uint32_t max, const char *what) {
     uint32_t n = reader_u32(r);
     if (n > (size_t)(r->end - r->p)) {
@@ -275,7 +275,7 @@ static bool section_globals(struct loader *l) {
     for (uint32_t i = 0; i < n; i++) {
         if (!global_add(l))
             return false;
-        /* The global is not in scope of its own initialiser. */
+        /* The initialiser of a global must not refer to the global itself. */
         uint32_t at = --m->n_globals;
         m->globals[at].init = (uint32_t)(l->r.p - l->r.base);
         bool ok = module_const_expr(m, &l->r, m->globals[at].type);
@@ -292,7 +292,7 @@ static bool same_name(const struct export_decl *a, const struct export_decl *b) 
     return a->name_size == b->name_size && memcmp(a->name, b->name, a->name_size) == 0;
 }
 
-/* Export names are unique; a keyed hash set keeps a module with many of them linear. */
+/* Refuses duplicate export names. A keyed hash set keeps this linear for hostile modules. */
 static bool exports_unique(struct loader *l) {
     struct wasm_module *m = l->m;
     uint32_t size = 16;
@@ -384,7 +384,7 @@ static bool elem_items(struct loader *l, struct elem_decl *d) {
     return !r->failed;
 }
 
-/* Flags: 1 passive or declared, 2 explicit table or declared, 4 expressions. */
+/* Flags of the segment: 1 passive or declared, 2 explicit table or declared, 4 expressions. */
 static bool elem(struct loader *l, struct elem_decl *d) {
     struct wasm_module *m = l->m;
     struct reader *r = &l->r;

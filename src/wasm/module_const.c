@@ -3,7 +3,7 @@
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
-/* Marks a function that ref.func may name: function bodies may use only declared ones. */
+/* Marks a function as declared: ref.func in a function body may name only declared functions. */
 bool module_declare(struct wasm_module *m, struct reader *r, uint32_t func) {
     if (func >= m->n_funcs)
         return reader_fail(r, WASM_INVALID, "unknown function %u", func);
@@ -13,7 +13,7 @@ bool module_declare(struct wasm_module *m, struct reader *r, uint32_t func) {
     return true;
 }
 
-/* The types of the operands. Values are computed later, at instantiation (store_link.c). */
+/* The types of the operands. Their values are computed at instantiation (store_link.c). */
 struct const_stack {
     uint32_t types[MAX_CONST_DEPTH];
     uint32_t n;
@@ -33,7 +33,7 @@ static bool const_binary(struct reader *r, struct const_stack *s, uint32_t type)
     return true;
 }
 
-/* Before 3.0 only imported globals; since then all that are defined before this one. */
+/* Before 3.0, only imported globals may be read; since then, all globals before this one. */
 static bool const_global(struct wasm_module *m, struct reader *r, struct const_stack *s) {
     uint32_t i = reader_u32(r);
     uint32_t visible = m->level >= WASM_3_0 ? m->n_globals : m->imported_globals;
@@ -66,7 +66,7 @@ static bool has_default(uint32_t type) {
     return type == TYPE_I8 || type == TYPE_I16 || is_defaultable(type);
 }
 
-/* struct.new, array.new and their kin; the type says what they take. */
+/* Checks struct.new, array.new and similar instructions; their type gives the operands. */
 static bool const_new(struct wasm_module *m, struct reader *r, struct const_stack *s,
                       uint32_t row) {
     uint32_t index = reader_u32(r);

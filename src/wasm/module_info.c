@@ -3,7 +3,7 @@
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
-/* Computed at the first call: most modules are never captured. */
+/* Computes the hash at the first call, because most modules are never captured. */
 void wasm_module_hash(struct wasm_module *m, uint8_t hash[32]) {
     if (!m->hashed) {
         struct sha256 s;
@@ -76,7 +76,7 @@ bool wasm_module_func_body(const struct wasm_module *m, uint32_t func, size_t *r
     return true;
 }
 
-/* The name section is advice: anything odd in it ends the search. */
+/* Finds a name in the name section. The section is optional, so an error in it is not reported. */
 static const char *section_name(const struct wasm_module *m, uint32_t func, size_t *ret_size) {
     struct wasm_diag diag;
     struct reader r = {.p = m->bytes + m->names, .base = m->bytes, .diag = &diag};
@@ -104,7 +104,7 @@ static const char *section_name(const struct wasm_module *m, uint32_t func, size
     return NULL;
 }
 
-/* The name section, else the first export of the function. */
+/* Returns the name from the name section, else of the first export of the function. */
 const char *wasm_module_func_name(const struct wasm_module *m, uint32_t func, size_t *ret_size) {
     const char *found = section_name(m, func, ret_size);
     for (uint32_t i = 0; !found && i < m->n_exports; i++)

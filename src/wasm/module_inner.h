@@ -12,7 +12,7 @@
 struct loader {
     struct reader r;
     struct wasm_module *m;
-    uint32_t group_first, group_n; /* types being defined: they may name each other */
+    uint32_t group_first, group_n; /* the group of types being defined, which may name each other */
     bool in_group;
     uint32_t code_count; /* bodies announced by the function section */
     bool code_seen;

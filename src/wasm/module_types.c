@@ -1,9 +1,9 @@
-/* The section of types: recursive groups, functions, structs, arrays. */
+/* Reads the type section: recursion groups, functions, structs and arrays. */
 #include "base/siphash.h"
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
-/* Outside the type section a reader is not part of a loader; m->types then holds all types. */
+/* Finds the type of an index. l is NULL outside the type section; m->types then has all types. */
 static uint32_t heap_index(struct wasm_module *m, struct reader *r, struct loader *l, uint32_t i) {
     if (i < m->n_types)
         return m->types[i];
@@ -13,7 +13,7 @@ static uint32_t heap_index(struct wasm_module *m, struct reader *r, struct loade
     return 0;
 }
 
-/* A heap type is a signed LEB: an index if not negative, else one byte for an abstract type. */
+/* A heap type is a signed LEB128: an index if not negative, else one byte for an abstract type. */
 static uint32_t heaptype(struct wasm_module *m, struct reader *r, struct loader *l) {
     const uint8_t *at = r->p;
     int64_t v = reader_s33(r);
@@ -67,7 +67,7 @@ uint32_t module_reftype(struct wasm_module *m, struct reader *r) {
     return t;
 }
 
-/* Appends to a list that starts with `base` values: parameters, then results, in one array. */
+/* Reads types and appends them after the first `base` values of the list. */
 static bool vals(struct loader *l, uint32_t **list, uint32_t *n, uint32_t base) {
     *n = module_count(&l->r, MAX_PARAMS, "parameters or results");
     uint32_t *next = arena_get(&l->m->arena, (base + *n) * sizeof *next);

@@ -1,11 +1,11 @@
 /*
  * The results of scalar instructions, bit for bit the same on every CPU.
  *
- * Integers are unsigned here, as in the slots; signed meaning is in the name.
+ * Integers are unsigned here, as in the slots; _s in a name means signed.
  * Each arithmetic float result that is a NaN becomes the positive canonical
- * NaN; neg, abs and copysign work on bits and keep payloads. What can trap
- * returns the trap's text, or NULL and the result in *ret. Compile users with
- * -ffp-contract=off, in the default rounding mode.
+ * NaN; neg, abs and copysign work on bits and keep payloads. A function that
+ * can trap returns the trap's text, or NULL with the result in *ret. Files that
+ * include this need -ffp-contract=off and the default rounding mode.
  */
 #pragma once
 
@@ -216,9 +216,9 @@ static inline double num_f64_promote(float x) {
 /* ---- float to integer ---- */
 
 /*
- * One row a conversion: the values above LOW and below HIGH truncate into the
- * integer type. LOW and HIGH are exact in the float type: where MIN - 1 is not
- * (the wide signed ones) the comparison is written with >=.
+ * One row per conversion: values above LOW and below HIGH truncate into the
+ * integer type. LOW and HIGH must be exact in the float type. Where MIN - 1 is
+ * not exact (wide signed integers), LOW is MIN and LOW_OP is >=.
  */
 #define NUM_TRUNCATE(NAME, FROM, TO, AS, LOW_OP, LOW, HIGH, MIN, MAX) \
     static inline const char *num_##NAME(FROM x, TO *ret) {           \

@@ -2,10 +2,10 @@
  * Garbage collected objects of a store, and the instructions on them.
  *
  * A reference is a number: tag and index of the object, or tag and value of an i31. A field takes
- * one slot, a v128 two, packed ones too. The collector marks whatever looks like a reference, from
- * the guest's live slots, globals, tables and segments; it moves nothing. The allocation that it
- * runs for pays for it, by what it may have to look at. When it runs is the same everywhere, as
- * live slots are.
+ * one slot, even if it is packed; a v128 takes two. The collector starts from the guest's live
+ * slots, globals, tables and segments, marks each number that looks like a reference, and moves
+ * nothing. The allocation that starts the collector pays for it, by the number of slots it may have
+ * to read. The collector runs at the same points on every host, because live slots are the same.
  */
 #include "wasm/budget.h"
 #include "wasm/interp.h"
@@ -33,7 +33,7 @@ uint32_t object_dynamic_type(const struct wasm_store *s, uint64_t ref) {
     return (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) | (ref >> 60 == I31_REF >> 60 ? 0x6cu : 0x6eu);
 }
 
-/* Does a reference have this type? The hierarchy is the type's. */
+/* True if the reference has this type. It must belong to the same hierarchy as the type. */
 bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type) {
     struct wasm_instance *i;
     if (ref == 0)
@@ -52,7 +52,7 @@ bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type) {
 
 struct marker {
     struct wasm_store *s;
-    uint32_t *work; /* objects found and not yet looked into */
+    uint32_t *work; /* marked objects whose fields were not read yet */
     uint32_t n;
 };
 
@@ -115,7 +115,7 @@ static uint64_t by_elems(uint64_t n) {
     return n / 8 + (n % 8 != 0);
 }
 
-/* Every root and every slot of the heap may be looked at once, each object is swept. */
+/* Fuel of a collection, which may read each root and heap slot once and sweeps each object. */
 uint64_t store_collect_cost(const struct wasm_store *s, const uint64_t *live_end) {
     uint64_t slots = s->heap_slots + s->exn_slots + s->n_globals;
     if (s->stack && live_end)
@@ -154,7 +154,7 @@ static uint64_t object_slots(const struct type *t, uint64_t n) {
     return t->kind == TYPE_ARRAY ? n * t->param_slots : t->param_slots;
 }
 
-/* An allocation collects first: seldom enough that a program does not spend all its fuel on it. */
+/* Decides whether an allocation collects first: seldom, so that the program keeps most fuel. */
 static void check_heap(const struct wasm_store *s, struct bulk *b, const struct type *t,
                        uint64_t n) {
     uint64_t slots = object_slots(t, n), pause = s->heap_slots / 2 + COLLECT_FROM;
@@ -179,7 +179,7 @@ static uint32_t object_slot(struct wasm_store *s) {
     return s->n_objs++;
 }
 
-/* All fields zero. NULL when the heap is full, even after collecting. */
+/* Creates an object with all fields zero. NULL: the heap is full, even after collecting. */
 static struct object *object_new(struct wasm_store *s, const struct bulk *b, uint32_t n,
                                  uint64_t *ret_ref) {
     uint32_t type = b->x;
@@ -264,7 +264,7 @@ static const char *check_new(struct wasm_instance *i, struct bulk *b, const stru
     return NULL;
 }
 
-/* fill, copy, init: array, offset, …, count. */
+/* Checks array.fill, array.copy and array.init: their operands are array, offset, …, count. */
 static const char *check_range(struct wasm_instance *i, struct bulk *b, const struct type *t) {
     uint64_t *v = b->slots;
     const struct object *to = store_object(i->store, v[0]);
@@ -275,7 +275,7 @@ static const char *check_range(struct wasm_instance *i, struct bulk *b, const st
         return trap_null_array;
     if (b->row == OP_ARRAY_COPY) {
         const struct object *from = store_object(i->store, v[2]);
-        /* A saved state could have put any array here. */
+        /* A resumed state may have put an array of another type here. */
         if (!from || i->store->engine->types[from->type]->kind != TYPE_ARRAY ||
             i->store->engine->types[from->type]->param_slots != t->param_slots)
             return trap_null_array;
@@ -344,7 +344,7 @@ const char *object_check(struct wasm_instance *i, struct bulk *b) {
     }
 }
 
-/* ---- Doing ---- */
+/* ---- Execution ---- */
 
 static uint64_t packed(uint32_t type, uint64_t v) {
     return type == TYPE_I8 ? (uint8_t)v : type == TYPE_I16 ? (uint16_t)v : v;

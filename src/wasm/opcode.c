@@ -7,7 +7,7 @@ const struct wasm_op_info wasm_ops[OP_COUNT] = {
 #undef OP
 };
 
-/* Row + 1 by code, a table a prefix; a hole reads as zero. */
+/* One table per prefix, from code to row + 1; a code without an instruction reads as zero. */
 #define PICK_0x00(name, code) [code] = OP_##name + 1,
 #define PICK_0xfb(name, code)
 #define PICK_0xfc(name, code)

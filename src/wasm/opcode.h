@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What follows the opcode in the bytes. */
+/* The immediates that follow the opcode in the bytes. */
 enum wasm_imm {
     IMM_NONE,
     IMM_BLOCK,         /* block type */
@@ -41,7 +41,7 @@ enum wasm_imm {
     IMM_TABLE2,     /* destination table, source table */
     IMM_MEM2,       /* destination memory, source memory */
     IMM_HEAPTYPE,   /* heap type */
-    IMM_REFTYPE,    /* heap type; the opcode says whether null passes */
+    IMM_REFTYPE,    /* heap type; the opcode decides whether null matches */
     IMM_TYPE_FIELD, /* type index, field index */
     IMM_TYPE_N,     /* type index, count */
     IMM_TYPE_DATA,
@@ -75,11 +75,11 @@ struct wasm_op_info {
     uint8_t imm;   /* enum wasm_imm */
     uint8_t align; /* log2 */
     uint8_t fuel;  /* enum wasm_fuel */
-    uint8_t level; /* 10, 20, 30 */
+    uint8_t level; /* first specification that has it: enum wasm_level */
     uint16_t code;
 };
 
 extern const struct wasm_op_info wasm_ops[OP_COUNT];
 
-/* The row for an encoding, or OP_COUNT. */
+/* Returns the row for an encoding, or OP_COUNT if there is no such instruction. */
 enum wasm_op wasm_op_find(unsigned prefix, uint32_t code);

@@ -1,9 +1,9 @@
 /*
  * Pages for linear memories and stacks.
  *
- * Small ones are anonymous. From 1 MiB on, on Linux, a memory is a memfd: forking seals it, and
- * every store that shares it maps it privately, so only pages written later are copied. Where there
- * is no memfd a fork copies.
+ * Small mappings are anonymous. From 1 MiB on, on Linux, a memory is a memfd. A fork seals the
+ * memfd, and every store that shares it maps it privately, so the kernel copies only pages that are
+ * written later. Without a memfd, a fork copies the memory.
  */
 #include "wasm/engine.h"
 
@@ -14,22 +14,24 @@
 
 enum { SHARE_FROM = 1 << 20 };
 
-/* A sealed memfd and how many use it. Its pages stay mapped where nobody looks: to unmap them takes
-   longer than all the rest of a fork, and can wait until the last one is gone. */
+/*
+ * A sealed memfd and the number of its users. Its old mapping is parked: moved to another address
+ * and unmapped with the last user, because unmapping takes longer than the rest of a fork.
+ */
 struct image {
     int fd;
     uint32_t refs;
     uint64_t size;
-    void *parked; /* or NULL */
+    void *parked; /* the old mapping, or NULL */
 };
 
 struct pages {
     struct wasm_engine *engine;
     uint8_t *base;
     uint64_t size;
-    uint64_t mapped;     /* bytes at base: more than size, so that growing seldom moves them */
-    int fd;              /* written through, not yet sealed; -1 otherwise */
-    struct image *image; /* mapped privately, or NULL */
+    uint64_t mapped;     /* bytes mapped at base; more than size, so that growing seldom moves */
+    int fd;              /* memfd that is mapped shared and not yet sealed; or -1 */
+    struct image *image; /* sealed memfd that is mapped privately; or NULL */
 };
 
 static uint8_t *map(uint64_t size, int flags, int fd) {
@@ -103,7 +105,7 @@ void pages_free(struct pages *p) {
     engine_release(p->engine, p, sizeof *p);
 }
 
-/* ---- What was touched ---- */
+/* ---- Finding units that were written ---- */
 
 static void units_set(uint8_t *units, uint64_t from, uint64_t to) {
     uint64_t first = from / PAGES_UNIT, end = (to + PAGES_UNIT - 1) / PAGES_UNIT;
@@ -111,7 +113,7 @@ static void units_set(uint8_t *units, uint64_t from, uint64_t to) {
 }
 
 #ifdef __linux__
-/* A hole of the file was never written. false: the file system cannot tell. */
+/* Sets the units that are not holes of the file. False: the file system cannot report holes. */
 static bool file_touched(int fd, uint64_t size, uint8_t *units) {
     for (uint64_t at = 0; at < size;) {
         off_t data = lseek(fd, (off_t)at, SEEK_DATA);
@@ -130,15 +132,15 @@ static bool file_touched(int fd, uint64_t size, uint8_t *units) {
 
 enum { MAP_ENTRIES = 512 };
 
-/* A page of a private mapping that was written is anonymous: there, in memory or swapped out, and
-   not the file's. */
+/* True for a page of a private mapping that was written: the page is anonymous, so it is in memory
+   or swapped out, and does not belong to the file. */
 static bool is_own_page(uint64_t entry) {
     const uint64_t present = UINT64_C(1) << 63, swapped = UINT64_C(1) << 62,
                    of_file = UINT64_C(1) << 61;
     return (entry & (present | swapped)) && !(entry & of_file);
 }
 
-/* How many of n entries from that of an address on were read. */
+/* Reads n entries of the pagemap, from that of `address` on. Returns how many were read. */
 static uint64_t read_entries(int fd, uint64_t *entries, const void *address, uint64_t n) {
     uint64_t first = (uint64_t)(uintptr_t)address / (uint64_t)sysconf(_SC_PAGESIZE);
     ssize_t got = pread(fd, entries, n * sizeof *entries, (off_t)(first * sizeof *entries));
@@ -149,7 +151,8 @@ static bool private_touched(const struct pages *p, uint8_t *units) {
     uint64_t entries[MAP_ENTRIES] = {0}, page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t n = p->size / page, done = 0;
     int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    /* An emulator may show the list of another address space: there our stack is not ours. */
+    /* Under an emulator the pagemap may be of another address space. A page of our own stack, which
+     * was just written, shows whether the pagemap is ours. */
     bool is_true = fd >= 0 && read_entries(fd, entries, entries, 1) == 1 && is_own_page(entries[0]);
     while (is_true && done < n) {
         uint64_t want = n - done < MAP_ENTRIES ? n - done : MAP_ENTRIES;
@@ -187,7 +190,7 @@ static bool is_zero(const uint8_t *p) {
     return p[0] == 0 && memcmp(p, p + 1, PAGES_UNIT - 1) == 0;
 }
 
-/* Which units a copy has to look at; NULL: all. */
+/* Returns the units that a copy has to read; NULL (out of memory): all units. */
 static uint8_t *touched_new(const struct pages *p) {
     uint8_t *units = engine_alloc(p->engine, p->size / PAGES_UNIT);
     if (units)
@@ -195,7 +198,7 @@ static uint8_t *touched_new(const struct pages *p) {
     return units;
 }
 
-/* Into fresh pages: what is zero stays untouched. */
+/* Copies to fresh pages. Units that are zero are not written, so they take no memory. */
 static void copy_nonzero(uint8_t *to, const struct pages *from) {
     uint8_t *units = touched_new(from);
     for (uint64_t i = 0; i < from->size / PAGES_UNIT; i++)
@@ -204,7 +207,7 @@ static void copy_nonzero(uint8_t *to, const struct pages *from) {
     engine_release(from->engine, units, from->size / PAGES_UNIT);
 }
 
-/* Over an image: what is equal stays shared. */
+/* Copies over a private mapping of the image. Units that are equal stay shared. */
 static void copy_changed(uint8_t *to, const struct pages *from) {
     uint8_t *units = touched_new(from);
     for (uint64_t i = 0; i < from->size / PAGES_UNIT; i++)
@@ -226,8 +229,10 @@ static bool grow_copy(struct pages *p, uint64_t size) {
 }
 
 #ifdef __linux__
-/* What is mapped behind the end of a file is not the guest's: its accesses are checked by size. A
-   mapping that moves takes time by all its pages, so it grows by half at least. */
+/*
+ * Maps more than the file has, because moving a mapping takes time for all its pages; so it grows
+ * by at least half. The guest cannot reach the part beyond the file: accesses are checked by size.
+ */
 static bool grow_in_place(struct pages *p, uint64_t size) {
     if (p->fd >= 0 && ftruncate(p->fd, (off_t)size) < 0)
         return false;
@@ -262,13 +267,16 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base) {
 }
 
 #ifdef __linux__
-/* Before Linux 5.13, NULL: then mapping over the pages unmaps them. */
+/*
+ * Moves the pages to another address. Returns NULL before Linux 5.13; then the next mapping at the
+ * same place unmaps them.
+ */
 static void *park(struct pages *p) {
     void *to = mremap(p->base, p->size, p->size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
     return to == MAP_FAILED ? NULL : to;
 }
 
-/* What is in the file now stays; the owner goes on with a private view of it, at the same place. */
+/* Seals the memfd with its present content. The owner continues with a private mapping of it. */
 static bool seal(struct pages *p) {
     if (p->mapped > p->size) {
         munmap(p->base + p->size, p->mapped - p->size);

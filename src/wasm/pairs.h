@@ -1,17 +1,19 @@
 /*
- * Two instructions, one dispatch: what a threaded interpreter pays for is the indirect jump.
+ * Pairs: two instructions with one dispatch, because the indirect jump is the main cost of a
+ * threaded interpreter.
  *
- * Where an instruction is followed by one that it makes a pair with, its word gets the number of
- * the pair; all else stays, so a branch to the second, a mark and a trap find the code as if it
- * were plain. A pair does the first and jumps straight to the second. The lists come from counting
- * what follows what over bench/cell; each pair costs compile time, so rare ones are left out.
+ * If an instruction is followed by one that it makes a pair with, its word gets the number of the
+ * pair. All other words stay the same, so branches to the second, marks and traps work as without
+ * pairs. A pair runs the first instruction and jumps directly to the second. The lists come from
+ * counting successive instructions in bench/cell. Each pair costs compile time, so rare ones are
+ * left out.
  */
 #pragma once
 
 #include "wasm/iops.h"
 
 /* clang-format off */
-/* X(number of the instruction, its body in interp.c) */
+/* Instructions that can begin a pair: X(number, name of the body in interp.c). */
 #define PAIR_FIRSTS(X)             \
     X(I_I32_ADD_K, I32_ADD_K)      \
     X(I_I32_AND_K, I32_AND_K)      \
@@ -36,7 +38,7 @@
     X(OP_F64_SUB, F64_SUB)         \
     X(OP_F64_MUL, F64_MUL)
 
-/* X(first, number of the second, its label in interp.c) */
+/* X(first instruction, number of the second, label of the second in interp.c) */
 #define PAIRS_OF_I32_ADD_K(X)                                                                 \
     X(I32_ADD_K, I_I32_ADD_K, do_I32_ADD_K) X(I32_ADD_K, I_I32_AND_K, do_I32_AND_K)           \
     X(I32_ADD_K, I_I32_SHL_K, do_I32_SHL_K) X(I32_ADD_K, OP_I32_ADD, do_I32_ADD)              \
@@ -148,7 +150,7 @@ enum {
         N_PAIR_FIRSTS
 };
 
-/* Numbered after all plain instructions. */
+/* Pairs are numbered after all plain instructions. */
 enum {
     I_PAIRS = IOP_COUNT,
     I_BEFORE_PAIRS_ = IOP_COUNT - 1,

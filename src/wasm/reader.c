@@ -17,7 +17,7 @@ bool reader_fail(struct reader *r, enum wasm_fault fault, const char *fmt, ...) 
     va_start(args, fmt);
     vsnprintf(d->message, sizeof d->message, fmt, args);
     va_end(args);
-    r->p = r->end; /* whatever is read next fails at once */
+    r->p = r->end; /* further reads fail at once */
     return false;
 }
 
@@ -42,8 +42,10 @@ static uint64_t leb_fail(struct reader *r, const uint8_t *p, const char *why) {
     return 0;
 }
 
-/* LEB128 of at most `bits` bits. Unused bits of the last byte must repeat the sign, or be zero.
-   Inlined, so that each width has its own. */
+/*
+ * Reads a LEB128 of at most `bits` bits. Unused bits of the last byte must repeat the sign, or be
+ * zero. Inlined, so that the compiler specialises it for each width.
+ */
 static inline __attribute__((always_inline)) uint64_t leb(struct reader *r, unsigned bits,
                                                           bool is_signed) {
     uint64_t value = 0;

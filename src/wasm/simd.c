@@ -16,7 +16,7 @@ static uint32_t v128_any_true(union v128 a) {
     return (a.u64[0] | a.u64[1]) != 0;
 }
 
-/* ---- comparisons: all bits of a lane, or none ---- */
+/* ---- comparisons: sets all bits of a lane, or none ---- */
 
 #define COMPARE(NAME, OUT, IN, OP) BINARY(NAME, OUT, IN, x OP y ? -1 : 0)
 
@@ -63,7 +63,7 @@ COMPARE_FLOAT(f64x2, 64)
         return r;                                          \
     }
 
-/* abs and neg work unsigned, so that the smallest value is its own image. */
+/* abs and neg work unsigned, so that the smallest value maps to itself without overflow. */
 #define INTEGER(SHAPE, W)                                    \
     UNARY(SHAPE##_abs, u##W, u##W, x >> (W - 1) ? 0 - x : x) \
     UNARY(SHAPE##_neg, u##W, u##W, 0 - x)                    \
@@ -100,7 +100,7 @@ MIN_MAX(i16x8, 16)
 MIN_MAX(i32x4, 32)
 
 UNARY(i8x16_popcnt, u8, u8, __builtin_popcount(x))
-/* uint32_t, because the product of two promoted uint16_t may overflow int. */
+/* The cast to uint32_t is needed because the product of two promoted uint16_t may overflow int. */
 BINARY(i16x8_mul, u16, u16, (uint32_t)x *y)
 BINARY(i32x4_mul, u32, u32, x *y)
 BINARY(i64x2_mul, u64, u64, x *y)
@@ -254,7 +254,7 @@ static union v128 i32x4_trunc_sat_f64x2_u_zero(union v128 a) {
         .u32 = {num_sat_i32_trunc_f64_u(a.f64[0]), num_sat_i32_trunc_f64_u(a.f64[1])}};
 }
 
-/* ---- lanes moved by index ---- */
+/* ---- moving lanes by index ---- */
 
 static union v128 i8x16_swizzle(union v128 a, union v128 b) {
     union v128 r;
@@ -289,7 +289,7 @@ union v128 simd_shuffle(union v128 a, union v128 b, const uint8_t lanes[16]) {
         return a;                                                                        \
     }
 
-/* Float lanes move as bits, so that no NaN changes on the way. */
+/* Float lanes are moved as bits, so that no NaN changes. */
 SPLAT(i8x16, u8)
 SPLAT(i16x8, u16)
 SPLAT(i32x4, u32)
@@ -360,9 +360,9 @@ MEMORY_LANE(64, i64x2)
 LOAD_ZERO(32)
 LOAD_ZERO(64)
 
-/* ---- relaxed, deterministic profile: the first of the allowed results ---- */
+/* ---- relaxed instructions, in the deterministic profile: the first of the allowed results ---- */
 
-/* Pairs of signed products; only twice -128 by -128 is past the end, and saturates. */
+/* Adds pairs of signed products. Only twice -128 * -128 is out of range, and saturates. */
 static union v128 i16x8_relaxed_dot_i8x16_i7x16_s(union v128 a, union v128 b) {
     union v128 r;
     for (unsigned i = 0; i < 8; i++)

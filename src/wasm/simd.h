@@ -1,5 +1,5 @@
 /*
- * Every v128 instruction as a pure function, found by its 0xfd opcode.
+ * Each v128 instruction as a pure function, found by its opcode after prefix 0xfd.
  *
  * The interpreter dispatches on the row's shape and calls the one function
  * that goes with it; the validator reads the operand type, the lane count and
@@ -45,7 +45,7 @@ enum simd_shape {
     SIMD_STORE_LANE, /* memarg, lane; address v128 -> */
 };
 
-/* The type of the scalar that a splat, extract or replace takes or gives. */
+/* The type of the scalar operand or result of a splat, extract or replace. */
 enum simd_scalar {
     SIMD_I32,
     SIMD_I64,
@@ -83,7 +83,7 @@ struct simd_op {
 
 extern const struct simd_op simd_ops[SIMD_OPS];
 
-/* The row of an opcode as decoded, or NULL where there is no such instruction. */
+/* Returns the row of a decoded opcode, or NULL if there is no such instruction. */
 const struct simd_op *simd_op(uint32_t code);
 
 union v128 simd_shuffle(union v128 a, union v128 b, const uint8_t lanes[16]);

@@ -4,10 +4,10 @@
 #include "wasm/simd.h"
 
 /*
- * One line an instruction: the lanes that go in and out, and what one lane
- * becomes. x, y and z are the operands' lanes; the result is cast to the
- * output lane. Local unions keep the loops free of aliasing, so that both
- * compilers turn them into vector code.
+ * One line per instruction: the types of input and output lanes, and the
+ * expression for one lane. x, y and z are the operands' lanes; the result is
+ * cast to the output lane. Local unions keep the loops free of aliasing, so
+ * that gcc and clang turn them into vector code.
  */
 #define LANES(FIELD) (sizeof((union v128){0}.FIELD) / sizeof((union v128){0}.FIELD[0]))
 #define LANE(FIELD) __typeof__((union v128){0}.FIELD[0])

@@ -1,5 +1,4 @@
-/* Skips a function body by its encoding only: checks that it is well-formed, not that it is valid.
- */
+/* Skips a function body: checks that its encoding is well-formed, not that the body is valid. */
 #include "wasm/engine.h"
 
 /* Each number takes at least one byte, so a count above the rest of the body is malformed. */
@@ -124,8 +123,10 @@ static int depth_change(enum wasm_op op) {
     }
 }
 
-/* Called for a body that is invalid: the specification wants "malformed" reported before "invalid",
- * even if the malformed byte comes later. */
+/*
+ * Called for a body that is invalid. The specification wants "malformed" reported before "invalid",
+ * even if the malformed byte comes later.
+ */
 bool skip_body(struct fn *fn, struct wasm_diag *diag) {
     const struct wasm_module *m = fn->mod;
     const uint8_t *at = m->bytes + fn->body;

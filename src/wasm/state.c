@@ -1,10 +1,10 @@
 /*
- * A stopped store as bytes, and back: docs/internals/cell-state.md.
+ * Writes a stopped store as bytes; state_read.c reads them. Format: docs/internals/cell-state.md.
  *
- * The file says how the store was made, and what has changed since. Reading makes it again by the
- * same steps, so that all checks of linking apply, and then puts values in place. Positions are
- * module offsets; each is looked up among the points where this engine can stop, with the height it
- * has there, so a file cannot name any other.
+ * The bytes say how the store was created, and what has changed since. Reading creates the store
+ * again by the same steps, so that all checks of linking apply, and then sets the values. Positions
+ * of a call are module offsets. Each must be one of the points where this engine can stop, with the
+ * stack height at that point, so that bytes from elsewhere cannot name any other position.
  */
 #include "wasm/state.h"
 #include "wasm/interp.h"
@@ -57,10 +57,10 @@ static void put_slots(struct writer *w, const uint64_t *p, uint64_t n) {
         put_n(w, p[i]);
 }
 
-/* Host objects have abstract types only: a defined type has no name outside its engine. */
+/* Host objects may have abstract types only: numbers of defined types are valid in one engine. */
 static void put_type(struct writer *w, uint32_t type) {
     if (is_ref(type) && !(type & WASM_ABSTRACT))
-        write_fail(w, ERR_UNSUPPORTED, "a host object has a defined reference type");
+        write_fail(w, ERR_UNSUPPORTED, "a host object has a reference type that a module defines");
     put_n(w, type);
 }
 
@@ -135,7 +135,7 @@ static void put_origin(struct writer *w) {
     }
 }
 
-/* ---- The initial image of a memory: zero, and the data its own instance puts there ---- */
+/* ---- The initial image of a memory: zeros and the data segments of its own instance ---- */
 
 static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint32_t mem,
                                                 uint32_t *ret_index) {
@@ -148,8 +148,10 @@ static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint
     return NULL;
 }
 
-/* Put the owner's active segments into bytes of the memory's size, in order, and set a byte for
-   each unit that they reach, if asked to. */
+/*
+ * Writes the active segments of the memory's own instance to `base`, in order. If `units` is not
+ * NULL, sets a byte for each unit that they reach.
+ */
 void state_image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, uint64_t size,
                        uint8_t *units) {
     uint32_t index = 0;
@@ -171,7 +173,7 @@ void state_image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, 
 
 /* ---- Contents ---- */
 
-/* Only units that somebody touched, or that the image has bytes in, are looked at. */
+/* Writes the units that differ from the image. Reads only those that `units` names. */
 static void put_units(struct writer *w, const struct memory *m, const uint8_t *image,
                       const uint8_t *units) {
     uint8_t copy[UNIT];
@@ -241,7 +243,7 @@ static void put_handles(struct writer *w) {
     engine_release(s->engine, bytes, cfg->handle_bytes);
 }
 
-/* A type has no name of its own: it is called after an instance whose module has it. */
+/* Names each type by an instance and an index of its module, because types have no own names. */
 static uint64_t *type_names(const struct wasm_store *s) {
     uint64_t *names = engine_alloc(s->engine, s->engine->n_types * sizeof *names);
     for (uint32_t i = 1; names && i < s->n_insts; i++)
@@ -271,7 +273,7 @@ static void put_objects(struct writer *w) {
     engine_release(s->engine, names, s->engine->n_types * sizeof *names);
 }
 
-/* Segments of expressions that were computed: they may hold objects. */
+/* Writes computed segments of expressions, because they may hold references to objects. */
 static void put_elem_refs(struct writer *w, const struct wasm_instance *i) {
     for (uint32_t k = 0; k < i->mod->n_elems; k++) {
         if (i->mod->elems[k].is_funcs)

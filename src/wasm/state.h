@@ -7,5 +7,5 @@
 
 #include "wasm/engine.h"
 
-/* NULL, or the reason why a value of the store is not valid. */
+/* Returns NULL, or the reason why a value of the store is not valid. */
 const char *state_check(struct wasm_store *s);

@@ -1,9 +1,9 @@
 /*
- * Every value of a store that was read from bytes has the type of its place.
+ * Checks that every value of a store that was read from bytes has the type of its place.
  *
- * The interpreter trusts validation: it does not look again whether a reference has the type that
- * an instruction wants. So a saved state must not put a value where the module could not have put
- * it. The types of a frame's slots are those of the walk at the mark where the frame stands.
+ * The interpreter trusts validation: it does not check again whether a reference has the type that
+ * an instruction expects. So a saved state must not put a value where the module could not have put
+ * it. The types of a frame's slots are those of the walk at the mark (the stop point) of the frame.
  */
 #include "base/sort.h"
 #include "wasm/interp.h"
@@ -19,7 +19,7 @@ static int compare_numbers(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* A host's handle is only valid if the host took it over when the state was read. */
+/* True for a handle that the host accepted when the state was read. */
 static bool is_handle(const struct wasm_store *s, uint64_t ref) {
     uint64_t handle = ref - 1;
     return s->n_handles &&
@@ -124,15 +124,15 @@ static const char *contents_check(const struct wasm_store *s) {
 
 /* ---- Frames ---- */
 
-/* One frame, and what its slots have to hold. */
+/* One frame, and what is needed to check its slots. */
 struct place {
     struct fn *fn;
     struct code *code;
-    uint32_t mark; /* where it stands */
+    uint32_t mark; /* number of the mark where the frame stopped */
     const uint64_t *fp;
-    uint32_t limit;           /* slots that are its own: above lie the callee's */
-    const struct type *gives; /* of the callee that returns here; NULL: none */
-    uint32_t at;              /* slot where the results go, or NO_TYPE: on top */
+    uint32_t limit;           /* number of its own slots; those above belong to the callee */
+    const struct type *gives; /* type of the callee that returns here; NULL: none */
+    uint32_t at;              /* slot for the results of the callee; NO_TYPE: on top */
 };
 
 struct check {
@@ -174,7 +174,7 @@ static bool stack_fits(const struct wasm_store *s, const struct place *p,
     return !p->gives || results_fit(s->engine, p->gives, t->stack + t->n_stack - results, results);
 }
 
-/* Places are in the order of the marks of one translation. */
+/* Checks the places at this mark. Places are sorted by the marks of one translation. */
 static void visit(void *ctx, uint32_t mark, const struct mark_types *t) {
     struct check *c = ctx;
     for (; c->next < c->n && c->places[c->next].mark == mark && !c->failed; c->next++) {
@@ -190,7 +190,7 @@ static int compare_places(const void *a, const void *b) {
     return x->mark < y->mark ? -1 : x->mark > y->mark;
 }
 
-/* One walk of each translation that has frames, however many they are. */
+/* Walks each translation that has frames only once, even if it has many. */
 static const char *places_check(const struct wasm_store *s, struct place *places, uint32_t n) {
     heap_sort(places, n, sizeof *places, compare_places);
     for (uint32_t from = 0, to; from < n; from = to) {
@@ -220,8 +220,10 @@ static bool place_at(struct place *p, const struct frame *f, const uint64_t *pc,
     return m != NULL;
 }
 
-/* The top frame waits for a host function: its slots below the arguments, and, unless the call was
-   a tail call, the results where the call returns to. Fills one or two places. */
+/*
+ * Fills one or two places for a top frame that waits for a host function: its slots below the
+ * arguments and, unless the call is a tail call, the results at the point of return.
+ */
 static const char *pending_places(const struct wasm_store *s, struct place *p, uint32_t *n) {
     const struct type *host = s->host_fns[s->host_fn].type, *own = s->top->fn->type;
     uint32_t at = (uint32_t)(s->host_slots - s->fp);
@@ -272,7 +274,7 @@ static const char *frames_check(const struct wasm_store *s, bool is_host, struct
     return places_check(s, places, n + more);
 }
 
-/* What a pending host call was given, or was answered. */
+/* Checks the arguments of the pending host call, or its results if it was answered. */
 static bool host_values_fit(const struct wasm_store *s) {
     const struct type *t = s->host_fns[s->host_fn].type;
     return s->answered ? values_are(s, s->host_slots, t->vals + t->n_params, t->n_results)

@@ -13,11 +13,11 @@ struct loader {
     struct wasm_store *s;
     const struct wasm_modules *modules;
     struct err *err;
-    uint64_t *sizes; /* of memories, then tables */
+    uint64_t *sizes; /* sizes of the memories, then of the tables */
     uint32_t n_mems, n_tables;
 };
 
-/* An error that was set deeper down is more precise and stays. */
+/* Reports the first invalid part. An error that is set already is more precise and stays. */
 static int state_read_bad(struct loader *l, const char *what) {
     if (l->err && l->err->code)
         return -1;
@@ -28,7 +28,7 @@ static uint64_t get(struct loader *l) {
     return reader_u64(&l->r);
 }
 
-/* A count of things that take at least one byte each. */
+/* Reads a count of items that take at least one byte each. */
 static uint32_t get_count(struct loader *l) {
     uint64_t n = get(l);
     if (n > (size_t)(l->r.end - l->r.p)) {
@@ -49,7 +49,7 @@ static bool get_slots(struct loader *l, uint64_t *p, uint64_t n) {
     return !l->r.failed;
 }
 
-/* Only types without an index of a module: numbers, v128 and abstract references. */
+/* Reads a type. Only types that no module defines are valid: numbers, v128, abstract references. */
 static uint32_t get_type(struct loader *l) {
     uint64_t t = get(l);
     bool number = t >= WASM_V128 && t <= WASM_I32;
@@ -91,7 +91,7 @@ static int get_sizes(struct loader *l) {
         get(l);
     l->n_tables = get_count(l);
     if (l->r.failed)
-        return state_read_bad(l, "sizes");
+        return state_read_bad(l, "invalid sizes");
     l->sizes = engine_alloc(l->e, ((size_t)l->n_mems + l->n_tables) * sizeof *l->sizes);
     if (!l->sizes)
         return err_set(l->err, ERR_LIMIT, "out of memory");
@@ -100,10 +100,10 @@ static int get_sizes(struct loader *l) {
     get_slots(l, l->sizes, l->n_mems);
     get_count(l);
     get_slots(l, l->sizes + l->n_mems, l->n_tables);
-    return l->r.failed ? state_read_bad(l, "sizes") : 0;
+    return l->r.failed ? state_read_bad(l, "invalid sizes") : 0;
 }
 
-/* New memories and tables get their final sizes at once: a later import may ask for them. */
+/* Gives new memories and tables their saved sizes at once, because later imports check them. */
 static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_before) {
     struct wasm_store *s = l->s;
     uint64_t old;
@@ -111,13 +111,13 @@ static int resize_new(struct loader *l, uint32_t mems_before, uint32_t tables_be
         uint64_t have = s->mems[i]->size / PAGE_SIZE;
         if (i >= l->n_mems || l->sizes[i] < have ||
             !memory_grow(s, s->mems[i], l->sizes[i] - have, &old))
-            return state_read_bad(l, "memory size");
+            return state_read_bad(l, "invalid memory size");
     }
     for (uint32_t i = tables_before; i < s->n_tables; i++) {
         const uint64_t *sizes = l->sizes + l->n_mems;
         if (i >= l->n_tables || sizes[i] < s->tables[i]->size ||
             !table_grow(s, s->tables[i], sizes[i] - s->tables[i]->size, 0, &old))
-            return state_read_bad(l, "table size");
+            return state_read_bad(l, "invalid table size");
     }
     return 0;
 }
@@ -127,11 +127,11 @@ static int get_host(struct loader *l) {
     const char *module = get_text(l, &nm), *name = get_text(l, &nn);
     uint64_t cost = get(l), sized = get(l), np = get(l), nr = get(l);
     if (l->r.failed || np > MAX_PARAMS || nr > MAX_PARAMS || cost > INT64_MAX / 4 || sized > np)
-        return state_read_bad(l, "host function");
+        return state_read_bad(l, "invalid host function");
     for (uint64_t i = 0; i < np + nr; i++)
         types[i] = get_type(l);
     if (sized && types[sized - 1] != WASM_I32)
-        return state_read_bad(l, "host function");
+        return state_read_bad(l, "invalid host function");
     char *m = store_text(l->s, module, nm), *n = store_text(l->s, name, nn);
     struct wasm_func_type t = {types, types + np, (uint32_t)np, (uint32_t)nr};
     const struct host_func what = {m, n, cost, (uint32_t)sized};
@@ -140,7 +140,7 @@ static int get_host(struct loader *l) {
               store_log_creation(l->s, MADE_FUNC, l->s->n_host_fns - 1);
     engine_release(l->e, m, (size_t)nm + 1);
     engine_release(l->e, n, (size_t)nn + 1);
-    return ok ? 0 : state_read_bad(l, "host function");
+    return ok ? 0 : state_read_bad(l, "invalid host function");
 }
 
 static int get_object(struct loader *l, uint64_t kind) {
@@ -162,7 +162,7 @@ static int get_object(struct loader *l, uint64_t kind) {
         ok = !l->r.failed && is_ref(type) && store_add_table(s, &lim, type, 0, &id) &&
              store_log_creation(s, MADE_TABLE, id);
     }
-    return ok ? resize_new(l, mems, tables) : state_read_bad(l, "host object");
+    return ok ? resize_new(l, mems, tables) : state_read_bad(l, "invalid host object");
 }
 
 /* store_instantiate() checks the imports as for a new instance, so hostile ones are refused. */
@@ -171,7 +171,7 @@ static int get_instance(struct loader *l) {
     uint32_t mems = s->n_mems, tables = s->n_tables;
     struct wasm_module *m = get_module(l);
     if (!m)
-        return state_read_bad(l, "module");
+        return state_read_bad(l, "invalid module");
     struct wasm_extern *imports = engine_alloc(l->e, m->n_imports * sizeof *imports);
     struct wasm_instance *i;
     if (!imports)
@@ -184,7 +184,7 @@ static int get_instance(struct loader *l) {
     struct err why = {0};
     int rc = l->r.failed ? -1 : store_instantiate(s, m, imports, &i, &why);
     engine_release(l->e, imports, m->n_imports * sizeof *imports);
-    return rc < 0 ? state_read_bad(l, why.code ? why.text : "instance")
+    return rc < 0 ? state_read_bad(l, why.code ? why.text : "invalid instance")
                   : resize_new(l, mems, tables);
 }
 
@@ -197,9 +197,9 @@ static int get_defs(struct loader *l) {
         struct wasm_extern x = {kind <= WASM_TAG ? (enum wasm_extern_kind)kind : WASM_TAG, id};
         if (l->r.failed || !store_extern_exists(l->s, x) ||
             !store_define(l->s, module, nm, name, nn, x))
-            return state_read_bad(l, "definition");
+            return state_read_bad(l, "invalid definition");
     }
-    return l->r.failed ? state_read_bad(l, "definitions") : 0;
+    return l->r.failed ? state_read_bad(l, "invalid definitions") : 0;
 }
 
 /*
@@ -212,7 +212,7 @@ static int get_origin(struct loader *l) {
     uint32_t n = get_count(l);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t kind = get(l);
-        int rc = l->r.failed || kind > MADE_INSTANCE ? state_read_bad(l, "list of objects")
+        int rc = l->r.failed || kind > MADE_INSTANCE ? state_read_bad(l, "invalid list of objects")
                  : kind == MADE_FUNC                 ? get_host(l)
                  : kind == MADE_INSTANCE             ? get_instance(l)
                                                      : get_object(l, kind);
@@ -220,12 +220,14 @@ static int get_origin(struct loader *l) {
             return -1;
     }
     if (l->s->n_mems != l->n_mems || l->s->n_tables != l->n_tables)
-        return state_read_bad(l, "number of memories or tables");
+        return state_read_bad(l, "invalid number of memories or tables");
     return get_defs(l);
 }
 
-/* Runs of unchanged units, each followed by one unit of bytes. Unchanged: as the data segments made
- * them. */
+/*
+ * Reads a memory: runs of unchanged units, each followed by the bytes of one unit. Unchanged units
+ * are as the data segments made them.
+ */
 static int get_memory(struct loader *l, uint32_t mem) {
     struct memory *m = l->s->mems[mem];
     if (!memory_reach(l->e, m, m->size))
@@ -234,21 +236,21 @@ static int get_memory(struct loader *l, uint32_t mem) {
     uint64_t at = 0;
     for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
         if (skip - 1 > (m->size - at) / UNIT)
-            return state_read_bad(l, "memory page");
+            return state_read_bad(l, "invalid memory page");
         at += (skip - 1) * UNIT;
         const uint8_t *bytes = at < m->size ? reader_bytes(&l->r, UNIT) : NULL;
         if (!bytes)
-            return state_read_bad(l, "memory page");
+            return state_read_bad(l, "invalid memory page");
         memcpy(m->base + at, bytes, UNIT);
     }
-    return l->r.failed ? state_read_bad(l, "memory") : 0;
+    return l->r.failed ? state_read_bad(l, "invalid memory") : 0;
 }
 
 static int get_table(struct loader *l, struct table *t) {
     for (uint64_t i = 0; i < t->size;) {
         uint64_t run = get(l), value = get(l);
         if (l->r.failed || run == 0 || run > t->size - i)
-            return state_read_bad(l, "table");
+            return state_read_bad(l, "invalid table");
         for (; run > 0; run--, i++)
             if (t->elems[i] != value) /* do not touch pages of a mapped table that stay zero */
                 t->elems[i] = value;
@@ -259,7 +261,7 @@ static int get_table(struct loader *l, struct table *t) {
 static int get_dropped(struct loader *l, uint8_t *flags, uint32_t n) {
     const uint8_t *p = reader_bytes(&l->r, n);
     if (!p)
-        return state_read_bad(l, "segments");
+        return state_read_bad(l, "invalid segments");
     for (uint32_t i = 0; i < n; i++)
         flags[i] = p[i] != 0;
     return 0;
@@ -269,11 +271,11 @@ static int get_exns(struct loader *l) {
     struct wasm_store *s = l->s;
     uint32_t n = get_count(l);
     if (l->r.failed || !engine_grow(l->e, &s->exns, &s->cap_exns, n, sizeof *s->exns))
-        return state_read_bad(l, "exceptions");
+        return state_read_bad(l, "invalid exceptions");
     for (uint32_t i = 0; i < n; i++) {
         uint64_t tag = get(l);
         if (l->r.failed || tag > s->n_tags)
-            return state_read_bad(l, "exception");
+            return state_read_bad(l, "invalid exception");
         s->exns[s->n_exns++] = (struct exn){.tag = NO_TYPE};
         if (tag == 0)
             continue;
@@ -290,7 +292,7 @@ static int get_exns(struct loader *l) {
         s->exn_slots += slots;
         s->live_exns++;
     }
-    return l->r.failed ? state_read_bad(l, "exceptions") : 0;
+    return l->r.failed ? state_read_bad(l, "invalid exceptions") : 0;
 }
 
 static int get_handles(struct loader *l) {
@@ -301,7 +303,7 @@ static int get_handles(struct loader *l) {
         uint32_t size = get_count(l);
         const uint8_t *bytes = reader_bytes(&l->r, size);
         if (!bytes || size > cfg->handle_bytes)
-            return state_read_bad(l, "handle");
+            return state_read_bad(l, "invalid handle");
         if (cfg->handle_load && !cfg->handle_load(cfg->handle_ctx, handle, bytes, size))
             return err_set(l->err, ERR_DENIED, "state refused: the host does not take handle %llu",
                            (unsigned long long)handle);
@@ -309,7 +311,7 @@ static int get_handles(struct loader *l) {
         if (!store_note_handle(l->s, &v))
             return err_set(l->err, ERR_LIMIT, "out of memory");
     }
-    return l->r.failed ? state_read_bad(l, "handles") : 0;
+    return l->r.failed ? state_read_bad(l, "invalid handles") : 0;
 }
 
 static int get_object_one(struct loader *l, struct object *ret) {
@@ -320,25 +322,25 @@ static int get_object_one(struct loader *l, struct object *ret) {
         return 0;
     uint64_t type = get(l), n = get(l);
     if (l->r.failed || inst >= s->n_insts || type >= s->insts[inst]->mod->n_types)
-        return state_read_bad(l, "object");
+        return state_read_bad(l, "invalid object");
     const struct type *t = module_type(s->insts[inst]->mod, (uint32_t)type);
     uint64_t left = (uint64_t)(l->r.end - l->r.p);
     bool is_array = t->kind == TYPE_ARRAY;
     if ((t->kind != TYPE_STRUCT && !is_array) || n > left || (!is_array && n != t->n_params))
-        return state_read_bad(l, "object");
+        return state_read_bad(l, "invalid object");
     uint64_t slots = is_array ? n * t->param_slots : t->param_slots;
     if (slots > left || s->heap_slots + slots + 1 > l->e->cfg.heap_slots ||
         !store_take(s, budget_slots(slots)))
-        return state_read_bad(l, "objects are too big");
+        return state_read_bad(l, "the objects are too big");
     uint64_t *p = engine_alloc(l->e, slots * sizeof *p);
     if (!p)
         return err_set(l->err, ERR_LIMIT, "out of memory");
     *ret = (struct object){.type = t->id, .n = (uint32_t)n, .n_slots = (uint32_t)slots, .slots = p};
     s->heap_slots += slots + 1;
-    return get_slots(l, p, slots) ? 0 : state_read_bad(l, "object");
+    return get_slots(l, p, slots) ? 0 : state_read_bad(l, "invalid object");
 }
 
-/* Instantiation has created objects for globals and segments: the saved ones replace them. */
+/* Reads the objects. They replace those that instantiation created for globals and segments. */
 static int get_objects(struct loader *l) {
     struct wasm_store *s = l->s;
     for (uint32_t i = 0; i < s->n_objs; i++) {
@@ -351,7 +353,7 @@ static int get_objects(struct loader *l) {
     s->free_obj = (uint32_t)get(l);
     s->since_collect = get(l);
     if (l->r.failed || !engine_grow(l->e, &s->objs, &s->cap_objs, n, sizeof *s->objs))
-        return state_read_bad(l, "objects");
+        return state_read_bad(l, "invalid objects");
     for (uint32_t i = 0; i < n; i++)
         if (get_object_one(l, &s->objs[s->n_objs++]) < 0)
             return -1;
@@ -365,10 +367,10 @@ static int get_elem_refs(struct loader *l, struct wasm_instance *i) {
             continue;
         if (l->r.failed || i->elem_refs[k] ||
             !(i->elem_refs[k] = engine_alloc(l->e, n * sizeof(uint64_t))))
-            return state_read_bad(l, "segment");
+            return state_read_bad(l, "invalid segment");
         get_slots(l, i->elem_refs[k], n);
     }
-    return l->r.failed ? state_read_bad(l, "segments") : 0;
+    return l->r.failed ? state_read_bad(l, "invalid segments") : 0;
 }
 
 static int get_contents(struct loader *l) {
@@ -397,7 +399,7 @@ static struct fn *get_fn(struct loader *l, struct wasm_instance **ret_inst) {
     return &(*ret_inst)->fns[func];
 }
 
-/* The call word of a host call that is pending at an offset. */
+/* Finds the mark of the call instruction at an offset, for a pending host call. */
 static const struct mark *call_mark(struct fn *fn, uint32_t offset) {
     struct code *c = fn->fast;
     const struct mark *found = NULL, *m = code_mark_of(fn, c, offset, MARK_OP);
@@ -415,7 +417,7 @@ struct found_mark {
     const struct mark *mark;
 };
 
-/* Deep recursion asks for the same few points again and again. */
+/* Finds a mark through a cache, because frames of deep recursion stop at the same few points. */
 static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset,
                                       uint32_t kinds) {
     struct found_mark *c = &cache[(offset ^ fn->index) % 64];
@@ -428,7 +430,7 @@ static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, u
     return c->mark;
 }
 
-/* The frame read last: the next one begins where its arguments were. */
+/* The frame that was read last. The next frame begins where its arguments were. */
 struct position {
     const uint64_t *pc;
     uint64_t *fp;
@@ -443,14 +445,14 @@ static int get_frame(struct loader *l, struct found_mark *cache, uint32_t kinds,
     struct fn *fn = get_fn(l, &inst);
     uint64_t offset = get(l);
     if (!fn || !fn->body || l->r.failed || offset > fn->body_size || !fn_compile(fn))
-        return state_read_bad(l, "frame");
+        return state_read_bad(l, "invalid frame");
     const struct mark *m = mark_cached(cache, fn, fn->body + (uint32_t)offset, kinds);
     if (!m || (at->pc && fn->result_slots > at->height))
-        return state_read_bad(l, "frame position");
+        return state_read_bad(l, "invalid frame position");
     uint64_t *fp = at->pc ? at->fp + (at->height - fn->result_slots) : s->stack;
     if (s->top + 1 >= s->frames_end || fp > s->stack_end ||
         fn->frame_slots > (size_t)(s->stack_end - fp))
-        return state_read_bad(l, "stack depth");
+        return state_read_bad(l, "invalid stack depth");
     if (!at->pc) {
         *at = (struct position){&interp_exit_word[1], s->stack, inst, 0};
         s->call_type = fn->type;
@@ -466,7 +468,7 @@ static int get_frames(struct loader *l, enum call_state state) {
     struct found_mark *cache = engine_alloc(l->e, 64 * sizeof *cache);
     uint32_t n = get_count(l);
     struct position at = {.fp = s->stack};
-    int rc = cache && !l->r.failed ? 0 : state_read_bad(l, "frames");
+    int rc = cache && !l->r.failed ? 0 : state_read_bad(l, "invalid frames");
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         uint32_t kinds = i + 1 < n ? MARK_RETURN : state == CALL_STOPPED ? MARK_STEP : MARK_OP;
         rc = get_frame(l, cache, kinds, &at);
@@ -478,20 +480,20 @@ static int get_frames(struct loader *l, enum call_state state) {
     return rc;
 }
 
-/* The host call pending at pc: its slots, and that they are within the frame. */
+/* Restores the host call that is pending at pc, and checks that its slots are within the frame. */
 static int get_pending(struct loader *l, uint64_t host, bool answered) {
     struct wasm_store *s = l->s;
     if (host >= s->n_host_fns)
-        return state_read_bad(l, "pending host call");
+        return state_read_bad(l, "invalid pending host call");
     const struct fn *fn = &s->host_fns[host];
     s->host_fn = (uint32_t)host;
     s->host_slots = s->pc ? s->fp + (uint16_t)(*s->pc >> 16) : s->stack;
     uint32_t most = fn->param_slots > fn->result_slots ? fn->param_slots : fn->result_slots;
     if (s->pc && s->top->fn->result_slots > most)
-        most = s->top->fn->result_slots; /* a tail call returns as many */
+        most = s->top->fn->result_slots; /* a tail call returns the results of the caller */
     uint64_t *end = s->pc ? s->fp + s->top->fn->frame_slots : s->stack_end;
     if (s->host_slots > end || most > (size_t)(end - s->host_slots))
-        return state_read_bad(l, "pending host call");
+        return state_read_bad(l, "invalid pending host call");
     if (!s->pc)
         s->call_type = fn->type;
     s->answered = answered;
@@ -503,11 +505,11 @@ static int get_started(struct loader *l) {
     struct wasm_instance *inst = NULL;
     struct fn *fn = get_fn(l, &inst);
     if (!fn || fn->param_slots > s->engine->cfg.stack_slots)
-        return state_read_bad(l, "started call");
+        return state_read_bad(l, "invalid call that was started");
     s->start_fn = fn;
     s->inst = inst;
     s->call_type = fn->type;
-    return get_slots(l, s->stack, fn->param_slots) ? 0 : state_read_bad(l, "arguments");
+    return get_slots(l, s->stack, fn->param_slots) ? 0 : state_read_bad(l, "invalid arguments");
 }
 
 static int get_stack(struct loader *l, enum call_state state, uint64_t host) {
@@ -515,23 +517,23 @@ static int get_stack(struct loader *l, enum call_state state, uint64_t host) {
     if (get_frames(l, state) < 0)
         return -1;
     if (state == CALL_STOPPED && !s->pc)
-        return state_read_bad(l, "no frame");
+        return state_read_bad(l, "the stopped call has no frame");
     if (state != CALL_STOPPED && get_pending(l, host, state == CALL_ANSWERED) < 0)
         return -1;
     uint64_t n = get(l);
     if (l->r.failed || n != state_live_slots(s, state) || n > (size_t)(s->stack_end - s->stack))
-        return state_read_bad(l, "stack height");
-    return get_slots(l, s->stack, n) ? 0 : state_read_bad(l, "stack");
+        return state_read_bad(l, "invalid stack height");
+    return get_slots(l, s->stack, n) ? 0 : state_read_bad(l, "invalid stack");
 }
 
 static int get_init(struct loader *l) {
     struct wasm_store *s = l->s;
     uint64_t number = get(l), next = get(l);
     if (l->r.failed || number == 0 || number >= s->n_insts)
-        return state_read_bad(l, "initialisation");
+        return state_read_bad(l, "invalid initialisation");
     struct wasm_instance *i = s->insts[number];
     if (next > (uint64_t)i->mod->n_elems + i->mod->n_datas + 1)
-        return state_read_bad(l, "initialisation");
+        return state_read_bad(l, "invalid initialisation");
     s->init = (struct init_job){i, (uint32_t)next, true};
     s->state = RUN_READY;
     return 0;
@@ -544,11 +546,11 @@ static int get_call(struct loader *l) {
         return -1;
     uint64_t state = get(l);
     if (l->r.failed || state > CALL_ANSWERED || (init && state != CALL_NONE))
-        return state_read_bad(l, "call");
+        return state_read_bad(l, "invalid call");
     if (state == CALL_NONE)
         return 0;
     if (!stack_make(s))
-        return err_set(l->err, ERR_LIMIT, "no room for the guest stack");
+        return err_set(l->err, ERR_LIMIT, "out of memory for the stack of the program");
     s->state = state == CALL_HOST ? RUN_HOST : RUN_READY;
     s->fp = s->stack;
     s->top = s->frames;
@@ -564,12 +566,12 @@ static int get_call(struct loader *l) {
 
 static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
     if (size < HEADER + HASH || memcmp(bytes, state_magic, 8) != 0)
-        return err_set(err, ERR_INVALID, "state refused: not a saved state");
+        return err_set(err, ERR_INVALID, "state refused: the bytes are not a saved state");
     const uint8_t state[4] = {WASM_STATE_VERSION}, fuel[4] = {WASM_FUEL_VERSION};
     if (memcmp(bytes + 8, state, 4) != 0 || memcmp(bytes + 12, fuel, 4) != 0)
         return err_set(
             err, ERR_UNSUPPORTED,
-            "state refused: of version %u with fuel version %u; this engine has %d and %d",
+            "state refused: it has version %u and fuel version %u; this engine reads %d and %d",
             bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
     struct sha256 h;
     uint8_t hash[HASH];
@@ -577,22 +579,22 @@ static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
     sha256_add(&h, bytes, size - HASH);
     sha256_end(&h, hash);
     if (memcmp(hash, bytes + size - HASH, HASH) != 0)
-        return err_set(err, ERR_INVALID, "state refused: damaged, the checksum differs");
+        return err_set(err, ERR_INVALID, "state refused: damaged, the checksum does not match");
     return 0;
 }
 
-/* state_check() comes last: it needs all objects, because values refer to each other. */
+/* Calls state_check() last, because it needs all objects: values refer to each other. */
 static int state_read_load(struct loader *l) {
     struct wasm_store *s = l->s;
     s->budget = get(l);
     s->used = get(l);
     s->sequence = get(l);
     if (l->r.failed || s->budget > INT64_MAX / 2)
-        return state_read_bad(l, "fuel");
+        return state_read_bad(l, "invalid fuel");
     if (get_origin(l) < 0 || get_contents(l) < 0 || get_call(l) < 0)
         return -1;
     if (l->r.failed || l->r.p != l->r.end)
-        return state_read_bad(l, "length");
+        return state_read_bad(l, "the length is wrong");
     const char *why = state_check(s);
     return why ? state_read_bad(l, why) : 0;
 }

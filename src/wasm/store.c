@@ -1,4 +1,4 @@
-/* The objects of a store: creates them, finds them by name, links instances to them. */
+/* Creates the objects of a store, finds them by name, and links instances to them. */
 #include "base/sort.h"
 #include "wasm/budget.h"
 #include "wasm/interp.h"
@@ -154,7 +154,7 @@ static int compare_handles(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Sorted and without duplicates: a captured state does not depend on the order of calls. */
+/* Sorts and removes duplicates, so that a captured state does not depend on the order of calls. */
 void store_handles_sort(struct wasm_store *s) {
     uint32_t n = 0;
     heap_sort(s->handles, s->n_handles, sizeof *s->handles, compare_handles);
@@ -164,7 +164,7 @@ void store_handles_sort(struct wasm_store *s) {
     s->n_handles = n;
 }
 
-/* Objects and i31 carry a tag in the upper bits; a handle is a small number. */
+/* True for a host handle, which is a small number; objects and i31 have a tag in the upper bits. */
 static bool is_handle_value(const struct wasm_value *v) {
     uint32_t heap = WASM_HEAP(v->type);
     return is_ref(v->type) && v->ref != 0 && v->ref >> 60 < 10 &&
@@ -207,7 +207,7 @@ void store_exn_free(struct wasm_store *s, uint64_t ref) {
     exn_drop(s, &s->exns[ref - EXN_REF]);
 }
 
-/* The lowest free index: a program sees the same references before and after a capture. */
+/* Returns the lowest free index, so that references are the same before and after a capture. */
 static uint32_t exn_slot(struct wasm_store *s) {
     for (; s->free_exn < s->n_exns; s->free_exn++)
         if (s->exns[s->free_exn].tag == NO_TYPE)
@@ -226,7 +226,7 @@ uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots
     bool collected = s->live_exns >= MAX_EXNS;
     if (collected)
         store_collect(s, slots + n); /* the arguments are on top of the stack */
-    /* Require that half of them were garbage. Else every further throw would collect. */
+    /* Fails unless half of the exceptions were garbage. Else every further throw would collect. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
     if (full || !store_take(s, budget_slots(n)))
         return 0;
@@ -269,7 +269,7 @@ bool store_define(struct wasm_store *s, const char *module, size_t module_size, 
     return true;
 }
 
-/* From the end: a later definition of the same name hides an earlier one. */
+/* Searches from the end, because a later definition of a name hides an earlier one. */
 bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, const char *name,
                  size_t name_size, struct wasm_extern *ret) {
     for (uint32_t i = s->n_defs; i-- > 0;) {
@@ -365,7 +365,7 @@ int wasm_host_func_sized(struct wasm_store *s, const char *module, const char *n
                          struct err *err) {
     uint32_t canon;
     if (cost > INT64_MAX / 4)
-        return err_set(err, ERR_INVALID, "host function '%s' costs too much", name);
+        return err_set(err, ERR_INVALID, "the fuel cost of host function '%s' is too large", name);
     if (size_param != WASM_NOT_SIZED &&
         (size_param >= type->n_params || type->params[size_param] != WASM_I32))
         return err_set(err, ERR_INVALID, "host function '%s' has no i32 parameter %u", name,
@@ -516,7 +516,7 @@ void value_to_slots(const struct wasm_value *v, uint64_t *slots) {
         slots[0] = v->f64;
 }
 
-/* The hierarchy of a reference type, by its top. */
+/* Returns the topmost supertype of a reference type, which stands for its hierarchy. */
 static uint32_t top_of(const struct wasm_store *s, uint32_t type) {
     static const uint32_t tops[] = {WASM_FUNCREF, WASM_EXTERNREF, WASM_EXNREF, WASM_ANYREF};
     for (size_t i = 0; i < sizeof tops / sizeof *tops; i++)
@@ -558,7 +558,7 @@ int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_valu
                     struct err *err) {
     struct global *g = s->globals[x.id];
     if (!g->is_mutable || !value_fits(s, &v, g->type))
-        return err_set(err, ERR_INVALID, "global is immutable or of another type");
+        return err_set(err, ERR_INVALID, "the global is immutable or has another type");
     if (!store_note_handle(s, &v))
         return store_no_memory(err);
     value_to_slots(&v, g->value);

@@ -1,4 +1,4 @@
-/* Makes instances: constant expressions are evaluated, imports bound, segments applied. */
+/* Creates instances: evaluates constant expressions, binds imports and checks segments. */
 #include "wasm/budget.h"
 #include "wasm/interp.h"
 #include "wasm/store_inner.h"
@@ -14,7 +14,7 @@ static int over_budget(const struct wasm_store *s, struct err *err) {
 struct eval {
     struct wasm_instance *i;
     struct reader r;
-    uint64_t v[2 * MAX_CONST_DEPTH + 4]; /* as slots */
+    uint64_t v[2 * MAX_CONST_DEPTH + 4]; /* operands, as slots */
     uint32_t n;
 };
 
@@ -41,7 +41,7 @@ static void eval_bytes(struct eval *e, uint32_t bytes) {
     e->n += slots;
 }
 
-/* How many slots an object instruction takes; reads its immediates. */
+/* Reads the immediates of an object instruction. Returns the number of slots it takes. */
 static uint32_t eval_operands(struct eval *e, uint32_t row, struct bulk *b) {
     if (wasm_ops[row].imm == IMM_NONE)
         return 1;
@@ -147,14 +147,14 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
             return NULL;
         }
         refs[k] = both[0];
-        module_const_expr(m, &r, d->type); /* to its end */
+        module_const_expr(m, &r, d->type); /* moves the reader to the end of the expression */
     }
     return i->elem_refs[seg] = refs;
 }
 
 /* ---- Linking ---- */
 
-/* An import fits if it is at least as large as wanted and cannot grow beyond the wanted maximum. */
+/* A memory or table fits if it has the minimum size and cannot grow beyond the wanted maximum. */
 static bool limits_fit(const struct wasm_limits *have, uint64_t size,
                        const struct wasm_limits *want) {
     return have->is64 == want->is64 && size >= want->min &&
@@ -247,7 +247,7 @@ static int link_import(struct wasm_store *s, struct wasm_instance *i, const stru
     return 0;
 }
 
-/* One block for the instance and its arrays. */
+/* Allocates one block for the instance and its arrays. */
 struct wasm_instance *store_instance_shell(struct wasm_store *s, struct wasm_module *m) {
     size_t pointers =
         (size_t)m->imported_funcs + m->n_globals + m->n_mems + m->n_tables + m->n_elems;
@@ -319,7 +319,7 @@ static bool make_objects(struct wasm_store *s, struct wasm_instance *i) {
     return true;
 }
 
-/* The first specification checks all segments before it writes any. */
+/* Version 1.0 of the specification requires all segments to fit before any is written. */
 static bool segments_fit(struct wasm_instance *i) {
     struct wasm_module *m = i->mod;
     uint64_t v[2];
@@ -348,11 +348,12 @@ static int instance_link(struct wasm_store *s, struct wasm_instance *i,
                    ? over_budget(s, err)
                    : err_set(err, ERR_LIMIT, "memory or table is larger than this engine allows");
     if (m->level < WASM_2_0 && !segments_fit(i))
-        return err_set(err, ERR_INVALID, "data or elements segment does not fit");
+        return err_set(err, ERR_INVALID,
+                       "a data segment does not fit its memory, or an element segment its table");
     return 0;
 }
 
-/* What a failed instantiation made goes again, so that numbers follow from successes alone. */
+/* Deletes what a failed instantiation created, so that numbers depend on successes only. */
 static void undo(struct wasm_store *s, const struct wasm_store *before) {
     struct wasm_engine *e = s->engine;
     while (s->n_mems > before->n_mems)
@@ -382,7 +383,7 @@ int store_instantiate(struct wasm_store *s, struct wasm_module *m,
         store_give(s, budget_instance(m));
         return store_no_memory(err);
     }
-    s->insts[s->n_insts++] = i; /* its own functions may be named by its globals */
+    s->insts[s->n_insts++] = i; /* now, because its globals may refer to its functions */
     if (instance_link(s, i, imports, err) < 0) {
         undo(s, &before);
         return -1;
@@ -399,7 +400,7 @@ int wasm_instance_new(struct wasm_store *s, struct wasm_module *m,
                       const struct wasm_extern *imports, uint32_t n_imports,
                       struct wasm_instance **ret, struct err *err) {
     if (s->state != RUN_IDLE)
-        return err_set(err, ERR_BUSY, "a call is in progress");
+        return err_set(err, ERR_BUSY, "another call of this store is in progress");
     if (imports && n_imports != m->n_imports)
         return err_set(err, ERR_INVALID, "the module has %u imports, %u were given", m->n_imports,
                        n_imports);

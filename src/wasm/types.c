@@ -18,7 +18,7 @@ enum {
     HEAP_EXN = 0x69,
 };
 
-/* The key of a recursive group is its definition as words: groups with equal keys are one group. */
+/* The key of a recursion group is its definition as words. Groups with equal keys are one group. */
 static uint32_t key_size(const struct type *group, uint32_t n) {
     uint32_t words = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -39,13 +39,13 @@ static void key_write(const struct type *group, uint32_t n, uint32_t *w) {
     }
 }
 
-/* Types of the same group are relative to its first type until the group has its numbers. */
+/* Converts a type that is relative to the first type of its group, once that has its number. */
 static uint32_t absolute(uint32_t type, uint32_t first) {
     bool relative = is_ref(type) && !(type & WASM_ABSTRACT) && (type & TYPE_RELATIVE);
     return relative ? (type & ~TYPE_RELATIVE) + first : type;
 }
 
-/* The chain of super types by depth makes a subtype test one comparison. */
+/* Makes the list of supertypes by depth, so that a subtype test is one comparison. */
 static bool supers_make(struct wasm_engine *e, struct type *t) {
     const struct type *super = t->super == NO_TYPE ? NULL : e->types[t->super];
     t->depth = super ? super->depth + 1 : 0;
@@ -163,7 +163,7 @@ bool types_sub_def(const struct wasm_engine *e, uint32_t a, uint32_t b) {
     return sub->supers && sub->depth > super->depth && sub->supers[super->depth] == b;
 }
 
-/* The top of an abstract heap type's hierarchy. */
+/* Returns the topmost type in the hierarchy of an abstract heap type. */
 static uint32_t heap_top(uint32_t heap) {
     switch (heap) {
     case HEAP_FUNC:

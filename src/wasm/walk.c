@@ -1,8 +1,8 @@
 /*
- * The walk over a function body, compiled twice: once to validate, once to make code as well.
+ * The walk over a function body. It is compiled twice: once to validate, once to write code too.
  *
- * Each instruction first lets emit.c look at its operands, then pops and pushes their types. In
- * code that cannot be reached only the types go on.
+ * For each instruction, the walk first lets emit.c read the operands, then pops and pushes their
+ * types. For code that cannot be reached, it only follows the types.
  */
 #include "wasm/walk.h"
 
@@ -34,7 +34,10 @@ uint32_t walk_letter_type(struct scratch *w, char c) {
     }
 }
 
-/* What the instruction wants, whole if its row says so, and what it would find. */
+/*
+ * Reports a type mismatch: the types that the instruction expects (all operands if its row lists
+ * them), and those on the stack.
+ */
 COLD bool walk_mismatch(struct scratch *w, uint32_t expected) {
     struct wasm_diag *d = w->r.diag;
     if (w->r.failed)
@@ -67,7 +70,7 @@ COLD bool walk_pop_slow(struct scratch *w, uint32_t expected) {
     return true;
 }
 
-/* Any type; 0 is the bottom type. */
+/* Pops an operand of any type. *ret is 0 for the bottom type of unreachable code. */
 bool walk_pop_any(struct scratch *w, uint32_t *ret) {
     *ret = 0;
     if (w->n > w->floor) {
@@ -153,7 +156,7 @@ static void unset_locals(struct scratch *w, uint32_t height) {
         w->set[w->set_list[--w->n_set_list]] = 0;
 }
 
-/* The end of a block's code: its results are on the stack and nothing else. */
+/* Checks at the end of a block that its results are on the stack and nothing else. */
 static bool ctrl_results_ok(struct scratch *w) {
     uint32_t n;
     const uint32_t *results = ctrl_results(w->top, &n);
@@ -212,7 +215,7 @@ INLINE bool do_else(struct scratch *w, const bool emit) {
     return true;
 }
 
-/* An if without else passes its params through. */
+/* Checks an if without else: its results must be its parameters, which pass through. */
 static bool if_fits(struct scratch *w, const struct ctrl *c) {
     uint32_t np, nr;
     const uint32_t *params = walk_ctrl_params(c, &np), *results = ctrl_results(c, &nr);
@@ -277,7 +280,7 @@ INLINE bool do_br_if(struct scratch *w, const bool emit) {
     return n == 0 || (walk_pop_types(w, types, n) && push_types(w, emit, types, n));
 }
 
-/* Do the operands fit a label, without popping them? */
+/* True if the operands fit a label. Does not pop them. */
 static bool label_fits(struct scratch *w, const struct ctrl *c) {
     uint32_t n, before = w->n;
     const uint32_t *types = ctrl_label(c, &n);
@@ -306,7 +309,7 @@ INLINE bool do_br_table(struct scratch *w, const bool emit) {
         if (arity != first || (w->m->level < WASM_2_0 && arity && type != first_type))
             return walk_fail_type(w, "type mismatch: labels of br_table differ in arity");
         if (c->checked == w->ins)
-            continue; /* many entries, few labels */
+            continue; /* this label was checked already for the same br_table */
         if (!label_fits(w, c))
             return false;
         c->checked = w->ins;
@@ -641,11 +644,11 @@ bool walk_validate(struct wasm_module *m, struct fn *fn, struct wasm_diag *diag)
         return true;
     struct wasm_diag form = {0};
     if (diag->fault == WASM_INVALID && !skip_body(fn, &form))
-        *diag = form; /* not well-formed either: that comes first */
+        *diag = form; /* the body is malformed too, which is reported first */
     diag->func = fn->index;
     diag->op = (uint16_t)w->op;
     diag->offset = (size_t)(w->ins - m->bytes);
-    if (!w->r.failed) { /* every failure says why; this is for the reader's sake */
+    if (!w->r.failed) { /* does not happen: every failure sets a message */
         diag->fault = WASM_INVALID;
         snprintf(diag->message, sizeof diag->message, "type mismatch");
     }

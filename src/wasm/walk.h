@@ -1,11 +1,11 @@
 /*
- * The state of one walk over a function body: types for validation, and beside them, when code is
- * made, where each operand is.
+ * The state of one walk over a function body: the types for validation and, if code is written,
+ * the place of each operand.
  *
- * One walker belongs to the engine and is used again for every body, so that a function costs no
- * allocation. An operand is usually not yet in its slot but in a local, a constant, or a comparison
- * or sum about to be folded into its user; em_flush() puts all in their slots, as at each block
- * start.
+ * The engine has one struct scratch and uses it for every body, so that a body needs no allocation.
+ * An operand is usually not in its slot: it stands for a local or a constant, or for a comparison
+ * or sum that the instruction which uses it may include. em_flush() writes code that puts all
+ * operands into their slots, as at each block start.
  */
 #pragma once
 
@@ -14,14 +14,14 @@
 
 enum opnd_kind {
     OPND_SLOT,
-    OPND_LOCAL, /* the same as slot a */
-    OPND_CONST, /* k */
+    OPND_LOCAL, /* equal to the local in slot a */
+    OPND_CONST, /* the constant k */
     OPND_CMP,   /* not yet computed: op a b, or op a k */
     OPND_SUM,   /* not yet computed: i32 slots a + b */
 };
 
 struct opnd {
-    uint32_t slot; /* where it belongs */
+    uint32_t slot; /* the slot of the operand */
     uint8_t kind;
     bool has_k;
     uint16_t a, b, op;
@@ -33,25 +33,24 @@ enum { NO_LINK = UINT32_MAX };
 struct ctrl {
     uint8_t op; /* OP_BLOCK, OP_LOOP, OP_IF, OP_ELSE, OP_TRY_TABLE; OP_CALL for the function */
     bool unreachable;
-    bool is_single; /* at most one result, no params, in single */
+    bool is_single; /* no params and at most one result, whose type is in `single` */
     uint32_t height;
     uint32_t single;
     const struct type *type;
     uint32_t init_height;
-    /* Code. */
-    uint32_t base;  /* slot of its first param and result */
-    uint32_t pos;   /* loop: target */
-    uint32_t node;  /* loop: block of that target */
-    uint32_t sites; /* branches to its end */
+    /* Used only when code is written. */
+    uint32_t base;  /* slot of the first param, and of the first result */
+    uint32_t pos;   /* loop: position of its start; try_table: start of the body */
+    uint32_t node;  /* loop: fuel block at its start */
+    uint32_t sites; /* list of branches to its end */
     uint32_t else_site;
     uint32_t catches, n_catches;
     const uint8_t *checked; /* the br_table that was found to fit this label */
 };
 
-/* A block of the fuel sense: its cost is known when it ends; then the sites that pay it are
- * patched. */
+/* A fuel block. Its cost is known when it ends; then the sites that pay for it are patched. */
 struct node {
-    uint32_t start; /* running cost at its beginning */
+    uint32_t start; /* running cost when the block began */
     uint32_t cost;
     uint32_t sites;
 };
@@ -59,7 +58,7 @@ struct node {
 enum site_field { SITE_TAKEN, SITE_FALL, SITE_WIDE, SITE_ENTRY };
 
 struct site {
-    uint32_t word; /* to patch */
+    uint32_t word; /* position of the word to patch */
     uint32_t next;
     uint32_t addend;
     uint8_t field;
@@ -76,8 +75,8 @@ struct scratch {
     struct wasm_module *m;
     struct wasm_engine *e;
     struct fn *fn;
-    const uint8_t *ins; /* the instruction at hand */
-    uint32_t op;        /* its row */
+    const uint8_t *ins; /* the present instruction */
+    uint32_t op;        /* row of the present instruction */
 
     uint32_t *types;
     uint32_t n, cap, floor, n_before;
@@ -92,13 +91,13 @@ struct scratch {
     uint32_t *set_list;
     uint32_t n_set_list, cap_set_list;
 
-    /* Code. */
+    /* Used only when code is written. */
     bool stepping, dead, recording, no_memory;
     void (*visit)(void *ctx, uint32_t mark, const struct mark_types *t); /* while recording */
     void *visit_ctx;
     struct opnd *vals;
     uint32_t cap_vals;
-    uint32_t *slots; /* of locals */
+    uint32_t *slots; /* slot of each local */
     uint32_t cap_slots;
     uint32_t local_slots, max_slots;
     uint64_t *words;
@@ -116,21 +115,20 @@ struct scratch {
     uint32_t cum; /* running cost */
     uint32_t entry_cost;
     uint32_t start_end;  /* end of the code when the last block started; NO_LINK: no block yet */
-    uint32_t start_cum;  /* running cost then */
-    uint32_t lazy_from;  /* operands below are in their slots */
+    uint32_t start_cum;  /* running cost when the last block started */
+    uint32_t lazy_from;  /* operands below this index are in their slots */
     uint32_t pair_first; /* number + 1 of the instruction at pair_at, if it may begin a pair */
     uint32_t pair_at;
-    uint32_t pending_site; /* of the call at hand: what is paid on return */
+    uint32_t pending_site; /* site of the present call, which pays for the block after it */
     uint32_t pending_kind;
-    struct opnd out; /* what the instruction at hand leaves */
+    struct opnd out; /* the result of the present instruction */
 };
 
-/* ---- Used by the walk when it makes code (emit.c). All run before the operands are popped. ----
- */
+/* ---- Writing code (emit.c): called by the walk before it pops the operands ---- */
 
 void em_begin(struct scratch *w);
 void em_end(struct scratch *w);
-void em_pay(struct scratch *w, uint32_t cost); /* the instruction at hand costs this */
+void em_pay(struct scratch *w, uint32_t cost); /* adds the cost of the present instruction */
 void em_flush(struct scratch *w, uint32_t except_top);
 bool em_push(struct scratch *w, uint32_t type); /* false: no memory */
 
@@ -144,7 +142,7 @@ void em_load(struct scratch *w, uint32_t row, uint32_t mem, uint64_t offset);
 void em_store(struct scratch *w, uint32_t row, uint32_t mem, uint64_t offset);
 void em_select(struct scratch *w, uint32_t type);
 void em_global(struct scratch *w, uint32_t i, uint32_t type, bool is_set);
-/* op dst operands… for instructions without forms; result of `out` slots (0: none). */
+/* Writes an instruction that has only one form: op, result slot, operands, then `extra` words. */
 void em_plain(struct scratch *w, uint16_t op, unsigned n_in, bool has_result, uint64_t *extra,
               unsigned n_extra);
 void em_bulk(struct scratch *w, uint32_t row, unsigned n_in, uint32_t x, uint32_t y);
@@ -168,5 +166,5 @@ void em_throw(struct scratch *w, uint32_t tag, uint32_t n_args);
 void em_throw_ref(struct scratch *w);
 void em_try(struct scratch *w, struct ctrl *c);
 
-/* A label's operand types: a loop's params, else the results. */
+/* Returns the types that a branch to the label carries: the params of a loop, else the results. */
 const uint32_t *ctrl_label(const struct ctrl *c, uint32_t *ret_n);

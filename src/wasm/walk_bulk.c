@@ -1,4 +1,4 @@
-/* Types of the 0xfc instructions. */
+/* Walks the instructions with prefix 0xfc: saturating conversions and bulk operations. */
 
 #include "wasm/simd.h"
 #include "wasm/walk.h"
@@ -18,7 +18,7 @@ static uint32_t narrower(uint32_t a, uint32_t b) {
     return a == WASM_I64 && b == WASM_I64 ? WASM_I64 : WASM_I32;
 }
 
-/* Operand types of a bulk instruction, after checking its indices x and y. */
+/* Checks the indices x and y of a bulk instruction, and returns its operand types. */
 static bool bulk_types(struct scratch *w, uint32_t row, uint32_t x, uint32_t y, uint32_t in[3]) {
     struct wasm_module *m = w->m;
     switch (row) {

@@ -1,4 +1,4 @@
-/* Types of calls and exceptions. */
+/* Walks calls and instructions on exceptions. */
 
 #include "wasm/simd.h"
 #include "wasm/walk.h"
@@ -15,7 +15,7 @@ static bool results_fit(struct scratch *w, const struct type *t) {
            walk_fail_type(w, "type mismatch: results of the tail call differ from the function's");
 }
 
-/* extra operands lie above the arguments: an index or a reference. */
+/* `extra` operands are above the arguments on the stack: a table index or a reference. */
 INLINE bool call_types(struct scratch *w, const bool emit, const struct type *t, uint32_t extra,
                        bool is_tail) {
     if (extra && !pop(w, extra))
@@ -128,8 +128,10 @@ bool walk_throw_ref(struct scratch *w, const bool emit) {
     return true;
 }
 
-/* Kinds: 0 catch, 1 catch_ref, 2 catch_all, 3 catch_all_ref. The label takes the tag's values and
-   perhaps the exception. */
+/*
+ * Kinds of catch clauses: 0 catch, 1 catch_ref, 2 catch_all, 3 catch_all_ref. The label receives
+ * the values of the tag (catch, catch_ref) and the exception (catch_ref, catch_all_ref).
+ */
 static bool catch_fits(struct scratch *w, uint8_t kind, const struct type *t,
                        const struct ctrl *c) {
     uint32_t n, want = (t ? t->n_params : 0) + (kind & 1);

@@ -1,12 +1,14 @@
-/* Starts a walk over a body: to make code, or again for the marks and types of a function. */
+/* Starts a walk over a body: to write code, or later to find its marks and types. */
 #include <assert.h>
 
 #include "wasm/simd.h"
 #include "wasm/walk.h"
 #include "wasm/walk_inner.h"
 
-/* Counts all groups before memory is allocated. More than 2^32 is malformed by the specification,
- * more than MAX_LOCALS is a limit of this engine. */
+/*
+ * Counts the locals of all groups before memory is allocated. More than 2^32 locals are malformed
+ * by the specification; MAX_LOCALS is a limit of this engine.
+ */
 static bool locals_count(struct scratch *w, uint32_t groups) {
     struct reader at = w->r;
     uint64_t total = w->fn->type->n_params;
@@ -134,7 +136,7 @@ static struct scratch *translate_with(struct scratch *w, bool stepping, bool rec
 }
 
 static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
-    struct wasm_diag diag; /* the body is valid: only memory can be missing */
+    struct wasm_diag diag; /* unused: a valid body can fail only for lack of memory */
     struct scratch *w = walk_begin(fn, &diag);
     return w ? translate_with(w, stepping, recording) : NULL;
 }
@@ -153,8 +155,10 @@ struct code *walk_emit(struct fn *fn, bool stepping) {
     return c;
 }
 
-/* Marks are made when they are first needed. Translating the body again gives the
- * same words, so the marks fit the code that exists. */
+/*
+ * Makes the marks when they are first needed. Translating the body again gives the same words, so
+ * the marks fit the existing code.
+ */
 bool walk_marks(struct fn *fn, struct code *c) {
     if (c->marks)
         return true;

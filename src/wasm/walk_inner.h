@@ -94,7 +94,7 @@ INLINE bool push(struct scratch *w, const bool emit, uint32_t type) {
     return true;
 }
 
-/* The result of an em_ function, which may not be in its slot. */
+/* Pushes the result of an em_ function, which may not be in its slot yet. */
 INLINE bool push_out(struct scratch *w, const bool emit, uint32_t type) {
     if (!push(w, emit, type))
         return false;
@@ -114,7 +114,7 @@ INLINE bool push_types(struct scratch *w, const bool emit, const uint32_t *types
     return true;
 }
 
-/* Params were popped; the block begins with them. */
+/* Enters a block. Its params were popped and are pushed again as its first operands. */
 INLINE bool ctrl_enter(struct scratch *w, const bool emit, const struct ctrl *c) {
     if (!walk_ctrl_room(w))
         return false;

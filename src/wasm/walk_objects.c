@@ -1,8 +1,8 @@
 /*
- * Types of instructions on garbage collected objects.
+ * Walks instructions on garbage collected objects.
  *
  * In code each of these instructions is a BULK word: it pays for itself, its operands are in their
- * slots, and objects.c does it.
+ * slots, and objects.c executes it.
  */
 
 #include "wasm/simd.h"
@@ -46,7 +46,7 @@ static uint32_t null_ref_to(const struct type *t) {
     return WASM_REF | WASM_NULLABLE | t->id;
 }
 
-/* in[] as written; out 0: no result. */
+/* Pops n operands of the types in[] and pushes type `out`; 0: no result. */
 static bool object_op(struct scratch *w, bool emit, uint32_t row, const uint32_t *in, uint32_t n,
                       uint32_t out, uint32_t x, uint32_t y) {
     if (w->r.failed)
@@ -83,7 +83,7 @@ static bool do_struct_new(struct scratch *w, bool emit, uint32_t row) {
     return true;
 }
 
-/* get_s and get_u are for packed fields, get for the others. */
+/* Checks that get_s and get_u are used for packed fields, and get for the others. */
 static bool get_fits(struct scratch *w, bool is_plain, uint32_t type) {
     return is_plain != is_packed(type) ||
            walk_fail_type(w, "type mismatch: packed and unpacked access differ");
@@ -247,7 +247,7 @@ static bool do_br_on_cast(struct scratch *w, bool emit, bool on_fail) {
            push(w, emit, kept);
 }
 
-/* Between the hierarchies of any and extern; null stays what it is. */
+/* Converts between the hierarchies of any and extern; the null flag stays. */
 static bool do_convert(struct scratch *w, bool emit, uint32_t row) {
     bool to_any = row == OP_ANY_CONVERT_EXTERN;
     uint32_t t, from = to_any ? WASM_EXTERNREF : WASM_ANYREF;

@@ -1,4 +1,4 @@
-/* Types of instructions on references and tables. */
+/* Walks instructions on references and tables, and select. */
 
 #include "wasm/simd.h"
 #include "wasm/walk.h"

@@ -1,4 +1,4 @@
-/* Types of instructions on vectors. */
+/* Walks instructions on vectors. */
 
 #include "wasm/simd.h"
 #include "wasm/walk.h"
@@ -15,7 +15,7 @@ static bool simd_lane(struct scratch *w, const struct simd_op *op, uint64_t *ret
     return *ret < op->lanes || reader_fail(&w->r, WASM_INVALID, "invalid lane index");
 }
 
-/* Words for a memory access of the slow kind: any memory, any width of address. */
+/* Makes the words for the slow form of a memory access: any memory, any width of address. */
 static void access_words(uint64_t words[2], uint32_t row, const struct memarg *a, uint64_t lane) {
     words[0] = (uint64_t)row | lane << 16 | (uint64_t)a->mem << 32;
     words[1] = a->offset;

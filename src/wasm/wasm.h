@@ -1,12 +1,13 @@
 /*
  * The cell engine: WebAssembly with exact fuel, that can be stopped, saved, forked and resumed.
  *
- * Engine > module (shared, immutable) and engine > store > instance. A store is one universe:
- * linked instances, memories, tables, globals, and at most one call in progress. A call is a state
- * machine: start it, then wasm_run() until the event says it is over. The engine never calls out:
- * a call of an import is an event that the embedder answers. Nothing here is global, aborts,
- * blocks, installs a signal handler or touches a file. An engine and all that belongs to it is
- * used by one thread at a time.
+ * An engine has modules (shared and immutable) and stores; a store has instances of modules. A
+ * store is closed in itself: linked instances, memories, tables, globals, and at most one call in
+ * progress. A call is a state machine: start it, then call wasm_run() until the event says that the
+ * call is over. The engine never calls the embedder: a call of an import is an event that the
+ * embedder answers. The engine has no global state, and never aborts, blocks, installs a signal
+ * handler or writes a file. Only one thread at a time may use an engine and the objects that belong
+ * to it.
  *
  *     struct wasm_engine *e = wasm_engine_new(NULL);
  *     struct wasm_module *m;
@@ -42,7 +43,7 @@
  *         return ev;
  *     }
  *
- * tests/unit/wasm/test_wasm_example.c is that program, whole.
+ * tests/unit/wasm/test_wasm_example.c is the complete program.
  */
 #pragma once
 
@@ -56,9 +57,9 @@
 /* ---- Values and types ---- */
 
 /*
- * A value type is a number. References are a heap type and flags; the heap type is abstract
- * (WASM_ABSTRACT and its byte) or the engine-wide number of a defined type, so that two types
- * are equal when their numbers are.
+ * A value type is a number. The number of a reference type is a heap type and flags. The heap type
+ * is abstract (WASM_ABSTRACT and its byte), or the number of a defined type in the engine. Two
+ * types are equal if their numbers are.
  */
 #define WASM_REF 0x80000000u
 #define WASM_NULLABLE 0x40000000u
@@ -82,7 +83,7 @@ enum {
 #define WASM_NULLEXNREF WASM_ABSTRACT_REF(0x74u)
 #define WASM_NULLREF WASM_ABSTRACT_REF(0x71u)
 
-/* "i32", "funcref", "(ref null func)"; written to buf. */
+/* Writes the name of a type to buf, such as "i32", "funcref" or "(ref null func)". */
 const char *wasm_type_name(uint32_t type, char *buf, size_t size);
 
 struct wasm_value {
@@ -91,8 +92,7 @@ struct wasm_value {
         int64_t i64;
         uint32_t f32; /* bits */
         uint64_t f64; /* bits */
-        uint64_t ref; /* 0 is null; a function's is the id of its wasm_extern; a host handle's is
-                         the handle + 1 */
+        uint64_t ref; /* 0: null; function: the id of its wasm_extern; host handle: handle + 1 */
         uint8_t v128[16]; /* little-endian */
     };
     uint32_t type;
@@ -121,30 +121,33 @@ struct wasm_limits {
 
 enum wasm_extern_kind { WASM_FUNC, WASM_TABLE, WASM_MEMORY, WASM_GLOBAL, WASM_TAG };
 
-/* Something that can be imported or exported, by its address in a store. */
+/* An object that can be imported or exported. `id` is its number in the store. */
 struct wasm_extern {
     enum wasm_extern_kind kind;
     uint64_t id;
 };
 
-/* Borrowed from the module or store it was asked of. */
+/* The type of an import or export. The pointers belong to the module or store that returned it. */
 struct wasm_extern_type {
     enum wasm_extern_kind kind;
-    struct wasm_func_type func; /* also a tag's, whose results are empty */
+    struct wasm_func_type func; /* of a function, or of a tag, which has no results */
     struct wasm_limits limits;  /* table, memory */
-    uint32_t type;              /* of the global or the table's elements */
+    uint32_t type;              /* value type of the global, or element type of the table */
     bool is_mutable;
 };
 
 /* ---- Engine ---- */
 
-/* Like realloc, told the old size; new_size 0 frees. NULL means "no memory" and is survived. */
+/*
+ * Like realloc(), with the old size as an argument. new_size 0 frees. It may return NULL if memory
+ * is exhausted; then the engine reports an error.
+ */
 struct wasm_alloc {
     void *(*realloc)(void *ctx, void *p, size_t old_size, size_t new_size);
     void *ctx;
 };
 
-/* 0 means the default. All are hard: reaching one is a trap, a failed grow or a refused load. */
+/* Limits of an engine; 0 means the default. At a limit, a trap, a failed grow or a refused load. */
 struct wasm_config {
     struct wasm_alloc alloc;
     uint64_t memory_pages; /* of one memory, 64 KiB each; default 65536 (4 GiB) */
@@ -152,23 +155,23 @@ struct wasm_config {
     uint32_t stack_slots;  /* guest stack in 8-byte slots; default 1 Mi */
     uint32_t frames;       /* guest call depth; default 20,000 */
     uint32_t instances;    /* in one store; default 10,000 */
-    uint64_t heap_slots;   /* of garbage collected objects, 8 bytes each; default 4 Mi */
+    uint64_t heap_slots;   /* for garbage collected objects, 8 bytes each; default 4 Mi */
     uint64_t module_bytes; /* default 1 GiB */
     uint64_t store_bytes; /* of one store: all memories, tables, objects, globals and code together;
-                             default no limit. The guest's stack is not in it: see stack_slots */
+                             default no limit. The guest stack does not count: see stack_slots */
     uint32_t handle_bytes; /* saved per host handle, default 4096 */
 
-    /* What the host says about its handles when a store is saved and resumed. save fills at most
-       handle_bytes and returns how many; load may refuse. Without them a handle is its number. */
+    /* Called for each host handle when a store is saved and resumed. save writes at most
+       handle_bytes and returns how many; load may refuse. If NULL, only the number is saved. */
     size_t (*handle_save)(void *ctx, uint64_t handle, uint8_t *bytes);
     bool (*handle_load)(void *ctx, uint64_t handle, const uint8_t *bytes, size_t size);
     void *handle_ctx;
 };
 
 struct wasm_engine;
-/* config may be NULL: defaults and malloc. */
+/* config NULL: all defaults, with malloc(). */
 struct wasm_engine *wasm_engine_new(const struct wasm_config *config);
-/* After all modules and stores. */
+/* Call it after all modules and stores of the engine are freed. */
 void wasm_engine_free(struct wasm_engine *e);
 
 /* ---- Module ---- */
@@ -177,34 +180,34 @@ enum wasm_level { WASM_1_0 = 10, WASM_2_0 = 20, WASM_3_0 = 30 };
 
 enum wasm_fault {
     WASM_MALFORMED = 1, /* the bytes are not a module */
-    WASM_INVALID,       /* they are, but it breaks a rule */
-    WASM_TOO_BIG,       /* a limit of this engine */
-    WASM_NOT_SUPPORTED, /* right, but this engine does not have it */
+    WASM_INVALID,       /* the module breaks a validation rule */
+    WASM_TOO_BIG,       /* the module exceeds a limit of this engine */
+    WASM_NOT_SUPPORTED, /* the module is valid, but this engine lacks a feature */
 };
 
-/* Why a module was refused; made to be turned into a hint. */
+/* Why a module was refused, with details from which a hint can be made. */
 struct wasm_diag {
     enum wasm_fault fault;
-    size_t offset;     /* byte offset in the module, of the instruction if in a body */
-    uint32_t func;     /* function index, UINT32_MAX outside a body */
+    size_t offset;     /* byte offset in the module; of the instruction if in a function body */
+    uint32_t func;     /* function index; UINT32_MAX outside a body */
     char message[160]; /* "type mismatch", "unknown local 5", … */
     uint16_t op;       /* enum wasm_op, if in a body */
-    /* For type mismatches: what the instruction wants on the stack and what is there, the top last.
-       A found type of 0 is the bottom type of unreachable code. */
+    /* For type mismatches: the types that the instruction expects on the stack and those that are
+       there, the top last. A found type of 0 is the bottom type of unreachable code. */
     uint8_t n_expected, n_found;
     uint32_t expected[8], found[8];
 };
 
 struct wasm_module;
 
-/* Copies the bytes. The module is validated whole. Returns 0, or -1 with *diag filled. */
+/* Copies and validates the whole module. Returns 0, or -1 with *diag filled. */
 int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum wasm_level level,
                      struct wasm_module **ret, struct wasm_diag *diag);
 struct wasm_module *wasm_module_ref(struct wasm_module *m);
 void wasm_module_unref(struct wasm_module *m);
 void wasm_module_unrefp(struct wasm_module **m);
 
-/* sha256 of the bytes; computed when first asked for. */
+/* Returns the SHA-256 of the bytes of the module, which is computed when first needed. */
 void wasm_module_hash(struct wasm_module *m, uint8_t hash[32]);
 const uint8_t *wasm_module_bytes(const struct wasm_module *m, size_t *ret_size);
 
@@ -216,7 +219,7 @@ struct wasm_import {
 struct wasm_export {
     const char *name;
     size_t name_size;
-    uint32_t index; /* in the index space of its kind */
+    uint32_t index; /* number of the object among those of its kind in the module */
     struct wasm_extern_type type;
 };
 
@@ -224,11 +227,11 @@ uint32_t wasm_module_imports(const struct wasm_module *m);
 void wasm_module_import(const struct wasm_module *m, uint32_t i, struct wasm_import *ret);
 uint32_t wasm_module_exports(const struct wasm_module *m);
 void wasm_module_export(const struct wasm_module *m, uint32_t i, struct wasm_export *ret);
-/* Functions, imports first; the byte range of a defined one's body in the module. */
+/* The number of functions, imports first; and the byte range of a defined function's body. */
 uint32_t wasm_module_funcs(const struct wasm_module *m);
 bool wasm_module_func_body(const struct wasm_module *m, uint32_t func, size_t *ret_offset,
                            size_t *ret_size);
-/* From the name section, or an export's name, or NULL. Not NUL-terminated. */
+/* Returns the name from the name section, else of an export, else NULL. Not NUL-terminated. */
 const char *wasm_module_func_name(const struct wasm_module *m, uint32_t func, size_t *ret_size);
 
 /* ---- Store ---- */
@@ -239,22 +242,24 @@ struct wasm_instance;
 struct wasm_store *wasm_store_new(struct wasm_engine *e);
 void wasm_store_free(struct wasm_store *s);
 void wasm_store_freep(struct wasm_store **s);
-/* What the store uses of store_bytes, and whether anything was refused for it. */
+/* Bytes that the store uses of store_bytes, and whether anything was refused because of it. */
 uint64_t wasm_store_bytes(const struct wasm_store *s);
 bool wasm_store_over_budget(const struct wasm_store *s);
 
-/* Give (module, name) a meaning for instances to come. A later definition wins. A host function
-   has no code: calling it is a WASM_HOST event. cost is fuel, charged before each call. */
+/* Define what later instances import as (module, name). A later definition replaces an earlier
+   one. A host function has no code: a call of it is a WASM_HOST event. cost is fuel per call. */
 int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
                    const struct wasm_func_type *type, uint64_t cost, struct err *err);
-/* The same, and 1 for each 8 bytes that an i32 parameter, counted from 0, says the call is about.
+/*
+ * As wasm_host_func(), but each call also costs 1 fuel per 8 bytes of the number in an i32
+ * parameter, which is given by its index.
  */
 #define WASM_NOT_SIZED UINT32_MAX
 int wasm_host_func_sized(struct wasm_store *s, const char *module, const char *name,
                          const struct wasm_func_type *type, uint64_t cost, uint32_t size_param,
                          struct err *err);
-/* Host functions in the order of their making; false after the last. A store that was resumed has
-   those that its state names: compare them with your own before you run it. */
+/* Returns host function i in the order of creation; false after the last. A resumed store has those
+   that its saved state names: compare them with your own before you run the store. */
 struct wasm_host_info {
     const char *module, *name;
     struct wasm_func_type type;
@@ -268,18 +273,19 @@ int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
                      const struct wasm_limits *limits, struct err *err);
 int wasm_host_table(struct wasm_store *s, const char *module, const char *name,
                     const struct wasm_limits *limits, uint32_t type, struct err *err);
-/* All exports of an instance under a module name: (register "M" $m). */
+/* Defines all exports of an instance under a module name, as (register "M" $m) does. */
 int wasm_register(struct wasm_store *s, const char *module, size_t module_size,
                   struct wasm_instance *i, struct err *err);
 bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, const char *name,
                  size_t name_size, struct wasm_extern *ret);
 
 /*
- * Link and make an instance. imports are in the order of the module's import list; with NULL they
- * are looked up by name. Not linkable: ERR_DENIED if an import has no meaning ("unknown import"),
- * ERR_INVALID if its type differs ("incompatible import type"). On success the store has a call in
- * progress: segments and the start function; wasm_run() finishes it. The instance stays in the
- * store even if that traps, because its functions may be in tables already. The module is kept.
+ * Links and creates an instance. imports are in the order of the module's import list; with NULL
+ * they are looked up by name. Fails with ERR_DENIED if an import is not defined ("unknown import"),
+ * with ERR_INVALID if its type differs ("incompatible import type"). On success the store has a
+ * call in progress, for segments and the start function; wasm_run() finishes it. The instance stays
+ * in the store even if that call traps, because its functions may be in tables already. The store
+ * keeps the module alive.
  */
 int wasm_instance_new(struct wasm_store *s, struct wasm_module *m,
                       const struct wasm_extern *imports, uint32_t n_imports,
@@ -287,7 +293,7 @@ int wasm_instance_new(struct wasm_store *s, struct wasm_module *m,
 struct wasm_module *wasm_instance_module(const struct wasm_instance *i);
 bool wasm_export(const struct wasm_instance *i, const char *name, size_t name_size,
                  struct wasm_extern *ret);
-/* Instances in the order of their making, for a store that was resumed. */
+/* Instances in the order of creation, for a store that was resumed. */
 uint32_t wasm_instances(const struct wasm_store *s);
 struct wasm_instance *wasm_instance_at(const struct wasm_store *s, uint32_t i);
 
@@ -296,7 +302,7 @@ void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x,
 struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern x);
 int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v,
                     struct err *err);
-/* Valid until the next wasm_run(), which may grow it. NULL and 0 when there is no memory for it. */
+/* The bytes of a memory, valid until the next wasm_run(). NULL: out of memory. */
 uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size);
 uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x);
 int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
@@ -304,83 +310,81 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
 
 /* ---- Running ---- */
 
-/* The store's budget, in fuel; a new store has 0. */
+/* Adds to the store's budget of fuel; a new store has 0. */
 void wasm_fuel_add(struct wasm_store *s, uint64_t n);
 uint64_t wasm_fuel_left(const struct wasm_store *s);
-/* Spent since the store was made. */
+/* Returns the fuel spent since the store was created. */
 uint64_t wasm_fuel_used(const struct wasm_store *s);
 
 enum wasm_outcome {
     WASM_DONE,        /* values are the results */
-    WASM_TRAPPED,     /* text says why; the call is over, effects stay */
-    WASM_THROWN,      /* an exception nobody caught: tag and values; the call is over */
-    WASM_OUT_OF_FUEL, /* the budget does not pay the next instruction: needed; add fuel, run again
-                       */
+    WASM_TRAPPED,     /* text says why; the call is over, its effects stay */
+    WASM_THROWN,      /* an exception was not caught: tag and values; the call is over */
+    WASM_OUT_OF_FUEL, /* the budget is less than `needed`; add fuel, then run again */
     WASM_SLICE,       /* the slice is spent, the budget is not; run again */
-    WASM_HOST,        /* an import was called: values are the arguments; wasm_answer(), run again */
-    WASM_IDLE,        /* there is no call */
+    WASM_HOST,        /* a host function was called with values; wasm_answer(), then run again */
+    WASM_IDLE,        /* there is no call in progress */
 };
 
 struct wasm_event {
     enum wasm_outcome outcome;
     const char *text; /* a trap's constant text: "unreachable", "out of bounds memory access", … */
-    uint64_t needed;  /* out of fuel: the cost of the instruction that is next */
+    uint64_t needed;  /* out of fuel: the cost of the next instruction */
     const struct wasm_value *values;
     uint32_t n_values;
     struct wasm_extern tag;
     const char *module, *name; /* the host function, NUL-terminated */
-    uint64_t sequence;         /* of the host call, from 1, over the store's life */
+    uint64_t sequence;         /* number of the host call in the life of the store, from 1 */
 };
 
-/* Start a call. ERR_BUSY while another is in progress; ERR_INVALID on wrong arguments. */
+/* Starts a call. ERR_BUSY: another call is in progress; ERR_INVALID: wrong arguments. */
 int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_value *args,
               uint32_t n_args, struct err *err);
 
 /*
- * Run until something happens. slice bounds the fuel spent in this one go: instructions are atomic,
- * so it may be overdrawn by one; the budget never is. The event belongs to the store and lasts
- * until the next call of a function that takes it not const. After WASM_DONE, WASM_TRAPPED and
- * WASM_THROWN the call is over.
+ * Runs the call until an event. slice limits the fuel that this run may spend. Instructions are
+ * atomic, so the slice may be overdrawn by one instruction; the budget never is. The event belongs
+ * to the store and is valid until the next function that takes the store as not const. After
+ * WASM_DONE, WASM_TRAPPED and WASM_THROWN the call is over.
  */
 const struct wasm_event *wasm_run(struct wasm_store *s, uint64_t slice);
 
-/* Answer the pending host call with its results, or make it trap with a constant text, or give up.
- */
+/* Answer the pending host call with its results, or make it trap with a constant text. */
 int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n,
                 struct err *err);
 int wasm_answer_trap(struct wasm_store *s, const char *text, struct err *err);
-/* End the call in progress, if any. Its effects stay. */
+/* Ends the call in progress, if any. Its effects stay. */
 void wasm_cancel(struct wasm_store *s);
 
-/* Where the call in progress (or the last trap) stands; frame 0 is the innermost. */
+/* A frame of the call in progress, or of the last trap; frame 0 is the innermost. */
 struct wasm_frame {
     struct wasm_instance *instance;
-    uint32_t func; /* index in its module */
-    size_t offset; /* of the instruction in the module's bytes: the next one, or the trapping one */
+    uint32_t func; /* function index in its module */
+    size_t offset; /* in the module's bytes, of the next instruction or of the one that trapped */
 };
 uint32_t wasm_frames(const struct wasm_store *s);
 bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *ret);
 
 /* ---- Capture, resume, fork ---- */
 
-/* sha256 over all memories, globals, tables and objects in order. Equal on every CPU. */
+/* Computes a SHA-256 of all memories, globals, tables and objects, the same on every CPU. */
 int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
 
-/* The whole store as bytes: docs/internals/cell-state.md. At any stop. Appends to *ret. */
+/* Appends the whole stopped store as bytes to *ret; format: docs/internals/cell-state.md. */
 int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err);
 
-/* Gives the module with this hash (a borrowed reference), or NULL. */
+/* `find` returns the module with this hash, which the embedder keeps owning; or NULL. */
 struct wasm_modules {
     struct wasm_module *(*find)(void *ctx, const uint8_t hash[32]);
     void *ctx;
 };
-/* Never trusts the bytes: anything wrong is ERR_INVALID, another version ERR_UNSUPPORTED. A host
-   call that was pending is pending again, with the same sequence number. */
+/* Makes a store from captured bytes, which need not be trusted: ERR_INVALID if they are wrong,
+   ERR_UNSUPPORTED for another version. A pending host call keeps its sequence number. */
 int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
                 const struct wasm_modules *modules, struct wasm_store **ret, struct err *err);
 
-/* A copy of a stopped store that shares its memory copy-on-write. */
+/* Copies a stopped store; the two share memory copy-on-write. */
 int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err);
 
-/* Version of the cost table in docs/internals/fuel.md and of the state format. */
+/* Versions of the cost table in docs/internals/fuel.md and of the state format. */
 enum { WASM_FUEL_VERSION = 2, WASM_STATE_VERSION = 2 };

@@ -212,7 +212,7 @@ def test_an_owners_change_is_refused_and_both_stay(gated, db):
     (aside,) = db.parent.glob(".carrel-ship-*/aside.*")
     assert rows(aside) == ["tea", "cup", "pot"]
     db.unlink()
-    assert "refused: you deleted it" in carrel(gated, "ship", "-y", changeset, ok=False).stdout and not db.exists()
+    assert "refused: you deleted the file" in carrel(gated, "ship", "-y", changeset, ok=False).stdout and not db.exists()
 
 
 def test_one_that_was_only_looked_at_is_the_same(gated, db):
@@ -235,7 +235,7 @@ def test_one_that_somebody_has_open_is_left_alone(gated, db):
         for checkpoint in ("", "PRAGMA wal_checkpoint(TRUNCATE)"):  # then nothing is in it, and it is open all the same
             c.execute(checkpoint)
             done = carrel(gated, "ship", "-y", changeset, ok=False)
-            assert done.returncode == 1 and "refused: somebody has it open" in done.stdout, done
+            assert done.returncode == 1 and "refused: another process has your file open" in done.stdout, done
     c.close()
     assert "1 file shipped" in carrel(gated, "ship", "-y", changeset).stdout and rows(db) == ["tea", "cup", "in the log", "pot"]
     other = db.parent / "other"
@@ -260,7 +260,7 @@ def test_a_grant_that_ended_ships_and_one_that_was_taken_back_only_where_it_is_t
     gated.revoke(box, "sqlite")
     gated.restart()
     done = carrel(gated, "ship", "-y", changeset, ok=False)
-    assert done.returncode == 125 and f"was taken back: {db}" in done.stderr and f"carrel ship {changeset} DIRECTORY" in done.stderr, done
+    assert done.returncode == 125 and f"was revoked: {db}" in done.stderr and f"carrel ship {changeset} DIRECTORY" in done.stderr, done
     assert rows(db) == ["tea", "cup", "pot"]
     assert "1 file shipped" in carrel(gated, "ship", "-y", changeset, db.parent).stdout and rows(db) == ["tea", "cup"]
 
@@ -449,7 +449,7 @@ def test_large_ones_and_wide_ones(tmp_path):
     assert done.returncode == 0 and b"- ... 29900 more\n" in done.stdout and b"+ ... 29900 more\n" in done.stdout, done.stderr
     wide = made(tmp_path, f"CREATE TABLE t({', '.join(f'a{n}' for n in range(1000))})")
     done = compare(wide, wide)
-    assert done.returncode == 1 and done.stderr == b"table 't': more than 999 columns\n", done
+    assert done.returncode == 1 and done.stderr == b"table 't': the table has more than 999 columns\n", done
 
 
 # ---- what a machine may put there ----

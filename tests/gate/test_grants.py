@@ -210,8 +210,8 @@ def test_a_file_is_copied_and_taken_back(gated, tmp_path):
 
 
 @pytest.mark.parametrize("make,why", [
-    (lambda p: os.mkfifo(p), "not a file"),
-    (lambda p: p.mkdir(), "not a file"),
+    (lambda p: os.mkfifo(p), "not a regular file"),
+    (lambda p: p.mkdir(), "not a regular file"),
     (lambda p: None, "No such file"),
 ], ids=["a pipe", "a directory", "nothing"])
 def test_only_files_are_copied(gated, tmp_path, make, why):

@@ -97,7 +97,7 @@ def test_a_copy_of_its_own_and_nothing_left_of_it(gated, server):
     shown = carrel(gated, "ship", "-y", set_["changeset"]).stdout
     assert "+ table public.more (x integer)" in shown and "nothing to ship" in shown, shown
     undone = carrel(gated, "ship", "--undo", set_["changeset"], ok=False)
-    assert undone.returncode == 125 and "nothing of" in undone.stderr and "was shipped" in undone.stderr, undone
+    assert undone.returncode == 125 and "nothing to undo" in undone.stderr and "was never shipped" in undone.stderr, undone
     gated.delete(f"/v1/machines/{box}")
     assert gone(gated, server)
     assert [n["verb"] for n in gated.notes(box, verb="database", count=2)] == ["database.make", "database.drop"]

@@ -107,7 +107,7 @@ def test_work_comes_back_as_a_branch(gated, repo):
     gated.exec(box, "echo left >b.txt", cwd="/home/user/proj")
     before = git(repo, "rev-parse", "main")
     seen = carrel(gated, "ship", box, repo).stdout
-    assert "Agent: work of the agent" in seen and "+two" in seen and "1 commit to ship" in seen and "changes without a commit stay in the machine" in seen
+    assert "Agent: work of the agent" in seen and "+two" in seen and "1 commit to ship" in seen and "uncommitted changes are not shipped" in seen
     assert git(repo, "branch", "--list", "carrel/*") == ""
     told = json.loads(carrel(gated, "ship", "-y", "--json", box, repo).stdout)
     assert told["commits"] == 1 and told["shipped"] and told["branch"] == f"carrel/{box}"
@@ -137,10 +137,10 @@ def test_what_diff_froze_is_what_ships_and_it_can_be_taken_back(gated, repo):
     second = re.search(r"c-[a-z2-7]{12}", carrel(gated, "ship", "-y", box, repo).stdout)[0]
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo\nthree"
     refused = carrel(gated, "ship", "--undo", changeset, repo, ok=False)
-    assert refused.returncode and "is not what was shipped" in refused.stderr
+    assert refused.returncode and "is no longer at the shipped commit" in refused.stderr
     carrel(gated, "ship", "--undo", second, repo)
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"
-    assert "is gone" in carrel(gated, "ship", "--undo", changeset, repo).stdout and git(repo, "branch", "--list", "carrel/*") == ""
+    assert "is deleted" in carrel(gated, "ship", "--undo", changeset, repo).stdout and git(repo, "branch", "--list", "carrel/*") == ""
 
 
 KEY = "ghp_" + "a" * 36
@@ -192,7 +192,7 @@ def test_a_bundle_of_a_clone_that_was_taken_back_goes_only_where_it_is_told(gate
     changeset = frozen(gated, box)
     gated.revoke(box, "repo")
     done = carrel(gated, "ship", "-y", changeset, ok=False)
-    assert done.returncode == 125 and f"was taken back: {repo}" in done.stderr and "DIRECTORY" in done.stderr, done
+    assert done.returncode == 125 and f"was revoked: {repo}" in done.stderr and "DIRECTORY" in done.stderr, done
     assert git(repo, "branch", "--list", "carrel/*") == ""
     carrel(gated, "ship", "-y", changeset, repo)
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"

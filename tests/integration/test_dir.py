@@ -433,7 +433,7 @@ def test_hostile_names_in_error_lines_too(carrel, lent):
 
 def test_apply_with_nobody_to_ask(carrel, lent):
     done = carrel.run("--dir", lent, "--apply", "--", "sh", "-c", f"echo 2 > {lent}/file", start_new_session=True)
-    assert done.returncode == 0 and b"no terminal to ask on: not applied" in done.stderr and (lent / "file").read_text() == "one\n"
+    assert done.returncode == 0 and b"there is no terminal to ask on: nothing was copied back" in done.stderr and (lent / "file").read_text() == "one\n"
 
 
 def test_apply_with_nothing_to_apply(carrel, lent):

@@ -76,7 +76,7 @@ def test_a_run_is_returned_once_though_the_daemon_died(behind):
     door.trap = door.lost = (f"/v1/runs/{r}/resume".encode(), dies)
     done = give_back()
     assert None in (door.trap, door.lost), "the daemon did not die"
-    assert done.returncode == 0 and f"returned: run {r} " in done.stdout, done
+    assert done.returncode == 0 and f"comment sent: run {r} " in done.stdout, done
     assert went_on_once(d, m, r)
 
 

@@ -197,7 +197,7 @@ def test_only_the_owner_lets_something_out(daemon, machine):
     assert e.value.code == "not_found"
 
 
-@pytest.mark.parametrize("words,message", [((), "no machine named"), (("work:/x",), "no directory named"), (("nowhere", "/tmp"), "nowhere"),
+@pytest.mark.parametrize("words,message", [((), "no machine named"), (("work:/x",), "requires a DIRECTORY to ship to"), (("nowhere", "/tmp"), "nowhere"),
                                            (("work", "/nowhere"), "/nowhere"), (("work:/nowhere", "/tmp"), "/nowhere"),
                                            (("c-aaaaaaaaaaaa", "/tmp"), "no change set")])
 def test_words_that_make_no_sense(carrel, machine, words, message):
@@ -361,8 +361,8 @@ def test_what_was_lent_knows_its_way_home(carrel, daemon, machine, project):
     assert "shipped" in ship(carrel, "-y", changeset).stdout and (project / "a").read_text() == "a\n"
     assert ship(carrel, "--undo", changeset).returncode == 0 and not (project / "a").exists()
     daemon.machine(name="poor")
-    assert "nothing that comes back" in carrel("ship", "poor").stderr
-    assert "no directory named" in carrel("ship", "work:/home/user/project").stderr
+    assert "has no directory copy, repository or database that was granted" in carrel("ship", "poor").stderr
+    assert "requires a DIRECTORY to ship to" in carrel("ship", "work:/home/user/project").stderr
 
 
 def test_a_receipt_that_was_changed_does_not_hold(carrel, daemon, machine, project):

@@ -11,7 +11,10 @@
 #include "base/fdio.h"
 #include "cli/ship/git.h"
 
-/* Directories end with '/'. Created in this order, removed in reverse. */
+/*
+ * The files and directories of the temporary repository. Names of directories end with '/'. They
+ * are created in this order and removed in reverse.
+ */
 static const char *const parts[] = {"objects/", "objects/info/", "objects/info/alternates",
                                     "refs/",    "refs/tags/",    BARE_COMMIT_REF,
                                     "config",   "HEAD"};
@@ -34,13 +37,13 @@ static int bare_commit_make(int dir, const char *objects, const char *hash, stru
         const char *part = parts[i], *text = bare_commit_text_of(part, objects, hash);
         if (part[strlen(part) - 1] == '/') {
             if (mkdirat(dir, part, 0700) < 0)
-                return err_sys(err, "create '%s' of a repository", part);
+                return err_sys(err, "create '%s' of a temporary repository", part);
             continue;
         }
         int fd DEFER_CLOSE = openat(dir, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         int status = fd < 0 ? -1 : write_all(fd, text, strlen(text));
         if (status < 0 || write_all(fd, "\n", 1) < 0)
-            return err_sys(err, "write '%s' of a repository", part);
+            return err_sys(err, "write '%s' of a temporary repository", part);
     }
     return 0;
 }
@@ -57,7 +60,8 @@ int bare_commit_bundle(const char *path, const char *hash, int out, struct err *
     struct buf objects DEFER(buf_done) = BUF(GIT_SAID_MAX);
     char beside[] = "/tmp/carrel-repo-XXXXXX";
     if (git_ask(where, &objects, err) < 0 || !objects.len || !mkdtemp(beside))
-        return err_set(err, ERR_INVALID, "repository '%s' has no directory of objects", path);
+        return err_set(err, ERR_INVALID,
+                       "git found no objects in repository '%s', or /tmp is not writable", path);
     int dir DEFER_CLOSE = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const char *const words[] = {"-C", beside,          "bundle", "create", "-q",
                                  "-",  BARE_COMMIT_REF, "--",     NULL};

@@ -9,11 +9,10 @@
 
 enum { BARE_COMMIT_SIZE = 72 };
 
-/* Name of the commit in the bundle. */
+/* The bundle names the commit by this tag. */
 #define BARE_COMMIT_REF "refs/tags/carrel-base"
 
 /*
- * Uses a temporary repository that borrows the objects of the owner's and has this one ref; nothing
- * is written to the owner's repository. `hash` is a full hash.
+ * Writes a bundle of commit `hash` (a full hash) of the repository at `path` to descriptor `out`.
  */
 int bare_commit_bundle(const char *path, const char *hash, int out, struct err *err);

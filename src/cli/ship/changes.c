@@ -22,7 +22,7 @@
 #include "cli/table.h"
 #include "review/flags.h"
 
-/* HELD_MAX: size of all copies that are held for the review. */
+/* HELD_MAX limits the bytes of all files that are copied for the review. */
 enum { DEPTH_MAX = 64, FILE_MAX = 64 << 20, HELD_MAX = 1 << 30, SHOWN_MAX = 1 << 20, CONTEXT = 3 };
 
 static void changes_add(struct changes *c, const char *path, char kind, const struct stat *st) {
@@ -84,7 +84,7 @@ static void removed(struct changes *c, int host, const char *name, const char *p
     each(c, below, path, depth + 1, removed, NULL);
 }
 
-/* Adds as deleted what an opaque directory hides and does not replace. */
+/* Adds an entry that an opaque directory hides as deleted, unless `upper` has the same name. */
 static void removed_unless_kept(struct changes *c, int host, const char *name, const char *path,
                                 int depth, void *upper) {
     struct stat st;
@@ -92,10 +92,10 @@ static void removed_unless_kept(struct changes *c, int host, const char *name, c
         removed(c, host, name, path, depth, NULL);
 }
 
-/* A directory of the upper and the host's of the same name, and whether it shows through. */
+/* The host directory that corresponds to a directory of the upper (the writable layer). */
 struct beside {
-    int host;
-    bool opaque;
+    int host;    /* -1: the host has no such directory */
+    bool opaque; /* the directory of the upper hides the one of the host */
 };
 
 static void visit(struct changes *c, int upper, const char *name, const char *path, int depth,
@@ -128,7 +128,7 @@ static void visit(struct changes *c, int upper, const char *name, const char *pa
         visit_dir(c, upper, name, path, depth, was ? *beside : (struct beside){-1, true});
 }
 
-/* A name whose type changed is removed, then added. */
+/* Sorts by path. If the type of a path changed, its removal comes before its addition. */
 static int by_path(const void *a, const void *b) {
     const struct change *x = a, *y = b;
     int order = strcmp(x->path, y->path);
@@ -156,14 +156,14 @@ void changes_done(struct changes *c) {
     *c = (struct changes){0};
 }
 
-/* ---- reading: files are read once, so that what is written is what was shown ---- */
+/* ---- reading: each file is read once, so that the bytes shown are the bytes written ---- */
 
 static int guest_path(const struct apply *a, size_t grant, const char *path, char *to,
                       size_t size) {
     return snprintf(to, size, "%s/%s", a->plan->grants[grant].path, path) < (int)size ? 0 : -1;
 }
 
-/* Path of the file in the machine. */
+/* Makes the URL of an API request about the file at `path` in the machine. */
 static int file_target(const struct apply *a, const char *format, const char *path,
                        char target[CLIENT_TARGET_SIZE], struct err *err) {
     return client_target(target, err, format, a->remote->id, path);
@@ -177,7 +177,7 @@ static int stat_inside(const struct apply *a, const char *path, json_t **ret, st
                : remote_call(a->remote, &r, ret, err);
 }
 
-/* An unnamed file on the target filesystem, or in memory. */
+/* Creates a temporary file without a name, in the filesystem of `dir` or else in memory. */
 static int open_nameless(int dir) {
     int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     return fd >= 0 ? fd : memfd_create("change", MFD_CLOEXEC);
@@ -204,18 +204,19 @@ static int fetch(const struct apply *a, const char *path, int to, size_t *ret_n,
     return more;
 }
 
-/* Reads a file of the machine. */
+/* Reads a file of the machine into `c`, where it stays for the review. */
 static int hold(const struct apply *a, size_t grant, const char *path, struct changes *all,
                 struct change *c, struct err *err) {
     size_t n = 0;
     int fd DEFER_CLOSE = open_nameless(a->grants->dirs[grant]);
     if (fd < 0)
-        return err_sys(err, "create a file for a copy of '%s'", path);
+        return err_sys(err, "create a temporary file for a copy of '%s'", path);
     if (fetch(a, path, fd, &n, err) < 0)
         return -1;
     if (n > HELD_MAX - all->held) {
-        err_set(err, ERR_LIMIT, "the changes are larger than %d MiB", HELD_MAX >> 20);
-        return err_remedy(err, "use carrel new --dir, and carrel ship for a part at a time");
+        err_set(err, ERR_LIMIT, "the changed files are larger than %d MiB in total",
+                HELD_MAX >> 20);
+        return err_remedy(err, "use carrel new --dir, then carrel ship --only for parts of them");
     }
     char *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     if (bytes == MAP_FAILED)
@@ -237,11 +238,13 @@ static int changes_look(const struct apply *a, size_t grant, struct changes *all
     if (c->kind == 'D')
         return 0;
     if (guest_path(a, grant, c->path, path, sizeof(path)) < 0)
-        return err_set(err, ERR_LIMIT, "'%s' is too long", c->path);
+        return err_set(err, ERR_LIMIT, "path '%s' is too long", c->path);
     if (stat_inside(a, path, &entry, err) < 0)
         return -1;
     if (strcmp(client_text(entry, "type"), type_of(c)) != 0)
-        return err_set(err, ERR_BUSY, "'%s' changed after the review: not applied", c->path);
+        return err_set(err, ERR_BUSY,
+                       "'%s' changed during the review: these changes were not copied back",
+                       c->path);
     c->mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8) & 07777;
     c->target = c->is_link ? xstrdup(client_text(entry, "target")) : NULL;
     return c->is_dir || c->is_link ? 0 : hold(a, grant, path, all, c, err);
@@ -257,7 +260,7 @@ static bool is_text(const char *bytes, size_t n) {
     return !n || !memchr(bytes, 0, n);
 }
 
-/* Maps the file on the host; false: it is absent, unreadable or too large. */
+/* Reads the file on the host into `text`. False: the file is absent, unreadable or too large. */
 static bool read_before(int host_dir, const struct change *c, struct stat *ret, struct buf *text) {
     const char *name;
     char bytes[64 << 10];
@@ -278,7 +281,7 @@ static void show_text(const struct change *c, const struct stat *was, const stru
     struct textdiff_count count;
     const char *why = was->st_size > SHOWN_MAX || c->n > SHOWN_MAX ? "too large to show"
                       : !is_text(c->bytes, c->n) || !is_text(before->data, before->len)
-                          ? "not a text"
+                          ? "not a text file"
                           : NULL;
     if (!why && !textdiff(&diff, before->data ? before->data : "", before->len,
                           c->bytes ? c->bytes : "", c->n, CONTEXT, &count))
@@ -304,7 +307,7 @@ static void show_flags(const struct change *c) {
         printf("  %s", flags_why(c->path));
 }
 
-/* Other mode bits are not written. */
+/* Shows the permission bits. The other mode bits are not copied to the host. */
 static void show_mode(const struct change *c, const struct stat *was) {
     unsigned now = c->mode & 0777, before = was->st_mode & 0777;
     if (!was->st_mode)
@@ -340,7 +343,7 @@ static bool changes_ask(size_t count, const char *dir) {
     FILE *tty = fopen("/dev/tty", "r+e");
     char answer[16] = "";
     if (!tty) {
-        fprintf(stderr, "carrel: no terminal to ask on: not applied\n");
+        fprintf(stderr, "carrel: there is no terminal to ask on: nothing was copied back\n");
         return false;
     }
     fprintf(tty, "Copy %zu change%s back to %s? [y/N] ", count, count == 1 ? "" : "s", dir);
@@ -360,7 +363,7 @@ static bool touched_since(int dir, const char *name, struct timespec since) {
            (st.st_ctim.tv_sec == since.tv_sec && st.st_ctim.tv_nsec > since.tv_nsec);
 }
 
-/* A file that root writes gets the owner of the old file, or of its directory. */
+/* Finds the owner for a file that root writes: that of the old file, else of the directory. */
 static void owner_of(int dir, const char *name, struct stat *ret) {
     if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0 && fstat(dir, ret) < 0)
         *ret = (struct stat){.st_uid = geteuid(), .st_gid = getegid()};
@@ -370,7 +373,7 @@ static int give(int dir, const char *name, const struct stat *owner) {
     return geteuid() ? 0 : fchownat(dir, name, owner->st_uid, owner->st_gid, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Writes under a temporary name: the old file is replaced only by a complete one. */
+/* Renames the complete file `aside` to `name`, so that no reader sees a partial file. */
 static int take_place(int dir, const char *aside, const char *name, const struct stat *owner,
                       struct err *err) {
     if (give(dir, aside, owner) == 0 && renameat(dir, aside, dir, name) == 0)
@@ -403,13 +406,14 @@ static int write_file(int dir, const char *name, const struct change *c, struct 
 static int make_link(int dir, const char *name, const char *target, struct err *err) {
     char aside[64];
     struct stat owner;
-    /* U+FFFD stands for bytes that were not UTF-8: the link would have another target. */
+    /* JSON has U+FFFD in place of bytes that are not UTF-8, so the real target is unknown. */
     if (!*target || strstr(target, "\xef\xbf\xbd"))
-        return err_set(err, ERR_UNSUPPORTED, "the target of link '%s' is not UTF-8", name);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the target of symbolic link '%s' is empty or not UTF-8", name);
     owner_of(dir, name, &owner);
     aside_name(dir, aside);
     if (symlinkat(target, dir, aside) < 0)
-        return err_sys(err, "create link '%s'", name);
+        return err_sys(err, "create symbolic link '%s'", name);
     return take_place(dir, aside, name, &owner, err);
 }
 
@@ -417,8 +421,8 @@ static int changes_make_dir(int dir, const char *name, mode_t mode, struct err *
     struct stat owner;
     owner_of(dir, name, &owner);
     if (mkdirat(dir, name, mode & 0777) < 0)
-        return errno == EEXIST ? 0 : err_sys(err, "make directory '%s'", name);
-    return give(dir, name, &owner) < 0 ? err_sys(err, "make directory '%s'", name) : 0;
+        return errno == EEXIST ? 0 : err_sys(err, "create directory '%s'", name);
+    return give(dir, name, &owner) < 0 ? err_sys(err, "set the owner of '%s'", name) : 0;
 }
 
 static int write_one(const struct change *c, int dir, const char *name, struct err *err) {
@@ -431,7 +435,7 @@ static int apply_one(const struct apply *a, size_t grant, const struct change *c
     const char *name;
     int dir DEFER_CLOSE = open_parent(a->grants->dirs[grant], c->path, &name);
     if (dir < 0)
-        return err_num(err, dir, "open directory of '%s'", c->path);
+        return err_num(err, dir, "open the directory of '%s'", c->path);
     if (!c->is_dir && touched_since(dir, name, a->since))
         return err_set(err, ERR_BUSY, "'%s' was changed on this host: not overwritten", c->path);
     if (c->kind != 'D')
@@ -459,10 +463,12 @@ int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct
     }
     fflush(stdout);
     if (c->cut)
-        return err_set(err, ERR_LIMIT, "too many changes to review");
+        return err_set(err, ERR_LIMIT,
+                       "the list of changes is incomplete (too many, or unreadable): these changes "
+                       "were not copied back");
     if (!changes_ask(c->count, a->grants->host[grant]))
         return 0;
-    /* Removals from the leaves up, then the rest from the root down. */
+    /* Removals come first, contents before their directory; then the rest, directories first. */
     size_t done = 0;
     for (size_t i = c->count; i-- > 0;)
         if (c->list[i].kind == 'D')

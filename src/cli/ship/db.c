@@ -17,7 +17,7 @@
 
 enum { FDS = 6 };
 
-/* Runs carrel-sqlite with these descriptors as its own 1, 3, 4 and so on. */
+/* Runs carrel-sqlite. fds[i] becomes its descriptor i; 0 is /dev/null, and 2 is read for errors. */
 static int db_run(const char *const *argv, const int fds[FDS], struct err *err) {
     struct place place;
     char path[PLACE_SIZE + 32], why[300];
@@ -26,7 +26,7 @@ static int db_run(const char *const *argv, const int fds[FDS], struct err *err) 
     int status, said DEFER_CLOSE = memfd_create("said", MFD_CLOEXEC);
     pid_t pid;
     if (said < 0 || place_find(&place, err) < 0)
-        return said < 0 ? err_sys(err, "create a file for the answer") : -1;
+        return said < 0 ? err_sys(err, "create a temporary file for errors of carrel-sqlite") : -1;
     snprintf(path, sizeof(path), "%s/carrel-sqlite", place.libexec);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -46,7 +46,7 @@ static int db_run(const char *const *argv, const int fds[FDS], struct err *err) 
     ssize_t n = pread(said, why, sizeof(why) - 1, 0);
     why[n > 0 ? n : 0] = '\0';
     why[strcspn(why, "\n")] = '\0';
-    return err_set(err, ERR_INVALID, "%s", why[0] ? why : "carrel-sqlite ended without an answer");
+    return err_set(err, ERR_INVALID, "%s", why[0] ? why : "carrel-sqlite failed without a message");
 }
 
 int db_copy(const char *path, struct err *err) {
@@ -54,7 +54,7 @@ int db_copy(const char *path, struct err *err) {
     int out = memfd_create("database", MFD_CLOEXEC);
     const int fds[FDS] = {-1, out, -1, -1, -1, -1};
     if (out < 0)
-        return err_sys(err, "create a file for the database");
+        return err_sys(err, "create a temporary file for the database");
     if (db_run(argv, fds, err) == 0)
         return out;
     close(out);
@@ -65,7 +65,7 @@ static void show_diff(const json_t *d) {
     const char *text = client_text(d, "diff");
     safe_text(stdout, text, strlen(text));
     if (json_is_true(json_object_get(d, "cut")))
-        puts("... the rest is not shown");
+        puts("... the rest of the changes is not shown");
 }
 
 static void show_server(const json_t *d) {

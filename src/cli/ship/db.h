@@ -12,5 +12,5 @@
 
 /* Copies the owner's database into memory; returns a descriptor, or -1 with *err. */
 int db_copy(const char *path, struct err *err);
-/* Prints the changes of a database, as the API describes them. */
+/* Prints the changes of a database. `database` is the JSON that the API returns for them. */
 void db_show(const json_t *database);

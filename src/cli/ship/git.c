@@ -86,7 +86,7 @@ static int git_start(const char *const *words, const int fds[3], pid_t *ret, str
     return err_remedy(err, "install git: apt install git");
 }
 
-/* The last line of its errors, which has the reason. */
+/* Reads the last line of git's standard error, which has the reason of a failure. */
 static void last_line(int said, char *ret, size_t size) {
     ssize_t n = pread(said, ret, size - 1, 0);
     ret[n > 0 ? n : 0] = '\0';
@@ -106,7 +106,7 @@ int git_feed(const char *const *words, int in, int out, struct err *err) {
     pid_t pid;
     int status, said DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (said < 0)
-        return err_sys(err, "make room for what git says");
+        return err_sys(err, "create a temporary file for errors of git");
     const int fds[3] = {in, out, said};
     if (git_start(words, fds, &pid, err) < 0)
         return -1;
@@ -124,7 +124,7 @@ int git_ask(const char *const *words, struct buf *ret, struct err *err) {
     ssize_t n;
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0)
-        return err_sys(err, "make room for what git says");
+        return err_sys(err, "create a temporary file for the output of git");
     if (git_run(words, out, err) < 0)
         return -1;
     lseek(out, 0, SEEK_SET);

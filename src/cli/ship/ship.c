@@ -91,14 +91,14 @@ int ship_find_set(struct ship *s, const char *word, struct err *err) {
     return ship_freeze(s, machine, colon ? colon + 1 : NULL, NULL, err);
 }
 
-/* Downloads the archive of the change set into an unnamed file and maps it. */
+/* Downloads a part of the change set, "archive" or "base", into memory. */
 static int map_part(struct ship *s, const char *part, char **ret, size_t *ret_size,
                     struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct stat st;
     int fd DEFER_CLOSE = memfd_create("changeset", MFD_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "create a file for the change set");
+        return err_sys(err, "create a temporary file for the change set");
     if (client_target(target, err, "/v1/changesets/%s/%s", client_text(s->set, "id"), part) < 0 ||
         client_fetch_again(s->client, target, fd, err) < 0)
         return -1;
@@ -122,14 +122,14 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err) {
     sha256_hex(map ? map : "", size, hash);
     if (strcmp(hash, client_text(s->set, "sha256")) != 0) {
         unmap(map, size);
-        return err_set(err, ERR_INVALID, "the change set does not match its hash");
+        return err_set(err, ERR_INVALID, "the downloaded change set does not match its hash");
     }
     *ret = map;
     *ret_size = size;
     return 0;
 }
 
-/* The state of the directory when it was lent, if the daemon knows it. */
+/* Fetches the baseline (the state of the directory when it was lent), if the daemon has it. */
 static int fetch_base(struct ship *s, struct err *err) {
     char *text;
     size_t size;
@@ -147,7 +147,7 @@ static bool is_below(const char *path, const char *top) {
     return strncmp(path, top, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-/* The --hunk option for this path; NULL: none. */
+/* Returns the hunk numbers that --hunk names for this path; NULL if it names none. */
 static const char *hunks_of(const struct ship_options *o, const char *path) {
     for (size_t i = 0; i < o->hunks.count; i++) {
         const char *colon = strrchr(o->hunks.items[i], ':');
@@ -167,7 +167,7 @@ static bool is_named(const struct ship_options *o, const char *path) {
     return false;
 }
 
-/* A renamed file is found by both names. */
+/* A renamed file is chosen if its old or its new name is named. */
 static bool is_chosen(const struct ship_options *o, const struct parcel_item *i) {
     return is_named(o, i->path) || (i->partner && is_named(o, i->partner));
 }
@@ -197,7 +197,8 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     bool chosen[HUNKS_MAX + 1];
     if (i->kind != TAR_FILE || i->change != 'M' || !ship_is_text(i->bytes, i->n) ||
         !ship_read_here(s, i->path, &here) || !ship_is_text(here.data, here.len))
-        return err_set(err, ERR_INVALID, "'%s' is not a changed text file of up to 1 MiB", i->path);
+        return err_set(err, ERR_INVALID,
+                       "--hunk '%s': the file is not a changed text file of up to 1 MiB", i->path);
     if (hunks_parse(words, chosen, err) < 0)
         return -1;
     if (!textdiff(&diff, here.data ? here.data : "", here.len, i->bytes, i->n, CONTEXT, &count))
@@ -212,7 +213,7 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     return 0;
 }
 
-/* A path that matches nothing is an error: otherwise nothing would be shipped silently. */
+/* Refuses an --only path that matches nothing: a misspelled path would silently ship nothing. */
 static int check_named(const struct ship *s, struct err *err) {
     const struct option_list *only = &s->options->only;
     for (size_t n = 0; n < only->count; n++) {
@@ -220,7 +221,7 @@ static int check_named(const struct ship *s, struct err *err) {
         for (size_t i = 0; i < s->parcel.count && !found; i++)
             found = is_below(s->parcel.items[i].path, only->items[n]);
         if (!found) {
-            err_set(err, ERR_NOT_FOUND, "--only '%s': there is no such path in change set %s",
+            err_set(err, ERR_NOT_FOUND, "--only '%s': the path does not exist in change set %s",
                     only->items[n], client_text(s->set, "id"));
             return err_remedy(err, "write the path as the list shows it, without a leading ./");
         }
@@ -246,7 +247,7 @@ static int choose(struct ship *s, struct err *err) {
 
 /* ---- steps of files ---- */
 
-/* Seconds since 1970 of "2026-01-01T00:00:00.000Z", rounded up. */
+/* Converts a time such as "2026-01-01T00:00:00.000Z" to seconds since 1970, rounded up. */
 static int64_t seconds_of(const char *text) {
     struct tm tm = {0};
     const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
@@ -254,8 +255,8 @@ static int64_t seconds_of(const char *text) {
 }
 
 /*
- * The first step after the modification time of a file, which the machine may have set: only a
- * hint. It is left out if the machine or its steps no longer exist.
+ * Finds for each file the first step after its modification time. The machine can set that time, so
+ * the step is only a hint. It is left out if the machine or its steps no longer exist.
  */
 static void find_steps(struct ship *s) {
     char target[CLIENT_TARGET_SIZE];
@@ -296,7 +297,7 @@ int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record,
     if (w->now)
         jot_string(&j, "now", w->now);
     jot_end(&j, '}');
-    /* It may be sent twice: two records of one shipment do no harm, a missing one would. */
+    /* A retry may send the record twice. That is harmless, but a missing record is not. */
     if (client_target(target, err, "/v1/changesets/%s/ship", client_text(s->set, "id")) < 0 ||
         client_call_again(s->client, &r, &answer, err) < 0)
         return -1;
@@ -360,7 +361,7 @@ static long let_out(struct ship *s, struct err *err) {
     return count;
 }
 
-/* Finishes an interrupted shipment first, then compares the rest. */
+/* Finishes an interrupted shipment of this change set, before its files are compared. */
 static int finish_before(struct ship *s, struct err *err) {
     const char *id = client_text(s->set, "id");
     long count = s->options->yes && s->dir >= 0
@@ -372,7 +373,7 @@ static int finish_before(struct ship *s, struct err *err) {
     return count < 0 ? -1 : 0;
 }
 
-/* The owner's file is kept, and the machine's version is stored beside the receipt. */
+/* If the owner's file differs, keeps it and stores the machine's version beside the receipt. */
 static int keep_aside(struct ship *s, struct err *err) {
     const char *id = client_text(s->set, "id");
     for (size_t i = 0; i < s->parcel.count; i++) {
@@ -408,7 +409,7 @@ static int ship_take_back(struct ship *s, const char *id, struct err *err) {
         return -1;
     if (ship_note(s, &words, &after, err) < 0) {
         err_wrap(err, "%ld undone in '%s', but not recorded in the journal", count, s->target);
-        return err_remedy(err, "the journal has only the record that it was begun: %lld", record);
+        return err_remedy(err, "the journal has only record %lld, that the undo began", record);
     }
     printf("%ld undone", count);
     if (kept)
@@ -419,7 +420,7 @@ static int ship_take_back(struct ship *s, const char *id, struct err *err) {
 
 /* ---- the command ---- */
 
-/* The paths as members of an object, which are found at once. */
+/* Returns the paths of image files as keys of an object, for a fast search. */
 static json_t *image_files(const json_t *set) {
     json_t *paths = json_object(), *path;
     size_t i;
@@ -507,7 +508,7 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
     if (count || o->help)
         return 0;
     err_set(err, ERR_INVALID, "no machine named");
-    return err_remedy(err, "carrel ship MACHINE[:PATH] DIRECTORY");
+    return err_remedy(err, "use carrel ship MACHINE[:PATH] DIRECTORY");
 }
 
 int ship_open(struct ship *s, const char *dir, struct err *err) {
@@ -520,7 +521,7 @@ static int undo(struct ship *s, const char *id, struct err *err) {
     return status == 1 ? ship_take_back(s, id, err) : status;
 }
 
-/* Ships one slice into the directory that it was granted from. */
+/* Ships one slice (a granted directory, repository or database) to where it was granted from. */
 static int ship_slice(const struct ship *like, const struct slice *slice, const char *word,
                       struct err *err) {
     struct ship s DEFER(ship_done) = {.options = like->options,
@@ -529,13 +530,13 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
                                       .parcel = {.dir = -1},
                                       .among = like->among};
     if (!*slice->home && s.options->undo)
-        return err_set(err, ERR_INVALID, "nothing of '%s' was shipped", word);
+        return err_set(err, ERR_INVALID, "nothing to undo: '%s' was never shipped", word);
     if (*slice->home && ship_open(&s, slice->home, err) < 0)
         return -1;
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);
 }
 
-/* Without DIRECTORY: ships each grant to where it came from. */
+/* Handles a command without DIRECTORY: ships each grant to where it came from. */
 static int ship_home(struct ship *like, const char *what, struct err *err) {
     struct slices *found DEFER_FREE = xnew(struct slices);
     char word[SLICE_WORD];
@@ -553,7 +554,10 @@ static int ship_home(struct ship *like, const char *what, struct err *err) {
     return worst;
 }
 
-/* The daemon went away (ERR_UNKNOWN). Code that had changed files by then has set a remedy. */
+/*
+ * Adds a remedy if the daemon went away (ERR_UNKNOWN). Code that had changed files by then has
+ * already set its own.
+ */
 static int ship_fail(const struct ship *s, struct err *err) {
     if (err->code == ERR_UNKNOWN && !err->remedy[0] && !s->options->comment)
         err_remedy(err, "nothing%s was %s: start the daemon (carrel serve), then ship again",

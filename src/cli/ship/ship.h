@@ -23,31 +23,34 @@ struct ship {
     int dir; /* target directory; -1: none, only show the changes */
     struct parcel parcel;
     struct baseline base;
-    bool among;       /* one of several change sets: --only may match another one */
+    bool among;       /* one of several change sets, so --only may match only another one */
     size_t left;      /* files that were not replaced, because the owner had changed them */
-    json_t *database; /* of a database: its differences when it was frozen; else NULL */
-    json_t **told;    /* --json: receives the result; NULL: print it */
+    json_t *database; /* the changes in a database when it was frozen; NULL: not a database */
+    json_t **told;    /* --json: receives the result; NULL: print the result */
 };
 
 /* Frees everything except the client. */
 void ship_done(struct ship *s);
 
-/* word: MACHINE, MACHINE:PATH, or the id of a change set. */
+/* Finds or freezes the change set. word: MACHINE, MACHINE:PATH, or the id of a change set. */
 int ship_find_set(struct ship *s, const char *word, struct err *err);
-/* Freezes a directory of the machine (NULL: /outbox). slice: path of its grant; NULL: the same. */
+/*
+ * Freezes directory `path` of the machine as a change set; NULL: /outbox. slice: path of the grant
+ * that the directory belongs to; NULL: the same path.
+ */
 int ship_freeze(struct ship *s, const char *machine, const char *path, const char *slice,
                 struct err *err);
-/* Maps the archive, after a check of its hash. */
+/* Downloads and maps the archive of the change set, and checks its hash. */
 int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err);
 /* A record for the journal. */
 struct ship_words {
     const char *action; /* ship, shipped, undo, undone */
-    const char *hash;   /* of the list of changes, hashes and paths */
+    const char *hash;   /* SHA-256 of the list of changes, with hashes and paths */
     const char *now;    /* new baseline of the files; or NULL */
     long files;
     long long intent; /* shipped, undone: number of the record of ship, undo */
 };
-/* The record is on the disk when this returns. */
+/* Writes the record to the journal, on disk. ret_record receives its number. */
 int ship_note(struct ship *s, const struct ship_words *w, long long *ret_record, struct err *err);
 
 /*
@@ -60,10 +63,11 @@ int ship_open(struct ship *s, const char *dir, struct err *err);
 
 /*
  * Shows the commits of a repository, and with --yes fetches them into branch carrel/MACHINE or
- * writes them as a patch. 1: neither the change set nor the target is a granted repository.
+ * writes them as a patch. Returns 1 if neither the change set nor the target is a granted
+ * repository.
  */
 int ship_repo(struct ship *s, const char *word, struct err *err);
-/* Restores the branch. 1: no branch was shipped from this change set. */
+/* Restores the branch. Returns 1 if no branch was shipped from this change set. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err);
 
 /* ---- ship_return.c ---- */

@@ -1,9 +1,9 @@
 /*
  * carrel ship for databases: a change set is one file, which replaces the owner's file.
  *
- * Contents, not times, tell whether the owner's database is still the granted one: opening it
- * changes its times. A database that is open is refused, because its log would be applied to the
- * new file.
+ * The content tells whether the owner's database is still the granted one. Its times do not,
+ * because opening a database changes them. A database that is open is refused, because SQLite would
+ * apply its log to the new file.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static bool has_log(const struct ship *s, const char *ending) {
     return fd >= 0 && read(fd, bytes, sizeof(bytes)) > 0 && memcmp(bytes, zeros, MAGIC) != 0;
 }
 
-/* With a write-ahead log, every process that has it open locks this byte of the index. */
+/* In WAL mode, each process that has the database open locks byte INDEX_LOCK of its -shm file. */
 static bool is_held(const struct ship *s) {
     struct flock lock = {.l_type = F_WRLCK, .l_start = INDEX_LOCK, .l_len = 1};
     int fd DEFER_CLOSE = open_beside(s, "-shm");
@@ -71,7 +71,7 @@ static bool hash_copy(const char *path, char ret[SHA256_HEX]) {
     return true;
 }
 
-/* Is it the granted database, or what was shipped or restored since? */
+/* True if the file is the granted database, or the one that was last shipped or restored. */
 static bool is_known(const struct ship *s, const char *path, const struct stat *st) {
     const struct baseline_file *was = baseline_find(&s->base, name_of(s));
     char hash[SHA256_HEX];
@@ -79,7 +79,7 @@ static bool is_known(const struct ship *s, const char *path, const struct stat *
            (hash_copy(path, hash) && strcmp(hash, client_text(s->set, "base_sha256")) == 0);
 }
 
-/* A baseline with this file only; the file is absent from it if its state is unknown. */
+/* Replaces the baseline by one with this file only, or without it if its state is unknown. */
 static int take_side(struct ship *s, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(65536);
     struct baseline side = {.count = 0};
@@ -94,7 +94,7 @@ static int take_side(struct ship *s, struct err *err) {
     if (there ? is_known(s, path, &file) : was)
         put = put && baseline_put(&text, name_of(s), &file);
     if (!put)
-        return err_set(err, ERR_LIMIT, "the name of a database is too long");
+        return err_set(err, ERR_LIMIT, "the file name of the database is too long");
     if (baseline_read(text.data, text.len, &side, err) < 0)
         return -1;
     baseline_done(&s->base);
@@ -125,7 +125,7 @@ void ship_db_judge(struct ship *s) {
             item->change = '=';
             item->refused = NULL;
         } else if (!item->refused && item->change == 'M' && is_open(s)) {
-            item->refused = "somebody has it open here, or its log is not empty";
+            item->refused = "another process has your file open, or its log is not empty";
         }
     }
 }
@@ -135,5 +135,5 @@ int ship_db_check(const struct ship *s, struct err *err) {
         return 0;
     err_set(err, ERR_BUSY, "database '%s/%s' is open in another process, or its log is not empty",
             s->target, name_of(s));
-    return err_remedy(err, "close it and try again");
+    return err_remedy(err, "close the database in the other process and try again");
 }

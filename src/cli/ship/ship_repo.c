@@ -1,7 +1,7 @@
 /*
  * carrel ship for repositories: git in the machine makes a bundle, which is frozen as a change set.
  * git on this host reads the bundle into a temporary repository, checks every object, and fetches
- * one branch from there. It never opens a repository that a machine wrote.
+ * one branch from there. git on this host never opens a repository that a machine wrote.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,12 +38,12 @@ static const char pack_script[] =
     "git -C \"$0\" bundle create -q \"$1/" BUNDLE "\" HEAD\n"
     "test -z \"$(git -C \"$0\" status --porcelain | head -c 1)\" || echo uncommitted\n";
 
-/* Temporary repositories of the bundle, and the target. */
+/* The temporary repositories made from the bundle, and the branch that receives the commits. */
 struct quarantine {
     char dir[64], bundle[96];
-    char raw[96], repo[96]; /* unchecked and checked repository */
+    char raw[96], repo[96]; /* paths of the unchecked and the checked repository */
     char base[128], branch[128];
-    char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* of the branch: new and old commit */
+    char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* new and old commit of the branch */
     long commits;
     struct commits changes;
 };
@@ -70,7 +70,7 @@ static int run_inside(struct ship *s, const char *machine, const char *const *ar
                : client_call_again(s->client, &r, ret, err);
 }
 
-/* Freezes the bundle, and deletes it in the machine. */
+/* Lets git in the machine make a bundle, freezes it, and deletes it in the machine. */
 static int freeze(struct ship *s, const char *machine, const char *place, struct err *err) {
     char dir[64];
     snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
@@ -86,7 +86,7 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     struct err late;
     (void)run_inside(s, machine, clear, &cleared, &late);
     if (*client_text(done, "stdout") && !s->options->json)
-        puts("changes without a commit stay in the machine");
+        puts("uncommitted changes are not shipped: they stay in the machine");
     return place ? -1 : 0;
 }
 
@@ -125,7 +125,7 @@ static void quarantine_done(struct quarantine *q) {
         waitpid(pid, NULL, 0);
 }
 
-/* The bundle leaves out objects that the owner has. */
+/* Lets `repo` use the objects of the owner's repository, which the bundle leaves out. */
 static int share_objects(const struct ship *s, const char *repo, struct err *err) {
     const char *const words[] = {
         "-C", s->target, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
@@ -166,7 +166,7 @@ static int take_in(const struct ship *s, const struct parcel_item *bundle, struc
     return 0;
 }
 
-/* Finds the commits that it adds to the original branch. */
+/* Counts the commits that the machine added to the granted branch or tag `ref`. */
 static int count_commits(const struct ship *s, const char *ref, struct quarantine *q,
                          struct err *err) {
     char from[256], range[300];
@@ -198,11 +198,11 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
     return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
 }
 
-/* Reads the list at any length: a machine must not hide files behind many others. */
+/* Prints the output of git in full: a machine must not hide a change behind many others. */
 static int print_of(const char *const *words, struct err *err) {
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0 || git_run(words, out, err) < 0)
-        return out < 0 ? err_sys(err, "create a file for the output of git") : -1;
+        return out < 0 ? err_sys(err, "create a temporary file for the output of git") : -1;
     off_t size = lseek(out, 0, SEEK_END);
     char *text = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
     if (text == MAP_FAILED)
@@ -215,7 +215,7 @@ static int print_of(const char *const *words, struct err *err) {
     return 0;
 }
 
-/* Modes as in git; the mode of an ordinary file is not shown. */
+/* Shows the mode, in the form of git, only if it changed. */
 static void show_file(const struct commits_file *f) {
     char flags[FLAGS_TEXT], size[16];
     flags_text(f->flags, flags);
@@ -239,7 +239,7 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
     snprintf(since, sizeof(since), "%s..." WORK, q->base);
     const char *const log[] = {
         "-C", q->repo, "log", "--no-color", "--no-decorate", "--format=%h %an: %s", range, NULL};
-    /* As for files: no diff above 1 MiB. */
+    /* A file above 1 MiB is shown without a diff, as for shipped directories. */
     const char *const diff[] = {"-c",
                                 "core.bigFileThreshold=1m",
                                 "-C",
@@ -255,7 +255,7 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
     for (size_t i = 0; i < q->changes.count; i++)
         show_file(&q->changes.files[i]);
     if (q->changes.cut)
-        puts("... the rest is not shown");
+        puts("... the rest of the files is not shown");
     return s->options->stat ? 0 : print_of(diff, err);
 }
 
@@ -279,7 +279,7 @@ static int receipt_path(const struct ship *s, const char *id, bool make, char re
     return 0;
 }
 
-/* As for files, with the branch or the patch as the only entry. */
+/* Describes the branch or the patch as one file, for the receipt and the journal. */
 static struct parcel_item item_of(const struct quarantine *q, const char *path, const char *hash) {
     struct parcel_item i = {
         .path = (char *)path, .change = q->before[0] ? 'M' : 'A', .wanted = true};
@@ -318,7 +318,7 @@ static int write_receipt(const struct ship *s, const struct quarantine *q,
     return status < 0 ? err_num(err, status, "write '%s'", path) : 0;
 }
 
-/* The commit of a ref; empty if it does not exist. */
+/* Finds the commit of a ref; empty if the ref does not exist. */
 static void commit_of(const char *repo, const char *ref, char ret[COMMIT_SIZE]) {
     const char *const words[] = {"-C", repo, "rev-parse", "--verify", "-q", ref, NULL};
     struct buf text DEFER(buf_done) = BUF(GIT_SAID_MAX);
@@ -353,7 +353,7 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
     return status < 0 ? err_num(err, status, "write '%s'", s->options->patch) : 0;
 }
 
-/* An earlier attempt made the branch: the receipt has its old commit. */
+/* If an earlier attempt already moved the branch, the receipt has the old commit of the branch. */
 static void before_first(const struct ship *s, const char *id, char ret[COMMIT_SIZE]) {
     char path[RECEIPT_PATH];
     struct err none;
@@ -364,7 +364,7 @@ static void before_first(const struct ship *s, const char *id, char ret[COMMIT_S
         snprintf(ret, COMMIT_SIZE, "%s", client_text(receipt, "before"));
 }
 
-/* Journal record, receipt, branch, journal record: in this order. */
+/* Writes in this order: a journal record, the branch or patch, the receipt, a journal record. */
 static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct err *err) {
     char ref[160], list_hash[SHA256_HEX], receipt[RECEIPT_PATH];
     const char *id = client_text(s->set, "id"), *patch = s->options->patch;
@@ -391,7 +391,7 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     if (ship_note(s, &words, &after, err) < 0) {
         err_wrap(err, "'%s' of '%s' was written, but not yet recorded in the journal",
                  patch ? patch : q->branch, s->target);
-        return patch ? err_remedy(err, "remove it, then ship change set %s again", id)
+        return patch ? err_remedy(err, "delete that file, then ship change set %s again", id)
                      : err_remedy(err, "repeat the command to finish: carrel ship -y %s %s", id,
                                   s->target);
     }
@@ -404,7 +404,7 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     return 0;
 }
 
-/* git refuses if the branch is not at the shipped commit any more. */
+/* git refuses the undo if the branch has moved on from the shipped commit. */
 int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     char path[RECEIPT_PATH];
     struct err none;
@@ -428,15 +428,15 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     if (ship_find_set(s, id, err) < 0 || ship_note(s, &first, &record, err) < 0)
         return -1;
     if (git_run(words, -1, err) < 0)
-        return err_wrap(err, "branch '%s' is not what was shipped", ref + 11);
+        return err_wrap(err, "branch '%s' is no longer at the shipped commit", ref + 11);
     const struct ship_words last = {.action = "undone", .hash = hash, .files = 1, .intent = record};
     if (ship_note(s, &last, &after, err) < 0) {
         err_wrap(err, "branch '%s' is %s, but that is not recorded in the journal", ref + 11,
-                 *before ? "what it was" : "gone");
-        return err_remedy(err, "the journal has only the record that it was begun: %lld", record);
+                 *before ? "restored" : "deleted");
+        return err_remedy(err, "the journal has only record %lld, that the undo began", record);
     }
     unlink(path);
-    printf("branch %s is %s\n", ref + 11, *before ? "what it was" : "gone");
+    printf("branch %s is %s\n", ref + 11, *before ? "restored" : "deleted");
     return 0;
 }
 
@@ -479,7 +479,7 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
 
 /* ---- the command ---- */
 
-/* Path in the machine of the clone of this directory; empty: none. */
+/* Finds the path in the machine of the clone of the target; empty if there is none. */
 static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH], struct err *err) {
     struct slices *found DEFER_FREE = xnew(struct slices);
     ret[0] = '\0';
@@ -491,7 +491,7 @@ static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH],
     return 0;
 }
 
-/* carrel/NAME; NAME is the name of the machine. */
+/* Names the branch "carrel/NAME", where NAME is the name or else the id of the machine. */
 static void name_branch(const struct ship *s, char ret[128]) {
     const char *name = client_text(s->set, "machine_name");
     snprintf(ret, 128, "carrel/%s", *name ? name : client_text(s->set, "machine"));

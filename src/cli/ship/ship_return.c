@@ -8,7 +8,7 @@
 #include "cli/ship/ship.h"
 #include "cli/table.h"
 
-/* The newest run of the machine. */
+/* Finds the newest run of the machine. */
 static int find_run(struct ship *s, const char *word, char ret[64], struct err *err) {
     char machine[256];
     const struct client_request r = {.method = "GET", .target = "/v1/runs?limit=200"};
@@ -28,7 +28,7 @@ static int find_run(struct ship *s, const char *word, char ret[64], struct err *
         }
     }
     err_set(err, ERR_NOT_FOUND, "no run has worked on machine '%s'", machine);
-    return err_remedy(err, "start one with carrel do %s \"TASK\"", machine);
+    return err_remedy(err, "start a run with carrel do %s \"TASK\"", machine);
 }
 
 int ship_send_back(struct ship *s, const char *word, struct err *err) {
@@ -38,7 +38,7 @@ int ship_send_back(struct ship *s, const char *word, struct err *err) {
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
     jot_string(&j, "comment", s->options->comment);
-    jot_string(&j, "key", id_new('k').text); /* a daemon that dies may have given it to the run */
+    jot_string(&j, "key", id_new('k').text); /* with a key, a retry does not repeat the comment */
     do_put_keys(&j, s->client);
     jot_end(&j, '}');
     if (j.failed)
@@ -47,6 +47,6 @@ int ship_send_back(struct ship *s, const char *word, struct err *err) {
         client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
         client_call_again(s->client, &r, NULL, err) < 0)
         return -1;
-    printf("returned: run %s continues; to watch it: carrel do --resume %s\n", run, run);
+    printf("comment sent: run %s continues; to watch it: carrel do --resume %s\n", run, run);
     return 0;
 }

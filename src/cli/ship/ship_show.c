@@ -14,7 +14,7 @@
 #include "review/flags.h"
 #include "review/hunks.h"
 
-/* Numbers the hunks if there are several, for --hunk. */
+/* Prints the diff. If it has several hunks, prints their numbers too, for --hunk. */
 static void show_hunks(const char *diff, size_t n) {
     size_t number = 0, count = hunks_count(diff, n);
     for (const char *at = diff, *end = diff + n, *line; at < end; at = line) {

@@ -1,7 +1,7 @@
 /*
  * Shows a change set, as text or as JSON.
  *
- * It reads the owner's files and the change set, and changes nothing.
+ * These functions only read the owner's files and the change set.
  */
 #pragma once
 

@@ -38,27 +38,28 @@ static int of_changeset(struct client *c, const char *id, struct slices *ret, st
         return -1;
     const char *home = client_text(set, "home");
     if (json_is_true(json_object_get(set, "revoked"))) {
-        err_set(err, ERR_DENIED, "what change set '%s' is the work on was taken back: %s", id,
+        err_set(err, ERR_DENIED, "the grant that change set '%s' belongs to was revoked: %s", id,
                 home);
-        return err_remedy(err, "to let it out all the same: carrel ship %s DIRECTORY", id);
+        return err_remedy(err, "to ship it anyway, name a directory: carrel ship %s DIRECTORY", id);
     }
     ret->count = 0;
     slices_add(ret, client_text(set, "kind"), NULL, client_text(set, "slice"), home);
     if (ret->count)
         return 0;
-    err_set(err, ERR_INVALID, "change set '%s' is the work on nothing that was handed over", id);
-    return err_remedy(err, "name where to: carrel ship %s DIRECTORY", id);
+    err_set(err, ERR_INVALID, "change set '%s' does not belong to a grant", id);
+    return err_remedy(err, "name the directory to ship to: carrel ship %s DIRECTORY", id);
 }
 
 int slices_find(struct client *c, const char *word, struct slices *ret, struct err *err) {
     if (strchr(word, ':'))
-        return err_set(err, ERR_INVALID, "no directory named");
+        return err_set(err, ERR_INVALID, "MACHINE:PATH requires a DIRECTORY to ship to");
     if (is_changeset(word))
         return of_changeset(c, word, ret, err);
     if (slices_of(c, word, ret, err) < 0)
         return -1;
     if (ret->count)
         return 0;
-    err_set(err, ERR_INVALID, "machine '%s' was handed nothing that comes back", word);
-    return err_remedy(err, "name what and where to: carrel ship MACHINE[:PATH] DIRECTORY");
+    err_set(err, ERR_INVALID,
+            "machine '%s' has no directory copy, repository or database that was granted", word);
+    return err_remedy(err, "name a path and a directory: carrel ship MACHINE[:PATH] DIRECTORY");
 }

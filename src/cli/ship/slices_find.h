@@ -1,13 +1,17 @@
-/* Asks the daemon for the slices of a machine or of a change set. */
+/*
+ * Asks the daemon for the slices of a machine or of a change set. A slice is a granted directory,
+ * repository or database whose changes can be shipped back.
+ */
 #pragma once
 
 #include "cli/client.h"
 #include "review/slices.h"
 
 /*
- * Of a machine; or the one that a change set is the work on, which it knows though machine and
- * grant are gone. None, or one that its owner took back since: an error that says so.
+ * Finds all slices of a machine, or the one slice that a change set belongs to. A change set knows
+ * its slice even when the machine and the grant no longer exist. Fails if there is no slice, or if
+ * the grant of the change set was revoked. word: MACHINE, or the id of a change set.
  */
 int slices_find(struct client *c, const char *word, struct slices *ret, struct err *err);
-/* The same without that: of a machine, all there are. */
+/* Finds all slices of a machine; finding none is not an error. */
 int slices_of(struct client *c, const char *machine, struct slices *ret, struct err *err);

@@ -1,20 +1,21 @@
 /*
  * carrel-postgres: creates and drops throw-away databases on an owner's server.
  *
- *   make   creates a role and a database of one name from a template; prints the address of the
- *          server, then one line per other database that the role may connect to
- *   drop   drops both, even with open connections; succeeds if they do not exist
- *   look   prints a line per object in the database; connects as its role, whose name and password
- *          are given instead of the owner's
+ *   make   creates a role, and a database of the same name as a copy of a template; prints the
+ *          address of the server, then one line per other database that the role may connect to
+ *   drop   drops database and role, even with open connections; succeeds if they do not exist
+ *   look   prints a line per object in the database; connects as the role of the database, whose
+ *          name and password are given instead of the owner's
  *
- * Input, each word ended by a NUL: host, port, user, password, template, sslmode, a file with
- * certificates in addition to the system's or nothing, the name; for make also the password of the
- * role and its expiry in seconds since 1970 (0: never). An error is a line on standard error. Exit
- * status 2: the server was not reached; 3: it refused the password; in both cases it is unchanged.
+ * The standard input has these words, each ended by a NUL: host, port, user, password, template,
+ * sslmode, a file with more certificates than the system's (or an empty word), the name of database
+ * and role; for make also the password of the role and its expiry in seconds since 1970 (0: never).
+ * An error is a line on standard error. Exit status 2: the server was not reached; 3: the server
+ * refused the password; in both cases the server is unchanged.
  *
  * The server may be slow or hostile, so this is a separate process with few rights and a time
- * limit. A lock on the server serializes make and drop of one name: the server may still be working
- * for a process that was killed.
+ * limit. A lock on the server serializes make and drop of one name, because the server may still be
+ * working for an earlier process that was killed.
  */
 #include <grp.h>
 #include <libpq-fe.h>
@@ -42,7 +43,7 @@ static int complain(const char *what, const char *why) {
     return 1;
 }
 
-/* Drops all rights: runs as nobody, and ends with its parent. */
+/* Drops all rights: the process runs as nobody, and is killed when its parent ends. */
 static bool confine(void) {
     const struct rlimit none = {0, 0}, memory = {1ul << 30, 1ul << 30};
     bool ok =
@@ -62,7 +63,7 @@ static bool main_read_words(char bytes[INPUT_MAX], const char *ret[WORDS]) {
         at += strnlen(bytes + at, n - (at < n ? at : n)) + 1;
     }
     bytes[n] = '\0';
-    /* The name becomes part of commands. It is one of ours, so it can be checked. */
+    /* The name becomes part of SQL text. postgres_name() makes it from these letters only. */
     return ret[NAME][0] && !ret[NAME][strspn(ret[NAME], "abcdefghijklmnopqrstuvwxyz234567_")];
 }
 
@@ -78,16 +79,16 @@ static void connection_free(PGconn **c) {
 
 /*
  * Other users of the database could define functions and operators that match better than those of
- * the system. With an empty search_path they are not found. Names of relations are also searched
- * among temporary ones, so they are written with their schema.
+ * the system. With an empty search_path the server does not find them. The server also searches
+ * temporary relations for a name, so our queries write each relation with its schema.
  */
 #define OPTIONS "-c search_path= -c statement_timeout=60s -c client_min_messages=error"
-/* Version 17: event triggers may run at login. */
+/* Since version 17, event triggers may run at login. */
 #define NO_TRIGGERS " -c event_triggers=off"
 
 static PGconn *connect_by(const char *const w[WORDS], const char *database, const char *options,
                           const char *roots) {
-    /* libpq would look for an empty value in files and variables. */
+    /* libpq fills an empty value from files and variables, so some name a file that is absent. */
     const char *const names[] = {"host",       "port",     "user",        "password",
                                  "dbname",     "sslmode",  "sslrootcert", "connect_timeout",
                                  "gssencmode", "passfile", "sslcert",     "application_name",
@@ -99,8 +100,8 @@ static PGconn *connect_by(const char *const w[WORDS], const char *database, cons
 }
 
 /*
- * If the server must prove its identity, tries the system's certificates first, then those of the
- * daemon's configuration, like the gate.
+ * If the server must prove its identity (sslmode verify-...), tries the certificates of the system
+ * first, then those of the daemon's configuration, like the gate.
  */
 static PGconn *connect_with(const char *const w[WORDS], const char *database, const char *options) {
     static const char system[] = "/etc/ssl/certs/ca-certificates.crt";
@@ -118,8 +119,8 @@ static PGconn *connect_to(const char *const w[WORDS], const char *database) {
 }
 
 /*
- * Prefers another database than the template: nobody may be connected to it while it is copied, and
- * some templates refuse connections.
+ * Connects to the database "postgres" if it exists, rather than to the template. Nobody may be
+ * connected to the template while it is copied, and some templates refuse connections.
  */
 static PGconn *connect_somewhere(const char *const w[WORDS]) {
     PGconn *c = connect_to(w, "postgres");
@@ -141,7 +142,7 @@ static int run_with(PGconn *c, const char *sql, const char *word) {
     return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : -1;
 }
 
-/* The lock is held until the server has finished the work of this connection. */
+/* Locks the name until the server has finished the work of this connection. */
 static int lock(PGconn *c, const char *name) {
     return run_with(c, "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 20))",
                     name);
@@ -170,7 +171,7 @@ static int make_role(PGconn *c, const char *const w[WORDS]) {
     int r = quoted ? main_run(c, sql) : -1;
     PQfreemem(hidden);
     PQfreemem(quoted);
-    /* Without superuser rights, a database can be given only to a role that one is a member of. */
+    /* Without superuser rights, the owner can give a database only to a role it is a member of. */
     snprintf(sql, sizeof(sql), "GRANT %s TO CURRENT_USER", w[NAME]);
     return r < 0 ? -1 : main_run(c, sql);
 }
@@ -188,7 +189,7 @@ static int make_database(PGconn *c, const char *const w[WORDS]) {
 
 #define OURS "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
 
-/* Each query returns statements to run in the copy. Objects of extensions are not changed. */
+/* Both queries return statements to run in the copy. Objects of extensions are not changed. */
 static const char triggers[] = "SELECT pg_catalog.format('ALTER EVENT TRIGGER %I DISABLE', evtname)"
                                " FROM pg_catalog.pg_event_trigger WHERE evtenabled <> 'D'";
 static const char contents[] =
@@ -208,7 +209,7 @@ static const char contents[] =
     "  WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND"
     "  d.deptype = 'e')) o";
 
-/* Runs each statement of a list; may_refuse: one that the server denies is skipped. */
+/* Runs each statement that query `list` returns. may_refuse: skips those that the server denies. */
 static int run_list(PGconn *c, const char *list, bool may_refuse) {
     PGresult *r DEFER(result_free) = PQexec(c, list);
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -223,7 +224,10 @@ static int run_list(PGconn *c, const char *list, bool may_refuse) {
     return 0;
 }
 
-/* NULL: connecting would run code of the template's author, and that cannot be prevented. */
+/*
+ * Returns the options for a connection to the copy. NULL: connecting would run code of the
+ * template's author, and that cannot be prevented.
+ */
 static const char *options_for(PGconn *c, const char *name) {
     const char *super = PQparameterStatus(c, "is_superuser");
     if (PQserverVersion(c) < 170000)
@@ -237,22 +241,22 @@ static const char *options_for(PGconn *c, const char *name) {
 }
 
 /*
- * In the copy, gives schemas, relations and routines to the new role as far as allowed: it can
- * change them, and none of them runs with the owner's rights. Event triggers would run with those
- * rights now, so they are disabled first. (REASSIGN OWNED would affect other databases; plpgsql may
- * be missing.)
+ * In the copy, makes the new role the owner of schemas, relations and routines, as far as allowed.
+ * Then the role can change them, and none of them runs with the rights of the server's user. Event
+ * triggers would run with those rights now, so they are disabled first. (REASSIGN OWNED is not used
+ * because it affects other databases, and a DO block is not used because plpgsql may be missing.)
  */
 static int hand_contents(PGconn *from, const char *const w[WORDS]) {
     const char *options = options_for(from, w[NAME]);
     if (!options)
-        return complain("the template has an event trigger for logins", "");
+        return complain("the template has an event trigger for logins: disable it", "");
     PGconn *c DEFER(connection_free) = connect_with(w, w[NAME], options);
     if (PQstatus(c) != CONNECTION_OK)
-        return complain("connect to the copy", PQerrorMessage(c));
+        return complain("connect to the new database", PQerrorMessage(c));
     if (run_list(c, triggers, false) < 0)
-        return complain("disable event triggers in the copy", PQerrorMessage(c));
+        return complain("disable event triggers in the new database", PQerrorMessage(c));
     if (run_list(c, contents, true) < 0)
-        return complain("give the copy to its role", PQerrorMessage(c));
+        return complain("make the new role owner of the new database", PQerrorMessage(c));
     return 0;
 }
 
@@ -281,7 +285,7 @@ static int main_make(PGconn *c, const char *const w[WORDS]) {
 
 /* ---- look ---- */
 
-/* A name may contain a line break: prints it escaped. */
+/* Prints a line, with line breaks inside the text escaped: a name may contain one. */
 static void print_line(const char *text) {
     for (; *text; text++)
         if (*text == '\n')
@@ -291,7 +295,7 @@ static void print_line(const char *text) {
     putchar('\n');
 }
 
-/* Prints a line per row. */
+/* Prints the first column of each row, a line per row. */
 static int print_all(PGconn *c, const char *sql) {
     PGresult *r DEFER(result_free) = PQexec(c, sql);
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -316,7 +320,7 @@ static const char routines[] =
     " pg_catalog.pg_get_function_identity_arguments(p.oid), pg_catalog.md5(p.prosrc))"
     " FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
     " WHERE " OURS " ORDER BY 1 LIMIT 1000";
-/* Reads small tables, up to 256 MiB in total; for the others the size must do. */
+/* Counts the rows of tables, smallest first, up to 256 MiB in total; the others show their size. */
 static const char counts[] =
     "SELECT CASE WHEN total <= 268435456 THEN"
     " pg_catalog.format('SELECT pg_catalog.format(''rows %%s %%s %%s'', %L, pg_catalog.count(*),"
@@ -330,7 +334,7 @@ static const char counts[] =
     " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.relkind = 'r' AND " OURS ") s ORDER BY name LIMIT 200";
 
-/* Prints the number of rows of each table, and a checksum of them. */
+/* Prints for each table the number of rows and a checksum, or the size. */
 static int print_counts(PGconn *c) {
     PGresult *r DEFER(result_free) = PQexec(c, counts);
     if (PQresultStatus(r) != PGRES_TUPLES_OK)
@@ -382,11 +386,11 @@ int main(int argc, char **argv) {
     bool makes = argc == 2 && strcmp(argv[1], "make") == 0;
     bool looks = argc == 2 && strcmp(argv[1], "look") == 0;
     if (!makes && !looks && (argc != 2 || strcmp(argv[1], "drop") != 0))
-        return complain("usage: make, drop or look", "");
+        return complain("usage: carrel-postgres make|drop|look", "");
     if (!confine())
-        return complain("this kernel cannot confine the process that talks to the server", "");
+        return complain("this kernel cannot confine carrel-postgres, so it does not connect", "");
     if (!main_read_words(bytes, words))
-        return complain("read the request from standard input", "");
+        return complain("the request on standard input has no valid database name", "");
     if (looks)
         return main_look(words);
     PGconn *c DEFER(connection_free) = connect_somewhere(words);

@@ -11,7 +11,7 @@
 #include "base/filter.h"
 #include "base/native.h"
 
-/* Memory, output and exit. All input was read before, so nothing is opened. */
+/* System calls for memory, output and exit. All input was read before, so none opens a file. */
 static const int allowed[] = {
     SYS_write,  SYS_mmap,   SYS_munmap,     SYS_mremap,         SYS_brk,           SYS_madvise,
     SYS_futex,  SYS_exit,   SYS_exit_group, SYS_rt_sigreturn,   SYS_clock_gettime, SYS_getrandom,

@@ -1,9 +1,9 @@
 /*
- * Confines the process before it reads a hostile database.
+ * Confines the process before it interprets a hostile database.
  *
- * Afterwards only memory and the output remain. If it fails, nothing may be read.
+ * Afterwards the process can only use memory and write to descriptors that are open.
  */
 #pragma once
 
-/* -errno: not confined, so nothing may be read. */
+/* Returns -errno if the process is not confined; then it must not interpret a database. */
 int sqlite_confine(void);

@@ -35,7 +35,7 @@ static bool diff_put(struct diff *d, const char *text) {
     return buf_add(d->out, text, strlen(text));
 }
 
-/* Whatever the file says, our statements may only read and count. */
+/* Authorizer: whatever the database file contains, our statements may only read and count. */
 static int only_reading(void *arg, int action, const char *a, const char *b, const char *c,
                         const char *e) {
     (void)arg, (void)a, (void)c, (void)e;
@@ -76,7 +76,7 @@ static void restrict_it(struct diff *d) {
     sqlite3_progress_handler(d->db, STEPS, too_long, d);
 }
 
-/* Checks pages, indexes and constraints. */
+/* Checks pages, indexes and constraints of the second database. */
 static int check_sound(struct diff *d, struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     if (sqlite3_prepare_v2(d->db, "PRAGMA new.integrity_check(1)", -1, &s, NULL) != SQLITE_OK ||
@@ -111,7 +111,7 @@ static bool diff_put_text(struct diff *d, const char *text, int n) {
     return ok && diff_put(d, n > DIFF_VALUE_SHOWN ? "...'" : "'");
 }
 
-/* A name: line breaks are escaped. */
+/* Writes a name, with line breaks escaped. */
 static bool put_plain(struct diff *d, const char *text) {
     bool ok = true;
     for (; ok && *text; text++)
@@ -142,7 +142,10 @@ static bool put_row(struct diff *d, sqlite3_stmt *s, int columns, const char *si
 
 /* ---- rows ---- */
 
-/* counted: the last column says how many equal rows there are. */
+/*
+ * Writes the rows of a query and returns their number. counted: the last column is the number of
+ * equal rows that a row stands for.
+ */
 static long rows_of(struct diff *d, const char *sql, bool counted, const char *sign,
                     struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
@@ -168,7 +171,7 @@ static long rows_of(struct diff *d, const char *sql, bool counted, const char *s
     return count;
 }
 
-/* The two sides of a table. */
+/* The two sides of a table: schema "main" is the first database, "new" the second. */
 static const struct side {
     const char *sign, *one, *other;
 } sides[] = {{"- ", "main", "new"}, {"+ ", "new", "main"}};
@@ -197,12 +200,12 @@ static int count_columns(struct diff *d, const struct table *t, int *ret, struct
     *ret = sqlite3_column_count(s);
     return *ret <= DIFF_COLUMNS_MAX
                ? 0
-               : err_set(err, ERR_LIMIT, "more than %d columns", DIFF_COLUMNS_MAX);
+               : err_set(err, ERR_LIMIT, "the table has more than %d columns", DIFF_COLUMNS_MAX);
 }
 
 /*
- * Rows that one side has more often than the other. Values are compared byte by byte: not by the
- * collation of the table ("a" and "A", trailing blanks), and 1 is not 1.0.
+ * Writes the query for rows that one side has more often than the other. It compares values byte by
+ * byte, not by the collation of the table ("a" and "A", trailing blanks), and 1 differs from 1.0.
  */
 static bool put_difference(struct buf *sql, const struct table *t, const struct side *side,
                            int columns) {
@@ -220,7 +223,7 @@ static bool put_difference(struct buf *sql, const struct table *t, const struct 
     return ok && buf_addf(sql, " HAVING sum(n) > 0");
 }
 
-/* Rows that one side has more often; all of them if the tables are not alike. */
+/* Writes the rows that one side has more often, or all its rows if the tables are not alike. */
 static long rows_of_side(struct diff *d, const struct table *t, const struct side *side,
                          struct err *err) {
     struct buf sql DEFER(buf_done) = BUF(SQL_MAX);
@@ -291,7 +294,7 @@ static int compare_schemas(struct diff *d, struct err *err) {
     return 0;
 }
 
-/* ---- numbers that programs keep in the head of the file ---- */
+/* ---- numbers that programs keep in the header of the file ---- */
 
 static int diff_number_of(struct diff *d, const char *schema, const char *name, int *ret,
                           struct err *err) {

@@ -19,8 +19,8 @@ enum {
 };
 
 /*
- * Takes the bytes of both. Empty text: equal. sound: refuses the second if any part of it is
- * damaged.
+ * Writes the diff to `ret`; it is empty if the databases are equal. Takes the bytes of both
+ * buffers. sound: fails if any part of the second database is damaged.
  */
 int sqlite_diff(struct buf *before, struct buf *after, bool sound, struct buf *ret,
                 struct err *err);

@@ -2,9 +2,10 @@
  * carrel-sqlite: copies databases of an owner, and compares the copies of machines with them.
  *
  *   copy FILE   writes a consistent copy of a database to standard output; run as its owner
- *   diff        prints the diff of the databases at descriptors 3 and 4 (with the log at 5);
- *               confines itself before it reads them
- *   freeze      the same, and writes 4 with its log as one database to descriptor 6 if it is valid
+ *   diff        prints the diff of the databases at descriptors 3 and 4, where descriptor 5 is the
+ *               log of the second; confines itself before it interprets them
+ *   freeze      as diff, and writes the second database, with its log applied, to descriptor 6;
+ *               fails if it is damaged
  *
  * An error is a line on standard error.
  */
@@ -44,13 +45,13 @@ static int main_copy(const char *path) {
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
         return complain(sqlite3_errmsg(db));
     sqlite3_busy_timeout(db, BUSY_MS);
-    /* Query the database first: a file that is not one, or is locked, fails here. */
+    /* This query fails if the file is not a database or is locked. */
     if (sqlite3_exec(db, "BEGIN; SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL) !=
         SQLITE_OK)
         return complain(sqlite3_errmsg(db));
     unsigned char *bytes = sqlite3_serialize(db, "main", &n, 0);
     if ((!bytes && n) || n > IMAGE_MAX)
-        return complain("the database is larger than 512 MiB, or memory is short");
+        return complain("the database is larger than 512 MiB, or memory is exhausted");
     int r = write_all(1, bytes, (size_t)n);
     sqlite3_free(bytes);
     sqlite3_close(db);
@@ -68,9 +69,9 @@ static bool read_image(int fd, struct buf *ret) {
     return n == 0;
 }
 
-/* Restores the journal mode of the owner's database. */
+/* Writes the database with the journal mode of the owner's database. */
 static int write_frozen(struct buf *image, const char form[2]) {
-    memcpy(image->data + SQLITE_FORM, form, 2); /* with a log or without */
+    memcpy(image->data + SQLITE_FORM, form, 2); /* write-ahead log or rollback journal */
     int r = write_all(FROZEN, image->data, image->len);
     wal_settle(image);
     return r;
@@ -85,7 +86,7 @@ static int diff(bool freezes) {
         return complain("a database is larger than 512 MiB or cannot be read");
     sqlite3_initialize();
     if (sqlite_confine() < 0)
-        return complain("this kernel cannot confine the process that reads the database");
+        return complain("this kernel cannot confine carrel-sqlite, so it reads no database");
     if (wal_apply(&after, (const uint8_t *)(log.data ? log.data : ""), log.len) < 0)
         return complain("the database is larger than 512 MiB");
     if (before.len >= SQLITE_HEAD)
@@ -107,5 +108,5 @@ int main(int argc, char **argv) {
         return diff(false);
     if (argc == 2 && strcmp(argv[1], "freeze") == 0)
         return diff(true);
-    return complain("usage: copy FILE, diff or freeze");
+    return complain("usage: carrel-sqlite copy FILE | diff | freeze");
 }

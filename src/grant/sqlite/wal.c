@@ -16,7 +16,7 @@ static uint32_t little(const uint8_t *p) {
     return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
 }
 
-/* Sums pairs of words, in the byte order that the first word of the log states. */
+/* Adds pairs of 32-bit words to checksum `s`, in the byte order that the log header states. */
 static struct sums sum(struct sums s, const uint8_t *p, size_t n, bool is_big) {
     for (size_t i = 0; i + 8 <= n; i += 8) {
         s.a += (is_big ? big(p + i) : little(p + i)) + s.b;
@@ -52,7 +52,7 @@ static const uint8_t *frame_of(const struct log *l, size_t i) {
     return l->bytes + WAL_HEAD + i * (WAL_FRAME_HEAD + l->page);
 }
 
-/* Number of frames of complete transactions, and the size of the database in pages after them. */
+/* Counts the frames of complete transactions. ret_pages: size of the database after them. */
 static size_t committed(const struct log *l, uint32_t *ret_pages) {
     struct sums s = l->first;
     size_t count = 0;
@@ -92,7 +92,7 @@ long wal_apply(struct buf *image, const uint8_t *wal, size_t n) {
         return -1;
     for (size_t i = 0; i < count; i++) {
         uint64_t at = (uint64_t)(big(frame_of(&l, i)) - 1) * l.page;
-        if (at + l.page <= image->len) /* otherwise a later transaction truncated it */
+        if (at + l.page <= image->len) /* otherwise a later transaction removed the page */
             memcpy(image->data + at, frame_of(&l, i) + WAL_FRAME_HEAD, l.page);
     }
     return (long)count;

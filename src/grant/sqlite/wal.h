@@ -1,8 +1,9 @@
 /*
- * Applies the write-ahead log of an SQLite database to its file in memory: the result is what a
- * reader of both would see. Pure and total: whatever a machine wrote, nothing outside is touched.
+ * Applies the write-ahead log of an SQLite database to its file in memory. The result is what a
+ * reader of both files would see. The functions are pure and safe for any input of a machine.
  *
- * Frames are valid while salts and checksums match, up to the last commit among them.
+ * Frames (pages in the log) are valid while salts and checksums match. Those after the last commit
+ * are ignored.
  */
 #pragma once
 
@@ -15,10 +16,13 @@
 enum { SQLITE_HEAD = 100, SQLITE_FORM = 18, WAL_HEAD = 32, WAL_FRAME_HEAD = 24 };
 
 /*
- * Returns the number of frames applied; -1: the image has no space for them. An invalid log has
- * none.
+ * Returns the number of frames applied, which is 0 for an invalid log. -1: the buffer `image` may
+ * not grow enough.
  */
 long wal_apply(struct buf *image, const uint8_t *wal, size_t n);
 
-/* Marks the image as one without a log, as a database in memory must be. */
+/*
+ * Sets the header so that SQLite expects no log, as it must for a database in memory. False: the
+ * image is too short for a database.
+ */
 bool wal_settle(struct buf *image);

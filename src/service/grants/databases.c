@@ -44,7 +44,7 @@ struct job {
 struct failure {
     char id[ID_SIZE];
     unsigned tries;
-    bool given_up; /* until the next start or a new value of a secret */
+    bool given_up; /* no further tries until the daemon restarts or a secret gets a new value */
     uint64_t again_ms;
 };
 
@@ -68,7 +68,7 @@ static void job_free(struct job *j) {
     free(j);
 }
 
-/* Half-made databases stay in the store: the next daemon drops them. */
+/* The rows of unfinished databases stay in the store, and the next daemon drops the databases. */
 void databases_free(struct databases *d) {
     struct failure *f;
     if (!d)
@@ -77,7 +77,7 @@ void databases_free(struct databases *d) {
         next = j->next;
         child_drop(j->child);
         if (j->running && !j->child)
-            j->all = NULL; /* a worker uses it and frees it */
+            j->all = NULL; /* databases_flushed() frees the job when its worker is done */
         else
             job_free(j);
     }
@@ -87,7 +87,7 @@ void databases_free(struct databases *d) {
     free(d);
 }
 
-/* ---- what is kept ---- */
+/* ---- stored server URLs ---- */
 
 static void secret_of(const char *id, char ret[STORE_NAME_SIZE]) {
     snprintf(ret, STORE_NAME_SIZE, DATABASE_SECRET "%s", id);
@@ -99,7 +99,7 @@ int databases_note(struct service *s, const struct database_row *row, const char
     char name[STORE_NAME_SIZE];
     secret_of(row->id, name);
     if (!value)
-        return err_set(err, ERR_INVALID, "the server URL is empty or too long");
+        return err_set(err, ERR_INVALID, "the URL of the database server is empty or too long");
     return store_secret_put(s->store, row->owner, name, value, row->created_ms, err) < 0
                ? -1
                : store_database_put(s->store, row, err);
@@ -110,7 +110,9 @@ static int reveal(struct service *s, const char *owner, const char *name, struct
     struct secret *value DEFER(secret_freep) = NULL;
     if (store_secret_get(s->store, owner, name, &value, err) < 0)
         return -1;
-    return secret_reveal(value, ret) ? 0 : err_set(err, ERR_INTERNAL, "decrypt the server URL");
+    return secret_reveal(value, ret)
+               ? 0
+               : err_set(err, ERR_INTERNAL, "the URL of the database server cannot be decrypted");
 }
 
 int databases_dsn(struct service *s, const char *owner, const char *id, struct buf *ret,
@@ -120,7 +122,7 @@ int databases_dsn(struct service *s, const char *owner, const char *id, struct b
     return reveal(s, owner, name, ret, err);
 }
 
-/* The DSN that was stored encrypted, or the present value of the secret that it names. */
+/* Finds the server URL: the stored text, or the present value of the secret that it names. */
 static int find_dsn(struct service *s, const char *owner, const char *id, struct dsn *ret,
                     struct err *err) {
     struct buf text DEFER(secret_wipe) = BUF(SECRET_MAX + 1);
@@ -155,7 +157,7 @@ static void databases_journal(struct service *s, const struct database_row *row,
     event_tell(s, row->owner, row->machine, verb, r.detail);
 }
 
-/* ---- one of them ---- */
+/* ---- creating or dropping one database ---- */
 
 static void start_jobs(struct databases *d);
 
@@ -167,7 +169,7 @@ static void job_unlink(struct job *j) {
     j->all->running -= j->running;
 }
 
-/* The database is dropped: deletes its row and the sealed URL. */
+/* Deletes the row and the encrypted URL of a database that was dropped or never created. */
 static int databases_remove_row(struct service *s, const struct database_row *row,
                                 struct err *err) {
     char name[STORE_NAME_SIZE];
@@ -200,7 +202,7 @@ static void databases_give_up(struct databases *d, const struct database_row *ro
     databases_journal(d->service, row, "database.give_up", why);
 }
 
-/* Schedules a retry, up to a limit. A new reason is recorded. */
+/* Schedules another try to drop the database, up to a limit. Records the reason if it is new. */
 static void put_off(struct databases *d, struct database_row *row, const struct err *why) {
     bool away = why->code == ERR_UNKNOWN || why->code == ERR_TIMEOUT;
     struct failure *f = failure_of(d, row->id);
@@ -213,7 +215,7 @@ static void put_off(struct databases *d, struct database_row *row, const struct 
     free(row->why);
     row->why = xstrdup(why->text);
     if (store_database_put(d->service->store, row, &err) < 0)
-        log_line(LOG_ERROR, "service", "%s", err.text);
+        log_line(LOG_ERROR, "service", "save why a database was not dropped: %s", err.text);
     log_line(LOG_WARN, "service", "drop database '%s' on %s: %s", row->name, row->server,
              why->text);
     databases_journal(d->service, row, "database.stays", why->text);
@@ -256,7 +258,8 @@ static void child_ended(void *arg, const struct child_end *end) {
     snprintf(why, sizeof(why), "%.*s", (int)strcspn(end->said, "\n"), end->said);
     bool unchanged = end->status == UNREACHED || end->status == UNWELCOME;
     if (unchanged && j->makes && databases_remove_row(j->all->service, &j->row, &err) < 0)
-        log_line(LOG_ERROR, "service", "%s", err.text); /* the retry then tries to drop it */
+        log_line(LOG_ERROR, "service", "delete the row of a database that was not created: %s",
+                 err.text); /* databases_look() will try to drop the database */
     if (end->late || end->status < 0)
         err_set(&err, ERR_TIMEOUT, "server %s did not answer in time", j->row.server);
     else
@@ -282,7 +285,7 @@ static int start_child(struct job *j, const struct dsn *dsn, struct err *err) {
                                  j->password, until};
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (!put_word(&in, words[i]))
-            return err_set(err, ERR_LIMIT, "the server URL is too long");
+            return err_set(err, ERR_LIMIT, "the URL of the database server is too long");
     const struct child_order order = {.path = path,
                                       .argv = argv,
                                       .input = in.data,
@@ -306,8 +309,8 @@ static void run_job(struct job *j) {
 }
 
 /*
- * The row must be on disk before the server is asked: otherwise a crash would leave a database that
- * nobody knows.
+ * Flushes the row to disk before the server is asked. Otherwise a crash could leave a database on
+ * the server that no row names.
  */
 static void databases_flush(void *arg) {
     struct job *j = arg;
@@ -324,7 +327,7 @@ static void databases_flushed(void *arg) {
         run_job(j);
 }
 
-/* In order, at most JOBS_MAX at a time. */
+/* Starts waiting jobs in order, so that at most JOBS_MAX run at a time. */
 static void start_jobs(struct databases *d) {
     for (struct job *j = d->jobs; j && d->running < JOBS_MAX; j = j->next) {
         if (j->running)
@@ -350,7 +353,7 @@ static struct job *job_new(void) {
     return j;
 }
 
-/* ---- verbs ---- */
+/* ---- requests ---- */
 
 void databases_make(struct service *s, const struct database_order *o, databases_fn *done,
                     void *arg) {
@@ -413,7 +416,7 @@ void databases_look(struct service *s, uint64_t now_ms) {
     }
 }
 
-/* ---- those that stay ---- */
+/* ---- databases that could not be dropped ---- */
 
 static void put_left(const struct databases *d, const struct database_row *row, struct jot *j) {
     const struct failure *f = map_get(&d->failures, row->id);

@@ -1,6 +1,6 @@
 /*
- * A grant that is given or taken back while its machine runs: the intent is in the journal before
- * anything happens, the effect is on the disk before the caller gets an answer.
+ * Adds and revokes grants of a machine that exists. The journal has the intent before anything
+ * happens, and the effect is on disk before the caller gets an answer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,20 +18,23 @@
 
 enum { RETRY_MS = 1000 };
 
-/* A grant being added or revoked: intent, effect, sync, result, answer. */
+/*
+ * A grant that is being added or revoked. The order is: intent in the journal, effect, flush to
+ * disk, result in the journal, answer to the caller.
+ */
 struct granting {
     struct live *live;
     struct caller who;
     const struct grant_kind *kind;
     const char *verb;
     enum grant_fate fate;
-    bool ends;
+    bool ends; /* the grant is revoked or has expired */
     struct grant_row row;
     uint64_t intent;
     char *env; /* the machine's variables without those of the grant */
     bool failed;
     struct err err;
-    service_net_fn *done; /* NULL: no caller */
+    service_net_fn *done; /* NULL: no caller waits for an answer */
     void *arg;
 };
 
@@ -97,7 +100,7 @@ static void granting_late(void *arg, const struct err *why) {
         done(g->arg, NULL, &err);
 }
 
-/* Commands keep the variables until the removal is committed. */
+/* Deletes the row. The machine keeps the variables of the grant until that is committed. */
 static int write_over(void *arg, struct err *err) {
     struct granting *g = arg;
     struct live *l = g->live;
@@ -128,7 +131,7 @@ static void over_written(void *arg, const struct err *failed) {
         net_tell(l, grants_told, g);
 }
 
-/* Ends the grant if it was revoked or could not be added. */
+/* Called when kind->give() or take() is done. Deletes a grant that was revoked or not delivered. */
 static void effective(void *arg, const struct err *failed) {
     struct granting *g = arg;
     struct live *l = g->live;
@@ -174,7 +177,7 @@ static int granting_begin(struct granting *g, struct err *err) {
     return note_intent(g->live->service, &g->who, &what, &g->intent, err);
 }
 
-/* One change at a time, and none while the machine is created or ends. */
+/* Refuses a machine that another operation is changing, or that is not up. */
 static struct live *grants_find(struct service *s, const struct caller *who, const char *machine,
                                 struct err *err) {
     struct live *l =
@@ -182,7 +185,7 @@ static struct live *grants_find(struct service *s, const struct caller *who, con
     if (!l || (!l->grants->granting && !l->changing && l->machine))
         return l;
     live_state_error(l, err);
-    err_remedy(err, "another operation on it is in progress: try again");
+    err_remedy(err, "another operation on the machine is in progress: try again later");
     return NULL;
 }
 
@@ -212,7 +215,7 @@ void service_grant_add(struct service *s, const struct caller *who, const char *
     plan.rows[0] = (struct grant_row){0};
     struct grant_plan one = {.rows = &g->row, .count = 1};
     /*
-     * The taint comes first: once grants_settle_all() has written the row, commands see the grant.
+     * taint_grant() comes first: once grants_settle_all() wrote the row, commands see the grant.
      */
     if (granting_begin(g, &err) < 0 || taint_grant(l, r, plan.fds[0], &err) < 0 ||
         grants_settle_all(l, NULL, &one, &err) < 0) {
@@ -231,7 +234,7 @@ static void grants_take_back(struct granting *g) {
         g->kind->take(g->live, &g->row, effective, g);
 }
 
-/* Leaves a database that could not be dropped to its server, or answers the error. */
+/* If `id` is a database that could not be dropped, stops the tries. Otherwise answers `why`. */
 static void forget_left(struct service *s, const struct caller *who, const char *ref,
                         const char *id, const struct err *why, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(256);
@@ -256,7 +259,7 @@ void service_grant_revoke(struct service *s, const struct caller *who, const cha
     struct live *l = grants_find(s, who, machine, &err);
     if (!l || store_grant_get(s->store, l->row.id, id, &row, &err) < 0) {
         if (l && err.code == ERR_NOT_FOUND)
-            err_remedy(&err, "list its grants: carrel grants %s", l->row.id);
+            err_remedy(&err, "list the grants of the machine: carrel grants %s", l->row.id);
         forget_left(s, who, machine, id, &err, done, arg);
         return;
     }
@@ -297,7 +300,7 @@ void grants_look(struct live *l, int64_t wall_ms) {
         if (!expired && !grants_is_half(row))
             continue;
         grants_end(l, &list.rows[i], expired ? GRANT_EXPIRED : GRANT_REVOKED);
-        return; /* the next one follows with the next tick */
+        return; /* the next tick handles the next grant */
     }
     l->grants->half = false;
 }

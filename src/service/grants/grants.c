@@ -27,7 +27,7 @@ void service_grants_stop(struct service_grants *g) {
 }
 
 void service_grants_free(struct service *s) {
-    sqlite_fetch_release(s); /* waiting reads; machines no longer answer */
+    sqlite_fetch_release(s); /* fails pending reads: machines no longer answer */
     sqlite_look(s);          /* machines may have ended since the last tick */
     free(s->grants);
 }
@@ -49,7 +49,6 @@ void grants_machine_ended(struct service *s) {
     s->grants->copies_unswept = true;
 }
 
-/* A row per kind. */
 static const struct grant_kind *const kinds[] = {&grant_dir,    &grant_file,    &grant_env,
                                                  &grant_secret, &grant_repo,    &grant_identity,
                                                  &grant_sqlite, &grant_postgres};
@@ -70,7 +69,7 @@ const struct grant_kind *grant_kind_find(const char *name, struct err *err) {
     return NULL;
 }
 
-/* ---- words ---- */
+/* ---- grants as JSON, and from requests ---- */
 
 static void put_grant(struct jot *j, const struct grant_row *row) {
     jot_string(j, "kind", row->kind);
@@ -83,7 +82,6 @@ static void put_grant(struct jot *j, const struct grant_row *row) {
         jot_i64(j, "expires_ms", row->expires_ms);
 }
 
-/* Describes the grant for journal and events, without private data of its kind. */
 const char *grants_describe(const struct grant_row *row, struct buf *text) {
     struct jot j = JOT(text);
     jot_object(&j, NULL);
@@ -110,7 +108,7 @@ int grant_read(struct service *s, const char *owner, const struct grant_request 
     return 0;
 }
 
-/* ---- a plan for a machine in the making ---- */
+/* ---- journal and restart ---- */
 
 void grants_note(struct live *l, const struct caller *who, const char *verb,
                  const struct grant_row *row) {
@@ -136,7 +134,7 @@ void grants_restore(struct live *l) {
                  l->row.id);
 }
 
-/* ---- verbs ---- */
+/* ---- requests ---- */
 
 void grants_answer(struct live *l, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
@@ -168,7 +166,7 @@ void grants_answer(struct live *l, service_net_fn *done, void *arg) {
     done(arg, text.data, NULL);
 }
 
-/* For an ended machine: lists databases that could not be dropped, or answers the error. */
+/* For an ended machine, lists databases that could not be dropped. If none, answers error `why`. */
 static void answer_ended(struct service *s, const struct caller *who, const char *ref,
                          const struct err *why, service_net_fn *done, void *arg) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX_BYTES);
@@ -203,7 +201,7 @@ bool grant_wants_file(const struct grant_request *r) {
     return kind && kind->copies;
 }
 
-/* ---- figures ---- */
+/* ---- statistics ---- */
 
 static void put_live(void *arg, const char *kind, uint64_t n) {
     uint64_t *live = arg;

@@ -13,19 +13,20 @@
 void service_grant_list(struct service *s, const struct caller *who, const char *machine,
                         service_net_fn *done, void *arg);
 /*
- * The grant is on disk and in the machine before it is acknowledged. fd: of the data to copy if a
- * local caller grants a file, repository or database, else -1; owned by the caller.
+ * Adds a grant. It is on disk and in the machine before `done` is called. fd: descriptor of the
+ * data to copy if a local caller grants a file, repository or database, else -1; owned by the
+ * caller.
  */
 void service_grant_add(struct service *s, const struct caller *who, const char *machine,
                        const struct grant_request *r, int fd, service_net_fn *done, void *arg);
 /*
- * Revokes by id. Copied data is deleted. A directory is unmounted; if a command uses it, all
- * commands end.
+ * Revokes the grant with this id. Copied data is deleted. A directory is unmounted; if a command
+ * uses it, all commands of the machine are killed.
  */
 void service_grant_revoke(struct service *s, const struct caller *who, const char *machine,
                           const char *id, service_net_fn *done, void *arg);
 
-/* Per kind; all except `live` since the start of the daemon. */
+/* Counts of one kind of grant. `live` is the present number; the others start with the daemon. */
 struct grant_counts {
     const char *kind;
     uint64_t live, added, revoked, expired;
@@ -33,16 +34,16 @@ struct grant_counts {
 typedef void service_grant_counts_fn(void *arg, const struct grant_counts *c);
 void service_each_grant_kind(struct service *s, service_grant_counts_fn *fn, void *arg);
 
-/* Databases on servers of owners: in use by machines, and not dropped yet. */
+/* Counts databases on servers of owners: those in use by machines, and those not dropped yet. */
 struct database_counts {
     uint64_t live, to_drop;
 };
 void service_database_counts(struct service *s, struct database_counts *ret);
 
 /*
- * Changes in a granted database, compared with the granted copy:
- * {"machine","grant","kind","what","at","same","diff","cut"}. For a database on a server: its
- * present content.
+ * Answers the changes in a granted database since it was granted, as
+ * {"machine","grant","kind","what","at","same","diff","cut"}. A database on a server also has
+ * "database", its name, and has "error" in place of the diff if it cannot be read.
  */
 void service_grant_diff(struct service *s, const struct caller *who, const char *machine,
                         const char *id, service_net_fn *done, void *arg);

@@ -16,12 +16,12 @@
 
 struct copying {
     struct live *live;
-    int fd;     /* -1: the content is `text` */
+    int fd;     /* source on the host; -1: the content is `text` */
     char *text; /* owned */
     char path[PLAN_PATH_SIZE];
     uint32_t mode, uid, gid;
     uint64_t at;
-    bool begun;  /* the file exists: an empty one is created too */
+    bool begun;  /* the first write, which creates the file, was sent */
     char *chunk; /* MSG_CHUNK_MAX bytes */
     ssize_t n;   /* bytes in `chunk`, or -errno */
     service_done_fn *done;
@@ -71,7 +71,7 @@ static void written(void *arg, const struct frame *frame, const struct err *fail
     next_chunk(c);
 }
 
-/* Waits at the barrier: nothing is written while a step is taken. */
+/* Waits at the barrier, because nothing may be written while a step (a snapshot) is taken. */
 static void write_chunk(void *arg) {
     struct copying *c = arg;
     struct err err;
@@ -126,7 +126,7 @@ static void next_chunk(struct copying *c) {
     write_chunk(c);
 }
 
-/* Errors are ignored: the directory may exist, and if not, creating the file fails and says so. */
+/* Ignores errors: the directory may exist, and if it does not, creating the file fails. */
 static void parents_made(void *arg, const struct frame *frame, const struct err *err) {
     (void)frame;
     (void)err;
@@ -157,7 +157,7 @@ static void handover_begin(void *arg) {
     *slash = '/';
 }
 
-/* Files belong to the user that commands run as. */
+/* Finds the user that commands run as, who gets the copied files. */
 static void user_of(const struct live *l, uint32_t *uid, uint32_t *gid) {
     const struct exec_defaults *image = live_defaults(l);
     *uid = image ? image->uid : 1000;
@@ -214,7 +214,7 @@ void service_file_text(struct service *s, const struct caller *who, const char *
         done(arg, &err);
 }
 
-/* ---- taking it back ---- */
+/* ---- deleting a copied file ---- */
 
 struct removing {
     struct live *live;

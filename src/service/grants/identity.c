@@ -1,6 +1,7 @@
 /*
- * Identities: an account for the agent. Its commits carry the name, and it has its own SSH key. The
- * owner adds the public key where the agent may log in, and removes it there.
+ * Identities: an account for the agent in a machine. The agent's commits carry the name, and the
+ * agent has its own SSH key. The owner adds the public key where the agent may log in, and removes
+ * it there.
  *
  * A key belongs to an owner and a name and is stored as secret identity.NAME. Machines with the
  * same identity share it; deleting the secret makes the next machine get a new key.
@@ -61,7 +62,7 @@ static int keep_key(struct live *l, const char *kept, const uint8_t seed[SSH_SEE
     struct secret *value DEFER(secret_freep) = secret_new(hex, HEX - 1);
     explicit_bzero(hex, sizeof(hex));
     return value ? store_secret_put(l->service->store, l->row.owner, kept, value, wall_ms(), err)
-                 : err_set(err, ERR_INTERNAL, "encode a key");
+                 : err_set(err, ERR_INTERNAL, "the SSH key of the identity cannot be stored");
 }
 
 static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], struct err *err) {
@@ -79,7 +80,7 @@ static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], str
                : err_set(err, ERR_INVALID, "the stored key of identity '%s' is invalid", name);
 }
 
-/* NULL unsets the variables. */
+/* Sets git's variables for author and committer. NULL for name and mail unsets them. */
 static int identity_set_variables(struct live *l, const char *name, const char *mail,
                                   struct err *err) {
     struct env_change changes[VARIABLES];
@@ -101,7 +102,8 @@ static int identity_settle(struct live *l, struct grant_row *row, struct err *er
     json_t *detail = json_pack("{s:s}", "public_key", public.data);
     row->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
     json_decref(detail);
-    return row->detail ? 0 : err_set(err, ERR_INTERNAL, "describe a key");
+    return row->detail ? 0
+                       : err_set(err, ERR_INTERNAL, "the e-mail address of the key is not UTF-8");
 }
 
 /* ---- in the machine ---- */

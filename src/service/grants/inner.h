@@ -10,7 +10,7 @@
 #include "service/state.h"
 #include "store/databases.h"
 
-/* Counters since the start of the daemon. */
+/* What happened to a grant; `fates` below counts them since the start of the daemon. */
 enum grant_fate { GRANT_ADDED, GRANT_REVOKED, GRANT_EXPIRED, GRANT_FATES };
 enum { GRANT_KINDS_MAX = 12 };
 
@@ -31,14 +31,14 @@ struct service_grants {
 struct live_grants {
     bool granting;  /* a grant is being delivered or revoked */
     int64_t due_ms; /* when the first grant expires; 0: never */
-    bool half;      /* an earlier daemon may have stopped before a grant was delivered */
+    bool half;      /* a grant may be undelivered, because the last daemon stopped meanwhile */
 };
 
-/* grants/kinds.c: reads the request of any kind that becomes a file. */
+/* kinds.c: reads the request for a grant that is copied into the machine as a file. */
 int grant_file_read(struct service *s, const char *owner, const struct grant_request *r,
                     struct grant_row *row, struct err *err);
 
-/* NULL with *err: unknown kind. */
+/* Returns the kind of this name; NULL with *err if there is none. */
 const struct grant_kind *grant_kind_find(const char *name, struct err *err);
 
 /* ---- grants.c ---- */
@@ -46,9 +46,12 @@ const struct grant_kind *grant_kind_find(const char *name, struct err *err);
 int grant_read(struct service *s, const char *owner, const struct grant_request *r,
                const struct grant_kind **ret_kind, struct grant_row *row, struct err *err);
 void grants_count(struct service *s, const char *kind, enum grant_fate fate);
-/* For the journal and events, in *text: the grant as JSON, without `detail`. NULL: too long. */
+/*
+ * Writes the grant as JSON to *text, for the journal and events. `detail` is left out, because it
+ * may be private. Returns NULL if the text is too long.
+ */
 const char *grants_describe(const struct grant_row *row, struct buf *text);
-/* Writes a journal record; a failure is logged. */
+/* Writes a journal record about the grant; a failure is only logged. */
 void grants_note(struct live *l, const struct caller *who, const char *verb,
                  const struct grant_row *row);
 /* Calls `done` with the machine's grants as JSON. */
@@ -56,34 +59,37 @@ void grants_answer(struct live *l, service_net_fn *done, void *arg);
 
 /* ---- plan.c ---- */
 
-/* Stores all rows and the changes that their kinds make to the machine, or nothing. from: the
- * source of a fork, whose grants it gets too; or NULL. */
+/*
+ * Stores all rows of the plan and the changes that they make to the machine, in one transaction.
+ * from: the machine that this one is a fork of, whose grants are inherited; or NULL.
+ */
 int grants_settle_all(struct live *l, const struct live *from, struct grant_plan *p,
                       struct err *err);
 
 /* ---- handover.c ---- */
 
-/* Copies a file of the host into the machine, owned by its user; creates parents. */
+/* Where a copied file goes in the machine. Missing directories above it are created. */
 struct handover {
     const char *path;
     uint32_t mode;
-    bool as_root; /* owned by root */
+    bool as_root; /* root owns the file; else the user that commands run as */
 };
+/* Copies the content of a file of the host into the machine. */
 void handover_file(struct live *l, int fd, const struct handover *to, service_done_fn *done,
                    void *arg);
-/* The same with text. */
+/* As handover_file(), with `text` as the content. */
 void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg);
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);
 
 /* ---- grants/sqlite.c ---- */
 
-/* The path of the copy that is kept as long as the grant. */
+/* Makes the path on the host of the copy that is kept as long as grant `id`, and its directory. */
 int grant_copy_path(const struct service *s, const char *id, char ret[PLACE_SIZE + 64],
                     struct err *err);
-/* Copies all fields except those private to the kind. */
+/* Copies all fields except `detail`, which is private to the kind. */
 void grant_row_copy(const struct grant_row *from, struct grant_row *to);
-/* Writes the first members of a database diff. */
+/* Opens the JSON object of a database diff and writes its first fields. */
 void grant_put_head(struct jot *j, const struct grant_row *row);
 
 /* ---- sqlite_fetch.c ---- */
@@ -91,29 +97,29 @@ void grant_put_head(struct jot *j, const struct grant_row *row);
 enum { SQLITE_FILE_MAX = 512 << 20 }; /* limit of carrel-sqlite */
 
 /*
- * Reads the machine's database and its log, both of one instant, into two files of the caller.
- * ERR_BUSY: a transaction is in progress, or it is written all the time. Reads in progress fail
- * when the daemon stops.
+ * Reads the machine's SQLite database and its log into fds[0] and fds[1], both as they were at one
+ * instant. ERR_BUSY: a transaction is in progress, or programs write the database all the time.
  */
 void sqlite_fetch(struct service *s, const struct caller *who, const struct grant_row *row,
                   const int fds[2], service_done_fn *done, void *arg);
+/* Ends all reads with an error, when the daemon stops. */
 void sqlite_fetch_release(struct service *s);
 
 /* ---- grants/postgres.c ---- */
 
-void postgres_restore(struct live *l); /* tells the gate the address of its database */
-void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]); /* of database and role */
+void postgres_restore(struct live *l); /* tells the gate the address of the machine's database */
+void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]); /* name of database and role */
 const char *postgres_password(const struct live *l);              /* password of the role */
 int postgres_dsn(struct live *l, const char *id, struct dsn *ret, struct err *err);
 
 /* ---- postgres_look.c ---- */
 
-/* text: a line per object; cut: there are more. */
+/* text: a line per object of the database; cut: there are more objects. */
 typedef void postgres_looked_fn(void *arg, const char *text, bool cut, const struct err *err);
 void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, void *arg);
 /*
- * Saves the content at the time of the grant. `done` is called when it is on disk, or after the
- * failure is logged.
+ * Saves `text` as the content of the database at the time of the grant. `done` is called when it is
+ * on disk, or after a failure is logged.
  */
 void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *done, void *arg);
 
@@ -121,8 +127,8 @@ void postgres_keep(struct live *l, const char *id, const char *text, loop_fn *do
 
 enum { INSIDE_WORDS = 6 };
 /*
- * Runs a shell script in the machine as its user; the first word is $0. On failure the error is its
- * stderr.
+ * Runs a shell script in the machine as its user. `words` are the arguments; the first is $0. If
+ * the script fails, the error has the first line of its stderr.
  */
 void inside_run(struct live *l, const char *script, const char *const *words, service_done_fn *done,
                 void *arg);

@@ -1,6 +1,6 @@
 /*
- * Commands that a grant runs in its machine: as the user of the machine, with the first line of
- * stderr as the error.
+ * Runs commands for a grant in its machine, as the user of the machine. The first line of stderr
+ * becomes the error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void inside_finish(struct running *r, const struct err *err) {
     live_unref(l);
 }
 
-/* The first line of stderr. */
+/* Reads the first line of stderr. */
 static void said(const struct exec *x, char ret[SAID_MAX]) {
     const struct outlog *log = exec_log(x);
     ret[0] = '\0';
@@ -64,15 +64,15 @@ static void over(void *arg) {
         return;
     }
     said(r->exec, line);
-    err_set(&err, ERR_INVALID, "in the machine: %s",
+    err_set(&err, ERR_INVALID, "a command in the machine failed: %s",
             line[0]       ? line
             : view.error  ? view.error
             : view.reason ? view.reason
-                          : "a command failed");
+                          : "it printed no error");
     inside_finish(r, &err);
 }
 
-/* Deferred: the exec must not be freed while it calls its followers. */
+/* Defers over(), because it must not free the exec while the exec calls its followers. */
 static void inside_changed(void *arg) {
     struct running *r = arg;
     if (exec_is_over(r->exec))

@@ -22,7 +22,7 @@ static int dir_read(struct service *s, const char *owner, const struct grant_req
 static void dir_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                      void *arg) {
     (void)l, (void)row, (void)fd;
-    done(arg, NULL); /* mounted when the machine was created */
+    done(arg, NULL); /* the directory was mounted when the machine was created */
 }
 
 struct unlending {
@@ -40,8 +40,8 @@ static void unlent(void *arg, const struct err *err) {
 }
 
 /*
- * Open files survive an unmount. If the directory is in use, every process is ended, because any of
- * them may have received a descriptor.
+ * Open files survive an unmount. If the directory is in use, every process of the machine is
+ * killed, because any of them may have received a descriptor of such a file.
  */
 static void unmounted(void *arg, bool in_use, const struct err *err) {
     struct unlending *u = arg;
@@ -57,7 +57,7 @@ static bool is_below(const char *path, const char *top) {
     return strncmp(path, top, n) == 0 && path[n] == '/';
 }
 
-/* The places of all other directories, a line per place. */
+/* Lists the places in the machine of all other granted directories, a line per place. */
 static int others(struct live *l, const struct grant_row *row, struct buf *ret, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     if (store_grant_list(l->service->store, l->row.id, "dir", &list, err) < 0)
@@ -66,7 +66,7 @@ static int others(struct live *l, const struct grant_row *row, struct buf *ret, 
         if (strcmp(list.rows[i].id, row->id) == 0)
             continue;
         if (is_below(list.rows[i].place, row->place)) {
-            err_set(err, ERR_BUSY, "another granted directory is below it, at '%.100s'",
+            err_set(err, ERR_BUSY, "the directory contains another granted directory, '%.100s'",
                     list.rows[i].place);
             return err_remedy(err, "revoke that grant first: %s", list.rows[i].id);
         }
@@ -141,11 +141,11 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
         return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", r->what);
     row->what = xstrdup(r->what);
-    row->place = xstrdup(r->value); /* until env_settle() takes it */
+    row->place = xstrdup(r->value); /* only until env_settle() moves it to the variables */
     return 0;
 }
 
-/* The value is stored with the machine's other variables; the row only names it. */
+/* Stores the value with the machine's other variables; the row keeps only the name. */
 static int env_settle(struct live *l, struct grant_row *row, struct err *err) {
     char *value DEFER_FREE = row->place;
     row->place = NULL;
@@ -156,13 +156,13 @@ static int env_settle(struct live *l, struct grant_row *row, struct err *err) {
 static void env_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                      void *arg) {
     (void)l, (void)row, (void)fd;
-    done(arg, NULL); /* done by env_settle() */
+    done(arg, NULL); /* env_settle() has set the variable */
 }
 
 static void env_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                      void *arg) {
     (void)l, (void)row;
-    done(arg, NULL); /* deleted with its row */
+    done(arg, NULL); /* env_unsettle() unsets the variable when the row is deleted */
 }
 
 static int env_unsettle(struct live *l, const struct grant_row *row, struct err *err) {

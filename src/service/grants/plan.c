@@ -1,4 +1,7 @@
-/* The grants of a machine in the making: read, written with it, inherited by a fork, delivered. */
+/*
+ * The grants of a machine that is being created: reads the requests, stores the rows, lets a fork
+ * inherit those of its source, and delivers them.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -49,7 +52,7 @@ static int grants_settle(struct live *l, struct grant_row *row, struct err *err)
     return store_grant_put(l->service->store, row, err);
 }
 
-/* Replaces the grant of the source by a new one with the same expiry. */
+/* Adds a new grant to the plan, in place of grant `of` of the source, with the same expiry. */
 static int renew(struct live *l, const struct grant_kind *kind, const struct grant_row *of,
                  struct grant_plan *p, struct err *err) {
     struct grant_row row = {.created_ms = wall_ms(), .expires_ms = of->expires_ms};
@@ -63,7 +66,7 @@ static int renew(struct live *l, const struct grant_kind *kind, const struct gra
     return 0;
 }
 
-/* Copies the rows of the source; those that it cannot share are new ones of the plan. */
+/* Copies the rows of the source to the fork. Rows that cannot be shared become new ones in *p. */
 static int plan_inherit(struct live *l, const struct live *from, struct grant_plan *p,
                         struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
@@ -149,7 +152,7 @@ void grants_deliver(struct live *l, struct grant_plan *p, service_done_fn *done,
     deliver_next(d, NULL);
 }
 
-/* Opens the source: the descriptor of a local caller, or a path below a root of carrel.conf. */
+/* Opens the data to copy: the descriptor of a local caller, or a path below `roots`. */
 static int open_copy(struct service *s, const struct caller *who, const struct grant_request *r,
                      int fd, bool *ret_ours, struct err *err) {
     const char *roots[CONF_ROOTS_MAX];

@@ -1,8 +1,8 @@
 /*
- * A PostgreSQL database per machine on a server of the owner: a copy of a template, reached through
- * the gate under its own host name, with a role that can do nothing else, and dropped at the end
- * (databases_inner.h). The machine has the password of that role in its environment, but never the
- * owner's URL.
+ * A PostgreSQL database per machine on a server of the owner. It is a copy of a template database
+ * and belongs to a role that can use nothing else. The machine reaches it through the gate under
+ * its own host name, and it is dropped with the grant (databases_inner.h). The machine has the
+ * password of the role in its environment, but never the owner's URL.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void host_of(const char *id, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, "%s." PG_HOSTS_BELOW, id);
 }
 
-/* ---- words ---- */
+/* ---- reading the request ---- */
 
 /* Reads a URL, or the secret that is named instead of one. */
 static int read_dsn(struct service *s, const char *owner, const char *text, struct dsn *ret,
@@ -47,10 +47,12 @@ static int read_dsn(struct service *s, const char *owner, const char *text, stru
     if (!secret_name_ok(text))
         return dsn_read(text, ret, err);
     if (store_secret_get(s->store, owner, text, &value, err) < 0)
-        return err->code == ERR_NOT_FOUND ? err_remedy(err, "carrel secret set %s <FILE", text)
-                                          : -1;
-    return secret_reveal(value, &plain) ? dsn_read(plain.data, ret, err)
-                                        : err_set(err, ERR_INTERNAL, "decrypt the server URL");
+        return err->code == ERR_NOT_FOUND
+                   ? err_remedy(err, "store the server URL: carrel secret set %s <FILE", text)
+                   : -1;
+    return secret_reveal(value, &plain)
+               ? dsn_read(plain.data, ret, err)
+               : err_set(err, ERR_INTERNAL, "the URL of the database server cannot be decrypted");
 }
 
 static void fill_row(const struct dsn *d, const char *text, struct grant_row *row) {
@@ -59,7 +61,7 @@ static void fill_row(const struct dsn *d, const char *text, struct grant_row *ro
     host_of(row->id, host);
     row->what = xstrdup(what);
     row->place = xstrdup(host);
-    row->detail = xstrdup(text); /* until it is encrypted */
+    row->detail = xstrdup(text); /* only until postgres_settle() stores it encrypted */
     snprintf(row->mode, sizeof(row->mode), "own");
 }
 
@@ -74,7 +76,7 @@ static int postgres_read(struct service *s, const char *owner, const struct gran
     return 0;
 }
 
-/* ---- what only this machine has ---- */
+/* ---- password and variables of the machine ---- */
 
 static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
     uint8_t bytes[PASSWORD_BYTES];
@@ -107,7 +109,8 @@ static int only_one(struct live *l, const struct grant_row *row, struct err *err
         if (strcmp(list.rows[i].id, row->id) == 0)
             continue;
         err_set(err, ERR_EXISTS, "the machine already has a database: %s", list.rows[i].what);
-        return err_remedy(err, "carrel grant revoke %s %s", l->row.id, list.rows[i].id);
+        return err_remedy(err, "revoke that grant first: carrel grant revoke %s %s", l->row.id,
+                          list.rows[i].id);
     }
     return 0;
 }
@@ -144,14 +147,14 @@ static int postgres_settle(struct live *l, struct grant_row *row, struct err *er
     return r;
 }
 
-/* ---- the way there ---- */
+/* ---- network access to the database ---- */
 
 static const char *postgres_text_of(const json_t *detail, const char *name) {
     const char *text = json_string_value(json_object_get(detail, name));
     return text ? text : "";
 }
 
-/* Tells the gate which database the first packet of a session must name. */
+/* Tells the gate the database that each session must name in its first packet. */
 static void set_database(struct live *l, const char *host, const json_t *detail) {
     struct pg_database d = {.tls = pg_tls_read(postgres_text_of(detail, "sslmode"))};
     snprintf(d.host, sizeof(d.host), "%s", host);
@@ -164,7 +167,7 @@ static uint16_t port_of(const json_t *detail) {
     return (uint16_t)json_integer_value(json_object_get(detail, "port"));
 }
 
-/* Allows only this server, even if it is in the owner's local network. */
+/* Adds a network rule that allows only this server, even if it is in the owner's local network. */
 static int add_rule(struct live *l, const char *host, uint16_t port, struct err *err) {
     struct policy_rule rule = {.action = POLICY_ALLOW, .local = true, .preset = "postgres"};
     char target[NAME_SIZE + 16];
@@ -181,7 +184,7 @@ static void remove_rules(struct live *l) {
             policy_remove(p, p->rules[i].id, NULL);
 }
 
-/* Lines: the address of the server, then other databases that the role may connect to. */
+/* Returns `detail` with the lines `said`: the server address, then other databases of the role. */
 static json_t *read_answer(const char *said, const char *detail) {
     json_t *json = json_loads(detail, 0, NULL), *others = json_array();
     const char *line = said;
@@ -204,7 +207,7 @@ static const char *address_of(const json_t *detail) {
     return json_string_value(json_object_get(detail, "address"));
 }
 
-/* Saves rule and address in one transaction, so that a restart finds both or none. */
+/* Saves rule and server address in one transaction, so that a restart finds both or none. */
 static int keep_way(struct live *l, const struct grant_row *row, struct err *err) {
     struct store *store = l->service->store;
     if (store_begin(store, err) < 0)
@@ -226,7 +229,7 @@ static int open_way(struct live *l, const char *id, const char *said, struct err
     row.detail = json ? json_dumps(json, JSON_COMPACT) : NULL;
     int r = -1;
     if (!address || !row.detail)
-        err_set(err, ERR_INTERNAL, "the server URL is unknown");
+        err_set(err, ERR_INTERNAL, "carrel-postgres did not print the address of the server");
     else if (gate_set_name(net_gate(l->service), row.place, address, err) == 0 &&
              add_rule(l, row.place, port_of(json), err) == 0 && keep_way(l, &row, err) == 0)
         r = 0;
@@ -248,7 +251,8 @@ void postgres_restore(struct live *l) {
         const char *address = address_of(json);
         l->grants->half |= !address;
         if (address && gate_set_name(net_gate(l->service), list.rows[i].place, address, &err) < 0)
-            log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
+            log_line(LOG_ERROR, "service", "set the host name of a database: %s id=%s", err.text,
+                     l->row.id);
         set_database(l, list.rows[i].place, json);
         json_decref(json);
     }
@@ -261,7 +265,7 @@ static bool postgres_is_half(const struct grant_row *row) {
     return half;
 }
 
-/* Closes the connection at once; stored data is deleted with the row. */
+/* Closes the machine's connections to the database. Stored data is deleted later, with the row. */
 static void close_way(struct live *l) {
     gate_set_database(l->gate, NULL);
     remove_rules(l);
@@ -276,7 +280,7 @@ static int postgres_unsettle(struct live *l, const struct grant_row *row, struct
     return net_keep(l, err) < 0 ? -1 : live_set_env(l, changes, VARIABLES, err);
 }
 
-/* ---- given and taken ---- */
+/* ---- granting and revoking ---- */
 
 struct giving {
     struct live *live;
@@ -301,7 +305,7 @@ static void postgres_kept(void *arg) {
     net_tell(g->live, postgres_told, g);
 }
 
-/* Saves the present content as the base of later diffs, if it can be read. */
+/* Saves the content of the new database as the base of later diffs, if it could be read. */
 static void looked(void *arg, const char *text, bool cut, const struct err *err) {
     struct giving *g = arg;
     (void)cut;
@@ -352,7 +356,7 @@ static void postgres_give(struct live *l, const struct grant_row *row, int fd,
     databases_make(l->service, &order, made, g);
 }
 
-/* Closes the connection now. The database is dropped once its grant is gone. */
+/* Closes the connections now. databases_look() drops the database once the grant is deleted. */
 static void postgres_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                           void *arg) {
     close_way(l);

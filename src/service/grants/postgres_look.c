@@ -2,7 +2,7 @@
  * Diff of a PostgreSQL database: a line per relation and routine, and for each table the number of
  * rows and a checksum, at the time of the grant and now.
  *
- * The queries run as the database's own role, so that code which the machine put there gets no
+ * The queries run as the machine's own role, so that code of the machine in the database gets no
  * other rights.
  */
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 enum { TEXT_MAX = 1 << 20, SAID_MAX = 1024, LIMIT_MS = 110000, INPUT_MAX = 8192 };
 
-/* ---- asking ---- */
+/* ---- reading the present state ---- */
 
 struct looking {
     postgres_looked_fn *done;
@@ -59,7 +59,7 @@ static int postgres_look_start(struct live *l, const struct dsn *d, const char *
     snprintf(path, sizeof(path), "%s/carrel-postgres", s->place->libexec);
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
         if (!buf_add(&in, words[i], strlen(words[i]) + 1))
-            return err_set(err, ERR_LIMIT, "the server URL is too long");
+            return err_set(err, ERR_LIMIT, "the URL of the database server is too long");
     const struct child_order order = {.path = path,
                                       .argv = argv,
                                       .input = in.data,
@@ -87,7 +87,7 @@ void postgres_look(struct live *l, const char *id, postgres_looked_fn *done, voi
     done(arg, NULL, false, &err);
 }
 
-/* ---- what it was ---- */
+/* ---- saving the state at the time of the grant ---- */
 
 struct keeping {
     struct service *service;
@@ -97,7 +97,7 @@ struct keeping {
     void *arg;
 };
 
-/* A partial base would show old content as new, so a failed write deletes it. */
+/* Deletes the file after a failed write: a diff from a partial state would show old rows as new. */
 static int write_kept(const char *path, const char *text) {
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, text, strlen(text));
@@ -149,7 +149,7 @@ static void read_kept(struct service *s, const char *id, struct buf *ret) {
             return;
 }
 
-/* ---- telling ---- */
+/* ---- the diff ---- */
 
 struct telling {
     struct live *live;
@@ -158,7 +158,7 @@ struct telling {
     void *arg;
 };
 
-/* Prints added and removed lines; their position does not matter. */
+/* Writes the added and removed lines, without the line numbers of the hunks. */
 static void put_lines(struct jot *j, const char *hunks, size_t n) {
     struct buf text DEFER(buf_done) = BUF(4 * TEXT_MAX);
     for (const char *at = hunks, *end = hunks + n, *line; at < end; at = line) {

@@ -1,7 +1,7 @@
 /*
- * Repositories: a bundle made by the owner is cloned in the machine by the machine's git, without
- * remotes and without the owner's configuration. The host's git reads work of a machine only as a
- * bundle (`carrel ship`).
+ * Repositories: the machine's git clones a bundle that the owner made, without remotes and without
+ * the owner's configuration. The host's git reads the commits of a machine only from a bundle
+ * (`carrel ship`).
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@
 
 static const char script[] =
     "set -e; PATH=${PATH:-/usr/bin:/bin}\n"
-    "command -v git >/dev/null || { echo 'there is no git in this machine' >&2; exit 3; }\n"
+    "command -v git >/dev/null || { echo 'git is not installed' >&2; exit 3; }\n"
     "export GIT_TERMINAL_PROMPT=0\n"
-    /* A commit without a branch or tag is bundled under this tag. */
+    /* The bundle names a commit that has no branch or tag by the tag carrel-base. */
     "base=$2; case $2 in *[!0-9a-f]*) ;; *) test ${#2} -lt 40 || base=carrel-base ;; esac\n"
     "git clone -q --branch \"$base\" \"$0\" \"$1\"\n"
     "git -C \"$1\" remote remove origin\n"
@@ -50,12 +50,12 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
     row->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
     json_decref(detail);
     if (!row->detail)
-        return err_set(err, ERR_INVALID, "the name of that branch is not UTF-8");
+        return err_set(err, ERR_INVALID, "the branch or tag name of the repository is not UTF-8");
     snprintf(row->mode, sizeof(row->mode), "clone");
     return 0;
 }
 
-/* A clone of a bundle in the machine. */
+/* A bundle that is being cloned in the machine. */
 struct cloning {
     struct live *live;
     char bundle[64];

@@ -1,6 +1,6 @@
 /*
- * SQLite databases: the machine gets a copy, and the daemon keeps the same copy as the base of
- * diffs, since the owner's file may change meanwhile.
+ * SQLite databases: the machine gets a copy, and the daemon keeps another copy as the base of diffs
+ * (the base copy), since the owner's file may change meanwhile.
  *
  * Only carrel-sqlite reads a file written by a machine, after it has dropped all rights.
  */
@@ -32,12 +32,12 @@ enum {
     DIFF_MAX_BYTES = 1 << 20,
     SAID_MAX = 1024,
     LIMIT_MS = 60000,
-    AT_ONCE = 4,            /* per owner */
-    AT_ONCE_OF_MACHINE = 2, /* a machine that does not answer must not block the others */
-    HIGH_FD = 20            /* above the descriptor numbers that the helper uses */
+    AT_ONCE = 4,            /* comparisons per owner */
+    AT_ONCE_OF_MACHINE = 2, /* comparisons per machine: one that hangs must not block the others */
+    HIGH_FD = 20            /* above the descriptor numbers that carrel-sqlite uses */
 };
 
-/* ---- the copy that stays ---- */
+/* ---- the base copy ---- */
 
 static void sqlite_path_of(const struct service *s, const char *id, char ret[PATH_SIZE]) {
     snprintf(ret, PATH_SIZE, "%s/databases/%s", s->place->home, id);
@@ -47,7 +47,7 @@ static int sqlite_make_dir(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
     sqlite_path_of(s, "", path);
     int status = folder_make(path);
-    return status < 0 ? err_num(err, status, "make '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "create '%s'", path) : 0;
 }
 
 int grant_copy_path(const struct service *s, const char *id, char ret[PATH_SIZE], struct err *err) {
@@ -74,7 +74,7 @@ static int keep_copy(const struct giving *g, struct err *err) {
         return -1;
     int out DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
-        return err_sys(err, "make '%s'", path);
+        return err_sys(err, "create '%s'", path);
     while ((n = pread(g->fd, piece, sizeof(piece), at)) > 0 && at < SQLITE_FILE_MAX) {
         int status = write_all(out, piece, (size_t)n);
         if (status < 0)
@@ -82,7 +82,7 @@ static int keep_copy(const struct giving *g, struct err *err) {
         at += n;
     }
     if (n < 0)
-        return err_sys(err, "read a database");
+        return err_sys(err, "read the database to grant");
     int status = fsync(out) < 0 ? -errno : folder_sync_above(path);
     if (status < 0)
         return err_num(err, status, "flush '%s'", path);
@@ -129,7 +129,7 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
     sqlite_path_of(l->service, of, from);
     sqlite_path_of(l->service, id, to);
     if (link(from, to) < 0 && errno != ENOENT)
-        return err_sys(err, "save a copy of a database");
+        return err_sys(err, "link the saved copy of a database for a fork");
     return baseline_begin(l->service, l->row.id, place, false, err);
 }
 
@@ -151,7 +151,7 @@ void sqlite_look(struct service *s) {
     }
 }
 
-/* ---- words, and taking it back ---- */
+/* ---- the request, and revoking the grant ---- */
 
 static int sqlite_read(struct service *s, const char *owner, const struct grant_request *r,
                        struct grant_row *row, struct err *err) {
@@ -164,7 +164,7 @@ static int sqlite_read(struct service *s, const char *owner, const struct grant_
     return grant_file_read(s, owner, &placed, row, err);
 }
 
-/* Removes the file and the log that SQLite may have created beside it. */
+/* Deletes the database in the machine, and the log that SQLite may have created beside it. */
 struct untaking {
     struct live *live;
     char log[PLAN_PATH_SIZE + 8];
@@ -205,7 +205,7 @@ const struct grant_kind grant_sqlite = {.name = "sqlite",
                                         .take = sqlite_take,
                                         .follow = sqlite_follow};
 
-/* ---- what became of it ---- */
+/* ---- comparing the machine's database with the base copy ---- */
 
 enum { BEFORE, AFTER, AFTER_LOG, IMAGES, FROZEN = IMAGES, FILES };
 
@@ -259,7 +259,7 @@ static void compared(void *arg, const struct child_end *end) {
     jot_bool(&j, "cut", end->cut);
     jot_end(&j, '}');
     if (j.failed)
-        err_set(&err, ERR_LIMIT, "the difference is too large to show");
+        err_set(&err, ERR_LIMIT, "the changes in the database are too large to show");
     comparing_end(c, j.failed ? NULL : text.data, j.failed ? &err : NULL);
 }
 
@@ -296,24 +296,24 @@ static int above(int low, struct err *err) {
     return fd < 0 ? err_sys(err, "open a database") : fd;
 }
 
-/* An unlinked file: nothing is left behind, whatever happens. */
+/* Creates a temporary file without a name: the kernel deletes it when it is closed. */
 static int open_nameless(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
     sqlite_path_of(s, ".new-XXXXXX", path);
     int low DEFER_CLOSE = mkostemp(path, O_CLOEXEC);
     if (low < 0)
-        return err_sys(err, "allocate space for a database");
+        return err_sys(err, "create a temporary file for a database");
     unlink(path);
     return above(low, err);
 }
 
-/* The base copy, as granted. */
 int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err) {
     char path[PATH_SIZE];
     sqlite_path_of(s, row->id, path);
     int low DEFER_CLOSE = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (low < 0)
-        return err_set(err, ERR_GONE, "the granted copy of '%s' no longer exists", row->what);
+        return err_set(err, ERR_GONE, "the saved copy of database '%s' no longer exists",
+                       row->what);
     return above(low, err);
 }
 
@@ -326,7 +326,7 @@ static int open_images(struct comparing *c, int frozen, struct err *err) {
     return frozen < 0 || (c->fds[FROZEN] = above(frozen, err)) >= 0 ? 0 : -1;
 }
 
-/* ---- verbs ---- */
+/* ---- requests ---- */
 
 void grant_row_copy(const struct grant_row *from, struct grant_row *to) {
     *to = *from;
@@ -352,7 +352,7 @@ static int has_room(const struct service *s, const struct caller *who, const cha
         err_set(err, ERR_BUSY,
                 "%d databases of machine '%s' are being compared, which is the limit",
                 AT_ONCE_OF_MACHINE, machine);
-    return err_remedy(err, "try again when one is done");
+    return err_remedy(err, "try again when one of the comparisons is done");
 }
 
 static struct comparing *comparing_new(struct service *s, const char *owner,

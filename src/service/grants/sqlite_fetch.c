@@ -1,9 +1,9 @@
 /*
  * Reads a SQLite database from a machine whose programs may be writing it.
  *
- * A read counts only if file, log and journal were unchanged before and after it. Then they belong
- * to one instant, and SQLite finds the last complete transaction. If a rollback journal is in use,
- * the file may hold half of a transaction, so the read is refused.
+ * A read is valid only if the database file, its log and its rollback journal did not change during
+ * it. Then they belong to one instant, and SQLite finds the last complete transaction. If the
+ * rollback journal is in use, the file may hold half of a transaction, so the read is refused.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@
 #include "service/grants/inner.h"
 
 enum {
-    SETTLE_MS = 20, /* timestamps of files are coarse: a later write may have the same time */
-    AGAIN_MS = 25,
-    PATIENCE_MS = 5000,
-    LIMIT_MS = 60000, /* for the whole read: a machine may never answer */
+    SETTLE_MS = 20,     /* timestamps of files are coarse: a later write may have the same time */
+    AGAIN_MS = 25,      /* delay before a new attempt */
+    PATIENCE_MS = 5000, /* time for new attempts while the database changes */
+    LIMIT_MS = 60000,   /* time for the whole read: a machine may never answer */
 };
 
 enum { DB, LOG, JOURNAL, PARTS };
@@ -43,15 +43,15 @@ struct sqlite_fetch {
     char machine[ID_SIZE], place[PLAN_PATH_SIZE], path[PLAN_PATH_SIZE + 16];
     int fds[2]; /* DB and LOG; owned by the caller */
     size_t step;
-    bool written_down; /* recorded in the journal */
+    bool written_down; /* the read is recorded in Carrel's journal */
     struct look {
         uint64_t size, mtime_ns;
-        bool used; /* first byte is not 0 */
+        bool used; /* the first byte is not 0 */
     } seen[PARTS]; /* a missing part counts as empty */
     struct msg_read ask;
     uint64_t until_ms;
     struct loop_timer *timer, *limit;
-    bool asked; /* a reply is pending; freed after it */
+    bool asked; /* a reply is pending: free this struct only after it came */
     bool over;  /* the caller was answered and its descriptors are closed */
     service_done_fn *done;
     void *arg;
@@ -112,7 +112,7 @@ static void begin_step(struct sqlite_fetch *f) {
     f->ask = (struct msg_read){.path = {f->path, (uint32_t)strlen(f->path)}};
     if (steps[f->step].what == TAKE &&
         (ftruncate(f->fds[part], 0) < 0 || lseek(f->fds[part], 0, SEEK_SET) < 0)) {
-        err_sys(&err, "allocate space for a database");
+        err_sys(&err, "empty the temporary file for a database");
         sqlite_fetch_finish(f, &err);
         return;
     }
@@ -132,15 +132,15 @@ static void next_step(struct sqlite_fetch *f) {
         sqlite_fetch_finish(f, NULL);
 }
 
-/* ---- what is fit to be taken ---- */
+/* ---- whether a read would be valid ---- */
 
 static bool in_transaction(const struct sqlite_fetch *f) {
     return f->seen[JOURNAL].size && f->seen[JOURNAL].used;
 }
 
 /*
- * True if a part was written just now. A program may set any other time; then only a change of the
- * time counts.
+ * True if a part was written just now, so that a second write could have the same timestamp. A
+ * program can set any other time; then only a changed time shows a write.
  */
 static bool just_written(const struct sqlite_fetch *f) {
     for (int i = 0; i < PARTS; i++) {
@@ -199,7 +199,7 @@ static void sqlite_fetch_look(struct sqlite_fetch *f, const struct msg_read_data
         return;
     }
     *seen = now;
-    bool whole = steps[f->step].part == JOURNAL; /* the journal is checked last */
+    bool whole = steps[f->step].part == JOURNAL; /* the journal is the last part that is noted */
     (whole && (in_transaction(f) || just_written(f)) ? again : next_step)(f);
 }
 
@@ -214,7 +214,7 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
     } else if (failed && !absent) {
         sqlite_fetch_finish(f, failed);
     } else if (!absent && msg_get_read_data(frame, &m) < 0) {
-        err_set(&err, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&err, ERR_INTERNAL, "machine '%s' sent an invalid reply", f->machine);
         sqlite_fetch_finish(f, &err);
     } else if (steps[f->step].what == TAKE) {
         sqlite_fetch_take(f, &m);

@@ -1,6 +1,6 @@
 /*
- * Accounts of model calls: an owner's has the limits of carrel.conf, a machine's is below its
- * owner's, a run's below its machine's.
+ * Accounts of model calls, which count tokens and cost. The account of an owner has the limits of
+ * carrel.conf. Below it are the accounts of the owner's machines, and below these those of runs.
  */
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static void account_of(const char *kind, const char *id, char ret[ACCOUNT_ID_SIZ
     snprintf(ret, ACCOUNT_ID_SIZE, "%s:%s", kind, id);
 }
 
-/* 1: the account existed; 0: it was created. */
+/* Creates the account if it does not exist. Returns 1 if it existed, 0 if it was created. */
 static int ensure(struct store *store, const char *id, const char *parent, const struct cost *limit,
                   struct err *err) {
     struct account_row row = {.created_ms = wall_ms()};
@@ -32,7 +32,7 @@ static int ensure(struct store *store, const char *id, const char *parent, const
     return store_account_put(store, &row, err);
 }
 
-/* Also updates the owner's limits to those of carrel.conf. */
+/* Creates the account of an owner, or updates its limits to those of carrel.conf. */
 static int ensure_owner(struct service *s, const char *owner, char ret[ACCOUNT_ID_SIZE],
                         struct err *err) {
     const struct cost limit = {s->conf->owner_tokens, s->conf->owner_micro};

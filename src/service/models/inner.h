@@ -5,6 +5,6 @@
 #include "service/models/models.h"
 #include "service/state.h"
 
-/* accounts.c: makes the account of a machine, and that of its owner, if there is none. */
+/* accounts.c: creates the accounts of a machine and its owner, if they do not exist. */
 int account_ensure_machine(struct service *s, const char *owner, const char *machine,
                            char ret[ACCOUNT_ID_SIZE], struct err *err);

@@ -1,6 +1,6 @@
 /*
- * Models of a live machine, for the rest of src/service: its account, and the end of its calls.
- * Only models/ knows what is inside struct service_models.
+ * Model calls of a live machine, for the rest of src/service: its account, and ending its calls.
+ * Only files of models/ know the fields of struct service_models.
  */
 #pragma once
 
@@ -10,13 +10,14 @@
 struct live;
 struct service_models;
 
-/* NULL: connections cannot be made, for the reason in *err. After the gate: see net/live.h. */
+/* Fails with *err if no HTTP client can be made. Call it after the gate was made (net/live.h). */
 struct service_models *service_models_new(struct service *s, struct err *err);
-void service_models_free(struct service_models *m, struct loop *loop); /* before all machines */
+/* Call it before the machines are freed. */
+void service_models_free(struct service_models *m, struct loop *loop);
 
-/* Sets the limits of the machine's account that the request has. */
+/* Sets those limits of the machine's account that the request names. */
 int models_limit(struct live *l, const struct models_request *r, struct err *err);
-/* A fork shares the limits of its source, and what is left of them. */
+/* Creates the account of fork `l`. It shares the limits of its source, and what is left of them. */
 int models_inherit(struct live *l, const struct live *from, struct err *err);
 void models_detach(struct live *l); /* ends the calls of the machine */
 /* Writes the account as a JSON object; false: the machine never called a model. */

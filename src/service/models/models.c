@@ -20,11 +20,11 @@ struct service_models {
     struct fetcher *fetcher;
     struct gateway *gateway;
     struct model_stats stats;
-    struct buf key; /* last key returned by reveal_key(), wiped later */
+    struct buf key; /* the last key that reveal_key() returned; `wipe` erases it */
     struct loop_call wipe;
 };
 
-/* ---- what is written down ---- */
+/* ---- journal and statistics ---- */
 
 static void models_put_call(struct jot *j, const struct gateway_call *c) {
     jot_object(j, NULL);
@@ -84,11 +84,12 @@ void service_model_stats(const struct service *s, struct model_stats *ret) {
     *ret = s->models->stats;
 }
 
-/* ---- what a provider would fetch ---- */
+/* ---- requests that make a provider fetch data ---- */
 
 /*
- * A provider receives the data and its answer is untrusted: using it taints the machine. A machine
- * closed by taint must not use it.
+ * Called for a request that lets the provider reach others, such as a web search. The answer is
+ * untrusted, so the request taints the machine. If taint has closed the network of the machine, the
+ * request is refused, because it could carry the machine's data to others.
  */
 static int reaches(void *arg, const char *account, const char *what, struct err *err) {
     struct service *s = arg;
@@ -103,10 +104,10 @@ static int reaches(void *arg, const char *account, const char *what, struct err 
         "the machine has read from %.100s, a source that is not trusted, and this request could "
         "make the provider reach somebody else: %.100s",
         taint_of(l), what);
-    return err_remedy(err, "remove it from the request");
+    return err_remedy(err, "remove that part from the request");
 }
 
-/* ---- machines ---- */
+/* ---- connections of machines ---- */
 
 static void on_request(struct http_exchange *x, void *arg) {
     struct live *l = arg;
@@ -145,7 +146,7 @@ static void wipe_key(void *arg) {
     secret_wipe(&m->key);
 }
 
-/* The secret belongs to the user of the daemon, who also owns carrel.conf. */
+/* Returns the value of a secret of the daemon's user, who also owns carrel.conf; or NULL. */
 static const char *reveal_key(struct service *s, const char *name) {
     struct service_models *m = s->models;
     struct owner_row owner;
@@ -168,7 +169,7 @@ static const char *find_key(void *arg, const char *name) {
                                                    : model_env_process(NULL, name);
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 struct model_access service_model_access(struct service *s) {
     return (struct model_access){.loop = s->loop,

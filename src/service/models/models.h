@@ -1,11 +1,11 @@
 /*
- * Models in the daemon: one HTTP client and one ledger for all callers. Machines reach models at
- * http://models.carrel within their policy and budget. The operator calls them in this process
- * through model/client.h.
+ * Models in the daemon: one HTTP client and one set of accounts for all callers. Machines reach
+ * models at http://models.carrel within their policy and budget. The operator (`carrel do`) calls
+ * models in this process through model/client.h.
  *
  * Accounts (store/accounts.h): "owner:NAME" has the limits of carrel.conf; its children are
  * "machine:ID", and theirs are "run:ID". The account of a fork is a child of the nearest ancestor
- * with limits, so source and fork share the rest.
+ * with limits, so source and fork share what is left of these limits.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #define MODELS_HOST "models.carrel"
 
-/* What a model call in this process needs. The service keeps ownership. */
+/* The objects that a model call in this process needs. The service owns them. */
 struct model_access {
     struct loop *loop;
     struct fetcher *fetcher;
@@ -27,7 +27,7 @@ struct model_access service_model_access(struct service *s);
 
 /*
  * Returns the account of a run, and creates it if needed: below the account of the machine (an id),
- * or of the owner if machine is NULL. limit: of this run; 0: none.
+ * or of the owner if machine is NULL. limit: limits of this run; 0 in a field: no limit.
  */
 int service_run_account(struct service *s, const char *owner, const char *machine, const char *run,
                         const struct cost *limit, char ret[ACCOUNT_ID_SIZE], struct err *err);
@@ -35,7 +35,7 @@ int service_run_account(struct service *s, const char *owner, const char *machin
 /* Records and counts a call that did not come through the gateway. */
 void service_model_told(struct service *s, const struct gateway_call *call);
 
-/* Since the daemon started. */
+/* Totals since the daemon started. */
 struct model_stats {
     uint64_t calls, refused, in, out, micro;
 };
