@@ -1,4 +1,4 @@
-/* carrel: the one command. Wiring only. */
+/* The program carrel: it only calls the command line interface. */
 #include "base/fdio.h"
 #include "cli/cli.h"
 

@@ -72,7 +72,7 @@ int compare_run(const char *libexec, const struct compare_order *o, const int *f
     int ends[2], all[COMPARE_FDS + 1];
     pid_t pid;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return err_sys(err, "make a socket pair");
+        return err_sys(err, "create a socket pair");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
     int room = 2 * (int)sizeof(*o);
     setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));

@@ -11,7 +11,7 @@
 static void on_event(void *arg, unsigned events);
 static void on_later(void *arg);
 
-/* Life. */
+/* ---- opening and freeing ---- */
 
 struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
                          struct err *err) {
@@ -103,7 +103,7 @@ static bool guest_is_over(const struct guest *g) {
     return g->is_gone || g->is_freed;
 }
 
-/* Sending. */
+/* ---- sending ---- */
 
 void guest_rearm(struct guest *g) {
     unsigned want = LOOP_READ | (guest_link_backlog(g->link) && !g->ack_waits ? LOOP_WRITE : 0u);
@@ -160,7 +160,7 @@ struct refusal *guest_refuse(struct guest *g, const struct err *err) {
     return r;
 }
 
-/* Requests. */
+/* ---- requests ---- */
 
 static void grow_pending(struct guest *g) {
     uint32_t cap = g->pending_cap ? 2 * g->pending_cap : PENDING_FIRST;
@@ -211,14 +211,14 @@ void guest_request(struct guest *g, struct frame_head head, const void *msg, con
             return;
         pending_take(g, p);
     } else {
-        err_set(&err, ERR_LIMIT, "too many requests wait for the guest");
+        err_set(&err, ERR_LIMIT, "too many requests to the guest are pending");
     }
     struct refusal *r = guest_refuse(g, &err);
     r->done = done;
     r->arg = arg;
 }
 
-/* Frames that come in. Each handler returns -1 when the frame makes no sense. */
+/* ---- received frames: each handler returns -1 for an invalid frame ---- */
 
 typedef int frame_fn(struct guest *g, const struct frame *f);
 
@@ -231,7 +231,7 @@ static int command_answered(struct guest_command *c, uint32_t tag) {
     return 0;
 }
 
-/* The answer to EXEC or ATTACH that is not about its beginning. */
+/* Handles MSG_OK and MSG_ERROR as the reply to EXEC or ATTACH. */
 static int command_answer(struct guest *g, const struct frame *f) {
     struct guest_command *c = guest_command_find(g, f->head.id);
     struct err err;
@@ -364,7 +364,7 @@ static int take_exit(struct guest *g, const struct frame *f) {
         return 0;
     c->has_exited = true;
     if (c->awaits == TAG_EXEC)
-        c->awaits = 0; /* a quiet one is answered by its end */
+        c->awaits = 0; /* for a quiet command the exit is the reply */
     if (c->exited)
         c->exited(c->arg, &m);
     return 0;

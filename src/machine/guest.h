@@ -17,86 +17,87 @@
 
 struct guest;
 
-/* frame NULL: err says why. The payload lives only during the call. */
+/* frame NULL: err is the reason. The payload is valid only during the call. */
 typedef void guest_reply_fn(void *arg, const struct frame *frame, const struct err *err);
 
 /*
- * Takes the connected socket. on_gone comes once, when the connection is broken; then every call is
- * answered with `gone`. NULL with *err (the socket is closed).
+ * Takes ownership of the connected socket. on_gone is called once, when the connection breaks;
+ * every later call fails with `gone`. On failure returns NULL and closes the socket.
  */
 struct guest *guest_open(struct loop *loop, int sock, void (*on_gone)(void *arg), void *arg,
                          struct err *err);
-/* May be called from any callback. What is pending is never answered; commands are let go of. */
+/* May be called from any callback. Pending requests get no reply, commands no more callbacks. */
 void guest_free(struct guest *g);
-const struct err *guest_why_gone(const struct guest *g); /* NULL while it is connected */
-bool guest_is_asked(const struct guest *g);              /* a request is not answered yet */
-uint64_t guest_incarnation(const struct guest *g);       /* 0 before its HELLO */
+const struct err *guest_why_gone(const struct guest *g); /* NULL while connected */
+bool guest_is_asked(const struct guest *g);              /* a request is pending */
+uint64_t guest_incarnation(const struct guest *g);       /* 0 before the guest sent HELLO */
 uint32_t guest_features(const struct guest *g);
 
 /*
- * Sends one request; head.tag is chosen here. Descriptors stay the caller's. When the connection
- * breaks, a request that only looks is answered with `gone`, one that changes with `unknown`.
+ * Sends one request and sets head.tag. The caller still owns the descriptors. When the connection
+ * breaks, a read-only request fails with `gone`, one that may change something with `unknown`.
  */
 void guest_request(struct guest *g, struct frame_head head, const void *msg, const int *fds,
                    uint32_t nfds, guest_reply_fn *done, void *arg);
 
-/* Within a guest_reply_fn: the descriptors that came with the frame, the caller's now; how many. */
+/* In a guest_reply_fn: passes the descriptors of the frame to the caller, which owns them then.
+ * Returns their number. */
 uint32_t guest_take_fds(struct guest *g, const struct frame *frame, int *ret, uint32_t max);
 
-/* One frame that has no answer (MSG_STDIN, MSG_CREDIT, MSG_EXIT_ACK, MSG_SIGNAL without tag ...).
- */
+/* Sends a frame without reply (MSG_STDIN, MSG_CREDIT, MSG_EXIT_ACK, MSG_SIGNAL without tag ...). */
 int guest_tell(struct guest *g, struct frame_head head, const void *msg, struct err *err);
 
-/* Bytes queued and not yet taken by the socket: a sender of input stops above its own mark. */
+/* Number of queued bytes that the socket has not taken. A sender of input stops above a limit. */
 size_t guest_backlog(const struct guest *g);
 
 /*
- * One command as the host follows it. Owned by the caller; any callback may be NULL. After refused,
- * failed or lost it is forgotten already.
+ * A command that the host follows, owned by the caller; any callback may be NULL. After `refused`,
+ * `failed` or `lost` the guest object has forgotten the command.
  */
 struct guest_command {
     uint32_t id; /* unique in this machine, chosen by the host, not 0 */
     void *arg;
     void (*started)(void *arg, const struct msg_started *m);
-    void (*failed)(void *arg, const struct msg_exec_failed *m); /* it never began */
-    void (*refused)(void *arg, const struct err *err);          /* nor this */
-    /* Answers guest_log_wait(); m NULL: the guest has no log for it. */
+    void (*failed)(void *arg, const struct msg_exec_failed *m); /* the program did not start */
+    void (*refused)(void *arg, const struct err *err);          /* the guest refused the request */
+    /* The reply to guest_log_wait(); m NULL: the guest has no log of this command. */
     void (*grew)(void *arg, const struct msg_log *m);
     void (*data)(void *arg, unsigned stream, uint64_t offset, const uint8_t *p, uint32_t n,
-                 bool eof);                              /* pipes that travel in frames */
-    void (*credit)(void *arg, uint64_t consumed);        /* of its standard input */
+                 bool eof);                              /* output sent in frames */
+    void (*credit)(void *arg, uint64_t consumed);        /* consumed: bytes of standard input */
     void (*exited)(void *arg, const struct msg_exit *m); /* once; not yet acknowledged */
     void (*lost)(void *arg, const struct err *err);      /* the connection broke */
-    struct guest_command *next;                          /* these are the guest's */
+    struct guest_command *next;                          /* from here on: used by guest.c */
     struct guest *in;
-    uint32_t awaits; /* the tag of its EXEC or ATTACH, until that is answered */
+    uint32_t awaits; /* tag of its EXEC or ATTACH until the reply comes */
     uint32_t log_waits;
     bool has_exited;
 };
 
-/* EXEC: from now on the callbacks come. */
+/* Sends EXEC; from then on the callbacks of c are called. */
 void guest_exec(struct guest *g, struct guest_command *c, const struct msg_exec *exec,
                 const int *fds, uint32_t nfds);
-/* ATTACH to one that another connection started. */
+/* Sends ATTACH, to follow a command that another connection started. */
 void guest_attach(struct guest *g, struct guest_command *c, const struct msg_attach *attach);
-bool guest_follows(struct guest *g, uint32_t id); /* a command that somebody here listens to */
-/* For one with MSG_EXEC_LOG: `grew` comes, once, when its log has more than this. */
+bool guest_follows(struct guest *g, uint32_t id); /* a caller follows this command */
+/* For a command with MSG_EXEC_LOG: calls `grew` once its log is longer than `seen`. */
 void guest_log_wait(struct guest *g, struct guest_command *c, const struct msg_log *seen);
 /*
- * No more callbacks for it; with acknowledge the guest may forget it too. That travels with the
- * next message or a few milliseconds later, so that a command costs one send and one receive.
+ * Stops the callbacks of a command. acknowledge: the guest may forget the command too. That is sent
+ * with the next message or a few milliseconds later, so that a command costs one send and one
+ * receive.
  */
 void guest_forget(struct guest *g, struct guest_command *c, bool acknowledge);
 
-/* A watched path (MSG_WATCH). Owned by the caller; after ended it is forgotten already. */
+/* A watched path (MSG_WATCH), owned by the caller. After `ended` the guest object forgets it. */
 struct guest_watch {
     uint32_t id; /* chosen by the host, not 0 */
     void *arg;
-    void (*ready)(void *arg);                            /* from now on events come */
-    void (*event)(void *arg, const struct msg_event *m); /* IN_Q_OVERFLOW: some were lost */
+    void (*ready)(void *arg);                            /* events follow from now on */
+    void (*event)(void *arg, const struct msg_event *m); /* IN_Q_OVERFLOW: events were lost */
     void (*ended)(void *arg, const struct err *err);     /* refused, or the connection broke */
-    struct guest_watch *next;                            /* these are the guest's */
-    bool awaits;                                         /* its answer */
+    struct guest_watch *next;                            /* from here on: used by guest.c */
+    bool awaits;                                         /* the reply to MSG_WATCH is pending */
 };
 void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *path);
 void guest_unwatch(struct guest *g, struct guest_watch *w);

@@ -4,7 +4,7 @@
 #include "machine/guest.h"
 #include "machine/guest_inner.h"
 
-/* Commands. */
+/* ---- commands ---- */
 
 static struct guest_command **bucket(struct guest *g, uint32_t id) {
     return &g->commands[(id * 2654435761u) >> 26]; /* BUCKETS = 2^6 */
@@ -36,7 +36,7 @@ static int command_add(struct guest *g, struct guest_command *c, struct err *err
     if (c->id == 0 || guest_command_find(g, c->id))
         return err_set(err, ERR_EXISTS, "command %u already exists", c->id);
     if (g->command_count == COMMANDS_MAX)
-        return err_set(err, ERR_LIMIT, "too many commands in one machine");
+        return err_set(err, ERR_LIMIT, "too many commands run in the machine");
     struct guest_command **at = bucket(g, c->id);
     c->next = *at;
     c->in = g;
@@ -93,7 +93,7 @@ static void on_ack(void *arg) {
     guest_rearm(g);
 }
 
-/* A lost acknowledgement is repeated by the next reader of the guest's table. */
+/* If the acknowledgement is lost, the next reader of the guest's command table repeats it. */
 static void acknowledge(struct guest *g, uint32_t id) {
     bool idle = guest_link_backlog(g->link) == 0;
     struct frame_head head = {.type = MSG_EXIT_ACK, .id = id};
@@ -122,7 +122,7 @@ void guest_forget(struct guest *g, struct guest_command *c, bool ack) {
         acknowledge(g, c->id);
 }
 
-/* Watches. */
+/* ---- watches ---- */
 
 struct guest_watch *guest_watch_find(struct guest *g, uint32_t id) {
     struct guest_watch *w = g->watches;

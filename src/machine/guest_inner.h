@@ -13,7 +13,8 @@ enum {
     ACK_MS = 4,
 };
 
-/* Tags of what is answered by its id. A request's tag is a turn and, below, its place. */
+/* Tags of requests whose reply is found by its id. Other tags are a turn number in the high bits
+ * and the index in `pending` in the low PLACE_BITS. */
 #define TAG_EXEC UINT32_MAX
 #define TAG_ATTACH (UINT32_MAX - 1)
 #define TAG_WATCH (UINT32_MAX - 2)
@@ -21,14 +22,14 @@ enum {
 #define PLACE_BITS 10u
 
 struct pending {
-    uint32_t tag; /* 0: free */
+    uint32_t tag; /* 0: the slot is free */
     uint16_t type;
-    uint32_t most; /* bytes that a READ may bring */
+    uint32_t most; /* maximum bytes of the reply to a READ */
     guest_reply_fn *done;
     void *arg;
 };
 
-/* Something that failed before it was sent; told when the caller's stack has unwound. */
+/* A request that failed before it was sent. The loop reports it later, not within the call. */
 struct refusal {
     struct refusal *next;
     guest_reply_fn *done;
@@ -49,19 +50,19 @@ struct guest {
     bool is_gone;
     bool is_told; /* on_gone was called */
     bool is_freed;
-    unsigned depth; /* of callbacks under way */
+    unsigned depth; /* nested callbacks in progress */
     struct err why;
     struct pending *pending;
     uint32_t pending_cap, pending_count;
-    uint32_t place; /* where the last free one was found */
+    uint32_t place; /* index of the last free slot of `pending` */
     uint32_t turn;
     struct guest_command *commands[BUCKETS];
     uint32_t command_count;
     struct guest_watch *watches;
     uint32_t watch_count;
     struct refusal *refusals, **refusals_end;
-    struct loop_call later; /* tells refusals, and that it is gone */
-    struct loop_timer *ack; /* made when first needed */
+    struct loop_call later; /* reports refusals and the loss of the connection */
+    struct loop_timer *ack; /* sends acknowledgements; created when first needed */
     bool ack_waits;
 };
 

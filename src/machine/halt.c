@@ -1,7 +1,7 @@
 /*
- * Ending every process of a machine but its guest: the guest kills each command's whole tree, and
- * then what no command owns: without cgroups that is all that left its command's session. Asked
- * again until nothing is left, for a tree may grow while it is killed.
+ * Kills every process of a machine except its guest. The guest kills the process tree of each
+ * command, and then the processes that belong to no command: without cgroups, those that left the
+ * session of their command. This is repeated until none is left, because a tree may grow meanwhile.
  */
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static void halt_finish(struct halt *h, const struct err *err) {
 static void ignored(void *arg, const struct frame *frame, const struct err *err) {
     (void)arg;
     (void)frame;
-    (void)err; /* the next round checks it */
+    (void)err; /* the next round checks the result */
 }
 
 static void ask_kill(struct halt *h, uint32_t id) {

@@ -17,35 +17,35 @@ enum {
                            socket full */
     ENDING_MAX = 256,   /* requests answered when a box is gone: small and slow */
     TRIES_MAX = 4,
-    PACKETS_MAX = 16, /* a turn of the loop */
+    PACKETS_MAX = 16, /* per turn of the loop */
     AGAIN_MS = 200,
     AGAIN_MAX_MS = 5000,
     SILENCE_MS = 20000, /* silence although a fast request is pending */
-    LOOKS = 10,         /* in that time */
+    LOOKS = 10,         /* checks in that time */
 };
 
 struct request {
     struct request *next;
     uint64_t tag;
     enum plan_type type;
-    bool once; /* do not repeat it with another spawner */
+    bool once; /* do not send the request to another spawner */
     unsigned tries;
     spawner_answer_fn *done;
     void *arg;
-    int fds[PLAN_MAX_GRANTS]; /* ours */
+    int fds[PLAN_MAX_GRANTS]; /* owned copies of the caller's descriptors */
     size_t nfds;
-    struct err err; /* once it has failed */
+    struct err err; /* set once the request has failed */
     size_t len;
     char packet[];
 };
 
-/* Requests in order. */
+/* A queue of requests. */
 struct line {
     struct request *first, **end;
     size_t count;
 };
 
-/* Fast and slow requests have separate lanes, so that they do not block each other. */
+/* Fast and slow requests have separate lanes (pairs of queues), so neither blocks the other. */
 struct lane {
     struct line waiting, asked;
     size_t most;
@@ -53,7 +53,7 @@ struct lane {
 enum { PROMPT, LATE, LANES };
 
 struct connecting {
-    struct spawner_link *link; /* NULL: the caller has cancelled it */
+    struct spawner_link *link; /* NULL: the link was freed */
     struct place place;
     int fd;
     struct err err;
@@ -69,11 +69,11 @@ struct spawner_link {
     struct loop_timer *again;
     uint64_t again_ms;
     struct line failed;
-    struct loop_call later; /* tells those */
+    struct loop_call later; /* reports the failed requests */
     uint64_t tag;
     uint64_t losses;
-    struct loop_timer *look; /* whether it still says something */
-    uint64_t heard_ms;       /* when it last did, or was asked after a rest */
+    struct loop_timer *look; /* checks whether the spawner still replies */
+    uint64_t heard_ms;       /* time of its last reply, or of the first request after idle time */
     uint64_t silence_ms;
     bool is_silent; /* requests fail at once until the spawner responds again */
     unsigned depth;
@@ -88,7 +88,7 @@ static void connect_now(void *arg);
 static void tell_failed(void *arg);
 static void spawner_look(void *arg);
 
-/* Lines. */
+/* ---- queues ---- */
 
 static void line_init(struct line *l) {
     *l = (struct line){.end = &l->first};
@@ -121,7 +121,7 @@ static void line_clear(struct line *l) {
         request_free(line_cut(l, &l->first));
 }
 
-/* Life. */
+/* ---- opening and freeing ---- */
 
 struct spawner_link *spawner_link_new(struct loop *loop, const struct place *place) {
     struct spawner_link *l = xnew(struct spawner_link);
@@ -216,7 +216,7 @@ static void tell_failed(void *arg) {
     spawner_leave(l);
 }
 
-/* Sending. */
+/* ---- sending ---- */
 
 static void rearm(struct spawner_link *l, bool is_full) {
     unsigned want = LOOP_READ | (is_full ? LOOP_WRITE : 0u);
@@ -225,7 +225,7 @@ static void rearm(struct spawner_link *l, bool is_full) {
     l->armed = want;
 }
 
-/* 1: sent. 0: not now. A broken connection shows when it is read. */
+/* Returns 1 if the request was sent, else 0. A broken connection is noticed on the next read. */
 static int send_first(struct spawner_link *l, struct lane *lane) {
     struct request *r = lane->waiting.first;
     int e = send_fds(l->fd, r->packet, r->len, r->fds, r->nfds);
@@ -256,7 +256,7 @@ static int say_silent(const struct spawner_link *l, struct err *err) {
     err_set(err, ERR_TIMEOUT, "the spawner (pid %d) does not respond: it may be stopped",
             (int)peer.pid);
     return err_remedy(
-        err, "continue it with `kill -CONT %d`, or kill it with -KILL: machines outlive it",
+        err, "continue it with `kill -CONT %d`, or use `kill -KILL`: machines keep running",
         (int)peer.pid);
 }
 
@@ -295,7 +295,7 @@ void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds,
         connect_now(l);
 }
 
-/* Being without a spawner. */
+/* ---- loss of the spawner ---- */
 
 /* Fails all waiting requests, or only those over TRIES_MAX. */
 static void fail_waiting(struct spawner_link *l, bool all, const struct err *why) {
@@ -373,7 +373,7 @@ static void lost(struct spawner_link *l) {
     connect_now(l);
 }
 
-/* Silence. */
+/* ---- silence of the spawner ---- */
 
 static void fail_asked(struct spawner_link *l, const struct err *why) {
     for (int i = 0; i < LANES; i++)
@@ -383,8 +383,9 @@ static void fail_asked(struct spawner_link *l, const struct err *why) {
 }
 
 /*
- * The end of a box may take long, so only the other lane is judged; where nothing waits in that,
- * something is asked for the answer's sake. What fails here may still be done: callers undo it.
+ * Detects a silent spawner by its fast requests, because the end of a box may take long. If no fast
+ * request is pending, a status request is sent to get a reply. A request that fails here may still
+ * be carried out, so callers undo it.
  */
 static void spawner_look(void *arg) {
     struct spawner_link *l = arg;
@@ -407,7 +408,7 @@ static void spawner_look(void *arg) {
     }
 }
 
-/* Receiving. */
+/* ---- receiving ---- */
 
 static struct request *take_asked(struct spawner_link *l, uint64_t tag) {
     for (int i = 0; i < LANES; i++)
@@ -434,16 +435,16 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
         failed = true;
         err_set(&m->error, ERR_INTERNAL, "the spawner replied to request %d with message %d",
                 (int)r->type, (int)m->type);
-        err_remedy(&m->error, "end carrel-spawn; the next command starts another, and no box ends");
+        err_remedy(&m->error, "kill carrel-spawn: a new one starts by itself, and machines go on");
     }
     spawner_tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
 }
 
-/* 1: a packet, 0: none now, -1: it has gone. */
+/* Returns 1 for a packet, 0 for none now, -1 if the connection is closed. */
 static int take_one(struct spawner_link *l) {
     struct fd_message in DEFER(fd_message_close) = {0};
     int r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
-    /* Reported once, before the last replies of the dead spawner. */
+    /* The kernel reports ECONNRESET once, before the last replies of the dead spawner. */
     if (r == -ECONNRESET)
         r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
     if (r == -EAGAIN)

@@ -15,27 +15,28 @@
 
 struct spawner_link;
 
-/* m NULL: err says why. Message and descriptors live only during the call; take what you keep. */
+/* m NULL: err is the reason. Message and descriptors are valid only during the call; take those
+ * that you keep. */
 typedef void spawner_answer_fn(void *arg, const struct plan_message *m, struct fd_message *fds,
                                const struct err *err);
 
 /* Starts or finds the spawner in the background. */
 struct spawner_link *spawner_link_new(struct loop *loop, const struct place *place);
-/* What was asked is never answered. May be called from an answer. */
+/* Pending requests get no reply. May be called from a spawner_answer_fn. */
 void spawner_link_free(struct spawner_link *l);
 
 /*
- * Descriptors stay the caller's. m->tag is chosen here. A page of a LIST but the first is not asked
- * again of another spawner: that is `unknown`, begin anew.
+ * Sends a request and sets m->tag. The caller still owns the descriptors. A later page of a LIST is
+ * not requested from another spawner: it fails with `unknown`, and the caller lists from the start.
  */
 void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds, size_t nfds,
                  spawner_answer_fn *done, void *arg);
 
 /*
- * After how long without a word what was asked fails with `timeout`. Whatever a silent spawner was
- * asked to make it may still make: the caller has it destroyed.
+ * Sets the time after which requests to a silent spawner fail with `timeout`. The spawner may still
+ * create a box after that, so the caller must destroy it.
  */
 void spawner_link_set_silence(struct spawner_link *l, uint64_t ms);
 
-/* How often a spawner that was there was lost, for metrics. */
+/* Number of times that the connection to a running spawner was lost, for metrics. */
 uint64_t spawner_link_losses(const struct spawner_link *l);

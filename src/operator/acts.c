@@ -20,7 +20,7 @@ static struct run_call *call_of(const struct acting *x) {
     return &t->calls[x->index];
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 /* Keeps the beginning and the end of a text that is too long. */
 static const char *clipped(const char *text, struct buf *to) {
@@ -32,7 +32,7 @@ static const char *clipped(const char *text, struct buf *to) {
     if (!buf_add(to, text, head) ||
         !buf_addf(to, "\n[... %zu bytes left out ...]\n", n - head - (half - skip)) ||
         !buf_add(to, tail + skip, half - skip))
-        abort(); /* the buffer holds more than that */
+        abort(); /* never: the buffer is larger than a clipped text */
     return to->data;
 }
 
@@ -77,7 +77,7 @@ static void act_over(void *arg, const struct act_result *result) {
     over(x, true, fits ? text.data : err->text, NULL, NULL);
 }
 
-/* ---- ask ---- */
+/* ---- questions of the tool ask ---- */
 
 static void asked(void *arg, struct act *a, const struct act_question *q, act_answer_fn *fn) {
     struct acting *x = arg;
@@ -102,7 +102,7 @@ static void asked(void *arg, struct act *a, const struct act_question *q, act_an
                      x->question);
 }
 
-/* ---- a file that is about to be written ---- */
+/* ---- RUN_SURE: the hash of a file before it is written ---- */
 
 static void sure_flushed(struct live_run *l) {
     if (l->broken) {
@@ -152,19 +152,20 @@ static void show_transcript(struct acting *x, const json_t *arguments) {
             !buf_addf(&shown, "%lld\t%.*s\n", (long long)number, n, at))
             break;
     }
-    over(x, false, shown.data ? shown.data : "(no such line)", NULL, NULL);
+    over(x, false, shown.data ? shown.data : "(the transcript has no such line)", NULL, NULL);
 }
 
-/* ---- making it ---- */
+/* ---- making a call ---- */
 
-/* Whether input or a signal reached a session cannot be found out later, so it is not repeated. */
+/* A resumed run cannot find out whether input or a signal reached a session, so it does not repeat
+ * such a call. */
 static bool cannot_be_repeated(const struct acting *x, const json_t *arguments) {
     return x->again && strcmp(x->tool->name, "session") == 0 &&
            (json_object_get(arguments, "type") || json_object_get(arguments, "eof") ||
             json_object_get(arguments, "signal"));
 }
 
-/* The name of a checkpoint lets a resumed run find it again. */
+/* Names a checkpoint to which the model gave no name, so that a resumed run finds it again. */
 static void name_checkpoint(struct acting *x, json_t *arguments) {
     char name[64];
     const struct run *r = &x->live->run;
@@ -262,15 +263,14 @@ void acts_start(struct live_run *l, const struct run_intent *in) {
     live_flush(l, acts_flushed);
 }
 
-/* A write that waits for its RUN_SURE line must be told that it is cancelled. */
+/* A write that waits for its RUN_SURE line needs a call of go() to notice that it is cancelled. */
 static void acts_let_go(struct acting *x, bool leaving) {
     act_go_fn *go = TAKE(x->go);
     struct act *act = x->act;
     if (!act)
         return;
-    if (leaving &&
-        !own_tool_find(
-            x->tool->name)) /* own tools use the live run, so they cannot continue without it */
+    /* Tools of own.c use the live run, so they cannot continue without it. */
+    if (leaving && !own_tool_find(x->tool->name))
         act_abandon(act);
     else
         act_cancel(act);

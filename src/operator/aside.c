@@ -23,7 +23,7 @@ enum { ANSWER_TOKENS = 1024, RECORDS_MAX = 1 << 20 };
 
 struct aside {
     struct act *act;
-    struct live_run *live; /* NULL: the run was closed; the pending file read frees this */
+    struct live_run *live; /* NULL: the run was closed; the pending file read frees this struct */
     const char *const *items;
     size_t count, at;
     const char *question;
@@ -31,7 +31,7 @@ struct aside {
     char *schema_text;
     struct model_call *call;
     uint64_t intent, request_bytes;
-    struct arena arena; /* of the item */
+    struct arena arena; /* memory for the current item */
     struct buf file;
     bool reading, stop, whole;
     struct buf text;
@@ -62,7 +62,7 @@ static void cancelled(struct act *a) {
     if (s->call)
         model_call_cancel(TAKE(s->call));
     s->stop = true;
-    err_set(&err, ERR_GONE, "it was cancelled");
+    err_set(&err, ERR_GONE, "the call was cancelled");
     if (!s->reading)
         aside_fail(s, &err);
 }
@@ -99,7 +99,7 @@ static json_t *record_in(const struct model_answer *answer) {
     return NULL;
 }
 
-/* Never quote an answer that does not fit: that would let hostile text into the run. */
+/* Never quote an answer that does not match the schema: hostile text would reach the run. */
 static void take_answer(struct aside *s, const struct model_answer *answer) {
     struct err err;
     json_t *record = record_in(answer);
@@ -110,7 +110,7 @@ static void take_answer(struct aside *s, const struct model_answer *answer) {
     json_decref(record);
 }
 
-/* ---- the model ---- */
+/* ---- model calls ---- */
 
 static void aside_note(struct aside *s, const char *failed) {
     const struct run_record what = {"run.aside", s->live->run.start.machine, NULL};
@@ -124,7 +124,7 @@ static void answered(void *arg, struct model_answer *answer, enum model_failure 
     struct err why;
     s->call = NULL;
     aside_note(s, answer ? NULL : err->text);
-    if (!answer) { /* an error of the provider may quote the text, so it goes to the journal only */
+    if (!answer) { /* the provider's error may quote the text, so only the journal gets it */
         model_failure_err(failure, NULL, &why);
         aside_fail(s, &why);
         return;
@@ -183,7 +183,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
     struct err gone;
     s->reading = false;
     if (!s->live) {
-        err_set(&gone, ERR_GONE, "it was cancelled");
+        err_set(&gone, ERR_GONE, "the call was cancelled");
         aside_fail(s, &gone);
         return;
     }

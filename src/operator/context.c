@@ -21,7 +21,7 @@ static bool is_shown(const struct run *r, size_t turn) {
     return !r->hand_over || turn > r->hand_over || turn >= r->keep_from;
 }
 
-/* ---- how long it is ---- */
+/* ---- size of the context ---- */
 
 static uint64_t result_bytes(const struct run_event *e) {
     return strlen(e->text) + (e->image ? strlen(e->image) / 100 : 0);
@@ -42,7 +42,7 @@ static uint64_t turn_bytes(const struct run *r, size_t turn) {
     return n;
 }
 
-/* Thousandths of a token per byte, from the last request; between 1/8 and 1 token. */
+/* Tokens per byte of the last request, in thousandths: at least 125 and at most 1000. */
 static uint64_t token_milli(const struct run *r) {
     uint64_t milli = r->last_bytes ? r->last_in * 1000 / r->last_bytes : 250;
     return milli < 125 ? 125 : milli > 1000 ? 1000 : milli;
@@ -69,7 +69,7 @@ static uint64_t prunable(const struct run *r, size_t turn) {
 size_t run_prune_at(const struct run *r) {
     uint64_t window = r->start.window, gain = 0, kept = 0;
     uint64_t keep = window / 4 < KEPT_RESULT_TOKENS ? window / 4 : KEPT_RESULT_TOKENS;
-    size_t at = r->count - 1; /* the newest turn always stays whole */
+    size_t at = r->count - 1; /* the newest turn is never pruned */
     while (at > 0 && kept * token_milli(r) / 1000 < keep)
         kept += turn_bytes(r, at--);
     for (size_t i = r->prune_before; i < at; i++)
@@ -142,7 +142,7 @@ static const char *meter(struct rendering *w, size_t turn) {
     return arena_printf(w->arena, "[turn %zu%s%s%s]", turn, turns, tokens, elapsed);
 }
 
-/* Results in the order of the calls, then the notes. */
+/* Adds the results in the order of the calls, then the notes. */
 static void add_results(struct rendering *w, size_t turn, const char *more) {
     const struct run_turn *t = &w->run->turns[turn];
     struct model_part *parts =
@@ -168,7 +168,7 @@ static const char *hand_over_text(struct rendering *w) {
     return "(none: the context window was full)";
 }
 
-/* The hand-over turn itself is not shown, so its notes are added here. */
+/* Adds the first message. The turn of the hand-over is not shown, so its notes are added here. */
 static void add_first(struct rendering *w) {
     const struct run *r = w->run;
     const struct run_turn *t = &r->turns[0];

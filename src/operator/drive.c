@@ -85,7 +85,7 @@ void live_unflush(struct live_run *l) {
     l->flushing = NULL;
 }
 
-/* ---- the model ---- */
+/* ---- model calls ---- */
 
 static struct run_record ask_record(const struct live_run *l, char detail[160]) {
     snprintf(detail, 160, "{\"run\":\"%s\",\"turn\":%zu,\"bytes\":%" PRIu64 "}", l->run.start.run,
@@ -140,8 +140,9 @@ static void model_done(void *arg, struct model_answer *answer, enum model_failur
 
 static void model_retry(void *arg, unsigned attempt, uint64_t wait_ms, const struct err *why) {
     struct live_run *l = arg;
-    log_line(LOG_NOTE, "operator", "attempt %u failed, the next in %" PRIu64 " ms: %s run=%s",
-             attempt, wait_ms, why->text, l->run.start.run);
+    log_line(LOG_NOTE, "operator",
+             "call the model: attempt %u failed, next in %" PRIu64 " ms: %s run=%s", attempt,
+             wait_ms, why->text, l->run.start.run);
 }
 
 static uint64_t deadline_ms(const struct live_run *l) {
@@ -188,7 +189,7 @@ static void do_ask(struct live_run *l, const struct run_intent *in, struct arena
         model_failed(l, MODEL_FAIL_INVALID, &err);
 }
 
-/* ---- the end ---- */
+/* ---- end of the run ---- */
 
 void live_tell_end(struct live_run *l) {
     struct buf text DEFER(buf_done) = BUF(1 << 20);
@@ -210,7 +211,7 @@ void live_tell_end(struct live_run *l) {
         service_run_tell(l->runs->service, &l->who, r->start.machine, "run.end", text.data);
 }
 
-/* The hash of the fixed calls is in the journal before the first of them, as evidence. */
+/* Writes the hash of the fixed calls to the journal, as evidence, before the first is made. */
 static int note_frozen(struct live_run *l, const struct run_event *e) {
     const struct run_record what = {"run.freeze", l->run.start.machine, e->text};
     uint64_t intent;
@@ -233,7 +234,7 @@ static void do_tell(struct live_run *l, struct run_intent *in) {
     live_again(l);
 }
 
-/* If the transcript cannot be written, the run must not act any more. */
+/* Stops a run whose transcript or journal cannot be written: it must make no more calls. */
 static void drive_give_up(struct live_run *l) {
     struct run_event e = {.kind = RUN_STOPPED, .text = l->broke.text, .time_ms = wall_ms()};
     struct err err;

@@ -33,7 +33,7 @@ const char *run_note_name(enum run_note note) {
     return note_names[note];
 }
 
-/* ---- members: one row each, for writing and reading ---- */
+/* ---- members of a transcript line: one row each, for writing and reading ---- */
 
 enum member_kind { MEMBER_TEXT, MEMBER_NUMBER, MEMBER_FLAG };
 
@@ -154,7 +154,7 @@ int run_event_write(const struct run_event *e, struct buf *to, struct err *err) 
     if (!j.failed && buf_add(to, "\n", 1))
         return 0;
     to->len = before;
-    return err_set(err, ERR_LIMIT, "transcript line longer than %d MiB", RUN_LINE_MAX >> 20);
+    return err_set(err, ERR_LIMIT, "the transcript line is longer than %d MiB", RUN_LINE_MAX >> 20);
 }
 
 /* ---- reading ---- */
@@ -176,12 +176,12 @@ static int get_member(const json_t *line, const struct member *m, struct arena *
     else if (m->kind == MEMBER_FLAG && json_is_boolean(value))
         *(bool *)p = json_is_true(value);
     else
-        return err_set(err, ERR_INVALID, "transcript line: member '%s' has the wrong type",
+        return err_set(err, ERR_INVALID, "field '%s' of the transcript line has the wrong type",
                        m->name);
     return 0;
 }
 
-/* The place of a name in a list, or -1. */
+/* The index of the string `value` in `names`, or -1. */
 static int event_named(const json_t *value, const char *const *names, int count) {
     const char *name = json_string_value(value);
     for (int i = 0; name && i < count; i++)
@@ -198,7 +198,7 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
     bool is_call = kind == MODEL_CALL, is_opaque = kind == MODEL_OPAQUE;
     if ((kind != MODEL_TEXT && !is_call && !is_opaque) || !json_is_string(text) ||
         (is_call && (!json_is_string(id) || !json_is_string(name))))
-        return err_set(err, ERR_INVALID, "transcript line: unknown kind of answer part");
+        return err_set(err, ERR_INVALID, "the transcript line has an unknown kind of answer part");
     ret->kind = (enum model_part_kind)kind;
     ret->text = text_in(a, text);
     ret->n = json_string_length(text);
@@ -210,7 +210,8 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
     if (is_opaque) {
         ret->codec = model_codec_named(json_is_string(format) ? json_string_value(format) : "");
         if (!ret->codec)
-            return err_set(err, ERR_INVALID, "transcript line: unknown format of an answer part");
+            return err_set(err, ERR_INVALID,
+                           "the transcript line has an answer part in an unknown format");
     }
     return 0;
 }
@@ -221,7 +222,8 @@ static int get_answer(const json_t *line, struct arena *a, struct run_event *e, 
     const json_t *parts = json_object_get(line, "parts");
     if (purpose < 0 || stop < MODEL_STOP_DONE || stop > MODEL_STOP_PAUSED ||
         !json_is_array(parts) || json_array_size(parts) > MODEL_PARTS_MAX)
-        return err_set(err, ERR_INVALID, "transcript line: incomplete answer");
+        return err_set(err, ERR_INVALID,
+                       "the transcript line has an incomplete answer of the model");
     e->purpose = (enum run_purpose)purpose;
     e->stop = (enum model_stop)stop;
     e->count = json_array_size(parts);
@@ -237,12 +239,12 @@ static int get_report(const json_t *line, struct arena *a, struct run_event *e, 
     const json_t *report = json_object_get(line, "report");
     char *text DEFER_FREE = report ? json_dumps(report, JSON_COMPACT) : NULL;
     if (report && !json_is_object(report))
-        return err_set(err, ERR_INVALID, "transcript line: the report is not a JSON object");
+        return err_set(err, ERR_INVALID, "the report in the transcript line is not a JSON object");
     e->report = text ? arena_copy(a, text, strlen(text)) : NULL;
     return 0;
 }
 
-/* The required members of each kind. */
+/* Checks that an event has the members that its kind requires. */
 static int event_check(const struct run_event *e, struct err *err) {
     bool whole = true;
     if (e->kind == RUN_START)
@@ -264,7 +266,7 @@ static int event_check(const struct run_event *e, struct err *err) {
         whole = e->status && e->report;
     if (whole)
         return 0;
-    return err_set(err, ERR_INVALID, "transcript line '%s': a required member is missing",
+    return err_set(err, ERR_INVALID, "a required field of transcript line '%s' is missing",
                    kind_names[e->kind]);
 }
 
@@ -275,14 +277,14 @@ int run_event_read(const char *line, size_t n, struct arena *a, struct run_event
         n > RUN_LINE_MAX ? NULL
                          : json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (n > RUN_LINE_MAX)
-        return err_set(err, ERR_LIMIT, "transcript line too long");
+        return err_set(err, ERR_LIMIT, "the transcript line is too long");
     if (!json)
-        return err_set(err, ERR_INVALID, "transcript line is not valid JSON: %s", why.text);
+        return err_set(err, ERR_INVALID, "the transcript line is not valid JSON: %s", why.text);
     struct run_event e = {.time_ms = json_integer_value(json_object_get(json, "time"))};
     int kind = event_named(json_object_get(json, "event"), kind_names, KINDS);
     int note = event_named(json_object_get(json, "note"), note_names, RUN_NOTE_COUNT);
     if (kind < 0 || (kind == RUN_NOTE && note < 0) || e.time_ms < 0)
-        return err_set(err, ERR_INVALID, "transcript line: unknown kind");
+        return err_set(err, ERR_INVALID, "the transcript line has an unknown kind of event");
     e.kind = (enum run_kind)kind;
     e.note = kind == RUN_NOTE ? (enum run_note)note : RUN_NOTE_PLAIN;
     for (size_t i = 0; i < MEMBERS; i++)

@@ -20,7 +20,7 @@
 enum {
     RUN_LINE_MAX = 24 << 20,
     RUN_TASK_MAX = 256 << 10,
-    RUN_RESULT_MAX = 96 << 10, /* bytes of text, in the transcript and in requests */
+    RUN_RESULT_MAX = 96 << 10, /* bytes of a result's text, in the transcript and in requests */
     RUN_TRIES_MAX = 8,
 };
 
@@ -36,7 +36,7 @@ enum run_kind {
     RUN_NOTE,  /* a text for the model, sent with the results of this turn */
     RUN_PRUNE, /* results of earlier turns are shown as one line from now on */
     RUN_STOPPED, /* interrupted, with the reason; the run can be resumed */
-    RUN_END,     /* the report */
+    RUN_END,     /* the end of the run, with its report */
     RUN_ASIDE,   /* cost of a model call that is not a turn */
     RUN_HELD,    /* the run waits for the user; JSON says for what */
     RUN_FREED,   /* the run continues after RUN_HELD */
@@ -53,13 +53,13 @@ enum run_purpose { RUN_WORK, RUN_REPORT, RUN_HAND_OVER };
 /* The reason for a note. */
 enum run_note {
     RUN_NOTE_PLAIN,
-    RUN_NOTE_WARN_TURNS, /* 80 % of a budget are spent */
+    RUN_NOTE_WARN_TURNS, /* 80 % of this budget is spent */
     RUN_NOTE_WARN_TOKENS,
     RUN_NOTE_WARN_MONEY,
     RUN_NOTE_WARN_TIME,
     RUN_NOTE_BUDGET, /* a budget is spent: only the report may follow */
-    RUN_NOTE_SPENT,  /* the ledger refuses a call */
-    RUN_NOTE_FULL,   /* the model's window is full */
+    RUN_NOTE_SPENT,  /* the ledger (the record of costs) refuses a model call */
+    RUN_NOTE_FULL,   /* the model's context window is full */
     RUN_NOTE_STUCK,
     RUN_NOTE_NUDGE,  /* the answer had no call */
     RUN_NOTE_FORMAT, /* the calls could not be parsed, repeatedly */
@@ -67,7 +67,7 @@ enum run_note {
     RUN_NOTE_COUNT,
 };
 
-/* 0: no limit. */
+/* Limits of a run; 0: no limit. micro: cost in millionths. */
 struct run_budget {
     uint64_t turns, tokens, micro, timeout_ms;
 };
@@ -75,7 +75,7 @@ struct run_budget {
 struct run_event {
     enum run_kind kind;
     int64_t time_ms;
-    /* start */
+    /* RUN_START */
     const char *run, *owner, *machine, *task, *model, *script, *card, *mode, *menu;
     const char *parent; /* "RUN.TURN.CALL" that spawned this run; NULL: none */
     struct run_budget budget;
@@ -86,7 +86,7 @@ struct run_event {
     const char *check_files;       /* files for the check: a JSON object of paths and texts */
     bool guard;                    /* the machines of the tries are guarded */
     bool asks;                     /* the owner may approve calls that are not in the plan */
-    /* answer */
+    /* RUN_ANSWER */
     enum run_purpose purpose;
     enum model_stop stop;
     struct model_usage usage;
@@ -94,7 +94,7 @@ struct run_event {
     uint64_t micro, request_bytes;
     const struct model_part *parts;
     size_t count;
-    /* call, sure, result: the index among the calls of the turn */
+    /* RUN_CALL, RUN_SURE, RUN_RESULT; index: of the call among the calls of the turn */
     uint64_t index;
     const char *tool, *arguments; /* copied from the answer, for human readers */
     const char *hash;
@@ -102,23 +102,23 @@ struct run_event {
     const char *image, *media;
     bool failed;
     uint64_t bytes; /* size of the full result, if it was truncated */
-    /* point, back; the name of a return is the idempotency key of its request */
+    /* RUN_POINT, RUN_BACK; in RUN_RETURN, `name` is the idempotency key of the request */
     const char *name, *step;
-    /* note */
+    /* RUN_NOTE */
     enum run_note note;
-    /* prune */
+    /* RUN_PRUNE: results of turns before this one are shown as one line */
     uint64_t before;
-    /* judged, word */
+    /* RUN_JUDGED, RUN_WORD */
     bool good;
     uint64_t changes; /* size of the changes: the good try with the fewest wins */
     const char *changeset;
-    /* end */
+    /* RUN_END */
     const char *status, *report; /* report: a JSON object */
 };
 
-/* Appends the line with its newline. */
+/* Appends the event to the buffer as one line, with its newline. */
 int run_event_write(const struct run_event *e, struct buf *to, struct err *err);
-/* One line, with or without its newline. Texts live in the arena. */
+/* Reads one line, with or without its newline. Strings in *ret belong to the arena. */
 int run_event_read(const char *line, size_t n, struct arena *a, struct run_event *ret,
                    struct err *err);
 

@@ -52,7 +52,7 @@ static void put_words(struct exporting *x, const struct run_event *e, const char
     jot_end(&x->json, '}');
 }
 
-/* ---- a turn ---- */
+/* ---- turns ---- */
 
 static void put_message(struct exporting *x, const struct run_event *e) {
     struct buf text DEFER(buf_done) = BUF(MODEL_ANSWER_MAX + 1);
@@ -62,7 +62,7 @@ static void put_message(struct exporting *x, const struct run_event *e) {
     jot_bytes(&x->json, "message", text.data ? text.data : "", text.len);
 }
 
-/* The format wants an object, so other arguments are exported as text. */
+/* ATIF requires an object, so arguments that are not a valid object are exported as text. */
 static void put_arguments(struct jot *j, const struct model_part *p) {
     struct arena a DEFER(arena_done) = {0};
     if (!p->bad && !model_arguments_fault(&a, p->text, p->n)) {
@@ -101,7 +101,7 @@ static const char *call_id(const struct run_event *answer, uint64_t index) {
     return "";
 }
 
-/* Notes that came before the next turn. */
+/* Writes the results of the calls of the answer at index `at`. */
 static void put_results(struct exporting *x, size_t at) {
     struct jot *j = &x->json;
     bool any = false;
@@ -144,7 +144,7 @@ static void put_turn(struct exporting *x, size_t at) {
     jot_end(&x->json, '}');
 }
 
-/* ---- all of it ---- */
+/* ---- the trajectory ---- */
 
 static void put_event(struct exporting *x, size_t at) {
     const struct run_event *e = &x->events[at];
@@ -193,7 +193,7 @@ static int read_events(struct exporting *x, const char *bytes, size_t n, struct 
         size_t len = (size_t)(end - bytes);
         x->events = arena_grow(a, x->events, x->count, sizeof(*x->events));
         if (run_event_read(bytes, len, a, &x->events[x->count], err) < 0)
-            return err_wrap(err, "line %zu", x->count + 1);
+            return err_wrap(err, "transcript line %zu", x->count + 1);
         x->count++;
         bytes += len + 1;
         n -= len + 1;
@@ -219,5 +219,5 @@ int run_export(const char *bytes, size_t n, struct buf *to, struct err *err) {
     jot_end(j, ']');
     put_final(&x);
     jot_end(j, '}');
-    return j->failed ? err_set(err, ERR_LIMIT, "the trajectory is too long") : 0;
+    return j->failed ? err_set(err, ERR_LIMIT, "the exported run is too long") : 0;
 }

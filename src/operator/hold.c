@@ -23,7 +23,8 @@ void hold_end(struct live_run *l) {
         (void)live_add(l, &e);
 }
 
-/* l->gated: the gate holds a request. A question (l->run.held without gated) ends elsewhere. */
+/* Starts or ends the wait for a request that the gate holds (l->gated). A wait for an answer
+ * (l->run.held without l->gated) ends in acts.c. */
 static void hold_look(void *arg) {
     struct live_run *l = arg;
     struct buf what DEFER(buf_done) = BUF(HELD_MAX);

@@ -1,8 +1,8 @@
 /*
  * Private declarations of src/operator: the live run and the functions that drive it.
  *
- * struct run (run.h) is the state and changes only by events; struct live_run holds what is in
- * progress. All of it belongs to the loop's thread.
+ * struct run (run.h) is the state and changes only by events; struct live_run holds the
+ * work in progress. Only the loop's thread uses them.
  */
 #pragma once
 
@@ -39,7 +39,7 @@ struct acting {
     uint64_t intent;
     struct act *asked; /* the act that asked a question and waits for the answer */
     act_answer_fn *answer;
-    char *question; /* JSON */
+    char *question; /* the question to the owner, JSON */
     act_go_fn *go;  /* called once the line of the call is on disk */
 };
 
@@ -48,7 +48,7 @@ struct trying;
 
 struct live_run {
     struct runs *runs;
-    struct caller who; /* read and run */
+    struct caller who; /* has only the scopes read and run */
     struct run run;
     struct transcript transcript;
     struct toolbox *box;
@@ -56,7 +56,7 @@ struct live_run {
     struct rehearsal *rehearsal;
     const struct conf_model *row;
     const struct run_mode *mode;
-    const char *menu; /* of the run, or of the request before the run exists */
+    const char *menu; /* menu of the run, or of the request before the run exists */
     struct run_prompt prompt;
     struct arena prompt_arena;
     const char *tool_names;
@@ -119,13 +119,13 @@ int runs_load(struct runs *o, const struct caller *who, const char *id, struct r
               struct transcript *t, struct err *err);
 /* Ends the runs that run `id` started and that no driver works on. */
 void runs_end_within(struct runs *o, const struct caller *who, const char *id);
-/* l NULL: the run is not live. */
+/* Calls done() with the view of the run. l NULL: the run is not live. */
 void live_answer(const struct run *r, const struct live_run *l, operator_fn *done, void *arg);
 /* ---- live.c ---- */
 /* The run gets the scopes read and run only, whatever scopes `who` has. */
 struct live_run *live_run_new(struct runs *o, const struct caller *who);
 void live_run_free(struct live_run *l);
-/* Drops a live run without telling anybody; commands in progress continue. */
+/* Stops driving a run without notifying its followers; commands in progress continue. */
 void live_forget(struct live_run *l);
 /* Sets up the tools that the run's mode offers. */
 void live_equip(struct live_run *l, const char *machine);
@@ -139,7 +139,7 @@ int live_note(struct live_run *l, const char *verb, struct err *err);
 const char *live_card(struct arena *a, const struct machine_view *view);
 const char *live_card_for(struct arena *a, const struct machine_view *view,
                           const struct run_mode *m, const char *menu);
-/* Creates a machine for a run that named none. The same key gives the same machine. */
+/* Creates a machine for a run whose request named none. The same key gives the same machine. */
 void live_make_machine(struct live_run *l, const char *key, service_machine_fn *done, void *arg);
 /* ---- start.c ---- */
 int live_find_model(struct live_run *l, const struct caller *who, const char *wanted,
@@ -178,10 +178,10 @@ void mark_start(struct live_run *l, const struct run_intent *in);
 /* ---- judge.c ---- */
 
 /* Copies the work of a try from machine `from` to machine `to`, which the try never touched. lent:
- * the directory lent to it, or NULL. */
+ * the directory that the owner lent to `from`, or NULL. */
 struct judge_request {
     const char *from, *to, *lent;
-    const char *key; /* prefix of the keys of its commands */
+    const char *key; /* prefix of the idempotency keys of the commands */
 };
 typedef void judge_fn(void *arg, const struct err *err);
 void judge_apply(struct service *s, const struct caller *who, const struct judge_request *r,

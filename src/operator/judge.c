@@ -1,6 +1,6 @@
 /*
- * Copies the work of a try into a machine that the try never touched: its work directories and
- * nothing else. So the check there runs with the programs of the starting step.
+ * Copies the work of a try into a machine that the try never touched. Only the work directories
+ * are copied, so the check runs with the programs of the starting step.
  *
  * Files are unpacked into a staging directory and moved into place by one command. Commands have
  * keys, so a resumed run moves nothing twice, even if it packs files again.
@@ -22,7 +22,7 @@ enum {
     JUDGE_DIRS = 2,
     JUDGE_STOPS = 15,
     JUDGE_KEY_SIZE = 80,
-    JUDGE_WINDOW = 16 << 20, /* larger than the window of a tool */
+    JUDGE_WINDOW = 16 << 20, /* bytes in the buffer; larger than the window of a tool */
 };
 
 #define STAGING "/.carrel-judge"
@@ -31,17 +31,17 @@ struct judging {
     struct service *service;
     struct caller who;
     char from[ID_SIZE], to[ID_SIZE], key[JUDGE_KEY_SIZE];
-    char dirs[JUDGE_DIRS][4096], uid[16]; /* uid of the user who works there */
+    char dirs[JUDGE_DIRS][4096], uid[16]; /* uid: owner of the work directories */
     bool lent; /* dirs[0] is a lent directory, in which dot files are work as well */
     size_t at;
-    /* One command at a time. */
+    /* The command in progress. */
     struct exec *exec;
     struct exec_follower follower;
     struct exec_request request;
     const char *words[9];
     char exec_key[JUDGE_KEY_SIZE + 16];
     void (*next)(struct judging *j);
-    /* One directory at a time. */
+    /* The directory that is being copied. */
     struct tool_run *out, *in;
     struct buf bytes;
     size_t fed;
@@ -74,7 +74,7 @@ static void command_changed(void *arg) {
         j->next(j);
         return;
     }
-    err_set(&err, ERR_UNKNOWN, "a command in the check's machine failed");
+    err_set(&err, ERR_UNKNOWN, "a command that prepares the check's machine failed");
     judging_end(j, &err);
 }
 
@@ -161,7 +161,8 @@ static void dir_unpacked(void *arg, int status, const char *answer, const char *
     dir_over(j, err);
 }
 
-/* The other side consumed its input, so at most one window is buffered here. */
+/* Passes archive bytes to the unpacking tool. The packing tool may send more only after that, so at
+ * most one window is buffered here. */
 static void dir_feed(void *arg) {
     struct judging *j = arg;
     size_t n = tool_feed(j->in, j->bytes.data + j->fed, j->bytes.len - j->fed, j->packed);
@@ -182,14 +183,14 @@ static void dir_packing(void *arg, const uint8_t *bytes, uint32_t n) {
      */
     int r = service_taint_flow(j->service, &j->who, TAINT_CHECK, j->from, j->to, &err);
     if (r == 0 && !buf_add(&j->bytes, bytes, n))
-        r = err_set(&err, ERR_LIMIT, "the archive of the work directory is larger than requested");
+        r = err_set(&err, ERR_LIMIT, "the machine sent more of a directory than was requested");
     if (r < 0)
         tool_stop(j->out, &err);
     else
         dir_feed(j);
 }
 
-/* A missing directory is packed as an empty archive. */
+/* A missing directory is treated as an empty archive. */
 static bool is_absent(const struct judging *j, const struct err *why) {
     return why->code == ERR_NOT_FOUND && !j->bytes.len;
 }
@@ -279,7 +280,7 @@ static void up_again(void *arg, const struct machine_view *view, const struct er
     e->done(e->arg, err);
 }
 
-/* Retried: a large process tree or a busy host takes longer than one stop waits. */
+/* Retries a stop: a large process tree or a busy host takes longer than one stop waits. */
 static void all_ended(void *arg, const struct machine_view *view, const struct err *err) {
     struct ending *e = arg;
     if (err && err->code == ERR_BUSY && ++e->tries < JUDGE_STOPS)

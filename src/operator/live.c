@@ -136,7 +136,7 @@ uint64_t live_prompt_bytes(const struct live_run *l) {
     return n;
 }
 
-/* ---- its beginning ---- */
+/* ---- start of the run ---- */
 
 int live_note(struct live_run *l, const char *verb, struct err *err) {
     char detail[320];

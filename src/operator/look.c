@@ -23,7 +23,7 @@ static int newer(const void *a, const void *b) {
         return x->at.tv_sec < y->at.tv_sec ? 1 : -1;
     if (x->at.tv_nsec != y->at.tv_nsec)
         return x->at.tv_nsec < y->at.tv_nsec ? 1 : -1;
-    return strcmp(x->id, y->id); /* the same order each time */
+    return strcmp(x->id, y->id); /* runs of the same time have a stable order */
 }
 
 static size_t find_all(const struct runs *o, struct arena *a, struct found **ret) {
@@ -67,7 +67,7 @@ struct listing {
 static void list_one(void *arg, const struct run_view *view, const struct err *err) {
     struct listing *l = arg;
     if (err)
-        return; /* belongs to another owner, or is incomplete */
+        return; /* the run belongs to another owner, or its transcript is incomplete */
     l->row(l->arg, view);
     l->left--;
 }
@@ -131,7 +131,7 @@ int operator_export(struct runs *o, const struct caller *who, const char *id, st
             return -1;
         more = piece.len;
         if (more && !buf_add(&lines, piece.data, piece.len))
-            return err_set(err, ERR_LIMIT, "transcript longer than %d MiB",
+            return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
                            TRANSCRIPT_BYTES_MAX >> 20);
     }
     return run_export(lines.data ? lines.data : "", lines.len, to, err);

@@ -115,7 +115,8 @@ int mode_menu_check(const char *menu, const struct run_tools *may, struct err *e
 int mode_freeze(const struct run *r, const char *arguments, const struct run_tools *may,
                 char ret_hash[65], struct err *err) {
     if (r->frozen)
-        return err_set(err, ERR_DENIED, "the plan is already fixed and cannot change");
+        return err_set(err, ERR_DENIED,
+                       "the calls of this run are already fixed and cannot change");
     if (check_calls(arguments, true, may, err) < 0)
         return -1;
     sha256_hex(arguments, strlen(arguments), ret_hash);
@@ -187,7 +188,7 @@ bool mode_hides(const struct run *r, const struct run_call *c) {
            (tells_content(c->part->name) && !is_own_fault(c->result));
 }
 
-/* Members that Carrel itself produces: numbers, states and ids. */
+/* Copies the members that Carrel itself produces: numbers, states and ids. */
 static void copy_facts(json_t *to, const json_t *from) {
     static const char *const texts[] = {"status", "session", "machine", "outcome"};
     const char *name;
@@ -220,9 +221,9 @@ static const char *handle_text(const struct run_call *c, size_t turn, size_t ind
     return text ? arena_copy(a, text, strlen(text)) : "{}";
 }
 
-/* ---- records of texts that were read apart ---- */
+/* ---- records of inspect and map ---- */
 
-/* A string property without an enum is free text, and an instruction fits into it. */
+/* A string property without an enum is free text, which may contain an instruction. */
 static bool is_free_text(const struct run_call *c, const char *member) {
     json_t *arguments DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     const json_t *members = json_object_get(json_object_get(arguments, "schema"), "properties");
@@ -248,7 +249,7 @@ static void hide_texts(const struct run_call *c, json_t *record, const char *bas
     }
 }
 
-/* The records, with each free text replaced by a handle such as $h3.0.1.name. */
+/* The records as text, with each free text replaced by a handle such as $h3.0.1.name. */
 static const char *records_text(const struct run_call *c, size_t turn, size_t index,
                                 struct arena *a) {
     json_t *out DEFER(json_decrefp) = json_loads(c->result->text, 0, NULL), *row;
@@ -264,7 +265,7 @@ static const char *records_text(const struct run_call *c, size_t turn, size_t in
     return text ? arena_copy(a, text, strlen(text)) : "{}";
 }
 
-/* rest: the part of the handle behind the call, ".1.name" */
+/* rest: the end of a handle, after the part that names the call, such as ".1.name". */
 static const char *record_member(const struct run_call *c, const char *rest, struct arena *a) {
     json_t *out DEFER(json_decrefp) = json_loads(c->result->text, 0, NULL);
     size_t row;

@@ -24,7 +24,7 @@ enum {
     CHECKS_MAX = 3,
     REFUSALS_MAX = 2,
     FULL_MAX = 3,
-    POINT_EVERY = 20, /* turns */
+    POINT_EVERY = 20, /* turns between two checkpoints of a run that changes files */
     RISKY_WORDS = 256,
     REPORT_MAX = 512 << 10,
     WORD_MAX = 16 << 10, /* largest call, in bytes, that is shown to the owner for approval */
@@ -65,7 +65,7 @@ static bool next_ask(struct looking *l, enum run_purpose purpose, uint64_t max_t
     return true;
 }
 
-/* ---- the end ---- */
+/* ---- end of the run ---- */
 
 static void put_spent(struct jot *j, const struct run *r) {
     jot_u64(j, "turns", r->used_turns);
@@ -80,7 +80,7 @@ static void put_spent(struct jot *j, const struct run *r) {
     jot_u64(j, "rewinds", r->backs);
 }
 
-/* Members of the report, as the model gave them. */
+/* Writes the members of the report as the model gave them. */
 static void put_claimed(struct jot *j, const char *arguments) {
     static const char *const names[] = {"summary", "evidence", "outputs", "open_issues"};
     json_t *in DEFER(json_decrefp) = arguments ? json_loads(arguments, 0, NULL) : NULL;
@@ -171,7 +171,7 @@ static bool freeze_called(struct looking *l, size_t index, const struct run_call
 
 /* ---- calls ---- */
 
-/* Words in a command that make it risky enough for a checkpoint. */
+/* True if a word of the command makes it risky enough for a checkpoint. */
 static bool call_is_risky(const struct run_call *c) {
     json_t *in DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     const char *cmd = json_string_value(json_object_get(in, "cmd"));
@@ -337,11 +337,11 @@ struct dimension {
     const char *what;
     enum run_note warn;
     uint64_t spent, limit;
-    unsigned per; /* how many of these are one of the unit that is shown */
+    unsigned per; /* divisor for the unit that is shown: 1000 for ms shown as s */
     const char *unit;
 };
 
-/* "12 of 40 s" */
+/* The spent part of the budget, such as "12 of 40 s". */
 static const char *spent_of(struct looking *l, const struct dimension *d) {
     return arena_printf(l->arena, "%.12g of %.12g%s", (double)d->spent / d->per,
                         (double)d->limit / d->per, d->unit);
@@ -386,7 +386,7 @@ static bool look_budget(struct looking *l) {
     return false;
 }
 
-/* ---- stuck ---- */
+/* ---- runs without progress ---- */
 
 static bool look_stuck(struct looking *l) {
     const struct run *r = l->run;
@@ -465,7 +465,7 @@ static bool look_context(struct looking *l) {
     return false;
 }
 
-/* ---- all of it ---- */
+/* ---- the next action ---- */
 
 static bool look_point(struct looking *l) {
     const struct run *r = l->run;

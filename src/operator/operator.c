@@ -17,7 +17,7 @@
 
 enum { ORPHANS_MAX = 64 };
 
-/* ---- a view ---- */
+/* ---- the view of a run ---- */
 
 static const char *state_of(const struct run *r, const struct live_run *l) {
     if (r->phase == RUN_ENDED)
@@ -27,7 +27,7 @@ static const char *state_of(const struct run *r, const struct live_run *l) {
     return r->held ? "waiting" : "running";
 }
 
-/* For several tries: the machine of the best one, once known. */
+/* The machine that the view shows: of several tries that of the best one, once it is known. */
 static const char *machine_of(const struct run *r) {
     return r->start.tries && r->phase == RUN_ENDED && r->tries[0].judged && !r->cancelling
                ? r->tries[run_best_try(r)].machine
@@ -64,7 +64,7 @@ void live_answer(const struct run *r, const struct live_run *l, operator_fn *don
     done(arg, &view, NULL);
 }
 
-/* ---- finding one ---- */
+/* ---- finding a run ---- */
 
 int runs_allowed(const struct caller *who, enum token_scope scope, struct err *err) {
     return allow(who, scope, err);
@@ -73,13 +73,13 @@ int runs_allowed(const struct caller *who, enum token_scope scope, struct err *e
 static int may_see(const struct caller *who, const struct run *r, struct err *err) {
     if (strcmp(who->owner, r->start.owner) == 0 || who->scopes & SCOPE_ADMIN)
         return 0;
-    return err_set(err, ERR_NOT_FOUND, "there is no run '%s'", r->start.run);
+    return err_set(err, ERR_NOT_FOUND, "run '%s' does not exist", r->start.run);
 }
 
 static int check_id(const char *id, struct err *err) {
     if (id_valid(id, strlen(id), 'r'))
         return 0;
-    err_set(err, ERR_NOT_FOUND, "there is no run '%.40s'", id);
+    err_set(err, ERR_NOT_FOUND, "run '%.40s' does not exist", id);
     return err_remedy(err, "run ids start with r-; list them with carrel do --ls");
 }
 
@@ -113,7 +113,7 @@ void operator_show(struct runs *o, const struct caller *who, const char *id, ope
 
 /* ---- resuming ---- */
 
-/* The request comes again because its answer was lost: the run has this comment. */
+/* True for a request that is repeated because its answer was lost: the run has the comment. */
 static bool was_returned(const struct run *r, const struct run_return *back) {
     return back->comment && back->key && r->returned && strcmp(back->key, r->returned) == 0;
 }
@@ -126,7 +126,7 @@ static int resume_event(const struct run *r, const struct run_return *back, stru
     *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_ms()};
     if (!ended && comment) {
         err_set(err, ERR_BUSY, "run '%s' has not ended, so it cannot be returned", r->start.run);
-        return err_remedy(err, "resume it and wait for its report");
+        return err_remedy(err, "resume the run and wait for its report");
     }
     if (!ended)
         return 0;
@@ -137,7 +137,7 @@ static int resume_event(const struct run *r, const struct run_return *back, stru
     }
     if (!comment) {
         err_set(err, ERR_GONE, "run '%s' has ended: %s", r->start.run, r->status);
-        return err_remedy(err, "return it with a comment, or start a new run on its machine %s",
+        return err_remedy(err, "return the run with a comment, or start a new run on machine %s",
                           r->start.machine);
     }
     ret->kind = RUN_RETURN;
@@ -153,8 +153,8 @@ static bool is_try(const char *parent) {
 }
 
 /*
- * to_end: the run is loaded only to be ended, so it needs no model. 1: it was returned before, and
- * has ended again.
+ * to_end: the run is loaded only to be ended, so it needs no model. Returns 1 if the run was
+ * already returned with this comment and has ended again.
  */
 static int take_up(struct live_run *l, const struct caller *who, const struct texts *keys,
                    const char *id, const struct run_return *back, bool to_end, struct err *err) {
@@ -247,7 +247,7 @@ static void cancel_live(struct live_run *l, operator_fn *done, void *arg) {
     bool tries = l->run.start.tries;
     if (l->model)
         model_call_cancel(TAKE(l->model));
-    acts_cut(l, "The run was cancelled while this ran: it was ended.");
+    acts_cut(l, "The run was cancelled during this call, and the call was ended.");
     if (tries ? cancel_tries(l, &err) < 0
               : end_by_will(&l->run, &l->transcript, &err) < 0 ||
                     live_note(l, "run.cancel", &err) < 0) {
@@ -382,7 +382,7 @@ static struct live_run *find_waiting(struct runs *o, const struct caller *who, c
     struct live_run *l = NULL;
     char id[ID_SIZE], waits[WORD_ITEM_SIZE];
     if (!word_run(item, id)) {
-        err_set(err, ERR_NOT_FOUND, "'%.60s' is not a call of a run", item);
+        err_set(err, ERR_NOT_FOUND, "'%.60s' is not the id of a call of a run", item);
         return NULL;
     }
     if (runs_find_live(o, who, SCOPE_RUN, id, &l, err) < 0 ||
@@ -430,7 +430,7 @@ void operator_pending(struct runs *o, const struct caller *who, service_row_fn *
             row(arg, l->run.held);
 }
 
-/* ---- life ---- */
+/* ---- creation and deletion ---- */
 
 struct runs *operator_new(struct loop *loop, struct service *service) {
     struct runs *o = xnew(struct runs);

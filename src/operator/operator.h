@@ -39,11 +39,11 @@ enum { OPERATOR_KEYS_MAX = 16, OPERATOR_FILES_MAX = 16, OPERATOR_TURNS_DEFAULT =
 
 struct run_view {
     const char *id, *owner, *machine, *task, *model, *mode;
-    const char *state;    /* running waiting interrupted ended */
-    const char *status;   /* of an ended run: done partial blocked budget stuck ... */
+    const char *state;    /* running, waiting, interrupted or ended */
+    const char *status;   /* of an ended run: done, partial, blocked, budget, stuck ... */
     const char *reason;   /* why the run was interrupted */
     const char *question; /* JSON: what the run waits for */
-    const char *report;   /* JSON */
+    const char *report;   /* the report of an ended run, JSON */
     uint64_t created_ms, turns, calls, tokens, cost_micro, wall_ms, lines;
 };
 
@@ -54,10 +54,10 @@ void operator_start(struct runs *o, const struct caller *who, const struct opera
                     operator_fn *done, void *arg);
 void operator_show(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                    void *arg);
-/* An ended run goes on with a comment as its next message. Members may be NULL. */
+/* Continues an ended run with a comment as its next message. Members may be NULL. */
 struct run_return {
     const char *comment;
-    const char *key; /* idempotency key: sent again, the comment is not given twice */
+    const char *key; /* idempotency key: a repeated request does not add the comment twice */
 };
 enum { RUN_RETURN_KEY_MAX = 128 };
 /* keys: as in operator_request; keys are not stored, so a resume must pass them again. */
@@ -66,16 +66,16 @@ void operator_resume(struct runs *o, const struct caller *who, const char *run,
                      void *arg);
 void operator_cancel(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                      void *arg);
-/* action: accept, decline or cancel. `invalid`: nothing was asked. */
+/* Answers the question of a run. action: accept, decline or cancel. `invalid`: it asked nothing. */
 void operator_answer(struct runs *o, const struct caller *who, const char *run, const char *action,
                      const char *answer, operator_fn *done, void *arg);
-/* Its owner's word about a call that is not in the plan: only from this host, or with admin.
- * item: as operator_pending() shows it (operator/word.h). */
+/* Approves or denies a call that is not in the plan. Allowed only from this host, or with the scope
+ * admin. item: as operator_pending() shows it (operator/word.h). */
 void operator_decide(struct runs *o, const struct caller *who, const char *item, bool approve,
                      operator_fn *done, void *arg);
 /* One row {"id","machine",...} for each waiting call, in the format of service_pending(). */
 void operator_pending(struct runs *o, const struct caller *who, service_row_fn *row, void *arg);
-/* Newest first, at most `limit`. */
+/* Lists at most `limit` runs, newest first. */
 int operator_list(struct runs *o, const struct caller *who, size_t limit, service_row_fn *row,
                   void *arg, struct err *err);
 
@@ -89,9 +89,9 @@ struct run_follower {
 /* False: the run is not live, so `changed` will never be called. */
 bool operator_follow(struct runs *o, const char *run, struct run_follower *f);
 void operator_unfollow(struct run_follower *f);
-/* The whole run in the format of operator/export.h. */
+/* Writes the whole run in the format of operator/export.h. */
 int operator_export(struct runs *o, const struct caller *who, const char *run, struct buf *to,
                     struct err *err);
-/* Complete lines from byte `from` on; an empty buffer at the current end. */
+/* Reads complete transcript lines from byte `from` on. At the current end the buffer is empty. */
 int operator_read(struct runs *o, const struct caller *who, const char *run, uint64_t from,
                   struct buf *to, struct err *err);

@@ -22,7 +22,8 @@ struct freeze_output {
     const char *status, *sha256;
 };
 static const struct field freeze_output[] = {
-    {"status", SHOW_TEXT, AT(freeze_output, status), "frozen", .required = true},
+    {"status", SHOW_TEXT, AT(freeze_output, status), "always frozen: the calls are fixed",
+     .required = true},
     {"sha256", SHOW_TEXT, AT(freeze_output, sha256), "SHA-256 of the calls", .required = true},
 };
 static const struct schema freeze_output_schema =
@@ -68,13 +69,13 @@ struct record_row {
 static const struct field record_row[] = {
     {"item", SHOW_TEXT, AT(record_row, item), NULL, .required = true},
     {"record", SHOW_JSON, AT(record_row, record), "the answer, an object that matches the schema"},
-    {"error", SHOW_TEXT, AT(record_row, error), "why there is no record"},
+    {"error", SHOW_TEXT, AT(record_row, error), "why the item has no record"},
 };
 static const struct schema record_row_schema = SCHEMA("record_row", struct record_row, record_row);
 
 static const struct field records_output[] = {
-    {"records", SHOW_JSON, AT(records_output, records), "one per item, in order", .required = true,
-     .sub = &record_row_schema},
+    {"records", SHOW_JSON, AT(records_output, records), "one record per item, in order",
+     .required = true, .sub = &record_row_schema},
     {"fitting", SHOW_NUMBER, AT(records_output, fitting), "number of records that match the schema",
      .required = true},
 };
@@ -98,7 +99,7 @@ static const struct schema spawn_input_schema =
 
 static const struct field spawn_output[] = {
     {"run", SHOW_TEXT, AT(spawn_output, run), NULL, .required = true},
-    {"status", SHOW_TEXT, AT(spawn_output, status), "done partial blocked budget ...",
+    {"status", SHOW_TEXT, AT(spawn_output, status), "one of done, partial, blocked, budget ...",
      .required = true},
     {"summary", SHOW_TEXT, AT(spawn_output, summary), NULL},
     {"evidence", SHOW_JSON, AT(spawn_output, evidence), "list of texts", .required = true},

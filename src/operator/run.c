@@ -188,7 +188,7 @@ static bool is_named(const struct run_call *c, const char *name) {
     return strcmp(c->part->name, name) == 0;
 }
 
-/* Calls that do not count as fixed calls. */
+/* True for calls that do not count as fixed calls. */
 static bool is_talk(const struct run_call *c) {
     return is_named(c, "plan") || is_named(c, "ask");
 }
@@ -306,7 +306,7 @@ static int take_freed(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
-/* A line without a hash was written by an older daemon. */
+/* True if a decision is about this call. An older daemon wrote lines without a hash. */
 static bool is_about(const struct run_event *e, const struct run_call *c) {
     char hash[WORD_HASH_SIZE];
     word_hash(c->part, hash);

@@ -16,7 +16,7 @@ struct run_call {
     const char *sure;      /* hash of the file that the call was about to write; NULL: none yet */
     int64_t begun_ms;      /* time of the first intent */
     bool begun;            /* an intent was written */
-    bool recover;          /* ... by an earlier driver, so the outcome is unknown */
+    bool recover;          /* an earlier driver wrote the intent, so the outcome is unknown */
     bool approved, denied; /* the owner's decision, if one was requested */
 };
 
@@ -43,7 +43,7 @@ enum run_phase { RUN_RUNNING, RUN_INTERRUPTED, RUN_ENDED };
 struct run_mark { /* a checkpoint or rewind that the run makes */
     const char *name, *step;
     int64_t begun_ms;
-    bool open, recover; /* open: begun; recover: begun by an earlier driver */
+    bool open, recover; /* open: begun, not ended; recover: begun by an earlier driver */
 };
 
 /* One of several tries; members are NULL until known. */
@@ -62,7 +62,7 @@ struct run {
     struct run_turn *turns;
     size_t count;
     uint64_t lines;
-    /* Spent. */
+    /* Used resources. */
     uint64_t used_turns, calls, tokens, micro, active_ms;
     uint64_t lent_turns; /* turns of sub-agents and tries */
     struct model_usage usage;
@@ -71,31 +71,31 @@ struct run {
         *held; /* what the run waits for, JSON; waiting time is not charged. NULL: not waiting */
     bool wants_word; /* waits for the owner's decision about call word_index */
     uint64_t word_index;
-    /* Said. */
-    unsigned noted;                        /* bits of enum run_note */
+    /* Notes to the model. */
+    unsigned noted;                        /* notes that were given: bits of enum run_note */
     const char *stop_status, *stop_reason; /* set once only the report may follow */
     unsigned refusals;                     /* consecutive refusals by the ledger */
     unsigned full; /* consecutive times that the context window was too small */
     /* Checkpoints and rewinds. */
     struct run_mark point, back;
-    uint64_t points, backs, changes; /* changes: calls that may have changed files since a point */
+    uint64_t points, backs, changes; /* changes: calls since the last point that may write files */
     size_t point_turn;
-    /* Context. */
-    size_t prune_before, hand_over, keep_from; /* turns */
+    /* The context of the model. */
+    size_t prune_before, hand_over, keep_from; /* indexes of turns */
     uint64_t last_in, last_bytes; /* tokens and bytes of the last request, to estimate the next */
     const char *plan;
     /* Fixed calls (operator/mode.h), and how many of them have begun. */
     const char *frozen;
     size_t node;
-    /* Judgement. */
+    /* Progress and checks. */
     struct stuck stuck;
     unsigned stuck_level, silent, malformed, checks;
     bool acted;            /* a call was made since evidence was requested */
     const char *accepted;  /* arguments of the accepted finish */
-    struct run_try *tries; /* start.tries of them */
+    struct run_try *tries; /* array of start.tries elements */
     bool cancelling;       /* delete the machines of the tries, then end */
     bool resumed;          /* the current driver does not know what the previous one began */
-    const char *returned;  /* key of the last return; NULL: it had none */
+    const char *returned;  /* idempotency key of the last return; NULL: none */
     const char *status, *report;
 };
 

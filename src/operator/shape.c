@@ -9,7 +9,7 @@ static const char text_marks[] =
 
 static const double NUMBER_MAX = 1e15;
 
-/* ---- what a shape is ---- */
+/* ---- checks of a schema ---- */
 
 static int known_members(const json_t *shape, const char *const *names, struct err *err) {
     const char *name;
@@ -27,12 +27,12 @@ static int known_members(const json_t *shape, const char *const *names, struct e
 static int check_choices(const json_t *choices, struct err *err) {
     size_t n = json_array_size(choices);
     if (!n || n > SHAPE_CHOICES_MAX)
-        return err_set(err, ERR_INVALID, "'enum' must be a list of 1 to %d strings",
+        return err_set(err, ERR_INVALID, "'enum' in a schema must be a list of 1 to %d strings",
                        SHAPE_CHOICES_MAX);
     for (size_t i = 0; i < n; i++) {
         size_t len = json_string_length(json_array_get(choices, i));
         if (!len || len > SHAPE_TEXT_MAX)
-            return err_set(err, ERR_INVALID, "'enum' values must be strings of 1 to %d",
+            return err_set(err, ERR_INVALID, "'enum' values must be strings of 1 to %d bytes",
                            SHAPE_TEXT_MAX);
     }
     return 0;
@@ -48,7 +48,7 @@ static int check_text(const json_t *shape, struct err *err) {
         return check_choices(choices, err);
     if (max >= 1 && max <= SHAPE_TEXT_MAX)
         return 0;
-    err_set(err, ERR_INVALID, "a string needs an 'enum', or a 'maxLength' of 1 to %d",
+    err_set(err, ERR_INVALID, "the schema of a string needs an 'enum', or a 'maxLength' of 1 to %d",
             SHAPE_TEXT_MAX);
     return err_remedy(err,
                       "a string without an enum may contain letters, digits, spaces and _.,:/@+-");
@@ -63,7 +63,7 @@ static int check_number(const json_t *shape, struct err *err) {
         json_number_value(max) <= NUMBER_MAX && json_number_value(min) <= json_number_value(max))
         return 0;
     return err_set(err, ERR_INVALID,
-                   "a number needs a 'minimum' and a 'maximum' between -1e15 and 1e15");
+                   "the schema of a number needs 'minimum' and 'maximum' between -1e15 and 1e15");
 }
 
 static int check_flag(const json_t *shape, struct err *err) {
@@ -71,25 +71,25 @@ static int check_flag(const json_t *shape, struct err *err) {
     return known_members(shape, names, err);
 }
 
-/* ---- what fits ---- */
+/* ---- checks of a value ---- */
 
 static int fits_text(const json_t *shape, const json_t *value, struct err *err) {
     const char *text = json_string_value(value);
     const json_t *choices = json_object_get(shape, "enum"), *choice;
     size_t i, n = json_string_length(value);
     if (!text)
-        return err_set(err, ERR_INVALID, "is not a string");
+        return err_set(err, ERR_INVALID, "the value is not a string");
     json_array_foreach(choices, i, choice) {
         if (json_equal(choice, value))
             return 0;
     }
     if (choices)
-        return err_set(err, ERR_INVALID, "is not one of the enum values");
+        return err_set(err, ERR_INVALID, "the value is not one of the enum values");
     if (n > (size_t)json_integer_value(json_object_get(shape, "maxLength")))
-        return err_set(err, ERR_INVALID, "is too long");
+        return err_set(err, ERR_INVALID, "the value is longer than its maxLength");
     return strspn(text, text_marks) == n
                ? 0
-               : err_set(err, ERR_INVALID, "contains characters that are not allowed");
+               : err_set(err, ERR_INVALID, "the value contains characters that are not allowed");
 }
 
 static int fits_number(const json_t *shape, const json_t *value, struct err *err) {
@@ -97,15 +97,16 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
     bool whole = strcmp(json_string_value(json_object_get(shape, "type")), "integer") == 0;
     double n = json_number_value(value);
     if (!json_is_number(value) || (whole && !json_is_integer(value)))
-        return err_set(err, ERR_INVALID, "is not a %s", whole ? "whole number" : "number");
+        return err_set(err, ERR_INVALID, "the value is not a %s",
+                       whole ? "whole number" : "number");
     if (!(n >= json_number_value(min) && n <= json_number_value(max)))
-        return err_set(err, ERR_INVALID, "is out of range");
+        return err_set(err, ERR_INVALID, "the value is not between its minimum and maximum");
     return 0;
 }
 
 static int fits_flag(const json_t *shape, const json_t *value, struct err *err) {
     (void)shape;
-    return json_is_boolean(value) ? 0 : err_set(err, ERR_INVALID, "is not true or false");
+    return json_is_boolean(value) ? 0 : err_set(err, ERR_INVALID, "the value is not true or false");
 }
 
 static const struct {
@@ -132,7 +133,8 @@ int shape_check(const json_t *shape, struct err *err) {
     size_t kind = shape_kind_of(shape);
     if (kind < KINDS)
         return kinds[kind].check(shape, err);
-    return err_set(err, ERR_INVALID, "'type' must be string, integer, number or boolean");
+    return err_set(err, ERR_INVALID,
+                   "'type' in a schema must be string, integer, number or boolean");
 }
 
 int shape_fits(const json_t *shape, const json_t *value, struct err *err) {
@@ -166,7 +168,7 @@ int shape_record_check(const json_t *shape, struct err *err) {
         if (!is_name(name))
             return err_set(err, ERR_INVALID, "'%.60s' is not a valid property name", name);
         if (shape_check(member, err) < 0)
-            return err_wrap(err, "'%s'", name);
+            return err_wrap(err, "property '%s'", name);
     }
     return 0;
 }
@@ -180,9 +182,9 @@ int shape_record_fits(const json_t *shape, const json_t *value, struct err *err)
     json_object_foreach(members, name, member) {
         const json_t *given = json_object_get(value, name);
         if (!given)
-            return err_set(err, ERR_INVALID, "'%s' is missing", name);
+            return err_set(err, ERR_INVALID, "property '%s' is missing", name);
         if (shape_fits(member, given, err) < 0)
-            return err_wrap(err, "'%s'", name);
+            return err_wrap(err, "property '%s'", name);
     }
     return 0;
 }

@@ -28,7 +28,7 @@ struct spawning {
     struct runs *runs;
     struct caller who;
     const struct spawn_input *in;
-    char key[48]; /* of the call */
+    char key[48]; /* key of the call */
     char machine[ID_SIZE], run[ID_SIZE];
     struct run_follower follower;
     json_t *report;
@@ -77,11 +77,11 @@ static void spawn_fail(struct spawning *s, const struct err *err) {
 
 static void fail_gone(struct spawning *s) {
     struct err err;
-    err_set(&err, ERR_GONE, "it was cancelled");
+    err_set(&err, ERR_GONE, "the call was cancelled");
     spawn_fail(s, &err);
 }
 
-/* ---- the end ---- */
+/* ---- result of the call ---- */
 
 static void done(struct spawning *s, const char *brought) {
     static const char *const lists[] = {"evidence", "outputs", "open_issues"};
@@ -181,7 +181,7 @@ static void bring(struct spawning *s) {
         done(s, err.text);
 }
 
-/* ---- its run ---- */
+/* ---- the run of the sub-agent ---- */
 
 static uint64_t number_in(const json_t *object, const char *name) {
     json_int_t n = json_integer_value(json_object_get(object, name));
@@ -310,7 +310,7 @@ static bool take_up(struct spawning *s) {
     return true;
 }
 
-/* ---- ---- */
+/* ---- start and cancellation of the call ---- */
 
 static void child_over(void *arg, const struct run_view *view, const struct err *err) {
     (void)arg;
@@ -318,7 +318,7 @@ static void child_over(void *arg, const struct run_view *view, const struct err 
     (void)err;
 }
 
-/* Closing the parent closes the child too; resuming the parent finds it again. */
+/* Closing the parent closes the child too; a resumed parent finds the child again. */
 static void cancelled(struct act *a) {
     struct spawning *s = a->user;
     bool leaving = s->parent->leaving;

@@ -14,7 +14,7 @@
 
 enum { CHECK_FILES_MAX = 1 << 20 };
 
-/* ---- which model ---- */
+/* ---- choice of the model ---- */
 
 struct keys {
     const struct texts *given;
@@ -30,8 +30,9 @@ static const char *key_of(void *arg, const char *name) {
 }
 
 /*
- * A provider of carrel.conf belongs to the owner, also if it needs no key: RIGHT_RUN_MODEL. A
- * provider URL makes this host connect to any server: RIGHT_RUN_URL.
+ * A provider in carrel.conf belongs to the owner, even if it needs no key, so its use requires
+ * RIGHT_RUN_MODEL. A provider URL makes this host connect to any server, so it requires
+ * RIGHT_RUN_URL.
  */
 static int check_provider(const struct runs *o, const struct caller *who, const char *wanted,
                           const struct texts *given, struct err *err) {
@@ -54,8 +55,8 @@ int live_find_model(struct live_run *l, const struct caller *who, const char *wa
     if (l->provider.codec)
         return 0;
     if (!script) {
-        err_set(err, ERR_INVALID, "a rehearsal needs a script");
-        return err_remedy(err, "carrel do --provider rehearsal --script FILE");
+        err_set(err, ERR_INVALID, "the provider 'rehearsal' requires a script");
+        return err_remedy(err, "name the script: carrel do --provider rehearsal --script FILE");
     }
     return rehearsal_parse(script, strlen(script), &l->rehearsal, err);
 }
@@ -269,7 +270,7 @@ static int check_tries(const struct operator_request *r, struct err *err) {
                        CHECK_FILES_MAX >> 10);
     if (r->machines.count && (r->machine || r->machines.count != r->tries.value))
         return err_set(err, ERR_INVALID,
-                       "'machines' must list one machine per try and excludes 'machine'");
+                       "'machines' must list one machine per try, without 'machine'");
     return 0;
 }
 
@@ -288,7 +289,8 @@ static int check_money(const struct live_run *l, const struct operator_request *
         return 0;
     err_set(err, ERR_INVALID, "model '%s' has no price, so a money budget is not possible",
             l->provider.model);
-    return err_remedy(err, "add its price to carrel.conf: model = NAME in=... out=...");
+    return err_remedy(err,
+                      "add the price of the model to carrel.conf: model = NAME in=... out=...");
 }
 
 /* The machine does not exist yet, so find tools in the whole table. A run is bound to one machine
@@ -307,7 +309,7 @@ static int find_mode(struct live_run *l, const char *mode, const char *menu, str
         return -1;
     bool takes = l->mode->calls == MODE_CALLS_MENU;
     if (takes != (menu != NULL))
-        return err_set(err, ERR_INVALID, "the mode '%s' takes %s menu", l->mode->name,
+        return err_set(err, ERR_INVALID, "mode '%s' of a run takes %s menu", l->mode->name,
                        takes ? "a" : "no");
     const struct run_tools may = {find_any, NULL, ""};
     return menu ? mode_menu_check(menu, &may, err) : 0;

@@ -43,5 +43,5 @@ enum stuck_pattern stuck_look(const struct stuck *s);
 /* Marks the pattern as reported: only later rows count from now on. */
 void stuck_told(struct stuck *s);
 
-/* A sentence for the model. */
+/* Describes the pattern to the model. */
 const char *stuck_says(enum stuck_pattern pattern);

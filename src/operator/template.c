@@ -29,12 +29,12 @@ static bool has_hole(const json_t *value) {
     return false;
 }
 
-/* ---- where a hole may be ---- */
+/* ---- arguments that may be holes ---- */
 
 /*
- * Every argument that may be a hole. HOLE_CLOSED: its schema is an enum, a number with bounds or a
- * boolean, so every value was written by the author of the call. HOLE_OPEN: it may be free text.
- * An argument without a row is never a hole.
+ * Every argument that may be a hole (a value that is filled in later). HOLE_CLOSED: its schema is
+ * an enum, a number with bounds or a boolean, so the author of the call limits its values.
+ * HOLE_OPEN: the value may be free text. An argument without a row is never a hole.
  */
 enum hole_kind { HOLE_NONE, HOLE_CLOSED, HOLE_OPEN };
 static const struct {
@@ -64,15 +64,15 @@ static enum hole_kind place_kind(const char *tool, const char *argument) {
 
 /*
  * Programs that treat their operands and their input as data: none of their options runs or writes
- * what a later word names. So not in it: sort (-o), rg (--pre), find, sed, tee, and all that start
- * another program.
+ * what a later word names. The list must not contain sort (-o), rg (--pre), find, sed, tee, or a
+ * program that starts another one.
  */
 static const char *const readers[] = {"basename", "cat", "cmp",   "comm", "cut",       "diff",
                                       "dirname",  "du",  "echo",  "grep", "head",      "ls",
                                       "md5sum",   "nl",  "pgrep", "seq",  "sha256sum", "stat",
                                       "tail",     "tr",  "wc"};
 
-/* With a path in its name, or with another PATH, the program could be any file. */
+/* True if the program is a reader. With a path in its name, or another PATH, it may be any file. */
 static bool only_reads(const json_t *arguments) {
     const char *name = json_string_value(json_array_get(json_object_get(arguments, "argv"), 0));
     if (json_object_get(arguments, "cmd") || json_object_get(arguments, "env"))
@@ -83,7 +83,7 @@ static bool only_reads(const json_t *arguments) {
     return false;
 }
 
-/* ---- what may be fixed ---- */
+/* ---- checks of fixed calls ---- */
 
 static int check_words(const json_t *arguments, struct err *err) {
     const json_t *words = json_object_get(arguments, "argv"), *word;
@@ -123,10 +123,10 @@ static int check_hole(const char *tool, const json_t *arguments, const char *nam
                       const json_t *hole, struct err *err) {
     enum hole_kind kind = place_kind(tool, name);
     if (kind == HOLE_NONE) {
-        err_set(err, ERR_INVALID, "'%.40s' cannot be a hole", name);
+        err_set(err, ERR_INVALID, "argument '%.40s' cannot be a hole", name);
         return err_remedy(err, strcmp(tool, "exec") == 0
-                                   ? "use argv, with holes in its later elements"
-                                   : "write its value into the call");
+                                   ? "use 'argv', with holes after its first element"
+                                   : "write the value of the argument into the call");
     }
     if (shape_check(hole, err) < 0)
         return err_wrap(err, "hole '%.40s'", name);
@@ -134,8 +134,8 @@ static int check_hole(const char *tool, const json_t *arguments, const char *nam
         return 0;
     if (kind == HOLE_CLOSED)
         return err_set(err, ERR_INVALID,
-                       "'%.40s' of tool '%.40s' needs an 'enum' with its allowed values", name,
-                       tool);
+                       "argument '%.40s' of tool '%.40s' needs an 'enum' with its allowed values",
+                       name, tool);
     return strcmp(name, "stdin") == 0 ? check_stdin(arguments, err) : 0;
 }
 
@@ -149,7 +149,8 @@ static int check_argument(const char *tool, const json_t *arguments, const char 
     if (!has_hole(value))
         return 0;
     return err_set(err, ERR_INVALID,
-                   "a hole is a whole argument or element of 'argv', not a part of '%.40s'", name);
+                   "a hole must be a whole argument or element of 'argv', not a part of '%.40s'",
+                   name);
 }
 
 static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char *name), void *arg,
@@ -157,9 +158,9 @@ static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char 
     const char *tool = json_string_value(json_object_get(call, "tool")), *name;
     json_t *arguments = json_object_get(call, "arguments"), *value;
     if (!tool || !json_is_object(arguments))
-        return err_set(err, ERR_INVALID, "a call is {\"tool\":NAME,\"arguments\":{...}}");
+        return err_set(err, ERR_INVALID, "a call must be {\"tool\":NAME,\"arguments\":{...}}");
     if (!is_tool(arg, tool))
-        return err_set(err, ERR_INVALID, "there is no tool '%.60s'", tool);
+        return err_set(err, ERR_INVALID, "tool '%.60s' does not exist", tool);
     json_object_foreach(arguments, name, value) {
         if (check_argument(tool, arguments, name, value, err) < 0)
             return -1;
@@ -167,7 +168,7 @@ static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char 
     return 0;
 }
 
-/* ---- text that is written, then run ---- */
+/* ---- free text that one call writes and another runs ---- */
 
 static bool writes_open(const json_t *call) {
     const char *tool = json_string_value(json_object_get(call, "tool"));
@@ -211,7 +212,7 @@ int templates_check(const json_t *list, bool in_order, bool (*is_tool)(void *arg
     size_t i, n = json_array_size(list);
     const json_t *call;
     if (!n || n > TEMPLATES_MAX)
-        return err_set(err, ERR_INVALID, "there must be 1 to %d calls", TEMPLATES_MAX);
+        return err_set(err, ERR_INVALID, "the list must have 1 to %d calls", TEMPLATES_MAX);
     json_array_foreach(list, i, call) {
         if (check_call(call, is_tool, arg, err) < 0)
             return err_wrap(err, "call %zu", i + 1);
@@ -219,7 +220,7 @@ int templates_check(const json_t *list, bool in_order, bool (*is_tool)(void *arg
     return check_after_write(list, in_order, err);
 }
 
-/* ---- what matches ---- */
+/* ---- comparison with a fixed call ---- */
 
 /* word: the element of `argv`, or NULL for another argument. */
 static int match_value(const char *name, const json_t *wanted, const json_t *given,
@@ -229,11 +230,12 @@ static int match_value(const char *name, const json_t *wanted, const json_t *giv
     if (!hole)
         return json_equal(wanted, given)
                    ? 0
-                   : err_set(err, ERR_INVALID, "'%.40s' differs from the fixed call", name);
+                   : err_set(err, ERR_INVALID, "argument '%.40s' differs from the fixed call",
+                             name);
     if (shape_fits(hole, given, err) < 0)
-        return err_wrap(err, "value for '%.40s'", name);
+        return err_wrap(err, "argument '%.40s'", name);
     if (text && text[0] == '-' && !json_object_get(hole, "enum"))
-        return err_set(err, ERR_INVALID, "value for '%.40s' looks like an option", name);
+        return err_set(err, ERR_INVALID, "argument '%.40s': the value looks like an option", name);
     return 0;
 }
 
@@ -269,18 +271,18 @@ int template_match(const json_t *call, const char *tool, const json_t *arguments
     json_t *fixed = json_object_get(call, "arguments"), *value;
     const char *name;
     if (strcmp(json_string_value(json_object_get(call, "tool")), tool) != 0)
-        return err_set(err, ERR_INVALID, "the tool is not '%.60s'", tool);
+        return err_set(err, ERR_INVALID, "the tool of the fixed call is not '%.60s'", tool);
     if (!json_is_object(arguments))
         return err_set(err, ERR_INVALID, "the arguments are not a JSON object");
     json_object_foreach((json_t *)arguments, name, value) {
         if (!json_object_get(fixed, name))
-            return err_set(err, ERR_INVALID, "'%.40s' is not in the fixed call", name);
+            return err_set(err, ERR_INVALID, "argument '%.40s' is not in the fixed call", name);
     }
     json_object_foreach(fixed, name, value) {
         const json_t *given = json_object_get(arguments, name);
         bool words = strcmp(name, "argv") == 0 && json_is_array(value);
         if (!given)
-            return err_set(err, ERR_INVALID, "'%.40s' is missing", name);
+            return err_set(err, ERR_INVALID, "argument '%.40s' is missing", name);
         if ((words ? match_words(value, given, err) : match_value(name, value, given, NULL, err)) <
             0)
             return -1;

@@ -1,6 +1,6 @@
 /*
- * Fixed calls: a tool and its arguments, in which some values are holes. The model fixes them
- * before it reads anything. Pure.
+ * Fixed calls: a tool and its arguments, in which some values are holes (filled in later). The
+ * model fixes the calls before it reads anything. Pure.
  *
  *   {"tool": "exec", "arguments": {"argv": ["grep", {"hole": {"type": "string", "maxLength": 40}},
  *    "/data/log"]}}

@@ -55,7 +55,7 @@ static int read_all(int fd, size_t size, char *to, struct err *err) {
 static int take_file(int fd, size_t size, struct run *run, size_t *ret_used, struct err *err) {
     char *bytes DEFER_FREE = malloc(size + 1);
     if (!bytes)
-        return err_set(err, ERR_LIMIT, "out of memory");
+        return err_set(err, ERR_LIMIT, "not enough memory to read the transcript");
     if (read_all(fd, size, bytes, err) < 0)
         return -1;
     return size ? run_take_bytes(run, bytes, size, ret_used, err) : 0;
@@ -69,11 +69,11 @@ int transcript_open(const char *dir, const char *id, struct transcript *ret, str
     transcript_path_of(dir, id, path);
     int fd DEFER_CLOSE = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT)
-        return err_set(err, ERR_NOT_FOUND, "there is no run '%s'", id);
+        return err_set(err, ERR_NOT_FOUND, "run '%s' does not exist", id);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "open '%s'", path);
     if (st.st_size > TRANSCRIPT_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "transcript of run '%s': too long", id);
+        return err_set(err, ERR_LIMIT, "the transcript of run '%s' is too long", id);
     if (take_file(fd, (size_t)st.st_size, run, &used, err) < 0)
         return err_wrap(err, "transcript of run '%s'", id);
     if (!run->lines)
@@ -89,9 +89,10 @@ int transcript_add(struct transcript *t, const struct run_event *e, struct err *
     if (run_event_write(e, &line, err) < 0)
         return -1;
     if (t->size + line.len > TRANSCRIPT_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "transcript longer than %d MiB", TRANSCRIPT_BYTES_MAX >> 20);
+        return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
+                       TRANSCRIPT_BYTES_MAX >> 20);
     int status = write_all(t->fd, line.data, line.len);
-    if (status < 0) { /* a partial line must not stay */
+    if (status < 0) { /* remove a partial line */
         if (ftruncate(t->fd, (off_t)t->size) < 0)
             err_sys(err, "truncate a partial transcript line");
         return err_num(err, status, "write the transcript");
@@ -114,7 +115,7 @@ int transcript_read(int fd, uint64_t from, size_t max, struct buf *to, struct er
         if (n == 0)
             break;
         if (!buf_add(to, piece, (size_t)n))
-            return err_set(err, ERR_LIMIT, "transcript line too long");
+            return err_set(err, ERR_LIMIT, "the transcript line is too long");
         const char *last = memrchr(to->data, '\n', to->len);
         whole = last ? (size_t)(last + 1 - to->data) : 0;
     }

@@ -14,7 +14,7 @@ struct transcript {
     uint64_t size;
 };
 
-/* dir/ID.jsonl */
+/* Creates the file dir/ID.jsonl. */
 int transcript_new(const char *dir, const char *id, struct transcript *ret, struct err *err);
 /* Applies all lines to *run and truncates a partial last line. `not_found`: no such run. */
 int transcript_open(const char *dir, const char *id, struct transcript *ret, struct run *run,

@@ -145,7 +145,7 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
     struct err why;
     if (tries_is_unwanted(t))
         return;
-    if (t->live->run.resumed) /* the previous driver may have started it */
+    if (t->live->run.resumed) /* the previous driver may have started the run of this try */
         runs_each(t->live->runs, tries_look_at, &f);
     if (!err && !f.run[0] && live_try(t->live, view, t->key, f.run, &why) < 0)
         err = &why;
@@ -226,7 +226,7 @@ static bool all_ended(struct trying *t) {
     return ended;
 }
 
-/* ---- the end ---- */
+/* ---- end of the run ---- */
 
 static const char *summary_of(struct trying *t, size_t best, struct arena *a) {
     struct outcome o DEFER(tries_outcome_done) = {.report = NULL};
@@ -265,8 +265,7 @@ static void tries_finish(struct live_run *l) {
     for (size_t i = 0; i < r->start.tries; i++) {
         if (i != best)
             tries_drop(t, r->tries[i].machine);
-        if (r->tries[i]
-                .place) /* normally deleted already; not if the daemon was killed just then */
+        if (r->tries[i].place) /* left over if the daemon was killed before the deletion */
             tries_drop(t, r->tries[i].place);
     }
     jot_object(&j, NULL);
@@ -290,7 +289,7 @@ static void tries_finish(struct live_run *l) {
     live_again(l);
 }
 
-/* ---- cancelled ---- */
+/* ---- cancellation ---- */
 
 static void over(void *arg, const struct run_view *view, const struct err *err) {
     (void)arg;
@@ -317,7 +316,7 @@ static void add_drop(struct trying *t, const char *machine) {
     snprintf(t->drops[t->drop_count++], ID_SIZE, "%s", machine);
 }
 
-/* Machines of the tries, including those created before their line was written. */
+/* Lists the machines of the tries, including those created before their line was written. */
 static void list_drops(struct live_run *l) {
     struct trying *t = l->trying;
     struct run_machines made = {.count = 0};
@@ -368,7 +367,7 @@ static void go_on_cancelling(struct trying *t) {
     live_again(l);
 }
 
-/* ---- what is next ---- */
+/* ---- the next action ---- */
 
 /* The first try for which has() is false, or the number of tries. */
 static size_t first_without(const struct run *r, bool (*has)(const struct run_try *x)) {

@@ -8,7 +8,7 @@
 enum { CHECK_MS = 600 * 1000, KEY_SIZE = 64, DROPS_MAX = RUN_MACHINES_MAX + RUN_TRIES_MAX };
 
 struct trying {
-    struct live_run *live; /* NULL: the run was closed; the pending callback frees this */
+    struct live_run *live; /* NULL: the run was closed; the pending callback frees this struct */
     struct service *service;
     bool busy; /* a callback is pending */
     size_t at; /* index of the try in progress */

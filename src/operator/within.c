@@ -34,7 +34,7 @@ static int open_account(struct live_run *l, const struct run_event *start, struc
                                             start->run, &limit, l->account, err);
 }
 
-/* ---- a new one ---- */
+/* ---- start of an inner run ---- */
 
 /* Fields that both kinds take from the parent. */
 static struct run_event start_of(const struct live_run *parent, const struct machine_view *view,
@@ -110,7 +110,7 @@ int live_try(struct live_run *parent, const struct machine_view *view, const cha
     return within_start(inner_new(parent, INNER_TRY), &e, "run.start", ret_run, err);
 }
 
-/* ---- one from before ---- */
+/* ---- inner runs from before a restart ---- */
 
 static int take_up(struct live_run *l, const char *run, struct err *err) {
     struct run_event e = {.kind = RUN_RESUME, .time_ms = wall_ms()};

@@ -16,5 +16,5 @@ enum { WORD_HASH_SIZE = 65, WORD_ITEM_SIZE = ID_SIZE + 64 };
 void word_hash(const struct model_part *call, char ret[WORD_HASH_SIZE]);
 /* The item of a call of the newest turn. */
 void word_item(const struct run *r, uint64_t index, char ret[WORD_ITEM_SIZE]);
-/* The run that an item names. False: not an item of a run. */
+/* Copies the id of the run that an item names. False: the item does not name a run. */
 bool word_run(const char *item, char ret[ID_SIZE]);

@@ -84,12 +84,11 @@ void act_done_image(struct act *a, const void *view, const void *bytes, size_t n
     done_with(a, view, text, media);
 }
 
-/* The client may have read untrusted text before: its taint goes to the machine that it uses now.
- */
+/* The client may have read untrusted text before, so the machine of this call gets its taint. */
 void act_go(struct act *a) {
     struct err err;
     if (a->cancelled) {
-        err_set(&err, ERR_GONE, "it was cancelled");
+        err_set(&err, ERR_GONE, "the call was cancelled");
         act_fail(a, &err);
         return;
     }
@@ -132,7 +131,7 @@ struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments
     return NULL;
 }
 
-/* Events of the act are cleared, so that nothing of it calls back into a client that is gone. */
+/* Clears the events of the call, so that it never calls back into a client that is gone. */
 void act_abandon(struct act *a) {
     a->cancelled = true;
     a->events = (struct act_events){0};

@@ -7,7 +7,7 @@
 
 enum { PIECE = 32 << 10 };
 
-/* Appends [from, to); returns how many of these bytes are not kept. */
+/* Appends the bytes [from, to) of a stream. Returns the number of those that are missing. */
 static uint64_t clip_gather(const struct outlog *log, int stream, uint64_t from, uint64_t to,
                             struct buf *out) {
     char piece[PIECE];

@@ -1,7 +1,7 @@
 /*
  * Shortens output for a model: the beginning and the end of new output, and how much was left out.
  *
- * Pure, except for reading the log. Cuts fall between characters.
+ * Pure, except for reading the log. Output is cut only between UTF-8 characters.
  */
 #pragma once
 
@@ -18,5 +18,5 @@
 uint64_t clip_stream(const struct outlog *log, int stream, uint64_t *from, uint64_t max,
                      struct buf *out);
 
-/* The last line that is not blank, at most size - 1 bytes of it. */
+/* Copies the last line that is not blank, at most size - 1 bytes of it. */
 void clip_last_line(const struct outlog *log, char *ret, size_t size);

@@ -19,10 +19,10 @@ enum {
 
 struct line {
     const char *s;
-    size_t n; /* without its end */
+    size_t n; /* length without the line end */
 };
 
-/* The line that starts at `at`, which moves behind it. False: there is none. */
+/* Reads the line that starts at *at and moves *at behind it. False: there are no more lines. */
 static bool next_line(const char *text, size_t len, size_t *at, struct line *ret) {
     if (*at >= len)
         return false;
@@ -46,7 +46,7 @@ static size_t line_number(const char *text, size_t at) {
     return n;
 }
 
-/* The start of the line `lines` above. */
+/* The start of the line that is `lines` lines above the line of `at`. */
 static size_t lines_up(const char *text, size_t at, size_t lines) {
     at = line_start(text, at);
     while (at && lines--)
@@ -54,7 +54,7 @@ static size_t lines_up(const char *text, size_t at, size_t lines) {
     return at;
 }
 
-/* Behind the line that contains `at`, and `lines` more. */
+/* The end of the line that contains `at` and of `lines` more lines. */
 static size_t lines_down(const char *text, size_t len, size_t at, size_t lines) {
     struct line skipped;
     size_t end = line_start(text, at);
@@ -67,7 +67,7 @@ static void put_lines(struct buf *out, char sign, const char *text, size_t from,
     struct line line;
     while (from < to && next_line(text, to, &from, &line))
         if (!buf_addf(out, "%c", sign) || !buf_add(out, line.s, line.n) || !buf_add(out, "\n", 1))
-            return; /* a long diff is cut, its text is not needed for anything */
+            return; /* the diff is full: the rest is left out */
 }
 
 static size_t count_lines(const char *text, size_t from, size_t to) {
@@ -78,19 +78,19 @@ static size_t count_lines(const char *text, size_t from, size_t to) {
     return n;
 }
 
-/* Where a replacement happened: in the text before and in the one after. */
+/* The place of a replacement in the old and in the new text. */
 struct place {
     size_t old_at, old_n, new_at, new_n;
 };
 
-/* One replacement as a hunk; returns where its lines end in the text before. */
+/* Writes one replacement as a hunk. Returns the end of its lines in the old text. */
 static size_t put_hunk(struct buf *diff, const struct buf *before, const struct buf *after,
                        const struct place *p) {
     size_t start = line_start(before->data, p->old_at);
     size_t first = lines_up(before->data, p->old_at, CONTEXT);
     size_t end = lines_down(before->data, before->len, p->old_at + p->old_n - 1, 0);
     size_t new_start = line_start(after->data, p->new_at);
-    /* The rest of the last line is the same in both. */
+    /* The rest of the last line is the same in both texts. */
     size_t new_end = p->new_at + p->new_n + (end - p->old_at - p->old_n);
     size_t tail = end < before->len ? lines_down(before->data, before->len, end, CONTEXT - 1) : end;
     size_t context = count_lines(before->data, first, start) + count_lines(before->data, end, tail);
@@ -149,7 +149,7 @@ static unsigned likeness(const struct pairs *wanted, struct line l) {
 }
 
 struct candidate {
-    size_t at; /* of its line */
+    size_t at; /* start of the line */
     unsigned score;
 };
 
@@ -162,7 +162,7 @@ static void keep_best(struct candidate best[NEAREST], struct candidate c) {
         }
 }
 
-/* The longest line of `old`, as the most specific one. */
+/* The longest line of `old`, because it is the most specific. */
 static struct line telling_line(const char *old_text) {
     size_t at = 0, len = strlen(old_text);
     struct line line = {old_text, 0}, longest = line;
@@ -229,14 +229,14 @@ static int edit_check(const struct buf *text, const struct edit_step *e, size_t 
         show_nearest(text, e->old_text, hint);
         err_set(err, ERR_NOT_FOUND, "edit %zu: 'old' does not occur in the file", number);
         return err_remedy(
-            err, "it must match byte for byte, including indentation; read the file again");
+            err, "'old' must match byte for byte, with its indentation; read the file again");
     }
     show_all(text, e->old_text, hint);
     err_set(err, ERR_EXISTS, "edit %zu: 'old' occurs %zu times, not %zu", number, found, e->count);
-    return err_remedy(err, "add lines around it until it is unique, or set 'count' to %zu", found);
+    return err_remedy(err, "add lines to 'old' until it is unique, or set 'count' to %zu", found);
 }
 
-/* All occurrences at once. */
+/* Writes the text with all occurrences replaced. False: `after` is full. */
 static bool replace(const struct buf *before, const struct edit_step *e, struct buf *after) {
     const char *at = before->data, *found;
     size_t old_n = strlen(e->old_text), new_n = strlen(e->new_text);
@@ -285,7 +285,7 @@ int edit_apply(struct buf *text, const struct edit_step *steps, size_t count, st
                struct buf *hint, struct err *err) {
     struct buf work DEFER(buf_done) = BUF(text->max);
     if (!buf_add(&work, text->data ? text->data : "", text->len))
-        return err_set(err, ERR_LIMIT, "the file is too large");
+        return err_set(err, ERR_LIMIT, "the file is too large to edit");
     for (size_t i = 0; i < count; i++)
         if (apply(&work, &steps[i], i + 1, diff, hint, err) < 0)
             return -1;

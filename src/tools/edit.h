@@ -1,5 +1,5 @@
 /*
- * Exact text replacements. Pure.
+ * Replaces exact text in a file. Pure.
  *
  * The old text must occur exactly `count` times (default once). If it does not, the error shows
  * where it occurs, or which lines are nearest.
@@ -11,7 +11,7 @@
 
 struct edit_step {
     const char *old_text, *new_text;
-    size_t count; /* how often it must occur: all of them are replaced */
+    size_t count; /* how often the old text must occur; all occurrences are replaced */
 };
 
 /*

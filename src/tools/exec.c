@@ -38,7 +38,7 @@ static const char *status_of(const struct exec *x, const struct exec_view *view)
     const char *word = view->end == EXEC_END_EXIT ? NULL : exec_end_word(view->end);
     if (!exec_is_over(x))
         return "running";
-    return word ? word : view->state; /* exited, failed, unknown */
+    return word ? word : view->state; /* one of exited, failed, unknown */
 }
 
 static void exec_describe(const struct exec *x, const struct exec_view *view,
@@ -61,7 +61,7 @@ static void exec_describe(const struct exec *x, const struct exec_view *view,
     };
 }
 
-/* The state of the command and its output since the last call. */
+/* Ends the call with the state of the command and its output since the last call. */
 static void exec_report(struct act *a, struct exec *x, uint64_t at[2], unsigned streams,
                         uint64_t max) {
     struct buf text DEFER(buf_done) = BUF(max + 256), errors DEFER(buf_done) = BUF(max + 256);
@@ -80,7 +80,7 @@ static void exec_report(struct act *a, struct exec *x, uint64_t at[2], unsigned 
     act_done(a, &out);
 }
 
-/* The waiting is freed first, because exec_report() ends the act. */
+/* Frees w first, because exec_report() ends the act (the call). */
 static void exec_finish(struct waiting *w) {
     struct act *a = w->act;
     struct exec *x = w->exec;
@@ -112,7 +112,7 @@ static void report(void *arg) {
     struct err err;
     char line[200] = "";
     if (!w->act->events.progress)
-        return; /* it was cancelled */
+        return; /* the call was cancelled */
     /* Output taints the client. If the taint cannot be stored, report only the time. */
     if (log && toolbox_saw(w->act->box, w->act->machine, &err) == 0)
         clip_last_line(log, line, sizeof(line));
@@ -131,7 +131,7 @@ static void kill_it(struct act *a) {
     exec_kill(w->exec, act_who(a), ignore, NULL);
 }
 
-/* Takes over the reference. */
+/* Takes over the caller's reference to x. */
 static struct waiting *exec_wait_for(struct act *a, struct exec *x, uint64_t wait_ms, uint64_t max,
                                      bool until_quiet) {
     struct loop *loop = act_loop(a);
@@ -194,7 +194,7 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
     }
     struct waiting *w = exec_wait_for(a, x, yield_ms, max, false);
     a->cancel = kill_it;
-    if (a->cancelled) /* while the command waited to be started */
+    if (a->cancelled) /* cancelled while the command waited to be started */
         kill_it(a);
     if (exec_is_over(x))
         exec_finish(w);
@@ -223,12 +223,12 @@ static int exec_check(const struct exec_input *in, struct err *err) {
     }
     if (in->stdin_text && (in->tty || in->interactive))
         return err_set(err, ERR_INVALID,
-                       "'stdin' is the whole input: it excludes 'tty' and "
+                       "'stdin' is the complete input: do not use it with 'tty' or "
                        "'interactive'");
     return 0;
 }
 
-/* `in` and its arrays are copied or the act's own. */
+/* The strings and arrays of `in` must belong to the act or to s, until the command is started. */
 static void exec_run(struct sending *s, const struct exec_input *in) {
     static const uint8_t no_hash[SHA256_BYTES];
     struct act *a = s->act;
@@ -317,7 +317,7 @@ static struct exec *exec_find(struct act *a, struct err *err) {
     const struct session_input *in = a->request;
     struct exec *x = service_exec_find(act_service(a), act_who(a), a->machine, in->session, err);
     if (!x)
-        err_remedy(err, "exec answers with the id of its session");
+        err_remedy(err, "use the session id that exec returned");
     return x;
 }
 
@@ -330,7 +330,7 @@ static int type_text(struct act *a, struct exec *x, struct err *err) {
         exec_write(x, act_who(a), exec_stdin_offset(x), in->type ? in->type : "", n, in->eof, err);
     if (taken < 0) {
         if (err->code == ERR_INVALID)
-            err_remedy(err, "start it with \"interactive\":true or \"tty\":true to type into it");
+            err_remedy(err, "to type, start the command with \"interactive\":true or \"tty\":true");
         return -1;
     }
     if ((size_t)taken == n)
@@ -358,8 +358,8 @@ static int send_signal(struct act *a, struct exec *x, struct err *err) {
     return 0;
 }
 
-/* Output from a given offset, without waiting. Does not move the offsets of the client: session
- * without offset still returns all new output. */
+/* Reports output from a given offset, without waiting. The offsets of the client do not move:
+ * session without offset still returns all new output. */
 static void tell_from(struct act *a, struct exec *x) {
     const struct session_input *in = a->request;
     int stream = in->stream && strcmp(in->stream, "stderr") == 0;

@@ -1,4 +1,5 @@
-/* The tools read, write and edit: through the guest, so that the machine's own rights apply. */
+/* The tools read, write and edit. They work through the guest, so the rights inside the machine
+ * apply. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static int check_path(const char *path, struct err *err) {
     if (path[0] == '/')
         return 0;
     err_set(err, ERR_INVALID, "path '%.100s' is not absolute", path);
-    return err_remedy(err, "start it with /, such as /home/user/%.60s", path);
+    return err_remedy(err, "start the path with /, such as /home/user/%.60s", path);
 }
 
 /* ---- read ---- */
@@ -123,12 +124,12 @@ static bool read_piece(void *arg, const uint8_t *bytes, size_t n) {
     return !r->full;
 }
 
-/* Errors that are known only after reading. */
+/* Finds errors that are known only after reading. */
 static int judge(struct reading *r, struct err *err) {
     const struct read_input *in = r->act->request;
     if (r->binary) {
-        err_set(err, ERR_INVALID, "'%.200s' is binary", in->path);
-        return err_remedy(err, "look at it with exec: file, xxd, strings");
+        err_set(err, ERR_INVALID, "'%.200s' is a binary file", in->path);
+        return err_remedy(err, "look at the file with exec: file, xxd, strings");
     }
     if (r->media && r->full)
         return err_set(err, ERR_LIMIT, "'%.200s' is an image of more than %d MiB", in->path,
@@ -239,7 +240,7 @@ static void put_ended(void *arg, int status, const char *answer, const char *sai
     } else if (status == MSG_TOOL_UNMET) {
         err_set(&err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
                 strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
-        err_remedy(&err, "read it again, then use the sha256 it has now");
+        err_remedy(&err, "read the file again, then use its new sha256");
         put_failed(p, &err);
     } else if (status == MSG_TOOL_FAILED) {
         tool_said(said, &err);
@@ -263,7 +264,7 @@ static void put_go(struct act *a) {
     const struct tool_events events = {.arg = p, .room = put_room, .ended = put_ended};
     struct err err;
     if (a->cancelled) {
-        err_set(&err, ERR_GONE, "it was cancelled");
+        err_set(&err, ERR_GONE, "the call was cancelled");
         put_failed(p, &err);
         return;
     }
@@ -334,7 +335,7 @@ static int files_fill(struct putting *p, const struct write_input *in, struct er
     if (in->content)
         return buf_add(&p->bytes, in->content, strlen(in->content))
                    ? 0
-                   : err_set(err, ERR_LIMIT, "the content is too long");
+                   : err_set(err, ERR_LIMIT, "'content' is too long");
     n = strlen(in->content_base64);
     p->bytes.data = xmalloc(n + 1);
     p->bytes.cap = n + 1;
@@ -355,7 +356,7 @@ static struct putting *putting_new(struct act *a, const char *path, const char *
 struct looking {
     struct putting *put;
     struct sha256 hash;
-    loop_fn *otherwise; /* of the putting */
+    loop_fn *otherwise; /* called with `put` if the file differs */
 };
 
 static bool look_piece(void *arg, const uint8_t *bytes, size_t n) {
@@ -370,7 +371,7 @@ static void looked(void *arg, const struct err *err, bool whole) {
     loop_fn *otherwise = l->otherwise;
     char hash[SHA256_HEX];
     sha256_end_hex(&l->hash, hash);
-    const char *expected = p->act->events.expected; /* NULL: it was cancelled */
+    const char *expected = p->act->events.expected; /* NULL: the call was cancelled */
     bool there = !err && whole && expected && strcmp(hash, expected) == 0;
     free(l);
     if (there)
@@ -450,10 +451,10 @@ static int edit_text(struct putting *p, struct buf *hint, struct err *err) {
     if (in->if_hash && strcmp(in->if_hash, p->condition) != 0) {
         err_set(err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
                 p->condition);
-        return err_remedy(err, "read it again");
+        return err_remedy(err, "read the file again");
     }
     if (memchr(p->bytes.data, 0, p->bytes.len))
-        return err_set(err, ERR_INVALID, "'%.200s' is binary", p->path);
+        return err_set(err, ERR_INVALID, "'%.200s' is a binary file", p->path);
     return edit_apply(&p->bytes, steps, in->edits.count, &p->diff, hint, err);
 }
 
@@ -474,7 +475,7 @@ static void edit_read(void *arg, const struct err *err, bool whole) {
     if (edit_text(p, &hint, &why) < 0)
         edit_missed(p, &why, &hint);
     else
-        put_start(p); /* writes only if the file is still the one that was read */
+        put_start(p); /* writes only if the file still has the content that was read */
 }
 
 static void edit_now(void *arg) {

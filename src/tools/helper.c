@@ -1,4 +1,4 @@
-/* Ends with the command: the act holds the helper, and the follower calls helper_finish() once. */
+/* A helper ends with its command: the follower of the command calls helper_finish() once. */
 #include "tools/helper.h"
 
 #include <stdlib.h>
@@ -13,12 +13,12 @@ struct helper {
     struct exec_follower follower;
     uint64_t max;
     helper_fn *ended;
-    /* The request must live until sent() is called: */
+    /* Used until sent() is called. */
     struct exec_request request;
     char *words[HELPER_WORDS];
 };
 
-/* service_exec() has copied the request by then. */
+/* Frees the request once service_exec() has copied it. */
 static void forget_request(struct helper *h) {
     for (size_t i = 0; i < h->request.argv.count; i++)
         free(h->words[i]);
@@ -78,9 +78,9 @@ static void sent(void *arg, struct exec *x, const struct err *err) {
     a->user = h;
     a->cancel = stop;
     exec_follow(x, &h->follower);
-    if (a->cancelled) /* while the command waited to be started */
+    if (a->cancelled) /* cancelled while the command waited to be started */
         stop(a);
-    if (exec_is_over(x)) /* the follower is not called for an end before it */
+    if (exec_is_over(x)) /* the follower is not called if the command ended before */
         helper_finish(h);
 }
 

@@ -1,15 +1,16 @@
 /*
  * Runs a command in the machine for a tool's own work, to its end.
  *
- * The client does not see it as a session. It is limited in output and ends with the call.
+ * The client does not see the command as a session. Its output is limited, and it ends with the
+ * call of the tool.
  */
 #pragma once
 
 #include "service/exec/exec.h"
 #include "tools/tool.h"
 
-/* Called at the end. The exec belongs to the helper and is valid during the call, which must end
- * the act. */
+/* Called when the command has ended; must end the act (the call of the tool). The exec belongs to
+ * the helper and is valid only during this function. */
 typedef void helper_fn(struct act *a, struct exec *x, const struct exec_view *view);
 
 enum { HELPER_WORDS = 24 };

@@ -88,7 +88,7 @@ static void destroy_shown(void *arg, const struct machine_view *view, const stru
         return;
     }
     snprintf(id, sizeof(id), "%s", view->id);
-    if (strcmp(id, a->box->machine) == 0) /* the next call creates a new one */
+    if (strcmp(id, a->box->machine) == 0) /* the next call creates a new machine */
         a->box->machine[0] = '\0';
     service_destroy(act_service(a), act_who(a), id, machines_changed, a);
 }

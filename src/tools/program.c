@@ -8,7 +8,7 @@
 #include "tools/requests.h"
 #include "tools/toolbox.h"
 
-/* The errors of an invalid program, one line each. */
+/* Writes the errors of an invalid program, one per line. */
 static void put_diagnostics(const json_t *answer, struct buf *out) {
     size_t i;
     json_t *d;

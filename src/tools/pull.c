@@ -13,13 +13,13 @@ struct pulling {
     pull_ended_fn *ended;
     void *arg;
     uint64_t offset;
-    struct msg_read_data seen; /* of the first piece: the file must stay the same */
+    struct msg_read_data seen; /* reply with the first piece: the file must stay the same */
     bool begun;
 };
 
 static void came(void *arg, const struct frame *frame, const struct err *err);
 
-/* Only the first request names the path for the journal: it is one read for the owner. */
+/* Only the first request gives the journal a path, so that the owner sees one read. */
 static void pull_ask(struct pulling *p) {
     const char *path = p->from.path;
     const struct msg_read m = {.uid = p->from.uid,

@@ -1,7 +1,7 @@
 /*
  * Reads a file of a machine in pieces through the service.
  *
- * Nothing is kept: a caller that has enough stops the reading.
+ * Pieces are not stored: the caller gets each one, and may stop the reading.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ struct pull_from {
     const struct caller *who;
     const char *machine, *path;
     uint32_t uid;
-    const bool *stop; /* may be NULL: true ends it early */
+    const bool *stop; /* may be NULL; true ends the reading early */
 };
 
 /* Return false to stop reading. */

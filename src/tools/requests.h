@@ -58,7 +58,7 @@ extern const char *const session_signals[]; /* NULL-terminated */
 
 struct exec_output {
     const char *machine, *session, *status, *reason;
-    const char *exit_json; /* a number, or NULL while it runs */
+    const char *exit_json; /* a number, or NULL while the command runs */
     const char *stdout_text, *stderr_text, *log;
     uint64_t stdout_bytes, stderr_bytes, left_out;
     uint64_t wall_ms, cpu_ms, max_rss_kb;
@@ -95,7 +95,7 @@ struct edit_row {
 struct edit_input {
     const char *machine;
     const char *path, *if_hash, *user;
-    struct rows edits; /* struct edit_row */
+    struct rows edits; /* elements: struct edit_row */
 };
 
 struct edit_output {
@@ -170,7 +170,7 @@ struct plan_row {
 };
 
 struct plan_input {
-    struct rows items; /* struct plan_row */
+    struct rows items; /* elements: struct plan_row */
 };
 
 struct plan_output {

@@ -16,9 +16,9 @@ static bool search_by_name(const struct search_input *in) {
     return in->kind && strcmp(in->kind, "name") == 0;
 }
 
-/* ---- the answer ---- */
+/* ---- matches ---- */
 
-/* "PATH\0LINE:TEXT\n" of grep -Z, or "PATH\0" of find -print0. */
+/* Matches as JSON, from "PATH\0LINE:TEXT\n" of grep -Z or "PATH\0" of find -print0. */
 struct matches {
     struct jot j;
     uint64_t count, max;
@@ -145,7 +145,7 @@ void tool_search(struct act *a) {
     struct err err;
     if (in->path && in->path[0] == '-') {
         err_set(&err, ERR_INVALID, "path '%.60s' starts with a dash", in->path);
-        err_remedy(&err, "write ./ in front of it");
+        err_remedy(&err, "write ./ in front of the path");
         act_fail(a, &err);
         return;
     }

@@ -31,7 +31,7 @@ static void snapped(void *arg, const struct step_view *view, const struct err *e
     struct err why;
     if (err && err->code == ERR_BUSY) {
         why = *err;
-        err_remedy(&why, "wait for it with session, or end it, then try again");
+        err_remedy(&why, "wait for the running command with session, or end it, then try again");
         err = &why;
     }
     answer_step(arg, view, err);
@@ -49,7 +49,7 @@ static void checkpoint_now(void *arg) {
         service_snap(act_service(a), act_who(a), a->machine, in->name, snapped, a);
 }
 
-/* The step of the command before may still be in progress: wait, so that steps are in order. */
+/* Waits for the step of the previous command, which may be in progress, to keep steps in order. */
 void tool_checkpoint(struct act *a) {
     service_settled(act_service(a), act_who(a), a->machine, checkpoint_now, a);
 }
@@ -58,7 +58,7 @@ static void rewound(void *arg, const struct step_view *view, const struct err *e
     struct err why;
     if (err && err->code == ERR_NOT_FOUND) {
         why = *err;
-        err_remedy(&why, "checkpoint answers with the step to return to");
+        err_remedy(&why, "return to a step that checkpoint returned");
         err = &why;
     }
     answer_step(arg, view, err);
@@ -71,7 +71,7 @@ struct looking {
     char step[ID_SIZE];
 };
 
-/* Newest first: a rewind after that time is the one that this call made. */
+/* Called for each step, newest first. A rewind since l->since_ms is the one of this call. */
 static void steps_look_at(void *arg, const void *of) {
     const struct step_view *view = of;
     struct looking *l = arg;

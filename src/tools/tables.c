@@ -52,7 +52,8 @@ static const struct field exec_input[] = {
      .min = 200, .max = OUTPUT_MAX},
     {"interactive", FIELD_FLAG, AT(exec_input, interactive),
      "keep standard input open, so that session can type into it"},
-    {"tty", FIELD_FLAG, AT(exec_input, tty), "run it in a terminal; all output is then in stdout"},
+    {"tty", FIELD_FLAG, AT(exec_input, tty),
+     "run the command in a terminal; all output is then in stdout"},
 };
 const struct schema exec_input_schema = SCHEMA("exec_input", struct exec_input, exec_input);
 
@@ -99,25 +100,27 @@ const struct schema session_input_schema =
 
 static const struct field exec_output[] = {
     {"status", SHOW_TEXT, AT(exec_output, status),
-     "running exited signal timeout killed memory failed unknown", .required = true},
+     "one of running, exited, signal, timeout, killed, memory, failed, unknown", .required = true},
     {"exit_code", SHOW_JSON, AT(exec_output, exit_json),
      "exit status as a number; absent while the command runs"},
-    {"reason", SHOW_TEXT, AT(exec_output, reason), "why it ended or could not start"},
-    {"stdout", SHOW_TEXT, AT(exec_output, stdout_text), "output since the previous call",
+    {"reason", SHOW_TEXT, AT(exec_output, reason), "why the command ended or could not start"},
+    {"stdout", SHOW_TEXT, AT(exec_output, stdout_text), "standard output since the previous call",
      .required = true},
-    {"stderr", SHOW_TEXT, AT(exec_output, stderr_text), "output since the previous call",
+    {"stderr", SHOW_TEXT, AT(exec_output, stderr_text), "standard error since the previous call",
      .required = true},
-    {"stdout_bytes", SHOW_NUMBER, AT(exec_output, stdout_bytes), "total bytes", .required = true},
-    {"stderr_bytes", SHOW_NUMBER, AT(exec_output, stderr_bytes), "total bytes", .required = true},
+    {"stdout_bytes", SHOW_NUMBER, AT(exec_output, stdout_bytes), "total bytes of standard output",
+     .required = true},
+    {"stderr_bytes", SHOW_NUMBER, AT(exec_output, stderr_bytes), "total bytes of standard error",
+     .required = true},
     {"left_out", SHOW_NUMBER, AT(exec_output, left_out),
      "bytes of new output that were left out; read them with session and offset", .required = true},
     {"session", SHOW_TEXT, AT(exec_output, session), "ID to pass to session", .required = true},
     {"machine", SHOW_TEXT, AT(exec_output, machine), "ID of the machine", .required = true},
     {"log", SHOW_TEXT, AT(exec_output, log), "URI of the complete output", .required = true},
-    {"wall_ms", SHOW_NUMBER, AT(exec_output, wall_ms), "elapsed time", .required = true},
-    {"cpu_ms", SHOW_NUMBER, AT(exec_output, cpu_ms), "CPU time", .required = true},
-    {"max_rss_kb", SHOW_NUMBER, AT(exec_output, max_rss_kb), "peak memory of its largest process",
-     .required = true},
+    {"wall_ms", SHOW_NUMBER, AT(exec_output, wall_ms), "elapsed time in ms", .required = true},
+    {"cpu_ms", SHOW_NUMBER, AT(exec_output, cpu_ms), "CPU time in ms", .required = true},
+    {"max_rss_kb", SHOW_NUMBER, AT(exec_output, max_rss_kb),
+     "peak memory of the largest process in KiB", .required = true},
 };
 const struct schema exec_output_schema = SCHEMA("exec_output", struct exec_output, exec_output);
 
@@ -172,7 +175,7 @@ static const struct field write_output[] = {
     {"path", SHOW_TEXT, AT(write_output, path), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(write_output, machine), NULL, .required = true},
     {"sha256", SHOW_TEXT, AT(write_output, sha256), NULL, .required = true},
-    {"size", SHOW_NUMBER, AT(write_output, size), "bytes", .required = true},
+    {"size", SHOW_NUMBER, AT(write_output, size), "size in bytes", .required = true},
 };
 const struct schema write_output_schema = SCHEMA("write_output", struct write_output, write_output);
 
@@ -204,7 +207,8 @@ static const struct field edit_output[] = {
     {"machine", SHOW_TEXT, AT(edit_output, machine), NULL, .required = true},
     {"replaced", SHOW_NUMBER, AT(edit_output, replaced), "number of replacements",
      .required = true},
-    {"diff", SHOW_TEXT, AT(edit_output, diff), "unified hunks", .required = true},
+    {"diff", SHOW_TEXT, AT(edit_output, diff), "the changes as unified diff hunks",
+     .required = true},
     {"sha256", SHOW_TEXT, AT(edit_output, sha256), "SHA-256 of the changed file", .required = true},
 };
 const struct schema edit_output_schema = SCHEMA("edit_output", struct edit_output, edit_output);
@@ -297,7 +301,7 @@ static const struct field step_output[] = {
     {"name", SHOW_TEXT, AT(step_output, name), NULL},
     {"restorable", SHOW_FLAG, AT(step_output, restorable), "rewind can return to this step",
      .required = true},
-    {"reason", SHOW_TEXT, AT(step_output, reason), "why rewind cannot return to it"},
+    {"reason", SHOW_TEXT, AT(step_output, reason), "why rewind cannot return to this step"},
     {"machine", SHOW_TEXT, AT(step_output, machine), NULL, .required = true},
 };
 const struct schema step_output_schema = SCHEMA("step_output", struct step_output, step_output);
@@ -324,32 +328,36 @@ struct change_row {
 };
 static const struct field change_row[] = {
     {"path", SHOW_TEXT, AT(change_row, path), NULL, .required = true},
-    {"change", SHOW_TEXT, AT(change_row, change), "added modified deleted", .required = true},
-    {"type", SHOW_TEXT, AT(change_row, type), "file directory symlink ...", .required = true},
-    {"size", SHOW_NUMBER, AT(change_row, size), "bytes", .required = true},
-    {"mode", SHOW_TEXT, AT(change_row, mode), "octal", .required = true},
+    {"change", SHOW_TEXT, AT(change_row, change), "one of added, modified, deleted",
+     .required = true},
+    {"type", SHOW_TEXT, AT(change_row, type), "kind of file: file, directory, symlink ...",
+     .required = true},
+    {"size", SHOW_NUMBER, AT(change_row, size), "size in bytes", .required = true},
+    {"mode", SHOW_TEXT, AT(change_row, mode), "file mode in octal", .required = true},
     {"mode_before", SHOW_TEXT, AT(change_row, mode_before), "previous mode, if it changed"},
     {"target", SHOW_TEXT, AT(change_row, target), "target of a symbolic link"},
     {"content", SHOW_TEXT, AT(change_row, content),
-     "text binary large cut unreadable; absent if the content is the same"},
+     "one of text, binary, large, cut, unreadable; absent if the content is the same"},
     {"lines_added", SHOW_NUMBER, AT(change_row, lines_added), NULL},
     {"lines_removed", SHOW_NUMBER, AT(change_row, lines_removed), NULL},
-    {"diff", SHOW_TEXT, AT(change_row, diff), "unified hunks"},
+    {"diff", SHOW_TEXT, AT(change_row, diff), "the changes as unified diff hunks"},
 };
 static const struct schema change_row_schema = SCHEMA("change_row", struct change_row, change_row);
 
 static const struct field diff_output[] = {
-    {"from", SHOW_TEXT, AT(diff_output, from), "ID of the step, or start", .required = true},
-    {"to", SHOW_TEXT, AT(diff_output, to), "ID of the step, or now", .required = true},
-    {"added", SHOW_NUMBER, AT(diff_output, added), "number of paths", .required = true},
-    {"modified", SHOW_NUMBER, AT(diff_output, modified), "number of paths", .required = true},
-    {"deleted", SHOW_NUMBER, AT(diff_output, deleted), "number of paths", .required = true},
+    {"from", SHOW_TEXT, AT(diff_output, from), "ID of the earlier step, or start",
+     .required = true},
+    {"to", SHOW_TEXT, AT(diff_output, to), "ID of the later step, or now", .required = true},
+    {"added", SHOW_NUMBER, AT(diff_output, added), "number of added paths", .required = true},
+    {"modified", SHOW_NUMBER, AT(diff_output, modified), "number of modified paths",
+     .required = true},
+    {"deleted", SHOW_NUMBER, AT(diff_output, deleted), "number of deleted paths", .required = true},
     {"changes", SHOW_JSON, AT(diff_output, changes), NULL, .required = true,
      .sub = &change_row_schema},
     {"left_out", SHOW_NUMBER, AT(diff_output, left_out),
      "bytes of text differences that were left out", .required = true},
     {"more", SHOW_FLAG, AT(diff_output, more),
-     "more paths changed than are listed; narrow it with path", .required = true},
+     "more paths changed than are listed; narrow the diff with path", .required = true},
     {"cut", SHOW_TEXT, AT(diff_output, cut), "why the comparison is incomplete"},
     {"machine", SHOW_TEXT, AT(diff_output, machine), NULL, .required = true},
 };
@@ -402,7 +410,8 @@ static const struct field ask_input[] = {
 const struct schema ask_input_schema = SCHEMA("ask_input", struct ask_input, ask_input);
 
 static const struct field ask_output[] = {
-    {"action", SHOW_TEXT, AT(ask_output, action), "accept decline cancel", .required = true},
+    {"action", SHOW_TEXT, AT(ask_output, action), "one of accept, decline, cancel",
+     .required = true},
     {"answer", SHOW_TEXT, AT(ask_output, answer), "the answer, if the action is accept"},
 };
 const struct schema ask_output_schema = SCHEMA("ask_output", struct ask_output, ask_output);
@@ -466,7 +475,8 @@ static const struct field frame_row[] = {
 static const struct schema frame_row_schema = SCHEMA("frame_row", struct frame_row, frame_row);
 
 static const struct field program_output[] = {
-    {"outcome", SHOW_TEXT, AT(program_output, outcome), "done trap out_of_fuel", .required = true},
+    {"outcome", SHOW_TEXT, AT(program_output, outcome), "one of done, trap, out_of_fuel",
+     .required = true},
     {"results", SHOW_JSON, AT(program_output, results), NULL, .required = true,
      .sub = &value_row_schema},
     {"fuel", SHOW_NUMBER, AT(program_output, fuel), "fuel spent", .required = true},
@@ -485,12 +495,12 @@ static const struct field machine_create_input[] = {
     {"image", FIELD_TEXT, AT(machine_create_input, image),
      "image to start from (default: host, which has the host's programs)", .max = 255},
     {"name", FIELD_TEXT, AT(machine_create_input, name), NULL, .max = STORE_NAME_SIZE - 1},
-    {"mem_mb", FIELD_NUMBER, AT(machine_create_input, mem_mb), "memory in MiB", .min = 4,
+    {"mem_mb", FIELD_NUMBER, AT(machine_create_input, mem_mb), "memory limit in MiB", .min = 4,
      .max = 1 << 24},
-    {"disk_mb", FIELD_NUMBER, AT(machine_create_input, disk_mb), "disk space in MiB", .min = 1,
+    {"disk_mb", FIELD_NUMBER, AT(machine_create_input, disk_mb), "disk limit in MiB", .min = 1,
      .max = 1 << 26},
     {"cpu_percent", FIELD_NUMBER, AT(machine_create_input, cpu_percent),
-     "CPU share; 100 is one CPU", .min = 1, .max = 102400},
+     "CPU limit in percent; 100 is one CPU", .min = 1, .max = 102400},
     {"pids", FIELD_NUMBER, AT(machine_create_input, pids),
      "maximum number of processes and threads", .min = 4, .max = 1 << 22},
 };

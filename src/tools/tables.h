@@ -1,7 +1,7 @@
 /*
  * JSON schemas of the tools' inputs and outputs, made from the tables in tables.c.
  *
- * Models read their texts, so each says what a value is, its unit and its default.
+ * Models read the descriptions, so each states what a value is, its unit and its default.
  */
 #pragma once
 

@@ -47,7 +47,7 @@ static void answered(struct act *a, const char *action, const char *answer) {
         act_done(a, &(struct ask_output){.action = action, .answer = answer});
         return;
     }
-    err_set(&err, ERR_UNSUPPORTED, "there is no user to ask");
+    err_set(&err, ERR_UNSUPPORTED, "no user is available to answer");
     err_remedy(&err, "decide yourself, or finish with the status blocked and say what is missing");
     act_fail(a, &err);
 }

@@ -20,7 +20,7 @@ enum { TOOL_DESCRIPTION_MAX = 600 };
 enum tool_hint {
     TOOL_READ_ONLY = 1,   /* changes nothing */
     TOOL_DESTRUCTIVE = 2, /* may remove or overwrite */
-    TOOL_IDEMPOTENT = 4,  /* the same again changes nothing more */
+    TOOL_IDEMPOTENT = 4,  /* a repeated call changes nothing more */
     TOOL_OPEN_WORLD = 8,  /* may reach beyond the machine */
     TOOL_MACHINE = 16,    /* acts on a machine: its request starts with `const char *machine` */
     TOOL_ALONE = 32,      /* manages machines: not for a client that is bound to one */
@@ -29,7 +29,7 @@ enum tool_hint {
 
 /* How to recover a call whose outcome is unknown after a crash. */
 enum tool_recovery {
-    TOOL_REPEAT,  /* call it again */
+    TOOL_REPEAT,  /* repeat the call */
     TOOL_BY_KEY,  /* find the command by the key of the intent */
     TOOL_BY_HASH, /* compare the file with the hash of the intended result */
     TOOL_BY_STEP, /* look for the step, or for its effect */
@@ -45,7 +45,7 @@ struct tool {
     unsigned hints;
     enum tool_recovery recovery;
     void (*start)(struct act *a);
-    bool (*is_there)(const struct toolbox *box); /* NULL: on every host */
+    bool (*is_there)(const struct toolbox *box); /* NULL: available on every host */
 };
 
 extern const struct tool tools[];
@@ -59,11 +59,11 @@ struct toolbox_options {
     struct loop *loop;
     struct service *service;
     struct caller who;
-    const char *key;     /* finds the client's own machine again */
-    const char *machine; /* bound to this machine; NULL: its own, created on first use */
-    const char *talk; /* names the conversation across restarts; NULL: it ends with the toolbox */
-    void (*made)(void *arg,
-                 const char *machine); /* called when its machine was created; may be NULL */
+    const char *key;     /* by which the client's own machine is found again */
+    const char *machine; /* the only machine to use; NULL: an own one, created on first use */
+    const char *talk; /* id of the conversation across restarts; NULL: only until toolbox_unref() */
+    /* Called when the client's own machine was created; may be NULL. */
+    void (*made)(void *arg, const char *machine);
     void *arg;
 };
 
@@ -73,7 +73,7 @@ void toolbox_ref(struct toolbox *b);
 void toolbox_unref(struct toolbox *b);
 /* Stops callbacks of `made`. */
 void toolbox_leave(struct toolbox *b);
-const char *toolbox_machine(const struct toolbox *b); /* "" while there is none */
+const char *toolbox_machine(const struct toolbox *b); /* "" while the client has none */
 const char *toolbox_key(const struct toolbox *b);
 
 /* Call before text of a machine is shown, because the client may use it elsewhere. -1: the taint
@@ -82,7 +82,7 @@ int toolbox_saw(struct toolbox *b, const char *machine, struct err *err);
 /* A machine belongs to the client if the client created it or is bound to it. */
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view);
 
-/* The tools of this client; some need features of the host. NULL: not available. */
+/* Finds a tool for this client; some tools need features of the host. NULL: not available. */
 const struct tool *tool_find(const struct toolbox *b, const char *name);
 bool tool_is_there(const struct toolbox *b, const struct tool *t);
 
@@ -92,9 +92,9 @@ bool tool_is_there(const struct toolbox *b, const struct tool *t);
 struct act_result {
     const struct err *err;     /* NULL: success */
     const char *detail;        /* with err: lines that the error concerns; may be NULL */
-    const char *json;          /* of the tool's output schema; NULL with err */
+    const char *json;          /* matches the tool's output schema; NULL with err */
     const char *image, *media; /* base64 and its type, beside the JSON; mostly NULL */
-    const char *machine;       /* that it acted on, or "" */
+    const char *machine;       /* machine that the call used, or "" */
 };
 
 struct act_question {
@@ -109,7 +109,7 @@ typedef void act_go_fn(struct act *a);
 
 struct act_events {
     void *arg;
-    const char *key; /* may be NULL: a command with this key runs at most once; copied */
+    const char *key; /* a command with this key runs at most once; copied; may be NULL */
     /*
      * The call may have been made before, at this time or later, by a driver that crashed. An
      * effect that is found is not repeated; `expected` is the hash passed to `sure`, or NULL.
@@ -127,8 +127,8 @@ struct act_events {
 };
 
 /*
- * arguments: an object or NULL; a reference is kept. `done` is called once, possibly before this
- * returns. Wrong arguments are reported there too, in words for the model.
+ * Starts a call of tool t. arguments: an object or NULL; a reference is kept. `done` is called
+ * once, possibly before this returns. It also gets errors about wrong arguments, for the model.
  */
 struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments,
                       const struct act_events *events);
@@ -137,18 +137,18 @@ void act_cancel(struct act *a);
 /* Detaches from the call: `done` is not called and its work continues. */
 void act_abandon(struct act *a);
 
-/* ---- for handlers: each call ends with one of the first two, cancelled or not ---- */
+/* ---- for handlers: each call ends with act_done() or act_fail(), cancelled or not ---- */
 
 struct act {
     struct toolbox *box;
     const struct tool *tool;
-    void *request; /* of tool->input */
+    void *request; /* the struct that tool->input describes */
     struct act_events events;
-    char machine[ID_SIZE]; /* of TOOL_MACHINE */
+    char machine[ID_SIZE]; /* machine of the call, for TOOL_MACHINE */
     void *user;
     void (*cancel)(struct act *a); /* NULL: the call ends soon without it */
     json_t *arguments;
-    struct act *next; /* list of acts that wait for the machine */
+    struct act *next; /* next of the calls that wait for the machine */
     bool cancelled, started;
     bool inside; /* act_start() is running */
     bool over;
@@ -158,7 +158,7 @@ void act_done(struct act *a, const void *view);
 void act_fail(struct act *a, const struct err *err);
 /* detail: lines that the error is about, or NULL. */
 void act_fail_with(struct act *a, const struct err *err, const char *detail);
-/* An image beside the view: bytes and media type. */
+/* Ends the call with an image beside the result. */
 void act_done_image(struct act *a, const void *view, const void *bytes, size_t n,
                     const char *media);
 

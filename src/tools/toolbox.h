@@ -1,7 +1,7 @@
 /*
  * State of a client's toolbox. Private to src/tools.
  *
- * It belongs to the loop's thread. Acts in progress hold a reference.
+ * Only the loop's thread uses it. Acts (calls) in progress hold a reference.
  */
 #pragma once
 
@@ -23,13 +23,13 @@ struct toolbox {
     char key[TOOLBOX_KEY_SIZE];
     char machine[ID_SIZE];
     bool bound;
-    bool making;         /* its machine is being created or resumed */
+    bool making;         /* the client's own machine is being created or resumed */
     struct act *waiting; /* acts that wait for the machine */
     void (*made)(void *arg, const char *machine);
     void *arg;
     struct shown shown[TOOLBOX_SESSIONS];
     size_t shown_next;
-    char *plan; /* JSON array, or NULL */
+    char *plan; /* the client's plan, a JSON array, or NULL */
     char talk[TOOLBOX_KEY_SIZE];
     char saw[TAINT_SOURCE_SIZE]; /* first untrusted source that the client has seen */
     bool saw_unsaved;            /* `saw` is not stored yet */

@@ -174,7 +174,7 @@ def test_write_only_over_what_was_seen(client):
     with pytest.raises(ToolFailed, match="has changed: its sha256 is now"):
         client.call("write", path=path, content="two", if_hash="absent")
     client.call("write", path=path, content="two", if_hash=first["sha256"], mode="755")
-    with pytest.raises(ToolFailed, match="read it again"):
+    with pytest.raises(ToolFailed, match="read the file again"):
         client.call("write", path=path, content="three", if_hash=first["sha256"])
     assert client.call("exec", cmd="cat w")["stdout"] == "two"
 
@@ -219,7 +219,7 @@ def test_checkpoint_and_rewind(client):
     client.call("exec", cmd="rm f")
     client.call("rewind", to=kept["step"])
     assert client.call("exec", cmd="cat f")["stdout"] == "good"
-    with pytest.raises(ToolFailed, match="checkpoint answers with the step"):
+    with pytest.raises(ToolFailed, match="a step that checkpoint returned"):
         client.call("rewind", to="nowhere")
     with pytest.raises(ToolFailed, match="not a valid step name"):
         client.call("checkpoint", name="17")
@@ -530,7 +530,7 @@ def test_prompts_and_completion(client):
     ("session", {}, "field 'session' is missing"),
     ("session", {"session": "x-000000000000"}, "there is no command"),
     ("session", {"session": "../../x"}, "there is no command"),
-    ("read", {"path": "x"}, "start it with /"),
+    ("read", {"path": "x"}, "start the path with /"),
     ("read", {"path": "/nowhere"}, "/nowhere"),
     ("read", {"path": "/etc"}, "/etc"),
     ("write", {"path": "/tmp/x"}, "give either 'content' or 'content_base64'"),

@@ -72,7 +72,7 @@ def test_budgets_by_words(carrel):
     assert status == 125 and "--money lots: must be an amount such as 1.50" in err
 
 
-@pytest.mark.parametrize("args,words", [((), "no task"), (("a", "b", "c"), "unexpected argument"), (("--resume", "r-aaaaaaaaaaaa"), "no run"),
+@pytest.mark.parametrize("args,words", [((), "no task"), (("a", "b", "c"), "unexpected argument"), (("--resume", "r-aaaaaaaaaaaa"), "does not exist"),
                                         (("--provider", "x", "task"), "--provider requires --model"), (("--script", "/nowhere", "t"), "/nowhere"),
                                         (("--ls", "task"), "unexpected argument 'task'")])
 def test_words_that_make_no_sense(carrel, args, words):

@@ -71,8 +71,8 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
     ([call("write", path="/x", content=WORD), run("sh /x")], "call 2 may run that file"),
     ([call("exec", cmd="ls", env={"A": WORD})], "not a part of 'env'"),
     ([call("write", path="/x", content={"hole": {"type": "string"}})], "maxLength"),
-    ([call("approve")], "no tool 'approve'"),
-    ([call("finish")], "no tool 'finish'"),
+    ([call("approve")], "tool 'approve' does not exist"),
+    ([call("finish")], "tool 'finish' does not exist"),
 ])
 def test_what_cannot_be_fixed(runs, calls, words):
     view, t = runs.play(turns([fix(*calls)], [finish("partial")]), mode="plan-then-execute")
@@ -244,7 +244,7 @@ def test_only_what_is_on_the_menu_and_nothing_comes_back(runs, daemon, trap):
 
 @pytest.mark.parametrize("mode,menu,words", [
     ("action-selector", None, "takes a menu"), ("free", MENU, "takes no menu"), ("wild", None, "unknown mode 'wild'"),
-    ("action-selector", "{}", "the menu"), ("action-selector", '{"calls":[{"tool":"fork","arguments":{}}]}', "no tool 'fork'")])
+    ("action-selector", "{}", "the menu"), ("action-selector", '{"calls":[{"tool":"fork","arguments":{}}]}', "tool 'fork' does not exist")])
 def test_a_mode_that_cannot_be(runs, mode, menu, words):
     with pytest.raises(Refused, match=words):
         runs.start(turns([finish()]), mode=mode, **({"menu": menu} if menu else {}))

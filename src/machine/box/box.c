@@ -1,9 +1,9 @@
 /*
- * Machines of the kind `box`: made and ended by the spawner, spoken to through their guest.
+ * Machines of the kind `box`: the spawner creates and ends them, and their guest runs commands.
  *
- * The driver holds one connection to the spawner and one to each guest. The latter stays open as
- * long as the machine lives: its end is how we notice the machine's, and a command needs no
- * connecting first.
+ * The driver holds one connection to the spawner and one to each guest. The connection to the guest
+ * stays open as long as the machine lives: its loss shows that the machine may have ended, and a
+ * command needs no new connection.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 enum { FREEZE_MS = 2000, FREEZE_STEP_MS = 2, CREATE_TRIES = 4 };
 
-/* The host. */
+/* ---- the host ---- */
 
 /* Each machine and each client needs one descriptor. */
 static void allow_descriptors(void) {
@@ -94,7 +94,7 @@ void call_answered(void *arg, const struct plan_message *m, struct fd_message *f
     call_end(arg, err);
 }
 
-/* The end of a machine. */
+/* ---- end of a machine ---- */
 
 static void box_let_go(struct machine *m) {
     struct box *b = (struct box *)m;
@@ -103,7 +103,7 @@ static void box_let_go(struct machine *m) {
         c->box = NULL;
         c->next = c->prev = NULL;
         loop_timer_free(TAKE(c->timer));
-        if (c->rests) /* otherwise its reply frees it */
+        if (c->rests) /* otherwise the reply frees the call */
             call_free(c);
     }
     guest_free(m->guest);
@@ -135,10 +135,10 @@ static void log_failure(void *arg, const struct plan_message *m, struct fd_messa
                         const struct err *err) {
     (void)arg, (void)m, (void)fds;
     if (err && err->code != ERR_NOT_FOUND)
-        log_line(LOG_WARN, "machine", "clean up after a machine: %s", err->text);
+        log_line(LOG_WARN, "machine", "remove the rest of a machine: %s", err->text);
 }
 
-/* Also removes what is left of the box. A caller that must know when uses `destroy`. */
+/* Ends the machine and removes the rest of its box. To wait for that, call `destroy`. */
 void box_end(struct box *b, const struct err *why) {
     struct machine_host *h = b->m.host;
     if (b->ended)
@@ -153,7 +153,7 @@ void box_end(struct box *b, const struct err *why) {
     }
 }
 
-/* Connecting. */
+/* ---- create and adopt ---- */
 
 static struct box *box_new(struct machine_host *h, const char *id, machine_made_fn *made,
                            void *arg) {
@@ -193,7 +193,7 @@ static void creation_give_up(struct creation *c, const struct err *err) {
     box_give_up(b, &why);
 }
 
-/* The half-made box is gone. It is created again if the spawner died. */
+/* The incomplete box was destroyed. It is created again if the spawner died. */
 static void on_undone(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err) {
     (void)m, (void)fds;
@@ -222,7 +222,7 @@ void box_create_again(struct box *b, const struct err *why) {
     spawner_ask(h->spawner, box_message(h, PLAN_DESTROY, b->m.id), NULL, 0, on_undone, c);
 }
 
-/* The next descriptor of an answer. */
+/* Takes the next descriptor of a reply; -1: there are no more. */
 static int take_next(struct fd_message *fds, size_t *next) {
     size_t at = (*next)++;
     return at < fds->nfds ? TAKE_FD(fds->fds[at]) : -1;
@@ -237,7 +237,7 @@ static void take_parts(struct box *b, const struct plan *plan, struct fd_message
             b->m.uppers[i] = take_next(fds, &next);
 }
 
-/* Elsewhere EMFILE is `busy`, because it passes. Running machines keep their descriptors. */
+/* EMFILE is `limit` here, not `busy`: running machines keep their descriptors, so it lasts. */
 int box_no_fds(struct err *err, const char *what) {
     err_num(err, -EMFILE, "%s", what);
     err->code = ERR_LIMIT;
@@ -348,8 +348,8 @@ static void box_create(struct machine_host *h, const struct machine_spec *spec,
         ask_create(b->creation);
 }
 
-/* The changes of its cow grants. A machine without them is a machine: whoever asks for them is
- * told. */
+/* Receives the uppers (changes) of copy-on-write grants. If that fails, the machine is adopted all
+ * the same, and later requests for the changes fail. */
 static void on_uppers(void *arg, const struct plan_message *m, struct fd_message *fds,
                       const struct err *err) {
     struct call *c = arg;
@@ -377,7 +377,7 @@ static void box_adopt(struct machine_host *h, const char *id, machine_made_fn *d
     spawner_ask(h->spawner, box_message(h, PLAN_UPPERS, id), NULL, 0, on_uppers, c);
 }
 
-/* Destroy, freeze, limits, deadline. */
+/* ---- destroy, freeze, limits, deadline ---- */
 
 static void on_destroyed(void *arg, const struct plan_message *m, struct fd_message *fds,
                          const struct err *err) {

@@ -21,7 +21,7 @@ static void on_doors(void *arg, const struct plan_message *m, struct fd_message 
         done(done_arg, NULL, failed);
         return;
     }
-    fds->nfds = 0; /* they are the callee's */
+    fds->nfds = 0; /* the callee owns them now */
     done(done_arg, fds->fds, NULL);
 }
 
@@ -49,7 +49,7 @@ static void on_dial(void *arg, const struct plan_message *m, struct fd_message *
         done(done_arg, -1, failed);
         return;
     }
-    fds->nfds = 0; /* it is the callee's */
+    fds->nfds = 0; /* the callee owns it now */
     done(done_arg, fds->fds[0], NULL);
 }
 

@@ -13,7 +13,7 @@ struct listing {
     struct machine_host *host;
     machine_list_fn *done;
     void *arg;
-    struct buf text; /* of struct plan_found, one a line */
+    struct buf text; /* one struct plan_found per line */
     unsigned tries;
 };
 
@@ -67,7 +67,7 @@ void box_list(struct machine_host *h, machine_list_fn *done, void *arg) {
     ask_page(l, 0);
 }
 
-/* Images. */
+/* ---- images ---- */
 
 static void on_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
                         const struct err *err) {

@@ -8,10 +8,10 @@
 #include "machine/machine.h"
 #include "machine/spawner.h"
 
-/* A verb under way on behalf of a machine; box NULL: the machine was let go of. */
+/* A pending operation of a machine; box NULL: the machine was released by machine_free(). */
 struct call {
-    struct call *next, *prev; /* of the machine */
-    struct call *queued;      /* STATS: the next in line */
+    struct call *next, *prev; /* other calls of the same machine */
+    struct call *queued;      /* STATS: the next call in the queue */
     struct box *box;
     machine_done_fn *done;
     machine_stats_fn *stats;
@@ -25,10 +25,10 @@ struct call {
     struct loop_timer *timer;
     uint64_t until_ms;
     bool frozen;
-    bool rests; /* until its timer asks again: no answer is on its way */
+    bool rests; /* it waits for its timer to ask again; no reply is pending */
     bool changed;
-    bool forced; /* a root that becomes another even if nothing was written */
-    bool disk;   /* the view is that of a whole disk */
+    bool forced; /* switch the root even if nothing was written */
+    bool disk;   /* the view shows the whole disk */
 };
 
 struct creation;
@@ -36,48 +36,48 @@ struct creation;
 struct box {
     struct machine m;
     struct call *calls;
-    struct loop_timer *timer; /* connecting again, or waiting for its first word */
-    struct guest *fresh;      /* connected, has not said a word yet */
-    struct guest *old;        /* replaced: still has something to answer */
-    struct loop_call retire;  /* frees that */
+    struct loop_timer *timer; /* to connect again, or for the first reply of the guest */
+    struct guest *fresh;      /* connected, but has not replied yet */
+    struct guest *old;        /* replaced by `fresh`; some requests to it are pending */
+    struct loop_call retire;  /* frees `old` */
     unsigned tries;
     bool ended;
-    bool confirming; /* it was made a moment ago, and whether it lives is not known yet */
-    /* while it is being made */
+    bool confirming; /* the box is new and its guest has not replied yet */
+    /* Used while the box is created. */
     machine_made_fn *made;
     void *made_arg;
     char *warnings;
-    struct creation *creation; /* NULL: it exists, or was adopted */
+    struct creation *creation; /* NULL: the box exists, or was adopted */
     struct loop_call later;
-    struct err refusal; /* that it tells */
+    struct err refusal; /* the error that `later` reports */
 };
 
 struct machine_host {
     struct loop *loop;
     struct place place;
-    char store[ID_SIZE]; /* whose the machines are that we make; empty: nobody's */
+    char store[ID_SIZE]; /* store of the machines we create; empty: none */
     int boxes;           /* $CARREL_RUN/boxes; -1: not opened yet */
     struct spawner_link *spawner;
-    struct call *stats_first, **stats_end; /* waiting for a packet */
+    struct call *stats_first, **stats_end; /* calls that wait to be sent in one packet */
     bool stats_under_way;
-    struct plan_message message; /* what is being asked: large, and used up at once */
+    struct plan_message message; /* the next request: large, sent before it is reused */
 };
 
-/* Whoever waits for something that is no machine's, or no longer. */
+/* A caller that waits for an operation without a struct machine. */
 struct ending {
     machine_done_fn *done;
     void *arg;
 };
 
-/* What is asked of the spawner next; it is used up at once. */
+/* Prepares the next request to the spawner in h->message; send it before the next call. */
 struct plan_message *box_message(struct machine_host *h, enum plan_type type, const char *id);
 
 struct call *call_new(struct machine *m, void *arg);
 void call_free(struct call *c);
 
-/* An answer came without its descriptors, because this process may open no more files. */
+/* Error for a reply without its descriptors: this process reached its limit of open files. */
 int box_no_fds(struct err *err, const char *what);
-/* For verbs whose answer is done(arg, err): spawner_ask()'s callback. */
+/* The callback of spawner_ask() for operations whose callback is a machine_done_fn. */
 void call_answered(void *arg, const struct plan_message *m, struct fd_message *fds,
                    const struct err *err);
 
@@ -118,15 +118,15 @@ void box_shed(struct machine_host *h, const char *disk, const char *ranges, mach
 void box_status(struct machine_host *h,
                 void (*done)(void *arg, const char *json, const struct err *err), void *arg);
 
-/* What was asked for, until it is there: a spawner may die while it makes a box. */
+/* A request for a box, kept until the box exists: the spawner may die while it creates it. */
 struct creation {
     struct box *box;
     bool early;
     unsigned tries;
-    uint64_t losses; /* of spawners, when it was last asked for */
-    struct err why;  /* it is asked for again */
+    uint64_t losses; /* spawner_link_losses() at the last request */
+    struct err why;  /* reason for the next request */
     struct plan plan;
-    int fds[PLAN_MAX_GRANTS]; /* ours */
+    int fds[PLAN_MAX_GRANTS]; /* owned copies of the granted directories */
 };
 
 /* box.c */

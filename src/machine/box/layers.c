@@ -12,7 +12,7 @@ static void root_end(struct call *c, bool changed, const struct err *err) {
         done(arg, changed, err);
 }
 
-/* The old root is detached, so any failure of the guest to switch must be retried. */
+/* The old root is already detached, so the caller must retry when the guest did not switch. */
 static const struct err *must_be_asked_again(const struct err *err, struct err *ret) {
     *ret = *err;
     ret->code = ERR_UNKNOWN;
@@ -32,8 +32,8 @@ static void on_root(void *arg, const struct plan_message *m, struct fd_message *
     struct call *c = arg;
     struct err lost;
     if (!err && (m->changed || c->forced) &&
-        fds->nfds != 1) { /* the descriptor was lost: the process had no free number */
-        err_set(&lost, ERR_UNKNOWN, "the spawner returned no root");
+        fds->nfds != 1) { /* lost: this process reached its limit of open files */
+        err_set(&lost, ERR_UNKNOWN, "the spawner did not return the directory of the root");
         err = &lost;
     }
     c->changed = m && m->changed;
@@ -54,7 +54,7 @@ static void ask_root(struct call *c, const char *stack, uint32_t layer, unsigned
     spawner_ask(h->spawner, m, NULL, 0, on_root, c);
 }
 
-/* NULL: the guest is alone. */
+/* Returns NULL if no process but the guest exists. */
 static const struct err *busy_error(const struct call *c, const struct frame *frame,
                                     const struct err *err, struct err *ret) {
     struct msg_busy_state state;
@@ -131,7 +131,7 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     void *done_arg = c->arg;
     bool is_disk = c->disk;
     if (!err && fds->nfds != 2 && !(is_disk && fds->nfds == 1)) {
-        err_set(&lost, ERR_INTERNAL, "the spawner returned no view");
+        err_set(&lost, ERR_INTERNAL, "the spawner did not return the directories of the view");
         err = &lost;
     }
     call_free(c);

@@ -1,4 +1,4 @@
-/* The connection to a box's guest: made, confirmed, and made again after a loss. */
+/* The connection to the guest of a box: opened, confirmed, and opened again after a loss. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -62,11 +62,11 @@ static void use_fresh(struct box *b) {
 
 static void on_first_word(void *arg, const struct frame *frame, const struct err *err) {
     struct box *b = arg;
-    (void)err; /* on_gone follows */
+    (void)err; /* box_on_gone() is called next */
     if (!frame)
         return;
     b->tries = 0;
-    if (b->fresh) /* else it was too slow, and is in use already */
+    if (b->fresh) /* otherwise on_slow() has used it already */
         use_fresh(b);
 }
 
@@ -74,7 +74,7 @@ static void on_first_word(void *arg, const struct frame *frame, const struct err
  */
 static void on_slow(void *arg) {
     struct box *b = arg;
-    if (b->made && b->fresh) /* else it is gone, and it is asked whether its machine is, too */
+    if (b->made && b->fresh) /* otherwise box_on_gone() checks whether the machine has ended */
         use_fresh(b);
 }
 
@@ -128,8 +128,9 @@ static void on_alive(void *arg, const struct plan_message *m, struct fd_message 
 }
 
 /*
- * A connection that was closed is no proof that the machine has ended: its guest has only so many
- * for everybody. A guest that made no sense, or died when it was hardly made, is ended.
+ * A closed connection does not prove that the machine has ended, because a guest accepts only a
+ * limited number of connections. A machine whose guest broke the protocol is ended; a new box whose
+ * guest died is created again.
  */
 void box_on_gone(void *arg) {
     struct box *b = arg;
@@ -138,7 +139,7 @@ void box_on_gone(void *arg) {
     guest_free(TAKE(b->fresh));
     if (b->confirming && why.code == ERR_GONE) {
         err_set(&why, ERR_GONE, "machine '%s' died while it was created", b->m.id);
-        err_remedy(&why, "ask again");
+        err_remedy(&why, "create the machine again");
     }
     if (b->confirming && why.code == ERR_GONE) {
         box_create_again(b, &why);
@@ -153,11 +154,11 @@ void box_on_gone(void *arg) {
     }
 }
 
-/* Create. */
+/* ---- confirmation of a new box ---- */
 
 static void on_confirmed(void *arg, const struct frame *frame, const struct err *err) {
     struct box *b = arg;
-    (void)err; /* on_gone follows */
+    (void)err; /* box_on_gone() is called next */
     if (!frame)
         return;
     b->confirming = false;
@@ -173,7 +174,7 @@ static void on_silence(void *arg) {
     box_end(b, &err);
 }
 
-/* `made` waits for the guest's first word. */
+/* Delays `made` until the first reply of the guest. */
 void box_confirm(struct box *b) {
     guest_request(b->m.guest, (struct frame_head){.type = MSG_PING}, NULL, NULL, 0, on_confirmed,
                   b);

@@ -50,7 +50,8 @@ static int make_root(struct spawner *s, struct berth *b, const struct rootfs_siz
     }
 }
 
-/* Field 22 of stat. Field 2 is a name that may contain anything, so count from its end. */
+/* The start time: field 22 of /proc/PID/stat. Field 2 is a name that may contain anything, so count
+ * from its end. */
 static uint64_t began(int proc, pid_t pid) {
     char path[32], text[1024];
     snprintf(path, sizeof(path), "%d/stat", (int)pid);
@@ -78,7 +79,7 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
         return err_num(err, dev, "clone /dev");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         close(dev);
-        return err_sys(err, "socketpair");
+        return err_sys(err, "create a socket pair");
     }
     int r = nursery_bear(s, b, dev, ends[1], err);
     b->born = r == 0 ? process_born(s->proc, b->pid, b->pidfd) : 0;

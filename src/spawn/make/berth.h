@@ -1,9 +1,9 @@
 /*
  * A berth: the parts of a box that are slow to create, made in advance and used once.
  *
- * It has a root filesystem with its own id range, cgroups, a network namespace, and a process that
- * has joined them and waits for its plan. It has no user namespace, filter or guest yet. When the
- * spawner dies, the waiting process sees its socket close and exits, and nothing remains.
+ * A berth has a root filesystem with its own id range, cgroups, a network namespace, and a process
+ * that has joined them and waits for its plan. The process has no user namespace, filter or guest
+ * yet. When the spawner dies, the process sees its socket close and exits, and nothing remains.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ struct berth {
     int pidfd;
     pid_t pid;
     uint64_t born;  /* process_born(): unique together with the pid */
-    unsigned stage; /* progress; BERTH_READY at the end */
+    unsigned stage; /* number of finished steps; BERTH_READY: all */
 };
 
 enum { BERTH_READY = 4 };
@@ -38,16 +38,16 @@ enum { BERTH_READY = 4 };
                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
 
 /*
- * Distinguishes a process from all others with its pid: the inode of its pidfd, if unique (kernel
- * 6.9), else its start time in ticks. 0: unknown. proc is an open /proc.
+ * A number that tells a process from others that had or get the same pid: the inode of its pidfd,
+ * if unique (kernel 6.9), else its start time in ticks. 0: unknown. proc is an open /proc.
  */
 uint64_t process_born(int proc, pid_t pid, int pidfd);
 
-/* One step of creating it, so that a request waits for at most one. */
+/* Does one step of creating the berth, so that a request waits for at most one step. */
 int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *size,
                   struct err *err);
 
-/* Ends an unused berth and frees everything. */
+/* Kills the process of an unused berth and frees everything. */
 void berth_drop(struct spawner *s, struct berth *b);
 /* Closes the descriptors of a berth that became a box. */
 void berth_close(struct berth *b);

@@ -52,7 +52,7 @@ enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 /* Input of the set-up: the parts of the berth, and the plan once it has arrived. */
 struct setup {
     const struct child *c;
-    struct rootfs *root; /* a copy */
+    struct rootfs *root; /* own copy, whose descriptors change */
     struct plan plan;
     struct fd_message fds;
     int proc;
@@ -79,7 +79,7 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
             child_give_up(s, name, errno); \
     } while (0)
 
-/* The same for our wrappers, which return -errno. */
+/* As STEP(), for wrappers that return -errno. */
 #define TRY(name, call)                      \
     do {                                     \
         int tried_ = (call);                 \
@@ -116,14 +116,14 @@ static void child_settle(struct setup *s) {
     TRY("mount proc", s->proc);
 }
 
-/* Replaces the overlays of the berth and adds the disks below its own. */
+/* Replaces the overlays of the berth by those that came with the plan, and keeps their disks. */
 static void take_stack(struct setup *s) {
     struct rootfs *root = s->root;
     const int *fds = s->fds.fds + ORDER_GRANTS + s->plan.grant_count;
     size_t n = s->fds.nfds - ORDER_GRANTS - s->plan.grant_count;
     if (n == 0)
         return;
-    size_t own = image_id_valid(s->plan.image) ? 1 : 2; /* such an image has its own /usr */
+    size_t own = image_id_valid(s->plan.image) ? 1 : 2; /* an imported image contains /usr */
     if (n < own || n > own + LAYERS_DISKS_MAX)
         _exit(1);
     root->root = fds[0];
@@ -138,7 +138,7 @@ static void take_orders(struct setup *s) {
     if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
         s->fds.nfds < ORDER_GRANTS + s->plan.grant_count)
         _exit(1);
-    /* null_stdio() must not close one of these later. */
+    /* null_stdio() must not close one of these descriptors later. */
     for (size_t i = 0; i < s->fds.nfds; i++)
         if (s->fds.fds[i] <= STDERR_FILENO)
             STEP("keep descriptors",
@@ -155,15 +155,15 @@ static void take_orders(struct setup *s) {
 static void child_leave(const struct setup *s) {
     STEP("enter anchor", setns(s->c->anchor_ns, CLONE_NEWNS));
     STEP("enter user namespace", setns(s->c->root->userns, CLONE_NEWUSER));
-    STEP("new mount namespace", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
+    STEP("create mount namespace", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
     STEP("become root of the box", (int)syscall(SYS_setresgid, 0, 0, 0));
     STEP("become root of the box", (int)syscall(SYS_setgroups, 0, NULL));
     STEP("become root of the box", (int)syscall(SYS_setresuid, 0, 0, 0));
 }
 
 /*
- * Covers come from the anchor, which is still the root here. mount() is one call instead of five;
- * proc is new, so these paths contain no links.
+ * Covers names of /proc with empty files of the anchor, which is still the root here. mount() is
+ * one call instead of five; proc is new, so these paths contain no links.
  */
 static void hide(const struct setup *s) {
     for (const struct mask *mask = s->c->masks; mask->name; mask++) {
@@ -185,8 +185,8 @@ static void replace(const struct setup *s) {
 }
 
 /*
- * /dev/shm gets half of the memory: on the filesystem of the changes if that is not larger, else on
- * its own.
+ * /dev/shm gets half of the memory: on the filesystem of the disk if the disk is not larger, else
+ * on a tmpfs of its own.
  */
 static int open_shm(const struct setup *s) {
     uint64_t half = s->plan.mem_bytes / 2;
@@ -270,7 +270,7 @@ static void drop_capabilities(const struct setup *s) {
         keep |= 1ull << kept[i];
     for (unsigned cap = 0; cap <= 63; cap++)
         if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-            break; /* the last one that this kernel knows was before */
+            break; /* this kernel has no more capabilities */
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2] = {{(uint32_t)keep, (uint32_t)keep, 0},
                                              {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
@@ -386,7 +386,7 @@ static void arrange(const struct setup *s, struct handover *h) {
     close_range(FIRST_FD + h->count, HIGH_FD - 1, 0);
 }
 
-/* The spawner's standard streams lead to the host. */
+/* Replaces the spawner's standard streams, which lead to the host. */
 static void null_stdio(const struct setup *s) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     STEP("open /dev/null", null);
@@ -394,7 +394,7 @@ static void null_stdio(const struct setup *s) {
         STEP("open /dev/null", dup2(null, fd));
 }
 
-/* Waits until the spawner has recorded the box; ends if the spawner is gone. */
+/* Waits until the spawner has recorded the box; exits if the spawner is gone. */
 static void await_word(const struct setup *s) {
     char go;
     if (read(s->c->orders, &go, 1) != 1)
@@ -426,7 +426,7 @@ void child_main(const struct child *spawners) {
     if (!weakened("capabilities"))
         drop_capabilities(s);
     if (!weakened("no_new_privs"))
-        STEP("no new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        STEP("set no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     if (!weakened("seccomp"))
         TRY("load seccomp filter", filter_load(c.filter));
     await_word(s);

@@ -1,9 +1,9 @@
 /*
  * Turns a clone of the spawner into pid 1 of a box: the privileged set-up.
  *
- * The process joins what its berth holds and waits for its plan; then it moves the prepared mounts
- * and descriptors into place. On failure it sends an ERROR frame to the creator of the box and
- * exits: no half-made box remains.
+ * The process joins the network namespace and cgroup of its berth and waits for its plan. Then it
+ * moves the prepared mounts and descriptors into place. On failure it sends an ERROR frame to the
+ * creator of the box and exits: no half-made box remains.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 #include "spawn/cgroup.h"
 #include "spawn/disk/rootfs.h"
 
-/* A name in /proc to cover with an empty file or directory of the anchor. */
+/* A name in /proc to cover with an empty file or directory of the anchor (see anchor_ns). */
 struct mask {
     const char *name;
     bool is_dir;
@@ -25,7 +25,7 @@ struct mask {
 struct child {
     int anchor_ns;            /* mount namespace with one empty read-only mount */
     int guest;                /* carrel-guest, executable and not readable */
-    const struct mask *masks; /* what to hide; ends with a NULL name */
+    const struct mask *masks; /* names in /proc to hide; the last is NULL */
     const struct sock_fprog *filter;
     const struct rootfs *root;
     const struct cgroup_set *cgroup;
@@ -35,12 +35,12 @@ struct child {
 };
 
 /*
- * Descriptors that come with the plan, in this order. The grants follow, and then, if the berth's
- * own overlays do not fit, those of root and /usr and the disks below them.
+ * Descriptors that come with the plan, in this order. The grants follow. If the overlays of the
+ * berth do not fit the plan, new overlays of root and /usr and the disks below them come last.
  */
 enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
 
-/* Only the used part of a plan is sent. */
+/* The size of the used part of a plan; only that part is sent. */
 static inline size_t child_order_size(const struct plan *plan) {
     return sizeof(*plan) - (PLAN_MAX_GRANTS - plan->grant_count) * sizeof(plan->grants[0]);
 }

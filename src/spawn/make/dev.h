@@ -9,11 +9,12 @@
 
 #include <stdbool.h>
 
-/* Tries in dir whether we may create nodes. Rootless we may not, nor in some containers. */
+/* Tests in dir whether this process may create device nodes. Rootless and in some containers it may
+ * not. */
 bool dev_can_make(int dir);
 
 /*
- * Fills an empty directory. Without the right to create nodes, it binds those of the host (an open
- * "/").
+ * Fills an empty directory as /dev. Without the right to create device nodes, mounts those of the
+ * host (an open "/") on it.
  */
 int dev_fill(int dir, int host);

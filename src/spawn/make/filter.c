@@ -28,7 +28,7 @@
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | \
      CLONE_NEWNET)
 
-/* Set in S_IFCHR and S_IFBLK, but in no other file type. */
+/* A bit that is set in S_IFCHR and S_IFBLK, but in no other file type. */
 #define DEVICE_BIT (S_IFCHR & S_IFBLK)
 
 enum { NR_MAX = 1024, CHECK_MAX = 24 };
@@ -59,7 +59,7 @@ static const struct {
  * LOAD reads the low 32 bits of an argument, because the kernel uses only those: TIOCSTI with a
  * higher bit set is still TIOCSTI.
  */
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "low half first");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "LOAD requires a little-endian CPU");
 
 /* Calls that are decided by their arguments. Each program returns in every case. */
 static const struct check {
@@ -75,19 +75,19 @@ static const struct check {
      {LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCLINUX, 3, 0), IF_EQ(TIOCSETD, 2, 0),
       IF_EQ(FS_IOC_SETFLAGS, 2, 0), IF_EQ(FS_IOC_FSSETXATTR, 1, 2), ANSWER(EPERM), ANSWER(ENOTTY),
       PASS}},
-    /* No device nodes. 0:0 needs no rights, but is overlayfs' whiteout. */
+    /* Refuses device nodes. 0:0 needs no rights, but overlayfs uses it as a whiteout. */
     {"mknod", {LOAD(args[1]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     {"mknodat", {LOAD(args[2]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     /*
-     * No namespaces. A filter cannot see the flags of clone3: it returns ENOSYS, and libc uses
-     * clone.
+     * Refuses new namespaces. A filter cannot see the flags of clone3: clone3 returns ENOSYS, and
+     * libc uses clone.
      */
     {"clone", {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS, 0, 1), ANSWER(EPERM), PASS}},
     {"unshare",
      {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
     /*
-     * Only the families that programs need: AF_VSOCK reaches the hypervisor, and others rarely used
-     * kernel code. For internet sockets only the usual protocols, because others load modules.
+     * Allows only families that programs need: AF_VSOCK reaches the hypervisor, and others reach
+     * rarely used kernel code. Internet protocols are limited too, because others load modules.
      */
     {"socket",
      {LOAD(args[0]),
@@ -112,11 +112,11 @@ static const struct check {
       ANSWER(EAFNOSUPPORT),
       PASS}},
     {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
-    /* Only queries, and setting the default. */
+    /* Allows only queries, and setting the default. */
     {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},
 };
 
-/* Consecutive numbers with one action; the next run starts where this one ends. */
+/* Consecutive system call numbers with one action; the next run starts where this one ends. */
 struct run {
     uint32_t first;
     uint8_t action;
@@ -161,7 +161,7 @@ static int put_tree(struct program *p, const struct run *runs, size_t count, str
         return -1;
     unsigned skip = p->len - at - 1;
     if (skip > UINT8_MAX)
-        return err_set(err, ERR_INTERNAL, "seccomp tree is too large");
+        return err_set(err, ERR_INTERNAL, "the seccomp filter is too large");
     p->code[at].jt = (uint8_t)skip;
     return put_tree(p, runs + half, count - half, err);
 }
@@ -186,7 +186,7 @@ static size_t find_runs(const uint8_t actions[NR_MAX], struct run runs[NR_MAX + 
     for (uint32_t nr = 0; nr < NR_MAX; nr++)
         if (nr == 0 || actions[nr] != actions[nr - 1] || actions[nr] >= CHECK)
             runs[n++] = (struct run){nr, actions[nr]};
-    /* x32 calls have the same architecture value. */
+    /* x32 calls have the same architecture value as x86-64 calls. */
     runs[n++] = (struct run){0x40000000, KILL};
     return n;
 }

@@ -1,7 +1,7 @@
 /*
  * The seccomp filter of every box: an allow-list (syscalls.def) compiled once at start.
  *
- * It is loaded by pid 1's set-up and inherited by every command; nothing is loaded per exec.
+ * Pid 1 loads the filter during its set-up, and every command inherits it; exec loads nothing.
  */
 #pragma once
 
@@ -12,5 +12,5 @@
 /* ret->filter is valid as long as the process. */
 int filter_build(struct sock_fprog *ret, struct err *err);
 
-/* For this process and its children, permanently. -errno on failure. */
+/* Loads the filter for this process and its children, permanently. -errno on failure. */
 int filter_load(const struct sock_fprog *filter);

@@ -75,7 +75,7 @@ static const char *const usr_links[] = {"bin", "sbin", "lib", "lib32", "lib64", 
 
 /*
  * The only files copied from the host, and only those that every user may read: administrators
- * close files that contain passwords. See also `never`.
+ * make files with passwords unreadable. See also `never`.
  */
 static const char *const copied[] = {
     "etc/adduser.conf",
@@ -166,7 +166,7 @@ static const char *const copied[] = {
     "var/lib/pam",
 };
 
-/* Never copied, wherever the name appears. */
+/* Names that are never copied, in any directory. */
 static const char *const never[] = {
     "auth.conf",     "auth.conf.d", "private", "lock", "lock-frontend",
     "triggers.lock", "opasswd",     "partial", NULL,
@@ -345,7 +345,7 @@ static int build(int host, int root, uid_t base, struct err *err) {
 
 /*
  * Without id maps, the host's directories have no owner in a box, and nobody could create files
- * there. These copies above them belong to the box.
+ * there. These copies, mounted above them, belong to the box.
  */
 static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     struct tree_copy how = {.owner_base = base, .readable_only = true, .dirs_only = true};
@@ -353,7 +353,7 @@ static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     return r < 0 ? r : 0;
 }
 
-/* Built under another name and renamed, so that an incomplete image is never used. */
+/* Builds a directory under another name and renames it, so that no incomplete image is used. */
 static int build_in(int store, const char *name, int host, uid_t base,
                     int (*fill)(int host, int root, uid_t base, struct err *err), struct err *err) {
     char aside[64];
@@ -380,7 +380,7 @@ static int open_stored(int store, const char *id, uid_t base, struct image *ret,
     snprintf(path, sizeof(path), "%s/root", id);
     image.skeleton = dir_open_path(store, path);
     if (image.skeleton < 0) {
-        err_set(err, ERR_NOT_FOUND, "there is no image '%s'", id);
+        err_set(err, ERR_NOT_FOUND, "image '%s' does not exist", id);
         return err_remedy(err, "see `carrel image ls`");
     }
     *ret = image;

@@ -2,12 +2,12 @@
  * The image `host`: the default, which needs no download.
  *
  * It is a skeleton (chosen parts of /etc, the package database, empty directories) built once in
- * the store, and the host's own /usr. It is an allow-list: what image.c does not name is absent.
- * Its name is the state of the host's packages; when that changes a new image is built, and older
- * boxes are `drifted`.
+ * the store, and the host's own /usr. It is an allow-list: it lacks all files that image.c does not
+ * name. Its key is the state of the host's packages; when that changes, a new image is built, and
+ * older boxes are `drifted`.
  *
- * Imported images are beside it, each under its id (base/image_id.h): `root` or `root.erofs`
- * (spawn/disk/sealed.h), and the metadata that the daemon wrote.
+ * Imported images are in the same directory, each under its id (base/image_id.h).
+ * They consist of `root` or `root.erofs` (spawn/disk/sealed.h), and of metadata from the daemon.
  */
 #pragma once
 
@@ -18,9 +18,9 @@
 #include "base/image_id.h"
 
 struct image {
-    char key[IMAGE_ID_SIZE]; /* state of the host's packages that it was built from; an id */
-    int skeleton;            /* its root directory in the store */
-    int usr;                 /* the host's /usr; -1: the tree contains it */
+    char key[IMAGE_ID_SIZE]; /* id of the state of the host's packages at the build */
+    int skeleton;            /* root directory of the image in the store */
+    int usr;                 /* the host's /usr; -1: the image contains /usr */
     int usr_dirs; /* rootless: copies of /usr's directories that belong to the box; else -1 */
     uid_t base;   /* added to ids on disk: 0, or the start of a rootless user's range */
 };

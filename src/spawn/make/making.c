@@ -167,7 +167,7 @@ void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer)
 int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
                       struct err *err) {
     char name[64];
-    /* A new box has only its image as a layer, and no file. */
+    /* A new box has only its image as a layer, and no file that lists layers. */
     uint32_t first = box_has_usr(box) ? LAYER_FIRST : LAYER_FIRST + 1;
     stack_name(box, box->layer, name);
     ssize_t n = read_file_at(s->boxes, name, ret, LAYERS_TEXT_SIZE);
@@ -179,7 +179,8 @@ int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_
     if (box->layer <= first && !box->disk_count)
         return 0;
     err_set(err, ERR_UNSUPPORTED, "the layers of machine '%s' are unknown", box->id);
-    return err_remedy(err, "copy its files out, then destroy it with the daemon of its own store");
+    return err_remedy(err,
+                      "copy its files out, then destroy the machine with the daemon of its store");
 }
 
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name) {
@@ -196,7 +197,7 @@ static int name_listeners(struct spawner *s, const struct making *m, const char 
     if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 ||
         listen(m->listener, 16) < 0 ||
         bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
-        return err_sys(err, "listen for the guest");
+        return err_sys(err, "listen for connections to the guest");
     return 0;
 }
 
@@ -215,7 +216,7 @@ static int open_channels(struct making *m, struct err *err) {
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 ||
         guest_greet(m->link[0]) < 0)
-        return err_sys(err, "open channels");
+        return err_sys(err, "open the channels to the guest");
     return 0;
 }
 
@@ -289,7 +290,7 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
                   const char *name, struct err *err) {
     if (mkdirat(s->boxes, name, 0700) < 0)
-        return err_sys(err, "make machine '%s'", name);
+        return err_sys(err, "create the directory of machine '%s'", name);
     if (making_amend(s, box, name, err) < 0)
         return -1;
     return name_listeners(s, m, name, err);

@@ -17,16 +17,16 @@
 struct spawner;
 struct box;
 
-/* Descriptors that are still here at the end are closed. */
+/* making_free() closes the descriptors that were not passed on. */
 struct making {
     struct berth berth;
-    int listener; /* for connections to the guest */
-    int admin;    /* for the connection of the next spawner */
+    int listener; /* socket for connections to the guest */
+    int admin;    /* socket for the connection of the next spawner */
     int control[2], link[2];
     int grants[PLAN_MAX_GRANTS], uppers[PLAN_MAX_GRANTS];
-    int doors[NETNS_FDS]; /* for the gate; -1 if not requested */
+    int doors[NETNS_FDS]; /* sockets for the gate; -1 if not requested */
     bool has_berth;
-    bool is_ready; /* its guest was started before there was a creator */
+    bool is_ready; /* a ready box: its guest was started in advance */
 };
 
 struct making *making_new(void);                       /* NULL: out of memory */
@@ -47,17 +47,17 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
                   const char *name, struct err *err);
 /*
- * Records the layers below the upper of that number beside the record, for the next spawner.
- * Written before the root is switched, so there is always one for box->layer.
+ * Writes the layers below the upper (the writable layer) of that number beside the record of the
+ * box, for the next spawner. Called before the root is switched, so box->layer always has a file.
  */
 int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, const char *stack,
                       struct err *err);
 void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer);
-/* `unsupported`: an older spawner switched the root without recording it. */
+/* Reads that file for box->layer. `unsupported`: an older spawner did not write it. */
 int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
                       struct err *err);
 
-/* The name of the store's directory in records: the owner of a box's uppers. */
+/* Identifies the store's directory in records: the uppers of a box are in that store. */
 void making_home(const struct spawner *s, char ret[48]);
 /* Writes the record of a box again, after a change. */
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err);
@@ -68,7 +68,7 @@ int making_release(const struct making *m, struct err *err);
 /* Reports a failure on the connection that the creator already has. */
 void making_tell(const struct making *m, const struct err *err);
 
-/* A socket of a box, by a name that only the host can see. */
+/* The address of a socket of a box; only the host can see its path. */
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name);
-/* The host speaks first. Sent before the guest exists, so nobody waits for it. */
+/* Sends the first frame of the host. The guest need not exist yet, so nobody waits for it. */
 int guest_greet(int link);

@@ -1,7 +1,7 @@
 /*
  * Parses /proc/PID/mountinfo: what is mounted where in a box.
  *
- * The paths are chosen by the box: any bytes.
+ * The box chooses the paths, so they may contain any bytes.
  */
 #pragma once
 
@@ -13,5 +13,5 @@ struct mount_line {
     char path[PATH_MAX];
 };
 
-/* The next valid line; *at moves behind it. False: none. */
+/* Reads the next valid line and moves *at behind it. False: there are no more. */
 bool mountinfo_next(const char **at, struct mount_line *ret);

@@ -12,31 +12,31 @@
 
 struct mount_option {
     const char *key;
-    const char *value; /* NULL: a flag */
+    const char *value; /* NULL: the option is a flag */
 };
 
-/* A detached mount of a filesystem; attrs are MOUNT_ATTR_*. */
+/* Creates a detached mount of a filesystem; attrs are MOUNT_ATTR_*. */
 int mount_new(const char *type, const struct mount_option *options, size_t count, uint64_t attrs);
 
-/* A detached clone of the directory at dir/path. */
+/* Creates a detached clone of the directory at dir/path. */
 int mount_clone(int dir, const char *path);
 
-/* A detached clone of a mount and everything mounted in it. */
+/* Creates a detached clone of a mount and everything mounted in it. */
 int mount_clone_all(int mount);
 
 /* Applies the id map of a user namespace to a detached mount. */
 int mount_idmap(int mount, int userns);
 
 int mount_read_only(int mount);
-int mount_writable(int mount); /* and executable */
+int mount_writable(int mount); /* writable and executable */
 int mount_shelve(int mount);   /* read-only, no execution, no devices */
 int mount_harden(int mount);   /* no devices, no setuid */
 int mount_devices(int mount);  /* read-only, no execution, devices allowed */
 
-/* Attach a detached mount on dir/path; no symlink is followed inside dir. */
+/* Attaches a detached mount on dir/path; no symlink is followed inside dir. */
 int mount_attach(int mount, int dir, const char *path);
 
-/* Open dir/path as a place to mount on: beneath dir, no symlinks. */
+/* Opens dir/path as a mount point: it must be beneath dir, and no symlink is followed. */
 int mount_point(int dir, const char *path);
 
 /*
@@ -46,17 +46,17 @@ int mount_point(int dir, const char *path);
 void act_as(unsigned id);
 
 struct overlay_plan {
-    const int *lowers; /* top first */
+    const int *lowers; /* read-only layers, top first */
     size_t lower_count;
-    int upper, work; /* -1: read-only overlay */
-    unsigned owner;  /* id the overlay acts as on its upper: the box's root on the host */
+    int upper, work; /* writable layer and work directory; -1: read-only overlay */
+    unsigned owner;  /* host id of the box's root, with which the overlay writes its upper */
     bool userxattr;  /* in a user namespace: user.overlay.* instead of trusted.* */
     bool whole;      /* the upper must contain every changed file: no redirects */
 };
 
 /*
- * A detached overlay of layer descriptors. Kernels before 6.13 accept layers only by name, and
- * before 6.15 only attached ones: by_name names them through /proc/self/fd, and the caller must
+ * Creates a detached overlay of layer descriptors. Kernels before 6.13 accept layers only by name,
+ * and before 6.15 only attached ones: by_name names them through /proc/self/fd, and the caller must
  * have attached them.
  */
 int overlay_new(const struct overlay_plan *plan, bool by_name);

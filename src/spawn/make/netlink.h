@@ -1,8 +1,8 @@
 /*
- * A few netlink messages, written and sent in one go: what a network namespace needs, no library.
+ * Builds and sends the netlink messages that a network namespace needs, without a library.
  *
- * Messages are built one after the other in a buffer of fixed size; what does not fit is noticed
- * when they are sent. Every message but those marked otherwise is acknowledged by the kernel.
+ * Messages are built one after the other in a buffer of fixed size; netlink_send() fails if one did
+ * not fit. The kernel acknowledges each message that has NLM_F_ACK.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ enum { NETLINK_MAX_BYTES = 2048 };
 struct netlink {
     _Alignas(8) uint8_t bytes[NETLINK_MAX_BYTES];
     size_t used;
-    size_t message; /* where the message that is being written starts */
+    size_t message; /* offset of the message that is being written */
     uint32_t count;
     unsigned answers; /* acknowledgements to wait for */
     bool full;
@@ -26,7 +26,7 @@ void netlink_begin(struct netlink *n, uint16_t type, uint16_t flags, const void 
 void netlink_attr(struct netlink *n, uint16_t type, const void *bytes, size_t len);
 void netlink_text(struct netlink *n, uint16_t type, const char *text);
 void netlink_be32(struct netlink *n, uint16_t type, uint32_t value);
-/* An attribute that contains everything written until netlink_close(). */
+/* Starts an attribute that contains everything written until netlink_close(). */
 size_t netlink_open(struct netlink *n, uint16_t type);
 void netlink_close(struct netlink *n, size_t at);
 

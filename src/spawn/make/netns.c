@@ -70,7 +70,7 @@ static int set_up(bool steered) {
     return netlink_send(&n, NETLINK_ROUTE);
 }
 
-/* Rules. */
+/* ---- packet filter rules ---- */
 
 #define TABLE "carrel"
 
@@ -246,7 +246,7 @@ int netns_new(struct netns_maker *maker) {
     if (unshare(CLONE_NEWNET) < 0)
         return -errno;
     int r = furnish(maker);
-    /* The namespace of a socket, without /proc. */
+    /* Gets the new namespace from a socket, because that needs no /proc. */
     int s DEFER_CLOSE = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int ns DEFER_CLOSE = s < 0 ? -1 : ioctl(s, SIOCGSKNS, 0);
     int e = errno;
@@ -258,7 +258,7 @@ int netns_new(struct netns_maker *maker) {
     return TAKE_FD(ns);
 }
 
-/* Listeners. */
+/* ---- listeners ---- */
 
 static const struct {
     int type;
@@ -275,7 +275,7 @@ static int open_door(enum netns_fd which) {
     int on = 1;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(doors[which].port)};
     memcpy(&a.sin_addr, loopback_address, sizeof(a.sin_addr));
-    /* Not for datagram sockets: several could then share a port. */
+    /* SO_REUSEADDR is only for streams: several datagram sockets could share a port with it. */
     bool stream = doors[which].type == SOCK_STREAM;
     int s DEFER_CLOSE = socket(AF_INET, doors[which].type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0 || (stream && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0) ||
@@ -287,8 +287,8 @@ static int open_door(enum netns_fd which) {
 }
 
 /*
- * The counters of the present namespace; the descriptor stays with it. Without IPv6 the other file
- * is used, which counts no IPv6.
+ * Opens the counters of the current namespace; the descriptor keeps showing that namespace. Without
+ * IPv6, snmp is opened instead of snmp6.
  */
 static int open_counters(const struct netns_maker *maker, enum netns_fd which) {
     int fd = which == NETNS_COUNTERS6

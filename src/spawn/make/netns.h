@@ -1,5 +1,5 @@
 /*
- * The network namespace of a box, with one way out.
+ * The network namespace of a box, whose only way out is the gate.
  *
  * Every address outside 127.0.0.0/8 is local. The kernel redirects (TPROXY) all TCP connections to
  * a listener at 127.0.0.1:3129, whatever their port. The gate holds that listener and gets the
@@ -21,10 +21,11 @@ struct netns_maker {
     unsigned set;
     bool steers;   /* redirection worked before: a failure has another reason */
     bool plain;    /* this kernel cannot redirect: only the explicit proxy works */
-    int why_plain; /* the -errno that showed it */
+    int why_plain; /* the -errno of the failed redirection */
 };
 
-/* With loopback up. Descriptor or -errno. The first call probes the kernel. */
+/* Creates a network namespace with loopback up. Returns a descriptor or -errno. The first call
+ * probes the kernel. */
 int netns_new(struct netns_maker *maker);
 
 /*
@@ -41,7 +42,7 @@ enum netns_fd {
     NETNS_FDS
 };
 
-/* Opens them in a namespace; owned by the caller. 0 or -errno. */
+/* Opens these descriptors in a namespace; the caller owns them. Returns 0 or -errno. */
 int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]);
-/* A socket connected, or connecting, to a port on the namespace's loopback. -errno. */
+/* Returns a socket, connected or connecting, to a port on the namespace's loopback, or -errno. */
 int netns_dial(const struct netns_maker *maker, int ns, uint16_t port);

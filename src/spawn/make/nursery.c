@@ -116,7 +116,7 @@ int nursery_open(struct spawner *s, struct err *err) {
     if (s->nursery.pid)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return err_sys(err, "socketpair");
+        return err_sys(err, "create a socket pair");
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);

@@ -16,10 +16,10 @@ struct berth;
 
 struct nursery {
     pid_t pid;  /* 0: not running */
-    int socket; /* -1 */
+    int socket; /* -1: not running */
 };
 
-/* Starts it if it is not running. */
+/* Starts the nursery if it is not running. */
 int nursery_open(struct spawner *s, struct err *err);
 void nursery_close(struct nursery *n);
 

@@ -15,7 +15,7 @@ bool pool_refill(struct spawner *s) {
     if (s->growing.stage == 0)
         s->growing = BERTH_NONE;
     if (berth_advance(s, &s->growing, &usual, &err) < 0) {
-        log_line(LOG_ERROR, "spawn", "refill pool: %s", err.text);
+        log_line(LOG_ERROR, "spawn", "refill the pool of berths (prepared boxes): %s", err.text);
         berth_drop(s, &s->growing);
         s->pool_broken = true;
         s->pool_err = err;

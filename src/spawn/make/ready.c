@@ -20,7 +20,7 @@
 #include "spawn/spawner.h"
 
 enum { IMAGE_REST_MS = 300000 };
-#define PREFIX "r-" /* as m- for machines; short, because ids are */
+#define PREFIX "r-" /* names of ready boxes begin with it, as ids of machines with m- */
 
 bool ready_is_name(const char *name) {
     return strncmp(name, PREFIX, strlen(PREFIX)) == 0;
@@ -123,7 +123,7 @@ static bool refill_image(struct spawner *s, struct ready_image *of) {
         of->count++;
         return true;
     }
-    log_line(LOG_WARN, "spawn", "prepare a box of an image: %s", err.text);
+    log_line(LOG_WARN, "spawn", "prepare a ready box of an image: %s", err.text);
     of->wanted = of->count;
     return false;
 }
@@ -141,7 +141,7 @@ static bool refill_host(struct spawner *s) {
     if (pool->broken || pool->count >= pool->wanted || s->berth_count < POOL_SIZE)
         return false;
     if (start_one(s, &pool->list[pool->count], &defaults, &err) < 0) {
-        log_line(LOG_ERROR, "spawn", "prepare a box: %s", err.text);
+        log_line(LOG_ERROR, "spawn", "prepare a ready box: %s", err.text);
         pool->broken = true;
         return false;
     }
@@ -180,7 +180,8 @@ static int set_hostname(struct spawner *s, const struct box *box, const char *na
     int uts DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
     if (uts < 0 || setns(uts, CLONE_NEWUTS) < 0)
         return err_sys(err, "enter the UTS namespace of a machine");
-    int r = sethostname(name, strlen(name)) < 0 ? err_sys(err, "set host name") : 0;
+    int r =
+        sethostname(name, strlen(name)) < 0 ? err_sys(err, "set the host name of a machine") : 0;
     if (setns(s->own_uts, CLONE_NEWUTS) < 0)
         return err_sys(err, "return to our own UTS namespace");
     return r;
@@ -192,12 +193,12 @@ static int ready_say(int link, uint16_t type, const void *msg) {
     return n && send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
-/* Sends what a box made from a berth gets as arguments of the guest. */
+/* Sends the settings that the guest of a box from a berth gets as arguments. */
 static int tell_guest(const struct box *box, const struct plan *plan, struct err *err) {
     struct msg_deadline deadline = {.in_ms = plan->deadline_ms};
     if ((plan->deadline_ms && ready_say(box->link, MSG_DEADLINE, &deadline) < 0) ||
         (plan->linger && ready_say(box->link, MSG_LINGER, NULL) < 0))
-        return err_sys(err, "talk to the guest");
+        return err_sys(err, "send settings to the guest of a machine");
     return 0;
 }
 
@@ -216,7 +217,7 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
         ((box->linger || box->due_ms) && making_amend(s, box, name, err) < 0))
         return -1;
     if (renameat(s->boxes, name, s->boxes, plan->id) < 0)
-        return err_sys(err, "name machine '%s'", plan->id);
+        return err_sys(err, "rename a ready box to machine '%s'", plan->id);
     memcpy(box->id, plan->id, sizeof(box->id));
     return 0;
 }

@@ -1,13 +1,13 @@
 /*
  * Ready boxes: complete boxes with a running guest, made in idle time.
  *
- * A ready box is made from a berth with the default limits and a name that no machine has. When it
- * is used it gets limits, host name, machine.json, deadline, record and name; only then is the
- * creator told. It is used once. A plan with grants or another disk size must be known before the
- * guest starts, so it is served from a berth.
+ * A ready box is made from a berth with the default limits and a name that no machine has. It is
+ * used once: it gets the limits, host name, machine.json, deadline, record and name of a machine,
+ * and then the creator is told. Grants and another disk size must be known before the guest starts,
+ * so such a machine is made from a berth.
  *
- * Until then the spawner holds the creator's connection: if the spawner dies, the guest sees it
- * close and ends, and the next spawner cleans up.
+ * Until a ready box is used, the spawner holds the creator's end of its connection. If the spawner
+ * dies, the guest sees the connection close and ends, and the next spawner cleans up.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ struct making;
 enum { READY_MAX = 8, READY_DEFAULT = 3, READY_IMAGES = 4, READY_OF_IMAGE = 3 };
 
 struct ready {
-    struct box *box; /* not in a list yet */
+    struct box *box; /* not in the list of boxes yet */
     struct making *making;
 };
 
@@ -46,10 +46,10 @@ struct ready_pool {
     struct ready_image images[READY_IMAGES];
 };
 
-/* One step of refilling, from a full pool of berths; false: nothing to do. */
+/* Does one step of refilling, once the pool of berths is full. False: nothing to do. */
 bool ready_refill(struct spawner *s);
 
-/* A ready box for this plan; NULL if none fits. It is not in a list yet. */
+/* Takes a ready box that fits this plan; NULL: none does. *ret is not in a list yet. */
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret);
 
 void ready_drop(struct spawner *s);
@@ -60,5 +60,5 @@ void ready_forget(struct spawner *s, const char *image);
 /* Number of ready boxes of images. */
 size_t ready_of_images(const struct spawner *s);
 
-/* After a crash: true if this name in boxes/ is that of a ready box, which has no user. */
+/* True if this name in boxes/ belongs to a ready box. After a crash nobody uses such a box. */
 bool ready_is_name(const char *name);

@@ -65,7 +65,7 @@ static int lock_slot(const struct slots *s, uint32_t slot) {
         int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY | O_CREAT, name);
         if (fd < 0 || fstat(fd, &st) < 0)
             return fd < 0 ? fd : -errno;
-        if (st.st_nlink) /* otherwise it was deleted after it was opened */
+        if (st.st_nlink) /* otherwise the file was deleted after it was opened */
             return TAKE_FD(fd);
     }
 }
@@ -87,7 +87,7 @@ void slots_give(struct slots *s, uint32_t slot) {
 }
 
 void slots_close(struct slots *s) {
-    unlinkat(s->lock_dir, LOCKS, AT_REMOVEDIR); /* works only for the last one */
+    unlinkat(s->lock_dir, LOCKS, AT_REMOVEDIR); /* succeeds only when no lock is left */
 }
 
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err) {
@@ -107,7 +107,7 @@ int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *e
         *ret_lock = lock;
         return 0;
     }
-    return err_set(err, ERR_LIMIT, "all %u uid ranges are in use", s->count);
+    return err_set(err, ERR_LIMIT, "all %u uid ranges for machines are in use", s->count);
 }
 
 static int write_map(int proc, pid_t pid, const char *name, const char *map) {
@@ -123,7 +123,7 @@ static int open_userns(int proc, pid_t pid) {
     return fd < 0 ? -errno : fd;
 }
 
-/* These calls cannot fail: errno is shared with the parent. */
+/* Uses only calls that cannot fail, because errno is shared with the parent. */
 static int wait_for_end(void *parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (getppid() == *(pid_t *)parent)
@@ -240,7 +240,7 @@ int userns_new(int proc, uid_t owner, const struct id_map *map) {
     return r;
 }
 
-/* A map below the nest can be written only from within it. */
+/* The map of a namespace below the nest can be written only from within the nest. */
 int userns_new_in(int proc, int nest, const struct id_map *map) {
     int ends[2], r = -EIO;
     struct fd_message got DEFER(fd_message_close) = {0};

@@ -1,8 +1,8 @@
 /*
- * User namespaces made in advance: an id map, later used by one box.
+ * User namespaces with the id maps of boxes, made in advance.
  *
- * A slot is 65,536 host ids and belongs to one running box on the whole host. The box itself holds
- * the lock, an open file, so the lock lasts as long as the box.
+ * A slot is a range of 65,536 host ids and belongs to one running box on the whole host. The box
+ * itself holds the lock, an open file, so the lock lasts as long as the box.
  */
 #pragma once
 
@@ -30,14 +30,14 @@ struct id_map {
     struct id_list uids, gids;
 };
 
-/* 0-65535 from `first` on, for users and groups. */
+/* Maps ids 0 to 65535 to host ids from `first` on, for users and groups. */
 struct id_map id_map_plain(uint32_t first);
 
 /*
- * Rootless: `user` (1000) is the user of the spawner, which must own what that user grants; all
- * others are subordinate ids from `first` on. first + 1000 is unused in the box.
+ * Rootless: id 1000 (`user`) is the user of the spawner, so that it owns the directories which that
+ * user grants. All other ids are subordinate ids from `first` on; first + 1000 is unused.
  *
- * Between the namespaces of spawner and box is another one, the nest, without an id 0. The kernel
+ * A namespace without an id 0, the nest, lies between those of the spawner and the box. The kernel
  * gives files of an unreadable process in /proc to the root of the first namespace that knows the
  * owner of its program, or to the host's root if there is none.
  */
@@ -46,16 +46,16 @@ struct id_map id_map_nest(uint32_t first);
 
 #define ID_NEST_USER 100000u /* the user of the spawner, in the nest */
 
-/* The id on disk, in the spawner's namespace, of an id in such a box. */
+/* The id on disk, in the spawner's namespace, of an id in a rootless box. */
 uint32_t id_shared(uint32_t id, uint32_t first);
 
 /*
- * As id_map_plain(), but `owner` appears as 1000 (`user`) and 1000 takes its place, so that it
- * stays one to one. An owner beyond the range leaves 1000 without a name.
+ * As id_map_plain(), but swaps `owner` and 1000 (`user`), so that the map stays one to one. If
+ * `owner` is above 65535, id 1000 on disk is not mapped.
  */
 struct id_list id_list_swap(uint32_t owner, uint32_t first);
 
-/* Only `owner`, as 1000; nobody else has an id inside. */
+/* Maps only `owner`, to id 1000 in the box. */
 struct id_list id_list_one(uint32_t owner, uint32_t first);
 
 struct slots {
@@ -67,21 +67,21 @@ struct slots {
     uint64_t taken[SLOT_MAX / 64];
 };
 
-/* A free slot, and the descriptor that holds its lock (-1 if shared). */
+/* Takes a free slot, and a descriptor that holds its lock (-1 if shared). */
 int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *err);
-void slots_mark(struct slots *s, uint32_t slot); /* used by an adopted box */
-void slots_give(struct slots *s, uint32_t slot); /* the box is gone */
-/* Text of /etc/subuid or /etc/subgid: assigned ranges are not used (DECISIONS 6). */
+void slots_mark(struct slots *s, uint32_t slot); /* marks the slot of an adopted box as used */
+void slots_give(struct slots *s, uint32_t slot); /* frees the slot of a box that is gone */
+/* ranges: text of /etc/subuid or /etc/subgid. Slots in these assigned ranges are not used. */
 void slots_avoid(struct slots *s, const char *ranges);
 void slots_close(struct slots *s);
 uint32_t slots_first(const struct slots *s, uint32_t slot);
 
 /*
- * A new user namespace with that map; proc is an open /proc. Descriptor or -errno. The kernel
+ * Creates a user namespace with that map; proc is an open /proc. Descriptor or -errno. The kernel
  * counts inotify, queued signals and locked memory for the owner of the namespace too: with its own
  * owner, a box cannot use up the limits of root and others.
  */
 int userns_new(int proc, uid_t owner, const struct id_map *map);
 
-/* The same below the namespace `nest`; the map uses its ids. */
+/* As userns_new(), but below the namespace `nest`; the map uses ids of the nest. */
 int userns_new_in(int proc, int nest, const struct id_map *map);

@@ -122,7 +122,7 @@ static void a_call_matches_or_says_what_differs(void **state) {
         const char *words; /* NULL: it matches */
     } rows[] = {
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\"}", NULL},
-        {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "out of range"},
+        {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "not between its minimum"},
         {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "is not a whole number"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"-a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"seq\",\"-7\",\"a\"],\"cwd\":\"/\"}", "option"},
@@ -131,7 +131,7 @@ static void a_call_matches_or_says_what_differs(void **state) {
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"]}", "'cwd' is missing"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\",\"user\":\"root\"}",
          "'user' is not in the fixed call"},
-        {"write", "{}", "the tool is not"},
+        {"write", "{}", "the tool of the fixed call is not"},
         {"exec", "[]", "not a JSON object"},
     };
     json_t *call DEFER(json_decrefp) = parse(call_text);
