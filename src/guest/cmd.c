@@ -20,13 +20,13 @@
 #include "guest/tree.h"
 #include "guest/warm.h"
 
-#define KILL_AGAIN_NS 10000000   /* a killed tree is looked at again after this */
+#define KILL_AGAIN_NS 10000000   /* delay before a killed process tree is checked again */
 #define STALL_MAX_NS 10000000000 /* how long an EXEC waits for a spare cgroup */
 #define SPARES_LOW 2u
 #define SPARES_ASK 4u
 #define ASK_AGAIN_NS 200000000
 
-/* The table. */
+/* Table of commands. */
 
 struct cmd *cmd_find(struct guest *g, uint32_t id) {
     for (uint32_t i = 0; id && i < g->cmd_end; i++)
@@ -42,7 +42,7 @@ static struct cmd *cmd_find_pid(struct guest *g, pid_t pid) {
     return NULL;
 }
 
-/* An empty slot. It is in the table only once cmd_begin() has given it an id. */
+/* Returns an empty slot. The slot belongs to the table only once cmd_begin() has set its id. */
 static struct cmd *cmd_new(struct guest *g) {
     for (uint32_t i = 0; i < CMD_MAX; i++) {
         struct cmd *cmd = &g->cmds[i];
@@ -78,7 +78,7 @@ static void cmd_settle(struct guest *g, struct cmd *cmd) {
         cmd_free(g, cmd);
 }
 
-/* Asking the kernel about each tree costs a system call, so only when it matters. */
+/* Frees finished commands. This costs a system call per process tree, so call it only if needed. */
 void cmd_sweep(struct guest *g) {
     for (uint32_t i = g->cmd_end; i-- > 0;)
         if (g->cmds[i].id)
@@ -95,7 +95,7 @@ void cmd_note_news(struct cmd *cmd) {
         cmd->conn->has_work = true;
 }
 
-/* Streams, as the loop sees them. */
+/* Events of streams. */
 
 static void in_ready(struct guest *g, struct source *src, uint32_t events) {
     (void)events;
@@ -114,7 +114,7 @@ static void out_ready(struct guest *g, struct source *src, uint32_t events) {
     cmd_settle(g, cmd);
 }
 
-/* Edge-triggered: a stream that is full or has nothing costs no further wake-up. */
+/* Streams are edge-triggered, so one that is full or empty wakes the loop only once. */
 static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uint32_t window) {
     struct stream_in *in = &cmd->in;
     if (io->host[0] >= 0) {
@@ -140,7 +140,7 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
     return 0;
 }
 
-/* EXEC. */
+/* Start of a command (EXEC). */
 
 static struct conn *spawner(struct guest *g) {
     for (int i = 0; i < CONN_MAX; i++)
@@ -158,7 +158,7 @@ static void ask_for_spares(struct guest *g, int64_t now) {
     guest_conn_send(c, &head, &(struct msg_spares){.count = SPARES_ASK});
 }
 
-/* NULL with *ret_wait: some may come; without: there is no way to get one. */
+/* Takes a spare cgroup. NULL with *ret_wait set: one may come later; else none will come. */
 static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     struct tree *tree = tree_take(g);
     if (!tree) {
@@ -168,7 +168,7 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     int64_t now = tree ? 0 : now_ns();
     if (!tree || tree_spares(g) < SPARES_LOW)
         ask_for_spares(g, now ? now : now_ns());
-    /* A client that needs a dead spawner starts it again, so a retry can succeed. */
+    /* The spawner may be dead. A client that needs it starts it again, so waiting can succeed. */
     *ret_wait = spawner(g) != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
     return tree;
 }
@@ -200,7 +200,7 @@ static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const st
         cmd->deadline_ns = cmd->started_ns + (int64_t)e->timeout_ms * 1000000;
 }
 
-/* Its ends of pipes and terminal, and its log. errno on failure. */
+/* Opens the log of the command and our ends of its pipes and terminal. -1 with errno on failure. */
 static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const struct msg_exec *e,
                     uint32_t window) {
     int *fds = cmd->conn->fds;
@@ -211,7 +211,7 @@ static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const st
     return adopt_streams(g, cmd, io, window);
 }
 
-/* The command is in the table; start it. On failure the reply is sent and the slot freed. */
+/* Starts a command that is in the table. On failure it sends the reply and frees the slot. */
 static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
                       const struct msg_exec *e) {
     struct conn *c = cmd->conn;
@@ -247,7 +247,7 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     }
     cmd->pid = s.pid;
     if (cmd->deadline_ns && now_ns() >= cmd->deadline_ns)
-        cmd->exit.flags |= MSG_EXIT_TIMED_OUT; /* and it may have been killed for it already */
+        cmd->exit.flags |= MSG_EXIT_TIMED_OUT; /* start_process() may have killed it */
     g->has_timers = g->has_timers || cmd->deadline_ns;
     if (e->flags & MSG_EXEC_QUIET)
         return;
@@ -291,7 +291,10 @@ enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct fr
     return SERVE_DONE;
 }
 
-/* Messages about one command. Data and credit for one that is gone are late, not wrong. */
+/*
+ * Messages about one command. Data and credit for a command that has ended are ignored: they may
+ * arrive late.
+ */
 
 enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_data data;
@@ -350,10 +353,10 @@ enum serve_result cmd_signal(struct guest *g, struct conn *c, const struct frame
     return SERVE_DONE;
 }
 
-/* For an acknowledged command this also gives up streams that nobody will read to the end. */
+/* If the end of the command was acknowledged, this also closes streams that nobody will read. */
 enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *f) {
     if (f->head.id == MSG_KILL_ALL) {
-        kill(-1, SIGKILL); /* none there is no error */
+        kill(-1, SIGKILL); /* fails if there is no process, which is fine */
         conn_ok(c, f, 0);
         return SERVE_DONE;
     }
@@ -387,7 +390,7 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
     return SERVE_DONE;
 }
 
-/* Logs. */
+/* Log of a command. */
 
 void cmd_answer_wait(struct cmd *cmd) {
     struct frame_head head = {.type = MSG_LOG_GREW, .id = cmd->id, .tag = cmd->log.wait_tag};
@@ -397,7 +400,7 @@ void cmd_answer_wait(struct cmd *cmd) {
     cmd->log.wait_tag = 0;
 }
 
-/* Sending. */
+/* Messages to the host. */
 
 static void send_chunk(struct conn *c, struct cmd *cmd, int i) {
     struct stream_out *s = &cmd->out[i];
@@ -427,7 +430,7 @@ static void send_exit(struct conn *c, struct cmd *cmd) {
     cmd->exit_sent = true;
 }
 
-/* One turn: a chunk of each stream, then the exit once nothing is left to send before it. */
+/* Sends one chunk of each stream of the command, and the exit if it has exited. */
 static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
     send_credit(c, cmd);
     for (int i = 0; i < 2; i++)
@@ -446,7 +449,7 @@ static bool cmd_has_news(const struct cmd *cmd) {
            (cmd->in.size && stream_in_owes_credit(&cmd->in)) || log_has_news(&cmd->log);
 }
 
-/* Each command in turn gets one chunk per stream, so a loud one does not starve the others. */
+/* Each command in turn sends one chunk per stream, so one with much output cannot block others. */
 void cmd_pump(struct guest *g, struct conn *c) {
     for (bool any = true; any;) {
         any = false;
@@ -466,7 +469,7 @@ void cmd_pump(struct guest *g, struct conn *c) {
     c->has_work = false;
 }
 
-/* Ends. */
+/* Exit and timeout of a command. */
 
 static uint64_t us_of(const struct timeval *t) {
     return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
@@ -486,7 +489,7 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     cmd->out[0].may_reopen = false;
     for (int i = 0; i < 2; i++) {
         cmd->out[i].readable = cmd->out[i].src.fd >= 0;
-        cmd->out[i].hung_up |= cmd->out[i].log != NULL; /* so that its end is seen if it is there */
+        cmd->out[i].hung_up |= cmd->out[i].log != NULL; /* read until the end of the pipe */
         stream_out_fill(g, &cmd->out[i]);
     }
     if (cmd->flags & MSG_EXEC_KILL_LEFT)
@@ -537,6 +540,6 @@ int64_t cmd_tick(struct guest *g, int64_t now) {
             next = earlier(next, tick_one(g, &g->cmds[i], now));
     for (int i = 0; i < CONN_MAX; i++)
         if (g->conns[i].src.fd >= 0 && g->conns[i].stalled_ns)
-            next = earlier(next, now + ASK_AGAIN_NS); /* the spawner it asked may have died */
+            next = earlier(next, now + ASK_AGAIN_NS); /* ask again: the spawner may have died */
     return next;
 }

@@ -1,6 +1,6 @@
 /*
- * The table of commands: from EXEC until the exit is acknowledged, the streams
- * have ended and nothing of the command's tree is left.
+ * The table of commands. A command stays in it until its exit is acknowledged, its streams have
+ * ended and none of its processes is left.
  */
 #pragma once
 
@@ -20,14 +20,16 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
 enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *f);
 
-/* Queue what the commands of this connection have to say, as far as there is room. */
+/* Queues output and exits of the commands of this connection, as far as its buffer has room. */
 void cmd_pump(struct guest *g, struct conn *c);
 
-/* Its commands go on without a reader; what it may not have received is kept to be sent again. */
+/*
+ * The connection is gone: its commands continue, and output that it may not have received is kept.
+ */
 void cmd_detach_all(struct guest *g, struct conn *c);
 
-/* Reaps every child there is. */
+/* Collects the exit status of every child that has ended. */
 void cmd_reap(struct guest *g);
 
-/* Kills what is overdue; returns when to call again, INT64_MAX for never. */
+/* Kills commands whose timeout has passed. Returns when to call it again; INT64_MAX: never. */
 int64_t cmd_tick(struct guest *g, int64_t now);

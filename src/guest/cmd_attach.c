@@ -58,7 +58,7 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
     return SERVE_DONE;
 }
 
-/* Another connection takes the command over, or the same one starts anew. */
+/* Attaching: a connection takes over a command, or reads its output again from an offset. */
 
 enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_attach m;
@@ -80,7 +80,7 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
     for (int i = 0; i < 2; i++)
         if (m.consumed[i] != UINT64_MAX && !cmd->out[i].log)
             cmd->out[i].consumed = m.consumed[i];
-    g->has_backlog = g->has_backlog || cmd->log.wait_tag; /* it may go to another connection */
+    g->has_backlog = g->has_backlog || cmd->log.wait_tag; /* the answer may go elsewhere */
     cmd_answer_wait(cmd);
     cmd->conn = c;
     rewind_streams(cmd);
@@ -104,7 +104,7 @@ void cmd_detach_all(struct guest *g, struct conn *c) {
     files_forget(g, c);
 }
 
-/* Queries. */
+/* State of the commands. */
 
 static struct msg_row row_of(const struct cmd *cmd, const struct conn *c) {
     struct msg_row row = {
@@ -141,7 +141,7 @@ enum serve_result cmd_table(struct guest *g, struct conn *c, const struct frame 
     return SERVE_DONE;
 }
 
-/* Whatever lives in this machine is a descendant of pid 1, so "no children" is the whole truth. */
+/* Every process of the machine is a descendant of pid 1, so without children nothing runs. */
 enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *f) {
     cmd_reap(g);
     struct msg_busy_state state = {.busy = !g->is_childless};

@@ -1,4 +1,4 @@
-/* The functions that cmd.c and cmd_attach.c share. */
+/* Functions that cmd.c and cmd_attach.c share. */
 #pragma once
 
 #include "guest/cmd.h"

@@ -13,7 +13,7 @@
 #include "guest/sys.h"
 #include "guest/watch.h"
 
-/* After so much the others get their turn. */
+/* Limits of one turn, so that other connections are served too. */
 #define ROUNDS_MAX 8
 #define FRAMES_MAX 32
 
@@ -71,8 +71,9 @@ static void drop_out_fds(struct conn *c) {
 }
 
 /*
- * A box that was ready before its creator came is told to linger by the spawner, and before the
- * creator has its connection. Whatever the loop looks at first, that word came first.
+ * Handles pending messages of the spawner before the creator's end is acted on. For a prepared box
+ * the spawner has sent "linger" (outlive the creator's connection) before the creator got its
+ * connection, but the loop may see the creator's end first.
  */
 static void hear_spawner(struct guest *g, const struct conn *creator) {
     for (int i = 0; i < CONN_MAX; i++) {
@@ -148,7 +149,7 @@ void conn_fail(struct conn *c, const struct frame *to, int number, const char *t
     reply(c, to, MSG_ERROR, &e);
 }
 
-/* Descriptors go with the first byte sent from now on, so before or with their frame. */
+/* Descriptors are sent with the next byte, so they arrive before or with their frame. */
 bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd) {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
@@ -159,7 +160,7 @@ bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd) {
     return true;
 }
 
-/* False: more descriptors than any frame may have; the rest is closed with the connection. */
+/* False: more descriptors arrived than a frame may have; those above the limit are closed. */
 static bool keep_fds(struct conn *c, struct msghdr *m) {
     bool sound = !(m->msg_flags & MSG_CTRUNC);
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
@@ -180,7 +181,9 @@ static bool keep_fds(struct conn *c, struct msghdr *m) {
     return sound;
 }
 
-/* Out of memory is temporary. Keep the connection: closing it may end the machine. */
+/*
+ * True for a temporary error, such as out of memory: closing the connection could end the machine.
+ */
 static bool is_passing(int number) {
     return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS;
 }
@@ -252,7 +255,7 @@ static void conn_flush(struct guest *g, struct conn *c) {
         c->out_start = c->out_end = 0;
 }
 
-/* An ERROR without a tag is about the connection itself. */
+/* Sends an ERROR without a tag, which is about the connection itself, and closes it. */
 static void say_why_and_close(struct guest *g, struct conn *c) {
     struct frame_head head = {.type = MSG_ERROR};
     struct msg_error e = {.code = ERR_INVALID, .text = {"protocol error", 14}};
@@ -289,13 +292,13 @@ static bool handle_next(struct guest *g, struct conn *c) {
     return true;
 }
 
-/* After a large frame, return its pages to the kernel. */
+/* Returns the pages of a large frame to the kernel. */
 static void trim(struct conn *c) {
     if (c->in.start == c->in.end && c->in.end > 4 * MSG_CHUNK_MAX)
         madvise(c->out + OUT_CAP, FRAME_BYTES_MAX & ~4095u, MADV_DONTNEED);
 }
 
-/* Ask epoll only for what can be acted on, and only when that changed. */
+/* Asks epoll only for events that can be handled now, and only if they changed. */
 static void rearm(struct guest *g, struct conn *c) {
     uint32_t want = c->out_end > c->out_start ? EPOLLOUT : 0;
     if (conn_has_room(c) && !c->stalled_ns)
@@ -322,7 +325,7 @@ void conn_continue(struct guest *g, struct conn *c) {
         conn_flush(g, c);
         if (c->src.fd < 0)
             return;
-        /* Or sending made room for what had to wait. */
+        /* Sending may have made room for messages that had to wait. */
         again = again || ((was_full || c->has_work) && conn_has_room(c));
     }
     g->has_backlog = g->has_backlog || again;

@@ -1,34 +1,37 @@
 /*
- * Connections: bytes in, frames out, and the other way round.
+ * Connections: turn received bytes into frames, and frames to send into bytes.
  *
- * A connection that breaks the protocol is closed and nothing else happens to
- * anyone. One whose peer does not read stops being read itself once its buffer
- * is full, so it holds up nobody but itself.
+ * A connection that breaks the protocol is closed; others are not affected. If a peer does not
+ * read, its output buffer fills up. The guest then reads nothing more from that peer, so it delays
+ * only itself.
  */
 #pragma once
 
 #include "guest/guest.h"
 
-/* Takes over the descriptor; NULL when all slots are taken (it is closed). */
+/* Takes over the descriptor. NULL: all slots are in use, and the descriptor is closed. */
 struct conn *conn_open(struct guest *g, int fd, bool is_stream_only);
 void conn_close(struct guest *g, struct conn *c);
 
-/* Room for one more reply of any size? */
+/* True if the output buffer has room for one more reply of any size. */
 bool conn_has_room(const struct conn *c);
 
-/* Queues one frame; the caller made sure of room. */
+/* Queues one frame. The caller must have checked conn_has_room(). */
 void guest_conn_send(struct conn *c, const struct frame_head *head, const void *msg);
 
-/* The same with data that is already being written behind it: see msg_encode_before(). */
+/*
+ * Queues a frame with `tail` bytes of data, which the caller writes to the returned address: see
+ * msg_encode_before().
+ */
 uint8_t *conn_tail(struct conn *c, const struct frame_head *head, const void *msg, uint32_t tail);
 
-/* Replies to `to`, if it wants one. text is a literal. */
+/* These reply to the frame `to`, if it has a tag. text: a string literal. */
 void conn_ok(struct conn *c, const struct frame *to, uint64_t value);
 
-/* OK with a copy of the descriptor; `to` must have a tag. False: no descriptor is left (errno). */
+/* Replies OK with a copy of fd; `to` must have a tag. False with errno: no descriptor is free. */
 bool conn_ok_with_fd(struct conn *c, const struct frame *to, int fd);
 void guest_conn_refuse(struct conn *c, const struct frame *to, uint32_t code, const char *text);
 void conn_fail(struct conn *c, const struct frame *to, int number, const char *text);
 
-/* Handles frames that were held back, then sends what is queued. Called after every event. */
+/* Handles frames that had to wait, then sends queued frames. Called after every event. */
 void conn_continue(struct guest *g, struct conn *c);

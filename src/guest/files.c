@@ -18,7 +18,7 @@
 #define PROC_SUPER_MAGIC 0x9fa0
 #define LIST_MAX 4096u
 
-/* Acting as a user: with the fsuid the kernel also drops root's file capabilities. */
+/* User of a file operation. With the fsuid the kernel also drops root's file capabilities. */
 
 struct actor {
     bool is_other;
@@ -52,7 +52,7 @@ static enum serve_result files_answer(struct conn *c, const struct frame *f, int
     return SERVE_DONE;
 }
 
-/* Paths. */
+/* Opening paths. */
 
 static int fail_with(int number) {
     errno = number;
@@ -63,7 +63,7 @@ static int open_path(const char *path, int flags) {
     return *path == '/' ? sys_open(AT_FDCWD, path, O_PATH | flags, 0) : fail_with(EINVAL);
 }
 
-/* The directory a name is in, and the name: for all that acts on names instead of files. */
+/* A directory and a name in it, for operations on names, such as rename and remove. */
 struct place {
     int dir;
     char name[NAME_MAX + 1];
@@ -104,7 +104,7 @@ static int refuse_proc(int fd) {
     return fs.f_type == PROC_SUPER_MAGIC ? fail_with(EACCES) : 0;
 }
 
-/* Opens without ever waiting, and keeps it only if it is a regular file. */
+/* Opens a file without blocking; fails unless it is a regular file outside /proc. */
 static int open_regular(const char *path, int flags, uint32_t mode, struct stat *st) {
     if (*path != '/')
         return fail_with(EINVAL);
@@ -120,7 +120,7 @@ static int open_regular(const char *path, int flags, uint32_t mode, struct stat 
     return TAKE_FD(fd);
 }
 
-/* Looking. */
+/* File attributes and directories. */
 
 static uint64_t mtime_of(const struct stat *st) {
     return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
@@ -171,7 +171,7 @@ struct lister {
     uint8_t *end;
 };
 
-/* False: the page is full; this entry is the first of the next one. */
+/* Adds an entry to the page. False: the page is full, and the next page starts with this entry. */
 static bool list_one(struct lister *l, const struct dirent64 *d) {
     struct stat st;
     if (is_dots(d->name) || fstatat(l->dir, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -227,7 +227,7 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
     return SERVE_DONE;
 }
 
-/* Contents. */
+/* Reading and writing files. */
 
 enum serve_result files_read(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
@@ -267,7 +267,7 @@ static int write_all(int fd, const struct msg_write *m) {
     return 0;
 }
 
-/* Truncation waits until the file is known to be a regular one. */
+/* Truncates only after open_regular() has checked that it is a regular file. */
 enum serve_result files_write(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_write m;
@@ -289,9 +289,9 @@ enum serve_result files_write(struct guest *g, struct conn *c, const struct fram
     return SERVE_DONE;
 }
 
-/* Names. */
+/* Operations on names. */
 
-/* Goes down one component, making it if it is missing. */
+/* Opens the directory `name` in `dir`, and creates it if it is missing. */
 static int files_enter(int dir, const char *name, uint32_t mode) {
     int next = sys_open(dir, name, O_PATH | O_DIRECTORY, 0);
     if (next >= 0 || errno != ENOENT)
@@ -388,7 +388,7 @@ int files_watch(int inotify, const struct msg_path *m, uint32_t events) {
     return wd < 0 ? -errno : wd;
 }
 
-/* Removing. A whole tree may take seconds, so a child does it. */
+/* Removal. A whole tree may take seconds, so a child process removes it. */
 
 static struct removal *removal_new(struct guest *g) {
     for (int i = 0; i < REMOVAL_MAX; i++)
@@ -401,7 +401,7 @@ static void removal_start(struct guest *g, struct conn *c, const struct frame *f
                           const struct place *p) {
     struct removal *r = removal_new(g);
     if (!r) {
-        guest_conn_refuse(c, f, ERR_LIMIT, "too many removals at once");
+        guest_conn_refuse(c, f, ERR_LIMIT, "too many removals are in progress: try again");
         return;
     }
     pid_t pid = fork();

@@ -1,10 +1,9 @@
 /*
- * File operations on behalf of the host, with the fsuid it names.
+ * File operations for the host, with the user id (fsuid) that the request names.
  *
- * Every path is resolved by the kernel inside this machine's root. Links of
- * /proc are not followed, files of /proc are not opened, and nothing is read or
- * written that is not a regular file, so no name can make the guest block or
- * turn its own descriptors against it.
+ * The kernel resolves every path inside this machine's root. Links in /proc are not followed and
+ * files in /proc are not opened; only regular files are read or written. So no path can make the
+ * guest block or reach its own descriptors.
  */
 #pragma once
 
@@ -22,11 +21,11 @@ enum serve_result files_chmod(struct guest *g, struct conn *c, const struct fram
 enum serve_result files_chown(struct guest *g, struct conn *c, const struct frame *f);
 enum serve_result files_symlink(struct guest *g, struct conn *c, const struct frame *f);
 
-/* Adds the path to an inotify descriptor: the watch, or -errno. */
+/* Adds the path to an inotify descriptor. Returns the watch descriptor, or -errno. */
 int files_watch(int inotify, const struct msg_path *m, uint32_t events);
 
-/* A child that is no command ended: answers the removal it worked for. */
+/* Call it when a child that is not a command has ended: answers the removal that it did. */
 void files_child_ended(struct guest *g, pid_t pid, int status);
 
-/* That connection waits for nothing any more. */
+/* The connection is closed: its removals continue, but are not answered. */
 void files_forget(struct guest *g, struct conn *c);

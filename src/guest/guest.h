@@ -1,10 +1,10 @@
 /*
  * The guest: pid 1 of a box, or the agent inside a vm.
  *
- * One thread runs one epoll loop and never blocks on a peer. Everything it knows
- * is in one struct guest, in tables of fixed size, so no request can make it
- * grow. It trusts its connections as far as the protocol goes and the commands
- * not at all: exit statuses come from wait4, trees of processes from cgroups.
+ * One thread runs one epoll loop and never blocks on a peer. All state is in one struct guest, in
+ * tables of fixed size, so no request can make the guest grow. The guest trusts its connections
+ * within the protocol. It does not trust commands: exit statuses come from wait4, lists of
+ * processes from cgroups.
  */
 #pragma once
 
@@ -22,12 +22,15 @@
 #define WATCH_MAX 64
 #define OUT_CAP (256u << 10)
 #define OUT_FDS_MAX 4
-/* A frame is only handled while its longest reply would fit. */
+/* A frame is handled only if the output buffer has room for its longest reply. */
 #define REPLY_ROOM (MSG_CHUNK_MAX + (4u << 10))
 
 struct guest;
 
-/* Something the loop waits for. fd < 0: an event that was still under way is dropped. */
+/*
+ * A descriptor that the loop waits for. fd < 0: closed; events that epoll already returned are
+ * dropped.
+ */
 struct source {
     int fd;
     void (*ready)(struct guest *g, struct source *src, uint32_t events);
@@ -36,7 +39,7 @@ struct source {
 
 int source_add(struct guest *g, struct source *src, uint32_t events);
 
-/* An edge-triggered event that was not used up will come again. */
+/* Makes epoll report an edge-triggered event again that was not handled completely. */
 void source_rearm(struct guest *g, struct source *src, uint32_t events);
 void source_close(struct guest *g, struct source *src);
 
@@ -44,28 +47,28 @@ void reserve_release(struct guest *g);
 void reserve_restore(struct guest *g);
 
 struct conn {
-    struct source src; /* fd < 0: free */
+    struct source src; /* fd < 0: the slot is free */
     struct frame_decoder in;
     uint8_t *out;
     size_t out_start, out_end;
-    int fds[FRAME_FDS_MAX]; /* received, not yet claimed by a frame */
+    int fds[FRAME_FDS_MAX]; /* descriptors received, but not yet used by a frame */
     uint32_t nfds;
-    uint32_t armed; /* events asked of epoll */
+    uint32_t armed; /* events that epoll waits for */
     bool is_creator;
     bool is_privileged;
-    int out_fds[OUT_FDS_MAX]; /* to be sent with the next bytes */
+    int out_fds[OUT_FDS_MAX]; /* descriptors to send with the next bytes */
     uint32_t out_nfds;
-    bool is_stream_only; /* no descriptors: virtio-serial */
+    bool is_stream_only; /* cannot pass descriptors, like virtio-serial */
     bool greeted;
-    bool has_work;      /* some command may have something to send here */
-    int64_t stalled_ns; /* since when `held` waits for a spare cgroup; 0: it does not */
+    bool has_work;      /* a command may have data to send on this connection */
+    int64_t stalled_ns; /* start of the wait of `held` for a spare cgroup; 0: none */
     struct frame held;
     struct source watcher; /* inotify, made at the first WATCH */
     uint32_t watch_ids[WATCH_MAX];
     int watch_wds[WATCH_MAX];
 };
 
-/* Host to command. Kept until the command takes it. */
+/* Input from the host to a command, kept until the command reads it. */
 struct stream_in {
     struct source src;
     uint8_t *ring;
@@ -75,39 +78,42 @@ struct stream_in {
     bool is_terminal;
 };
 
-/* Where a command's output goes instead of frames: memory of the host's. */
+/* The output log of a command: memory shared with the host, used instead of frames. */
 struct log {
-    int fd; /* -1: none; else kept, so that a later host can have it back */
+    int fd; /* -1: no log; kept open, so that a later daemon can get it again */
     uint64_t bytes;
     struct outlog_writer w;
-    uint32_t wait_tag; /* of a LOG_WAIT that has no answer yet; 0: none */
+    uint32_t wait_tag; /* tag of the LOG_WAIT that is not answered yet; 0: none */
     struct msg_log seen;
 };
 
-/* Command to host. The ring holds [consumed, produced), so a reconnect can replay. */
+/*
+ * Output from a command to the host. The ring buffer keeps the bytes [consumed, produced), so that
+ * they can be sent again after a reconnect.
+ */
 struct stream_out {
     struct source src;
-    struct log *log; /* or NULL; then there is no ring, and nothing is sent */
-    bool paced;      /* into the log no further than a window beyond what was consumed */
+    struct log *log; /* if set, output goes there: no ring, and nothing is sent */
+    bool paced;      /* the log may hold at most a window of bytes not consumed */
     int index;       /* 0 stdout, 1 stderr */
     uint8_t *ring;
     uint32_t size;
     uint64_t produced, sent, consumed;
-    bool readable; /* the last event has not been used up: the ring was full */
+    bool readable; /* there may be more to read: the ring was full */
     bool hung_up;
     bool eof, eof_sent;
     bool is_terminal;
-    bool may_reopen; /* a terminal nobody has open now, but its command still runs */
+    bool may_reopen; /* a command may open its terminal again while it runs */
 };
 
-/* The processes of one command: a cgroup whose files the spawner opened for us. */
+/* The process tree of one command: a cgroup whose files the spawner opened for the guest. */
 struct tree {
     int procs, freeze, kill;
     bool used;
 };
 
 struct cmd {
-    uint32_t id; /* 0: free */
+    uint32_t id; /* 0: the slot is free */
     uint8_t state;
     uint8_t stdio[3];
     uint32_t flags;
@@ -119,11 +125,11 @@ struct cmd {
     struct log log;
     struct msg_exit exit;
     bool exit_sent;
-    bool killing; /* the tree was killed and may not be gone yet */
+    bool killing; /* the process tree was killed, but may still have processes */
     int64_t started_ns, deadline_ns;
 };
 
-/* A recursive removal, done by a child so that it cannot hold up the loop. */
+/* A recursive removal, done by a child process so that it does not delay the loop. */
 struct removal {
     pid_t pid;
     struct conn *conn;
@@ -134,21 +140,21 @@ struct removal {
 struct guest {
     int epoll;
     int null;
-    int clocks[2];  /* of the machine's deadline, and of a command that has not begun */
-    int reserve[2]; /* given up for a moment where something must be opened whatever happens */
+    int clocks[2];  /* timers: the machine's deadline, and the start of a command */
+    int reserve[2]; /* spare descriptors, closed while another one must be opened */
     struct source signals, listen, admin;
     bool lingers;
     bool has_trees;
-    bool has_backlog;          /* some connection was left with work for fairness' sake */
-    uint64_t command_files[2]; /* RLIMIT_NOFILE as it was when we came: for the commands */
-    bool has_timers;           /* some command or connection may be waiting for a moment */
-    bool is_childless;         /* wait4 said so, and nothing was started since */
+    bool has_backlog;          /* a connection has more work, but others come first */
+    uint64_t command_files[2]; /* original RLIMIT_NOFILE, which commands get */
+    bool has_timers;           /* a command or connection may wait for a time */
+    bool is_childless;         /* wait4 found no child, and none was started since */
     uint32_t features;
     uint64_t incarnation;
-    uint32_t cmd_end;   /* no slot in use from here on */
-    uint32_t pump_from; /* whose turn it is */
+    uint32_t cmd_end;   /* all slots from here on are free */
+    uint32_t pump_from; /* the command that sends next */
     uint32_t tree_end;
-    int64_t asked_ns; /* when spares were last asked for */
+    int64_t asked_ns; /* when the spawner was last asked for spare cgroups */
     struct conn conns[CONN_MAX];
     struct cmd cmds[CMD_MAX];
     struct tree trees[TREE_MAX];

@@ -24,7 +24,9 @@ int identity_set_deadline(uint64_t in_ms) {
     return timerfd_settime(deadline_clock, 0, &in, NULL);
 }
 
-/* A link in place of the file would make us write elsewhere, so a fresh file replaces it. */
+/*
+ * Writes a new file and renames it: if `path` is a link, writing to it would change another file.
+ */
 static bool identity_put_file(const char *path, const char *fresh, const struct msg_str *text) {
     unlink(fresh);
     int fd = sys_open(AT_FDCWD, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
@@ -45,7 +47,7 @@ static bool stir(const struct msg_bytes *seed) {
     return ok;
 }
 
-/* What an init would stir in at the next start: two machines must not begin alike. */
+/* Renews the seed files that an init mixes into the random pool, so that two machines differ. */
 static void renew_seeds(void) {
     static const struct {
         const char *path, *fresh;

@@ -8,10 +8,16 @@
 #include "guest/guest.h"
 #include "guest/serve.h"
 
-/* Once, before any thread: when that clock strikes, the machine ends, whatever the loop does. */
+/*
+ * Call it once, before any thread starts. Returns the timer of the deadline. When it expires, the
+ * machine ends, even if the loop is blocked.
+ */
 int identity_clock(void);
-/* In so many ms; 0: never. */
+/* Ends the machine in in_ms milliseconds; 0: never. */
 int identity_set_deadline(uint64_t in_ms);
 
-/* CLONE_ID. Best effort per item; the OK value has bit 0 hostname, 1 machine id, 2 seed. */
+/*
+ * Handles CLONE_ID: sets hostname, machine id and random seed, as far as possible. Bits 0, 1 and 2
+ * of the OK value say which of these were set.
+ */
 enum serve_result identity_become(struct guest *g, struct conn *c, const struct frame *f);

@@ -8,7 +8,7 @@
 
 #define SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
 
-/* Output goes here if its page cannot be allocated, so this page is allocated in advance. */
+/* Receives output if a page of the log cannot be allocated. This page is allocated in advance. */
 static volatile uint8_t nowhere[4096];
 
 static int map_log(struct log *l) {
@@ -44,7 +44,7 @@ void log_close(struct log *l) {
     close_fd(&l->fd);
 }
 
-/* read() fills the pages of the log, so out of memory is an errno here and not a SIGBUS. */
+/* readv() writes the pages of the log, so out of memory is an errno here instead of a SIGBUS. */
 ssize_t log_fill(struct log *l, int stream, int fd, size_t max) {
     struct iovec v[2];
     int pieces = outlog_claim(&l->w, stream, max, v);

@@ -9,17 +9,17 @@
 #include "guest/guest.h"
 
 /*
- * Takes over a descriptor of the host. It must be sealed in size, or writing to it could
- * end this process. errno on failure; the descriptor is closed then.
+ * Takes over a descriptor from the host. Its size must be sealed, or a shrunk file could kill this
+ * process with SIGBUS. On failure it closes the descriptor and returns -1 with errno.
  */
 int log_open(struct log *l, int fd);
 void log_close(struct log *l);
 
-/* One read of fd into the log; as read(2). */
+/* Reads once from fd into the log; returns as read(2). */
 ssize_t log_fill(struct log *l, int stream, int fd, size_t max);
 void log_end(struct log *l, int stream);
 
 struct msg_log log_state(const struct log *l);
 
-/* Is there an answer to the LOG_WAIT that was stored? */
+/* True if the stored LOG_WAIT can be answered. */
 bool log_has_news(const struct log *l);

@@ -3,12 +3,12 @@
  *
  *   ctl=FD        the creator's connection      listen=FD     where later hosts connect
  *   spawn=FD      the spawner's connection      admin=FD      where later spawners connect
- *   port=FD       a byte stream without descriptors
- *   tasks=FD,...  v1 `tasks` files to work in   cg=P:F[:K]    a spare command cgroup (repeated)
- *   deadline_ms=N end of the machine            linger=0|1    outlive the creator's connection?
- *   keep=FD,...   held open, nothing more
+ *   port=FD       a connection that cannot pass descriptors
+ *   tasks=FD,...  cgroup v1 `tasks` files       cg=P:F[:K]    a spare command cgroup (repeated)
+ *   deadline_ms=N end of the machine            linger=0|1    1: outlive the creator's connection
+ *   keep=FD,...   descriptors that are only kept open
  *
- * It starts inside all namespaces with its final root, filter and capabilities.
+ * The guest is started inside all namespaces, with its final root, seccomp filter and capabilities.
  */
 #include <limits.h>
 #include <poll.h>
@@ -44,7 +44,7 @@ struct args {
     int task_count;
     uint64_t deadline_ms;
     bool lingers;
-    bool clean; /* no signal is ignored: whoever started us has seen to it */
+    bool clean; /* the program that started the guest has reset ignored signals */
 };
 
 static struct guest the_guest;
@@ -59,7 +59,7 @@ void source_rearm(struct guest *g, struct source *src, uint32_t events) {
     epoll_ctl(g->epoll, EPOLL_CTL_MOD, src->fd, &ev);
 }
 
-/* Explicit removal: a duplicate of the descriptor in some child would keep it in the set. */
+/* Removes the descriptor explicitly: a duplicate in a child would keep it in the epoll set. */
 void source_close(struct guest *g, struct source *src) {
     if (src->fd < 0)
         return;
@@ -77,7 +77,7 @@ void reserve_restore(struct guest *g) {
     g->reserve[1] = fcntl(g->null, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Arguments. */
+/* Command line arguments. */
 
 static int main_number_of(const char **at, char until) {
     char *end;
@@ -168,11 +168,11 @@ static void args_read(struct args *a, char **argv) {
     }
 }
 
-/* Set-up. */
+/* Start of the guest. */
 
-/* Commands inherit ignored signals, so none is; what could interrupt the loop is blocked. */
+/* Sets all signals to their default, because commands inherit ignored signals. */
 static void reset_signals(void) {
-    /* The kernel's call: the C library keeps the first real-time signals to itself. */
+    /* Uses the system call, because the C library refuses to change the first real-time signals. */
     static const char kernel_act[64]; /* all zero: SIG_DFL, no flags, empty mask */
     for (int i = 1; i <= 64; i++)
         syscall(SYS_rt_sigaction, i, kernel_act, NULL, 8);
@@ -184,7 +184,7 @@ static void block_signals(void) {
     sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
-/* 0, 1 and 2 must be taken, or a descriptor of ours could get such a number. */
+/* Opens /dev/null until 0, 1 and 2 are in use, so that no other descriptor gets these numbers. */
 static int open_null(void) {
     int fd;
     do {
@@ -201,7 +201,7 @@ static void on_signals(struct guest *g, struct source *src, uint32_t events) {
     cmd_reap(g);
 }
 
-/* Out of descriptors: a connection left waiting would wake the loop for ever, so turn it away. */
+/* No descriptor is free: closes the connection, since a waiting one would wake the loop forever. */
 static void turn_away(struct guest *g, struct source *src) {
     reserve_release(g);
     int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -249,7 +249,7 @@ static void open_connections(struct guest *g, const struct args *a) {
         port->is_privileged = true;
 }
 
-/* A table full of commands needs more descriptors than a command is usually given. */
+/* Raises the limit of descriptors: a full table of commands needs more than a command gets. */
 static void raise_files(struct guest *g) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
@@ -284,7 +284,7 @@ static int guest_init(struct guest *g, const struct args *a) {
     return identity_set_deadline(a->deadline_ms);
 }
 
-/* The loop. */
+/* Event loop. */
 
 static int next_timeout_ms(struct guest *g) {
     if (g->has_backlog || warm_is_due())
@@ -321,10 +321,10 @@ static void guest_loop(struct guest *g) {
 }
 
 /*
- * The loop has a thread of its own, so that the leader can see to the clocks
- * while the loop waits for a child that somebody has stopped. On cgroup v1, besides,
- * only this thread enters the limits, and commands inherit them from it: a memory
- * kill looks at leaders, and killing ours would end the machine.
+ * Runs the loop in a second thread. The first thread (the leader) can handle the timers while the
+ * loop waits for a stopped child. On cgroup v1, only the second thread enters the limits, and
+ * commands inherit them from it. The out-of-memory killer chooses by leader, and killing the guest
+ * would end the machine.
  */
 static int work(void *arg) {
     const struct args *a = arg;
@@ -338,8 +338,9 @@ static int work(void *arg) {
 }
 
 /*
- * All that the leader does. Nobody inside can wake it: it would run outside of the limits. The
- * worker uses this thread's errno and all else, so nothing here may fail or be touched.
+ * The leader only waits for the two timers. No process in the machine can wake it, which matters
+ * because it runs outside the limits. Both threads share errno and other thread state, so no call
+ * here may fail or change that state.
  */
 static void __attribute__((noreturn)) keep_time(const struct guest *g) {
     struct pollfd clocks[] = {{g->clocks[0], POLLIN, 0}, {g->clocks[1], POLLIN, 0}};
@@ -361,7 +362,7 @@ static void __attribute__((noreturn)) work_in_thread(struct args *a) {
     keep_time(&the_guest);
 }
 
-/* `carrel-guest tool NAME ARG...`: one of the guest's tools, outside of any machine. */
+/* `carrel-guest tool NAME ARG...` runs a tool of the guest outside any machine. */
 static int run_tool(char **argv) {
     tool_fn *run = guest_tool_find(argv[0]);
     return run ? run(argv) : EXIT_BAD_START;

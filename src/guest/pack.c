@@ -1,4 +1,6 @@
-/* `tar`: a directory as an archive on stdout. Names are relative to it; hard links become copies.
+/*
+ * `tar` writes a directory as an archive to stdout. Names are relative to the directory; hard links
+ * become copies.
  */
 #include <dirent.h>
 #include <string.h>
@@ -9,18 +11,21 @@
 #include "guest/sys.h"
 #include "guest/tool.h"
 
-/* One descriptor per level. Deeper entries are skipped and reported. */
+/*
+ * Each directory level needs a descriptor, so depth is limited. Deeper entries are skipped and
+ * reported.
+ */
 #define DEPTH_MAX 256
 
 static struct {
     struct {
         DIR *dir;
-        size_t len; /* of its path, with the slash */
+        size_t len; /* length of its path, including the slash */
     } levels[DEPTH_MAX];
     int depth;
     bool is_partial;
-    bool names_others;      /* pipes, sockets and devices are entries too */
-    struct tar_entry entry; /* its path is that of what is being packed */
+    bool names_others;      /* also write entries for pipes, sockets and devices */
+    struct tar_entry entry; /* the file that is being packed */
 } p;
 
 static void leave_out(int number, const char *what) {
@@ -39,14 +44,14 @@ static void put_zeros(uint64_t n) {
         guest_tool_write(zeros, n < TAR_BLOCK ? (size_t)n : TAR_BLOCK);
 }
 
-/* As many bytes as the header promised, whatever happens to the file meanwhile. */
+/* Writes as many bytes as the header says, even if the file became shorter meanwhile. */
 static void put_contents(int fd) {
     uint64_t left = p.entry.size;
     ssize_t n = 1;
     while (left > 0 && (n = tool_write_from(fd, left < SIZE_MAX ? (size_t)left : SIZE_MAX)) > 0)
         left -= (uint64_t)n;
     if (left > 0)
-        leave_out(n < 0 ? errno : 0, "filled with zeros, it became shorter:");
+        leave_out(n < 0 ? errno : 0, "file became shorter, filled with zeros:");
     put_zeros(left);
     put_zeros(tar_padding(p.entry.size));
 }
@@ -77,7 +82,7 @@ static void pack_link(int dir, const char *name) {
     p.entry.target[0] = '\0';
 }
 
-/* Takes over the descriptor. */
+/* Opens a directory level. Takes over the descriptor. */
 static bool pack_enter(int fd, size_t len) {
     DIR *dir = fd >= 0 && p.depth < DEPTH_MAX && !tool_is_proc(fd) ? fdopendir(fd) : NULL;
     if (!dir) {
@@ -129,7 +134,7 @@ static void pack(int dir, const char *name) {
     else if (p.names_others)
         pack_other();
     else
-        leave_out(0, "no file, directory or link:");
+        leave_out(0, "not a file, directory or link:");
 }
 
 static bool name_entry(size_t at, const char *name) {

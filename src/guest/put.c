@@ -1,12 +1,12 @@
 /*
- * `put PATH IF MODE [sync]`: what comes on stdin becomes the file, whole or not at all, and
- * only if what is there now is as the caller thinks. `sha256 PATH`: what is there now.
+ * `put PATH IF MODE [sync]` replaces a file by stdin, completely or not at all, and only if the
+ * present file meets the condition IF. `sha256 PATH` prints hash and size of a file.
  *
- * IF is "any", "absent", or the hash that the present file must have. It is tried before
- * anything is read and once more before the step; "absent" is also the kernel's own rule
- * there. MODE (octal) is for a new file; an old one's mode and owner are kept. stdout says
- * the hash and size of the new file or, if the condition is not met, of the present one or
- * "absent". SIGTERM gives up and leaves nothing behind. A link at PATH is followed.
+ * IF is "any", "absent", or the hash that the present file must have. It is checked before stdin is
+ * read and again before the rename; for "absent" the rename itself fails if a file exists. MODE
+ * (octal) applies to a new file; an existing file keeps its mode and owner. stdout gets the hash
+ * and size of the new file. If the condition is not met, stdout gets those of the present file, or
+ * "absent". SIGTERM removes the temporary file and ends the tool. A link at PATH is followed.
  */
 #include <limits.h>
 #include <signal.h>
@@ -33,9 +33,9 @@ struct content {
 
 static struct {
     int dir;
-    char path[PATH_MAX]; /* with links resolved */
+    char path[PATH_MAX]; /* path of the file, with links resolved */
     const char *name;
-    char temporary[32]; /* empty: there is none */
+    char temporary[32]; /* empty: no temporary file exists */
     struct content before;
 } put;
 
@@ -99,7 +99,7 @@ int tool_sha256(char **argv) {
     return MSG_TOOL_DONE;
 }
 
-/* Where the file is or will be: directory and name. */
+/* Sets the directory and name of the file, which may not exist yet. */
 static void locate(const char *path) {
     char own[32];
     int fd DEFER_CLOSE = sys_open(AT_FDCWD, path, O_PATH, 0);
@@ -173,7 +173,7 @@ static bool is_met(const char *condition, const struct content *c) {
     return c->is_there && strcmp(condition, c->hex) == 0;
 }
 
-/* The same file, untouched since it was read? */
+/* True if the file is the same and was not changed since it was read. */
 static bool is_unchanged(void) {
     struct stat st, *was = &put.before.st;
     return put.before.is_there && fstatat(put.dir, put.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -228,7 +228,7 @@ int tool_put(char **argv) {
     }
     if (sync) {
         int dir DEFER_CLOSE = openat(put.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        /* A directory that the user may write and not read is synced with all else. */
+        /* A directory that the user cannot read cannot be opened: sync the whole filesystem. */
         if ((dir < 0 ? syncfs(fd) : fsync(dir)) < 0)
             tool_fail(errno, "sync the directory of", path);
     }

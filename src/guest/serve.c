@@ -15,7 +15,7 @@
 static enum serve_result hello(struct guest *g, struct conn *c, const struct frame *f) {
     struct msg_hello m;
     SERVE_GET(hello, f, &m);
-    if (m.version == 0 || m.version > MSG_VERSION) { /* they do not speak ours any more */
+    if (m.version == 0 || m.version > MSG_VERSION) { /* the host is too new for this guest */
         struct frame_head head = {.type = MSG_ERROR, .tag = f->head.tag};
         guest_conn_send(c, &head,
                         &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
@@ -23,7 +23,7 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     }
     c->greeted = true;
     if (c->is_privileged)
-        g->asked_ns = 0; /* a new spawner was not asked yet */
+        g->asked_ns = 0; /* a new spawner can be asked at once */
     uint32_t features = g->features;
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
@@ -75,7 +75,7 @@ static enum serve_result spares(struct guest *g, struct conn *c, const struct fr
     return SERVE_DONE;
 }
 
-/* Only while nothing else lives here: a process would go on in the old root. */
+/* Refused while any process runs: it would stay in the old root. */
 static enum serve_result switch_root(struct guest *g, struct conn *c, const struct frame *f) {
     if ((f->head.flags & FRAME_FDS_MASK) != 1)
         return SERVE_BROKEN;
@@ -94,8 +94,8 @@ static enum serve_result switch_root(struct guest *g, struct conn *c, const stru
 static const struct {
     enum serve_result (*run)(struct guest *, struct conn *, const struct frame *);
     bool is_privileged;
-    bool is_bare;  /* has no payload */
-    bool owns_fds; /* on anything else descriptors are a mistake or a flood */
+    bool is_bare;  /* the message has no payload */
+    bool owns_fds; /* the message may carry descriptors; others may not */
 } handlers[] = {
     [MSG_HELLO] = {hello},
     [MSG_PING] = {ping, .is_bare = true},

@@ -9,13 +9,13 @@
 
 enum serve_result {
     SERVE_DONE,
-    SERVE_STALLED, /* nothing happened yet: offer the same frame again later */
-    SERVE_BROKEN,  /* the peer does not speak the protocol: close */
+    SERVE_STALLED, /* not handled yet: pass the same frame again later */
+    SERVE_BROKEN,  /* the peer broke the protocol: close the connection */
 };
 
 enum serve_result serve_frame(struct guest *g, struct conn *c, const struct frame *f);
 
-/* In a handler: read the message of its kind (msg_get_kind) or give the connection up. */
+/* For handlers: decodes the message with msg_get_KIND, or returns SERVE_BROKEN. */
 #define SERVE_GET(kind, frame, msg)             \
     do {                                        \
         if (msg_get_##kind((frame), (msg)) < 0) \

@@ -14,15 +14,15 @@
 
 #include "guest/sys.h"
 
-/* One slot in front of argv is for the shell of a script without "#!". */
+/* The slot before argv is for the shell that runs a script without "#!". */
 static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
 static char *env_slots[MSG_STRINGS_MAX + 1];
 static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
 
-#define PROD_NS 20000000 /* how often a child that has not begun yet is made to go on */
+#define PROD_NS 20000000 /* interval of SIGCONT to a child that did not exec yet */
 
 static int prod_clock = -1;
-static volatile pid_t unborn; /* the child that has not become its program yet */
+static volatile pid_t unborn; /* the child that did not exec its program yet */
 static volatile int64_t give_up_ns;
 
 int start_clock(void) {
@@ -30,15 +30,15 @@ int start_clock(void) {
     return prod_clock;
 }
 
-/* 0: not at all. Setting a clock also takes back that it has struck. */
+/* Sets the timer of start_prod(); 0: off. Setting a timer also clears its expiration. */
 static void prod_in(long ns) {
     struct itimerspec in = {.it_value.tv_nsec = ns};
     timerfd_settime(prod_clock, 0, &in, NULL);
 }
 
 /*
- * The child is there, at least as a zombie, until the thread that waits for it goes on: these calls
- * do not fail, and errno, which the two threads share, stays as it is.
+ * The child exists, at least as a zombie, until the waiting thread continues. So these calls do not
+ * fail, and errno, which both threads share, is not changed.
  */
 void start_prod(void) {
     pid_t pid = unborn;
@@ -47,7 +47,7 @@ void start_prod(void) {
     prod_in(pid > 0 ? PROD_NS : 0);
 }
 
-/* After a long argument list, return its pages to the kernel. */
+/* Returns the pages of a long argument list to the kernel. */
 static void slots_trim(char **slots, const struct msg_strs *strs) {
     if (strs->count < 4096)
         return;
@@ -68,7 +68,7 @@ static int join_cgroup(struct start *s) {
     return s->procs < 0 || write(s->procs, "0", 1) == 1 ? 0 : -1;
 }
 
-/* After this the command has 0, 1 and 2 and nothing else, whatever was open here. */
+/* Sets descriptors 0, 1 and 2 of the command and closes all others. */
 static int set_stdio(struct start *s) {
     setsid();
     for (int i = 0; i < 3; i++)
@@ -151,7 +151,7 @@ static void exec_in(const char *dir, size_t n, const char *name) {
     exec_path(path);
 }
 
-/* As execvp: a program that was found but refused outweighs those not found. */
+/* Searches PATH like execvp: if a program was found but not allowed, EACCES is reported. */
 static int exec_program(struct start *s) {
     if (s->tool)
         _exit(s->tool(argv_slots + 1));
@@ -204,7 +204,10 @@ void start_process(struct start *s) {
     slots_fill(argv_slots + 1, &s->exec->argv);
     slots_fill(env_slots, &s->exec->env);
     s->failed_errno = 0;
-    /* A tool goes on running here, so it gets a copy of this memory; its failures are exits. */
+    /*
+     * A tool runs in the child without exec, so it gets a copy of the memory. It reports a failure
+     * by its exit status.
+     */
     int flags = CLONE_PARENT_SETTID | SIGCHLD | (s->tool ? 0 : CLONE_VM | CLONE_VFORK);
     give_up_ns = s->deadline_ns ? s->deadline_ns : now_ns() + START_MAX_NS;
     prod_in(PROD_NS);
@@ -218,7 +221,7 @@ void start_process(struct start *s) {
     }
     slots_trim(argv_slots + 1, &s->exec->argv);
     slots_trim(env_slots, &s->exec->env);
-    /* A change of uid in the child re-decides who may look into this shared memory. */
+    /* The child shares this memory, and its change of uid may have made it dumpable again. */
     prctl(PR_SET_DUMPABLE, 0);
     if (s->failed_errno)
         while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)

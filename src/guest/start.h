@@ -1,12 +1,12 @@
 /*
- * Starting one process: vfork, everything that must happen in the child, exec.
+ * Starts one process: vfork, set-up of the child, exec.
  *
- * The child runs on the parent's memory while the parent stands still, so it
- * reports a failure by writing into the struct, and must call nothing that
- * keeps state of the process (no malloc, no setuid of the C library).
+ * The child uses the parent's memory while the parent waits. It reports a failure by writing to the
+ * struct. It must not call functions that keep state of the process (malloc, setuid of the C
+ * library).
  *
- * Somebody inside may stop the child, and so the parent. The other thread of
- * the guest, which a clock wakes, makes it go on and in the end kills it.
+ * A process in the machine may stop the child (SIGSTOP), and then the parent waits too. The other
+ * thread of the guest is woken by a timer: it continues the child, and kills it at the deadline.
  */
 #pragma once
 
@@ -14,24 +14,26 @@
 
 struct start {
     const struct msg_exec *exec;
-    int stdio[3];             /* all above 2 */
+    int stdio[3];             /* descriptors, all above 2 */
     bool is_session;          /* stdio[0] becomes the controlling terminal */
-    int (*tool)(char **argv); /* to be run in the child instead of a program; or NULL */
-    const uint64_t *files;    /* RLIMIT_NOFILE to start with: soft, hard */
+    int (*tool)(char **argv); /* runs in the child instead of a program; NULL: none */
+    const uint64_t *files;    /* RLIMIT_NOFILE of the command: soft, hard */
     int procs;                /* cgroup.procs of the command's tree, or -1 */
-    int64_t deadline_ns;      /* it is killed then if it has not begun; 0: after START_MAX_NS */
+    int64_t deadline_ns;      /* when a child that did not exec is killed; 0: START_MAX_NS */
     /* Results. */
     pid_t pid;
-    int failed_errno; /* 0: it runs */
+    int failed_errno; /* 0: the process runs */
     enum msg_step failed_step;
 };
 
 #define START_MAX_NS 10000000000
 
-/* Once, before any thread: the clock the other thread waits for, or -1. */
+/*
+ * Call it once, before any thread starts. Returns the timer that the other thread waits for, or -1.
+ */
 int start_clock(void);
-/* In the other thread, whenever that clock says so. */
+/* The other thread calls it when that timer expires. */
 void start_prod(void);
 
-/* Returns only after the exec has happened or failed; a failed child is reaped already. */
+/* Returns after the exec has succeeded or failed. A failed child has been waited for. */
 void start_process(struct start *s);

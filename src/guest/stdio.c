@@ -25,7 +25,7 @@ uint32_t stdio_count_fds(const uint8_t modes[3]) {
     return n;
 }
 
-/* A command may open /dev/stdout again, so what we make must belong to its user. */
+/* Makes the command's user the owner of a pipe or terminal: it may open /dev/stdout again. */
 static void give_to(int fd, const struct msg_exec *e) {
     if (e->uid != MSG_ID_NONE)
         (void)!fchown(fd, e->uid, (gid_t)-1);
@@ -42,7 +42,7 @@ static int open_pipe(struct stdio *io, int i, const struct msg_exec *e) {
     return fcntl(io->host[i], F_SETFL, O_NONBLOCK);
 }
 
-/* The peer is opened through the master: a path in /dev/pts could be another's. */
+/* Opens the peer through the master: a path in /dev/pts could be another terminal. */
 static int open_terminal(struct stdio *io, const struct msg_exec *e) {
     int flags = O_RDWR | O_NOCTTY | O_CLOEXEC;
     int unlock = 0;

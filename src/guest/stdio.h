@@ -1,31 +1,34 @@
 /*
  * The descriptors 0, 1 and 2 of a command, and the ends that the guest keeps.
  *
- * stdio_done() closes all that was not taken with TAKE_FD.
+ * stdio_done() closes all descriptors that were not taken with TAKE_FD.
  */
 #pragma once
 
 #include "guest/guest.h"
 
 struct stdio {
-    int child[3];     /* for the command */
+    int child[3];     /* descriptors of the command */
     bool is_ours[3];  /* child[i] was opened here and is closed by stdio_done() */
-    int host[3];      /* the guest's ends, -1 where there is none; take them with TAKE_FD */
-    bool is_terminal; /* host[0] and host[1] are the master side of one */
+    int host[3];      /* the guest's ends, or -1; take them with TAKE_FD */
+    bool is_terminal; /* host[0] and host[1] are the master side of a terminal */
 };
 
 /* struct stdio io DEFER(stdio_done) = STDIO_NONE; */
 #define STDIO_NONE ((struct stdio){.child = {-1, -1, -1}, .host = {-1, -1, -1}})
 
-/* Only stderr may follow stdout, and a terminal's output is the stream STDOUT. */
+/*
+ * Checks the modes: only stderr may be merged into another stream (stdout), and a terminal writes
+ * to STDOUT.
+ */
 bool stdio_is_sound(const uint8_t modes[3]);
 uint32_t stdio_count_fds(const uint8_t modes[3]);
 
-/* fds: those that came with the frame, kept by the caller. errno on failure. */
+/* fds: descriptors that came with the frame; the caller keeps them. -1 with errno on failure. */
 int stdio_open(struct stdio *io, const struct msg_exec *e, const int *fds, int null);
 void stdio_done(struct stdio *io);
 
 int stdio_resize(int master, uint16_t rows, uint16_t cols);
 
-/* The process group in the terminal's foreground, or `otherwise`. */
+/* Returns the foreground process group of the terminal, or `otherwise` if it is unknown. */
 pid_t stdio_foreground(int master, pid_t otherwise);

@@ -9,7 +9,7 @@
 
 #include "guest/log.h"
 
-/* After so much the others get their turn. More than a pipe holds. */
+/* Bytes read in one turn, before other streams are served: more than a pipe holds. */
 #define LOG_BURST (1u << 20)
 #define LOG_READ (256u << 10)
 
@@ -24,7 +24,9 @@ static void ring_free(uint8_t **ring, uint32_t size) {
     *ring = NULL;
 }
 
-/* The part [from, from + n) of a stream as it lies in the ring: one or two pieces. */
+/*
+ * Finds the bytes [from, from + n) of a stream in the ring; returns the number of pieces, 1 or 2.
+ */
 static int ring_pieces(uint8_t *ring, uint32_t size, uint64_t from, uint32_t n,
                        struct iovec ret[2]) {
     uint32_t at = (uint32_t)(from % size);
@@ -34,7 +36,7 @@ static int ring_pieces(uint8_t *ring, uint32_t size, uint64_t from, uint32_t n,
     return n > first ? 2 : 1;
 }
 
-/* The last bytes stay readable for a replay; only the descriptor goes. */
+/* Closes only the descriptor: the last bytes stay in the ring, to be sent again if needed. */
 static void out_ended(struct guest *g, struct stream_out *s) {
     s->eof = true;
     s->readable = false;
@@ -44,9 +46,9 @@ static void out_ended(struct guest *g, struct stream_out *s) {
 }
 
 /*
- * After one read. A short one means the pipe is empty and a new event will come,
- * unless the other end is gone already: then nothing but the end will.
- * A terminal hands out its bytes in small lots, so it is asked until it refuses.
+ * Call it after each read. A short read means that the pipe is empty, and epoll will report new
+ * data. If the other end is closed, there is no further event, so read on until the end. A terminal
+ * returns few bytes per read, so it is read until EAGAIN.
  */
 static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t room) {
     if (n > 0) {
@@ -61,7 +63,7 @@ static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t 
     }
 }
 
-/* How much a paced stream may read now. */
+/* Number of bytes that may be read into the log now. */
 static uint32_t log_room(const struct stream_out *s) {
     if (!s->paced)
         return LOG_READ;
@@ -133,7 +135,7 @@ bool stream_out_credit(struct stream_out *s, uint64_t consumed) {
 }
 
 static void in_ended(struct guest *g, struct stream_in *s) {
-    s->written = s->received; /* nobody will read it: the host need not wait */
+    s->written = s->received; /* the command will not read it: report it as read */
     source_close(g, &s->src);
 }
 
@@ -146,7 +148,7 @@ static ssize_t in_write(struct guest *g, struct stream_in *s, const struct iovec
     return n;
 }
 
-/* End of input: a pipe is closed, a terminal is told with its ^D. */
+/* Ends the input: closes a pipe, or writes ^D to a terminal. */
 static void in_finish(struct guest *g, struct stream_in *s) {
     if (!s->is_terminal)
         source_close(g, &s->src);

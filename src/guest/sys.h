@@ -1,8 +1,8 @@
 /*
- * The few system calls that musl wraps in a way the guest cannot use, and time.
+ * System calls whose wrappers in musl the guest cannot use, and the time.
  *
- * setuid and its family must act on the calling thread alone: the wrappers of a
- * C library signal every thread, and after a vfork they would reach the parent's.
+ * setuid and similar calls must change only the calling thread. The wrappers of a C library signal
+ * every thread; after a vfork these would be the threads of the parent.
  */
 #pragma once
 
@@ -25,8 +25,8 @@ struct open_how {
 };
 
 /*
- * Open a path that a client named. A link of /proc leads to what the guest itself
- * holds (its descriptors, its program), so those are never followed.
+ * Opens a path that a client named. Magic links in /proc are never followed, because they lead to
+ * descriptors and the program of the guest itself.
  */
 static inline int sys_open(int dir, const char *path, int flags, uint32_t mode) {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
@@ -35,7 +35,7 @@ static inline int sys_open(int dir, const char *path, int flags, uint32_t mode) 
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
 }
 
-/* The name under which a descriptor can be used where the kernel wants a path. */
+/* Writes the /proc path of a descriptor, for system calls that take only a path. */
 static inline const char *own_path(int fd, char ret[32]) {
     static const char prefix[] = "/proc/self/fd/";
     memcpy(ret, prefix, sizeof(prefix));

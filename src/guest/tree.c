@@ -54,15 +54,15 @@ uint32_t tree_spares(const struct guest *g) {
 }
 
 /*
- * v1 answers a second read of one open file from a list up to a second old, so
- * every look at the members needs an opening of its own.
+ * On cgroup v1 a second read of an open file returns a list that is up to a second old. So the list
+ * of processes is opened anew each time.
  */
 static int members_open(const struct tree *t) {
     char path[32];
     return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
 }
 
-/* A tree that cannot be read counts as not empty. */
+/* A cgroup whose list cannot be read counts as not empty. */
 bool tree_is_empty(struct guest *g, const struct tree *t) {
     if (g->is_childless || !t)
         return true;
@@ -75,7 +75,7 @@ bool tree_is_empty(struct guest *g, const struct tree *t) {
     return is_empty;
 }
 
-/* SIGKILL to each pid in a page of cgroup.procs; returns how many. */
+/* Kills each pid in a page of cgroup.procs; returns how many. */
 static int kill_listed(char *text, ssize_t n) {
     int killed = 0;
     for (char *end = text + n, *nl; (nl = memchr(text, '\n', (size_t)(end - text)));
@@ -88,8 +88,8 @@ static int kill_listed(char *text, ssize_t n) {
 }
 
 /*
- * Returns how many were killed, -1 if the members could not be seen. A line cut at
- * the end of a read is read again, as the start of the next.
+ * Returns how many processes were killed, or -1 if the list could not be opened. An incomplete line
+ * at the end of a read is read again with the next.
  */
 static int kill_all(const struct tree *t) {
     char text[4096];
@@ -114,14 +114,17 @@ static void freezer_set(const struct tree *t, const char *v1, const char *v2) {
         (void)!pwrite(t->freeze, v2, strlen(v2), 0);
 }
 
-/* v1 answers "FROZEN" only when the last task has stopped; v2 kills frozen tasks anyway. */
+/*
+ * cgroup v1 reports "FROZEN" only when the last task has stopped. cgroup v2 has no such word; there
+ * frozen tasks can be killed at any time.
+ */
 static bool is_frozen(const struct tree *t) {
     char state[8] = {0};
     (void)!pread(t->freeze, state, sizeof(state) - 1, 0);
     return memcmp(state, "FREEZING", 7) != 0;
 }
 
-/* While all are frozen none can fork, so the list that is killed is the whole tree. */
+/* While all processes are frozen, none can fork, so the list has all processes of the cgroup. */
 static bool kill_frozen(const struct tree *t) {
     freezer_set(t, "FROZEN", "1");
     int killed = 0;
@@ -178,7 +181,7 @@ static int processes_list(struct process *ret, int max) {
     return n;
 }
 
-/* Hosts without cgroups: members of the session and descendants of the leader. */
+/* For hosts without cgroups: kills the processes of the leader's session and its descendants. */
 static bool kill_walk(pid_t leader) {
     static struct process all[WALK_MAX];
     static bool mine[WALK_MAX];

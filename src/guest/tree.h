@@ -9,18 +9,18 @@
 /* Keeps the three descriptors (kill may be -1). False: the table is full; they are closed. */
 bool tree_add(struct guest *g, int procs, int freeze, int kill);
 
-/* A cgroup without processes for a new command; NULL: there is none. */
+/* Returns a cgroup without processes for a new command; NULL: none is free. */
 struct tree *tree_take(struct guest *g);
 
-/* That cgroup cannot be entered (any more): forget it. */
+/* Forgets a cgroup that cannot be entered. */
 void tree_drop(struct tree *t);
 uint32_t tree_spares(const struct guest *g);
 
 bool tree_is_empty(struct guest *g, const struct tree *t);
 
 /*
- * SIGKILL to everything in the command's tree. True: nothing was left alive to
- * kill; false: call again soon, some may be dying or may have been forking.
- * Without cgroups this finds the command's session and its descendants only.
+ * Kills all processes of the command's cgroup. True: no process was left. False: call again soon,
+ * because processes may still be ending or may have forked. Without cgroups it finds only the
+ * command's session and descendants.
  */
 bool tree_kill(struct guest *g, const struct tree *t, pid_t leader);

@@ -1,9 +1,9 @@
 /*
- * `untar`: an archive on stdin, unpacked into a directory and nowhere else.
+ * `untar` unpacks an archive from stdin into a directory, and never outside it.
  *
- * The kernel resolves every path beneath that directory (RESOLVE_BENEATH): links that lead
- * out of it are not followed, ".." is refused. What is in the way is replaced, directories
- * are kept. Files belong to the tool's user and are never setuid.
+ * The kernel resolves every path beneath that directory (RESOLVE_BENEATH): links that lead out of
+ * it are not followed, and ".." is refused. Existing files are replaced; existing directories are
+ * kept. Files belong to the tool's user and are never setuid.
  */
 #include <limits.h>
 #include <string.h>
@@ -20,15 +20,15 @@
 static struct {
     int root;
     bool is_partial;
-    uint32_t masked; /* bits of modes that are not given; none inside a machine */
+    uint32_t masked; /* mode bits to clear (the umask); 0 inside a machine */
     struct tar_reader reader;
     struct tar_entry entry; /* its path is cleaned: no leading slash, no "." and ".." */
-    const char *name;       /* the last part of it */
+    const char *name;       /* the last part of its path */
     uint8_t in[64 << 10];
     size_t start, end;
-    int parent; /* the directory entry.path is in, or -1; kept for the next entry */
+    int parent; /* parent directory of entry.path, or -1; kept for the next entry */
     char parent_path[TAR_NAME_MAX + 1];
-    /* Directories whose mode and time wait until nothing more comes into them. */
+    /* Directories whose mode and time are set after their last entry. */
     struct {
         size_t len;
         uint32_t mode;
@@ -43,9 +43,9 @@ static void leave_out(int number, const char *what) {
     u.is_partial = true;
 }
 
-/* Input. */
+/* Reading the archive. */
 
-/* At least one block, unless the archive ends here. */
+/* Reads until the buffer has at least one block. False: the archive ends before that. */
 static bool unpack_fill(void) {
     if (u.start > 0)
         memmove(u.in, u.in + u.start, u.end - u.start);
@@ -67,7 +67,7 @@ static const uint8_t *next_block(void) {
     return u.in + u.start - TAR_BLOCK;
 }
 
-/* Whole blocks that are there, up to `left` bytes of contents and their padding. */
+/* Returns whole blocks of the buffer, at most `left` bytes of content and their padding. */
 static const uint8_t *next_bytes(uint64_t left, size_t *ret) {
     const uint8_t *at = next_block();
     size_t more = (u.end - u.start) / TAR_BLOCK * TAR_BLOCK;
@@ -90,9 +90,9 @@ static void take_contents(int fd) {
     }
 }
 
-/* Paths. */
+/* Resolving paths. */
 
-/* Leaves plain names with single slashes between them. False: one of them is "..". */
+/* Reduces a path to plain names with single slashes between them. False: a name is "..". */
 static bool clean(char *path) {
     char *to = path;
     for (char *at = path; *at;) {
@@ -118,7 +118,7 @@ static int open_beneath(const char *path, int flags) {
     return (int)syscall(SYS_openat2, u.root, *path ? path : ".", &how, sizeof(how));
 }
 
-/* Makes what is missing of a directory; it opens at the end. */
+/* Opens a directory, and creates it and its parents if they are missing. */
 static int make_parents(char *path) {
     int dir = open_beneath("", O_PATH | O_DIRECTORY);
     for (char *at = path; dir >= 0 && *at;) {
@@ -138,7 +138,7 @@ static int make_parents(char *path) {
     return dir;
 }
 
-/* Splits a cleaned path; the directory is opened, or made. */
+/* Splits a cleaned path into directory and name, and opens or creates the directory. */
 static int open_parent(char *path, const char **ret_name) {
     char *slash = strrchr(path, '/');
     *ret_name = slash ? slash + 1 : path;
@@ -158,12 +158,12 @@ static int open_parent(char *path, const char **ret_name) {
     return u.parent;
 }
 
-/* Something of that name may be in the way; a directory stays. */
+/* Removes a file of that name after EEXIST; a directory stays. */
 static bool clear_way(void) {
     return errno == EEXIST && unlinkat(u.parent, u.name, 0) == 0;
 }
 
-/* Entries. */
+/* Creating entries. */
 
 static void set_times(int fd, int64_t mtime) {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = (time_t)mtime}};
@@ -192,7 +192,7 @@ static void settle_dir(const char *path, uint32_t mode, int64_t mtime) {
     fchmod(fd, mode & MODE_KEPT & ~u.masked);
 }
 
-/* Settles the directories that this path is not in. */
+/* Sets mode and time of the pending directories that do not contain this path. */
 static void settle_until(const char *path) {
     while (u.pending_count > 0) {
         size_t len = u.pending[u.pending_count - 1].len;
@@ -214,7 +214,7 @@ static void unpack_make_dir(void) {
     if (mkdirat(u.parent, u.name, 0700) < 0 && !is_dir_there()) {
         errno = EEXIST;
         if (!clear_way() || mkdirat(u.parent, u.name, 0700) < 0) {
-            leave_out(errno, "make directory");
+            leave_out(errno, "create directory");
             return;
         }
     }
@@ -232,7 +232,7 @@ static void unpack_make_dir(void) {
 static void make_symlink(void) {
     if (symlinkat(u.entry.target, u.parent, u.name) < 0 &&
         !(clear_way() && symlinkat(u.entry.target, u.parent, u.name) == 0))
-        leave_out(errno, "make link");
+        leave_out(errno, "create link");
 }
 
 static void make_hardlink(void) {
@@ -251,7 +251,7 @@ static void make_hardlink(void) {
 }
 
 static void pass_over(void) {
-    leave_out(0, "no file, directory or link:");
+    leave_out(0, "not a file, directory or link:");
     take_contents(-1);
 }
 
@@ -263,7 +263,7 @@ static void (*const makers[])(void) = {
 static void unpack(void) {
     bool is_sound = clean(u.entry.path);
     if (is_sound && !*u.entry.path && u.entry.kind == TAR_DIR)
-        return; /* the directory itself */
+        return; /* the top directory, which exists */
     if (!is_sound || !*u.entry.path) {
         leave_out(EINVAL, "path");
         take_contents(-1);
@@ -278,7 +278,7 @@ static void unpack(void) {
     makers[u.entry.kind]();
 }
 
-/* For somebody on the host: modes of a machine give no more than their umask does. */
+/* For use on the host: clears the mode bits that the caller's umask forbids. */
 int tool_untar_masked(char **argv) {
     u.masked = umask(0);
     umask(u.masked);
@@ -302,6 +302,6 @@ int tool_untar(char **argv) {
     }
     settle_until("");
     while (guest_tool_read(u.in, sizeof(u.in)) > 0)
-        ; /* padding that others write */
+        ; /* skips padding after the end of the archive */
     return u.is_partial ? MSG_TOOL_PARTLY : MSG_TOOL_DONE;
 }

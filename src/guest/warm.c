@@ -17,7 +17,7 @@
 
 enum { FEW = 4, PROGRAM_SIZE = 256 };
 
-/* The kernel also caches that a name does not exist. */
+/* Some names may not exist, which the kernel caches too. */
 static const char *const names[] = {
     "/home/user",
     "/bin/sh",
@@ -26,7 +26,7 @@ static const char *const names[] = {
     "/etc/ld.so.cache",
     LIB "libc.so.6",
     "/dev/null",
-    /* What setlocale() reads for the locale that commands are given. */
+    /* Files that setlocale() reads for the default locale of commands. */
     LOCALE "locale-archive",
     "/usr/share/locale/locale.alias",
     LOCALE "C.UTF-8",
@@ -51,7 +51,7 @@ static const char *const names[] = {
     LIB "libselinux.so.1",
     LIB "libpcre2-8.so.0",
 };
-/* Where a program is searched for, as a command's PATH has it unless it brings another. */
+/* Directories of the default PATH of commands. */
 static const char *const places[] = {"/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/",
                                      "/usr/bin/"};
 

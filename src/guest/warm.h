@@ -7,12 +7,12 @@
 #include <stdbool.h>
 
 /*
- * The root is new. Before the first command only what every program needs is looked up: each name
- * takes kernel memory, and a box may stay idle.
+ * Call it when the root is new. first: no command ran yet, so only the names that every program
+ * needs are looked up. Each name takes kernel memory, and a box may stay idle.
  */
 void warm_begin(bool first);
-/* One that runs now is likely to run again. */
+/* Remembers the program that was started last: it is likely to be started again. */
 void warm_remember(const char *program);
 bool warm_is_due(void);
-/* The next few. */
+/* Looks up the next few names. */
 void warm_go_on(void);

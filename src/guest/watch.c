@@ -14,7 +14,7 @@
      IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
 #define EVENTS_BYTES 4096
 
-/* Reading happens in watch_pump(), which follows every wake-up of the loop. */
+/* Does nothing: watch_pump() reads the events after every wake-up of the loop. */
 static void on_events(struct guest *g, struct source *src, uint32_t events) {
     (void)g, (void)src, (void)events;
 }
@@ -52,7 +52,7 @@ enum serve_result watch_add(struct guest *g, struct conn *c, const struct frame 
     if (wd < 0) {
         conn_fail(c, f, -wd, "watch");
     } else if (slot_of_wd(c, wd) >= 0) {
-        guest_conn_refuse(c, f, ERR_EXISTS, "already watched");
+        guest_conn_refuse(c, f, ERR_EXISTS, "this connection already watches the file");
     } else {
         c->watch_ids[slot] = f->head.id;
         c->watch_wds[slot] = wd;
@@ -88,7 +88,7 @@ static void send_event(struct conn *c, const struct inotify_event *e) {
         c->watch_ids[slot] = 0;
 }
 
-/* A full read of small events grows by at most 3 when framed; that fits the room for a reply. */
+/* Frames make a full read of small events at most 3 times larger, which REPLY_ROOM allows for. */
 void watch_pump(struct guest *g, struct conn *c) {
     (void)g;
     char events[EVENTS_BYTES] __attribute__((aligned(8)));

@@ -15,7 +15,7 @@
 struct wiper {
     int top;
     unsigned moved;
-    bool again; /* something was moved up */
+    bool again; /* an entry was moved to the top */
 };
 
 static int wipe_inside(struct wiper *w, int dir, int depth);
@@ -58,7 +58,7 @@ static int wipe_entry(struct wiper *w, int dir, const char *name, int depth) {
     return unlinkat(dir, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? errno : 0;
 }
 
-/* Takes over `dir`. Reads again from the start until a pass finds nothing left. */
+/* Takes over `dir`. Reads the directory again until a pass finds no entry. */
 static int wipe_inside(struct wiper *w, int dir, int depth) {
     DIR *d = fdopendir(dir);
     if (!d) {

@@ -5,6 +5,5 @@
  */
 #pragma once
 
-/* Returns 0 or the errno that stopped it. Leaves links alone: it removes them, not their targets.
- */
+/* Returns 0 or an errno. Links are removed, not their targets. */
 int wipe_tree(int dir, const char *name);

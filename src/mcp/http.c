@@ -87,7 +87,7 @@ static struct session *session_open(struct mcp_http *h, const char *owner, const
                                     const char *id, struct err *err) {
     if (h->session_count == MCP_SESSIONS_MAX || sessions_of(h, owner) == MCP_SESSIONS_EACH) {
         err_set(err, ERR_LIMIT, "too many MCP sessions are open");
-        err_remedy(err, "end one with DELETE, or wait until an idle one expires");
+        err_remedy(err, "end a session with DELETE, or wait until an idle session expires");
         return NULL;
     }
     void *backend_arg = h->config.open(h->config.arg, who, id, err);
@@ -133,7 +133,7 @@ static void http_refuse(struct http_exchange *x, int status, const json_t *messa
     mcp_http_reply_json(x, status, NULL, json ? json : "{}", json ? strlen(json) : 2);
 }
 
-/* The session that the request names; NULL: the request was refused. */
+/* Finds the session that the request names. NULL: the request was refused. */
 static struct session *http_named(struct mcp_http *h, struct http_exchange *x, const char *owner,
                                   const void *who, const json_t *message) {
     struct http_text id = http_field_only(x->head, "Mcp-Session-Id");
@@ -152,7 +152,8 @@ static struct session *http_named(struct mcp_http *h, struct http_exchange *x, c
         }
     }
     if (!s)
-        http_refuse(x, 404, message, MCP_NO_SESSION, "unknown session: initialize a new one", NULL);
+        http_refuse(x, 404, message, MCP_NO_SESSION,
+                    "unknown MCP session: start a new one with initialize", NULL);
     return s;
 }
 
@@ -183,7 +184,7 @@ static struct session *session_for(struct posting *p, struct http_exchange *x,
     return s;
 }
 
-/* Drops the oldest ended stream to make room. */
+/* Drops the oldest ended stream to make room for a new one. */
 static bool room_for_stream(struct session *s) {
     struct stream *oldest = NULL;
     if (s->stream_count < MCP_STREAMS_MAX)
@@ -276,7 +277,7 @@ static void post(struct mcp_http *h, struct http_exchange *x, const char *owner,
 
 /* ---- GET ---- */
 
-/* "STREAM-EVENT" */
+/* Parses an event id: "STREAM-EVENT", two numbers. */
 static int read_event_id(struct http_text text, uint32_t *ret_stream, uint32_t *ret_event) {
     char copy[32], *dash;
     uint64_t stream, event;
@@ -340,14 +341,14 @@ static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, 
     }
     struct stream *t = stream_find(s, number);
     if (!t)
-        http_refuse(x, 404, NULL, MCP_INVALID, "the stream has expired", NULL);
+        http_refuse(x, 404, NULL, MCP_INVALID, "the event stream has expired", NULL);
     else if (!last.s && t->x)
         http_refuse(x, 409, NULL, MCP_INVALID, "this session already has an open stream", NULL);
     else
         attach(t, x, last.s != NULL, event);
 }
 
-/* ---- DELETE, and the rest ---- */
+/* ---- DELETE, and choice of the method ---- */
 
 static void end_session(struct mcp_http *h, struct http_exchange *x, const char *owner) {
     struct session *s = version_served(x, NULL) ? http_named(h, x, owner, NULL, NULL) : NULL;
@@ -369,7 +370,7 @@ void mcp_http_take(struct mcp_http *h, struct http_exchange *x, const char *owne
         http_reply(x, 405, HTTP_FIELDS({"Allow", "GET, POST, DELETE"}), NULL, 0);
 }
 
-/* ---- lines ---- */
+/* ---- sessions of JSON lines ---- */
 
 static void line_take(struct session *s, const char *bytes, size_t n) {
     char *error DEFER_FREE = NULL;
@@ -398,7 +399,7 @@ static void lines_came(struct http_exchange *x, const char *bytes, size_t n) {
     }
     s->used_ms = mcp_http_now(s->http);
     if (!buf_add(&s->rest, bytes, n)) {
-        char *error DEFER_FREE = mcp_error_text(NULL, MCP_PARSE, "the line is too long", NULL);
+        char *error DEFER_FREE = mcp_error_text(NULL, MCP_PARSE, "the message is too long", NULL);
         line_send(s, error, strlen(error));
         session_free(s);
         return;
@@ -426,7 +427,7 @@ void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *own
                  lines_came);
 }
 
-/* ---- life ---- */
+/* ---- timer, start and stop ---- */
 
 /* SSE comments keep idle streams alive and detect closed connections. */
 static void tick_session(struct session *s) {

@@ -1,6 +1,6 @@
 /*
- * MCP over HTTP: Streamable HTTP on one path, and lines over an upgraded connection, which `carrel
- * mcp` bridges to its standard streams.
+ * MCP over HTTP: Streamable HTTP on one path, and JSON lines over an upgraded connection, which
+ * `carrel mcp` connects to its standard streams.
  *
  * A short answer that comes soon is sent as JSON, any other as a stream of events. A stream starts
  * with an empty event, so a client that loses it can resume (GET with Last-Event-ID) without loss.
@@ -16,28 +16,31 @@
 
 enum {
     MCP_OWNER_SIZE = 128,
-    MCP_SESSIONS_MAX = 1024, /* in total */
-    MCP_SESSIONS_EACH = 64,  /* per owner */
-    MCP_STREAMS_MAX = 128,   /* per session, including ended ones that are kept */
+    MCP_SESSIONS_MAX = 1024, /* sessions in total */
+    MCP_SESSIONS_EACH = 64,  /* sessions per owner */
+    MCP_STREAMS_MAX = 128,   /* streams per session, including ended ones that are kept */
     MCP_KEPT_MAX = 4 << 20,  /* bytes kept of one stream */
 };
 
 struct mcp_http;
 
-/* who: as given to mcp_http_take(), valid during the call. id: of the session; "" for lines. */
+/*
+ * who: as passed to mcp_http_take(), valid during the call. id: id of the session; "" for a session
+ * of JSON lines.
+ */
 struct mcp_http_config {
     struct loop *loop;
     const struct mcp_backend *backend;
     void *arg;
     size_t who_size;
-    /* A session's backend_arg; NULL with *err: refused. */
+    /* Returns the backend_arg of a new session. NULL with *err: the session is refused. */
     void *(*open)(void *arg, const void *who, const char *id, struct err *err);
-    /* Tells the backend its session. */
+    /* Passes the new session to the backend. */
     void (*opened)(void *backend_arg, struct mcp_session *s);
     void (*close)(void *backend_arg);
     /* May be NULL. Restores a session from before a restart by its id; else like open(). */
     void *(*revive)(void *arg, const void *who, const char *id);
-    unsigned stream_ms; /* an answer that takes longer becomes a stream; 0: 400 */
+    unsigned stream_ms; /* an answer that takes longer becomes a stream; 0: 400 ms */
     unsigned kept_ms;   /* how long an ended stream can be read again; 0: 5 minutes */
     unsigned idle_ms;   /* idle sessions end after this time; 0: one hour */
 };
@@ -45,10 +48,10 @@ struct mcp_http_config {
 struct mcp_http *mcp_http_new(const struct mcp_http_config *config);
 void mcp_http_free(struct mcp_http *h);
 
-/* Requests in progress and open streams; a graceful shutdown waits for 0. */
+/* Returns the number of requests in progress and open streams; a graceful shutdown waits for 0. */
 size_t mcp_http_busy(const struct mcp_http *h);
 
-/* Handles one request for the path, in on_request(); owner and who are copied. */
+/* Handles one HTTP request for the MCP path. Call it in on_request(); owner and who are copied. */
 void mcp_http_take(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who);
 
 /* Turns the connection into a session of JSON lines. */

@@ -41,7 +41,7 @@ struct stream {
     uint32_t events; /* number of the last event */
     bool begun;      /* true: an event stream; false: not decided yet */
     bool over;
-    bool wrong; /* malformed message: status 400 */
+    bool wrong; /* the message was malformed: answer with status 400 */
     bool lost;  /* the client left before the stream began, so it cannot resume */
     bool initialize;
     uint64_t over_ms;
@@ -51,7 +51,7 @@ struct stream {
 struct session {
     struct mcp_http *http;
     struct session *next, **at;
-    char id[SESSION_ID_SIZE]; /* "": of lines */
+    char id[SESSION_ID_SIZE]; /* empty for a session of JSON lines */
     char owner[MCP_OWNER_SIZE];
     struct mcp_session *core;
     void *backend_arg;
@@ -60,10 +60,10 @@ struct session {
     size_t stream_count;
     uint32_t stream_numbers;
     uint64_t used_ms;
-    /* Of lines: */
+    /* Only for a session of JSON lines: */
     struct http_exchange *line;
     struct buf rest;
-    bool closing; /* from inside its own callbacks */
+    bool closing; /* session_free() runs */
 };
 
 struct mcp_http {

@@ -21,7 +21,7 @@ void mcp_http_listen_with(struct stream *t, struct http_exchange *x) {
     t->session->http->busy++;
 }
 
-/* Detaches the exchange; the caller ends it. */
+/* Detaches the HTTP exchange from the stream; the caller ends the exchange. */
 struct http_exchange *mcp_http_unlisten(struct stream *t) {
     struct http_exchange *x = TAKE(t->x);
     if (x) {
@@ -87,7 +87,10 @@ void mcp_http_write_event(struct stream *t, const struct kept *k) {
         http_write(t->x, out.data, out.len);
 }
 
-/* Sends an event and keeps it for a resume. n = 0: the empty event that starts a stream. */
+/*
+ * Sends an event and keeps it, so that a client can resume. n = 0: the empty event that starts a
+ * stream.
+ */
 void mcp_http_add_event(struct stream *t, const char *json, size_t n) {
     struct kept *k = xmalloc(sizeof(*k) + n + 1);
     *k = (struct kept){.number = t->events++, .n = n};

@@ -10,7 +10,7 @@
 #include "base/parse.h"
 #include "mcp/mcp_inner.h"
 
-/* A request from us that the client has not answered. */
+/* A request from this server that the client has not answered yet. */
 struct mcp_ask {
     struct mcp_ask *next;
     uint64_t number;
@@ -20,7 +20,7 @@ struct mcp_ask {
 
 const char *const mcp_level_names[] = {"debug", "info",     "notice", "warning",
                                        "error", "critical", "alert",  "emergency"};
-/* ---- messages out ---- */
+/* ---- messages to the client ---- */
 
 const char *mcp_member(const json_t *object, const char *name) {
     return json_string_value(json_object_get(object, name));
@@ -149,7 +149,7 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
         mcp_finish(r, &j);
 }
 
-/* ---- notifications and questions ---- */
+/* ---- notifications and requests to the client ---- */
 
 static const json_t *progress_token(const struct mcp_request *r) {
     const json_t *token = json_object_get(json_object_get(r->params, "_meta"), "progressToken");
@@ -247,7 +247,7 @@ void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_
     mcp_send_text(r->session, r->stream, &j, false);
 }
 
-/* Handles an answer of the client; an answer to no pending request is ignored. */
+/* Handles an answer of the client. It is ignored if it answers no pending request. */
 static void take_reply(struct mcp_session *s, const json_t *message) {
     const char *id = mcp_member(message, "id");
     uint64_t number;
@@ -267,13 +267,13 @@ static void take_reply(struct mcp_session *s, const json_t *message) {
         }
 }
 
-/* ---- messages in ---- */
+/* ---- messages from the client ---- */
 
 bool mcp_same_id(const json_t *a, const json_t *b) {
     return a && b && json_equal(a, b);
 }
 
-/* The only notification that we act on: notifications/cancelled. */
+/* Handles notifications/cancelled. Other notifications are ignored. */
 static void take_cancelled(struct mcp_session *s, const json_t *params) {
     const json_t *id = json_object_get(params, "requestId");
     for (struct mcp_request *r = s->requests; r; r = r->next)
@@ -294,8 +294,9 @@ static enum mcp_receipt mcp_take_message(struct mcp_session *s, json_t *message,
     if (!method) {
         bool answer = json_object_get(message, "result") || json_object_get(message, "error");
         if (!answer || !json_object_get(message, "id"))
-            return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                      "a message needs a method or a result");
+            return mcp_refuse_message(
+                s, message, stream, MCP_INVALID,
+                "a message must have a method, or an id with a result or error");
         take_reply(s, message);
         return MCP_TAKEN;
     }
@@ -323,8 +324,8 @@ json_t *mcp_parse(const char *bytes, size_t n, char **ret_error) {
     if (!n)
         snprintf(text, sizeof(text), "the message is empty");
     else if (!message)
-        snprintf(text, sizeof(text), "not JSON: line %d column %d: %s", why.line, why.column,
-                 why.text);
+        snprintf(text, sizeof(text), "the message is not JSON: line %d column %d: %s", why.line,
+                 why.column, why.text);
     else
         snprintf(text, sizeof(text), "a message must be one object; batches are not supported");
     *ret_error = mcp_error_text(NULL, message ? MCP_INVALID : MCP_PARSE, text, NULL);
@@ -349,7 +350,7 @@ const char *mcp_versions_json(void) {
     return "{\"supported\":[\"" MCP_VERSION_NEWEST "\",\"" MCP_VERSION_OLDEST "\"]}";
 }
 
-/* ---- life ---- */
+/* ---- start and end of a session ---- */
 
 struct mcp_session *mcp_session_new(const struct mcp_backend *backend, void *backend_arg,
                                     const struct mcp_wire *wire) {

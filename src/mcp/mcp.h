@@ -1,9 +1,9 @@
 /*
  * The server side of the Model Context Protocol. Pure: no descriptor, no clock, no thread.
  *
- * A transport (http.h) feeds a session with parsed messages. The session asks a backend for what is
- * served and gives its own messages to the transport's send(). Protocols 2025-06-18 and 2025-11-25;
- * clients of older versions get 2025-06-18.
+ * A transport (http.h) feeds a session with parsed messages. The session gets tools, resources and
+ * prompts from a backend, and sends its messages with the transport's send(). Protocols 2025-06-18
+ * and 2025-11-25; clients of older versions get 2025-06-18.
  *
  * The backend answers each request exactly once, now or later, with mcp_answer() or mcp_refuse(),
  * even after a cancel or the end of the session; the answer is then dropped.
@@ -23,14 +23,14 @@
 #define MCP_VERSION_OLDEST "2025-06-18"
 
 enum {
-    MCP_REQUESTS_MAX = 64, /* in progress per session */
+    MCP_REQUESTS_MAX = 64, /* requests in progress per session */
     MCP_SUBSCRIPTIONS_MAX = 256,
     MCP_URI_MAX = 4096,
-    MCP_MESSAGE_MAX = 16 << 20, /* one message, either way */
+    MCP_MESSAGE_MAX = 16 << 20, /* bytes of one message, in both directions */
     MCP_PAGE = 50,              /* entries of a list in one answer */
 };
 
-/* JSON-RPC's codes, and MCP's own. */
+/* Error codes of JSON-RPC and MCP. */
 enum mcp_code {
     MCP_PARSE = -32700,
     MCP_INVALID = -32600,
@@ -72,8 +72,8 @@ struct mcp_request {
     struct mcp_session *session; /* NULL: cancelled, or the session ended */
     enum mcp_verb verb;
     const json_t *params; /* an object, valid until the request is answered */
-    void *user;           /* for the backend */
-    void *stream;         /* for the transport */
+    void *user;           /* set and used only by the backend */
+    void *stream;         /* set and used only by the transport */
     /* Private to the session. */
     json_t *message;
     struct mcp_request *next, **at;
@@ -82,18 +82,19 @@ struct mcp_request {
 
 struct mcp_backend {
     const char *name, *title, *version, *instructions;
-    /* Entries [from, from + max) of a list, each as one object; true: there are more. */
+    /* Writes the entries [from, from + max) of a list, each as one object. True: there are more. */
     bool (*list)(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j);
     void (*handle)(void *arg, struct mcp_request *r);
     /* The request was cancelled: stop its work, then answer it as usual. */
     void (*cancel)(void *arg, struct mcp_request *r);
-    /* on: the client wants mcp_updated() for this uri. */
+    /* Starts (on) or stops notifications of the client about changes of this uri: mcp_updated(). */
     int (*subscribe)(void *arg, const char *uri, bool on, struct err *err);
 };
 
 /*
- * Sends a message of the session: one JSON text without newlines. stream: of the request that it
- * belongs to, or NULL. last: no more messages follow on that stream; n may then be 0.
+ * The transport of a session. send() sends one message: a JSON text without newlines. stream: the
+ * stream of the request that the message belongs to, or NULL. last: no more messages follow on that
+ * stream; n may then be 0.
  */
 struct mcp_wire {
     void *arg;
@@ -105,9 +106,11 @@ struct mcp_wire {
 /* backend_arg is passed to every function of the backend. */
 struct mcp_session *mcp_session_new(const struct mcp_backend *backend, void *backend_arg,
                                     const struct mcp_wire *wire);
-/* The session was initialized before a restart, so the client's capabilities are unknown. */
+/*
+ * Continues a session that was initialized before a restart. The client's capabilities are unknown.
+ */
 void mcp_session_revive(struct mcp_session *s);
-/* Cancels all requests; sends nothing more. */
+/* Frees the session: cancels all requests and sends nothing more. */
 void mcp_session_free(struct mcp_session *s);
 
 /*
@@ -116,17 +119,19 @@ void mcp_session_free(struct mcp_session *s);
 json_t *mcp_parse(const char *bytes, size_t n, char **ret_error);
 bool mcp_is_initialize(const json_t *message);
 
-/* Takes the reference of the message. Returns what to do with its stream: */
+/*
+ * mcp_take() handles a message and takes over its reference. It returns what to do with the stream:
+ */
 enum mcp_receipt {
-    MCP_TAKEN, /* no answer follows: a notification or an answer */
+    MCP_TAKEN, /* no answer follows: the message was a notification or an answer */
     MCP_ASKED, /* an answer was sent or will follow */
 };
 enum mcp_receipt mcp_take(struct mcp_session *s, json_t *message, void *stream);
 
-/* An error message with the id of `message` (NULL: none). To be freed. */
+/* Returns an error answer to `message` (NULL: without id) as JSON text, to be freed. */
 char *mcp_error_text(const json_t *message, int code, const char *text, const char *data_json);
 
-/* Whether a protocol version from an HTTP header is supported. */
+/* True if the protocol version from an HTTP header is supported. */
 bool mcp_version_known(const char *version, size_t n);
 /* {"supported":["2025-11-25",...]} */
 const char *mcp_versions_json(void);
@@ -138,11 +143,11 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n);
 /* data: JSON text or NULL. */
 void mcp_refuse(struct mcp_request *r, int code, const char *message, const char *data);
 
-/* Sent only if the client asked for progress, which must grow. total 0: unknown. */
+/* Progress is sent only if the client asked for it, and must grow. total 0: unknown. */
 bool mcp_wants_progress(const struct mcp_request *r);
 void mcp_progress(struct mcp_request *r, double progress, double total, const char *message);
 
-/* r NULL: not part of a request. data: JSON text. */
+/* Sends a log message to the client. r NULL: not part of a request. data: JSON text. */
 void mcp_log(struct mcp_session *s, struct mcp_request *r, enum mcp_level level, const char *logger,
              const char *data);
 void mcp_updated(struct mcp_session *s, const char *uri);
@@ -158,5 +163,5 @@ void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_
              void *arg);
 unsigned mcp_abilities(const struct mcp_session *s); /* enum mcp_ability */
 
-/* The client's name as it reported; "" before initialize. */
+/* Returns the name that the client reported; "" before initialize. */
 const char *mcp_client_name(const struct mcp_session *s);

@@ -1,7 +1,7 @@
 /*
  * State of one MCP session. Private to src/mcp/mcp.c and methods.c.
  *
- * It knows no transport: it sends through `wire`.
+ * A session does not depend on a transport: it sends messages through `wire`.
  */
 #pragma once
 

@@ -35,7 +35,10 @@ static enum mcp_receipt do_ping(struct mcp_session *s, const json_t *message, co
     return MCP_ASKED;
 }
 
-/* The client's version if supported; an older one gets our oldest, others our newest. */
+/*
+ * Chooses the protocol version: that of the client if supported. An older client gets our oldest
+ * version, any other our newest.
+ */
 static const char *agree(const char *wanted) {
     for (size_t i = 0; i < VERSIONS; i++)
         if (strcmp(versions[i], wanted) == 0)
@@ -134,7 +137,8 @@ static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, co
         jot_string(&j, "nextCursor", next);
     jot_end(&j, '}');
     if (j.failed)
-        return mcp_refuse_message(s, message, stream, MCP_INTERNAL, "the list is too long");
+        return mcp_refuse_message(s, message, stream, MCP_INTERNAL,
+                                  "the list is larger than the message limit");
     answer_now(s, message, stream, &out);
     return MCP_ASKED;
 }
@@ -187,7 +191,8 @@ static enum mcp_receipt change_subscription(struct mcp_session *s, const json_t 
     const char *uri = mcp_member(params, "uri");
     struct err err;
     if (!uri || strlen(uri) > MCP_URI_MAX)
-        return mcp_refuse_message(s, message, stream, MCP_PARAMS, "params.uri must be a uri");
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.uri must be a string: a URI");
     struct subscription **at = subscribed(s, uri);
     if (on && !*at && s->subscription_count == MCP_SUBSCRIPTIONS_MAX)
         return mcp_refuse_message(s, message, stream, MCP_BUSY,
@@ -256,7 +261,8 @@ static enum mcp_receipt do_read(struct mcp_session *s, const json_t *message, co
                                 void *stream) {
     const char *uri = mcp_member(params, "uri");
     if (!uri || strlen(uri) > MCP_URI_MAX)
-        return mcp_refuse_message(s, message, stream, MCP_PARAMS, "params.uri must be a uri");
+        return mcp_refuse_message(s, message, stream, MCP_PARAMS,
+                                  "params.uri must be a string: a URI");
     return pass_on(s, message, params, stream, MCP_READ);
 }
 
@@ -283,7 +289,7 @@ static const struct {
     const char *name;
     enum mcp_receipt (*answer)(struct mcp_session *s, const json_t *message, const json_t *params,
                                void *stream);
-    bool first; /* may come before initialize */
+    bool first; /* the client may call it before initialize */
 } methods[] = {
     {"initialize", do_initialize, true},
     {"ping", do_ping, true},

@@ -1,5 +1,5 @@
 /*
- * Start of the daemon: finds every machine and command again.
+ * Start of the daemon: finds the machines and commands of an earlier daemon again.
  *
  * The store says what should exist, the host what exists. A machine that both know is adopted, and
  * its commands continue. A machine that only the store knows has ended. A box is removed only if
@@ -27,7 +27,7 @@
 enum {
     PATIENCE_MS = 5000,      /* time that a silent guest may delay the start of the daemon */
     UNKNOWN_MAX = 1024,      /* commands per machine that are missing in this database */
-    UNKNOWN_AHEAD = 1 << 20, /* how far their numbers may exceed the highest known number */
+    UNKNOWN_AHEAD = 1 << 20, /* most that their number may exceed the highest known number */
 };
 
 static void one_less(struct service *s) {
@@ -38,7 +38,7 @@ static void one_less(struct service *s) {
         ready(s->ready_arg);
 }
 
-/* The start of the daemon no longer waits for this machine. */
+/* Ends the wait of the daemon's start, or of an adopt request, for this machine. */
 static void await_no_more(struct live *l) {
     if (!l->reach.awaited)
         return;
@@ -64,9 +64,9 @@ static bool is_ending(const struct live *l) {
     return l->row.state == MACHINE_ENDING || l->row.state == MACHINE_ENDED;
 }
 
-/* ---- the commands of a machine ---- */
+/* ---- commands of a machine ---- */
 
-/* One query for the commands of a machine, and for the logs of those that have one. */
+/* A query to the guest: the commands of its machine, and their output logs. */
 struct hearing {
     struct live *live;
     size_t waiting; /* replies that did not arrive yet */
@@ -80,7 +80,9 @@ static void not_adopted(struct live *l, const struct err *err) {
     not_reached(l, err->text);
 }
 
-/* The guest has reported everything. Unless a begun step cannot be read, the machine is usable. */
+/*
+ * The guest has reported all commands. The machine is now usable, unless its steps cannot be read.
+ */
 static void heard(struct live *l) {
     struct err err;
     if (steps_adopt(l, &err) < 0) {
@@ -113,8 +115,9 @@ static void root_entered(void *arg, bool changed, const struct err *err) {
 }
 
 /*
- * For a machine taken over from another store. Its daemon may have died during a step: the spawner
- * has left the old root, the guest has not. Only the other store has a row about that.
+ * For a machine taken over from another store: lets the guest enter the root of the last step. The
+ * other daemon may have died during a step, after the spawner left the old root and before the
+ * guest did. Only the other store has a row about that.
  */
 static void enter_root(struct live *l) {
     struct err err;
@@ -155,7 +158,7 @@ struct log_call {
     struct msg_row state;
 };
 
-/* The guest has no such log: not lost. Any other error: the reply may still exist. */
+/* False if the guest has no log of the command. After any other error, the log may still exist. */
 static bool is_lost(const struct err *err) {
     return err && err->code != ERR_NOT_FOUND;
 }
@@ -209,20 +212,20 @@ static void settle_lost(struct live *l, struct exec_row *row) {
     exec_row_conclude(l, row);
 }
 
-/* Lets the guest forget the command. */
+/* Tells the guest to forget the command. */
 static void acknowledge(struct live *l, uint32_t id) {
     guest_tell(l->machine->guest, (struct frame_head){.type = MSG_EXIT_ACK, .id = id}, NULL, NULL);
 }
 
-/* Kills a tool, or a command without a row, and lets the guest forget it. */
+/* Kills a tool, or a command without a row, and tells the guest to forget it. */
 static void drop_unknown(struct live *l, uint32_t id) {
     guest_tell(l->machine->guest, (struct frame_head){.type = MSG_KILL, .id = id}, NULL, NULL);
     acknowledge(l, id);
 }
 
 /*
- * True if this may be a command of a newer database than ours. Its number must leave room for later
- * commands.
+ * True if this may be a command that a newer copy of the database knows. Its number must be small
+ * enough to leave room for later commands.
  */
 static bool may_be_command(const struct hearing *h, const struct msg_row *state) {
     uint32_t last = 0;
@@ -254,8 +257,8 @@ static int write_unknown(struct hearing *h, const struct msg_row *state, struct 
 }
 
 /*
- * One page of settle_unheard(): commands before `last`, which is set to the last of the page. 1:
- * there may be more; 0: done.
+ * One page of settle_unheard(): commands with numbers below *last, which is set to the last number
+ * of the page. Returns 1 if there may be more pages, 0 if not.
  */
 static int settle_page(struct live *l, uint32_t *last, struct err *err) {
     struct exec_list list DEFER(exec_list_done) = {0};
@@ -264,7 +267,7 @@ static int settle_page(struct live *l, uint32_t *last, struct err *err) {
                                  .before = *last,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     if (store_exec_list(l->service->store, &filter, &list, err) < 0)
-        return err_wrap(err, "list its commands");
+        return err_wrap(err, "list commands of the machine");
     if (list.count)
         *last = list.rows[list.count - 1].number;
     for (size_t i = 0; i < list.count; i++)
@@ -273,7 +276,7 @@ static int settle_page(struct live *l, uint32_t *last, struct err *err) {
     return list.count == STORE_PAGE_MAX;
 }
 
-/* Settles commands that are unfinished in the store and that the guest did not list. */
+/* Records the end of commands that are unfinished in the store and that the guest did not list. */
 static int settle_unheard(struct live *l, struct err *err) {
     uint32_t last = 0;
     int more;
@@ -283,8 +286,8 @@ static int settle_unheard(struct live *l, struct err *err) {
 }
 
 /*
- * Outcome and output are on disk. The guest may still list the command, because it missed the
- * acknowledgement or offers other output; that changes nothing.
+ * True if the result and output of the command are on disk. The guest may still list the command,
+ * because it missed the acknowledgement or offers other output: ignore that.
  */
 static bool is_settled(const struct live *l, const struct exec_row *row) {
     bool is_over = row->state != EXEC_STARTING && row->state != EXEC_RUNNING;
@@ -344,9 +347,9 @@ void adopt_back(struct live *l) {
         adopt_hear(l);
 }
 
-/* ---- the machines ---- */
+/* ---- machines ---- */
 
-/* The machine has no box: it becomes its saved step, or it has ended. */
+/* The machine has no box: it becomes a stopped machine with its saved step, or it has ended. */
 static void adopt_missing(struct live *l) {
     struct err err;
     switch (durable_adopt(l, &err)) {
@@ -417,7 +420,7 @@ void adopt_taken(struct live *l, service_machine_fn *done, void *arg) {
     reach_awaited(l);
 }
 
-/* Our row claims the machine, its box names another store: trust neither. */
+/* This store has a row for the machine, but its box names another store: use neither. */
 static void adopt_others(struct live *l, const struct plan_found *box) {
     snprintf(l->reach.why, sizeof(l->reach.why),
              "it belongs to store '%s'; take it over with: carrel store adopt %s", box->store,
@@ -425,7 +428,7 @@ static void adopt_others(struct live *l, const struct plan_found *box) {
     strays_add(l->service, STRAY_OTHERS, box, NULL);
 }
 
-/* is_known: the host could be asked; box: what it has, or NULL. */
+/* is_known: the boxes on the host are known; box: the box of this machine, or NULL. */
 static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
                       const struct plan_found *box) {
     bool wanted = row->state != MACHINE_CREATING && row->state != MACHINE_ENDING;
@@ -450,7 +453,7 @@ static void adopt_one(struct service *s, struct machine_row *row, bool is_known,
         reach_awaited(l);
 }
 
-/* there: boxes on the host; NULL: the host could not be asked, so each machine is tried. */
+/* there: boxes on the host. NULL: the host did not list them, so each machine is tried. */
 static void adopt_rows(struct service *s, const struct map *there) {
     struct id_list ids DEFER(id_list_done) = s->wanted;
     s->wanted = (struct id_list){0};
@@ -473,7 +476,7 @@ static void removed(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "remove a machine that has ended: %s", err->text);
 }
 
-/* Handles a box without a live machine: removes it only if its row says that it has ended. */
+/* Handles a box without a live machine: removes the box only if its row says that it has ended. */
 static void judge(struct service *s, const struct plan_found *box) {
     struct machine_row row DEFER(machine_row_done) = {0};
     struct err err;

@@ -10,7 +10,7 @@ bool may_see(const struct caller *who, const char *owner) {
     return who->scopes & SCOPE_ADMIN || strcmp(who->owner, owner) == 0;
 }
 
-/* Names the owner of a uid after its user, or else by the number. */
+/* The owner of a uid is named after the user, or by the number if the user has no name. */
 static void owner_name(uid_t uid, char *ret, size_t size) {
     char text[1024];
     struct passwd pw, *found = NULL;
@@ -28,7 +28,7 @@ static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, str
     *ret = (struct owner_row){.uid = uid, .created_ms = wall_ms()};
     owner_name(uid, ret->name, sizeof(ret->name));
     struct owner_row taken;
-    /* The name may belong to tokens or to an earlier uid: owners never share a name. */
+    /* Names of owners are unique. If tokens or another uid have this one, use the number. */
     for (unsigned n = 0; store_owner_get(s->store, ret->name, &taken, NULL) == 0; n++)
         snprintf(ret->name, sizeof(ret->name), n ? "uid-%u.%u" : "uid-%u", (unsigned)uid, n);
     return store_owner_put(s->store, ret, err);
@@ -36,7 +36,7 @@ static int owner_of_uid(struct service *s, uid_t uid, struct owner_row *ret, str
 
 int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller *ret,
                           struct err *err) {
-    /* Cache the last owner: owners are never renamed or removed, and each request asks. */
+    /* Cache the last owner, which every request needs. Owners are never renamed or removed. */
     if (!s->last_owner[0] || s->last_uid != uid) {
         struct owner_row row;
         if (owner_of_uid(s, uid, &row, err) < 0)
@@ -45,7 +45,7 @@ int service_caller_by_uid(struct service *s, uid_t uid, pid_t pid, struct caller
         s->last_uid = uid;
     }
     *ret = (struct caller){.scopes = SCOPE_READ | SCOPE_RUN, .local = true, .uid = uid};
-    /* The daemon's own user can do everything anyway: it owns the files. */
+    /* The user that runs the daemon owns its files, so it may do everything. */
     if (uid == geteuid())
         ret->scopes |= SCOPE_ADMIN;
     snprintf(ret->owner, sizeof(ret->owner), "%s", s->last_owner);

@@ -55,14 +55,16 @@ void change_commit(struct change *c, int (*write)(void *arg, struct err *err),
     commit_run(c->live->service->commits, &c->live->lane, &commit);
 }
 
-/* One operation at a time. Only ending a machine may join an end in progress. */
+/* A machine has one operation at a time. Only a request to end it may join an end in progress. */
 static int may_begin(const struct live *l, enum change_kind kind, struct err *err) {
     if (kind == CHANGE_ENDS && (l->ending || !l->changing))
         return 0;
     if (!l->changing && (l->machine || (kind == CHANGE_WAKES && l->dormant)))
         return 0;
     live_state_error(l, err);
-    return l->changing ? err_remedy(err, "another operation on it is in progress: try again") : -1;
+    return l->changing
+               ? err_remedy(err, "another operation on the machine is in progress: try again")
+               : -1;
 }
 
 struct change *change_begin(struct service *s, const struct caller *who, const char *ref,
@@ -93,7 +95,7 @@ struct change *change_begin(struct service *s, const struct caller *who, const c
     return c;
 }
 
-/* ---- a step comes first ---- */
+/* ---- requests that wait for a step ---- */
 
 typedef void change_verb(struct service *s, const struct caller *who, const char *ref,
                          service_machine_fn *done, void *arg);
@@ -131,9 +133,9 @@ static bool comes_later(struct service *s, const struct caller *who, const char 
     return false;
 }
 
-/* ---- the verbs ---- */
+/* ---- pause, resume, stop and end ---- */
 
-/* If the machine ended meanwhile, its new state does not matter, whatever the driver said. */
+/* If the machine ended meanwhile, returns that error instead of the result of the driver. */
 static const struct err *cut_short(const struct change *c, const struct err *failed,
                                    struct err *ret) {
     if (!c->live->ending)

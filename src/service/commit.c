@@ -23,7 +23,7 @@ struct commits {
     uint64_t log_ms;           /* earliest time of the next log line */
 };
 
-/* 0: committed; 1: no space now, try again; -1: can never succeed. */
+/* 0: committed; 1: the disk is full or the database locked, try again; -1: can never succeed. */
 static int commit_try(struct commits *q, const struct commit *c, struct err *err) {
     assert(!store_in_transaction(q->store));
     if (store_begin(q->store, err) == 0 && c->write(c->arg, err) == 0 &&
@@ -42,7 +42,7 @@ static void commit_log(struct commits *q, const struct err *why) {
     log_line(LOG_ERROR, "service", "save a change: %s; retrying", why->text);
 }
 
-/* ---- lanes ---- */
+/* ---- lanes: the queue of one machine ---- */
 
 bool commit_waits(const struct commit_lane *lane) {
     return lane->busy;
@@ -55,7 +55,7 @@ bool commit_is_late(const struct commit_lane *lane) {
 int commit_why_late(const struct commit_lane *lane, struct err *err) {
     if (lane->locked) {
         err_set(err, ERR_BUSY, "another program has locked carrel.db");
-        return err_remedy(err, "end that program, then try again");
+        return err_remedy(err, "stop that program, then try again");
     }
     err_set(err, ERR_LIMIT, "the disk that holds CARREL_HOME is full");
     return err_remedy(err,
@@ -140,7 +140,7 @@ static void commits_retry(void *arg) {
         loop_timer_stop(q->timer);
 }
 
-/* ---- the queue ---- */
+/* ---- all lanes ---- */
 
 struct commits *commits_new(struct loop *loop, struct store *store) {
     struct commits *q = xnew(struct commits);
@@ -169,7 +169,7 @@ void commits_free(struct commits *q) {
 void commit_run(struct commits *q, struct commit_lane *lane, const struct commit *c) {
     struct err err = {0};
     int r = lane->first ? 1 : commit_try(q, c, &err);
-    /* The work is done already: use the reserve space to record it. */
+    /* The operation is done already: use the reserved disk space to record it. */
     if (r == 1 && !lane->first && store_dig(q->store))
         r = commit_try(q, c, &err);
     if (r < 1) {

@@ -1,13 +1,13 @@
 /*
- * Saves the effect of an operation that has already happened, and acknowledges it afterwards.
+ * Commits: save the result of an operation that was done, and acknowledge it afterwards.
  *
  * `write` puts the rows in one transaction. `done` changes memory and notifies clients and guests;
  * it is called only after the commit. While the disk is full the commit is retried. Later commits
- * of the same lane wait, so the rows of a machine are written in order. A failing disk ends the
- * daemon (store/db.h), and the next daemon finishes what was intended.
+ * of the same lane (the queue of a machine) wait, so the rows of a machine are written in order. A
+ * failing disk ends the daemon (store/db.h), and the next daemon finishes what was intended.
  *
- * An effect that has not happened yet needs none of this: write the intent, and refuse if that
- * fails.
+ * An operation that was not done yet needs no commit: write its intent, and refuse the operation if
+ * that fails.
  */
 #pragma once
 
@@ -21,9 +21,12 @@
 struct commits;
 struct pending_commit;
 
-/* One per machine. Zeroed, except for the functions, which may be NULL, and their argument. */
+/*
+ * The queue of one machine. The owner sets the functions, which may be NULL, and arg; the rest is
+ * zero at first.
+ */
 struct commit_lane {
-    loop_fn *filled, *emptied; /* alternate: has a first commit; is empty again */
+    loop_fn *filled, *emptied; /* called in turn: first commit queued; queue empty again */
     loop_fn *late;             /* a commit has waited for COMMIT_LATE_MS */
     loop_fn *released;         /* called instead of `emptied` when the daemon stops */
     void *arg;
@@ -49,17 +52,17 @@ struct commit {
 enum { COMMIT_LATE_MS = 1000, COMMIT_RETRY_MS = 200 };
 
 struct commits *commits_new(struct loop *loop, struct store *store);
-/* Drops what is not committed; nobody was told of it. */
+/* Drops waiting commits. They were not acknowledged to anybody. */
 void commits_free(struct commits *q);
 
-/* Commits at once if the lane is empty and there is space; then it calls `done` itself. */
+/* Commits and calls `done` at once if the lane is empty and the disk has space; else queues it. */
 void commit_run(struct commits *q, struct commit_lane *lane, const struct commit *c);
 /* For an intent: commits now or fails. `done` and `late` are not called. */
 int commit_once(struct commits *q, const struct commit_lane *lane, const struct commit *c,
                 struct err *err);
 
-/* True if a commit waits, and if it has waited for COMMIT_LATE_MS. */
+/* commit_waits(): a commit waits. commit_is_late(): it has waited for COMMIT_LATE_MS. */
 bool commit_waits(const struct commit_lane *lane);
 bool commit_is_late(const struct commit_lane *lane);
-/* Sets the error for a caller who would change something now. */
+/* Sets the error for a caller whose change is refused because commits wait. */
 int commit_why_late(const struct commit_lane *lane, struct err *err);

@@ -30,12 +30,12 @@ struct creation {
     bool early, ephemeral;
     bool granted, delivers; /* has grants; some must be delivered into the running machine */
     struct grant_plan plan; /* grants to deliver once the machine runs */
-    struct lent *lent;      /* cow directories, to record their content */
+    struct lent *lent;      /* copy-on-write directories, to record their content */
     bool failed;
     struct err err;
 };
 
-/* Directories of a request: opened and checked. */
+/* The granted directories of a request, opened and checked. */
 struct handed {
     struct plan_grant grants[PLAN_MAX_GRANTS];
     int fds[PLAN_MAX_GRANTS];
@@ -49,7 +49,7 @@ static void handed_done(struct handed *h) {
             close_fd(&h->fds[i]);
 }
 
-/* A cow directory of the owner whose content is recorded when the machine is created. */
+/* A granted copy-on-write directory. Its content is recorded when the machine is created. */
 struct lent {
     struct lent *next;
     int fd;
@@ -102,7 +102,7 @@ struct failed_creation {
 
 static void creation_undone(void *arg, const struct err *err) {
     struct failed_creation *f = arg;
-    (void)err; /* logged; tried again at the next start */
+    (void)err; /* logged; the next daemon tries again */
     creation_finish(f->creation, &f->err);
     free(f);
 }
@@ -129,8 +129,8 @@ static int write_running(struct live *l, struct err *err) {
 }
 
 /*
- * For a machine that ends with its caller. A daemon that dies now removes the machine whatever was
- * written, so its command may start before the row is written.
+ * For a machine that ends with its caller. If the daemon dies now, the machine is removed in any
+ * case, so its command may start before the row is written.
  */
 static void creation_finish_first(struct creation *c) {
     struct live *l = c->live;
@@ -159,7 +159,10 @@ static void creation_flushed(void *arg) {
         creation_finish(c, NULL);
 }
 
-/* Grants reach the disk before the caller is answered, unless the machine ends with its caller. */
+/*
+ * Flushes the grants to disk before the caller is answered, unless the machine ends with its
+ * caller.
+ */
 static void creation_delivered(void *arg, const struct err *err) {
     struct creation *c = arg;
     if (err)
@@ -204,14 +207,14 @@ static void creation_made(void *arg, struct machine *m, const char *warnings,
     else if (write_running(l, &err) < 0)
         creation_fail(c, &err);
     else if (has_rules)
-        net_trust(l, creation_trusted, c); /* before a program in it uses TLS */
+        net_trust(l, creation_trusted, c); /* before a program of the machine uses TLS */
     else if (c->delivers)
         net_tell(l, creation_told, c);
     else
         creation_told(c, NULL);
 }
 
-/* The request wins over carrel.conf, which wins over the default of the kind. All are shown. */
+/* A limit of the request comes before carrel.conf, and that before the default of the kind. */
 static uint64_t limit_of(struct given g, uint64_t configured, uint64_t otherwise) {
     return g.is ? g.value : configured ? configured : otherwise;
 }
@@ -277,7 +280,8 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     const char *roots[CONF_ROOTS_MAX];
     size_t root_count = who->local ? 0 : rights_roots(s, who, roots);
     if (r->dirs.count > PLAN_MAX_GRANTS)
-        return err_set(err, ERR_LIMIT, "too many directories: at most %d", PLAN_MAX_GRANTS);
+        return err_set(err, ERR_LIMIT, "a machine can have at most %d granted directories",
+                       PLAN_MAX_GRANTS);
     for (size_t i = 0; i < r->dirs.count; i++) {
         h->ours[i] = !who->local;
         h->fds[i] = who->local ? fds[i] : dirs_open_under(dirs[i].path, roots, root_count, err);
@@ -289,7 +293,7 @@ static int hand_over(struct service *s, const struct caller *who, const struct m
     return dirs_check(asked, h->count, h->fds, &rules, h->grants, err);
 }
 
-/* A second request with the same key gets the machine of the first. */
+/* Answers a second request with the same idempotency key: it gets the machine of the first. */
 static void show_existing(struct service *s, const char *id, service_machine_fn *done, void *arg) {
     struct live *l = map_get(&s->machines, id);
     struct machine_row row DEFER(machine_row_done) = {0};
@@ -312,8 +316,8 @@ static void show_existing(struct service *s, const char *id, service_machine_fn 
 }
 
 /*
- * Finds the machine of an earlier request with this key, so that a retry succeeds even if the quota
- * is full now. The insert is rolled back.
+ * Finds the machine of an earlier request with this idempotency key, so that a retry succeeds even
+ * if the quota is full now. It tries to insert the row, and rolls that back.
  */
 static void made_before(struct service *s, const struct machine_row *row, char existing[ID_SIZE]) {
     struct err err;
@@ -325,8 +329,8 @@ static void made_before(struct service *s, const struct machine_row *row, char e
 }
 
 /*
- * Records that the layers of the source are needed. The overlays of the prepared box took upper 1,
- * except for a plain machine, which uses upper 1 itself.
+ * Records the root of a fork, which needs the layers of its source. The prepared box already uses
+ * upper (writable layer) 1, so the fork starts with 2. A machine without layers and image uses 1.
  */
 static int note_origin(struct service *s, const struct machine_row *row,
                        const struct machine_request *r, struct err *err) {
@@ -349,7 +353,9 @@ static int note_origin(struct service *s, const struct machine_row *row,
     return store_root_put(s->store, &root, err) < 0 ? -1 : store_step_add(s->store, &step, err);
 }
 
-/* The overlays of the prepared box took upper 1, so a machine on an image starts with upper 2. */
+/*
+ * The prepared box already uses upper (writable layer) 1, so a machine on an image starts with 2.
+ */
 static int note_root(struct service *s, const char *id, struct err *err) {
     struct root_row root = {.layer = 2, .stack = (char *)""};
     snprintf(root.machine, sizeof(root.machine), "%s", id);
@@ -376,8 +382,8 @@ static struct live *create_begin(struct service *s, const struct caller *who,
 }
 
 /*
- * Only limits from the request or carrel.conf are enforced strictly. The driver applies the
- * defaults of the kind as far as the host can, and reports the rest.
+ * Only limits from the request or carrel.conf must be enforced; 0 means default. The driver applies
+ * defaults as far as the host can, and reports the others.
  */
 static struct machine_limits wanted_limits(const struct conf *conf, const struct machine_request *r,
                                            const struct machine_row *row) {
@@ -406,7 +412,7 @@ static bool wants_models(const struct machine_request *r) {
     return r->models.allow || r->models.tokens.is || r->models.money.is;
 }
 
-/* Opens the account before anything in the machine can spend. */
+/* Sets the model budget before a program in the machine can spend it. */
 static int open_account(struct live *l, const struct machine_request *r, struct err *err) {
     const struct live *from =
         r->from.machine ? map_get(&l->service->machines, r->from.machine) : NULL;
@@ -423,7 +429,7 @@ static struct grant_row new_row(const struct machine_request *r, const char *kin
     return row;
 }
 
-/* The real path of a directory as JSON, whatever the owner called it; NULL: unknown. */
+/* Returns the real path of a directory as JSON; NULL: unknown. */
 static char *real_path(int fd) {
     char path[PATH_MAX];
     json_t *json =
@@ -433,7 +439,7 @@ static char *real_path(int fd) {
     return text;
 }
 
-/* Adds directories and variables, which were checked before. */
+/* Adds the directories and variables of the request to the plan. They were checked before. */
 static void plan_known(const struct machine_request *r, const struct handed *h,
                        struct grant_plan *p) {
     const struct dir_request *dirs = r->dirs.v;
@@ -490,8 +496,8 @@ static int plan_grants(struct service *s, const struct caller *who, const struct
                        struct err *err) {
     size_t wanted = service_request_fds(who, r);
     if (nfds != wanted)
-        return err_set(err, ERR_INVALID, "got %zu descriptors for %zu directories and files", nfds,
-                       wanted);
+        return err_set(err, ERR_INVALID, "the request passes %zu file descriptors, but needs %zu",
+                       nfds, wanted);
     if (hand_over(s, who, r, fds, h, err) < 0)
         return -1;
     plan_known(r, h, p);
@@ -526,7 +532,10 @@ static int find_source(struct service *s, const struct machine_request *r, struc
     return err_set(err, ERR_GONE, "machine '%s' ended during the fork", r->from.machine);
 }
 
-/* Records what the machine is given, then lets the driver create it and call creation_made(). */
+/*
+ * Records taint, grants and budget, then lets the driver create the machine and call
+ * creation_made().
+ */
 static void creation_go(struct service *s, struct creation *c, const struct machine_request *r,
                         const struct handed *handed) {
     struct live *l = c->live;
@@ -544,7 +553,7 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         .image = l->row.image,
         .hostname = r->hostname      ? r->hostname
                     : l->row.name[0] ? l->row.name
-                    : r->early       ? "" /* keep the one of the prepared box */
+                    : r->early       ? "" /* keep the hostname of the prepared box */
                                      : l->row.id,
         .limits = wanted_limits(s->conf, r, &l->row),
         .deadline_ms = l->row.ttl_ms,

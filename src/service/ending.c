@@ -1,4 +1,4 @@
-/* The end of a machine. It happens once, whoever asks for it, and everybody who waits is told. */
+/* Ends machines. A machine ends once; everybody who asked for its end is answered. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +16,12 @@
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
 
-/* Failures before a waiting caller is told of them; the end is retried meanwhile. */
+/* Number of failed tries before a waiting caller gets the error. The end is retried further. */
 enum { TRIES_UNTOLD = 6 };
 
 /*
- * Counts as an end by ttl if at most this much time was left: the clocks are read at different
- * times.
+ * A machine that ends at most this long before its ttl ended by the ttl: the clocks are read at
+ * different times.
  */
 enum { END_EARLY_MS = 1000 };
 
@@ -35,7 +35,7 @@ struct ending {
     char reason[STORE_REASON_SIZE];
     struct waiter *waiters, **last;
     bool asked; /* the driver was asked and has not answered */
-    bool own;   /* not requested by anybody: recorded in the daemon's name */
+    bool own;   /* nobody requested it: the journal names the daemon */
     bool falls; /* only the box has ended: the machine returns to its durable step */
     uint64_t intent;
     unsigned tries;
@@ -121,7 +121,7 @@ static void note_end(struct live *l, const struct err *err) {
         note_result(l->service, NULL, &what, l->ending->intent, err);
 }
 
-/* Schedules another try, and tells those who wait if the failure lasts. */
+/* Schedules another try, and reports a lasting failure to those who wait. */
 static void end_failed(struct live *l, const struct err *err) {
     struct ending *e = l->ending;
     e->asked = false;
@@ -161,7 +161,7 @@ static void end_written(void *arg, const struct err *failed) {
     live_unref(l);
 }
 
-/* The machine is gone, but its row cannot be written yet. */
+/* The box of the machine is gone, but its row cannot be written yet. */
 static void end_late(void *arg, const struct err *why) {
     const struct live *l = arg;
     struct err err;
@@ -171,7 +171,10 @@ static void end_late(void *arg, const struct err *why) {
     tell_waiters(l->ending, &err);
 }
 
-/* Operations on the box end by themselves with an error, because it no longer answers. */
+/*
+ * True if no operation uses the box any more. Each one ends by itself with an error, because the
+ * box no longer answers.
+ */
 static bool is_at_rest(const struct live *l) {
     return steps_are_at_rest(l) && !grants_are_busy(l);
 }
@@ -197,7 +200,10 @@ static int become_durable(struct live *l, struct err *err) {
     return durable_adopt(l, err) == DURABLE_STOPPED ? 0 : -1;
 }
 
-/* The box is gone; the machine continues as its durable step. Retried until that is written. */
+/*
+ * The box is gone. The machine becomes stopped at its durable step; this is retried until it is
+ * written.
+ */
 static void has_fallen(struct live *l, const struct err *err) {
     struct service *s = l->service;
     struct ending *e = l->ending;
@@ -208,7 +214,7 @@ static void has_fallen(struct live *l, const struct err *err) {
     if (err) {
         if (err->code != ERR_BUSY)
             log_line(LOG_ERROR, "service", "stop machine: %s id=%s", err->text, l->row.id);
-        else if (e->tries >= TRIES_UNTOLD) /* at first it is normal */
+        else if (e->tries >= TRIES_UNTOLD) /* the first tries often fail */
             log_line(LOG_WARN, "service", "stop machine: %s; retrying id=%s", err->text, l->row.id);
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
     } else {
@@ -247,14 +253,16 @@ static void ask_end(struct live *l) {
     s->driver->destroy(s->host, l->row.id, destroyed, l);
 }
 
-/* From now on, the next daemon ends this machine if this one dies. */
+/* Writes that the machine is ending: if this daemon dies, the next one ends the machine. */
 static void ending_write(struct live *l) {
     struct err err;
     if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
         log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
 }
 
-/* Sets l->ending first: whoever is told of the end and asks for it in turn finds it in progress. */
+/*
+ * Sets l->ending before others are notified: if they request the end too, they find it in progress.
+ */
 static void ending_begin(struct live *l, const char *reason, bool own, bool falls) {
     struct ending *e = xnew(struct ending);
     struct err err;
@@ -290,7 +298,7 @@ static void live_fall(struct live *l) {
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
     if (!l->ending)
         ending_begin(l, reason, !done, false);
-    if (l->ending->falls) { /* now it is to end for good */
+    if (l->ending->falls) { /* do not keep its durable step */
         l->ending->falls = l->ending->own = false;
         snprintf(l->ending->reason, sizeof(l->ending->reason), "%s", reason);
         ending_write(l);
@@ -328,7 +336,7 @@ static void ending_on_end(void *arg, struct machine *m, const struct err *why) {
         live_end(l, old ? "its ttl is over" : "it ended by itself", NULL, NULL);
 }
 
-/* The connection is back; the commands kept running meanwhile. */
+/* The guest is connected again. Its commands kept running meanwhile. */
 static void on_back(void *arg, struct machine *m) {
     (void)m;
     execs_reattach(arg);

@@ -11,7 +11,7 @@
 struct event_watch {
     void (*changed)(void *arg);
     void *arg;
-    struct service *of; /* these three are private to the service */
+    struct service *of; /* private to the service, like the next two */
     struct event_watch *next, **at;
 };
 
@@ -20,7 +20,7 @@ void service_events_unwatch(struct event_watch *w);
 
 struct events_request {
     int64_t after;       /* id of the last event seen */
-    const char *machine; /* id; NULL: all machines of the caller */
+    const char *machine; /* id of a machine; NULL: all machines of the caller */
     const char *type;
     size_t limit;
 };

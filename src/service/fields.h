@@ -1,7 +1,7 @@
 /*
- * Fields that requests to create and to update a machine share.
+ * Request fields that creating and updating a machine share.
  *
- * One check for both, so that an update cannot set what a creation refuses.
+ * Both use the same check, so that an update cannot set a value that a creation refuses.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 bool machine_name_ok(const char *name);
 
-/* Pairs as a JSON object; *ret is NULL if there are none. what: name of the field, for errors. */
+/* Writes the pairs as a JSON object; *ret is NULL without pairs. what: field name for errors. */
 int pairs_json(const struct texts *pairs, const char *what, char **ret, struct err *err);
 
 uint64_t given_or(struct given g, uint64_t otherwise);

@@ -13,7 +13,7 @@ static const struct {
     uint16_t type;
     enum token_scope scope;
     const char *verb;
-    size_t size; /* of its message struct */
+    size_t size; /* size of its message struct */
 } verbs[] = {
     {MSG_STAT, SCOPE_READ, "file.stat", sizeof(struct msg_path)},
     {MSG_LIST, SCOPE_READ, "file.list", sizeof(struct msg_list)},
@@ -28,7 +28,7 @@ static const struct {
     {MSG_WATCH, SCOPE_READ, "file.watch", sizeof(struct msg_path)},
 };
 
-/* Any file request. The caller owns what it points to until the request is answered. */
+/* The message of any file request. The caller keeps its strings and data until the answer. */
 union file_message {
     struct msg_path path;
     struct msg_list list;
@@ -51,7 +51,7 @@ int file_user(const char *text, uint32_t *ret_uid, struct err *err) {
     if (text && strcmp(text, "root") == 0)
         uid = 0;
     else if (text && strcmp(text, "user") != 0 && parse_u64(text, 0, 65534, &uid, NULL) < 0) {
-        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", text);
+        err_set(err, ERR_INVALID, "'%.40s' is not a user of the machine", text);
         return err_remedy(err, "use 'user', 'root' or a number up to 65534");
     }
     *ret_uid = (uint32_t)uid;
@@ -62,7 +62,7 @@ bool file_replaced(const struct msg_read_data *first, const struct msg_read_data
     return now->ino != first->ino && (now->size != first->size || now->mtime_ns != first->mtime_ns);
 }
 
-/* Returns the machine and its verb. A paused or stopped machine still has files. */
+/* Checks the request and returns the machine. A paused or stopped machine still has files. */
 static struct live *files_prepare(struct service *s, const struct caller *who, const char *machine,
                                   uint16_t type, const char *path, uint64_t *ret_intent,
                                   const char **ret_verb, struct err *err) {
@@ -92,14 +92,14 @@ static struct live *files_prepare(struct service *s, const struct caller *who, c
 struct file_call {
     struct live *live;
     struct caller who;
-    const char *verb; /* NULL: not in the journal */
+    const char *verb; /* verb of the journal; NULL: not recorded */
     const char *path; /* NULL: not in the journal; owned by the caller until the answer */
     uint64_t intent;
     guest_reply_fn *done;
     void *arg;
     uint16_t type;
     bool changes;
-    union file_message message; /* copy, while the request waits at the barrier */
+    union file_message message; /* copy, while the request waits for a step */
 };
 
 static void answered(void *arg, const struct frame *frame, const struct err *err) {

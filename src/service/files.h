@@ -1,8 +1,8 @@
 /*
  * Requests about files of a machine. The guest resolves every path inside the machine.
  *
- * One function sends all of them: the messages of base/wire/msg.h are the vocabulary. A table gives
- * each message its scope and its verb in the journal.
+ * service_file() sends all of them, as messages of base/wire/msg.h. A table gives each message its
+ * scope and its verb in the journal.
  */
 #pragma once
 
@@ -32,18 +32,18 @@ void service_file_text(struct service *s, const struct caller *who, const char *
                        const struct file_text *f, service_done_fn *done, void *arg);
 
 /*
- * True if this is another file than the one that was read before under this name. A step changes
- * only the inode of a file.
+ * True if the name now belongs to another file than when it was first read. A step may change the
+ * inode of a file; then it counts as the same file.
  */
 bool file_replaced(const struct msg_read_data *first, const struct msg_read_data *now);
 
 /*
- * Watches a path until unwatched. The service chooses the id, and waits while a step is taken: the
- * guest would watch the old root. The path must stay valid.
+ * A watch on a path, until service_file_unwatch(). The service chooses its id. While a step is
+ * taken it waits, because the guest would watch the old root. The path must stay valid.
  */
 struct file_watch {
     struct guest_watch inner; /* the caller fills event, refused and gone */
-    void *live;               /* this and the rest are private to the service */
+    void *live;               /* private to the service, like the rest */
     struct watch_call *waits; /* waits for a step */
     bool begun;
     struct caller who;
@@ -51,5 +51,5 @@ struct file_watch {
 };
 int service_file_watch(struct service *s, const struct caller *who, const char *machine,
                        const struct msg_path *path, struct file_watch *w, struct err *err);
-/* why: NULL if the caller unwatched. */
+/* why: NULL if the caller ends the watch. */
 void service_file_unwatch(struct file_watch *w, const struct err *why);

@@ -1,6 +1,6 @@
 /*
- * Hibernation. Saving processes requires CRIU to restore a box with all its parts, which is not
- * proven: the request is refused with that reason. Files alone are saved on request.
+ * Hibernation. To save processes, CRIU would have to restore a box with all its parts, which is not
+ * tested. So the request is refused, unless it asks to save only the files.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -59,7 +59,7 @@ void service_room(const struct service *s, const struct caller *who, struct room
     *ret = (struct room_view){.home = service_sees_all(who) ? s->place->home : NULL};
     store_room(s->store, &ret->room);
     if (room_is_scarce(&ret->room))
-        ret->remedy = "make room on that disk: carrel rm and carrel image prune help";
+        ret->remedy = "free space on that disk, for example with carrel rm or carrel image prune";
 }
 
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,

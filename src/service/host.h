@@ -13,26 +13,26 @@
 typedef void service_text_fn(void *arg, const char *json, const struct err *err);
 void service_host_status(struct service *s, service_text_fn *done, void *arg);
 
-/* True if this caller may know of the machine. */
+/* True if this caller may see the machine. */
 bool service_may_tell(struct service *s, const struct caller *who, const char *machine);
 
-/* Limits that were reached. Requests that are refused at once are counted elsewhere. */
+/* Counters of limits that were reached. Requests that are refused at once are counted elsewhere. */
 enum limit_hit { HIT_MEMORY, HIT_TIME, HIT_LIFETIME, HIT_IDLE, HIT_QUOTA, HIT_COMMANDS, HIT_COUNT };
 const char *limit_hit_name(enum limit_hit hit);
 
-/* Fallbacks that were used; the spawner counts those of creating a box. */
+/* Counters of fallbacks that were used. The spawner counts those of creating a box. */
 enum fallback { FELL_STEP_COPIED, FELL_STEP_WITHOUT_POINT, FELL_COUNT };
 const char *fallback_name(enum fallback way);
 
-/* Numbers over all owners are for this caller to see. */
+/* True if this caller may see numbers over all owners. */
 bool service_sees_all(const struct caller *who);
 
-/* Of a caller that does not see all: its owner's machines and commands, and no more. */
+/* For a caller that does not see all, only machines and commands are set, for its owner. */
 struct service_counts {
     uint64_t hits[HIT_COUNT];
     uint64_t fallbacks[FELL_COUNT];
-    uint64_t machines[MACHINE_ENDED + 1]; /* by state */
-    uint64_t commands;                    /* running */
+    uint64_t machines[MACHINE_ENDED + 1]; /* number of machines by state */
+    uint64_t commands;                    /* number of running commands */
     struct store_stats store;
     struct store_room room;
 };
@@ -41,15 +41,18 @@ void service_count(struct service *s, const struct caller *who, struct service_c
 /* The disk that holds CARREL_HOME. */
 struct room_view {
     struct store_room room;
-    const char *home;   /* NULL: not for this caller to see */
-    const char *remedy; /* NULL: there is room */
+    const char *home;   /* NULL: this caller may not see it */
+    const char *remedy; /* NULL: the disk has enough space */
 };
 void service_room(const struct service *s, const struct caller *who, struct room_view *ret);
 
 /* The last record that this daemon wrote. A journal that ends before it was truncated. */
 void service_journal_head(const struct service *s, struct journal_head *ret);
 
-/* The directory of the journal. A caller without the scope admin reads only own records. */
+/*
+ * Returns the directory of the journal, and limits the filter of a caller without the scope admin
+ * to its own records.
+ */
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,
                   char *ret_dir, size_t size, struct err *err);
 

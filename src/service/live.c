@@ -61,7 +61,7 @@ static char *change_env(const struct live *l, const struct env_change *changes, 
         else if (json_object_set_new(env, changes[i].name, json_string(changes[i].value)) < 0)
             break;
     if (i < n)
-        err_set(err, ERR_INVALID, "the value of '%.60s' is not UTF-8", changes[i].name);
+        err_set(err, ERR_INVALID, "the value of variable '%.60s' is not UTF-8", changes[i].name);
     else
         text = alloc_check(json_dumps(env, JSON_COMPACT));
     json_decref(env);
@@ -74,7 +74,7 @@ int live_set_env(struct live *l, const struct env_change *changes, size_t n, str
         return -1;
     if (strlen(text) > STORE_JSON_MAX) {
         free(text);
-        return err_set(err, ERR_LIMIT, "the variables of the machine exceed %d MiB",
+        return err_set(err, ERR_LIMIT, "the environment variables of the machine exceed %d MiB",
                        STORE_JSON_MAX >> 20);
     }
     l->row.env = text;
@@ -113,7 +113,7 @@ bool live_is_over(const struct live *l, int64_t ago_ms) {
     return l->expires_ms && (int64_t)boot_ms() - ago_ms >= (int64_t)l->expires_ms;
 }
 
-/* An estimate from the row alone; adopt.c uses the exact value of an existing box. */
+/* Estimates the time left from the row; adopt.c uses the exact value of an existing box. */
 static uint64_t left_by_row(const struct machine_row *row) {
     int64_t left = row->created_ms + (int64_t)row->ttl_ms - wall_ms();
     return !row->ttl_ms ? 0 : left > 1 ? (uint64_t)left : 1;

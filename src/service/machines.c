@@ -12,7 +12,7 @@
 #include "service/steps/live.h"
 #include "store/steps.h"
 
-/* ---- look ---- */
+/* ---- show and list ---- */
 
 void service_show(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg) {

@@ -7,10 +7,10 @@
 struct quota_rule {
     const char *what, *option;
     enum amount_unit unit;
-    uint64_t limit, have, want; /* want 0: as much as there is */
+    uint64_t limit, have, want; /* want 0: the machine has no limit */
 };
 
-/* whose: "the owner" or "this token" */
+/* whose quota it is: "the owner" or "this token" */
 static int quota_rule_check(const struct quota_rule *r, const char *whose, struct err *err) {
     char limit[AMOUNT_SIZE], have[AMOUNT_SIZE], want[AMOUNT_SIZE];
     amount_show(r->unit, r->limit, limit);
@@ -63,7 +63,10 @@ static uint64_t held_disk(const struct service *s, const char *owner, const char
     return bytes;
 }
 
-/* Resources in use by an owner or one of its tokens, without the machine that is being changed. */
+/*
+ * Adds up the resources that an owner or one of its tokens uses, except for the machine that is
+ * being changed.
+ */
 static int used_by_others(struct service *s, const struct caller *who, const char *token,
                           const struct machine_row *before, struct quota *ret, struct err *err) {
     if (store_quota_used(s->store, who->owner, token, ret, err) < 0)

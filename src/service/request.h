@@ -31,16 +31,16 @@ struct limits_request {
 };
 
 struct dir_request {
-    const char *path; /* on the host: opened by the caller, or below a root of carrel.conf */
-    const char *at;   /* path in the machine; NULL: the same */
-    const char *mode; /* ro, cow, rw */
+    const char *path; /* path on the host: opened by the caller, or below a root of carrel.conf */
+    const char *at;   /* path in the machine; NULL: the same path */
+    const char *mode; /* read-only (ro), copy-on-write (cow) or writable (rw) */
     bool untrusted;   /* may contain untrusted data: taints the machine */
 };
 
 /* A network rule of a machine, or a preset. */
 struct net_request {
     const char *action;  /* default: allow */
-    const char *target;  /* as in gate/policy.h, or the name of a preset */
+    const char *target;  /* host or URL as in gate/policy.h, or the name of a preset */
     const char *methods; /* "GET,POST" */
     bool local, trusted, tainted;
     struct given bytes, rate, hold, ttl; /* ms */
@@ -55,8 +55,8 @@ struct secret_grant_request {
 /* A grant of any kind. */
 struct grant_request {
     const char *kind; /* file, env, secret, ... */
-    const char *what; /* on the host: a path or name */
-    const char *at;   /* in the machine; for a secret: the host */
+    const char *what; /* path or name on the host */
+    const char *at;   /* place in the machine; for a secret: the host it is sent to */
     const char *mode;
     const char *value; /* value of a variable */
     struct given expires;
@@ -65,8 +65,8 @@ struct grant_request {
 
 /* Access of the machine to models at http://models.carrel. */
 struct models_request {
-    bool allow;                 /* implied by a limit */
-    struct given tokens, money; /* limits; money in millionths; 0: none */
+    bool allow;                 /* a limit implies it */
+    struct given tokens, money; /* limits; money in millionths; 0: no limit */
 };
 
 struct machine_request {
@@ -85,11 +85,11 @@ struct machine_request {
     bool unreviewed;
     bool guard; /* see service_net_guard() */
     struct {
-        const char *stack; /* NULL: only the image */
+        const char *stack; /* layers of the source; NULL: only the image */
         const char *machine, *step;
-        bool drifted; /* the host's packages may have changed since */
-    } from;           /* set by a fork */
-    /* Set by the front end. */
+        bool drifted; /* accept that the host's packages have changed */
+    } from;           /* source of a fork */
+    /* Set by the front end, not part of the body. */
     bool ephemeral; /* ends with the daemon at the latest */
     bool early;     /* answered before the guest is ready: a command follows at once */
 };
@@ -101,7 +101,7 @@ struct update_request {
     const char *idle_action;
     const char *steps;
     struct texts metadata;
-    struct models_request models; /* only limits; spent money stays spent */
+    struct models_request models; /* only limits; money already spent still counts */
 };
 
 struct pty_request {
@@ -115,7 +115,7 @@ struct exec_request {
     const char *cwd, *user, *stdin_text, *stdin_base64, *key;
     struct given timeout; /* ms */
     struct pty_request pty;
-    struct texts stdio; /* unix socket only: null or fd for each of the three streams */
+    struct texts stdio; /* "null" or "fd" for each of the three streams; unix socket only */
     bool terminal, stdin_open, background, kill_left;
     struct given output_max;
 };

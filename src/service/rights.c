@@ -8,40 +8,43 @@
 
 const struct right_row right_rows[RIGHT_COUNT] = {
     [RIGHT_MACHINE_DIRS] = {"MachineRequest.dirs", SCOPE_RUN, ROLE_ANYBODY,
-                            "lend a directory that is the caller's, or below one of its roots"},
+                            "grant a directory that the caller opened, or below its roots"},
     [RIGHT_MACHINE_DIRS_RW] = {"MachineRequest.dirs.mode=rw", SCOPE_RUN, ROLE_ADMIN,
                                "change files of this host without review"},
-    [RIGHT_MACHINE_NET] = {"MachineRequest.net", SCOPE_RUN, ROLE_OWNER, "reach the network"},
-    [RIGHT_MACHINE_MODELS] = {"MachineRequest.models", SCOPE_RUN, ROLE_OWNER, "spend on models"},
-    [RIGHT_MACHINE_SECRETS] = {"MachineRequest.secrets", SCOPE_RUN, ROLE_OWNER, "use a secret"},
+    [RIGHT_MACHINE_NET] = {"MachineRequest.net", SCOPE_RUN, ROLE_OWNER,
+                           "give a machine network access"},
+    [RIGHT_MACHINE_MODELS] = {"MachineRequest.models", SCOPE_RUN, ROLE_OWNER,
+                              "give a machine a model budget"},
+    [RIGHT_MACHINE_SECRETS] = {"MachineRequest.secrets", SCOPE_RUN, ROLE_OWNER,
+                               "let a machine use a secret"},
     [RIGHT_MACHINE_GRANTS] = {"MachineRequest.grants", SCOPE_RUN, ROLE_OWNER,
-                              "hand over files, databases, repositories or identities"},
-    [RIGHT_UPDATE_MODELS] = {"UpdateRequest.models", SCOPE_RUN, ROLE_OWNER, "spend more on models"},
+                              "grant a machine files, databases, repositories or identities"},
+    [RIGHT_UPDATE_MODELS] = {"UpdateRequest.models", SCOPE_RUN, ROLE_OWNER,
+                             "change the model budget of a machine"},
     [RIGHT_RUN_MODEL] = {"RunStart.model", SCOPE_RUN, ROLE_OWNER,
                          "use a model provider of carrel.conf"},
     [RIGHT_RUN_URL] = {"RunStart.keys", SCOPE_RUN, ROLE_OWNER,
-                       "let this host ask another server than the provider's own"},
-    [RIGHT_NET_RULE] = {"NetRule", SCOPE_RUN, ROLE_OWNER, "change what a machine may reach"},
-    [RIGHT_GRANT] = {"GrantRequest", SCOPE_RUN, ROLE_OWNER,
-                     "hand over one thing more, or take it back"},
+                       "let this host call a model server other than the provider's own"},
+    [RIGHT_NET_RULE] = {"NetRule", SCOPE_RUN, ROLE_OWNER, "change the network rules of a machine"},
+    [RIGHT_GRANT] = {"GrantRequest", SCOPE_RUN, ROLE_OWNER, "add or revoke a grant of a machine"},
     [RIGHT_EXPOSE] = {"ExposeRequest", SCOPE_RUN, ROLE_OWNER,
-                      "show a port of a machine, or close it"},
+                      "expose a port of a machine, or close it"},
     [RIGHT_SECRET] = {"SecretRequest", SCOPE_RUN, ROLE_OWNER, "store or remove a secret"},
     [RIGHT_APPROVE_REQUEST] = {"Approval", SCOPE_RUN, ROLE_OWNER,
-                               "let a request of a machine through"},
+                               "approve or refuse a network request of a machine"},
     [RIGHT_APPROVE_CALL] = {"Approval of a run", SCOPE_RUN, ROLE_OWNER,
-                            "let a call be made that is not in the plan"},
-    [RIGHT_SHIP] = {"Ship", SCOPE_RUN, ROLE_OWNER, "announce that a change set goes out"},
-    [RIGHT_TOKEN] = {"TokenRequest", SCOPE_READ, ROLE_OWNER, "make, list or revoke tokens"},
+                            "approve a call that is not in the plan of a run"},
+    [RIGHT_SHIP] = {"Ship", SCOPE_RUN, ROLE_OWNER, "announce that a change set is shipped"},
+    [RIGHT_TOKEN] = {"TokenRequest", SCOPE_READ, ROLE_OWNER, "create, list or revoke tokens"},
     [RIGHT_TOKEN_OWNER] = {"TokenRequest.owner", SCOPE_READ, ROLE_ADMIN,
-                           "make a token of another owner"},
+                           "create a token for another owner"},
     [RIGHT_LIST_ALL] = {"all", SCOPE_READ, ROLE_ADMIN, "see what belongs to other owners"},
 };
 
 static const char *const scope_names[] = {
     [SCOPE_READ] = "read", [SCOPE_RUN] = "run", [SCOPE_ADMIN] = "admin"};
 
-/* How errors name a caller: a user, a token, a run or an MCP client. */
+/* Returns how errors name the caller: a user, a token, or a run or MCP client. */
 static const char *caller_name(const struct caller *who, char ret[STORE_NAME_SIZE + 8]) {
     snprintf(ret, STORE_NAME_SIZE + 8, "user '%s'", who->owner);
     return who->token[0] ? "this token" : who->local ? ret : "this caller";

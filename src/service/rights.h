@@ -1,8 +1,8 @@
 /*
  * Rights: every request field that grants something, with the scope and role it requires.
  *
- * One table, read by one function. An operation that grants something calls authorise() for its row
- * before anything else. No other code in the service compares scopes for that.
+ * One function, authorise(), reads the table. An operation that grants something calls it first,
+ * for its row. No other code in the service compares scopes for that.
  */
 #pragma once
 
@@ -31,7 +31,7 @@ enum right {
     RIGHT_COUNT,
 };
 
-/* Who may use a row, in addition to its scope. */
+/* The role that a caller needs in addition to the scope of the row. */
 enum right_role {
     ROLE_ANYBODY,
     ROLE_OWNER, /* the owner at the unix socket of this host; a token or a run needs admin */
@@ -42,7 +42,7 @@ struct right_row {
     const char *field; /* request.field, as docs/reference/api.md calls it */
     enum token_scope scope;
     enum right_role role;
-    const char *grants; /* the action that it allows */
+    const char *grants; /* the action that it allows, as errors name it */
 };
 
 extern const struct right_row right_rows[RIGHT_COUNT];
@@ -55,5 +55,5 @@ int allow(const struct caller *who, enum token_scope scope, struct err *err);
 int authorise(const struct caller *who, enum right right, struct err *err);
 /* Checks every row that a request for a machine uses. */
 int authorise_machine(const struct caller *who, const struct machine_request *r, struct err *err);
-/* The roots of carrel.conf that belong to the caller's owner; returns how many. */
+/* Lists the roots of carrel.conf that belong to the caller's owner; returns how many. */
 size_t rights_roots(struct service *s, const struct caller *who, const char **ret);

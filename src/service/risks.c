@@ -1,6 +1,6 @@
 /*
- * Warns of three things in one machine: private data, untrusted content and network access.
- * Content that such a machine reads can make it send the private data out.
+ * Warns if one machine has private data, untrusted content and network access at once. Content that
+ * such a machine reads can make it send the private data out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "service/grants/live.h"
 #include "service/state.h"
 
-/* Part of every warning of risks_find(): risks_note() recognizes an earlier one by it. */
+/* Every warning of risks_find() contains this text, so that risks_note() finds an earlier one. */
 #define RISK_MARK "private data ("
 
 static bool is_private(const char *kind) {
@@ -38,8 +38,8 @@ static const char *host_of(const struct policy_rule *r, char ret[NAME_SIZE + 2])
 }
 
 /*
- * way_out false: a rule to an untrusted host. true: one that can send data out; any request can,
- * except reading from one named host.
+ * way_out false: finds a rule for an untrusted host. way_out true: finds a rule that can send data
+ * out. Any request can do that, except reading from one named host.
  */
 static const struct policy_rule *find_rule(const struct policy *p, bool way_out) {
     for (size_t i = 0; i < p->count; i++) {

@@ -1,8 +1,8 @@
 /*
  * Records of operator runs: intents and results in the journal, and events for watchers.
  *
- * Callers need the scope run. What a run does with a machine goes through the same functions as
- * every other request.
+ * Callers need the scope run. A run uses machines through the same functions as every other
+ * request.
  */
 #pragma once
 
@@ -10,14 +10,17 @@
 
 struct run_record {
     const char *verb;    /* "run.call" */
-    const char *machine; /* id, or NULL */
+    const char *machine; /* id of a machine, or NULL */
     const char *detail;  /* a JSON value of at most 8 KiB, or NULL */
 };
 
-/* Call it before the effect. It is not flushed: see service_run_flush(). */
+/*
+ * Records the intent of an action of a run, before the action. It is not flushed: see
+ * service_run_flush().
+ */
 int service_run_intent(struct service *s, const struct caller *who, const struct run_record *what,
                        uint64_t *ret_seq, struct err *err);
-/* Call it after the effect. failed: why it was not done, or NULL. */
+/* Records the result of an action of a run, after the action. failed: why it failed, or NULL. */
 void service_run_result(struct service *s, const struct caller *who, const struct run_record *what,
                         uint64_t intent, const char *failed);
 void service_run_tell(struct service *s, const struct caller *who, const char *machine,
@@ -34,7 +37,10 @@ struct run_machines {
 void service_run_machines(struct service *s, const struct caller *who, const char *run,
                           struct run_machines *ret);
 
-/* When this returns 0, everything written before is on disk. Any thread; blocks. */
+/*
+ * Flushes the journal: when it returns 0, all earlier records are on disk. Any thread may call it;
+ * it blocks.
+ */
 int service_run_flush(struct service *s, struct err *err);
 
 /* The directory of transcripts, "$CARREL_HOME/runs"; created if needed. */

@@ -9,7 +9,7 @@
 #include "base/amount.h"
 #include "base/parse.h"
 
-/* The path to the present field, for errors: "limits.mem". */
+/* The path of the field that is being parsed, for errors: "limits.mem". */
 struct path {
     const struct path *up;
     const char *name;
@@ -169,7 +169,7 @@ static int read_objects(const struct field *f, const struct path *p, const json_
     if (!ret->v)
         return err_set(err, ERR_LIMIT, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        ret->count++; /* also of one that is refused: schema_done() frees its arrays */
+        ret->count++; /* count a refused entry too: schema_done() frees its arrays */
         if (read_object(f->sub, p, json_array_get(v, i), (char *)ret->v + i * f->sub->size, err) <
             0)
             return -1;
@@ -320,7 +320,7 @@ static void schema_show(const struct field *f, struct jot *j, const void *at) {
         schema_write(f->sub, j, f->name, at);
         break;
     default:
-        abort(); /* a request's kind in a response's table */
+        abort(); /* a request field in the table of a response */
     }
 }
 
@@ -425,7 +425,7 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
         jot_string(j, NULL, "array");
         jot_end(j, ']');
         break;
-    case SHOW_JSON: /* any value; f->sub describes it, if set */
+    case SHOW_JSON: /* any JSON value, or as f->sub describes it */
     case FIELD_OBJECT:
     case SHOW_OBJECT:
         break;
@@ -439,7 +439,7 @@ static void describe_field(const struct field *f, struct jot *j, bool whole) {
     }
     jot_object(j, f->name);
     describe_kind(f, j, whole);
-    if (f->kind == SHOW_JSON && f->sub) { /* a list of f->sub */
+    if (f->kind == SHOW_JSON && f->sub) { /* a list of objects of f->sub */
         jot_string(j, "type", "array");
         describe_ref(f->sub, j, "items", whole);
     }

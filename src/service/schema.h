@@ -18,7 +18,7 @@
 #include "service/request.h"
 
 enum field_kind {
-    /* requests */
+    /* fields of requests */
     FIELD_TEXT,     /* const char *, NULL when absent; max: bytes */
     FIELD_FLAG,     /* bool */
     FIELD_NUMBER,   /* struct given: min..max */
@@ -26,12 +26,12 @@ enum field_kind {
     FIELD_CPUS,     /* struct given, thousandths: 1.5 or "1.5" */
     FIELD_MONEY,    /* struct given, millionths: 2.5 or "2.5" */
     FIELD_DURATION, /* struct given, milliseconds: seconds as a number, or "5m" */
-    FIELD_TEXTS,    /* struct texts; max: how many */
-    FIELD_MAP,      /* struct texts, alternating names and values; max: pairs */
+    FIELD_TEXTS,    /* struct texts; max: number of texts */
+    FIELD_MAP,      /* struct texts, alternating names and values; max: number of pairs */
     FIELD_OBJECT,   /* a struct in place, of the schema `sub` */
-    FIELD_OBJECTS,  /* struct rows of the schema `sub`; max: how many */
+    FIELD_OBJECTS,  /* struct rows of the schema `sub`; max: number of rows */
     FIELD_JSON,     /* const json_t *, NULL when absent: an object or list that its reader checks */
-    /* responses */
+    /* fields of responses */
     SHOW_TEXT,   /* const char *: left out when NULL */
     SHOW_CHARS,  /* char[]: left out when empty */
     SHOW_NUMBER, /* uint64_t */
@@ -39,7 +39,7 @@ enum field_kind {
     SHOW_FLAG,   /* bool */
     SHOW_TIME,   /* uint64_t milliseconds since 1970, as RFC 3339; left out when 0 */
     SHOW_CPUS,   /* uint64_t thousandths, as a decimal fraction */
-    SHOW_JSON,   /* const char *: JSON text of ours, left out when NULL or empty; sub or any */
+    SHOW_JSON,   /* const char *: JSON text, left out when NULL or empty; `sub` may describe it */
     SHOW_OBJECT, /* a struct in place, of the schema `sub` */
 };
 
@@ -50,15 +50,15 @@ struct field {
     enum field_kind kind;
     size_t offset;
     const char *doc;
-    bool required; /* in a response: always present */
+    bool required; /* in a response: the field is always present */
     uint64_t min, max;
-    const char *const *choices; /* of a text, NULL-terminated */
+    const char *const *choices; /* allowed values of a text, NULL-terminated */
     const struct schema *sub;
 };
 
 struct schema {
-    const char *name; /* in the OpenAPI document */
-    size_t size;      /* of the struct */
+    const char *name; /* name in the OpenAPI document */
+    size_t size;      /* size of the struct */
     const struct field *fields;
     size_t count;
 };
@@ -73,10 +73,10 @@ struct schema {
 int schema_read(const struct schema *schema, const json_t *value, void *into, struct err *err);
 void schema_done(const struct schema *schema, void *into);
 
-/* Writes one object. */
+/* Writes the struct `from` as one JSON object. */
 void schema_write(const struct schema *schema, struct jot *j, const char *name, const void *from);
 
-/* The JSON Schema (2020-12), with `$ref`s to other schemas. */
+/* Writes the JSON Schema (2020-12), with `$ref`s to other schemas. */
 void schema_describe(const struct schema *schema, struct jot *j, const char *name);
-/* The same with those schemas inlined. */
+/* Writes the JSON Schema with those schemas inlined. */
 void schema_describe_whole(const struct schema *schema, struct jot *j, const char *name);

@@ -129,7 +129,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     s->driver->stats(l->machine, idle_known, l);
 }
 
-/* Retries on every tick; logs only the first failure. */
+/* Signs the journal. Retries on every tick; logs only the first failure. */
 static void sign(struct service *s) {
     struct err err;
     bool failed = store_sign(s->store, &err) < 0;
@@ -173,7 +173,7 @@ void ignore_machine(void *arg, const struct machine_view *view, const struct err
         log_line(LOG_WARN, "service", "%s", err->text);
 }
 
-/* ---- life ---- */
+/* ---- start and stop of the service ---- */
 
 struct service *service_new(const struct service_options *o, loop_fn *ready, void *arg,
                             struct err *err) {

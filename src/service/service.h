@@ -1,6 +1,6 @@
 /*
- * The service: one function per operation. Every front end calls these, and nothing else controls
- * machines.
+ * The service: one function per operation. Every front end calls these functions; no other code
+ * controls machines.
  *
  * An operation authorises the caller, checks quotas and the idempotency key, writes the intent to
  * the journal, does the work and writes the result. It runs on the loop thread. `done` is called
@@ -44,7 +44,7 @@ struct service_options {
 /* Adopts live machines and ends unwanted ones; then calls `ready`. */
 struct service *service_new(const struct service_options *options, loop_fn *ready, void *arg,
                             struct err *err);
-/* Releases the machines; they keep running. */
+/* Frees the service. The machines keep running. */
 void service_free(struct service *s);
 
 /* Number of live machines and running requests: a daemon without any may exit. */
@@ -55,10 +55,10 @@ struct caller {
     char owner[STORE_NAME_SIZE];
     char token[ID_SIZE]; /* empty: authenticated by uid */
     uint32_t scopes;     /* enum token_scope */
-    struct quota quota;  /* of the token; that of the owner applies too */
+    struct quota quota;  /* quota of the token; that of the owner applies too */
     char client[64];     /* "uid 1000 pid 4711", "127.0.0.1:4711" */
     bool local;          /* connected by unix socket: may pass descriptors */
-    uid_t uid;           /* of a local caller */
+    uid_t uid;           /* uid of a local caller */
 };
 
 /* Authenticates by peer credentials; creates the owner on first use. */
@@ -76,13 +76,15 @@ typedef void service_stats_fn(void *arg, const struct stats_view *view, const st
 
 /* ---- machines (machines.c) ---- */
 
-/* Number of descriptors that come with a request: for directories, then for copied files. */
+/* Returns how many descriptors a request must pass: for directories, then for copied files. */
 size_t service_request_fds(const struct caller *who, const struct machine_request *r);
-/* fds: as many as service_request_fds(); owned by the caller. */
+/* Creates a machine. fds: as many as service_request_fds(); owned by the caller. */
 void service_create(struct service *s, const struct caller *who, const struct machine_request *r,
                     const uint8_t request_hash[SHA256_BYTES], const int *fds, size_t nfds,
                     service_machine_fn *done, void *arg);
-/* Both answer at once, with the disk usage as last measured. service_look() also counts steps. */
+/*
+ * Both answer at once, with the disk usage as last measured. service_look() also counts the steps.
+ */
 void service_show(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
 void service_look(struct service *s, const struct caller *who, const char *ref,
@@ -96,7 +98,7 @@ void service_resume(struct service *s, const struct caller *who, const char *ref
 /* Ends every process except the guest. Files stay; resume starts the machine again. */
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);
-/* Fails with `unsupported`; with files_only it takes a step and stops the machine. */
+/* Hibernation fails with ERR_UNSUPPORTED. With files_only it takes a step and stops the machine. */
 struct hibernate_request {
     bool files_only;
 };
@@ -108,7 +110,7 @@ void service_stats(struct service *s, const struct caller *who, const char *ref,
                    service_stats_fn *done, void *arg);
 
 struct list_request {
-    const char *states; /* comma-separated; NULL: all that have not ended */
+    const char *states; /* comma-separated; NULL: all except ended machines */
     const char *kind, *name, *meta_key, *meta_value;
     const char *cursor; /* `next` of the previous page */
     uint64_t limit;
@@ -117,11 +119,14 @@ struct list_request {
 
 enum { CURSOR_SIZE = 48 };
 
-/* Calls `row` for each; ret_next is empty at the end. */
+/* Calls `row` for each machine of the page; ret_next is empty at the end of the list. */
 typedef void service_row_fn(void *arg, const void *view);
 int service_list(struct service *s, const struct caller *who, const struct list_request *r,
                  service_row_fn *row, void *arg, char ret_next[CURSOR_SIZE], struct err *err);
 
-/* Descriptors of the changes in cow grants, in their order; owned by the service. */
+/*
+ * Returns descriptors of the changes in copy-on-write grants, in their order. The service owns
+ * them.
+ */
 int service_changes(struct service *s, const struct caller *who, const char *ref, int *ret_fds,
                     size_t max, size_t *ret_count, struct err *err);

@@ -35,11 +35,11 @@ struct service_net;
 struct service_review;
 struct service_steps;
 
-/* How far a machine of an earlier daemon is known again. A new machine is heard at once. */
+/* Progress of adopting a machine of an earlier daemon. A new machine is `heard` at once. */
 struct reach {
     bool heard;         /* its commands are known */
     bool calling;       /* adoption or a query is in progress */
-    bool awaited;       /* the start of the daemon waits for it, for a limited time */
+    bool awaited;       /* the start of the daemon waits for this machine, for a limited time */
     bool between_roots; /* taken over from another store: its last step may be unfinished */
     unsigned tries;
     size_t unknown; /* commands added that were not in the store: a guest may report any number */
@@ -50,7 +50,7 @@ struct reach {
     void *told_arg;
 };
 
-/* A machine that has not ended. It is in the table from the moment its row is written. */
+/* A machine that has not ended. It is in service.machines as soon as its row is written. */
 struct live {
     struct service *service;
     struct machine_row row;
@@ -59,16 +59,16 @@ struct live {
     uint32_t open;           /* terminals and streams with a client */
     bool changing;           /* an operation on the whole machine is in progress */
     bool drifted;
-    uint64_t disk_bytes; /* of its own, as last measured */
+    uint64_t disk_bytes; /* disk space of its own, as last measured */
     uint32_t refs;
     struct reach reach;
-    struct ending *ending; /* set once it is ending */
+    struct ending *ending; /* set once the machine is ending */
     uint64_t expires_ms;   /* when its ttl ends, by boot_ms(); 0: never */
     struct idle_state idle;
     uint64_t idle_check_ms;   /* time of the next check */
     struct commit_lane lane;  /* commits that wait to be saved */
     bool dormant;             /* has no box; waits to be resumed */
-    char *cwd;                /* of commands: a granted directory, or NULL */
+    char *cwd;                /* directory of commands: a granted one; NULL: the default */
     struct live_image *image; /* its image; NULL: the host's */
     struct gate_machine *gate;
     /* State of each folder; the structs are in inner.h of the folder. */
@@ -77,12 +77,12 @@ struct live {
     struct live_net *net;
     struct live_grants *grants;
     struct {
-        bool unsaved; /* in the policy, but not yet in the store or not in all sharing machines */
-        bool untold;  /* not in the journal yet */
-        bool joining; /* taint_join() is passing it on; sharing machines may lead back here */
+        bool unsaved; /* the taint is not yet in the store or in all sharing machines */
+        bool untold;  /* the taint is not in the journal yet */
+        bool joining; /* taint_join() is in progress: prevents recursion */
     } taint;          /* service/taint.h */
     struct http_server *model_server; /* NULL: it never used a model */
-    bool releasing;                   /* idle: being checked for changes of its own */
+    bool releasing;                   /* idle, and being checked for changed files */
     struct texts env;                 /* environment of the row as pairs; points into env_json */
     void *env_json;
 };
@@ -100,7 +100,7 @@ struct service {
     struct commits *commits;
     const struct conf *conf;
     const struct place *place;
-    const struct machine_driver *driver; /* of boxes; other kinds add a table here */
+    const struct machine_driver *driver; /* driver of boxes, the only kind of machine */
     struct machine_host *host;
     /* State of each folder; the structs are in inner.h of the folder. */
     struct service_execs *execs;
@@ -112,7 +112,7 @@ struct service {
     struct service_review *review;
     struct map machines; /* id -> struct live */
     struct loop_timer *tick;
-    struct trimming *trimming; /* old data is being deleted */
+    struct trimming *trimming; /* set while old data is deleted */
     uint64_t trim_again_ms, changesets_look_ms;
     struct event_watch *watches, *walk;
     uint32_t watch_ids;
@@ -123,7 +123,7 @@ struct service {
     loop_fn *ready;
     void (*broken)(const struct err *why);
     void *ready_arg;
-    size_t adopting;       /* machines that the start still waits for */
+    size_t adopting;       /* number of machines that the start still waits for */
     struct map strays;     /* id -> struct stray: boxes that this daemon must not touch */
     struct id_list wanted; /* machines that have not ended, until they are adopted */
     bool listed;           /* the boxes of the host are known, and unwanted ones removed */
@@ -131,61 +131,61 @@ struct service {
     unsigned list_tries;
     uint64_t list_again_ms;
     struct disk_hold *holds;
-    bool store_full, store_scarce; /* as reported last; room.c */
+    bool store_full, store_scarce; /* last reported state of the disk (room.c) */
     bool unsigned_told;            /* the failure to sign the journal was logged */
 };
 
-/* ---- write.c: what is written down about a verb ---- */
+/* ---- write.c: journal and events ---- */
 
 /*
- * Call it before the effect. who: NULL for the daemon itself. If the intent cannot be written, the
- * operation must not be done.
+ * Writes the intent of an operation to the journal, before the operation. If that fails, the
+ * operation must not be done. who: NULL for the daemon itself.
  */
 int note_intent(struct service *s, const struct caller *who, const struct journal_record *what,
                 uint64_t *ret_seq, struct err *err);
 /*
- * Call it after the effect. A result that cannot be written is only logged, because the effect
- * exists.
+ * Writes the result of an operation to the journal, after the operation. If that fails, it only
+ * logs an error, because the operation is already done.
  */
 void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
                  uint64_t intent, const struct err *failed);
 
-/* A record with the fields that most operations on a machine need. */
+/* Returns a journal record with the fields that most operations on a machine need. */
 struct journal_record verb_record(const char *verb, const struct live *l);
 
 /*
- * Stores an event and notifies watchers later, from the loop; within a transaction only if that is
- * committed. json: an object or NULL.
+ * event_put() stores an event. events_tell() notifies watchers later, from the loop; an event of a
+ * transaction is seen only after its commit. json: an object or NULL.
  */
 void events_tell(void *service);
 int event_put(struct service *s, const char *owner, const char *machine, const char *type,
               const char *json, struct err *err);
-/* The same; a failure is logged. */
+/* Like event_put(), but a failure is only logged. */
 void event_tell(struct service *s, const char *owner, const char *machine, const char *type,
                 const char *json);
 
-/* ---- who may (auth.c) ---- */
+/* ---- auth.c ---- */
 
 bool may_see(const struct caller *who, const char *owner);
 
-/* ---- live.c: what a living machine is ---- */
+/* ---- live.c: machines that have not ended ---- */
 
 struct live *live_new(struct service *s, struct machine_row *row); /* takes the row's texts */
 void live_ref(struct live *l);
 void live_unref(struct live *l);
-/* Allows the next operation, unless the machine is ending. */
+/* Ends an operation and allows the next one, unless the machine is ending. */
 void live_verb_over(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);
-void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* one that ended */
+void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* an ended one */
 
-/* The user that commands run as; NULL: that of the host's image. */
+/* Returns the defaults of commands from the image; NULL: the machine uses the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);
 
 /* Sets the time until the ttl ends; 0: never. */
 void live_set_lifetime(struct live *l, uint64_t left_ms);
-/* At least 1; 0: no ttl. */
+/* Milliseconds until the ttl ends, at least 1; 0: no ttl. */
 uint64_t live_time_left(const struct live *l);
-/* True if the ttl ended at least `ago_ms` ago; negative: ends within that time. */
+/* True if the ttl ended at least `ago_ms` ago; negative: if it ends within -ago_ms. */
 bool live_is_over(const struct live *l, int64_t ago_ms);
 
 /* Finds a machine that the caller may see and that is in the required state. */
@@ -193,14 +193,17 @@ enum live_need { LIVE_ANY, LIVE_RUNNING, LIVE_UP /* running or paused */ };
 struct live *live_find(struct service *s, const struct caller *who, const char *ref,
                        enum live_need need, struct err *err);
 
-/* Changes variables of commands in one write of the row; value NULL: unset. */
+/* live_set_env() changes environment variables of commands in one write. value NULL: unset. */
 struct env_change {
     const char *name, *value;
 };
 int live_set_env(struct live *l, const struct env_change *changes, size_t n, struct err *err);
-/* For a write that may be rolled back: copies the environment, and restores it. */
+/*
+ * live_env_copy() saves the environment before a write; live_put_env() restores it after a
+ * rollback.
+ */
 char *live_env_copy(const struct live *l);
-void live_put_env(struct live *l, char *text); /* takes it */
+void live_put_env(struct live *l, char *text); /* takes text */
 
 struct live *live_by_id(struct service *s, const struct caller *who, const char *id);
 /* Finds ended machines too, so that callers can answer `gone` instead of `not_found`. */
@@ -216,13 +219,16 @@ int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err);
 
 /* ---- quota.c ---- */
 
-/* before: NULL for a new machine. If a quota is set, every machine must have that limit. */
+/*
+ * Checks the quotas of owner and token. before: NULL for a new machine. If a quota is set, every
+ * machine must have a limit of that kind.
+ */
 int quota_check(struct service *s, const struct caller *who, const struct machine_row *before,
                 const struct machine_row *row, struct err *err);
 
 /*
- * Reserves all disk space that the quotas of owner and token leave; `limit`: none is left. h->who
- * must be set. quota_release() may be called in any case.
+ * Reserves all disk space that the quotas of owner and token leave; fails with ERR_LIMIT if none is
+ * left. h->who must be set. quota_release() may be called in any case.
  */
 int quota_hold(struct service *s, struct disk_hold *h, struct err *err);
 void quota_release(struct service *s, struct disk_hold *h);
@@ -238,7 +244,7 @@ void live_attach(struct live *l, struct machine *m);
  */
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg);
 void ending_free(struct ending *e);
-/* Its first process was killed: it returns to its last durable step, stopped. */
+/* True if the machine's first process was killed and it is becoming stopped at its durable step. */
 bool live_falls(const struct live *l);
 /* Called by the tick: retries an end that failed. */
 void live_end_again(struct live *l, uint64_t now_ms);
@@ -248,20 +254,23 @@ void live_end_again(struct live *l, uint64_t now_ms);
 enum { RISKS_SIZE = 640 };
 /* True if the machine has private data, untrusted content and network access at once. */
 bool risks_find(struct live *l, char ret[RISKS_SIZE]);
-/* The same; a new risk is written to the machine's row and the journal, and sent as an event. */
+/*
+ * Like risks_find(); a new risk is also written to the machine's row and the journal, and sent as
+ * an event.
+ */
 bool risks_note(struct live *l, char ret[RISKS_SIZE]);
 
 /* ---- service.c ---- */
 
-/* For operations that the daemon itself starts: logs a failure. */
+/* The `done` of operations that the daemon itself starts: logs a failure. */
 void ignore_machine(void *arg, const struct machine_view *view, const struct err *err);
 
-/* Delay after this many failures: short at first, at most half a minute. */
+/* Returns the delay after this many failures: short at first, at most half a minute. */
 uint64_t back_off_ms(unsigned tries);
 
 /* ---- create.c ---- */
 
-/* The limits of a row that are not defaults of its kind. */
+/* Returns the limits of a row that are not defaults; 0 for a default. */
 struct machine_limits row_limits(const struct conf *conf, const struct machine_row *row);
 
 /* ---- trim.c ---- */
@@ -276,15 +285,18 @@ void room_look(struct service *s);
 bool room_is_scarce(const struct store_room *room);
 
 /* ---- adopt.c ---- */
-/* Fails if the list of machines cannot be read completely: then nothing is changed. */
+/*
+ * Adopts all machines of the store. If their list cannot be read completely, it fails and changes
+ * nothing.
+ */
 int adopt_all(struct service *s, struct err *err);
 /*
- * For a machine taken over from another store. `done` is called once it is reached, or after a
- * while.
+ * Adopts a machine taken over from another store. `done` is called once the machine is reached, or
+ * after a few seconds.
  */
 void adopt_taken(struct live *l, service_machine_fn *done, void *arg);
 /* Called by the tick: retries machines that were not reached. */
 void adopt_again(struct service *s, uint64_t now_ms);
 void adopt_look(struct live *l, uint64_t now_ms);
-/* The connection is back: asks again for what was not heard. */
+/* Call it when the guest is connected again: asks for the commands if they are not known yet. */
 void adopt_back(struct live *l);

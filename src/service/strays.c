@@ -35,9 +35,8 @@ void strays_add(struct service *s, enum stray_kind kind, const struct plan_found
     *st = (struct stray){.found = *found, .kind = kind};
     snprintf(st->why, sizeof(st->why), "%s", why ? why : "");
     map_put(&s->strays, st->found.id, st);
-    log_line(LOG_WARN, "service", "machine '%s' is left alone: %s%s; see: carrel store boxes",
-             found->id,
-             kind == STRAY_NO_ROW    ? "the database does not know it"
+    log_line(LOG_WARN, "service", "leave box '%s' alone: %s%s; see: carrel store boxes", found->id,
+             kind == STRAY_NO_ROW    ? "it is not in the database"
              : kind == STRAY_DAMAGED ? "its row cannot be read: "
                                      : "it belongs to store ",
              kind == STRAY_OTHERS    ? found->store
@@ -60,9 +59,9 @@ static const char *reason_of(const struct service *s, const struct stray *st) {
     if (st->kind == STRAY_DAMAGED)
         return st->why;
     if (!st->found.store[0])
-        return "the database does not know it, and it names no store";
+        return "it is not in the database, and it names no store";
     return strcmp(st->found.store, store_id(s->store)) == 0
-               ? "the database does not know it, though it was made with this store"
+               ? "it is not in the database, but it was created with this store"
                : "it belongs to another store";
 }
 
@@ -89,7 +88,7 @@ int service_strays(struct service *s, const struct caller *who, service_stray_fn
     return 0;
 }
 
-/* ---- taking one over ---- */
+/* ---- adopting a stray box ---- */
 
 struct taking {
     struct service *service;
@@ -121,7 +120,7 @@ static void taking_fail(struct taking *t, const struct err *err) {
     taking_free(t);
 }
 
-/* The row of a stray: known values, defaults for the rest. */
+/* Builds the row of a stray box from known values, with defaults for the rest. */
 static struct machine_row row_of(const struct taking *t) {
     const struct plan_found *f = &t->stray->found;
     struct machine_row row = {
@@ -146,8 +145,8 @@ static struct machine_row row_of(const struct taking *t) {
 }
 
 /*
- * Nothing is known of what the box has read or who allowed its network: it becomes guarded and
- * tainted, and has no rules.
+ * It is unknown what the box has read and who allowed its network. So it becomes guarded and
+ * tainted, without network rules.
  */
 static int write_network(struct store *store, const char *id, struct err *err) {
     struct policy p DEFER(policy_done) = {.guarded = true};
@@ -160,7 +159,7 @@ static int write_network(struct store *store, const char *id, struct err *err) {
     return store_network_set(store, id, text.data, err);
 }
 
-/* The topmost layer of the box's root. */
+/* Returns the number of the topmost layer of the box's root. */
 static uint32_t layer_of(const struct taking *t, const struct machine_row *row) {
     uint32_t layer = (uint32_t)t->stray->found.layer;
     return layer ? layer : image_id_valid(row->image) ? 2 : 1;
@@ -182,7 +181,9 @@ static int write_taken(const struct taking *t, const struct machine_row *row, co
     return -1;
 }
 
-/* Returns a new machine, or the live one of the row. Its network is restored once. */
+/*
+ * Returns a new machine, or the live one if this store has its row. Restores the network only once.
+ */
 static struct live *strays_take(struct taking *t, const char *stack, struct err *err) {
     struct service *s = t->service;
     struct live *l = map_get(&s->machines, t->stray->found.id);
@@ -226,11 +227,11 @@ void service_stray_adopt(struct service *s, const struct caller *who, const char
     const struct stray *st = map_get(&s->strays, id);
     int r = allow(who, SCOPE_ADMIN, &err);
     if (r == 0 && !st) {
-        err_set(&err, ERR_NOT_FOUND, "there is no box '%.40s' to adopt", id);
+        err_set(&err, ERR_NOT_FOUND, "box '%.40s' does not exist or cannot be adopted", id);
         r = err_remedy(&err, "list them with: carrel store boxes");
     }
     if (r == 0 && st->kind == STRAY_DAMAGED) {
-        err_set(&err, ERR_INVALID, "the row of machine '%s' is damaged: %s", id, st->why);
+        err_set(&err, ERR_INVALID, "the database row of machine '%s' is damaged: %s", id, st->why);
         r = err_remedy(&err, "restore carrel.db from a backup");
     }
     struct taking *t = xnew(struct taking);

@@ -1,7 +1,7 @@
 /*
- * Stray boxes: boxes on this host that this daemon must not end. No row of this store has them,
- * their row is unreadable, or they belong to another store. They are kept and listed; adopting one
- * is an explicit request.
+ * Stray boxes: boxes on this host that this daemon must not end. This store has no row for them,
+ * their row is unreadable, or they belong to another store. They are kept and listed, and adopted
+ * only on request.
  */
 #pragma once
 
@@ -13,10 +13,10 @@ struct live;
 enum stray_kind {
     STRAY_NO_ROW,  /* not in this database: from another store, or the database is an older copy */
     STRAY_DAMAGED, /* its row is unreadable */
-    STRAY_OTHERS,  /* our row claims it, but the box names another store */
+    STRAY_OTHERS,  /* this store has a row for it, but the box names another store */
 };
 
-/* Adds a box or a row with that id; a known one stays as it is. `why` may be NULL. */
+/* Adds a stray box. If the id is known already, nothing changes. `why` may be NULL. */
 void strays_add(struct service *s, enum stray_kind kind, const struct plan_found *found,
                 const char *why);
 /*
@@ -34,7 +34,7 @@ struct stray_view {
 };
 
 const char *service_store_id(const struct service *s);
-/* How many strays this caller may know of; 0 without the scope admin. */
+/* Number of stray boxes that this caller may see; 0 without the scope admin. */
 size_t service_stray_count(const struct service *s, const struct caller *who);
 
 /* Both require the scope admin. */

@@ -23,26 +23,27 @@ _Static_assert((int)TAINT_SOURCE_SIZE >= (int)NAME_SIZE, "a policy's source fits
 const struct taint_flow_row taint_flows[TAINT_FLOWS] = {
     [TAINT_NETWORK] = {"network", "a server that is not trusted", "machine",
                        "when the connection is allowed"},
-    [TAINT_PROVIDER] = {"provider", "whom a provider of models asks for it", "machine",
+    [TAINT_PROVIDER] = {"provider", "server that a model provider reads from", "machine",
                         "before the request is sent"},
-    [TAINT_UNTRUSTED] = {"untrusted", "what its owner calls untrusted", "machine",
+    [TAINT_UNTRUSTED] = {"untrusted", "data that its owner calls untrusted", "machine",
                          "before anything in it runs, or before it is granted"},
     [TAINT_FORK] = {"fork", "machine", "machine", "when the fork is made"},
     [TAINT_IMAGE] = {"image", "machine", "image, then machine",
                      "before the image has a name, and when a machine is made from it"},
-    [TAINT_REPORT] = {"report", "machine of a sub-agent", "machine", "before the report is told"},
+    [TAINT_REPORT] = {"report", "machine of a sub-agent", "machine",
+                      "before the report is delivered"},
     [TAINT_BRING] = {"bring", "machine of a sub-agent", "machine", "before its files are written"},
     [TAINT_CHECK] = {"check", "machine of a try", "machine of its check",
                      "before its files are written"},
-    [TAINT_TOOLS] = {"tools", "machine that a model has seen", "machine that it uses then",
-                     "before the call is made"},
+    [TAINT_TOOLS] = {"tools", "machine whose data a model has seen",
+                     "machine that the model uses next", "before the call is made"},
     [TAINT_CHANGESET] = {"changeset", "machine", "change set", "when it is frozen"},
     [TAINT_SHIP] = {"ship", "change set", "directory of the host, and machines that have it",
                     "before it is delivered"},
     [TAINT_HANDOVER] = {"handover", "directory of the host", "machine",
                         "before anything in it runs, or before it is granted"},
     [TAINT_SHARED] = {"shared", "machine", "machines with a directory that it may write to",
-                      "when the first one is tainted, or the last one made"},
+                      "when one of them is tainted, or another one is created"},
 };
 
 /* ---- paths ---- */
@@ -76,7 +77,7 @@ static void grant_path(const struct grant_row *row, char *ret, size_t size) {
     json_decref(json);
 }
 
-/* ---- marks of images and directories ---- */
+/* ---- taint of images and directories ---- */
 
 struct marks {
     const char *key;
@@ -132,17 +133,20 @@ static int join(struct live *to, enum taint_flow flow, uint64_t rule, const char
                 struct err *err) {
     struct policy *p = gate_policy(to->gate);
     if (source && *source && policy_taint(p, rule, source, wall_ms())) {
-        /* Memory is marked even if the store fails: that closes more, never less. */
+        /*
+         * The taint is set in memory even if the store fails: this can only forbid more, never
+         * allow more.
+         */
         to->taint.unsaved = to->taint.untold = true;
-        if (flow != TAINT_NETWORK) /* the gate already decides on this connection */
+        if (flow != TAINT_NETWORK) /* the gate is already checking this connection */
             gate_changed(to->gate);
     }
-    if (!to->taint.unsaved || to->taint.joining) /* a sharing machine led back here */
+    if (!to->taint.unsaved || to->taint.joining) /* nothing to save, or recursion */
         return 0;
     to->taint.joining = true;
     int r = store_taint(to, flow, err);
     to->taint.joining = false;
-    /* Clear it only if all have the mark: otherwise the failed ones would not be retried. */
+    /* Clear it only if all sharing machines are tainted: the failed ones must be retried. */
     to->taint.unsaved = r < 0;
     return r;
 }
@@ -155,7 +159,7 @@ int taint_crossed(struct live *l, uint64_t rule, const char *host, struct err *e
     return join(l, TAINT_NETWORK, rule, host, err);
 }
 
-/* A directory that one machine may write to taints every machine that has it. */
+/* Taints every machine of the owner that has the directory, since one machine may write to it. */
 static int join_path(struct service *s, const char *owner, const char *path, enum taint_flow flow,
                      const char *source, struct err *err) {
     struct live *l;
@@ -260,7 +264,7 @@ void service_taint_talk(struct service *s, const struct caller *who, const char 
     snprintf(ret, TAINT_SOURCE_SIZE, "%s", known ? m.source : "an unreadable history");
 }
 
-/* ---- what is handed over ---- */
+/* ---- grants and images of a machine ---- */
 
 static int join_place(struct live *l, const char *path, struct err *err) {
     struct marks m;
@@ -289,7 +293,10 @@ int taint_grant(struct live *l, const struct grant_request *r, int fd, struct er
         return -1;
     if (taint_real_path(fd, real, sizeof(real)) && join_place(l, real, err) < 0)
         return -1;
-    /* The descriptor of a repository is that of its bundle, so check its name too. */
+    /*
+     * For a repository the descriptor belongs to a bundle file, so check the path in the request
+     * too.
+     */
     return join_place(l, r->what, err);
 }
 
@@ -314,8 +321,8 @@ int taint_plan(struct live *l, const struct caller *who, const struct machine_re
 }
 
 /*
- * An admin may use the image of another owner. A deleted name still counts for machines made from
- * it.
+ * An admin may use the image of another owner. The taint is also found if the image's name was
+ * deleted, for machines created from it.
  */
 int taint_has_image(const struct service *s, const char *owner, const char *image, bool *ret,
                     struct err *err) {
@@ -330,9 +337,12 @@ int taint_has_image(const struct service *s, const char *owner, const char *imag
     return 0;
 }
 
-/* ---- what comes out ---- */
+/* ---- images and change sets from a machine ---- */
 
-/* The id names the content: the machine's own image holds nothing new. */
+/*
+ * An image id identifies the content. If the id is that of the machine's own image, it contains no
+ * new data.
+ */
 int taint_image(const struct live *l, const char *owner, const char *image, struct err *err) {
     const char *source = taint_of(l);
     if (!source[0] || strcmp(image, l->row.image) == 0)

@@ -1,10 +1,10 @@
 /*
- * Taint: data from an untrusted source, followed from one place to the next.
+ * Taint marks data from an untrusted source, and follows it from one place to the next.
  *
- * A machine, an image or a directory of the host is tainted once it may hold such data, for good.
- * Every way that data takes between them is a row of one table. taint_join() is called before the
- * data is delivered, also when the rest of the verb fails. A taint that cannot be stored refuses
- * the flow.
+ * A machine, an image or a directory of the host is tainted once it may hold such data, and stays
+ * tainted. Each way that data can take between them is a row of one table. taint_join() is called
+ * before the data is delivered, even if the operation fails later. If the taint cannot be stored,
+ * the data is not delivered.
  */
 #pragma once
 
@@ -33,17 +33,17 @@ enum taint_flow {
 struct taint_flow_row {
     const char *name;
     const char *from, *to;
-    const char *when; /* when the taint is joined */
+    const char *when; /* when taint_join() is called */
 };
 extern const struct taint_flow_row taint_flows[TAINT_FLOWS];
 
-enum { TAINT_SOURCE_SIZE = 256 }; /* as in the policy */
+enum { TAINT_SOURCE_SIZE = 256 }; /* as in the gate policy */
 
-/* ---- machines ---- */
+/* ---- taint of machines ---- */
 
-/* Empty: not tainted. */
+/* Returns the source that tainted the machine; empty: not tainted. */
 const char *taint_of(const struct live *l);
-/* source: what tainted the origin of the data; NULL or empty: not tainted. */
+/* Taints the machine `to`. source: what tainted the origin of the data; NULL or empty: nothing. */
 int taint_join(struct live *to, enum taint_flow flow, const char *source, struct err *err);
 /* Call it when a server was reached by this rule; a trusted rule does not taint. */
 int taint_crossed(struct live *l, uint64_t rule, const char *host, struct err *err);
@@ -57,12 +57,12 @@ int taint_lent(struct live *l, struct err *err);
  * so it is repeated.
  */
 void taint_restored(struct live *l);
-/* Works for ended machines too. An unknown machine counts as tainted. */
+/* Writes the taint of a machine, which may have ended. An unknown machine counts as tainted. */
 void service_taint_of(struct service *s, const char *machine, char ret[TAINT_SOURCE_SIZE]);
-/* The target must be a machine of the caller; `from` may have ended. */
+/* Joins the taint of machine `from`, which may have ended, to `to`, a machine of the caller. */
 int service_taint_flow(struct service *s, const struct caller *who, enum taint_flow flow,
                        const char *from, const char *to, struct err *err);
-/* The same for data that a caller has seen and may have used. */
+/* Joins the taint of data that a caller has seen and may have used to its machine `to`. */
 int service_taint_seen(struct service *s, const struct caller *who, const char *source,
                        const char *to, struct err *err);
 
@@ -72,11 +72,11 @@ int service_taint_seen(struct service *s, const struct caller *who, const char *
  */
 int service_taint_heard(struct service *s, const struct caller *who, const char *talk,
                         const char *source, struct err *err);
-/* Empty: not tainted. A conversation that cannot be read counts as tainted. */
+/* Writes the taint of a conversation; empty: not tainted. An unreadable one counts as tainted. */
 void service_taint_talk(struct service *s, const struct caller *who, const char *talk,
                         char ret[TAINT_SOURCE_SIZE]);
 
-/* ---- what is handed to a machine that is made, or later ---- */
+/* ---- grants and images of a machine ---- */
 
 /* Writes the real path of a descriptor. False: unknown. */
 bool taint_real_path(int fd, char *ret, size_t size);
@@ -84,11 +84,11 @@ bool taint_real_path(int fd, char *ret, size_t size);
 int taint_plan(struct live *l, const struct caller *who, const struct machine_request *r,
                const struct grant_plan *p, struct err *err);
 int taint_grant(struct live *l, const struct grant_request *r, int fd, struct err *err);
-/* *ret: the image may contain untrusted data. */
+/* *ret is true if the image may contain untrusted data. */
 int taint_has_image(const struct service *s, const char *owner, const char *image, bool *ret,
                     struct err *err);
 
-/* ---- what comes out of one ---- */
+/* ---- images and change sets from a machine ---- */
 
 int taint_image(const struct live *l, const char *owner, const char *image, struct err *err);
 /*

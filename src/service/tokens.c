@@ -36,7 +36,7 @@ static int parse_scopes(const struct texts *names, uint32_t *ret, struct err *er
     return 0;
 }
 
-/* ---- acknowledged when it is on the disk ---- */
+/* ---- changes that are flushed before the answer ---- */
 
 struct flushing {
     struct service *service;
@@ -126,7 +126,7 @@ static int revoke(struct flushing *f, const char *id, struct err *err) {
         return -1;
     if (!id_valid(id, strlen(id), 't') ||
         store_token_get(f->service->store, id, &f->row, err) < 0 || !may_see(&f->who, f->row.owner))
-        return err_set(err, ERR_NOT_FOUND, "there is no token '%.20s'", id);
+        return err_set(err, ERR_NOT_FOUND, "token '%.20s' does not exist: see carrel token ls", id);
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;
     return store_token_revoke(f->service->store, id, wall_ms(), err);

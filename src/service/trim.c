@@ -2,8 +2,8 @@
  * Deletes old data: machines that ended long ago with commands and output, events, frozen change
  * sets, and old journal segments.
  *
- * It works in small pieces, so that requests do not wait. A worker deletes files first, and their
- * rows after that: a crash leaves no file without a row.
+ * It works in small pieces, so that requests do not wait. A worker deletes files first and their
+ * rows afterwards, so that a crash leaves no file without a row.
  */
 #include <stdlib.h>
 

@@ -26,7 +26,7 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
     row->pids = given_or(r->limits.pids, row->pids);
     row->disk_bytes = given_or(r->limits.disk, row->disk_bytes);
     row->idle_ms = given_or(r->idle, row->idle_ms);
-    if (r->ttl.is) /* requests count from now, rows from creation */
+    if (r->ttl.is) /* the ttl counts from now in requests, from creation in rows */
         row->ttl_ms = r->ttl.value ? (uint64_t)(wall_ms() - row->created_ms) + r->ttl.value : 0;
     bool more = row->mem_bytes > l->row.mem_bytes || row->cpu_milli > l->row.cpu_milli ||
                 row->disk_bytes > l->row.disk_bytes || r->ttl.is;
@@ -35,7 +35,7 @@ static int apply_update(struct live *l, const struct caller *who, const struct u
 
 struct update {
     struct change *change;
-    struct machine_row row; /* requested values; texts point into the live row of that time */
+    struct machine_row row; /* requested values; its texts belong to the live row */
     char *metadata;
     struct given ttl;
 };
@@ -52,8 +52,8 @@ static void update_told(void *arg, const struct err *err) {
 }
 
 /*
- * The present row with the requested values. A full disk may have delayed the update, so the row
- * may have changed.
+ * Puts the requested values into the present row, which may have changed: a full disk may have
+ * delayed the update.
  */
 static struct machine_row updated_row(const struct update *u) {
     struct machine_row row = u->change->live->row;
@@ -117,7 +117,7 @@ static void update_deadline(void *arg, const struct err *failed) {
         l->service->driver->set_deadline(l->machine, u->ttl.value, update_write, u);
 }
 
-/* An empty object counts too: it clears the metadata. */
+/* Reads the metadata of the request. An empty object clears the metadata of the machine. */
 static int new_metadata(const struct update_request *r, char **ret, struct err *err) {
     if (pairs_json(&r->metadata, "metadata", ret, err) < 0)
         return -1;
@@ -126,7 +126,7 @@ static int new_metadata(const struct update_request *r, char **ret, struct err *
     return 0;
 }
 
-/* Only its owner may change the budget of a machine, never an agent in it. */
+/* Only the owner may change the model budget of a machine, never an agent inside it. */
 static int change_models(struct live *l, const struct caller *who, const struct models_request *r,
                          struct err *err) {
     if (r->allow && !r->tokens.is && !r->money.is) {

@@ -19,7 +19,7 @@ struct machine_view {
     const char *id, *name, *owner, *kind, *image;
     const char *image_id; /* content id; NULL: the host's image */
     const char *state;    /* creating running paused stopped ended */
-    const char *reason;   /* why it ended; NULL while it lives */
+    const char *reason;   /* why it ended; NULL if it has not ended */
     uint64_t created_ms, ended_ms, expires_ms;
     struct limits_view limits;
     uint64_t idle_ms;
@@ -27,10 +27,10 @@ struct machine_view {
     const char *steps;    /* when a step is taken: every, risky, manual */
     const char *metadata; /* JSON object */
     const char *warnings;
-    const char *unreached; /* why its guest cannot be reached; NULL: it can */
+    const char *unreached; /* why its guest cannot be reached; NULL: it is reachable */
     const char *undurable; /* why its newest step is not durable; NULL: see the step */
-    uint64_t commands;     /* running */
-    uint64_t disk_bytes;   /* its own files and steps, without shared layers */
+    uint64_t commands;     /* number of running commands */
+    uint64_t disk_bytes;   /* used by its own files and steps, without shared layers */
     uint64_t step_count;
     bool drifted;
 };
@@ -39,7 +39,7 @@ struct stats_view {
     uint64_t cpu_us, mem_bytes, mem_peak_bytes, mem_limit_bytes, pids, io_bytes, disk_bytes;
     uint64_t oom_kills, pids_refused, lookups_refused;
     bool frozen;
-    const char *models; /* JSON: spent on models, and left; NULL: it never used one */
+    const char *models; /* JSON: model budget, spent and left; NULL: it never used a model */
 };
 
 struct usage_view {
@@ -63,7 +63,7 @@ struct exec_view {
 };
 
 struct entry_view {
-    const char *name, *type; /* file directory symlink other */
+    const char *name, *type; /* type: file directory symlink other */
     char mode[8];            /* octal */
     uint64_t size, uid, gid, mtime_ms;
     const char *target;
@@ -71,7 +71,7 @@ struct entry_view {
 
 struct token_view {
     const char *id, *owner, *note;
-    const char *secret; /* only in the response that created it */
+    const char *secret; /* only in the response to its creation */
     char scopes[32];
     uint64_t created_ms, used_ms, revoked_ms;
     uint64_t machines, cpus, mem, disk, max_ttl_ms; /* 0: no limit */

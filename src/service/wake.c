@@ -1,4 +1,4 @@
-/* Gives a machine without a box a new one, made from its saved layers. */
+/* Creates a new box for a machine without a box, from its saved layers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 struct waking {
     struct live *live;
-    struct grant_list gone; /* grants that it had before */
+    struct grant_list gone; /* grants that the machine had before */
     machine_done_fn *done, *late;
     void *arg;
 };
@@ -28,7 +28,7 @@ static void wake_finish(struct waking *w, const struct err *err) {
     done(arg, err);
 }
 
-/* Records the new box as one of this boot, like every machine with a box. */
+/* Writes the row with the new box and the id of this boot of the host. */
 static int write_woken(void *arg, struct err *err) {
     struct waking *w = arg;
     struct live *l = w->live;
@@ -52,7 +52,7 @@ static void trusted(void *arg, const struct err *err) {
     net_tell(w->live, wake_told, w);
 }
 
-/* On failure the box is kept: it holds the only copy of its content. */
+/* If writing failed, the box is kept, because it holds the only copy of its content. */
 static void woken_written(void *arg, const struct err *failed) {
     struct waking *w = arg;
     struct live *l = w->live;

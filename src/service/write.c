@@ -15,7 +15,7 @@ static struct journal_record write_record_of(const struct caller *who,
     return r;
 }
 
-/* Verbs that are served while the store is full; all others wait until there is room. */
+/* Verbs that are served while the store's disk is full; all others are refused. */
 static const struct {
     const char *verb;
     enum store_use use;
@@ -48,7 +48,7 @@ int note_intent(struct service *s, const struct caller *who, const struct journa
         return -1;
     if (store_log(s->store, &r, ret_seq, err) == 0)
         return 0;
-    /* Another writer may have used the space that was free before. */
+    /* Another writer may have used the free space since: use the reserved space. */
     if (use != STORE_USES && err->code == ERR_LIMIT && store_dig(s->store) &&
         store_log(s->store, &r, ret_seq, err) == 0)
         return 0;
@@ -65,7 +65,7 @@ void note_result(struct service *s, const struct caller *who, const struct journ
         r.reason = failed->text;
     if (store_log(s->store, &r, NULL, &err) == 0)
         return;
-    /* The action is done already: use the reserve space to record it. */
+    /* The operation is done already: use the reserved disk space to record it. */
     if (!store_is_full(s->store) || !store_dig(s->store) || store_log(s->store, &r, NULL, &err) < 0)
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
 }

@@ -469,7 +469,7 @@ def test_a_group_with_another_number(carrel, lent):
 @pytest.mark.skipif(ROOTLESS, reason="rootless the host's ids are not mapped")
 def test_a_filesystem_that_cannot_map_ids_is_refused(carrel):
     done = carrel.run("--dir", "/sys/class:/mnt/x:ro", "--", "true")
-    assert done.returncode == 125 and b"cannot map ids" in done.stderr and done.stderr.count(b"\n") == 1, done
+    assert done.returncode == 125 and b"cannot map user ids" in done.stderr and done.stderr.count(b"\n") == 1, done
 
 
 def test_a_large_file_comes_back_whole(carrel, lent):

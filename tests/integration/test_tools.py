@@ -190,7 +190,7 @@ class Packing(ToolCase):
         os.mkfifo(self.dir / "fifo")
         (self.dir / "ok").touch()
         t, err = self.tar(self.dir, want=PARTLY)
-        self.assertEqual((t.getnames(), err), (["ok"], "0 no file, directory or link: fifo\n"))
+        self.assertEqual((t.getnames(), err), (["ok"], "0 not a file, directory or link: fifo\n"))
 
     def test_a_very_deep_tree_is_cut_and_said(self):
         fd = os.open(self.dir, os.O_RDONLY)
@@ -228,7 +228,9 @@ class Packing(ToolCase):
             if f.flags & EOF:
                 break
             self.link.credit(id, 1, len(out))
-        self.assertEqual(self.link.output(id, "STDERR"), b"0 filled with zeros, it became shorter: big\n")
+        self.assertEqual(
+            self.link.output(id, "STDERR"), b"0 file became shorter, filled with zeros: big\n"
+        )
         self.assertEqual(self.link.exit(id).status, PARTLY)
         self.assertEqual(len(out) % 512, 0)
 
@@ -353,7 +355,9 @@ class Unpacking(ToolCase):
     def test_devices_and_fifos_are_left_out(self):
         err = self.untar(archive(member("null", tarfile.CHRTYPE, devmajor=1, devminor=3), member("p", tarfile.FIFOTYPE),
                                  member("b", tarfile.BLKTYPE), ("f", b"x")), want=PARTLY)
-        self.assertEqual((self.tree(), err.count("0 no file, directory or link:")), ({"f": b"x"}, 3))
+        self.assertEqual(
+            (self.tree(), err.count("0 not a file, directory or link:")), ({"f": b"x"}, 3)
+        )
 
     def test_setuid_is_stripped(self):
         self.untar(archive(member("s", mode=0o6755), member("d", tarfile.DIRTYPE, mode=0o3777)))

@@ -47,7 +47,7 @@ struct words {
     size_t count;
 };
 
-/* ---- names ---- */
+/* ---- list, show, tag and delete images ---- */
 
 static bool is_build_step(const json_t *image) {
     return strncmp(client_text(image, "name"), "build:", 6) == 0;
@@ -149,7 +149,7 @@ static int prune(struct client *c, const struct image_options *o, const struct w
     return 0;
 }
 
-/* ---- in ---- */
+/* ---- import and build ---- */
 
 /* A request body that is being sent, with its progress. */
 struct upload {
@@ -269,7 +269,7 @@ static int tag(struct client *c, const struct image_options *o, const struct wor
     return print_made(o, image);
 }
 
-/* ---- out ---- */
+/* ---- export ---- */
 
 /* Where an exported image goes: a file, or a directory with an OCI layout. */
 struct sink {
@@ -320,7 +320,7 @@ static const char *form_of(const char *path) {
     return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? "tar.zst" : "tar";
 }
 
-/* Writes under a temporary name, and renames the file once it is complete. */
+/* Writes the file under a temporary name, and renames it once it is complete. */
 static int export_file(struct client *c, const struct image_options *o, const char *name,
                        struct err *err) {
     char aside[4096];
@@ -349,12 +349,12 @@ static int export(struct client *c, const struct image_options *o, const struct 
     return o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err);
 }
 
-/* ---- the verbs ---- */
+/* ---- subcommands ---- */
 
 static const struct {
     const char *name;
     size_t least, most;
-    const char *what; /* what its arguments are */
+    const char *what; /* names of its arguments, for errors */
     int (*run)(struct client *c, const struct image_options *o, const struct words *w,
                struct err *err);
 } verbs[] = {
@@ -389,7 +389,7 @@ static int run_verb(size_t i, const struct image_options *o, const struct words 
     if (w->count > verbs[i].most)
         return err_set(err, ERR_INVALID, "unexpected argument '%s'", w->v[verbs[i].most]);
     if (w->count < verbs[i].least) {
-        err_set(err, ERR_INVALID, "no %s named", verbs[i].what);
+        err_set(err, ERR_INVALID, "missing argument: %s", verbs[i].what);
         return err_remedy(err, "see `carrel image --help`");
     }
     return client_open(&c, CLIENT_START, NULL, err) < 0 ? -1 : verbs[i].run(&c, o, w, err);

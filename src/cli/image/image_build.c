@@ -43,8 +43,8 @@ struct build {
     struct client *client;
     const struct build_options *o;
     struct recipe recipe;
-    int dir;           /* of the recipe */
-    struct buf source; /* content of the last `file` line whose key was added */
+    int dir;           /* directory of the recipe */
+    struct buf source; /* content of the file that the last `file` line names */
     mode_t source_mode;
     struct sha256 key; /* hash of all lines so far */
     char image[80];    /* image that the next line starts from */
@@ -52,7 +52,7 @@ struct build {
     const char *env[RECIPE_LINES_MAX];
     struct host {
         char *name;
-        bool local; /* a mirror in this host's own network is allowed, because apt uses it */
+        bool local; /* may be in a local network: apt of this host uses this mirror */
     } net[HOSTS_MAX];
     size_t env_count, net_count;
     const char *user, *workdir;
@@ -70,7 +70,7 @@ static void image_build_say(const struct build *b, const struct recipe_line *l, 
     fputc('\n', stderr);
 }
 
-/* ---- keys ---- */
+/* ---- keys of intermediate images ---- */
 
 static void key_add(struct build *b, const char *what, const void *bytes, size_t n) {
     char head[32];
@@ -160,7 +160,7 @@ static void close_machine(struct build *b) {
     b->machine[0] = '\0';
 }
 
-/* ---- steps ---- */
+/* ---- instructions that change files ---- */
 
 static int run_line(struct build *b, const struct recipe_line *l, const char *line,
                     struct err *err) {
@@ -186,7 +186,7 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
     fputs(client_text(answer, "stderr"), stderr);
     err_set(err, ERR_INVALID, "line %u of the recipe: the command exited with status %lld",
             l->number, status);
-    return err_remedy(err, "its output is above");
+    return err_remedy(err, "see its output above");
 }
 
 static int install(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -200,7 +200,10 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
                 : err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
 }
 
-/* Files must be in or below the directory of the recipe: its author may be a stranger. */
+/*
+ * Opens a file in or below the directory of the recipe. Others are refused, because the author of a
+ * recipe may be a stranger.
+ */
 static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
     int fd = beneath_open_file(b->dir, l->words[0], err);
     return fd < 0 ? err_wrap(err, "line %u of the recipe", l->number) : fd;
@@ -249,7 +252,7 @@ static int image_build_put_file(struct build *b, const struct recipe_line *l, st
     return client_call(b->client, &r, NULL, err);
 }
 
-/* Makes an image of the machine, with the configuration that the recipe has set so far. */
+/* Creates an image from the machine, with the configuration that the recipe has set so far. */
 static int image_build_keep(struct build *b, const char *name, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(256 << 10);
@@ -275,7 +278,7 @@ static int image_build_keep(struct build *b, const char *name, json_t **ret, str
                : post(b, target, &body, ret, err);
 }
 
-/* ---- the base ---- */
+/* ---- base image ---- */
 
 static void pids_wait(pid_t pid, int *status) {
     while (waitpid(pid, status, 0) < 0 && errno == EINTR)
@@ -291,7 +294,7 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* Files of this host's apt that name the suite. */
+/* Source lists of this host's apt that name the suite. */
 struct sources {
     char *paths[SOURCES_MAX];
     size_t count;
@@ -363,7 +366,7 @@ static void become_mmdebstrap(const char *suite, const struct sources *s, int ou
     _exit(127);
 }
 
-/* Makes a Debian of that suite with mmdebstrap, from the mirrors that this host uses. */
+/* Creates an image of that Debian suite with mmdebstrap, from the mirrors that this host uses. */
 static int make_debian(struct build *b, const char *name, const char *suite, struct err *err) {
     struct sources s DEFER(sources_done) = {.count = 0};
     json_t *image DEFER(json_decrefp) = NULL;
@@ -375,7 +378,10 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
         return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
                           name);
     }
-    /* mmdebstrap is silent for longer than a request may wait: collect its output first. */
+    /*
+     * mmdebstrap may write nothing for longer than a request waits, so its output is collected
+     * first.
+     */
     int out DEFER_CLOSE = open(tmp && *tmp ? tmp : "/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     pid_t pid = out < 0 ? -1 : fork();
     if (pid == 0)
@@ -392,7 +398,7 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
     bool absent = WIFEXITED(status) && WEXITSTATUS(status) == 127;
     err_set(err, absent ? ERR_UNSUPPORTED : ERR_INTERNAL,
             absent ? "mmdebstrap is not installed" : "mmdebstrap failed (status %d)", status);
-    return err_remedy(err, absent ? "sudo apt-get install mmdebstrap" : "its output is above");
+    return err_remedy(err, absent ? "sudo apt-get install mmdebstrap" : "see its output above");
 }
 
 static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -405,7 +411,7 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
     }
     if (!is_there(b, name, &image)) {
         if (strncmp(name, "debian:", 7) != 0)
-            return image_show(b->client, name, &image, err); /* for its error */
+            return image_show(b->client, name, &image, err); /* sets the error */
         image_build_say(b, l, "making");
         if (make_debian(b, name, name + 7, err) < 0 || image_show(b->client, name, &image, err) < 0)
             return -1;
@@ -415,7 +421,7 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
     return 0;
 }
 
-/* ---- the recipe ---- */
+/* ---- lines of the recipe ---- */
 
 static bool changes_files(enum recipe_verb verb) {
     return verb == RECIPE_PACKAGES || verb == RECIPE_FILE || verb == RECIPE_RUN;
@@ -474,7 +480,7 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
     if (!b->o->no_cache && is_there(b, name, &image)) {
         image_build_say(b, l, "cached");
         b->cached++;
-        close_machine(b); /* it was made from the image before */
+        close_machine(b); /* the machine was created from an earlier image */
     } else {
         image_build_say(b, l, "making");
         if (do_step(b, l, err) < 0 || image_build_keep(b, name, &image, err) < 0)
@@ -485,7 +491,10 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
     return 0;
 }
 
-/* Settings after the last change of files are stored with it, without another image. */
+/*
+ * Settings after the last line that changes files are stored in the image of that line, so they
+ * need no further image.
+ */
 static int note_rest(struct build *b, size_t from, struct err *err) {
     for (size_t i = from; i < b->recipe.count; i++)
         if (add_to_key(b, &b->recipe.lines[i], err) < 0 ||
@@ -544,7 +553,9 @@ static bool wants_packages(const struct recipe *r) {
     return false;
 }
 
-/* Opens the directory once, so that nobody can replace it during the build. */
+/*
+ * Reads the recipe. Its directory is opened once, so that nobody can replace it during the build.
+ */
 static int read_recipe(struct build *b, const char *path, struct err *err) {
     char *text DEFER_FREE = malloc(RECIPE_BYTES_MAX + 2), dir[4096];
     const char *slash = strrchr(path, '/');

@@ -10,8 +10,8 @@
 static const struct {
     const char *name;
     enum recipe_verb verb;
-    size_t least, most; /* words */
-    bool whole;         /* the text is not split */
+    size_t least, most; /* number of words */
+    bool whole;         /* the text is not split into words */
 } verbs[] = {
     {"base", RECIPE_BASE, 1, 1, false},
     {"packages", RECIPE_PACKAGES, 1, RECIPE_WORDS_MAX, false},
@@ -43,7 +43,7 @@ static int recipe_refuse(struct err *err, unsigned number, const char *what, con
     return err_set(err, ERR_INVALID, "line %u of the recipe: %s '%.60s'", number, what, text);
 }
 
-/* A name that apt-get cannot take for an option or a file. */
+/* True for a name that apt-get cannot take for an option or a file. */
 static bool is_package(const char *word) {
     return isalnum((unsigned char)word[0]) &&
            word[strspn(word,
@@ -119,7 +119,7 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     if (verbs[i].whole)
         l->count = *l->text != '\0';
     if (l->count < verbs[i].least || l->count > verbs[i].most)
-        return recipe_refuse(err, number, "too few or too many words for", verbs[i].name);
+        return recipe_refuse(err, number, "too few or too many arguments for", verbs[i].name);
     if ((r->count == 0) != (l->verb == RECIPE_BASE))
         return err_set(
             err, ERR_INVALID,

@@ -1,15 +1,15 @@
 /*
- * Recipes: how an image is built, one instruction per line, from top to bottom. Pure.
+ * Parses recipes, which describe how an image is built: one instruction per line. Pure.
  *
- *   base debian:bookworm          the image to start from, or debian:SUITE; comes first
+ *   base debian:bookworm          the image to start from, or debian:SUITE; must be first
  *   packages curl git             install with apt-get
  *   file app.conf /etc/app.conf   copy a file from the recipe's directory
- *   env NAME=VALUE                for later lines and for commands of the image
+ *   env NAME=VALUE                set a variable for later lines and for commands of the image
  *   net HOST                      allow this host in later lines
  *   run make install              run a shell command as root
- *   user app                      user of the image's commands
- *   workdir /srv/app              their working directory
- *   command app --serve           default command
+ *   user app                      set the user of the image's commands
+ *   workdir /srv/app              set their working directory
+ *   command app --serve           set the default command
  *
  * A line that starts with `#` is a comment. A backslash at the end of a line joins the next one.
  */
@@ -39,15 +39,15 @@ enum recipe_verb {
 
 struct recipe_line {
     enum recipe_verb verb;
-    unsigned number;                     /* in the file, from 1 */
+    unsigned number;                     /* line number in the file, from 1 */
     const char *text;                    /* the text after the verb */
-    const char *words[RECIPE_WORDS_MAX]; /* the same, split at blanks; unused for run and env */
+    const char *words[RECIPE_WORDS_MAX]; /* words of the text; unused for run and env */
     size_t count;
 };
 
 struct recipe {
-    char *bytes; /* owns the texts of lines */
-    char *split; /* owns the words of lines */
+    char *bytes; /* the texts of lines point into it */
+    char *split; /* the words of lines point into it */
     size_t count;
     struct recipe_line *lines;
 };

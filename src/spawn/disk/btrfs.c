@@ -21,7 +21,7 @@ bool btrfs_is(int fd) {
     return fstatfs(fd, &fs) == 0 && fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
-/* The descriptor of a mount is O_PATH, and ioctl() does not work on it. */
+/* Reopens a mount for reading: its descriptor is O_PATH, on which ioctl() does not work. */
 static int open_top(int dir) {
     return dir_open(dir, ".");
 }

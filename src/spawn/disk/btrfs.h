@@ -2,18 +2,20 @@
  * The btrfs calls that the disk of a machine needs: snapshot the whole disk in constant time, and
  * delete it.
  *
- * Each snapshot is its own filesystem. Several subvolumes of one filesystem would not work:
- * overlayfs shows one device for all of them while inode numbers repeat, so `mv` takes two files
- * for one and loses data. Thin wrappers: -errno on failure.
+ * Each disk is a filesystem of its own. Disks as subvolumes of one filesystem would not work: an
+ * overlay shows one device for all of them, but each subvolume numbers its inodes anew. `mv` would
+ * then take two files for one and lose data. Thin wrappers: -errno on failure.
  */
 #pragma once
 
 #include <stdbool.h>
 
-/* True if it is on btrfs. */
+/* True if the file is on btrfs. */
 bool btrfs_is(int fd);
 
-/* Snapshots the subvolume with top `disk` into the writable directory `name` in it. */
+/*
+ * Creates the directory `name` in `disk`: a writable snapshot of the subvolume whose top is `disk`.
+ */
 int btrfs_snapshot(int disk, const char *name);
 
 /*

@@ -21,7 +21,7 @@ enum { OPTIONS = 5 };
 /* How to make and mount each kind of disk, and the package to install if the program is missing. */
 struct kind {
     const char *type, *program, *package;
-    struct mount_option options[OPTIONS]; /* after the source, up to a NULL key */
+    struct mount_option options[OPTIONS]; /* besides the source; the last key is NULL */
 };
 
 static const struct kind kinds[] = {
@@ -48,8 +48,8 @@ bool disk_can(enum disk_kind kind) {
 }
 
 /*
- * Runs in the child. -F forces mke2fs even if it takes the file for a mounted one: it is new and
- * only ours.
+ * Runs in the child. -F makes mke2fs write the file even if it takes it for a mounted one. The file
+ * is new, and nobody else uses it.
  */
 static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
     char count[24];
@@ -64,8 +64,8 @@ static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
                                 "-E",     "lazy_itable_init=1,nodiscard",
                                 path,     NULL};
     /*
-     * Mixed block groups: otherwise the disk could be full of data or metadata while the other has
-     * space.
+     * --mixed stores data and metadata in the same block groups. Otherwise one of them could be
+     * full while the other has space.
      */
     const char *const btrfs[] = {"mkfs.btrfs", "-q", "-f", "-K", "--mixed", path, NULL};
     execv(kinds[kind].program, (char *const *)(kind == DISK_EXT4 ? ext4 : btrfs));
@@ -121,7 +121,7 @@ static int attach_loop(int image, char name[32], struct err *err) {
         if (errno == EINVAL)
             config.info.lo_flags &= ~(uint32_t)LO_FLAGS_DIRECT_IO;
     }
-    return err_set(err, ERR_BUSY, "no free loop device");
+    return err_set(err, ERR_BUSY, "no loop device is free");
 }
 
 static int mount_image(enum disk_kind kind, const char *device, struct err *err) {
@@ -132,15 +132,15 @@ static int mount_image(enum disk_kind kind, const char *device, struct err *err)
         options[count] = k->options[count - 1];
     int mount = mount_new(k->type, options, count, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
     if (mount == -ENODEV) {
-        err_set(err, ERR_UNSUPPORTED, "the kernel has no %s", k->type);
+        err_set(err, ERR_UNSUPPORTED, "the kernel does not support %s", k->type);
         return err_remedy(err, "modprobe %s", k->type);
     }
-    return mount < 0 ? err_num(err, mount, "mount disk image") : mount;
+    return mount < 0 ? err_num(err, mount, "mount a disk image") : mount;
 }
 
 /*
- * On btrfs the file of a disk must not be copied on write a second time. Other filesystems ignore
- * this.
+ * Turns off copy-on-write of the file that holds a disk, if the store is on btrfs: the disk itself
+ * may copy on write.
  */
 static void write_in_place(int image) {
     int flags = FS_NOCOW_FL;
@@ -155,7 +155,7 @@ int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, st
         char size[AMOUNT_SIZE];
         int r = -errno;
         amount_size(bytes, size);
-        return err_num(err, r, "make a disk image of %s", size);
+        return err_num(err, r, "create a disk image of %s", size);
     }
     if (make_filesystem(kind, image, inodes, err) < 0)
         return -1;

@@ -23,7 +23,7 @@
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, LINKS_MAX = 65536, PIECE = 1 << 18 };
 
-/* The copy of a file with several links. */
+/* A copied file that has several hard links. */
 struct link {
     char key[48];
     char path[];
@@ -70,7 +70,9 @@ struct copying *copying_new(int out) {
 
 /* ---- attributes ---- */
 
-/* The origin mark refers to a file of the old place, so it is not copied. */
+/*
+ * True for the overlay attribute "origin", which refers to a file on the source disk: not copied.
+ */
 static bool is_local(const char *name) {
     static const char *const marks[] = {"trusted.overlay.origin", "user.overlay.origin"};
     return strcmp(name, marks[0]) == 0 || strcmp(name, marks[1]) == 0;
@@ -90,7 +92,10 @@ static int copy_attributes(struct copying *c, int from, int to) {
     return 0;
 }
 
-/* In this order: chown clears set-id bits, and both may clear attributes. */
+/*
+ * Copies owner, mode, attributes and times. chown comes first, because it clears set-id bits;
+ * attributes come later, because chown and chmod may clear them.
+ */
 static int dress(struct copying *c, int from, int to, const struct stat *st) {
     if (fchown(to, st->st_uid, st->st_gid) < 0 || fchmod(to, st->st_mode & 07777) < 0)
         return -errno;
@@ -104,7 +109,7 @@ static int dress(struct copying *c, int from, int to, const struct stat *st) {
 static int copy_piece(struct copying *c, int from, int to, off_t at, size_t len) {
     ssize_t n = pread(from, c->piece, len, at);
     if (n <= 0)
-        return n < 0 ? -errno : -EIO; /* layers never shrink: this is an I/O error */
+        return n < 0 ? -errno : -EIO; /* files of a layer never shrink: an I/O error */
     int r = room_take(c->room, 0, (uint64_t)n);
     if (r < 0)
         return r;
@@ -128,7 +133,7 @@ static int copy_range(struct copying *c, int from, int to, off_t at, off_t end) 
     return 0;
 }
 
-/* Keeps holes. */
+/* Copies only the data of a sparse file, so holes stay holes. */
 static int copy_data(struct copying *c, int from, int to, off_t size) {
     if (size == 0 || ioctl(to, FICLONE, from) == 0)
         return 0;
@@ -147,7 +152,9 @@ static int copy_data(struct copying *c, int from, int to, off_t size) {
 
 /* ---- entries ---- */
 
-/* Subvolumes of a disk number their inodes separately, so the key includes the device. */
+/*
+ * Identifies a file by device and inode, because each subvolume of a disk numbers its inodes anew.
+ */
 static void link_key(char key[48], const struct stat *st) {
     snprintf(key, 48, "%" PRIx64 ":%" PRIu64, (uint64_t)st->st_dev, (uint64_t)st->st_ino);
 }
@@ -161,7 +168,7 @@ static int link_known(struct copying *c, const struct stat *st, int to, const ch
     return linkat(c->out, l->path, to, name, 0) < 0 ? -errno : 1;
 }
 
-/* Beyond these limits a further link becomes a separate file. */
+/* Remembers a copied file for its further links. Above LINKS_MAX a link becomes a separate file. */
 static int link_note(struct copying *c, const struct stat *st, const char *path) {
     if (st->st_nlink < 2 || c->links.count >= LINKS_MAX || strlen(path) >= PATH_SIZE)
         return 0;
@@ -202,7 +209,9 @@ static int copy_symlink(struct copying *c, int from, int to, const char *name,
     return 0;
 }
 
-/* Copies whiteouts, pipes and sockets; a box cannot create other nodes. */
+/*
+ * Copies special files: whiteouts (deletion marks), pipes and sockets. A box cannot create others.
+ */
 static int copy_node(int to, const char *name, const struct stat *st) {
     if (S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && st->st_rdev != 0))
         return -EPERM;
@@ -322,7 +331,7 @@ int layer_still(int disk, uint32_t number, int held) {
     return was.st_dev == is.st_dev && was.st_ino == is.st_ino ? 0 : -ESTALE;
 }
 
-/* Content is synced before the rename: a durable name implies durable content. */
+/* Syncs the content before the rename, so that a layer with its final name is complete on disk. */
 static int duplicate_settle(int disk, const char *aside, const char *name, bool durable) {
     if (durable && syncfs(disk) < 0)
         return -errno;
@@ -355,7 +364,10 @@ static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *p
     return r < 0 ? r : layer_still(from_disk, plan->from, held);
 }
 
-/* The top directory of a disk is closed to boxes, that of a layer is not. */
+/*
+ * Makes a snapshot a layer: opens its top directory, which boxes may not enter on a disk, and moves
+ * the layer to the top.
+ */
 static int snapshot_layer(int disk, uint32_t number, const char *aside,
                           enum duplicate_way *ret_way) {
     static const char parts[] = "uU";
@@ -373,7 +385,7 @@ static int snapshot_layer(int disk, uint32_t number, const char *aside,
     return r;
 }
 
-/* Removes a snapshot or directory, as far as it exists. */
+/* Removes an unfinished snapshot or directory, if it exists. */
 static int clear_aside(int disk, const char *aside) {
     return btrfs_destroy(disk, aside) == 0 ? 0 : tree_remove(disk, aside);
 }

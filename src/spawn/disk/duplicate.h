@@ -1,6 +1,7 @@
 /*
  * Copies a frozen layer, on the same disk or to another, with owners, modes, times, attributes,
- * whiteouts and hard links. Data is shared if the filesystem can.
+ * whiteouts and hard links. The copy shares its data with the source (reflink) if the filesystem
+ * supports that.
  *
  * On btrfs the copy is a snapshot of the whole disk in which the layer was moved to the top; the
  * rest of the snapshot is ignored.
@@ -15,19 +16,22 @@
 
 struct duplicate_plan {
     uint32_t from, into; /* numbers of layers */
-    bool durable;        /* into the store: limited, and synced at the end */
-    bool snapshot;       /* both disks are the same one, on btrfs */
+    bool durable;        /* a copy in the store: its size is limited, and it is synced */
+    bool snapshot;       /* source and copy are on the same btrfs disk */
 };
 
 enum duplicate_way { DUPLICATE_COPY, DUPLICATE_REFLINK, DUPLICATE_BTRFS };
 /* "copy", "reflink", "btrfs" */
 const char *duplicate_way_name(enum duplicate_way way);
 
-/* The layer appears complete or not at all. 0 or -errno; *ret_way (may be NULL): how. */
+/*
+ * Copies a layer, which appears complete or not at all. 0 or -errno. *ret_way (may be NULL): how it
+ * was copied.
+ */
 int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
                     enum duplicate_way *ret_way);
 
-/* 1: it exists. */
+/* Returns 1 if the copy exists. */
 int duplicate_done(int to_disk, uint32_t into);
 
 /*
@@ -37,9 +41,9 @@ int duplicate_done(int to_disk, uint32_t into);
 int layer_hold(int disk, uint32_t number);
 int layer_still(int disk, uint32_t number, int held);
 
-/* Copies files one by one; hard links stay hard links. */
+/* Copies single files and keeps hard links between them. */
 struct copying;
-struct copying *copying_new(int out); /* out: top of all copies, duplicated; NULL: errno */
+struct copying *copying_new(int out); /* out: top directory of the copies; NULL: see errno */
 void copying_free(struct copying *c);
-/* Copies from/name to to/name; path: the latter, relative to the top. */
+/* Copies from/name to to/name. path: path of to/name relative to the top directory. */
 int copying_file(struct copying *c, int from, int to, const char *name, const char *path);

@@ -24,7 +24,7 @@
 
 enum { TABLE_SIZE = 1 << 18, CARRIED_MAX = 64, LEFT_MS = 50 };
 
-/* ---- inside a box's mount namespace ---- */
+/* ---- paths in a box's mount namespace ---- */
 
 static int open_here(const char *path) {
     return dir_open_path(AT_FDCWD, path);
@@ -52,7 +52,7 @@ struct box *layers_live_box(struct spawner *s, const char *id, struct err *err) 
     return NULL;
 }
 
-/* Index of the box's disk that belongs to the machine, or -1. */
+/* Returns the index of the disk in the box that belongs to the machine, or -1. */
 static int disk_of(const struct box *box, const char *machine) {
     if (strcmp(box->id, machine) == 0)
         return 0;
@@ -88,7 +88,7 @@ static int clone_held(int disk) {
     return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN; /* not mounted yet */
 }
 
-/* Makes `copies` detached, read-only mounts of a disk that a box holds. */
+/* Creates `copies` detached, read-only mounts of a disk that a box holds. */
 int layers_clone_disk(struct spawner *s, const struct box *box, int disk, int *ret, int copies) {
     int r = box_go_in(s, box);
     if (r < 0)
@@ -104,7 +104,7 @@ int layers_clone_disk(struct spawner *s, const struct box *box, int disk, int *r
     return r;
 }
 
-/* The same by name: the disk of a machine, or saved layers. */
+/* Like layers_clone_disk(), by name: the id of a machine, or of saved layers. */
 int layers_clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
     int disk = 0, r = -ENOENT;
     if (saved_is_name(name)) {
@@ -172,7 +172,7 @@ int layers_prepare_disk(struct spawner *s, const struct stack *stack, int i, boo
     return r < 0 ? r : bench_put(&s->maker, stack->disks[i], name);
 }
 
-/* ---- stacks ---- */
+/* ---- stacks of layers ---- */
 
 static int resolve(const struct box *box, const struct layers *layers, struct stack *ret,
                    struct err *err) {
@@ -223,7 +223,7 @@ void layers_image_closep(struct image *image) {
     image_close(image);
 }
 
-/* ---- the switch ---- */
+/* ---- switch to a new root ---- */
 
 /* Mounts of the old root that move to the new one, by path. */
 struct carried {
@@ -279,7 +279,7 @@ static int carry_one(int from, int to, const char *path) {
     return mount < 0 ? mount : mount_attach(mount, to, path);
 }
 
-/* *ret: number of moved mounts, also on failure. */
+/* Moves the mounts to the new root. *ret: number of moved mounts, also on failure. */
 static int carry(int from, int to, const struct carried *c, size_t *ret) {
     for (*ret = 0; *ret < c->count; (*ret)++) {
         int r = carry_one(from, to, c->paths[*ret]);
@@ -289,7 +289,10 @@ static int carry(int from, int to, const struct carried *c, size_t *ret) {
     return 0;
 }
 
-/* Proves that no process of the box can write any more. -EBUSY: a file is open for writing. */
+/*
+ * Makes the root read-only, so that no process of the box can write to it. -EBUSY: a process has a
+ * file open for writing.
+ */
 static int root_close(int root, int usr) {
     int r = mount_read_only(root);
     if (r == 0 && usr >= 0 && (r = mount_read_only(usr)) < 0)
@@ -300,7 +303,7 @@ static int root_close(int root, int usr) {
 static int root_close_failed(struct err *err, int r, const struct box *box) {
     if (r != -EBUSY)
         return err_num(err, r, "make the root of machine '%s' read-only", box->id);
-    return err_set(err, ERR_BUSY, "something in machine '%s' has a file open for writing", box->id);
+    return err_set(err, ERR_BUSY, "a process in machine '%s' has a file open for writing", box->id);
 }
 
 static void root_reopen(int root, int usr) {
@@ -321,8 +324,10 @@ static void return_to(const struct box *box, int old, int usr, int fresh, const 
     root_reopen(old, usr);
 }
 
-/* In the box's namespace, with the new root in place: makes the old root read-only and leaves it;
- * after a failure the old root is as before. */
+/*
+ * Runs in the box's namespace, after the new root was attached: makes the old root read-only and
+ * detaches it. After a failure the old root is as before.
+ */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
                       struct err *err) {
     const char *path = box_side_path(box->side);
@@ -380,7 +385,7 @@ static void switched(struct box *box) {
     box->side = other_side(box->side);
 }
 
-/* Records the intent, then the result. */
+/* Switches the root. Writes the intent to the box's record before, and the result afterwards. */
 static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to, int root,
                      int usr, struct err *err) {
     uint32_t layer = (uint32_t)to->layer, left = box->layer;
@@ -451,7 +456,7 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
     if (!box)
         return -1;
     if (m->layer < box->layer)
-        return err_set(err, ERR_INVALID, "layer %" PRIu64 " of machine '%s' has been used",
+        return err_set(err, ERR_INVALID, "layer number %" PRIu64 " of machine '%s' is already used",
                        m->layer, box->id);
     int r = 0;
     if (m->layer == box->layer) {
@@ -466,7 +471,7 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
     return r;
 }
 
-/* ---- a new box from layers ---- */
+/* ---- new box from layers ---- */
 
 static int add_disk(struct spawner *s, const char *machine, int i, struct stack *stack,
                     struct rootfs *r, struct err *err) {
@@ -514,7 +519,7 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
         stack->layers[i].number = layers.v[i].number;
     }
     stack->count = layers.count;
-    stack->upper = LAYER_FIRST + 1; /* the overlays of the berth use the first */
+    stack->upper = LAYER_FIRST + 1; /* the berth (prepared box) uses LAYER_FIRST */
     int root, usr;
     if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0)
         return -1;
@@ -560,9 +565,12 @@ void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
     box->disk_count = count;
 }
 
-/* ---- afterwards ---- */
+/* ---- recovery and cleanup ---- */
 
-/* Root and /usr are mounted in turn: a spawner killed in between leaves only the root. */
+/*
+ * True if both root and /usr of the new root are mounted. A spawner that was killed between the two
+ * mounts leaves only the root.
+ */
 static bool is_whole(const struct box *box, int root) {
     struct stat top, usr;
     return !box_has_usr(box) ||
@@ -570,7 +578,10 @@ static bool is_whole(const struct box *box, int root) {
             usr.st_dev != top.st_dev);
 }
 
-/* Runs in the box's namespace. is_left: the old root is gone, only the record is missing. */
+/*
+ * Finishes an interrupted switch, in the box's namespace. is_left: the old root is already
+ * detached, and only the record is missing.
+ */
 static int finish_switch(struct spawner *s, struct box *box, const struct carried *c, bool is_left,
                          struct err *err) {
     const char *path = box_side_path(other_side(box->side));
@@ -601,8 +612,8 @@ void layers_recover(struct spawner *s, struct box *box) {
     if (r == 0)
         r = box_go_in(s, box);
     if (r < 0) {
-        log_line(LOG_ERROR, "spawn", "inspect an unfinished switch of the root: failed id=%s",
-                 box->id);
+        log_line(LOG_ERROR, "spawn",
+                 "inspect mounts after an unfinished switch of the root: failed id=%s", box->id);
         return;
     }
     bool is_left = !is_mounted(box_side_path(box->side));
@@ -619,7 +630,7 @@ bool layers_untidy(const struct spawner *s) {
     return s->roots_left;
 }
 
-/* Closes old roots after LEFT_MS: by then the guest has left them, or pays for the wait. */
+/* Closes old roots after LEFT_MS. By then the guest has usually left them. */
 void layers_tidy(struct spawner *s, struct undertaker *u) {
     uint64_t now = boot_ms();
     s->roots_left = false;

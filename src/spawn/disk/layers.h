@@ -1,11 +1,11 @@
 /*
- * Freezing, rewinding and forking: a box's root becomes other layers and a new upper, while its
- * guest lives.
+ * Freezes, rewinds and forks: replaces a box's root by other layers and a new upper (writable
+ * layer), while its guest runs.
  *
- * Every mount is made here, in the box's mount namespace; the guest only gets a descriptor of the
- * new root and steps into it. That the old root could be made read-only is the proof that nobody
- * writes to what is now a layer. What is about to be done is in the box's record before it is done,
- * so that the next spawner finishes it or takes it back.
+ * The spawner makes all mounts, in the box's mount namespace. The guest only gets a descriptor of
+ * the new root and enters it. The old upper becomes a layer only if the old root could be made
+ * read-only: then no process can write to it. The intent is in the box's record before the switch,
+ * so that the next spawner can finish or undo it.
  */
 #pragma once
 
@@ -19,35 +19,47 @@ struct box;
 struct rootfs;
 struct verb_fds;
 
-/* ROOT. m becomes the answer; *ret_root: the new root, or -1 if nothing changed. */
+/*
+ * Handles ROOT: switches to a new root. m becomes the answer; *ret_root: the new root, or -1 if
+ * nothing changed.
+ */
 int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err);
 
-/* VIEW and DISK: read-only, with ids as on disk; returns the number of descriptors, or -1. */
+/*
+ * Handles VIEW and DISK: opens layers or a disk read-only, with ids as on disk. Returns the number
+ * of descriptors, or -1.
+ */
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err);
 
-/* UPPERS: directories, and the numbers of their grants as text. */
+/*
+ * Handles UPPERS: opens the changes in copy-on-write grants, and writes the numbers of these
+ * grants.
+ */
 int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
                   struct verb_fds *ret, struct err *err);
 
-/* The same for the spawner itself: root and /usr; /usr is -1 if the root contains it. */
+/* Like VIEW, for the spawner itself: opens root and /usr; /usr is -1 if the root contains it. */
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
                      struct err *err);
 
-/* A box that is not ending; NULL with *err. */
+/* Finds a box that is not ending; NULL with *err. */
 struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
-/* The box's own disk, writable, with ids as on disk; -errno. */
+/* Opens the box's own disk, writable, with ids as on disk; -errno on failure. */
 int layers_own_disk(struct spawner *s, const struct box *box);
-/* The directory of its machine.json, writable; -errno. */
+/* Opens the directory of the box's machine.json, writable; -errno on failure. */
 int layers_own_meta(struct spawner *s, const struct box *box);
-/* A read-only mount of the disk of that name, with ids as on disk. */
+/* Opens a read-only mount of the disk of that name, with ids as on disk; -1 on failure. */
 int layers_disk(struct spawner *s, const char *name, struct err *err);
 
-/* For a new box: replaces the overlays of its berth and adds further disks. */
+/*
+ * For a new box from layers: replaces the overlays of its berth (the prepared box) and adds the
+ * disks of the layers.
+ */
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err);
-/* Records that in the box. */
+/* Records these disks in the box. */
 void layers_enter(struct spawner *s, struct box *box, const struct plan *plan);
 
-/* After a crash: finishes or undoes a begun switch. */
+/* After a crash of the spawner: finishes or undoes an interrupted switch of the root. */
 void layers_recover(struct spawner *s, struct box *box);
 
 /* Lets the undertaker close old roots that the guest has left. */

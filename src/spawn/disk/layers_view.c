@@ -1,4 +1,4 @@
-/* Opens the layers of a machine for reading, without its box. */
+/* Opens layers for reading, outside the box. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 
-/* Read-only, without an id map: as stored on disk. */
+/* Opens the layers read-only and without an id map, so ids are as stored on disk. */
 static int open_view(struct spawner *s, const struct layers *layers, struct stack *stack,
                      struct err *err) {
     const char *names[LAYERS_DISKS_MAX];
@@ -80,13 +80,13 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
     }
     if (disk || r < 0)
         return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
-    /* An image with its own /usr has no separate one: use an empty directory. */
+    /* The root contains /usr, so there is no second directory: return an empty one. */
     if (ret_dirs[1] < 0)
         ret_dirs[1] = openat(s->maker.workshop, "empty", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return ret_dirs[1] < 0 ? 1 : 2;
 }
 
-/* Opens the changes in cow grants through the id map of the box, as when they were created. */
+/* Opens the changes in copy-on-write grants through the id map of the box. */
 int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
                   struct verb_fds *ret, struct err *err) {
     int disk DEFER_CLOSE = -1, userns DEFER_CLOSE = layers_open_userns(s, box);

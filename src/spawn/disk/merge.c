@@ -21,21 +21,21 @@
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, FROM_SIZE = LAYERS_MAX * 12 };
 
 struct merge {
-    int roots[LAYERS_MAX]; /* topmost first */
+    int roots[LAYERS_MAX]; /* top directories of the layers, topmost first */
     size_t count;
-    const char *prefix; /* of the overlay's extended attributes */
+    const char *prefix; /* prefix of the overlay's extended attributes */
     int out;
-    bool has_whiteout;       /* "out" has a file .wht to link whiteouts from */
-    struct copying *copying; /* copies what cannot be linked; NULL: nothing so far */
+    bool has_whiteout;       /* `out` has a file .wht, to which whiteouts are linked */
+    struct copying *copying; /* copies files that cannot be linked; NULL: not used yet */
     unsigned depth;
 };
 
-/* The source directories of a result directory, and what is below them. */
+/* The source directories of one directory of the result, and its path in the layers below. */
 struct found {
     int fds[LAYERS_MAX]; /* O_PATH, topmost first */
     size_t count;
     char below[PATH_SIZE]; /* path in the layers below the merged ones */
-    bool opaque;           /* nothing of those layers is visible */
+    bool opaque;           /* hides those layers */
 };
 
 static void found_done(struct found *f) {
@@ -43,7 +43,7 @@ static void found_done(struct found *f) {
         close(f->fds[--f->count]);
 }
 
-/* ---- marks ---- */
+/* ---- overlay attributes and whiteouts ---- */
 
 static ssize_t get_mark(const struct merge *m, int fd, const char *name, char *value) {
     char path[32], mark[64];
@@ -65,7 +65,7 @@ static bool is_whiteout(const struct stat *st) {
     return S_ISCHR(st->st_mode) && st->st_rdev == 0;
 }
 
-/* ---- looking up as the kernel does ---- */
+/* ---- lookup of directories ---- */
 
 static int join(char path[PATH_SIZE], const char *name) {
     size_t n = strlen(path);
@@ -73,7 +73,10 @@ static int join(char path[PATH_SIZE], const char *name) {
                                                                                   : -ENAMETOOLONG;
 }
 
-/* Descends one directory in a layer, and follows its redirect for the layers below. */
+/*
+ * Enters the directory `name` in a layer. `low` becomes its path in the layers below, which a
+ * redirect may change.
+ */
 static int descend(const struct merge *m, int *dir, const char *name, char low[PATH_SIZE],
                    bool *stop) {
     char mark[PATH_SIZE];
@@ -103,8 +106,8 @@ static int descend(const struct merge *m, int *dir, const char *name, char low[P
 }
 
 /*
- * 1: *ret is the directory in this layer; 0: not in it. `path` becomes the path for the layers
- * below.
+ * Finds a directory in one layer. 1: *ret is the directory; 0: the layer does not have it. `path`
+ * becomes the path in the layers below.
  */
 static int resolve(const struct merge *m, size_t layer, char path[PATH_SIZE], bool *stop,
                    int *ret) {
@@ -147,7 +150,7 @@ static int merge_look_up(const struct merge *m, const char *path, struct found *
     return ret->count ? 0 : -ENOENT;
 }
 
-/* ---- writing ---- */
+/* ---- writing the result ---- */
 
 /* Copies owner, mode and attributes, except overlay marks, which are computed anew. */
 static int dress(const struct merge *m, int from, int to) {
@@ -228,7 +231,9 @@ static int merge_subdir(struct merge *m, int out, const char *name, const char *
     return r;
 }
 
-/* Links do not cross subvolumes: such a file is cloned instead. */
+/*
+ * Links a file into the result. A link cannot cross subvolumes, so such a file is copied instead.
+ */
 static int merge_put_file(struct merge *m, int out, int from, const char *name, const char *path) {
     char below[PATH_SIZE] = "";
     if (linkat(from, name, out, name, 0) == 0)
@@ -248,7 +253,7 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
     struct stat st;
     if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (is_whiteout(&st)) /* nothing is visible from below, so there is nothing to hide */
+    if (is_whiteout(&st)) /* the layers below are hidden already: not needed */
         return f->opaque ? 0 : put_whiteout(m, out, name);
     if (S_ISDIR(st.st_mode))
         return merge_subdir(m, out, name, path, f);
@@ -256,8 +261,8 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
 }
 
 /*
- * 1: a layer above has the name. Names are looked up, not remembered, because a box may create any
- * number of them.
+ * Returns 1 if a higher layer has the name. Names are looked up, not remembered, because a box may
+ * create any number of them.
  */
 static int is_hidden(const struct found *f, size_t layer, const char *name) {
     struct stat st;
@@ -270,7 +275,7 @@ static int is_hidden(const struct found *f, size_t layer, const char *name) {
     return 0;
 }
 
-/* The topmost entry of each name wins. */
+/* Writes one directory of the result. Of each name it takes the entry of the topmost layer. */
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f) {
     for (size_t i = 0; i < f->count; i++) {
         DIR *d DEFER(dir_close) = dir_list(f->fds[i], ".");
@@ -324,7 +329,9 @@ static int merge_part(const struct merge_plan *plan, const char *aside, char par
     return r;
 }
 
-/* Records the source layers beside the result, so that a number never means two things. */
+/*
+ * Lists the source layers. The list is stored beside the result, so that merge_done() can check it.
+ */
 static void list_from(const struct merge_plan *plan, char text[FROM_SIZE]) {
     size_t n = 0;
     text[0] = '\0';
@@ -342,7 +349,10 @@ int merge_done(const struct merge_plan *plan) {
     return n < 0 ? (int)n : strcmp(text, wanted) == 0 ? 1 : -EEXIST;
 }
 
-/* Holds the sources: a rewind may delete them meanwhile, and then the result is incomplete. */
+/*
+ * Merges root and /usr. A rewind may delete a source layer meanwhile; then the merge fails, because
+ * its result may be incomplete.
+ */
 static int merge_parts(const struct merge_plan *plan, const char *aside) {
     int held[LAYERS_MAX], r = mkdirat(plan->disk, aside, 0755) < 0 ? -errno : 0;
     size_t count = 0;

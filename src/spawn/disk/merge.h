@@ -1,11 +1,11 @@
 /*
- * Merges layers: several become one with the same content, by hard links. Data is copied only out
- * of snapshots whose filesystem cannot share it. The sources stay unchanged, so mounts of them
- * notice nothing.
+ * Merges several layers into one with the same content, by hard links. Files of snapshots cannot be
+ * linked; they are copied, and share data if the filesystem supports that. The sources stay
+ * unchanged, so mounts of them are not affected.
  *
- * A directory of the result is resolved as the kernel does it: by path, layer by layer, following
- * redirects. Whiteouts stay, because there are layers below. The tree was written by a box: depth
- * is limited and no link is followed.
+ * A directory of the result is looked up as the kernel does it: by path, layer by layer, following
+ * redirects. Whiteouts (deletion marks) stay, because there are layers below. A box wrote the tree,
+ * so depth is limited and no link is followed.
  */
 #pragma once
 
@@ -16,16 +16,18 @@
 #include "base/layers.h"
 
 struct merge_plan {
-    int disk;                  /* writable, with ids as on disk */
-    bool userxattr;            /* overlay marks are user.overlay.* */
-    bool saved;                /* on a saved disk: synced before it appears */
+    int disk;                  /* a writable mount, with ids as on disk */
+    bool userxattr;            /* overlay attributes are named user.overlay.* */
+    bool saved;                /* the result is in the store: sync it before it appears */
     uint32_t into;             /* number of the new layer */
-    uint32_t from[LAYERS_MAX]; /* topmost first */
+    uint32_t from[LAYERS_MAX]; /* numbers of the layers, topmost first */
     size_t count;
 };
 
-/* The layer appears complete or not at all; 0 or -errno. */
+/* Merges the layers. The result appears complete or not at all. 0 or -errno. */
 int merge_layers(const struct merge_plan *plan);
 
-/* 1: it exists and was made of these; 0: missing; -EEXIST: made of others. */
+/*
+ * 1: the result exists and was merged from these layers; 0: missing; -EEXIST: merged from others.
+ */
 int merge_done(const struct merge_plan *plan);

@@ -28,7 +28,7 @@ enum {
     ATTRIBUTES_MAX = 65536
 };
 
-/* ---- the workshop ---- */
+/* ---- mounts in the workshop ---- */
 
 int bench_put(const struct rootfs_maker *maker, int mount, const char *name) {
     if (!maker->by_name)
@@ -47,7 +47,7 @@ void bench_clear(const struct rootfs_maker *maker, const char *name) {
     unlinkat(maker->workshop, name, AT_REMOVEDIR);
 }
 
-/* ---- lowers ---- */
+/* ---- lower directories ---- */
 
 int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
     int mount DEFER_CLOSE = mount_clone(dir, "");
@@ -61,7 +61,7 @@ int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
 int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
     if (made != -NO_IDMAP)
         return err_num(err, made, "%s", what);
-    err_set(err, ERR_UNSUPPORTED, "%s: this kernel cannot map ids on its filesystem", what);
+    err_set(err, ERR_UNSUPPORTED, "%s: this kernel cannot map user ids on its filesystem", what);
     return err_remedy(err, "%s", remedy);
 }
 
@@ -95,7 +95,7 @@ void left_add(struct left *l, int fd) {
         close(fd);
 }
 
-/* ---- a stack ---- */
+/* ---- stack of layers ---- */
 
 /* Lower directories of one overlay: layers on disks, then mounts of the image. */
 struct lowers {
@@ -122,7 +122,7 @@ static void layer_part(char name[NAME_SIZE], uint32_t number, char part) {
     snprintf(name, NAME_SIZE, "%" PRIu32 "/%c", number, part);
 }
 
-/* over: an image layer above `dir`, or -1. */
+/* Collects the lower directories of one overlay. over: an image layer above `dir`, or -1. */
 static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, char part, int over,
                            int dir, struct lowers *ret, size_t *ret_loose) {
     int r = 0;
@@ -132,7 +132,9 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
         r = lowers_add(ret, dir_open_path(s->disks[s->layers[i].disk], name));
     }
     ret->dirs = ret->count;
-    /* The box's mount table shows the path of a layer; that of a cloned mount is "/". */
+    /*
+     * Clone the mount: the box's mount table shows the path of a layer, which is "/" for a clone.
+     */
     if (r == 0 && over >= 0)
         r = lowers_add(ret,
                        maker->by_name ? fcntl(over, F_DUPFD_CLOEXEC, 3) : mount_clone(over, ""));
@@ -165,10 +167,11 @@ static int image_missing(const struct rootfs_maker *maker, struct err *err) {
     amount_size(space.free_bytes, free);
     amount_size(space.total_bytes, total);
     err_set(err, ERR_LIMIT,
-            "the store has no room for the host's image: of the %s of the disk that holds "
-            "CARREL_HOME %s are free",
+            "the disk that holds CARREL_HOME has no room for the host's image: of its %s "
+            "only %s are free",
             total, free);
-    return err_remedy(err, "make room there, or set CARREL_HOME to a directory on a larger disk");
+    return err_remedy(
+        err, "free space on that disk, or set CARREL_HOME to a directory on a larger disk");
 }
 
 int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root, int *ret_usr,
@@ -177,19 +180,19 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root
         return image_missing(maker, err);
     int root DEFER_CLOSE = mount_part(maker, s, "uw", -1, s->image->skeleton);
     if (root < 0)
-        return lower_failed(err, root, "mount root overlay",
+        return lower_failed(err, root, "mount the root overlay",
                             "set CARREL_HOME to a directory on ext4, xfs or btrfs");
     bool has_usr = s->image->usr >= 0;
     int usr DEFER_CLOSE =
         has_usr ? mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr) : -1;
     if (has_usr && usr < 0)
-        return lower_failed(err, usr, "mount /usr overlay", "put /usr on ext4, xfs or btrfs");
+        return lower_failed(err, usr, "mount the /usr overlay", "put /usr on ext4, xfs or btrfs");
     *ret_root = TAKE_FD(root);
     *ret_usr = TAKE_FD(usr);
     return 0;
 }
 
-/* ---- uppers ---- */
+/* ---- uppers (writable layers) ---- */
 
 int layer_make(int disk, uint32_t number, uint32_t owner) {
     static const char parts[] = "uwUW";
@@ -220,7 +223,10 @@ static int copy_attributes(int from, int to) {
     return 0;
 }
 
-/* The root of an overlay has the owner, mode and attributes of the topmost layer. */
+/*
+ * Copies owner, mode and attributes of a layer's top directory: the root of an overlay shows those
+ * of the topmost layer.
+ */
 static int dress(int from_disk, const char *from, int to_disk, const char *to) {
     int old DEFER_CLOSE = dir_open(from_disk, from);
     int new DEFER_CLOSE = dir_open(to_disk, to);
@@ -251,7 +257,7 @@ int stack_new_upper(const struct stack *s, struct err *err) {
     act_as(s->owner);
     int r = new_upper(s);
     act_as(0);
-    return r < 0 ? err_num(err, r, "make layer %" PRIu32, s->upper) : 0;
+    return r < 0 ? err_num(err, r, "create layer %" PRIu32, s->upper) : 0;
 }
 
 static int has_entries(int disk, const char *name) {
@@ -261,7 +267,7 @@ static int has_entries(int disk, const char *name) {
     int entries = 0;
     while (entries < 3 && readdir(d))
         entries++;
-    return entries > 2; /* "." and ".." */
+    return entries > 2; /* more than "." and ".." */
 }
 
 int layer_is_empty(int disk, uint32_t number) {

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* By descriptor (kernel 5.14), so that no device must be found or confused. */
+/* Names the filesystem by a descriptor (kernel 5.14), so its block device need not be found. */
 static int quota_call(int fd, unsigned command, uint32_t project, struct if_dqblk *block) {
     return syscall(SYS_quotactl_fd, fd, QCMD(command, PRJQUOTA), project, block) < 0 ? -errno : 0;
 }
@@ -21,7 +21,7 @@ int quota_assign(int dir, uint32_t project) {
     return ioctl(dir, FS_IOC_FSSETXATTR, &attr) < 0 ? -errno : 0;
 }
 
-/* The same command works on ext4 and xfs. */
+/* Q_SETQUOTA works on ext4 and xfs. */
 int quota_limit(int fd, uint32_t project, uint64_t bytes, uint64_t inodes) {
     struct if_dqblk block = {
         .dqb_bhardlimit = bytes / QIF_DQBLKSIZE, .dqb_ihardlimit = inodes, .dqb_valid = QIF_LIMITS};
@@ -31,7 +31,7 @@ int quota_limit(int fd, uint32_t project, uint64_t bytes, uint64_t inodes) {
 int quota_unused(int fd, uint32_t project) {
     struct if_dqblk b = {0};
     int r = quota_call(fd, Q_GETQUOTA, project, &b);
-    if (r == -ENOENT) /* xfs: no record yet */
+    if (r == -ENOENT) /* xfs has no record of the project yet */
         return 1;
     if (r < 0)
         return r;

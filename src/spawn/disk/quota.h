@@ -14,8 +14,8 @@
 /* Assigns an empty directory, and everything created in it, to a project. */
 int quota_assign(int dir, uint32_t project);
 
-/* Zeros remove the limit. */
+/* Sets the limits of a project. Zero removes a limit. */
 int quota_limit(int fd, uint32_t project, uint64_t bytes, uint64_t inodes);
 
-/* 1: the filesystem counts projects, and this one is unused; 0: it is in use. */
+/* Returns 1 if the filesystem counts projects and this one is unused, 0 if it is in use. */
 int quota_unused(int fd, uint32_t project);

@@ -17,7 +17,10 @@
 
 enum { COST_SIZE = 64, NUMBER_DIGITS = 9 };
 
-/* Adds a little: short link targets and attributes may take no block on the source. */
+/*
+ * Returns the size of a disk and a little more: short link targets and attributes may take no block
+ * on the source, but one in the copy.
+ */
 static int room_of(int disk, struct room *ret) {
     struct statvfs fs;
     if (fstatvfs(disk, &fs) < 0)
@@ -52,7 +55,7 @@ static int room_used(int disk, struct room *ret) {
         return -errno;
     for (struct dirent *e; (e = readdir(d));) {
         if (e->d_name[strspn(e->d_name, "0123456789")])
-            continue; /* not a layer */
+            continue; /* the entry is not a layer */
         struct room cost = cost_read(disk, e->d_name);
         cost_add(ret, &cost);
     }

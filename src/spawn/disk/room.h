@@ -15,17 +15,17 @@ struct room {
 };
 
 /*
- * Space for one more copy: what the source disk can hold, at most twice that for all copies, since
- * the previous step stays until the next is complete.
+ * Returns the space for one more copy: at most the size of the source disk. All copies together may
+ * take twice that size, because the previous copy stays until the next is complete.
  */
 int room_left(int from_disk, int to_disk, struct room *ret);
 
-/* -EDQUOT: not enough. NULL: no limit. */
+/* Takes space from *room. -EDQUOT: not enough is left. room NULL: no limit. */
 int room_take(struct room *room, uint64_t inodes, uint64_t bytes);
 
-/* For an unfinished layer, by the name of its directory. */
+/* Writes the cost of an unfinished layer. name: its directory. */
 int cost_write(int disk, const char *name, const struct room *cost);
 
-/* The cost of a layer that was merged from others: their sum. */
+/* Adds up the costs of layers, for the layer that they are merged into. */
 void cost_sum(int disk, const uint32_t *layers, size_t count, struct room *ret);
 void cost_drop(int disk, const uint32_t *layers, size_t count);

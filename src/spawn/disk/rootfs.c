@@ -25,8 +25,9 @@
 enum { SIDE_BYTES = 1 << 20 };
 
 /*
- * Old kernels accept only attached mounts as layers, and a detached mount cannot be attached again.
- * So the filesystem of a root stays attached until the root is closed.
+ * The name of a root's filesystem in the workshop. Old kernels accept only attached mounts as
+ * layers, and a mount that was detached cannot be attached again. So the filesystem stays attached
+ * until the root is closed.
  */
 static void bench_name(const struct rootfs *r, char name[24]) {
     snprintf(name, 24, "fs%u", r->slot);
@@ -66,7 +67,7 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
     slots_give(&maker->slots, r->slot);
 }
 
-/* Ids as stored on disk: canonical, or shifted into the range of a rootless user. */
+/* Returns an id as stored on disk: canonical, or shifted into the range of a rootless user. */
 static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
     return maker->rootless ? id_shared(id, maker->slots.base) : id;
 }
@@ -79,7 +80,7 @@ static int new_tmpfs(uint64_t bytes) {
     return mount_new("tmpfs", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-/* A directory with a quota, as a separate mount that can have the id map of the box. */
+/* Creates a directory with a quota, and a separate mount of it that can have the box's id map. */
 static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, struct err *err) {
     int dir DEFER_CLOSE = uppers_new(&maker->uppers, slots_first(&maker->slots, r->slot), disk,
                                      LIMIT_INODES(disk), &r->upper, err);
@@ -87,7 +88,7 @@ static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk
         return -1;
     int mount DEFER_CLOSE = mount_clone(dir, "");
     int made = mount < 0 ? mount : mount_harden(mount);
-    return made < 0 ? err_num(err, made, "mount directory for changes") : TAKE_FD(mount);
+    return made < 0 ? err_num(err, made, "mount the directory for changes") : TAKE_FD(mount);
 }
 
 bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t mem) {
@@ -105,7 +106,7 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
         return disk_new(maker->store, DISK_BTRFS, disk, LIMIT_INODES(disk), err);
     if (in_memory) {
         int fs = new_tmpfs(disk);
-        return fs < 0 ? err_num(err, fs, "mount tmpfs") : fs;
+        return fs < 0 ? err_num(err, fs, "mount a tmpfs for changes") : fs;
     }
     if (maker->uppers.limited)
         return new_upper(maker, r, disk, err);
@@ -118,13 +119,16 @@ static int lay_out_dev(int fs, uid_t root) {
     return r < 0 ? r : dir < 0 ? -errno : dev_fill(dir, -1);
 }
 
-/* A boot id per start of a box: the host's would show that two boxes share a host. */
+/*
+ * Writes a new boot id for each start of a box. The host's id would show that two boxes share a
+ * host.
+ */
 static int write_boot_id(int dir, uid_t owner) {
     uint8_t b[16];
     char text[40];
     if (getrandom(b, sizeof(b), 0) != sizeof(b))
         return -EIO;
-    b[6] = (b[6] & 0x0f) | 0x40; /* random UUID, like that of the kernel */
+    b[6] = (b[6] & 0x0f) | 0x40; /* version of a random UUID, as the kernel uses */
     b[8] = (b[8] & 0x3f) | 0x80;
     snprintf(text, sizeof(text),
              "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1],
@@ -134,8 +138,8 @@ static int write_boot_id(int dir, uid_t owner) {
 }
 
 /*
- * m: the directory of machine.json. The boot id comes first, because the set-up of the box needs
- * it.
+ * Creates m, the directory of machine.json. The boot id is written now, because the set-up of the
+ * box needs it; machine.json follows later.
  */
 static int lay_out_meta(int fs, uid_t root) {
     int r = tree_dir(fs, "m", 0755, root, root);
@@ -144,8 +148,8 @@ static int lay_out_meta(int fs, uid_t root) {
 }
 
 /*
- * m: machine.json; s: shared memory; d: /dev; 1: the first upper. The top directory belongs to a
- * user that no box has, so a box sees only what is below.
+ * Creates the directories m (machine.json), s (shared memory), d (/dev) and 1 (the first upper). No
+ * box may enter the top directory, so a box sees only the mounts of these directories.
  */
 static int lay_out(const struct rootfs_maker *maker, int fs) {
     uid_t root = disk_id(maker, 0), nobody = maker->rootless ? maker->slots.base + 1000 : 0;
@@ -159,7 +163,7 @@ static int lay_out(const struct rootfs_maker *maker, int fs) {
     return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
 }
 
-/* A mount of a directory with an id map (-1: that of `fs`). */
+/* Clones a mount of the directory `name` with an id map; userns -1: keep that of `fs`. */
 static int make_view(int fs, const char *name, int userns, int (*finish)(int mount)) {
     int mount DEFER_CLOSE = mount_clone(fs, name);
     int made = mount < 0 ? mount : userns < 0 ? 0 : mount_idmap(mount, userns);
@@ -168,7 +172,10 @@ static int make_view(int fs, const char *name, int userns, int (*finish)(int mou
     return made < 0 ? made : TAKE_FD(mount);
 }
 
-/* Only this mount allows devices, not the whole filesystem: a box could be handed device nodes. */
+/*
+ * Mounts m for /run/carrel and d for /dev. Only the mount of d allows device nodes to be opened: a
+ * box could be given device nodes elsewhere on the filesystem.
+ */
 static int make_places(const struct rootfs_maker *maker, struct rootfs *r, int fs, int userns) {
     r->meta = make_view(fs, "m", userns, mount_read_only);
     if (r->meta >= 0 && maker->has_nodes)
@@ -176,7 +183,10 @@ static int make_places(const struct rootfs_maker *maker, struct rootfs *r, int f
     return r->meta < 0 ? r->meta : maker->has_nodes && r->dev < 0 ? r->dev : 0;
 }
 
-/* Before Linux 6.3 a tmpfs has no id map: files then have ids of the host. */
+/*
+ * Fills the tmpfs of make_side(). Before Linux 6.3 a tmpfs has no id map: then its files get ids of
+ * the host.
+ */
 static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs) {
     int probe DEFER_CLOSE = maker->rootless ? -1 : mount_clone(fs, "");
     bool mapped = probe >= 0 && mount_idmap(probe, r->userns) == 0;
@@ -194,8 +204,8 @@ static int fill_side(const struct rootfs_maker *maker, struct rootfs *r, int fs)
 }
 
 /*
- * A mount shows its path within its filesystem. For a directory of the store this would be a path
- * of the host, so everything that is not an overlay gets a small tmpfs.
+ * Creates a small tmpfs for everything that is not an overlay. The mount table of a box shows the
+ * path of a mount in its filesystem; for a directory of the store this would be a path of the host.
  */
 static int make_side(const struct rootfs_maker *maker, struct rootfs *r) {
     int fs DEFER_CLOSE = new_tmpfs(SIDE_BYTES);
@@ -207,7 +217,7 @@ static int make_side(const struct rootfs_maker *maker, struct rootfs *r) {
     return made;
 }
 
-/* A tmpfs also holds /dev/shm, which saves a filesystem per box. */
+/* If changes are on a tmpfs, /dev/shm is a directory of it, which saves a filesystem per box. */
 static int make_shm(struct rootfs *r) {
     struct statfs st;
     if (fstatfs(r->fs, &st) < 0)
@@ -228,8 +238,8 @@ struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs 
 }
 
 /*
- * A read-only mount of the disk that stays in the box, for mounts that are made later. Old kernels
- * clone only attached mounts, and map only detached ones.
+ * Creates a read-only mount of the disk that stays in the box, so that later mounts can be cloned
+ * from it. Old kernels clone only attached mounts, and map ids only of detached ones.
  */
 static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
     int made = bench_put(maker, r->fs, "raw");
@@ -250,7 +260,7 @@ static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, bool bare, struct err *err) {
     int made = bench_fs(maker, r);
     if (made < 0)
-        return err_num(err, made, "attach filesystem");
+        return err_num(err, made, "attach the filesystem");
     struct stack stack = rootfs_stack(maker, r);
     stack.upper = r->layer = LAYER_FIRST;
     if (!bare && stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
@@ -269,7 +279,7 @@ static int rootfs_fill(struct rootfs_maker *maker, struct rootfs *r, const struc
     r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
                                 : userns_new(maker->proc, first, &map);
     if (r->userns < 0)
-        return err_num(err, r->userns, "make user namespace");
+        return err_num(err, r->userns, "create the user namespace");
     r->fs = new_fs(maker, r, size->disk_bytes, size->mem_bytes, err);
     if (r->fs < 0)
         return -1;
@@ -277,9 +287,9 @@ static int rootfs_fill(struct rootfs_maker *maker, struct rootfs *r, const struc
     if (made < 0)
         return err_num(err, made, "create the file tree");
     if ((made = hold_disk(maker, r)) < 0)
-        return err_num(err, made, "save a view of the filesystem");
+        return err_num(err, made, "keep a mount of the filesystem");
     if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
-        return err_num(err, made, "idmap filesystem");
+        return err_num(err, made, "map user ids of the filesystem");
     return assemble(maker, r, size->bare, err);
 }
 
@@ -307,8 +317,9 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
 }
 
 /*
- * A descriptor belongs to its mount namespace, and mounts of another one cannot be cloned: reopen
- * the directory by path. It must be the same directory, or the client's right to it is not proven.
+ * Reopens a directory of the client by its path, because a descriptor of another mount namespace
+ * cannot be cloned. It must be the same directory: the client's right was checked only for that
+ * one.
  */
 static int reopen(int dir, struct stat *ret) {
     char link[32], path[PATH_MAX];
@@ -327,8 +338,9 @@ static int reopen(int dir, struct stat *ret) {
 }
 
 /*
- * The owner of a granted directory appears as `user`. Other owners get an id without a name or, in
- * a private grant, no id: nobody in the box has rights on those files.
+ * Mounts a granted directory with an id map: in the box its owner appears as `user`. Other owners
+ * get an id without a name, or no id in a private grant. So nobody in the box has rights on their
+ * files.
  */
 static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
                          struct stat *st) {
@@ -354,7 +366,7 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     char upper[16], work[16];
     rootfs_grant_name(upper, number);
     snprintf(work, sizeof(work), "h%u", number);
-    /* Through the box's id map, `user` of the box owns the directory. */
+    /* The directory belongs to `user` of the box, through the box's id map. */
     uid_t first = slots_first(&maker->slots, r->slot);
     act_as(first);
     uid_t user = maker->rootless ? id_shared(1000, first) : first + 1000;
@@ -376,7 +388,10 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     return made;
 }
 
-/* Read-only grants use an overlay too: sockets and pipes of the host do not work through it. */
+/*
+ * Read-only grants use an overlay too, because sockets and pipes of the host do not work through an
+ * overlay.
+ */
 static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
     int empty DEFER_CLOSE = dir_open_path(maker->workshop, "empty");
     if (empty < 0)
@@ -415,7 +430,8 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
     if (made < 0) {
         char what[PATH_MAX];
         snprintf(what, sizeof(what), "grant directory '%s'", grant->path);
-        return lower_failed(err, made, what, "copy it to a disk: ext4, xfs or btrfs");
+        return lower_failed(err, made, what,
+                            "copy the directory to a disk with ext4, xfs or btrfs");
     }
     *ret_mount = made;
     return 0;

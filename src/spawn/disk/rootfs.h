@@ -1,6 +1,6 @@
 /*
- * A root filesystem made in advance for a box: an id range, a limited filesystem for changes, and
- * the overlay mounts on the image. It is used by one box only.
+ * A root filesystem that is prepared for a box: an id range, a limited filesystem for changes, and
+ * the overlay mounts on the image. Only one box uses it.
  *
  * Ids on disk are canonical (0-65535): image and changes are mounted through the id map of the box.
  */
@@ -20,19 +20,19 @@ enum { ROOTFS_GRANTS = PLAN_MAX_GRANTS };
 
 struct rootfs {
     uint32_t slot;
-    uint32_t upper; /* its changes are in that directory of the store; 0: in their own filesystem */
-    int lock;       /* holds the slot for the whole host */
-    int userns;     /* the id map; the box joins it */
-    int fs;         /* the filesystem of its changes, through the map */
-    int root;       /* overlay of the image's skeleton */
-    int usr;        /* overlay of /usr */
-    int meta;       /* read-only mount of m, for /run/carrel */
-    int side;       /* m, if fs is a directory of the store, whose path must not show; else -1 */
-    int held_side;  /* a mount of that for later writes; or -1 */
-    int dev;        /* d, for /dev; -1 if all boxes share one */
-    int shm;        /* fs/s, for /dev/shm, if fs is a tmpfs; else -1 */
-    int held[DISKS]; /* read-only mounts of its disk and those below; or -1 */
-    uint32_t layer;  /* number of its upper */
+    uint32_t upper;  /* number of the store directory with its changes; 0: they have a filesystem */
+    int lock;        /* lock of the slot (the id range) on this host */
+    int userns;      /* user namespace with the id map; the box joins it */
+    int fs;          /* the filesystem of its changes, with the id map */
+    int root;        /* overlay of the root */
+    int usr;         /* overlay of /usr */
+    int meta;        /* read-only mount of the directory m, for /run/carrel */
+    int side;        /* mount of m, if fs is a store directory, whose path must not show; or -1 */
+    int held_side;   /* another mount of m, for later writes; or -1 */
+    int dev;         /* mount of the directory d, for /dev; -1: all boxes share one */
+    int shm;         /* mount of the directory s, for /dev/shm, if fs is a tmpfs; or -1 */
+    int held[DISKS]; /* read-only mounts of its disk and of the disks of its layers; or -1 */
+    uint32_t layer;  /* number of its upper (writable layer) */
     int bench;       /* the workshop, if fs is attached there for old kernels; or -1. Not owned. */
 };
 
@@ -55,7 +55,7 @@ struct rootfs_maker {
     struct image *image;
     int proc;
     bool rootless;
-    int nest;       /* rootless: the user namespace above those of boxes */
+    int nest;       /* rootless: the parent of the user namespaces of boxes */
     int workshop;   /* private directory of the spawner, where mounts are attached */
     int store;      /* where disk images are created */
     bool btrfs;     /* disks are btrfs, so that snapshots cost nothing */
@@ -71,20 +71,21 @@ struct rootfs_maker {
 
 struct rootfs_size {
     uint64_t disk_bytes, mem_bytes;
-    bool bare; /* without overlays: they are made later, with its layers */
+    bool bare; /* without overlays: they are mounted later, with layers */
 };
 
 /*
- * Chooses where changes go. If disks are btrfs: to a btrfs image, unless it would be too small.
- * Else to tmpfs if the disk limit is at most half the memory limit, which they count for. Else to a
- * directory of the store with a project quota, or without quotas to an ext4 image. A rootless
- * spawner has only tmpfs or, without user attributes there, a directory without a limit.
+ * Prepares a root and chooses where its changes are stored. If disks are btrfs: in a btrfs image,
+ * unless it would be too small. Else in a tmpfs, if the disk limit is at most half the memory
+ * limit; such changes count as memory. Else in a directory of the store with a project quota, or
+ * without quotas in an ext4 image. A rootless spawner uses only a tmpfs or, if that keeps no user
+ * attributes, a directory without a limit.
  */
 int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struct rootfs *ret,
                struct err *err);
 void rootfs_close(struct rootfs *r); /* closes descriptors; the slot stays taken */
 
-/* True if its changes would go to tmpfs on a kernel that supports it. */
+/* True if changes would be stored in a tmpfs on a kernel that supports it. */
 bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk_bytes, uint64_t mem_bytes);
 
 /* Frees an unused or dead root and its slot. */
@@ -94,12 +95,15 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r);
 int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *json,
                 struct err *err);
 
-/* The stack of its overlays, without layers and upper. */
+/* Returns the stack of the root's overlays, without layers and upper. */
 struct stack rootfs_stack(const struct rootfs_maker *maker, const struct rootfs *r);
 
-/* The directory on a box's disk with the changes of a cow grant. */
+/* Writes the name of the directory on a box's disk with the changes of a copy-on-write grant. */
 void rootfs_grant_name(char ret[16], unsigned number);
 
-/* Mounts a granted directory as the box will see it; `upper` of a cow grant goes to the creator. */
+/*
+ * Mounts a granted directory as the box will see it. *ret_upper: the changes of a copy-on-write
+ * grant, for the creator of the box.
+ */
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err);

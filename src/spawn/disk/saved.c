@@ -23,7 +23,7 @@ bool saved_is_name(const char *name) {
     return id_valid(name, strlen(name), 'd');
 }
 
-/* Saved layers contain setuid files of boxes: no other user may enter. */
+/* Saved layers contain setuid files of boxes, so no other user may enter the directory. */
 static int open_saved(const struct spawner *s, bool make) {
     if (make && mkdirat(s->maker.store, "saved", 0700) < 0 && errno != EEXIST)
         return -errno;
@@ -57,7 +57,7 @@ int saved_clone(const struct spawner *s, const char *name, int *ret, int copies)
     return r;
 }
 
-/* ---- what it lay on ---- */
+/* ---- host packages below saved layers ---- */
 
 static const char base_name[] = "base", base_beside[] = "base.new";
 
@@ -130,12 +130,12 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
 
 /* ---- COPY ---- */
 
-/* Not a layer: preparing a copy of one. */
+/* Stands for "preparing a copy" where the number of a copied layer is stored. */
 enum { SETTLING = LAYER_NUMBER_MAX + 1 };
 
 /*
- * A snapshot writes unsaved data while the machine is frozen. Writing it before, while the machine
- * runs, keeps that time short.
+ * Syncs the disk before a snapshot, while the machine still runs. The snapshot itself syncs while
+ * the machine is frozen, which is then short.
  */
 static int upper_settle(struct box *box, int disk, struct undertaker *u, struct err *err) {
     struct chore_state *c = &box->chores[CHORE_COPY];
@@ -148,7 +148,7 @@ static int upper_settle(struct box *box, int disk, struct undertaker *u, struct 
         c->done = 0;
         return 0;
     }
-    if (chore_ask(box, CHORE_COPY, SETTLING, "settle the disk of", err) < 0)
+    if (chore_ask(box, CHORE_COPY, SETTLING, "sync the disk of", err) < 0)
         return -1;
     if (undertaker_settle(u, box->id, disk))
         c->number = SETTLING;
@@ -164,7 +164,7 @@ static int begin_upper(struct box *box, int disk, uint32_t into, struct undertak
     return busy(err, box);
 }
 
-/* The copy may be from an earlier spawner: then the kind of disk tells how it was made. */
+/* Returns how the copy was made. If an earlier spawner made it, the kind of disk tells. */
 static const char *way_of(const struct box *box, int disk, uint32_t layer) {
     const struct chore_state *c = &box->chores[CHORE_COPY];
     return duplicate_way_name(c->done == layer ? c->way
@@ -203,7 +203,7 @@ int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, 
     return 0;
 }
 
-/* ---- SHED ---- */
+/* ---- SHED (delete saved layers) ---- */
 
 static int remove_disk(struct spawner *s, const char *name, struct undertaker *u) {
     char to[2 * ID_SIZE];
@@ -220,7 +220,7 @@ static int remove_disk(struct spawner *s, const char *name, struct undertaker *u
     return 0;
 }
 
-/* While anything is being written there, nothing is deleted; the next sweep does it. */
+/* True if a save or merge is in progress: its unfinished layers must not be deleted. */
 static bool is_written(const struct spawner *s) {
     for (const struct box *b = s->list; b; b = b->next)
         if (b->chores[CHORE_SAVE].number || b->chores[CHORE_MERGE].number)

@@ -1,6 +1,7 @@
 /*
- * Saved layers: copies of a machine's layers in the store, synced, under a name that outlives the
- * host. `saved/d-4kq2x7w3n5ab/7` is a layer as on any disk, so a stack may name it.
+ * Saved layers: synced copies of a machine's layers in the store, which survive a crash of the
+ * host. The directory of saved layers is a disk like others: `saved/d-4kq2x7w3n5ab/7` is layer 7 of
+ * disk d-4kq2x7w3n5ab, and a stack may name it.
  */
 #pragma once
 
@@ -14,29 +15,34 @@ struct undertaker;
 
 bool saved_is_name(const char *name);
 
-/* Detached read-only mounts of such a disk; 0 or -errno. */
+/* Creates detached read-only mounts of such a disk; 0 or -errno. */
 int saved_clone(const struct spawner *s, const char *name, int *ret, int copies);
 
 /*
- * True if the layers of this stack were saved over other packages of the host than the present
- * ones. Each disk records that.
+ * True if the host's packages have changed since the layers of this stack were saved. Each disk
+ * records the version of the packages.
  */
 bool saved_drifted(const struct spawner *s, const char *stack);
 
-/* Opens it for writing, or -errno. */
+/* Opens such a disk for writing; -errno on failure. */
 int saved_open(const struct spawner *s, const char *name);
 
-/* SAVE: copies a layer to another number there. `busy` while it is copied: ask again. */
+/*
+ * Handles SAVE: copies a layer to such a disk, under another number. ERR_BUSY while the copy is in
+ * progress: ask again.
+ */
 int saved_copy(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);
 
 /*
- * COPY: copies the upper of a box to a layer of that number; m becomes the answer. The caller must
- * prevent writes meanwhile. Number 0: does the slow part before, while the box runs; `unsupported`:
- * a copy would copy all changes.
+ * Handles COPY: copies the upper (writable layer) of a box to a layer of that number; m becomes the
+ * answer. The caller must prevent writes meanwhile. Number 0: only syncs the disk, while the box
+ * runs; ERR_UNSUPPORTED: a copy would have to copy all changed files.
  */
 int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
-/* SHED: deletes the layers that are not in the list; without a list the whole disk. */
+/*
+ * Handles SHED: deletes the saved layers that are not in the list; without a list the whole disk.
+ */
 int saved_shed(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                struct err *err);

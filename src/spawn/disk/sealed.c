@@ -16,7 +16,7 @@
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 
-/* ---- the kernel ---- */
+/* ---- support of the kernel ---- */
 
 static int mount_file(int file) {
     char path[32];
@@ -25,7 +25,7 @@ static int mount_file(int file) {
     return mount_new("erofs", options, 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-/* Tries it with a file in the store: some filesystems cannot hold files to mount. */
+/* Tries to mount a file of the store: some filesystems do not support that for their files. */
 static int try_mount(const struct spawner *s) {
     uint8_t empty[EROFS_EMPTY_BYTES];
     erofs_put_empty(empty, "");
@@ -58,7 +58,7 @@ int sealed_can(struct spawner *s, struct err *err) {
     return err_remedy(err, "use Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE");
 }
 
-/* ---- files ---- */
+/* ---- files of images ---- */
 
 /* -ENOENT: the image has no such file. */
 static int open_file(const struct spawner *s, const char *id) {
@@ -70,7 +70,7 @@ static int open_file(const struct spawner *s, const char *id) {
     return erofs_file_is_ours(file, id) ? TAKE_FD(file) : -EBADMSG;
 }
 
-/* ---- those that are mounted ---- */
+/* ---- mounted images ---- */
 
 static void unmount(struct spawner *s, struct sealed *x) {
     char path[48 + IMAGE_ID_SIZE];
@@ -108,7 +108,7 @@ static struct sealed *make_room(struct spawner *s) {
     return oldest;
 }
 
-/* Attached, because kernels before 6.15 clone only attached mounts. */
+/* Attaches the mount in the workshop, because kernels before 6.15 clone only attached mounts. */
 static int keep_mount(struct spawner *s, const char *id, int file, struct sealed **ret) {
     int r = sealed_probe(s);
     int mount DEFER_CLOSE = r < 0 ? r : mount_file(file);
@@ -125,7 +125,7 @@ static int keep_mount(struct spawner *s, const char *id, int file, struct sealed
     return 0;
 }
 
-/* Opens the root directory; -ENOENT: the image is not sealed. */
+/* Opens the root directory of a sealed image; -ENOENT: the image is not sealed. */
 static int open_sealed(struct spawner *s, const char *id) {
     struct sealed *x = sealed_find(s, id);
     if (!x) {
@@ -152,7 +152,7 @@ int sealed_image(struct spawner *s, const char *key, struct image *ret, struct e
     struct err none;
     int root = image_id_valid(key) ? open_sealed(s, key) : -ENOENT;
     if (root < 0) {
-        /* An image that still has its directory can use that. */
+        /* If mounting failed, an image that still has its directory can be used as before. */
         int r = image_open_key(s->store, s->host, key, s->image.base, ret,
                                root == -ENOENT ? err : &none);
         return r == 0 || root == -ENOENT ? r : sealed_failed(s, root, key, err);

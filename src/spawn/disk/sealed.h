@@ -1,10 +1,10 @@
 /*
- * Images that are one file, `images/ID/root.erofs`, mounted directly from it.
+ * Sealed images: each is one file, `images/ID/root.erofs`, from which it is mounted.
  *
  * Each is mounted once, in the workshop directory, at first use. Boxes get clones of that mount, so
  * they share its page cache. The workshop is in a private namespace and disappears with the
- * spawner. Only a file that we own, that nobody else may write and whose header names this image
- * reaches the kernel.
+ * spawner. A file is mounted only if the spawner's user owns it, nobody else may write to it, and
+ * its header names this image.
  */
 #pragma once
 
@@ -16,10 +16,10 @@
 
 struct spawner;
 
-enum { SEALED_MAX = 32 }; /* mounted at a time; the least recently used is replaced */
+enum { SEALED_MAX = 32 }; /* images mounted at a time; the least recently used is replaced */
 
 struct sealed {
-    char id[IMAGE_ID_SIZE]; /* empty: free */
+    char id[IMAGE_ID_SIZE]; /* empty: the slot is free */
     int mount;
     uint64_t used_ms;
 };
@@ -30,9 +30,9 @@ struct sealed_images {
     int why;    /* 0: supported; else -errno */
 };
 
-/* Whether this kernel can mount such a file with an id map: 0 or -errno; probed once. */
+/* Checks whether this kernel can mount such a file with an id map; tried once. 0 or -errno. */
 int sealed_probe(struct spawner *s);
-/* The same as an error for the user. */
+/* Like sealed_probe(), with an error for the user. */
 int sealed_can(struct spawner *s, struct err *err);
 
 /* Opens the image of that key (image_open_key), sealed or as a directory. */
@@ -40,5 +40,5 @@ int sealed_image(struct spawner *s, const char *key, struct image *ret, struct e
 
 bool sealed_is_mounted(struct spawner *s, const char *id);
 
-/* Unmounts it once the last box that uses it is gone. */
+/* Unmounts the image once the last box that uses it is gone. */
 void sealed_forget(struct spawner *s, const char *id);

@@ -50,7 +50,7 @@ static int copy_file(int from, const char *from_name, int to, const char *to_nam
         if (how->bytes > how->max_bytes) {
             char max[AMOUNT_SIZE];
             amount_size(how->max_bytes, max);
-            return err_set(err, ERR_LIMIT, "copy '%s': there is more than %s to copy", from_name,
+            return err_set(err, ERR_LIMIT, "copy '%s': all files together exceed %s", from_name,
                            max);
         }
         int r = write_all(out, block, (size_t)n);
@@ -73,7 +73,7 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
         return err_sys(err, "read link '%s'", from_name);
     target[n] = '\0';
     if (symlinkat(target, to, to_name) < 0)
-        return err_sys(err, "make link '%s'", to_name);
+        return err_sys(err, "create link '%s'", to_name);
     return 0;
 }
 
@@ -89,7 +89,7 @@ static int copy_dir(int from, const char *from_name, int to, const char *to_name
         tree_dir(to, to_name, st->st_mode & 0777, mapped(how, st->st_uid), mapped(how, st->st_gid));
     int out DEFER_CLOSE = r < 0 ? -1 : dir_open(to, to_name);
     if (out < 0)
-        return err_sys(err, "make '%s'", to_name);
+        return err_sys(err, "create '%s'", to_name);
     for (struct dirent *e; (e = readdir(d));)
         if (!is_dots(e->d_name) && tree_copy(dirfd(d), e->d_name, out, e->d_name, how, err) < 0)
             return err_wrap(err, "%s", from_name);

@@ -1,7 +1,7 @@
 /*
  * Copies and removes directory trees without following links.
  *
- * All access is by descriptor, so concurrent renames do no harm.
+ * All access is by descriptor, so concurrent renames cannot redirect it.
  */
 #pragma once
 
@@ -12,13 +12,13 @@
 #include "base/err.h"
 
 struct tree_copy {
-    uid_t owner_base;        /* added to the owner and group written */
-    const char *const *skip; /* names left out at any depth; NULL-terminated, may be NULL */
-    bool dirs_only;          /* only directories */
+    uid_t owner_base;        /* number added to each owner and group id */
+    const char *const *skip; /* names to leave out at any depth; NULL-terminated, may be NULL */
+    bool dirs_only;          /* copy only directories */
     bool readable_only;      /* skip files that this user may not read */
     bool public_only;        /* skip files that not everybody may read */
-    uint64_t max_bytes;      /* larger copies fail */
-    uint64_t bytes;          /* copied so far */
+    uint64_t max_bytes;      /* fail if the copy would be larger */
+    uint64_t bytes;          /* bytes copied so far */
 };
 
 /* Copies from/name (file, link or directory) to to/name. A missing source is not an error. */
@@ -28,8 +28,10 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
 /* Removes dir/name and all below it on the same filesystem. A missing one is not an error. */
 int tree_remove(int dir, const char *name);
 
-/* mkdir, owner and mode in one; an existing directory only gets them. */
+/* Creates a directory with owner and mode; an existing directory gets the same owner and mode. */
 int tree_dir(int dir, const char *name, mode_t mode, uid_t uid, gid_t gid);
 
-/* Writes a small file; good enough for a private directory, where nobody reads it meanwhile. */
+/*
+ * Writes a small file. Not atomic: use it only in a private directory that nobody reads meanwhile.
+ */
 int tree_file(int dir, const char *name, const char *text, mode_t mode, uid_t uid, gid_t gid);

@@ -21,7 +21,7 @@
 
 enum { KEEP_MAX = 4096 };
 
-/* ---- letting go of layers ---- */
+/* ---- deletion of layers ---- */
 
 struct range {
     uint32_t first, last;
@@ -53,13 +53,13 @@ static bool in_ranges(const struct range *ranges, size_t count, uint32_t number)
     return false;
 }
 
-/* The number of a layer's name, or 0. */
+/* Returns the number in the name of a layer, or 0. */
 static uint32_t layer_number(const char *name) {
     uint64_t number;
     return parse_name(name, LAYER_NUMBER_MAX, &number) ? (uint32_t)number : 0;
 }
 
-/* The number of an unfinished layer's name ("7.new"), or 0. */
+/* Returns the number in the name of an unfinished layer ("7.new"), or 0. */
 static uint32_t half_number(const char *name) {
     char number[16];
     size_t n = strspn(name, "0123456789");
@@ -77,8 +77,8 @@ static bool is_used(const struct shed *plan, uint32_t number) {
 }
 
 /*
- * Moves a layer to the trash. On a full disk, the first one becomes the trash directory itself. If
- * even that fails, a snapshot can still be destroyed at once.
+ * Moves a layer to the trash directory. If a full disk prevents creating that directory, the layer
+ * is renamed to be the trash. If that fails too, a snapshot can still be destroyed at once.
  */
 static int throw_one(int disk, const char *name) {
     char path[32];
@@ -112,7 +112,7 @@ static int throw_out(int disk, const struct shed *plan, const struct range *keep
     return thrown ? thrown : first;
 }
 
-/* True also if an earlier deletion was interrupted. */
+/* True if layers wait for deletion, also from an interrupted earlier one. */
 static bool has_trash(int disk) {
     return faccessat(disk, "trash", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -148,14 +148,18 @@ int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
                               .used = {box->layer, box->next_layer, box->chores[CHORE_MERGE].number,
                                        box->chores[CHORE_COPY].number},
                               .halves = true};
-    int r = disk < 0 ? err_num(err, disk, "open the disk") : upkeep_shed(disk, &plan, u, err);
+    int r = disk < 0 ? err_num(err, disk, "open the disk of the machine")
+                     : upkeep_shed(disk, &plan, u, err);
     m->type = PLAN_DONE;
     return r < 0 ? err_wrap(err, "machine '%s'", box->id) : 0;
 }
 
 /* ---- machine.json ---- */
 
-/* Our own JSON text: a quote inside a string is always escaped. */
+/*
+ * Replaces all after `,"grants":`. The spawner wrote the text and escapes quotes in strings, so
+ * this cannot match inside a string.
+ */
 static int exchange_tail(const char *old, const char *json, struct buf *ret) {
     const char *at = strstr(old, ",\"grants\":");
     if (!at || json[0] != '{')
@@ -163,7 +167,7 @@ static int exchange_tail(const char *old, const char *json, struct buf *ret) {
     return buf_add(ret, old, (size_t)(at - old)) && buf_addf(ret, ",%s\n", json + 1) ? 0 : -EFBIG;
 }
 
-/* Writes a new file and renames it, so that a reader sees one or the other. */
+/* Writes a new file and renames it, so that a reader sees the old or the new content. */
 static int write_meta(int dir, const struct buf *text) {
     static const char name[] = "machine.json", beside[] = "machine.json.new";
     struct stat st;
@@ -199,7 +203,7 @@ int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err) {
     return 0;
 }
 
-/* ---- merging ---- */
+/* ---- merging, and work of the undertaker ---- */
 
 void chore_done(struct chore_state *c, const struct undertaker_word *word) {
     if (word->result < 0) {
@@ -232,14 +236,16 @@ static int plan_merge(const struct box *box, const struct plan_message *m, struc
     plan->saved = saved_is_name(disk);
     for (size_t i = 0; i < layers.count; i++) {
         if (strcmp(layers.v[i].machine, plan->saved ? disk : box->id) != 0)
-            return err_set(err, ERR_INVALID, "cannot merge layers of another machine");
+            return err_set(err, ERR_INVALID,
+                           "malformed request: it merges layers of another machine");
         plan->from[plan->count++] = layers.v[i].number;
     }
     plan->into = (uint32_t)m->layer;
     if (plan->saved)
         snprintf(ret_disk, ID_SIZE, "%s", disk);
     if (plan->count < 2 || (!plan->saved && plan->into <= box->layer))
-        return err_set(err, ERR_INVALID, "not a merge of layers");
+        return err_set(err, ERR_INVALID,
+                       "malformed request: it does not merge two or more layers into a new one");
     return 0;
 }
 

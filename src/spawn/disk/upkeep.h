@@ -1,6 +1,6 @@
 /*
  * Maintenance of the disk of a box: delete unused layers, merge several layers into one, and
- * replace machine.json. What a root is made of is in layers.h.
+ * replace machine.json. The root of a box is changed in layers.h.
  */
 #pragma once
 
@@ -12,14 +12,19 @@ struct spawner;
 struct box;
 struct chore_state;
 
-/* KEEP: deletes all other layers; the undertaker removes them. */
+/*
+ * Handles KEEP: deletes all layers that the request does not list. The undertaker removes their
+ * files.
+ */
 int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
-/* On a writable disk: deletes all layers except those in the list ("3 7-9") and used ones. */
+/*
+ * upkeep_shed() deletes all layers of a writable disk, except those in `keep` ("3 7-9") and `used`.
+ */
 enum { SHED_USED = 4 };
 struct shed {
     const char *keep;
-    uint32_t used[SHED_USED]; /* 0: none */
+    uint32_t used[SHED_USED]; /* numbers; 0: none */
     bool halves;              /* also delete unfinished layers of killed processes */
 };
 int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err);
@@ -27,16 +32,19 @@ int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct 
 /* Continues interrupted deletions in the store. */
 void upkeep_resume(struct spawner *s, struct undertaker *u);
 
-/* TELL: replaces `network` in machine.json, which the box sees at once and cannot change. */
+/*
+ * Handles TELL: replaces grants and network in machine.json. The box sees that at once, but cannot
+ * change the file.
+ */
 int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err);
 
-/* MERGE: `busy` while the undertaker works, so ask again; then the result. */
+/* Handles MERGE: ERR_BUSY while the undertaker merges, so ask again; then the result. */
 int upkeep_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
-/* Stores a report of the undertaker. */
+/* Stores the result of the undertaker in the box's state. */
 void chore_done(struct chore_state *c, const struct undertaker_word *word);
 /*
- * Whether a missing layer may be started: 0; else it is in progress (`busy`), or has failed, which
- * is reported once.
+ * Returns 0 if the work on layer `number` may be started. Else sets ERR_BUSY if work is in
+ * progress, or the error of the last try, which is reported once.
  */
 int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *what,
               struct err *err);

@@ -15,10 +15,10 @@
 
 enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 
-#define STEP_BYTES (64ll << 20) /* per step when deleting a large file */
+#define STEP_BYTES (64ll << 20) /* deleted per step of a large file */
 #define PROBE_FIRST 0x6fff0000u /* project ids for probes, just below those of boxes */
 
-/* The directory must be ours and private; otherwise it is not used. */
+/* Opens a directory, which must belong to this user, and makes it private. */
 static int open_private(int dir, const char *name, bool make) {
     struct stat st;
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
@@ -52,7 +52,7 @@ static bool uppers_make_file(int dir, const char *name) {
     return fd >= 0;
 }
 
-/* Quotas may be counted but not enforced: checks that a second file does not fit. */
+/* Checks that quotas are enforced, not only counted: a second file must not fit. */
 static bool holds(struct uppers *u, uint32_t first) {
     struct err err;
     uint32_t project;
@@ -82,7 +82,7 @@ void uppers_open(struct uppers *u, int store, const char *run) {
     uppers_begin(u, store, run);
     uint32_t first = PROBE_FIRST + (uint32_t)(strtoul(run, NULL, 16) & 0x7fff);
     bool counted = quota_unused(store, first) >= 0;
-    /* Without quotas there may still be leftovers from a time with them. */
+    /* Quotas do not work now, but directories from a time when they did may still exist. */
     if (!open_places(u, counted)) {
         close_fd(&u->dir);
         return;
@@ -110,7 +110,7 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
         char name[16];
         snprintf(name, sizeof(name), "%" PRIu32, project);
         if (!u->bare && quota_unused(u->dir, project) != 1)
-            continue; /* used by another spawner, or still being deleted */
+            continue; /* the project is used by another spawner, or still being deleted */
         if (mkdirat(u->dir, name, 0700) < 0) {
             if (errno == EEXIST)
                 continue;
@@ -128,7 +128,7 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
                    "all project ids from %" PRIu32 " are in use on the store's filesystem", first);
 }
 
-/* Moves an entry to the trash under a new name. Replacing an empty directory is fine. */
+/* Moves an entry to the trash under a new name. It may replace an empty directory there. */
 static bool throw_away(struct uppers *u, int dir, const char *name) {
     char number[24];
     int r;
@@ -144,7 +144,7 @@ void uppers_bury(struct uppers *u, uint32_t project) {
     char name[16];
     if (!project || u->trash < 0)
         return;
-    /* The project id is free again when its last file is deleted. */
+    /* Remove the limit: the project id is free again when its last file is deleted. */
     if (!u->bare)
         quota_limit(u->dir, project, 0, 0);
     snprintf(name, sizeof(name), "%" PRIu32, project);
@@ -186,7 +186,10 @@ static bool remove_entry(struct uppers *u, int dir, const char *name) {
     return errno == ENOTEMPTY && throw_away(u, dir, name);
 }
 
-/* The next directory in the trash; starts again at the end while there is progress. */
+/*
+ * Opens the next directory in the trash. At the end of the list it starts again if the last pass
+ * deleted something.
+ */
 static bool next_dir(struct uppers *u) {
     if (!u->listing) {
         u->listing = dir_list(u->trash, ".");
@@ -218,7 +221,7 @@ bool uppers_step(struct uppers *u) {
         if (is_dots(e->d_name))
             continue;
         if (e->d_type != DT_DIR && shorten(dirfd(u->emptying), e->d_name)) {
-            u->progress = true; /* continues when this directory comes up again */
+            u->progress = true; /* the next pass continues with this file */
             return true;
         }
         u->progress |= remove_entry(u, dirfd(u->emptying), e->d_name);

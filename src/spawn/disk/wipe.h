@@ -1,8 +1,10 @@
 /*
- * Removes files that boxes wrote. Names, depth and number are hostile: nothing recurses, and a
- * directory that is not empty is moved up first, so depth costs nothing.
+ * Removes files that boxes wrote, with any names, depth and number. Nothing recurses: a directory
+ * that is not empty is moved up first, so depth does not matter.
  */
 #pragma once
 
-/* Deletes everything in the directory `trash` there. Several may call it at once. */
+/*
+ * Deletes everything in the directory `trash` of the disk. Several processes may do this at once.
+ */
 void wipe_trash(int disk);
