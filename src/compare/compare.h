@@ -4,7 +4,7 @@
  * Both states are mounted as read-only overlays. Only paths in layers that one of them lacks can
  * differ, so the work depends on the changes, not on the size of the tree. The trees are hostile:
  * links are not followed, only regular files are opened, and names, depth and time are limited. A
- * confined worker, carrel-compare, does it.
+ * confined worker, carrel-compare, does the work.
  */
 #pragma once
 
@@ -26,42 +26,44 @@ enum {
     COMPARE_MS = 25000,
     COMPARE_OUT_MAX = 8 << 20,
 };
-#define COMPARE_READ_MAX (4ull << 30) /* bytes of files that have the same size */
+#define COMPARE_READ_MAX (4ull << 30) /* bytes that are read to compare files of the same size */
 
 enum compare_task { COMPARE_TREES = 1, COMPARE_SIZES };
 
-/* What descriptors a worker gets with its order. */
+/* The descriptors that a worker receives with its order. */
 enum compare_fd {
     FD_ROOT_BEFORE,
     FD_USR_BEFORE,
     FD_ROOT_AFTER,
     FD_USR_AFTER,
     FD_DISK,
-    COMPARE_FDS, /* and after the last, the disk, rootless: the machine's user namespace */
+    COMPARE_FDS, /* rootless: one more follows, the machine's user namespace */
 };
 
 /*
- * One message. TREES: the layers of the disk that only one of the two has, in any order. SIZES: the
- * layers to be measured, or none to be told which there are; the disk is then its only descriptor.
+ * The order to a worker, sent as one message. TREES: `layers` are those of the disk that only one
+ * of the two states has, in any order. SIZES: `layers` are those to measure, or none to list the
+ * layers that exist; the disk is the only descriptor.
  */
 struct compare_order {
     uint32_t task;
     uint32_t context; /* lines around a change */
-    uint32_t text;    /* 0: no differences of texts */
-    uint32_t usr;     /* /usr is an overlay of its own; otherwise its descriptors stand for none */
-    uint32_t
-        root_id; /* rootless, what the machine's root is on disk: the worker finds it; else 0 */
+    uint32_t text;    /* 0: do not compare texts line by line */
+    uint32_t usr;     /* /usr is a separate overlay; 0: its descriptors are not used */
+    uint32_t root_id; /* rootless: id of the machine's root on disk, set by the worker; else 0 */
     uint32_t layer_count;
     uint32_t layers[COMPARE_LAYERS_MAX];
     char under[COMPARE_UNDER_SIZE]; /* only this path and what is below it; "": everything */
 };
 
-/* A well-formed order: counts within their limits, a path without "." and "..". */
+/* True if the order is well-formed: counts within their limits, a path without "." and "..". */
 bool compare_order_ok(const struct compare_order *o);
 
-/* Records, the last one a CHANGES_END. What does not fit is counted, and the end says so. */
+/* Write records to `out`, the last one a CHANGES_END. Changes that do not fit are only counted, and
+ * the CHANGES_END says so. */
 void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], struct buf *out);
 void compare_sizes(const struct compare_order *o, int disk, struct buf *out);
 
-/* From here on this process can read below its descriptors, compute and answer; -errno. */
+/* Confines this process: afterwards it can only read below its descriptors, compute and answer.
+ * -errno on failure. */
 int compare_confine(int root);

@@ -12,7 +12,7 @@
 #include "base/native.h"
 #include "compare/compare.h"
 
-/* Reading, memory, the answer and the end. Whatever else is asked for is refused. */
+/* System calls to read files, use memory, answer and exit. All others are refused. */
 static const int allowed[] = {
     SYS_read,       SYS_write,   SYS_openat,        SYS_close,          SYS_newfstatat,
     SYS_fstat,      SYS_statx,   SYS_getdents64,    SYS_readlinkat,     SYS_fgetxattr,
@@ -22,9 +22,9 @@ static const int allowed[] = {
     SYS_tgkill,     SYS_getpid,
 };
 /*
- * Files of boxes have owners and modes of their own: one capability is to read them. The other is
- * what the kernel wants for reading an overlay's marks, and is good for nothing else behind a
- * filter that lets no call pass in which it counts.
+ * Keeps two capabilities. CAP_DAC_READ_SEARCH is needed to read files of boxes, which have any
+ * owner and mode. The kernel requires CAP_SYS_ADMIN to read the attributes of an overlay; the
+ * filter allows no other system call for which CAP_SYS_ADMIN counts.
  */
 static int drop_capabilities(void) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -55,7 +55,7 @@ int compare_confine(int root) {
     set_limit(RLIMIT_CPU, 60);
     if (!INSTRUMENTED)
         set_limit(RLIMIT_AS, 1ul << 30);
-    /* Names that begin at the root, of which it uses none, would begin there. */
+    /* Absolute paths, which this process does not use, would start at `root`. */
     if (fchdir(root) == 0 && chroot(".") < 0 && errno != EPERM)
         return -errno;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

@@ -17,19 +17,20 @@ struct patience {
 };
 
 void patience_begin(struct patience *p);
-/* False: enough has been looked at, and `cut` says of what. */
+/* Counts one more name. False: a limit is reached, and `cut` says which. */
 bool patience_look(struct patience *p);
 
-/* Names of directories, sorted and each once. */
+/* Names in directories. names_sort() sorts them and removes duplicates. */
 struct names {
     char **v;
     size_t count, size;
 };
 
 void look_names_done(struct names *n);
-/* Those in a directory, but "." and ".."; -1 is none. False: patience has come to its end. */
+/* Adds the names in `dir`, except "." and ".."; dir -1 has none. False: a limit is reached. */
 bool names_read(struct names *n, int dir, struct patience *p);
 void names_sort(struct names *n);
 
-/* dir_open(), but -1: a walk goes on with one side missing, and -errno could be AT_FDCWD. */
+/* Like dir_open(), but returns -1 on failure: a walk continues with one side missing, and -errno
+ * could equal AT_FDCWD. */
 int look_into(int dir, const char *name);

@@ -1,8 +1,8 @@
 /*
  * carrel-compare: compares states of a machine's files, or measures its layers.
  *
- * Standard input is a socket. One order comes over it with the descriptors it is about; records
- * (base/wire/changes.h) go back, and the last of them says that they are whole.
+ * Standard input is a socket. One order arrives over it, with its descriptors. Records
+ * (base/wire/changes.h) go back, and the last record says that they are complete.
  */
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -19,8 +19,9 @@
 enum { SOCKET = 0, OUT_ROOM = 1 << 12 };
 
 /*
- * Rootless, ids on disk are subordinate ones. The spawner's namespace, in which the machine's lies,
- * may read them all; which of them is the machine's root is seen by what belongs to that.
+ * If rootless, files on disk have subordinate ids. Enters the user namespace of the spawner, the
+ * parent of the machine's, which may read files of all these ids. The owner of "m" on the disk is
+ * the id of the machine's root.
  */
 static int become_reader(const struct fd_message *in, size_t count, struct compare_order *order) {
     struct stat st;

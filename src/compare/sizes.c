@@ -47,7 +47,7 @@ static uint32_t sizes_number_of(const char *name) {
     return n > 0 && n < 10 && !name[n] && name[0] != '0' ? (uint32_t)strtoul(name, NULL, 10) : 0;
 }
 
-/* Which there are. The names there are the spawner's. */
+/* Lists the layers that exist. The spawner chose the names in this directory. */
 static bool list_layers(int disk, struct patience *patience, struct buf *out) {
     struct names names DEFER(look_names_done) = {0};
     bool fits = true;
@@ -60,7 +60,7 @@ static bool list_layers(int disk, struct patience *patience, struct buf *out) {
     return fits && !patience->cut;
 }
 
-/* One that cannot be measured whole is left out: half a figure is none. */
+/* A layer that cannot be measured completely is left out: a partial size would be wrong. */
 void compare_sizes(const struct compare_order *o, int disk, struct buf *out) {
     static const char parts[] = "uU";
     struct patience patience;

@@ -23,17 +23,18 @@ struct walk {
     struct changes_end end;
     char path[CHANGES_PATH_MAX];
     size_t path_len;
-    const char *under; /* what of the wanted path is still below; "": all from here on */
+    const char *under; /* rest of order->under below this directory; "": everything */
     uint64_t listed, path_bytes, text_bytes;
     unsigned depth;
 };
 
-/* A directory in both states, -1 where it is none, and in the layers that tell what to look at. */
+/* A directory, open in both states (-1: it does not exist there) and in the layers. The names in
+ * the layers tell which paths may differ. */
 struct place {
     int before, after;
     int *layers;
     size_t layer_count;
-    bool whole; /* layers do not tell: it was renamed, replaced, or is in one state only */
+    bool whole; /* compare all names: renamed, replaced or in one state only */
 };
 
 static void place_done(struct place *p) {
@@ -44,7 +45,7 @@ static void place_done(struct place *p) {
     free(p->layers);
 }
 
-/* One name in both states; st_mode 0: not there. */
+/* One name in both states; st_mode 0: it does not exist. */
 struct pair {
     struct stat before, after;
 };
@@ -56,7 +57,7 @@ static void trees_look_at(int dir, const char *name, struct stat *ret) {
 
 /* ---- contents ---- */
 
-/* Never a pipe or a device, whatever it was a moment ago. */
+/* Opens a regular file, never a pipe or a device, even if the file was just replaced by one. */
 static int open_file(int dir, const char *name) {
     struct stat st;
     int fd DEFER_CLOSE =
@@ -72,7 +73,7 @@ static ssize_t read_full(int fd, char *bytes, size_t size) {
     return got < 0 ? -1 : (ssize_t)n;
 }
 
-/* 1, 0, or -1: cannot be told. */
+/* 1: equal; 0: different; -1: unknown, because of an error or a limit. */
 static int same_bytes(struct walk *w, int a, int b) {
     static char one[CHUNK], two[CHUNK];
     for (;;) {
@@ -94,8 +95,8 @@ static bool same_time(const struct timespec *a, const struct timespec *b) {
 }
 
 /*
- * The time of change is not the box's to choose, but coarse; the number alone may be another's on
- * another filesystem. Together they say that it is the same file.
+ * A box cannot choose the change time (ctime), but ctime is coarse. The inode number alone may be
+ * that of another file on another filesystem. If all of them are equal, the file is the same.
  */
 static bool is_untouched(const struct pair *p) {
     return p->before.st_ino == p->after.st_ino && p->before.st_size == p->after.st_size &&
@@ -107,7 +108,7 @@ static bool is_text(const struct buf *b) {
     return b->len == 0 || (utf8_valid(b->data, b->len) && !memchr(b->data, 0, b->len));
 }
 
-/* A whole file that is no longer than is compared; false: it cannot be read, or has grown. */
+/* Reads a whole file of at most COMPARE_FILE_MAX bytes. False: it cannot be read, or has grown. */
 static bool read_text(int dir, const char *name, const struct stat *st, struct buf *ret) {
     if (!S_ISREG(st->st_mode))
         return true;
@@ -131,7 +132,7 @@ static void diff_texts(struct walk *w, const struct buf *a, const struct buf *b,
     w->text_bytes += hunks->len;
 }
 
-/* What is to be said of the content of a file that differs. */
+/* Fills the fields of *c about the content of a file that differs. */
 static void tell_content(struct walk *w, const struct place *p, const char *name,
                          const struct pair *q, struct change *c, struct buf *hunks) {
     struct buf a DEFER(buf_done) = BUF(COMPARE_FILE_MAX), b DEFER(buf_done) = BUF(COMPARE_FILE_MAX);
@@ -152,7 +153,8 @@ static void tell_content(struct walk *w, const struct place *p, const char *name
 
 /* ---- records ---- */
 
-/* What the machine calls it: its user is the user's own id, the others follow its root. */
+/* Maps an id on disk to the id in the machine. If rootless, id 0 is the machine's user, and the
+ * other ids follow the id of its root. */
 static uint32_t inside_id(uint32_t root, uint32_t id) {
     enum { USER = 1000, NOBODY = 65534 };
     if (!root)
@@ -180,7 +182,7 @@ static void count_change(struct walk *w, enum change_kind kind) {
     w->end.deleted += kind == CHANGE_DELETED;
 }
 
-/* Beyond the limits it is only counted. */
+/* Writes the record of a change. Beyond the limits the change is only counted. */
 static void put_change(struct walk *w, const struct place *p, const char *name,
                        const struct pair *q, bool content) {
     static char targets[2][CHANGES_PATH_MAX];
@@ -208,7 +210,7 @@ static void put_change(struct walk *w, const struct place *p, const char *name,
         w->end.cut = CUT_ENTRIES;
 }
 
-/* ---- the walk ---- */
+/* ---- walk ---- */
 
 static bool same_target(const struct place *p, const char *name, const struct pair *q) {
     static char one[CHANGES_PATH_MAX], two[CHANGES_PATH_MAX];
@@ -217,7 +219,7 @@ static bool same_target(const struct place *p, const char *name, const struct pa
     return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
 }
 
-/* Both are there, and of one type. */
+/* Both states must have the same file type. */
 static bool same_content(struct walk *w, const struct place *p, const char *name,
                          const struct pair *q) {
     if (S_ISLNK(q->after.st_mode))
@@ -249,8 +251,8 @@ static bool has_mark(int dir, const char *name) {
 }
 
 /*
- * What the layers have of a directory. One that hides what is below it, or shows another's, makes
- * every name of the directory count; so does one that cannot be opened.
+ * Opens directory `name` in the layers. If it hides the layers below (opaque), shows another
+ * directory (redirect) or cannot be opened, all its names must be compared.
  */
 static void enter_layers(const struct place *from, const char *name, struct place *to) {
     to->layers = from->layer_count ? xcalloc(from->layer_count, sizeof(int)) : NULL;
@@ -287,7 +289,8 @@ static void descend(struct walk *w, const struct place *p, const char *name, con
     w->depth--;
 }
 
-/* Whether this name leads to what was asked for; *ret is what is asked for below it. */
+/* True if `name` is the first part of the wanted path `under`, or all names are wanted. *ret is the
+ * rest of `under`. */
 static bool is_wanted(const char *under, const char *name, const char **ret) {
     size_t n = strcspn(under, "/");
     *ret = under[n] ? under + n + 1 : "";
@@ -329,12 +332,12 @@ static void compare_dir(struct walk *w, const struct place *p) {
     for (size_t i = 0; i < names.count && patience_look(&w->patience); i++) {
         bool usr =
             w->order->usr && w->depth == 0 && w->path_len == 0 && strcmp(names.v[i], "usr") == 0;
-        if (!usr) /* that is an overlay of its own */
+        if (!usr) /* /usr is a separate overlay */
             compare_name(w, p, names.v[i]);
     }
 }
 
-/* The layers' part of one overlay: "u" of the root, "U" of /usr. */
+/* Opens the layers of one overlay: their directories "u" for the root, "U" for /usr. */
 static void open_layers(const struct compare_order *o, int disk, char part, struct place *p) {
     p->layers = o->layer_count ? xcalloc(o->layer_count, sizeof(int)) : NULL;
     for (uint32_t i = 0; i < o->layer_count; i++) {
@@ -377,5 +380,5 @@ void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], st
     if (w->patience.cut)
         end.end.cut = w->patience.cut;
     if (!changes_write(out, &end))
-        out->len = 0; /* whoever reads knows by the missing end */
+        out->len = 0; /* without a CHANGES_END, the reader knows that the answer failed */
 }

@@ -35,8 +35,8 @@ static void stay_with(pid_t parent) {
         _exit(1);
 }
 
-/* The pipe to the supervisor takes the descriptor of the reports: a reader must not hold those, nor
- * a log. */
+/* The pipe to the supervisor replaces FD_REPORT, and stderr becomes /dev/null: the reader must not
+ * be able to write to the daemon or to a log. */
 static void be_reader(int dir, int words, apart_fn *fn, void *arg) {
     struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct report report = {.fd = FD_REPORT};
@@ -115,7 +115,7 @@ static int hear_lines(struct hearing *h, struct err *err) {
     return 0;
 }
 
-/* Also ends when the daemon is gone: then nobody needs the result. */
+/* Waits until `fd` is readable. Exits if the daemon is gone: nobody needs the result then. */
 static void await(int fd, const struct hearing *h) {
     struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = h->report->fd}};
     if (ppoll(fds, 2, NULL, NULL) > 0 && fds[1].revents)
@@ -132,7 +132,7 @@ static int hear_all(struct hearing *h, struct err *err) {
         if (n <= 0)
             return n < 0 ? err_sys(err, "read from the archive reader") : 0;
         if (!buf_add(&h->line, piece, (size_t)n))
-            return err_set(err, ERR_INVALID, "the archive reader sent too much");
+            return err_set(err, ERR_INVALID, "the archive reader sent a message that is too long");
         if (hear_lines(h, err) < 0)
             return -1;
     }
@@ -179,7 +179,7 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
         .report = report, .line = BUF(LINE_BYTES), .config = ret};
     int words[2];
     if (pipe2(words, O_CLOEXEC) < 0)
-        return err_sys(err, "make a pipe");
+        return err_sys(err, "create a pipe to the archive reader");
     /* Keep the pipe above the descriptors with a fixed meaning (0 to 5). */
     int from = fcntl(words[0], F_DUPFD_CLOEXEC, AWAY), to = fcntl(words[1], F_DUPFD_CLOEXEC, AWAY);
     pid_t parent = getpid(), pid = from < 0 || to < 0 ? -1 : fork();

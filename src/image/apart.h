@@ -1,20 +1,24 @@
 /*
- * Unpacks an archive with two processes. The reader parses the archive, which may take it over. The
- * supervisor never sees a byte of the archive: it reads progress, errors and the configuration from
- * the reader over a pipe, waits for its end, and alone decides the id of the tree. Only the
- * supervisor holds the pipe to the daemon.
+ * Unpacks an archive with two processes. The reader parses the archive; a hostile archive may take
+ * the reader over. The supervisor never sees a byte of the archive. It reads progress, errors and
+ * the configuration from the reader over a pipe and waits until the reader exits. Only the
+ * supervisor computes the id of the tree and holds the pipe to the daemon.
  */
 #pragma once
 
 #include "base/buf.h"
 #include "image/report.h"
 
-/* In the reader: 0 is the archive, "/" the image's directory. *ret: the configuration, JSON. */
+/*
+ * Runs in the reader: descriptor 0 is the archive, "/" is the directory of the image. *ret receives
+ * the configuration of the image as JSON.
+ */
 typedef int apart_fn(void *arg, struct report *report, struct buf *ret, struct err *err);
 
 /*
- * Both enter the jail of `dir`, this process for good. *ret is not trusted; and after success there
- * is nothing in the directory but root/ and spool/.
+ * Forks the reader, which calls `fn`. Both processes enter the jail of `dir`, and the caller cannot
+ * leave it again. The reader wrote *ret, so do not trust it. After success `dir` contains only
+ * root/ and spool/.
  */
 int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
                struct err *err);

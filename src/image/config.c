@@ -11,7 +11,7 @@
 #elif defined(__aarch64__)
 #define ARCH "arm64"
 #else
-#error "add what OCI calls this processor"
+#error "add the OCI name of this processor"
 #endif
 
 const char *image_arch(void) {
@@ -33,7 +33,7 @@ void image_config_done(struct image_config *c) {
     *c = (struct image_config){0};
 }
 
-/* Strings of a configuration go into environments and messages, so they have a cap. */
+/* Strings of a configuration go into environments and messages, so their length is limited. */
 static int check_text(const char *text, const char *what, struct err *err) {
     if (strlen(text) > CONFIG_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "%s of the image is longer than %d KiB", what,
@@ -58,7 +58,7 @@ static size_t name_length(const char *pair) {
     return strcspn(pair, "=");
 }
 
-/* Index of a variable, or where to insert it. */
+/* Returns the index of a variable, or the index at which to insert it. */
 static size_t env_place(const struct config_texts *env, const char *pair, int *ret_same) {
     size_t n = name_length(pair), at = 0;
     *ret_same = 0;
@@ -76,13 +76,15 @@ static size_t env_place(const struct config_texts *env, const char *pair, int *r
 
 int image_config_set_env(struct image_config *c, const char *pair, struct err *err) {
     int same;
-    if (check_text(pair, "a variable", err) < 0)
+    if (check_text(pair, "an environment variable", err) < 0)
         return -1;
     if (!strchr(pair, '=') || pair[0] == '=')
-        return err_set(err, ERR_INVALID, "'%.60s' in the environment is not NAME=VALUE", pair);
+        return err_set(err, ERR_INVALID, "the image's environment entry '%.60s' is not NAME=VALUE",
+                       pair);
     size_t at = env_place(&c->env, pair, &same);
     if (!same && c->env.count == CONFIG_ENV_MAX)
-        return err_set(err, ERR_LIMIT, "the image has more than %d variables", CONFIG_ENV_MAX);
+        return err_set(err, ERR_LIMIT, "the image has more than %d environment variables",
+                       CONFIG_ENV_MAX);
     char *copy = strdup(pair);
     if (!copy)
         return err_set(err, ERR_LIMIT, "out of memory");

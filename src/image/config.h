@@ -1,8 +1,9 @@
 /*
  * Configuration of an image: environment, user, working directory, command, processor.
  *
- * Read from an OCI configuration or from our own format. Ours is canonical, because the image id is
- * computed from its bytes. All input is hostile and has a cap.
+ * The configuration is read from an OCI configuration or from Carrel's own format. Carrel's format
+ * is canonical, because the image id is computed from its bytes. Input may be hostile, so every
+ * size has a limit.
  */
 #pragma once
 
@@ -14,16 +15,16 @@
 
 enum {
     CONFIG_ENV_MAX = 256,
-    CONFIG_WORDS_MAX = 256, /* of a command */
-    CONFIG_TEXT_MAX = 4096, /* of one text */
-    CONFIG_BYTES_MAX = 32 << 10,
-    CONFIG_JSON_MAX = 4 << 20, /* of a document of others */
+    CONFIG_WORDS_MAX = 256,      /* arguments of a command */
+    CONFIG_TEXT_MAX = 4096,      /* bytes of one string */
+    CONFIG_BYTES_MAX = 32 << 10, /* bytes of a configuration in Carrel's format */
+    CONFIG_JSON_MAX = 4 << 20,   /* bytes of a configuration that is parsed */
 };
 
 struct image_config {
     char *user;    /* "1000", "app:staff"; NULL: root */
     char *workdir; /* absolute; NULL: "/" */
-    char *arch;    /* "amd64", "arm64"; NULL: it does not say */
+    char *arch;    /* "amd64", "arm64"; NULL: not stated */
     struct config_texts {
         char *v[CONFIG_ENV_MAX];
         size_t count;
@@ -33,14 +34,14 @@ struct image_config {
 
 void image_config_done(struct image_config *c);
 
-/* Of an OCI or Docker image. */
+/* Reads the configuration of an OCI or Docker image. */
 int image_config_read_oci(const char *json, size_t len, struct image_config *ret, struct err *err);
-/* Ours. */
+/* Reads or prints Carrel's own format. */
 int image_config_read(const char *json, size_t len, struct image_config *ret, struct err *err);
 int image_config_print(const struct image_config *c, struct buf *ret, struct err *err);
 
-/* Adds NAME=VALUE, in place of the value that it has. */
+/* Sets the variable in `pair` (NAME=VALUE). Replaces its earlier value. */
 int image_config_set_env(struct image_config *c, const char *pair, struct err *err);
 
-/* This host's name for its processor. */
+/* OCI's name of the processor of this host, such as "amd64". */
 const char *image_arch(void);

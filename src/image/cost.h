@@ -10,8 +10,8 @@
 
 enum { COST_BLOCK = 4096, COST_INODE = 512 };
 
-/* type: S_IFREG and so on; size: of a file's contents; target: bytes of a link's. */
+/* type: S_IFREG and so on; size: bytes of a file; target: length of a symbolic link's target. */
 uint64_t cost_entry(mode_t type, uint64_t size, size_t target);
 
-/* All attributes of one entry: bytes of their names and values. */
+/* bytes: total of the names and values of all extended attributes of one entry. */
 uint64_t cost_attributes(size_t bytes);

@@ -13,8 +13,8 @@
 enum {
     PIECE = 64 * EROFS_BLOCK,
     NAME_MAX_BYTES = 255,
-    ATTRIBUTES_HEAD = 12,    /* in front of an inode's attributes */
-    ATTRIBUTES_MAX = 262140, /* largest value of the field for their size */
+    ATTRIBUTES_HEAD = 12,    /* bytes of the header in front of an inode's attributes */
+    ATTRIBUTES_MAX = 262140, /* largest size of the attributes that an inode can record */
     NONE = 0,                /* 0 is the root, which is never a child */
 };
 
@@ -22,16 +22,16 @@ enum {
 #define BLOCKS_MAX ((uint64_t)1 << 32)
 
 struct node {
-    size_t name, target, attributes; /* in the texts; target: of a link */
+    size_t name, target, attributes; /* offsets in `texts`; target: of a symbolic link */
     uint32_t attribute_bytes;
     uint32_t mode, uid, gid, links;
     int64_t mtime;
-    uint64_t size; /* of its data */
-    uint64_t at;   /* of its inode, in bytes */
+    uint64_t size; /* bytes of its data */
+    uint64_t at;   /* offset of its inode, in bytes */
     uint32_t block;
     bool is_inline; /* the tail of its data follows its inode */
     uint32_t twin;  /* hard link: the node that holds the inode; NONE: this one */
-    uint32_t parent, next, child, last_child; /* NONE: there is none */
+    uint32_t parent, next, child, last_child; /* indexes of nodes, or NONE */
 };
 
 /* A file with several names: later names refer to its node. */
@@ -45,12 +45,12 @@ struct tree {
     size_t count, size;
     struct buf texts;
     struct map links;                    /* path -> struct linked */
-    uint32_t above[IMAGE_DEPTH_MAX + 2]; /* nodes of the directories on the present path */
+    uint32_t above[IMAGE_DEPTH_MAX + 2]; /* nodes of the directories on the current path */
     struct image_ids ids;
     struct report *report;
     int out;
     uint64_t blocks;
-    size_t at;      /* second walk: which node comes next */
+    size_t at;      /* second walk: index of the next node */
     uint64_t bytes; /* written so far */
     uint8_t *piece;
 };
@@ -96,7 +96,7 @@ static const char *text_at(const struct tree *t, size_t at) {
     return t->texts.data + at;
 }
 
-/* Which namespace of attributes; the rest of the name follows. */
+/* Returns erofs' number of the attribute's namespace, and moves *name behind the namespace. */
 static unsigned prefix_of(const char **name) {
     bool user = strncmp(*name, "user.", 5) == 0;
     *name += strlen(user ? "user." : "security.");
@@ -141,7 +141,7 @@ static unsigned depth_of(const char *path) {
     return n;
 }
 
-/* Children keep the order of the walk. */
+/* Adds the newest node to the children of its parent, which keep the order of the walk. */
 static void join_parent(struct tree *t, const char *path) {
     uint32_t self = (uint32_t)(t->count - 1);
     unsigned depth = depth_of(path);
@@ -175,7 +175,8 @@ static int collect(void *arg, const struct walk_entry *e, struct err *err) {
     if (e->twin) {
         const struct linked *l = map_get(&t->links, e->twin);
         if (!l)
-            return err_set(err, ERR_INTERNAL, "'/%.120s' is an empty symbolic link", e->path);
+            return err_set(err, ERR_INTERNAL, "'/%.120s' is a hard link to an unknown file",
+                           e->path);
         n->twin = l->node;
         t->v[l->node].links++;
     } else if ((e->linked && note_linked(t, e, err) < 0) ||
@@ -206,7 +207,7 @@ static int erofs_by_name(const void *a, const void *b) {
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-/* Sorted by name, because the kernel uses binary search. */
+/* Entries are sorted by name, because the kernel finds them by binary search. */
 static int list_entries(const struct tree *t, uint32_t dir, struct entries *ret) {
     size_t count = 2;
     for (uint32_t c = t->v[dir].child; c; c = t->v[c].next)
@@ -222,7 +223,7 @@ static int list_entries(const struct tree *t, uint32_t dir, struct entries *ret)
     return 0;
 }
 
-/* How many entries from `first` on go into one block, and the bytes they take. */
+/* Returns how many entries from `first` on fit into one block, and the bytes they take. */
 static size_t fill_block(const struct entries *e, size_t first, size_t *ret_bytes) {
     size_t n = first;
     *ret_bytes = 0;
@@ -248,7 +249,7 @@ static int measure_dir(struct tree *t, uint32_t dir) {
     return r;
 }
 
-/* One block; what is behind the last name is zero. */
+/* Writes the entries to one block of a directory. The bytes after the last name are zero. */
 static void put_block(const struct tree *t, const struct entries *e, size_t first, size_t count,
                       uint8_t to[EROFS_BLOCK]) {
     size_t name_at = count * EROFS_ENTRY_BYTES;
@@ -285,7 +286,7 @@ static uint64_t blocks_of(const struct node *n) {
     return n->is_inline ? n->size / EROFS_BLOCK : round_up(n->size, EROFS_BLOCK) / EROFS_BLOCK;
 }
 
-/* All inodes, then all data. */
+/* Assigns offsets: first to all inodes, then to all data. */
 static int lay_out(struct tree *t, struct err *err) {
     uint64_t at = EROFS_HEAD_AT + EROFS_HEAD_BYTES;
     for (size_t i = 0; i < t->count; i++) {
@@ -323,7 +324,7 @@ static int erofs_put_bytes(const struct tree *t, const void *bytes, size_t n, ui
     return 0;
 }
 
-/* tail: the end of its data, if that is beside it. */
+/* tail: the last bytes of the node's data; read only if the node is inline. */
 static int put_node(const struct tree *t, uint32_t number, const void *tail, struct err *err) {
     const struct node *n = &t->v[number];
     size_t tail_bytes = n->is_inline ? n->size % EROFS_BLOCK : 0;
@@ -393,7 +394,7 @@ static int read_piece(const struct walk_entry *e, uint8_t *to, size_t n, struct 
     return 0;
 }
 
-/* Holes stay holes. */
+/* Pieces that contain only zeros are not written, so holes of a file stay holes. */
 static int erofs_put_file(struct tree *t, uint32_t number, const struct walk_entry *e,
                           struct err *err) {
     const struct node *n = &t->v[number];

@@ -13,7 +13,7 @@
 #include "base/fdio.h"
 #include "base/parse.h"
 
-/* Parents first. */
+/* Directories that every box needs. A parent comes before its children. */
 static const struct {
     const char *path;
     mode_t mode;
@@ -86,7 +86,7 @@ static int in_the_way(struct err *err, const char *path) {
         return err_sys(err, "prepare '/%s' of the image", path);
     err_set(err, ERR_INVALID, "'/%s' of the image is %s", path,
             errno == EISDIR ? "a directory" : "not a directory");
-    return err_remedy(err, "a box needs this path for its own mounts");
+    return err_remedy(err, "delete this path from the image: every box creates its own");
 }
 
 int image_fit(int root, const struct image_ids *ids, struct err *err) {
@@ -109,7 +109,7 @@ int image_fit(int root, const struct image_ids *ids, struct err *err) {
 
 /* ---- users ---- */
 
-/* Field n of a line that begins at text; its length. */
+/* Sets *ret to field `n` of the line at `text`, and returns the length of the field. */
 static size_t field(const char *text, unsigned n, const char **ret) {
     for (; n > 0; n--) {
         text += strcspn(text, ":\n");
@@ -190,7 +190,7 @@ static int read_table(int root, const char *path, char **ret, struct err *err) {
 }
 
 static int no_such(struct err *err, const char *what, const char *name) {
-    return err_set(err, ERR_INVALID, "the image has no %s '%.60s', but its programs run as it",
+    return err_set(err, ERR_INVALID, "the image has no %s '%.60s', which its configuration names",
                    what, name);
 }
 

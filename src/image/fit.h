@@ -1,5 +1,6 @@
 /*
- * Adds to a tree what every box needs, and finds the user of its programs.
+ * Adds the files and directories that every box needs to the tree of an image, and finds the user
+ * that runs the programs of the image.
  *
  * Deterministic: the same input tree gives the same output, so added entries have a fixed time.
  */
@@ -9,7 +10,8 @@
 #include "image/config.h"
 #include "image/tree.h"
 
-/* Places where a box mounts something, and names of its network. Refuses what stands in the way. */
+/* Creates the mount points of a box, and its resolv.conf and hosts file. Fails if the image has a
+ * file of another type at such a path. */
 int image_fit(int root, const struct image_ids *ids, struct err *err);
 
 struct image_user {
@@ -18,9 +20,10 @@ struct image_user {
     char home[256];
 };
 
-/* "", "1000", "app", "app:staff" as the image's own tables have it. */
+/* Looks up `user` ("", "1000", "app" or "app:staff") in the passwd and group file of the image. */
 int image_user_find(int root, const char *user, struct image_user *ret, struct err *err);
 
-/* A line of passwd or group by name, or by number if name is one. Pure. False: there is none. */
+/* Find a line of a passwd or group file by name, or by number if `name` is a number. False: no line
+ * matches. Pure. */
 bool image_passwd_find(const char *text, const char *name, struct image_user *ret);
 bool image_group_find(const char *text, const char *name, uint32_t *ret);

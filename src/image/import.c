@@ -65,7 +65,7 @@ static int find_manifest(const struct spool *s, struct buf *json, struct err *er
         if (!blob.is_index)
             return 0;
     }
-    return err_set(err, ERR_LIMIT, "indexes are nested more than %d deep", INDEX_DEPTH_MAX);
+    return err_set(err, ERR_LIMIT, "the OCI indexes are nested more than %d deep", INDEX_DEPTH_MAX);
 }
 
 static int import_oci(const struct spool *s, struct unpack *u, struct image_config *ret,
@@ -172,17 +172,17 @@ static int import_images(struct archive *a, struct archive_entry *e, int dir, st
     return r;
 }
 
-/* ---- a root filesystem ---- */
+/* ---- root filesystem ---- */
 
 static int read_own_config(struct archive *a, struct archive_entry *e, struct image_config *ret,
                            struct err *err) {
     char text[CONFIG_BYTES_MAX + 1];
     if (archive_entry_size(e) > CONFIG_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "'%s' is larger than %d KiB", IMAGE_CONFIG_NAME,
-                       CONFIG_BYTES_MAX >> 10);
+        return err_set(err, ERR_LIMIT, "'%s' in the archive is larger than %d KiB",
+                       IMAGE_CONFIG_NAME, CONFIG_BYTES_MAX >> 10);
     la_ssize_t n = archive_read_data(a, text, sizeof(text));
     if (n < 0 || n > CONFIG_BYTES_MAX)
-        return err_set(err, ERR_INVALID, "'%s' is unreadable", IMAGE_CONFIG_NAME);
+        return err_set(err, ERR_INVALID, "'%s' in the archive is unreadable", IMAGE_CONFIG_NAME);
     return image_config_read(text, (size_t)n, ret, err);
 }
 
@@ -205,7 +205,7 @@ static void entry_free(struct archive_entry **e) {
         archive_entry_free(*e);
 }
 
-/* Skips "./", which does not show the format. */
+/* Reads the first entry. Skips "./", which does not show the format, and returns it as *ret_top. */
 static int first_name(struct unpack *u, struct archive *a, struct archive_entry **ret,
                       struct archive_entry **ret_top, char path[IMAGE_PATH_SIZE], struct err *err) {
     int r = unpack_next(u, a, ret, err);
@@ -220,10 +220,11 @@ static int first_name(struct unpack *u, struct archive *a, struct archive_entry 
     return r <= 0 ? r : image_path(unpack_name(*ret), path, err) < 0 ? -1 : 1;
 }
 
-/* A tree without a processor is for the processor of this host. */
+/* An image that does not state its processor is for the processor of this host. */
 static int settle_arch(struct image_config *c, struct err *err) {
     if (c->arch && strcmp(c->arch, image_arch()) != 0)
-        return err_set(err, ERR_UNSUPPORTED, "the image is for %.40s, this host is %s", c->arch,
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the image is for processor %.40s, but this host has %s", c->arch,
                        image_arch());
     if (!c->arch && !(c->arch = strdup(image_arch())))
         return err_set(err, ERR_LIMIT, "out of memory");

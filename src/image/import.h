@@ -1,6 +1,6 @@
 /*
- * Imports an archive as a tree and a configuration. The first entry names show its format: an OCI
- * layout, a Docker archive or a root filesystem.
+ * Imports an archive as a tree and a configuration. The name of the first entry shows the format:
+ * an OCI layout, a Docker archive or a root filesystem.
  */
 #pragma once
 
@@ -8,7 +8,7 @@
 #include "image/unpack.h"
 
 /*
- * From descriptor `in`. spool: an empty directory for what has to be laid aside. After a failure
- * the tree holds anything and must go.
+ * Reads the archive from descriptor `in`. spool: an empty directory for temporary files. After a
+ * failure the tree is incomplete and the caller must delete it.
  */
 int image_import(int in, int spool, struct unpack *u, struct image_config *ret, struct err *err);

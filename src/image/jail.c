@@ -12,11 +12,12 @@
 
 #include "base/native.h"
 
-/* Needed to set owners and read their files. Without CAP_MKNOD no device can be created. */
+/* Capabilities to set owners and to read files of any owner. Without CAP_MKNOD no device can be
+ * created. */
 static const unsigned kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP};
 
 static const int allowed[] = {
-    /* bytes */
+    /* file contents */
     SCMP_SYS(read),
     SCMP_SYS(write),
     SCMP_SYS(readv),
@@ -27,7 +28,7 @@ static const int allowed[] = {
     SCMP_SYS(close),
     SCMP_SYS(ftruncate),
     SCMP_SYS(fadvise64),
-    /* the tree */
+    /* files and directories */
     SCMP_SYS(openat),
     SCMP_SYS(openat2),
     SCMP_SYS(newfstatat),
@@ -48,7 +49,7 @@ static const int allowed[] = {
     SCMP_SYS(fgetxattr),
     SCMP_SYS(flistxattr),
     SCMP_SYS(umask),
-    /* memory, time, the end */
+    /* memory, time, signals, exit */
     SCMP_SYS(brk),
     SCMP_SYS(mmap),
     SCMP_SYS(munmap),
@@ -94,7 +95,7 @@ static int drop_capabilities(void) {
         keep |= 1ull << kept[i];
     for (unsigned cap = 0; cap <= 63; cap++)
         if (!(keep & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-            break; /* past the last one this kernel knows */
+            break; /* past the last capability this kernel knows */
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2];
     if (syscall(SYS_capget, &header, data) < 0)

@@ -1,11 +1,12 @@
 /*
- * carrel-image unpack|tar|tar.zst|oci|erofs [view|sealed] [ids=FIRST] [as=ID]: one archive in or
- * out, then the end.
+ * carrel-image unpack|tar|tar.zst|oci|erofs [view|sealed] [ids=FIRST] [disk=BYTES] [as=ID]: reads
+ * or writes one archive, then exits.
  *
- * Started by the spawner, never by a person. Descriptors: 0 the archive (unpack), 1 the archive
- * (the others), 3 the image's directory (root/, image.json; for unpack also spool/), 4 the reports.
- * With `view` 3 is a tree itself, and 5 what is to be seen as its /usr, if it is there. With
- * `sealed` 5 is the tree of the image. For erofs 1 is an empty file, and the image's id is told.
+ * The spawner starts this program, never a person. Its descriptors: 0 the archive to unpack; 1 the
+ * archive to write; 3 the directory of the image (root/, image.json; for unpack also spool/); 4 the
+ * reports to the daemon. With `view`, 3 is the tree itself, and 5, if it is open, is the directory
+ * to use as its /usr. With `sealed`, 5 is the tree of the image. For erofs, 1 is an empty file, and
+ * as=ID is the image id.
  */
 #include <fcntl.h>
 #include <locale.h>
@@ -33,15 +34,15 @@ enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5 };
 struct work {
     const char *verb;
     bool view, sealed;
-    const char *id; /* for erofs */
+    const char *id; /* image id, for erofs */
     struct image_ids ids;
-    uint64_t disk; /* that it may take; 0: no limit */
+    uint64_t disk; /* bytes that the image may take; 0: no limit */
     struct report report;
 };
 
 /* ---- unpack ---- */
 
-/* uid, gid and home of who runs its programs, beside what the image itself says. */
+/* Writes the image's configuration, and the ids, name and home of the user of its programs. */
 static int main_describe(int root, const struct image_config *c, struct buf *ret, struct err *err) {
     struct image_user user;
     struct jot j = JOT(ret);
@@ -96,7 +97,7 @@ static int form_of(const char *verb) {
     return -1;
 }
 
-/* What main_describe() wrote. */
+/* Reads image.json, which contains the text that main_describe() wrote. */
 static int load_config(struct image_config *ret, struct err *err) {
     char text[2 * CONFIG_BYTES_MAX];
     ssize_t n = read_file_at(AT_FDCWD, "image.json", text, sizeof(text));
@@ -182,7 +183,9 @@ int main(int argc, char **argv) {
     struct work w = {.report = {.fd = FD_REPORT}};
     struct err err;
     if (main_read_words(argc, argv, &w) < 0) {
-        fputs("carrel-image unpack|tar|tar.zst|oci|erofs ...: for the spawner\n", stderr);
+        fputs("usage: carrel-image unpack|tar|tar.zst|oci|erofs ...\n"
+              "Only the spawner runs this program.\n",
+              stderr);
         return 64;
     }
     /* libarchive reads names as UTF-8. Load the locale before the jail hides its files. */

@@ -54,7 +54,7 @@ static int read_blob(const json_t *d, const char *what, struct oci_blob *ret, st
     return 0;
 }
 
-/* 2: it is for that processor; 1: it does not say; 0: it is for another. */
+/* 2: the image is for processor `arch`; 1: it does not state a processor; 0: it is for another. */
 static int oci_fits(const json_t *d, const char *arch) {
     const json_t *platform = json_object_get(d, "platform");
     const char *theirs = oci_text_of(platform, "architecture"), *os = oci_text_of(platform, "os");
@@ -74,9 +74,10 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
     if (!root)
         return -1;
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return err_set(err, ERR_INVALID, "the index lists no manifest");
+        return err_set(err, ERR_INVALID, "the index of the OCI layout lists no manifest");
     if (json_array_size(list) > OCI_MANIFESTS_MAX)
-        return err_set(err, ERR_LIMIT, "the index lists more than %d manifests", OCI_MANIFESTS_MAX);
+        return err_set(err, ERR_LIMIT, "the index of the OCI layout lists more than %d manifests",
+                       OCI_MANIFESTS_MAX);
     json_array_foreach(list, i, d) {
         int fit = oci_fits(d, arch);
         if (fit == 2 && !exact) {
@@ -90,8 +91,8 @@ int oci_index_read(const char *json, size_t len, const char *arch, struct oci_bl
     if (!best)
         return err_set(err, ERR_UNSUPPORTED, "the image is not for this processor (%s)", arch);
     if (!exact && silent > 1) {
-        err_set(err, ERR_INVALID, "the layout contains %zu images", silent);
-        return err_remedy(err, "export a layout with one image");
+        err_set(err, ERR_INVALID, "the OCI layout contains %zu images", silent);
+        return err_remedy(err, "export an OCI layout that contains one image");
     }
     return read_blob(best, "manifest", ret, err);
 }
@@ -107,7 +108,7 @@ int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, st
     if (read_blob(json_object_get(root, "config"), "configuration", &ret->config, err) < 0)
         return -1;
     if (!json_is_array(layers))
-        return err_set(err, ERR_INVALID, "the manifest has no list of layers");
+        return err_set(err, ERR_INVALID, "the manifest of the image has no list of layers");
     if (json_array_size(layers) > OCI_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, "the image has more than %d layers", OCI_LAYERS_MAX);
     json_array_foreach(layers, i, d) {
@@ -137,7 +138,7 @@ int docker_manifest_read(const char *json, size_t len, struct docker_manifest *r
         return -1;
     if (json_array_size(root) != 1) {
         err_set(err, ERR_INVALID, "the archive contains %zu images", json_array_size(root));
-        return err_remedy(err, "save one image to an archive");
+        return err_remedy(err, "save each image to its own archive");
     }
     const json_t *image = json_array_get(root, 0), *layers = json_object_get(image, "Layers");
     if (oci_take_name(json_object_get(image, "Config"), ret->config, err) < 0)

@@ -41,11 +41,11 @@ static la_ssize_t to_fd(struct archive *a, void *arg, const void *bytes, size_t 
     return -1;
 }
 
-/* A layer's digest and size, or a layer within the archive of a layout. */
+/* Computes the digest and size of a layer. Also writes the layer if `outer` is set. */
 struct layer {
     struct sha256 sum;
     uint64_t size;
-    struct archive *outer; /* NULL: only count */
+    struct archive *outer; /* the OCI layout that contains the layer; NULL: do not write */
 };
 
 static la_ssize_t to_layer(struct archive *a, void *arg, const void *bytes, size_t n) {
@@ -54,7 +54,7 @@ static la_ssize_t to_layer(struct archive *a, void *arg, const void *bytes, size
     l->size += n;
     if (!l->outer || archive_write_data(l->outer, bytes, n) == (la_ssize_t)n)
         return (la_ssize_t)n;
-    archive_set_error(a, EIO, "the layer does not fit");
+    archive_set_error(a, EIO, "the layer cannot be written to the OCI layout");
     return -1;
 }
 
@@ -68,7 +68,7 @@ static struct archive *writer(void) {
     return a;
 }
 
-/* ---- a tree ---- */
+/* ---- tree ---- */
 
 struct filling {
     struct pack *pack;
@@ -174,7 +174,7 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
     return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
 
-/* ---- an OCI layout ---- */
+/* ---- OCI layout ---- */
 
 static int pack_layer(struct pack *p, struct archive *outer, struct layer *ret, struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
@@ -312,7 +312,7 @@ static int put_blob(struct archive *to, const struct blob *b, const struct buf *
     return pack_put_text(to, name, text, err);
 }
 
-/* The name of a layer is its hash, so it is packed twice: first to hash, then to write. */
+/* The name of a layer is its hash, so the layer is packed twice: first to hash, then to write. */
 static int pack_oci(struct pack *p, struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
     struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(4096), BUF(4096)};

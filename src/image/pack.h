@@ -1,6 +1,7 @@
 /*
- * Packs a tree and its configuration into an archive: a tar with our configuration first, the same
- * compressed with zstd, or an OCI layout in a tar. Equal images give equal bytes.
+ * Packs a tree and its configuration into an archive: a tar whose first entry is the configuration
+ * in Carrel's format, the same compressed with zstd, or an OCI layout in a tar. Equal images give
+ * equal bytes.
  */
 #pragma once
 
@@ -12,11 +13,11 @@ enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI };
 
 struct pack {
     int out;
-    int root, usr; /* usr: -1, see struct walk */
+    int root, usr; /* see struct walk */
     struct image_ids ids;
-    const struct image_config *config; /* NULL: none is written */
+    const struct image_config *config; /* NULL: no configuration is written */
     struct report *report;
-    uint64_t entries, bytes; /* so far */
+    uint64_t entries, bytes; /* written so far */
 };
 
 int image_pack(struct pack *p, enum pack_form form, struct err *err);

@@ -1,23 +1,23 @@
 /*
- * Checks entry names of an archive, which are hostile. Pure: it does not touch the disk.
+ * Checks the names of an archive's entries, which may be hostile. Pure: it does not touch the disk.
  *
- * A name that leaves the tree is refused, not repaired: the whole archive is then untrustworthy.
+ * A name that leaves the tree is refused, not repaired: such an archive cannot be trusted.
  */
 #pragma once
 
 #include "base/err.h"
 
 enum {
-    IMAGE_PATH_SIZE = 4096, /* with the NUL, from the root of the tree */
+    IMAGE_PATH_SIZE = 4096, /* path from the root of the tree, with its NUL */
     IMAGE_PART_MAX = 255,
     IMAGE_DEPTH_MAX = 128,
 };
 
 /*
- * "./usr//bin/" becomes "usr/bin", the root itself "". Refused: absolute names, "..", empty ones,
- * parts and paths that are too long, too many directories.
+ * Makes `raw` canonical: "./usr//bin/" becomes "usr/bin", and the root becomes "". Refuses absolute
+ * and empty names, "..", and names that are too long or too deep.
  */
 int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err);
 
-/* The name within its directory, and where that begins in path. */
+/* Returns the last component of `path`, as a pointer into `path`. */
 const char *image_path_last(const char *path);

@@ -1,7 +1,8 @@
 /*
  * Entry point of the process that reads an archive.
  *
- * Archives are hostile, so this process is separate from the one that reports (image/apart.h).
+ * Archives may be hostile, so this process is separate from the one that reports to the daemon
+ * (image/apart.h).
  */
 #pragma once
 
@@ -10,8 +11,8 @@
 
 struct reading {
     struct image_ids ids;
-    uint64_t disk; /* that it may take; 0: no limit */
+    uint64_t disk; /* bytes that the image may take; 0: no limit */
 };
 
-/* An apart_fn. arg: a struct reading. */
+/* The apart_fn of the reader. arg: a struct reading. */
 int read_archive(void *arg, struct report *report, struct buf *ret, struct err *err);

@@ -1,7 +1,7 @@
 /*
  * Reports of the image worker to the daemon: one line of JSON each.
  *
- * The last line is the result: an image, an error or the end.
+ * The last line is the result: an image, an error, or that the work is done.
  */
 #pragma once
 
@@ -11,15 +11,15 @@
 
 struct report {
     int fd;
-    uint64_t told_ms;
+    uint64_t told_ms; /* time of the last report of progress */
 };
 
-/* At most twice a second. */
+/* Writes at most two reports per second. */
 void report_progress(struct report *r, uint64_t entries, uint64_t bytes);
 void report_error(struct report *r, const struct err *err);
 /* config: JSON. */
 void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
                   const char *config);
 void report_done(struct report *r);
-/* By the reader of an archive, to the one who hears it: see image/apart.h. config: JSON. */
+/* From the reader of an archive to its supervisor (image/apart.h). config: JSON. */
 void report_config(struct report *r, const char *config);

@@ -10,7 +10,7 @@
 #include "base/defer.h"
 #include "image/cost.h"
 
-#define VERSION "carrel image 1\n" /* change it with the hash method */
+#define VERSION "carrel image 1\n" /* change this when the hash method changes */
 
 enum { PIECE = 256 << 10 };
 
@@ -19,7 +19,7 @@ struct sealing {
     struct seal *ret;
     struct report *report;
     char *piece;
-    size_t attributes; /* bytes of those of one entry */
+    size_t attributes; /* bytes of the attributes of the current entry */
 };
 
 static void add_text(struct sealing *s, const char *text) {

@@ -13,9 +13,9 @@
 struct seal {
     char id[IMAGE_ID_SIZE];
     uint64_t entries, bytes;
-    uint64_t disk; /* by image/cost.h */
+    uint64_t disk; /* upper bound of the disk space, by image/cost.h */
 };
 
-/* config: as image_config_print() writes it. */
+/* config: the text that image_config_print() writes. */
 int image_seal(int root, struct image_ids ids, const char *config, struct report *report,
                struct seal *ret, struct err *err);

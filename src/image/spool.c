@@ -28,7 +28,7 @@ void spool_done(struct spool *s) {
 static int write_piece(int fd, const void *bytes, size_t n, struct err *err) {
     int r = write_all(fd, bytes, n);
     if (r == -ENOSPC || r == -EDQUOT) {
-        err_set(err, ERR_LIMIT, "no space left for the archive");
+        err_set(err, ERR_LIMIT, "no disk space left for the archive");
         return err_remedy(err, "free space in CARREL_HOME, for example with: carrel image prune");
     }
     return r < 0 ? err_num(err, r, "store the archive temporarily") : 0;
@@ -86,7 +86,7 @@ int spool_open(const struct spool *s, const char *name, struct err *err) {
         if (strcmp(s->names[i], path) == 0) {
             snprintf(number, sizeof(number), "%zu", i);
             int fd = openat(s->dir, number, O_RDONLY | O_CLOEXEC);
-            return fd >= 0 ? fd : err_sys(err, "open '%.120s'", path);
+            return fd >= 0 ? fd : err_sys(err, "open '%.120s' of the archive", path);
         }
     return err_set(err, ERR_INVALID, "the archive lacks '%.120s'", path);
 }

@@ -1,6 +1,7 @@
 /*
- * Temporary files of an image archive (OCI layout, Docker archive): the document that refers to a
- * file may come after it. Entry names are only compared; files on disk have numbers as names.
+ * Temporary files of an image archive (OCI layout, Docker archive). They are needed because the
+ * document that refers to a file may come after the file. Entry names are only compared; files on
+ * disk have numbers as names.
  */
 #pragma once
 
@@ -20,24 +21,24 @@ struct spool {
     int dir;
     size_t count;
     uint64_t bytes, limit;
-    struct unpack *unpack; /* what is laid aside is charged to it */
+    struct unpack *unpack; /* its disk limit includes the temporary files */
     struct report *report;
-    char *names[SPOOL_FILES_MAX]; /* NULL: it could not be kept */
+    char *names[SPOOL_FILES_MAX]; /* entry name of each file */
 };
 
 void spool_done(struct spool *s);
 
-/* Anything but a file is passed over. */
+/* Stores entry `e` of the archive if it is a regular file. Skips all others. */
 int spool_take(struct spool *s, struct archive *a, struct archive_entry *e, struct err *err);
 
-/* A descriptor at its start; `not_found`. */
+/* Opens the file with that entry name. ERR_INVALID if the archive does not contain it. */
 int spool_open(const struct spool *s, const char *name, struct err *err);
-/* A whole document. */
+/* Reads a whole file of at most `max` bytes. */
 int spool_read(const struct spool *s, const char *name, size_t max, struct buf *ret,
                struct err *err);
-/* Opens a blob of an OCI layout, after it was found to be what its digest says. */
+/* Checks the digest and size of a blob of an OCI layout, and opens it. */
 int spool_open_blob(const struct spool *s, const struct oci_blob *blob, struct err *err);
 int spool_read_blob(const struct spool *s, const struct oci_blob *blob, struct buf *ret,
                     struct err *err);
-/* Of a whole file; it stands at its start afterwards. */
+/* Computes the digest and size of a whole file, and seeks back to its start. */
 int spool_hash(int fd, char ret[OCI_DIGEST_SIZE], uint64_t *ret_size, struct err *err);

@@ -53,10 +53,10 @@ static int tree_make_dir(int root, const char *path, const struct image_ids *ids
     if (parent < 0)
         return -1;
     if (mkdirat(parent, name, 0755) < 0)
-        return errno == EEXIST ? tree_refuse(err, path) : err_sys(err, "make '%.120s'", path);
+        return errno == EEXIST ? tree_refuse(err, path) : err_sys(err, "create '%.120s'", path);
     (*made)++;
     return fchownat(parent, name, owner, owner, AT_SYMLINK_NOFOLLOW) < 0
-               ? err_sys(err, "make '%.120s'", path)
+               ? err_sys(err, "set the owner of '%.120s'", path)
                : 0;
 }
 
@@ -77,8 +77,7 @@ int tree_make_parent(int root, const char *path, const struct image_ids *ids, un
         return fd;
     if (errno != ENOENT || !ids)
         return tree_refuse(err, path);
-    /* Recursion ends at the root, which exists, and depth has a cap. A dangling link is an error.
-     */
+    /* The recursion ends at the root, which exists. A dangling link is an error. */
     if (tree_make_dir(root, dir, ids, made, err) < 0)
         return -1;
     fd = open_beneath(root, dir);

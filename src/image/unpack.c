@@ -17,7 +17,7 @@
 enum {
     ATTRIBUTES_MAX = 64,
     ATTRIBUTE_BYTES_MAX = 64 << 10,
-    PASSES = 4, /* factor over the image size: a layer is spooled and read twice */
+    PASSES = 4, /* times the size limit that may be read: a layer is stored, then read twice */
 };
 
 #define WHITEOUT ".wh."
@@ -101,8 +101,8 @@ static int over_quota(const struct unpack *u, struct err *err) {
     char left[AMOUNT_SIZE];
     amount_size(u->limits.disk, left);
     err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota, %s", left);
-    return err_remedy(
-        err, "destroy machines or delete images of the same owner, or import a smaller image");
+    return err_remedy(err,
+                      "delete machines or images of the same owner, or import a smaller image");
 }
 
 int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
@@ -110,7 +110,7 @@ int unpack_charge(struct unpack *u, uint64_t disk, struct err *err) {
     return u->limits.disk && u->disk > u->limits.disk ? over_quota(u, err) : 0;
 }
 
-/* Skipped bytes count too: they take time, and compressed they are nearly free for an attacker. */
+/* Skipped bytes count too: reading them takes time, but compressed they cost an attacker little. */
 static int count_read(struct unpack *u, struct archive_entry *e, struct err *err) {
     int64_t size = archive_entry_size(e);
     uint64_t bytes = size > 0 ? (uint64_t)size : 0;
@@ -129,7 +129,7 @@ int unpack_next(struct unpack *u, struct archive *a, struct archive_entry **ret,
     return count_read(u, *ret, err) < 0 ? -1 : 1;
 }
 
-/* ---- places ---- */
+/* ---- parent directories ---- */
 
 static int open_parent(struct unpack *u, const char *path, struct err *err) {
     const char *name = image_path_last(path);
@@ -148,7 +148,7 @@ static int open_parent(struct unpack *u, const char *path, struct err *err) {
     return u->parent;
 }
 
-/* Removes what has this path. It may be the parent directory that we hold open. */
+/* Removes the file or directory at `path`. Closes u->parent if the removed one may be it. */
 static int clear_place(struct unpack *u, int parent, const char *path, struct err *err) {
     const char *name = image_path_last(path);
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
@@ -164,7 +164,7 @@ static bool is_below(const char *path, const char *dir) {
     return strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* A box mounts its own dev, proc and sys. */
+/* Entries in dev, proc and sys are skipped: a box mounts its own. */
 static bool is_left_out(const char *path) {
     return is_below(path, "dev") || is_below(path, "proc") || is_below(path, "sys");
 }
@@ -214,7 +214,7 @@ static int keep_dir_time(struct unpack *u, const char *path, int64_t mtime, stru
 
 static int unpack_failed(struct err *err, const char *path) {
     if (errno == ENOSPC || errno == EDQUOT) {
-        err_set(err, ERR_LIMIT, "no space left for '%.120s'", path);
+        err_set(err, ERR_LIMIT, "no disk space left for '%.120s'", path);
         return err_remedy(err, "free space in CARREL_HOME, for example with: carrel image prune");
     }
     return err_sys(err, "write '%.120s'", path);
@@ -377,14 +377,13 @@ static int make_pipe(struct unpack *u, const char *path, const struct looks *l, 
 
 static int refuse_kind(struct err *err, const char *path, mode_t type) {
     bool device = type == AE_IFCHR || type == AE_IFBLK;
-    return err_set(err, ERR_INVALID, "the entry '%.120s' is a %s", path,
+    return err_set(err, ERR_INVALID, "the entry '%.120s' is a %s, which an image cannot have", path,
                    device              ? "device"
                    : type == AE_IFSOCK ? "socket"
                                        : "file of unknown type");
 }
 
-/* Checks the limits before anything is written. The code that creates files refuses negative sizes.
- */
+/* Checks the limits before anything is written. unpack_make_file() refuses negative sizes. */
 static int charge_entry(struct unpack *u, struct archive_entry *e, mode_t type, struct err *err) {
     int64_t size = type == AE_IFREG ? archive_entry_size(e) : 0;
     const char *target = type == AE_IFLNK ? archive_entry_symlink(e) : NULL;
@@ -431,7 +430,7 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
     const char *name = image_path_last(path), *hidden = name + strlen(WHITEOUT);
     bool opaque = strcmp(name, WHITEOUT_OPAQUE) == 0;
     if (!opaque && strncmp(name, WHITEOUT_META, strlen(WHITEOUT_META)) == 0)
-        return 0; /* metadata of aufs */
+        return 0; /* metadata of aufs, another union filesystem */
     if (!opaque && (!*hidden || is_dots(hidden)))
         return err_set(err, ERR_INVALID, "the whiteout '%.120s' names no file", path);
     int parent = open_parent(u, path, err);
@@ -463,7 +462,7 @@ int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, b
     if (is_left_out(path))
         return 0;
     if (strcmp(path, IMAGE_CONFIG_NAME) == 0)
-        return err_set(err, ERR_INVALID, "the entry '%s' is in the wrong place", path);
+        return err_set(err, ERR_INVALID, "'%s' is allowed only as the first entry of a tar", path);
     if (*path && is_whiteout(path)) {
         if (layered)
             return 0;
@@ -482,8 +481,8 @@ int unpack_rest(struct unpack *u, struct archive *a, bool layered, struct err *e
     return r;
 }
 
-/* Sets the times of directories last, because writing into one changes its time. A later layer may
- * have removed it. */
+/* Sets the times of directories last, because writing into a directory changes its time. A later
+ * layer may have removed a directory, so a missing one is skipped. */
 int unpack_finish(struct unpack *u, struct err *err) {
     close_fd(&u->parent);
     for (size_t i = 0; i < u->time_count; i++) {

@@ -17,13 +17,13 @@
 #include "image/report.h"
 #include "image/tree.h"
 
-/* In a plain archive of ours, before the tree: the image's configuration. */
+/* First entry of a tar that Carrel exported: the configuration of the image. */
 #define IMAGE_CONFIG_NAME ".carrel-image.json"
 
 struct image_limits {
     uint64_t entries;
-    uint64_t bytes; /* of contents, unpacked */
-    uint64_t disk;  /* by image/cost.h, with what is laid aside meanwhile; 0: no limit */
+    uint64_t bytes; /* total size of the unpacked files */
+    uint64_t disk;  /* by image/cost.h, including temporary files; 0: no limit */
 };
 #define IMAGE_LIMITS ((struct image_limits){.entries = 2000000, .bytes = 64ull << 30})
 
@@ -37,38 +37,40 @@ struct unpack {
     struct image_ids ids;
     struct image_limits limits;
     struct report *report;
-    uint64_t entries, bytes; /* so far */
-    uint64_t disk;           /* likewise: what was replaced counts too */
-    uint64_t read;           /* likewise: bytes behind headers, each time that they are read */
-    struct dir_time *times;  /* of directories, set at the end */
+    uint64_t entries, bytes; /* unpacked so far */
+    uint64_t disk;           /* used so far, including entries that were replaced later */
+    uint64_t read;           /* bytes of entries read so far; data read twice counts twice */
+    struct dir_time *times;  /* times of directories, set at the end */
     size_t time_count, time_size;
-    int parent; /* of the entry before; -1 */
+    int parent; /* open parent directory of the previous entry; -1: none */
     char parent_path[IMAGE_PATH_SIZE];
 };
 
-/* Counts what is about to be written; `limit` once it is more than the quota leaves. */
+/* Adds `disk` bytes, which are about to be written. ERR_LIMIT if the sum exceeds limits.disk. */
 int unpack_charge(struct unpack *u, uint64_t disk, struct err *err);
 
 struct unpack unpack_begin(int root, struct image_ids ids, struct report *report);
 void unpack_done(struct unpack *u);
 
-/* A reader for tar alone, plain or packed with gzip, xz or zstd. NULL: out of memory. */
+/* Creates a reader of tar files, plain or compressed with gzip, xz or zstd. NULL: out of memory. */
 struct archive *unpack_reader(void);
 void unpack_reader_free(struct archive **a);
 
 /*
- * One entry, which has been read as *e. layered: `.wh.` names take away what is below; they were
- * applied before by unpack_whiteouts().
+ * Unpacks entry `e`, whose header has been read. layered: skip whiteouts (`.wh.` names, which
+ * delete files of lower layers); unpack_whiteouts() has applied them already.
  */
 int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, bool layered,
                  struct err *err);
-/* All that is left in it. */
+/* Unpacks all remaining entries. */
 int unpack_rest(struct unpack *u, struct archive *a, bool layered, struct err *err);
-/* What a layer takes away from those below it, before anything of it is there. */
+/* Deletes the files of lower layers that whiteouts of this layer name. Call it before the layer is
+ * unpacked. */
 int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err);
-/* After the last layer. */
+/* Sets the times of directories. Call it after the last layer. */
 int unpack_finish(struct unpack *u, struct err *err);
 
-/* Reads the next header: 1, 0 at the end. What follows it counts, whether it is kept or not. */
+/* Reads the next header. Returns 1, or 0 at the end. The data behind the header counts towards the
+ * limits even if it is skipped. */
 int unpack_next(struct unpack *u, struct archive *a, struct archive_entry **ret, struct err *err);
 const char *unpack_name(struct archive_entry *e);

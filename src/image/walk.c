@@ -116,7 +116,8 @@ static bool is_kept(const char *name) {
            strcmp(name, "security.capability") == 0;
 }
 
-/* Directories have none. What the host's kernel sets by itself (security.selinux) may be there. */
+/* True for attributes that an image cannot have; a directory of an image has no user.* attributes.
+ * Attributes that the kernel of the host sets by itself (security.selinux) are ignored. */
 static bool is_foreign(const char *name, bool is_dir) {
     return strncmp(name, "trusted.", 8) == 0 || strncmp(name, "system.posix_acl_", 17) == 0 ||
            (strncmp(name, "user.", 5) == 0 && (is_dir || !is_kept(name)));
@@ -137,7 +138,8 @@ static int check_attributes(const struct state *s, int fd, bool is_dir, struct e
             continue;
         err_set(err, ERR_INVALID, "'/%.120s' has the attribute '%.60s', which an image cannot have",
                 s->path, name);
-        return err_remedy(err, "if the archive does not set it, CARREL_HOME does: see getfacl");
+        return err_remedy(err, "if the archive does not set it, CARREL_HOME does: remove it there, "
+                               "see getfacl and setfacl");
     }
     return 0;
 }

@@ -16,28 +16,29 @@ struct walk_entry {
     mode_t mode;      /* with its type */
     uint32_t uid, gid;
     int64_t mtime;
-    uint64_t size;      /* of a file */
+    uint64_t size;      /* bytes of a regular file */
     const char *target; /* of a symbolic link */
     const char *twin;   /* an earlier path of the same file: this one is a hard link to it */
-    bool linked;        /* there are other names of it */
-    int fd;             /* of a file, at its start; else -1 */
+    bool linked;        /* the file has several hard links */
+    int fd;             /* open regular file, at its start; else -1 */
 };
 
 typedef int walk_fn(void *arg, const struct walk_entry *e, struct err *err);
 
 struct walk {
     int root;
-    int usr; /* instead of the root's own /usr; -1: that one */
+    int usr; /* directory that replaces /usr of the tree; -1: none */
     struct image_ids ids;
     walk_fn *fn;
     void *arg;
-    bool strict; /* refuse attributes that an image cannot have: no id tells of them */
+    bool strict; /* refuse attributes that an image cannot have: the image id does not cover them */
 };
 
-/* Sockets and devices have no place in an image and are passed over. */
+/* Calls w->fn for each entry. Skips sockets and devices, which an image cannot contain. */
 int image_walk(const struct walk *w, struct err *err);
 
-/* Attributes of a file that belong to an image, in order. Pieces live during the call. */
+/* Calls `fn` for each attribute of a file that belongs to an image, sorted by name. Name and value
+ * are valid only during the call. */
 typedef int walk_attribute_fn(void *arg, const char *name, const void *value, size_t size,
                               struct err *err);
 int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *arg, struct err *err);

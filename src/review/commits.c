@@ -33,14 +33,14 @@ static struct commits_file *commits_add(struct commits *c) {
     return f;
 }
 
-/* ---- what differs ---- */
+/* ---- changed files ---- */
 
 static bool is_hash(const char *text) {
     size_t n = strspn(text, "0123456789abcdef");
     return n == strlen(text) && (n == 40 || n == 64);
 }
 
-/* ":100644 100755 HASH HASH M" */
+/* Parses a row ":100644 100755 HASH HASH M". */
 static bool read_row(const char *row, struct commits_file *f) {
     char before[COMMITS_HASH + 1], after[COMMITS_HASH + 1], status;
     int used = 0;
@@ -70,13 +70,13 @@ int commits_parse(const char *text, size_t n, struct commits *ret, struct err *e
     return 0;
 }
 
-/* ---- what the commits hold ---- */
+/* ---- objects of the commits ---- */
 
 static int by_hash(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-/* The present blobs, sorted. */
+/* Returns the hashes of the blobs so far, sorted. */
 static char (*hashes_of(const struct commits *c))[COMMITS_HASH] {
     char(*list)[COMMITS_HASH] = xcalloc(c->count + 1, sizeof(*list));
     for (size_t i = 0; i < c->count; i++)

@@ -28,8 +28,8 @@ static void stage_name(const char *id, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, ".carrel-ship-%s", id);
 }
 
-/* A file of one delivery. Deliveries of the same change set share a stage, so the record is part
- * of the name. */
+/* Writes the name of a file in the stage. Deliveries of the same change set share a stage, so the
+ * record is part of the name. */
 static void part_name(long long record, long long n, const char *ending, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, "%lld.%lld.%s", record, n, ending);
 }
@@ -38,7 +38,7 @@ static int open_stage(int dir, const char *id, bool make, struct err *err) {
     char name[NAME_SIZE];
     stage_name(id, name);
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", name);
+        return err_sys(err, "create '%s'", name);
     int fd = dir_open(dir, name);
     if (fd >= 0)
         return fd;
@@ -93,11 +93,11 @@ static int stage_file(int dir, int stage, const char *name, const struct parcel_
         openat(stage, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, i->bytes, i->n);
     if (status < 0)
-        return err_num(err, status, "stage '%s'", i->path);
+        return err_num(err, status, "copy '%s' to the staging directory", i->path);
     if (give(fd, dir, err) < 0)
         return -1;
     if (fchmod(fd, mode_for(dir, i)) < 0 || fsync(fd) < 0)
-        return err_sys(err, "stage '%s'", i->path);
+        return err_sys(err, "copy '%s' to the staging directory", i->path);
     return 0;
 }
 
@@ -110,7 +110,9 @@ static int stage_item(const struct delivery *d, int stage, size_t n, const struc
     if (i->kind == TAR_FILE)
         return stage_file(d->dir, stage, name, i, err);
     unlinkat(stage, name, 0);
-    return symlinkat(i->target, stage, name) < 0 ? err_sys(err, "stage '%s'", i->path) : 0;
+    return symlinkat(i->target, stage, name) < 0
+               ? err_sys(err, "copy '%s' to the staging directory", i->path)
+               : 0;
 }
 
 static const char *kind_word(const struct parcel_item *i) {
@@ -158,7 +160,7 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
     return 0;
 }
 
-/* ---- on the disk ---- */
+/* ---- flush to disk ---- */
 
 /* Flushes the directory of a path, if it exists. parcel_parent() gives an O_PATH descriptor, which
  * fsync() refuses, so the directory is opened again. */
@@ -202,7 +204,7 @@ static int sync_places(int dir, int stage, const json_t *receipt, struct err *er
     return fsync(stage) < 0 || fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
 }
 
-/* ---- taking its place ---- */
+/* ---- put files in their place ---- */
 
 /* A file of the owner is replaced or removed only after it has a name in the stage. A file that the
  * owner changed after the review stays: LEFT. */
@@ -253,7 +255,7 @@ static int make_parents(int dir, const char *path, struct err *err) {
             return err_num(err, parent, "open directory '%s'", part);
         if (mkdirat(parent, name, 0755) < 0) {
             if (errno != EEXIST)
-                return err_sys(err, "make directory '%s'", part);
+                return err_sys(err, "create directory '%s'", part);
             continue;
         }
         int made DEFER_CLOSE = dir_open(parent, name);
@@ -301,7 +303,7 @@ static int place_dir(const struct spot *s, const struct row *r, struct err *err)
     struct stat st;
     if (mkdirat(s->parent, s->name, 0755) < 0) {
         if (errno != EEXIST)
-            return err_sys(err, "make directory '%s'", r->path);
+            return err_sys(err, "create directory '%s'", r->path);
         bool there = fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         return there && !S_ISDIR(st.st_mode) ? LEFT : PLACED;
     }
@@ -324,14 +326,15 @@ static int place_added(const struct spot *s, const struct row *r, struct err *er
  * moment is in the stage afterwards. */
 static int place_modified(const struct spot *s, const struct row *r, struct err *err) {
     if (is_same(s->stage, s->new, s->stage, s->old)) /* interrupted just after the exchange */
-        return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "clear the stage") : PLACED;
+        return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "clear the staging directory")
+                                                 : PLACED;
     if (!holds(s, r, r->before) && !holds(s, r, r->sha256))
         return LEFT;
     if (linkat(s->parent, s->name, s->stage, s->old, 0) < 0) {
         if (errno == ENOENT)
             return LEFT;
         if (errno != EEXIST)
-            return err_sys(err, "keep the previous '%s'", r->path);
+            return err_sys(err, "keep the previous version of '%s'", r->path);
         if (!is_same(s->parent, s->name, s->stage, s->old))
             return holds(s, r, r->sha256) ? PLACED : LEFT;
     }
@@ -373,7 +376,8 @@ static int place_at(const struct spot *s, const struct row *r, struct err *err) 
                               : place_added(s, r, err);
 }
 
-/* PLACED, LEFT, or -1. May be repeated after an interruption. */
+/* Puts one file of a receipt in its place. Returns PLACED, LEFT or -1. May be repeated after an
+ * interruption. */
 static int place(int dir, int stage, const struct row *r, struct err *err) {
     struct spot s = {.dir = dir, .stage = stage};
     part_name(r->record, r->n, "new", s.new);
@@ -430,8 +434,8 @@ static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     return 0;
 }
 
-/* A file without a line counts as the owner's work later, and is refused then: a full buffer is
- * safe. */
+/* Adds the current state of a file to the baseline. If the buffer is full, the file is missing in
+ * the baseline. It then counts as changed by the owner and is refused later, which is safe. */
 static void note_now(int dir, const char *path, struct buf *now) {
     const char *name;
     struct stat st;
@@ -440,7 +444,7 @@ static void note_now(int dir, const char *path, struct buf *now) {
     (void)baseline_put(now, path, there ? &st : NULL);
 }
 
-/* Skips files that are no longer as delivered. */
+/* Adds the delivered files to the baseline, except those that changed since. */
 static void note_delivered(int dir, const json_t *receipt, struct buf *now) {
     const json_t *file;
     size_t i;
@@ -469,7 +473,7 @@ static void tell_left(const struct finishing *f, int stage, const struct row *r)
     f->left(f->arg, r->path, kept ? name : NULL);
 }
 
-/* The number of files that are LEFT, or -1. */
+/* Returns the number of files that are LEFT, or -1. */
 static long place_all(const struct finishing *f, int stage, const json_t *receipt,
                       struct err *err) {
     const json_t *file;
@@ -553,7 +557,7 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
     return fsync(stage) < 0 || fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
 }
 
-/* ---- the way back ---- */
+/* ---- undo ---- */
 
 /* 1: undone. 0: the file changed after the delivery, and stays. */
 static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
@@ -625,6 +629,7 @@ long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[SHA
     *ret_kept = u.kept;
     if (!u.kept && remove_stage(dir, stage, id, err) < 0)
         return -1;
-    return u.receipts ? u.count
-                      : err_set(err, ERR_INVALID, "this directory has no receipt of '%s'", id);
+    return u.receipts
+               ? u.count
+               : err_set(err, ERR_INVALID, "this directory has no receipt of change set '%s'", id);
 }

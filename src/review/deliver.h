@@ -16,7 +16,7 @@
 struct delivery {
     int dir;
     const char *id;                /* of the change set */
-    long long record;              /* of the journal, written before the delivery */
+    long long record;              /* number of the journal record, written before the delivery */
     const char *machine, *archive; /* for the receipt */
     const char *files_sha256;
 };
@@ -36,7 +36,7 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
 
 struct delivered {
     long long record;
-    long count; /* in their place */
+    long count; /* files that were put in their place */
     const char *files_sha256;
     const char *now; /* the delivered files as a baseline */
 };
@@ -55,11 +55,12 @@ long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *
                     struct err *err);
 
 /*
- * Undoes the files that are still as delivered; *ret_kept counts the others, which stay. If there
- * are none, removes the stage too. now: the restored files as a baseline.
+ * Restores the files that are still as delivered, and returns their number. *ret_kept counts the
+ * others, which stay as they are; if it is 0, the stage is removed too. now: the restored files as
+ * a baseline.
  */
 long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[SHA256_HEX],
                   struct buf *now, struct err *err);
 
-/* Hash of the lines "CHANGE SHA256 PATH\n" of all wanted items; returns their number. */
+/* Hashes the lines "CHANGE SHA256 PATH\n" of all wanted items; returns the number of items. */
 long delivery_hash(const struct parcel *p, char ret[SHA256_HEX]);

@@ -1,6 +1,6 @@
 /*
  * Flags that a reviewer should look at before taking a file from a machine: from its path, mode,
- * target and content. The rule: no I/O; the path and the content are a machine's.
+ * target and content. The rule: no I/O; the path and the content come from a machine.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 enum ship_flag {
     FLAG_EXECUTABLE = 1,
-    FLAG_SETUID = 2,    /* stripped */
+    FLAG_SETUID = 2,    /* has set-id bits, which are stripped */
     FLAG_LEAVES = 4,    /* a link out of the tree: never taken */
     FLAG_HOOK = 8,      /* something runs it by itself: git, a login, an editor */
     FLAG_CI = 16,       /* a build service runs it */
@@ -24,6 +24,6 @@ enum ship_flag {
 unsigned flags_of(const struct tar_entry *e, const char *bytes, size_t n);
 /* Which tool runs or obeys a file of that name by itself: "git runs and obeys it"; else "". */
 const char *flags_why(const char *path);
-/* "executable, hook"; "" without flags. */
+/* Writes the names of the flags, such as "executable, hook"; "" without flags. */
 enum { FLAGS_TEXT = 128 };
 void flags_text(unsigned flags, char ret[FLAGS_TEXT]);

@@ -10,7 +10,7 @@ enum { PICKED_MAX = 8 << 20 };
 
 static int hunks_bad(const char *text, struct err *err) {
     err_set(err, ERR_INVALID, "'%.40s' is not a list of hunks", text);
-    return err_remedy(err, "give numbers from 1 on, or ranges: 2, or 1,4-6");
+    return err_remedy(err, "give hunk numbers or ranges, such as 2 or 1,4-6; the first hunk is 1");
 }
 
 int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err) {
@@ -38,7 +38,8 @@ int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err) {
     }
 }
 
-/* The next hunk from `at` on, or the end. No line of a hunk begins with "@@": each has a prefix. */
+/* Returns the next hunk from `at` on, or `end`. Lines of a hunk have a prefix, so none begins with
+ * "@@". */
 static const char *next_hunk(const char *at, const char *end) {
     while (at < end && strncmp(at, "@@ ", 3) != 0) {
         const char *line = memchr(at, '\n', (size_t)(end - at));
@@ -61,13 +62,14 @@ int hunks_apply(const char *text, size_t text_n, const char *diff, size_t n,
     size_t count = hunks_count(diff, n), i = 0;
     for (size_t k = count + 1; k <= HUNKS_MAX; k++)
         if (chosen[k])
-            return err_set(err, ERR_NOT_FOUND, "hunk %zu does not exist: there are %zu", k, count);
+            return err_set(err, ERR_NOT_FOUND, "hunk %zu does not exist: the file has %zu", k,
+                           count);
     for (const char *at = next_hunk(diff, end), *next; at < end; at = next) {
         next = next_hunk(at + 1, end);
         if (++i <= HUNKS_MAX && chosen[i] && !buf_add(&picked, at, (size_t)(next - at)))
             return err_set(err, ERR_LIMIT, "the hunks are larger than %d MiB", PICKED_MAX >> 20);
     }
     if (!textdiff_apply(out, text, text_n, picked.data ? picked.data : "", picked.len))
-        return err_set(err, ERR_LIMIT, "the hunks do not fit the file");
+        return err_set(err, ERR_LIMIT, "the chosen hunks cannot be applied to the file");
     return 0;
 }

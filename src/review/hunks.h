@@ -13,7 +13,7 @@
 
 enum { HUNKS_MAX = 1000 };
 
-/* "2" or "1,4-6"; the first hunk is 1. */
+/* Parses a list of hunks, such as "2" or "1,4-6"; the first hunk is 1. */
 int hunks_parse(const char *text, bool chosen[HUNKS_MAX + 1], struct err *err);
 size_t hunks_count(const char *diff, size_t n);
 /* Appends the text with the chosen hunks applied. The diff must have been made for this text. */

@@ -23,9 +23,9 @@
 enum { DEPTH_MAX = 64, LINK_MAX = 4096, FOLLOWS_MAX = 64, STEPS_MAX = 512 };
 
 #define STAGE_PREFIX ".carrel-ship-"
-#define NOT_UTF8 "its name is not valid UTF-8, so the receipt cannot list it"
-#define OTHER_KIND "it is not a file, directory or symbolic link"
-#define CHANGED_HERE "it changed on your side since the machine was made"
+#define NOT_UTF8 "the name is not valid UTF-8, so the receipt cannot list the file"
+#define OTHER_KIND "the entry is not a file, directory or symbolic link"
+#define CHANGED_HERE "the file changed on your side since the machine was made"
 
 /* ---- hashes ---- */
 
@@ -67,7 +67,7 @@ bool parcel_hash(int dir, const char *path, char ret[SHA256_HEX]) {
     return fd >= 0 && hash_fd(fd, ret);
 }
 
-/* ---- the archive ---- */
+/* ---- archive ---- */
 
 static void item_done(struct parcel_item *i) {
     free(i->path);
@@ -77,7 +77,7 @@ static void item_done(struct parcel_item *i) {
 
 static struct parcel_item *parcel_add(struct parcel *p, const char *path, struct err *err) {
     if (p->count == PARCEL_ITEMS_MAX) {
-        err_set(err, ERR_LIMIT, "there are more than %d files", PARCEL_ITEMS_MAX);
+        err_set(err, ERR_LIMIT, "the change set has more than %d files", PARCEL_ITEMS_MAX);
         return NULL;
     }
     if ((p->count & (p->count - 1)) == 0) {
@@ -93,7 +93,7 @@ static bool is_stage(const char *part) {
     return strncmp(part, STAGE_PREFIX, strlen(STAGE_PREFIX)) == 0;
 }
 
-/* The path relative to the directory, "" for the directory itself; NULL: not allowed. */
+/* Returns the path relative to the directory, "" for the directory itself; NULL: not allowed. */
 static const char *plain_path(char *path) {
     size_t n = strlen(path);
     char *at = path;
@@ -149,7 +149,7 @@ static int take_entry(struct parcel *p, struct tar_entry *e, const char *bytes, 
     else if (e->kind == TAR_FILE)
         sha256_hex(bytes, i->n, i->sha256);
     if (!path)
-        i->refused = "its path is absolute, too long or reserved, or contains '.' or '..'";
+        i->refused = "the path is absolute, too long or reserved, or contains '.' or '..'";
     else if (!utf8_valid(i->path, strlen(i->path)))
         i->refused = NOT_UTF8;
     else if (e->kind == TAR_OTHER || e->kind == TAR_HARDLINK || (i->target && !*i->target))
@@ -190,7 +190,7 @@ static void sort(struct parcel *p) {
             p->items[i].refused = "the archive has this path twice";
 }
 
-/* The first item of that path: later ones are refused. Needs sorted items. */
+/* Returns the first item of that path: later ones are refused. Needs sorted items. */
 static const struct parcel_item *parcel_find(const struct parcel *p, size_t count,
                                              const char *path) {
     const struct parcel_item key = {.path = (char *)path};
@@ -214,10 +214,10 @@ static void refuse_below(struct parcel *p, const struct parcel_item *top) {
     }
     for (; low < p->count && strncmp(p->items[low].path, prefix, n) == 0; low++)
         if (!p->items[low].refused)
-            p->items[low].refused = "its parent is not a directory";
+            p->items[low].refused = "the parent of this path is not a directory in the archive";
 }
 
-/* ---- where links lead ---- */
+/* ---- targets of links ---- */
 
 static bool read_link(int dir, const char *path, char ret[LINK_MAX]) {
     const char *name;
@@ -227,7 +227,7 @@ static bool read_link(int dir, const char *path, char ret[LINK_MAX]) {
     return n >= 0;
 }
 
-/* What is left of the budget for following links; a link that exceeds it counts as leading out. */
+/* The remaining budget for following links. A link that exceeds it counts as leading out. */
 struct walk {
     const struct parcel *p;
     int follows, steps;
@@ -256,7 +256,8 @@ static int follow_name(struct walk *w, const char *from, const char *path, const
             parcel_follow(w, from, here, rest));
 }
 
-/* Follows a path from a directory of the tree ("": its top), link by link. */
+/* True if a path leads out of the tree. Follows it from a directory of the tree ("": the top), link
+ * by link. */
 static bool leads_out(struct walk *w, const char *from, const char *way) {
     char at[TAR_NAME_MAX + 1], next[TAR_NAME_MAX + 1];
     snprintf(at, sizeof(at), "%s", from);
@@ -295,13 +296,13 @@ static void check_target(const struct parcel *p, struct parcel_item *item) {
         item->refused = "the link leads out of the tree";
 }
 
-/* ---- the directory ---- */
+/* ---- comparison with the directory ---- */
 
 static int64_t changed_ms(const struct stat *st) {
     return (int64_t)st->st_ctim.tv_sec * 1000 + st->st_ctim.tv_nsec / 1000000;
 }
 
-/* st: of the file in the directory. */
+/* True if the owner changed the file since the machine got it. st: of the file in the directory. */
 static bool is_owners_work(const struct parcel_side *side, const char *path,
                            const struct stat *st) {
     const struct baseline_file *was = side->base ? baseline_find(side->base, path) : NULL;
@@ -310,7 +311,7 @@ static bool is_owners_work(const struct parcel_side *side, const char *path,
     return changed_ms(st) > side->since_ms;
 }
 
-/* Whether the directory had this file when the machine got it. */
+/* True if the directory had this file when the machine got it. */
 static bool has_removed(const struct parcel_side *side, const char *path) {
     const struct baseline_file *was = side->base ? baseline_find(side->base, path) : NULL;
     return was && was->inode;
@@ -328,19 +329,19 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
     if (i->refused)
         return;
     if (parent == -ELOOP || parent == -EXDEV || parent == -ENOTDIR) {
-        i->refused = "a parent of it is a symbolic link or not a directory here";
+        i->refused = "in your directory, a parent of this path is a symbolic link or a file";
         return;
     }
     if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         i->change = 'A';
         i->differs = has_removed(side, i->path);
         if (i->differs)
-            i->refused = "you deleted it since the machine got it";
+            i->refused = "you deleted the file since the machine got it";
         return;
     }
     mode_t type = i->kind == TAR_DIR ? S_IFDIR : i->kind == TAR_SYMLINK ? S_IFLNK : S_IFREG;
     if ((st.st_mode & S_IFMT) != type) {
-        i->refused = "it has another type here";
+        i->refused = "your directory has another type of file at this path";
         return;
     }
     bool same = i->kind == TAR_DIR ||
@@ -352,12 +353,13 @@ static void compare(const struct parcel *p, struct parcel_item *i, const struct 
         i->refused = CHANGED_HERE;
 }
 
-/* For a file that the archive lacks. */
+/* True if a file that the archive lacks counts as deleted. */
 static bool is_removal(const struct parcel_side *side, const char *path) {
     return side->mirror || has_removed(side, path);
 }
 
-/* Adds the files and links of the directory that are not among the first `sorted` items. */
+/* Adds the deleted files and links: those of the directory that are not among the first `sorted`
+ * items. */
 static int find_removed(struct parcel *p, int at, const char *prefix, size_t sorted, int depth,
                         const struct parcel_side *side, struct err *err) {
     DIR *d DEFER(dir_close) = dir_take(at);
@@ -388,12 +390,12 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
         else if (is_owners_work(side, path, &st))
             i->refused = CHANGED_HERE;
         else if (!parcel_hash(p->dir, path, i->sha256))
-            i->refused = "it cannot be read";
+            i->refused = "the file in your directory cannot be read";
     }
     return 0;
 }
 
-/* ---- other names ---- */
+/* ---- renamed files ---- */
 
 static int by_content(const void *a, const void *b) {
     const struct parcel_item *const *x = a, *const *y = b;
@@ -428,7 +430,7 @@ static bool is_images(const struct parcel_item *i, const struct parcel_side *sid
            side->is_image(side->arg, i->path);
 }
 
-/* Whether the baseline was taken of this directory. */
+/* True if the baseline was taken of this directory. */
 static bool is_of(const struct baseline *base, int dir) {
     const struct baseline_file *top = base ? baseline_find(base, ".") : NULL;
     struct stat st;
@@ -460,7 +462,7 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
         return 0;
     int top = dir_open(dir, ".");
     if (top < 0)
-        return err_sys(err, "read the directory");
+        return err_sys(err, "read the directory to compare with");
     if (find_removed(p, top, "", p->count, 0, &side, err) < 0)
         return -1;
     sort(p);

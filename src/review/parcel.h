@@ -22,8 +22,8 @@ struct parcel_item {
     char *path;
     enum tar_kind kind;
     uint32_t mode;
-    const char *bytes; /* of a file: in the archive, or the same as `own` */
-    char *own;
+    const char *bytes; /* contents of a file: in the archive, or in `own` */
+    char *own;         /* allocated contents, or NULL */
     size_t n;
     char *target;            /* of a link */
     char sha256[SHA256_HEX]; /* of the content or target; for D, of what is deleted */
@@ -31,7 +31,7 @@ struct parcel_item {
     char change;             /* A added, M modified, D deleted, = unchanged */
     const char *refused;     /* reason, or NULL */
     unsigned flags;
-    uint64_t step; /* that changed it, by the time of the file; 0: unknown */
+    uint64_t step; /* number of the step that changed it, by its mtime; 0: unknown */
     int64_t mtime; /* seconds */
     bool wanted;
     bool differs;        /* refused because both sides changed it */
@@ -39,9 +39,9 @@ struct parcel_item {
 };
 
 struct parcel {
-    char *archive; /* mapped */
+    char *archive; /* mapped into memory */
     size_t size;
-    int dir;                   /* stays the caller's */
+    int dir;                   /* owned by the caller */
     struct parcel_item *items; /* sorted by path */
     size_t count;
 };
@@ -55,12 +55,12 @@ struct parcel_side {
     const struct baseline *base; /* NULL or of another directory: not used */
     int64_t since_ms;
     bool mirror;
-    /* Files that the machine's image brought: they are there, and no change. NULL: not known. */
+    /* True for a file that the machine's image contains: it is not a change. NULL: unknown. */
     bool (*is_image)(const void *arg, const char *path);
     const void *arg;
 };
 
-/* Owns the mapping `archive` from now on. dir -1: nothing to compare with. */
+/* Takes ownership of the mapping `archive`. dir -1: there is nothing to compare with. */
 int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
                 const struct parcel_side *side, struct err *err);
 void parcel_close(struct parcel *p);
@@ -68,5 +68,5 @@ void parcel_close(struct parcel *p);
 /* Opens the parent of a path (O_PATH), below dir and following no link; *ret_name is the last part.
  * Or -errno. */
 int parcel_parent(int dir, const char *path, const char **ret_name);
-/* Hash of a file, or of the target of a link; false for anything else. */
+/* Hashes a regular file, or the target of a symbolic link; false for anything else. */
 bool parcel_hash(int dir, const char *path, char ret[SHA256_HEX]);

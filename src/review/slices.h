@@ -1,6 +1,6 @@
 /*
- * The parts of a machine that are reviewed in the end: copies of directories, repositories and
- * databases that its owner handed over.
+ * Slices: the parts of a machine whose changes are reviewed. They are copies of directories,
+ * repositories and databases that the owner granted to the machine.
  */
 #pragma once
 
@@ -12,8 +12,8 @@ enum slice_kind { SLICE_DIR, SLICE_REPO, SLICE_DATABASE, SLICE_SERVER };
 
 struct slice {
     enum slice_kind kind;
-    char at[SLICE_PATH];   /* in the machine */
-    char home[SLICE_PATH]; /* on its owner's side: the directory it goes to; empty: none */
+    char at[SLICE_PATH];   /* path in the machine */
+    char home[SLICE_PATH]; /* directory of the owner that changes go to; empty: none */
 };
 
 struct slices {
@@ -22,11 +22,11 @@ struct slices {
 };
 
 /*
- * Adds what a grant handed over. Leaves out grants that nothing comes back from, and all after
- * SLICES_MAX. mode NULL: it is known to come back.
+ * Adds the slice of a grant. Skips grants from which no changes come back, and all after
+ * SLICES_MAX. mode NULL: changes are known to come back.
  */
 void slices_add(struct slices *s, const char *kind, const char *mode, const char *at,
                 const char *home);
 
-/* How ship_review() names a slice. what: the machine, or the change set. */
+/* Writes the name by which ship_review() finds a slice. what: the machine, or the change set. */
 void slice_word(const struct slice *s, const char *what, char ret[SLICE_WORD]);

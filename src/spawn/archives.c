@@ -29,7 +29,7 @@ enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };
 /* Descriptors of carrel-image; see image/main.c. */
 struct work {
     const char *verb;
-    const char *how;                /* "view", "sealed"; NULL: its files are in dir */
+    const char *how;                /* "view", "sealed"; NULL: the files are in `dir` */
     int in, out, report, dir, tree; /* -1: none */
     const char *id;                 /* image id, if the worker must know it */
     uint64_t disk;                  /* limit in bytes; 0: none */
@@ -41,12 +41,12 @@ static bool is_name(const char *name) {
 }
 
 static int bad_name(const char *name, struct err *err) {
-    return err_set(err, ERR_INVALID, "'%.60s' is not an image", name);
+    return err_set(err, ERR_INVALID, "malformed request: '%.60s' is not an image id", name);
 }
 
-/* ---- the worker ---- */
+/* ---- worker process ---- */
 
-/* Back to the host's root: the worker loads its libraries from there. */
+/* Returns to the host's root, because the worker loads its libraries from there. */
 static void go_home(const struct spawner *s) {
     if (fchdir(s->host) < 0 || chroot(".") < 0 || chdir("/") < 0)
         _exit(127);
@@ -113,7 +113,7 @@ static void become(const struct spawner *s, const struct work *w) {
     _exit(127);
 }
 
-/* Fork twice: the worker is not a child of the spawner, so nobody must reap it. */
+/* Forks twice, so that the worker is not a child of the spawner and need not be reaped. */
 static int archives_start(struct spawner *s, const struct work *w, struct err *err) {
     if (!s->archiver[0] || faccessat(s->host, s->archiver + 1, X_OK, 0) < 0) {
         err_set(err, ERR_UNSUPPORTED, "carrel-image is not installed");
@@ -132,9 +132,9 @@ static int archives_start(struct spawner *s, const struct work *w, struct err *e
     return 0;
 }
 
-/* ---- its work ---- */
+/* ---- requests ---- */
 
-/* The tree belongs to the worker alone until it becomes an image. */
+/* Creates the directory of a new image. Only the worker uses it until it becomes an image. */
 static int make_staging(struct spawner *s, const char *name, struct err *err) {
     uid_t root = s->rootless ? id_shared(0, s->maker.slots.base) : 0;
     /* If the directory exists, an earlier copy of this request already started a worker. */
@@ -149,7 +149,8 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
     return r < 0 ? err_num(err, r, "create the directory of an image") : TAKE_FD(dir);
 }
 
-/* Parses "n-4kq2x7w3n5ab 16777216"; no number, or 0, means no limit. */
+/* Parses `text`: an id and a disk limit in bytes, such as "n-4kq2x7w3n5ab 16777216"; no number, or
+ * 0, means no limit. */
 static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
                         struct err *err) {
     char name[ID_SIZE];
@@ -164,7 +165,8 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
     return dir < 0 ? -1 : archives_start(s, &w, err);
 }
 
-/* A tree is not deleted while a worker uses it. */
+/* Opens the directory of an image with a shared lock, so that it is not deleted while a worker
+ * reads it. */
 static int open_packed(struct spawner *s, const char *name, struct err *err) {
     int dir DEFER_CLOSE = dir_open(s->store, name);
     if (dir < 0 || flock(dir, LOCK_SH | LOCK_NB) < 0)
@@ -186,7 +188,7 @@ static int open_tree_apart(struct spawner *s, const char *name, int dir, int *re
     return 0;
 }
 
-/* Parses "oci i-...". */
+/* Parses `text`: the format and the image id, such as "oci i-...". */
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
     static const char *const forms[] = {"tar", "tar.zst", "oci", "erofs"};
@@ -221,7 +223,8 @@ static int begin_draw(struct spawner *s, const struct plan_message *m, const str
 int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                    struct err *err) {
     if (in->nfds != 2)
-        return err_set(err, ERR_INVALID, "got %zu descriptors for an archive and its report",
+        return err_set(err, ERR_INVALID,
+                       "malformed request: %zu descriptors for an archive and its report",
                        in->nfds);
     switch (m->type) {
     case PLAN_UNPACK:
@@ -236,11 +239,12 @@ int archives_begin(struct spawner *s, const struct plan_message *m, const struct
 static int check_unused(const struct spawner *s, const char *id, struct err *err) {
     for (const struct box *b = s->list; b; b = b->next)
         if (!b->dead && strcmp(b->image_key, id) == 0)
-            return err_set(err, ERR_BUSY, "machine '%s' uses the image", b->id);
+            return err_set(err, ERR_BUSY, "machine '%s' uses image '%s'", b->id, id);
     return 0;
 }
 
-/* Checks that an image is sealed, so that its old directory may go. A worker may still read it. */
+/* Checks that an image is sealed (one erofs file) and that no worker reads its old directory, so
+ * that the directory may be deleted. */
 static int check_left(struct spawner *s, const char *id, struct err *err) {
     struct image image;
     if (sealed_can(s, err) < 0 || sealed_image(s, id, &image, err) < 0)
@@ -249,8 +253,9 @@ static int check_left(struct spawner *s, const char *id, struct err *err) {
     int dir DEFER_CLOSE = dir_open(s->store, id);
     if (dir < 0 || !sealed_is_mounted(s, id))
         return err_set(err, ERR_INVALID, "image '%s' is not an erofs file", id);
-    return flock(dir, LOCK_EX | LOCK_NB) < 0 ? err_set(err, ERR_BUSY, "the image is being read")
-                                             : 0;
+    return flock(dir, LOCK_EX | LOCK_NB) < 0
+               ? err_set(err, ERR_BUSY, "image '%s' is being read", id)
+               : 0;
 }
 
 int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
@@ -270,11 +275,11 @@ int archives_wipe(struct spawner *s, const struct plan_message *m, struct undert
         sealed_forget(s, id);
     }
     if (mkdirat(s->store, "trash", 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "remove an image");
+        return err_sys(err, "create the trash directory of images");
     snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
     if (renameat(s->store, m->text, s->store, to) < 0 && errno != ENOENT)
-        return err_sys(err, "remove an image");
-    /* If the undertaker is too busy or dies, the next spawner removes the rest. */
+        return err_sys(err, "move image '%s' to the trash", id);
+    /* If the undertaker is too busy or dies, the next spawner empties the trash. */
     undertaker_wipe(u, s->store);
     return 0;
 }

@@ -12,10 +12,12 @@
 struct spawner;
 struct undertaker;
 
-/* UNPACK, PACK and DRAW: on 0 the worker was started. in: archive and report. */
+/* Handles UNPACK, PACK and DRAW. 0: the worker was started. in: descriptors of the archive and of
+ * the report. */
 int archives_begin(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                    struct err *err);
 
-/* WIPE: moved away at once, deleted by the undertaker. `busy`: a box uses it. */
+/* Handles WIPE: moves an image to the trash at once; the undertaker deletes it there. ERR_BUSY: a
+ * box uses the image. */
 int archives_wipe(struct spawner *s, const struct plan_message *m, struct undertaker *u,
                   struct err *err);

@@ -1,4 +1,4 @@
-/* One box: creates it from a plan, and removes everything of it when its guest is dead. */
+/* One box: creates it from a plan, and removes all its resources when its guest is dead. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -64,21 +64,21 @@ static int box_check(const struct spawner *s, const struct plan *plan, size_t fd
     if (strcmp(plan->image, "host") != 0 && !image_id_valid(plan->image))
         return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
     if (fds != plan->grant_count)
-        return err_set(err, ERR_INVALID, "got %zu descriptors for %zu grants", fds,
+        return err_set(err, ERR_INVALID, "malformed request: %zu descriptors for %zu grants", fds,
                        plan->grant_count);
     if (s->rootless && plan->disk_bytes > (1ull << 40))
         return err_set(err, ERR_UNSUPPORTED, "a disk limit above 1T requires root");
     return 0;
 }
 
-/* Layers written over another /usr are used over the present one only on request. */
+/* Layers that were written over an older /usr are used over the current one only on request. */
 static int check_source(struct spawner *s, const struct plan *plan, struct err *err) {
     const struct box *source = plan->undrifted[0] ? box_find(s, plan->undrifted) : NULL;
     if (!source || !source->drifted)
         return 0;
     err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was created",
             source->id);
-    return err_remedy(err, "use --drifted to start its files over the present /usr");
+    return err_remedy(err, "use --drifted to start its files over the host's current /usr");
 }
 
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
@@ -141,7 +141,7 @@ uint64_t box_due(const struct plan *plan) {
     return plan->deadline_ms ? boot_ms() + plan->deadline_ms + OVERDUE_MS : 0;
 }
 
-/* A rootless spawner cannot open the namespaces of a guest later, so keep descriptors of them. */
+/* A rootless spawner cannot open the network namespace of a box later, so keep a descriptor. */
 static void keep_netns(const struct spawner *s, struct box *box, const struct making *m) {
     if (s->rootless)
         box->netns = fcntl(m->berth.netns, F_DUPFD_CLOEXEC, 3);
@@ -230,7 +230,7 @@ int box_missing(const struct spawner *s, const char *id, struct err *err) {
     return err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", id);
 }
 
-/* Asks the guest to end, for boxes that we cannot kill. */
+/* Asks the guest to end its box, for boxes that the spawner may not kill. */
 static void ask_to_end(const struct box *box) {
     uint8_t frame[32];
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_SHUTDOWN}, NULL);
@@ -239,8 +239,8 @@ static void ask_to_end(const struct box *box) {
 }
 
 /*
- * Killing pid 1 kills everything in its pid namespace, except frozen processes. Rootless, a box of
- * an earlier spawner is in that one's user namespace, where we may not signal.
+ * Killing pid 1 kills everything in its pid namespace, except frozen processes. If rootless, a box
+ * of an earlier spawner is in the user namespace of that spawner, where this one may not signal.
  */
 void box_kill(struct spawner *s, struct box *box) {
     bool first = !box->ending;
@@ -257,7 +257,7 @@ void box_kill(struct spawner *s, struct box *box) {
     spaces_close(box->held); /* the kernel may have reused its pid */
 }
 
-/* Remove the entries we created by name; list the directory only for others. */
+/* Removes the spawner's own entries by name. Lists the directory only if others remain. */
 static int remove_place(struct spawner *s, const char *id) {
     static const char *const names[] = {"box", "guest.sock", "admin.sock"};
     char path[64];
@@ -268,7 +268,7 @@ static int remove_place(struct spawner *s, const char *id) {
     return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
 }
 
-/* A fork may still use this upper directory, so keep it. */
+/* True if a box other than `but` uses this upper (writable layer). A fork may, so it is kept. */
 static bool is_used(const struct spawner *s, uint32_t upper, const struct box *but) {
     for (const struct box *b = s->list; b; b = b->next) {
         if (b == but || b->elsewhere)
@@ -283,7 +283,7 @@ static bool is_used(const struct spawner *s, uint32_t upper, const struct box *b
 }
 
 static void bury_uppers(struct spawner *s, struct box *box) {
-    if (box->elsewhere) /* of another store, which numbers its own uppers */
+    if (box->elsewhere) /* the uppers are in another store, which has its own numbers */
         return;
     if (!is_used(s, box->upper, box))
         uppers_bury(&s->maker.uppers, box->upper);
@@ -408,7 +408,7 @@ static int find_init(struct spawner *s, const struct box *box) {
     return gone ? -1 : TAKE_FD(pidfd);
 }
 
-/* Connects to the guest after a restart of the spawner: it will ask for command cgroups. */
+/* Connects to the guest after a restart of the spawner: the guest will ask for command cgroups. */
 static int reconnect(struct spawner *s, const char *id) {
     struct sockaddr_un a = box_socket(s, id, "admin.sock");
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -485,7 +485,8 @@ static bool is_listening(struct spawner *s, const char *id) {
 
 static void note_unread(struct spawner *s, const char *id) {
     void *more = realloc(s->unread, (s->unread_count + 1) * sizeof(*s->unread));
-    log_line(LOG_ERROR, "spawn", "read the record of machine '%s': it is damaged; it is kept", id);
+    log_line(LOG_ERROR, "spawn", "read the record of machine '%s': damaged; the machine is kept",
+             id);
     if (!more) {
         s->unlisted = true;
         return;
@@ -528,7 +529,7 @@ static void adopt(struct spawner *s, const char *id) {
     box_enlist(s, box);
     layers_recover(s, box);
     if (!box->dead && ready_is_name(id))
-        box_kill(s, box); /* a prepared box of an earlier spawner, which has no user */
+        box_kill(s, box); /* nobody uses a ready box of an earlier spawner */
 }
 
 struct sweep {
@@ -574,7 +575,7 @@ void boxes_adopt(struct spawner *s) {
             adopt(s, e->d_name);
     if (errno) {
         s->unlisted = true;
-        log_line(LOG_ERROR, "spawn", "list the boxes: %s; nothing is removed", strerror(errno));
+        log_line(LOG_ERROR, "spawn", "list the boxes: %s; unused files are kept", strerror(errno));
     }
     boxes_sweep(s);
     if (!s->unread_count && !s->unlisted)

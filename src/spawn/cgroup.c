@@ -27,7 +27,7 @@ static int make_group(int dir, const char *name) {
     return mkdirat(dir, name, 0755) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* The path of our own process in a hierarchy, from /proc/self/cgroup: "N:controllers:/path". */
+/* Finds the group of our own process in /proc/self/cgroup, with lines "N:controllers:/path". */
 static bool own_path(const char *table, const char *controller, char *path, size_t size) {
     char needle[40];
     for (const char *line = table; *line;) {
@@ -156,7 +156,7 @@ int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struc
     *cg = (struct cgroups){.back = -1, .memory = -1, .cpu = -1, .pids = -1, .freezer = -1};
     snprintf(cg->name, sizeof(cg->name), "%s", name);
     if (root < 0)
-        return err_set(err, ERR_UNSUPPORTED, "no cgroup filesystem");
+        return err_set(err, ERR_UNSUPPORTED, "the host has no cgroup filesystem");
     read_file_at(proc, "self/cgroup", table, sizeof(table));
 
     int *slots[] = {&cg->memory, &cg->cpu, &cg->pids, &cg->freezer};
@@ -170,7 +170,7 @@ int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struc
     }
     if (open_v2(cg, root, "", table, name) == 0 || open_v2(cg, root, "unified", table, name) == 0)
         return 0;
-    return err_set(err, ERR_UNSUPPORTED, "no writable cgroup hierarchy");
+    return err_set(err, ERR_UNSUPPORTED, "the host has no writable cgroup hierarchy");
 }
 
 void cgroups_close(struct cgroups *cg) {
@@ -279,7 +279,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     if (r == 0 && cgroup_limit(cg, set.number, &defaults, err) < 0)
         r = -EINVAL;
     else if (r < 0) {
-        err_num(err, r, "make cgroup '%s'", name);
+        err_num(err, r, "create cgroup '%s'", name);
     }
     if (r < 0) {
         cgroup_close(&set);
@@ -290,7 +290,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     return 0;
 }
 
-#define NO_LIMIT UINT64_MAX /* v1: -1 */
+#define NO_LIMIT UINT64_MAX /* written as -1 (v1) or "max" (v2) */
 
 struct knob {
     int base;
@@ -388,7 +388,8 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
     return next;
 }
 
-/* Visits processes in base/name and the groups below it, as many as fit. Callers repeat it. */
+/* Visits processes in base/name and the groups below it, as many per group as fit into `text`.
+ * Callers repeat it. */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
     int dir DEFER_CLOSE = dir_open(base, name);
     if (dir < 0)

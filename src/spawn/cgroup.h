@@ -20,15 +20,15 @@ enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };
 
 /* Hierarchies of the host. On v1 each controller has its own. */
 struct cgroups {
-    int back; /* v2: cgroup.procs of our original group, to return to it; or -1 */
+    int back; /* v2: cgroup.procs of the spawner's original group, to return to it; or -1 */
     enum cgroup_mode mode;
-    int memory, cpu, pids, freezer; /* our directory in each; -1: not available. v2: all the same */
+    int memory, cpu, pids, freezer; /* Carrel's directory in each; -1: none. v2: all the same */
     char name[32];                  /* name of those directories */
     uint64_t next;                  /* number of the next group */
     bool has_memsw, has_tcp; /* v1: separate limits for memory plus swap, and for TCP buffers */
 };
 
-/* The group of one command, as the guest uses it. */
+/* A spare: the group of one future command. The guest uses its descriptors. */
 struct cgroup_spare {
     int procs;
     int freeze;
@@ -44,15 +44,15 @@ struct cgroup_set {
     unsigned spare_count;
 };
 
-/* Finds the hierarchies below cgroup_root (an open /sys/fs/cgroup) and creates our groups. */
+/* Finds the hierarchies below cgroup_root (an open /sys/fs/cgroup) and creates Carrel's groups. */
 int cgroups_open(struct cgroups *cg, int cgroup_root, int proc, const char *name, struct err *err);
 
-/* Removes our own directories, if empty. */
+/* Removes Carrel's own directories, if they are empty. */
 void cgroups_close(struct cgroups *cg);
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
-/* The lowest unused number, for an adopted box: a number is used once. */
+/* Returns the number of the next spare of an adopted box: a number is used only once. */
 unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box);
 
 /* Applies the limits that differ from the defaults of a new group. */
@@ -63,8 +63,8 @@ void cgroup_close(struct cgroup_set *set); /* closes descriptors; the groups sta
 bool cgroup_remove(struct cgroups *cg, uint64_t number);
 
 /*
- * v1: a frozen process cannot die, and a guest that is killed while it ends a command leaves that
- * group frozen. Harmless if nothing is frozen.
+ * Thaws all groups of a box (v1 only). A frozen process cannot die, and a guest that is killed
+ * while it ends a command leaves the group of that command frozen. Harmless if nothing is frozen.
  */
 void cgroup_thaw(struct cgroups *cg, uint64_t number);
 
@@ -83,5 +83,5 @@ void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), 
 
 /* counters.c */
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
-/* Fills the members that come from cgroups; proc is an open /proc. */
+/* Fills the fields of *ret that come from cgroups; proc is an open /proc. */
 void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret);

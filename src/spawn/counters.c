@@ -6,7 +6,7 @@
 #include "base/fdio.h"
 #include "spawn/cgroup.h"
 
-/* The number after `key` in a file of "key number" lines, or the only number if key is NULL. */
+/* Reads the number after `key` in a file of "key number" lines; key NULL: the only number. */
 static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
     char path[96], text[1024] = "";
     if (base < 0)

@@ -71,7 +71,8 @@ void dynmods_favor(struct dynmods *d, int run, int lock_dir) {
         close(note);
     snprintf(options, sizeof(options), "%s%sfavordynmods", d->options, d->options[0] ? "," : "");
     if (mount("none", d->where, "none", MS_REMOUNT, options) < 0)
-        log_line(LOG_NOTE, "spawn", "favordynmods refused: %s; starting commands will be slow",
+        log_line(LOG_NOTE, "spawn",
+                 "set cgroup option favordynmods: %s; starting commands will be slow",
                  strerror(errno));
 }
 

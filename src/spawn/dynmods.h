@@ -3,8 +3,8 @@
  *
  * Without it, moving a process into a cgroup waits for all cpus to pass through the scheduler:
  * 5 to 20 ms measured, and a box needs several moves. With it a move takes 20 us, and a fork costs
- * about 1 % more. It is one setting of the whole host, so it is put back when the last spawner
- * leaves. Hosts that refuse it work, slowly.
+ * about 1 % more. The setting applies to the whole host, so the last spawner restores it on exit.
+ * Carrel also works on hosts that refuse the setting, but more slowly.
  */
 #pragma once
 
@@ -12,9 +12,9 @@
 
 struct dynmods {
     int lock;          /* shared by all spawners; the last one can lock it exclusively */
-    bool ours;         /* it was off before */
+    bool ours;         /* a spawner turned the setting on: restore it */
     char where[256];   /* mount point of cgroup2 */
-    char options[160]; /* mount options before */
+    char options[160]; /* mount options to restore */
 };
 
 /* run: directory for a note that survives a crash; lock_dir: directory of the host-wide lock. */

@@ -50,7 +50,7 @@ static const char *const hidden[] = {
 
 static int open_place(const char *path, bool make, struct err *err) {
     if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", path);
+        return err_sys(err, "create '%s'", path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
 }
@@ -65,14 +65,15 @@ static int check_private(int dir, const char *path, struct err *err) {
     return err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
 }
 
-/* A private mount namespace, for temporary mounts that nobody else sees. */
+/* Enters a private mount namespace and creates the workshop, a directory for temporary mounts that
+ * no other process sees. */
 static int enter_workshop(const char *run, struct err *err) {
     char path[4096];
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", "none", MS_REC | MS_SLAVE, NULL) < 0)
-        return err_sys(err, "make a mount namespace");
+        return err_sys(err, "create a mount namespace");
     snprintf(path, sizeof(path), "%s/workshop", run);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", path);
+        return err_sys(err, "create '%s'", path);
     if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
         return err_sys(err, "mount the workshop directory");
     int fd = open_place(path, false, err);
@@ -86,8 +87,8 @@ static int enter_workshop(const char *run, struct err *err) {
 }
 
 /*
- * Directories that hold a box's disks for us, and machine.json if it is not on them. No box may
- * enter the top directories of disks.
+ * Creates the mount points where the spawner finds the disks of a box (held/N), and machine.json if
+ * it is not on a disk (held/m). No box may enter the top directories of disks.
  */
 static int make_held(void) {
     if (mkdir("held", 0111) < 0 || chmod("held", 0111) < 0 || mkdir("held/m", 0111) < 0)
@@ -101,7 +102,7 @@ static int make_held(void) {
     return 0;
 }
 
-/* The first number of the line that starts with `word`, or 0. */
+/* Returns the first number after `word`, or 0. */
 static unsigned long long stat_number(const char *text, const char *word) {
     const char *at = strstr(text, word);
     return at ? strtoull(at + strlen(word), NULL, 10) : 0;
@@ -137,8 +138,9 @@ static int make_stat(int proc, const char *name) {
 }
 
 /*
- * Runs in the clone: creates a mount namespace that shows only an empty, read-only directory. The
- * covers in it belong to a user that no box has, so nobody in a box can open them.
+ * Runs in a child: creates the anchor, a mount namespace that shows only a small read-only
+ * directory, in which the root of a box is mounted later. "file" and "dir" cover files of /proc.
+ * They belong to a user that no box has, so nobody in a box can open them.
  */
 static int become_anchor(int proc, int workshop, uid_t owner) {
     if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
@@ -164,7 +166,7 @@ static int become_anchor(int proc, int workshop, uid_t owner) {
 static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) < 0)
-        return err_sys(err, "make anchor");
+        return err_sys(err, "create the mount namespace of boxes");
     pid_t pid = fork();
     if (pid == 0) {
         int r = become_anchor(proc, workshop, owner);
@@ -185,10 +187,10 @@ static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     }
     if (r < 0)
         errno = -r;
-    return ns < 0 ? err_sys(err, "make anchor") : ns;
+    return ns < 0 ? err_sys(err, "create the mount namespace of boxes") : ns;
 }
 
-/* Without the right to create device nodes, all boxes share one /dev with those of the host. */
+/* If the spawner may not create device nodes, all boxes share one /dev with the host's nodes. */
 static int open_dev(int workshop, int host, struct err *err) {
     const struct mount_option options[] = {{"size", "64k"}, {"mode", "0755"}};
     int dev DEFER_CLOSE = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
@@ -198,12 +200,13 @@ static int open_dev(int workshop, int host, struct err *err) {
     if (r == 0)
         r = mount_read_only(dev);
     if (r < 0) {
-        return err_num(err, r, "make /dev template");
+        return err_num(err, r, "create the /dev of boxes");
     }
     return TAKE_FD(dev);
 }
 
-/* A copy with execute but without read permission: then no process in a box may trace pid 1. */
+/* Copies the guest program with execute but without read permission, so that no process in a box
+ * may trace pid 1. */
 static int open_guest(int workshop, const char *path, uid_t owner, struct err *err) {
     struct tree_copy how = {.max_bytes = 8 << 20};
     char real[PATH_MAX];
@@ -218,9 +221,9 @@ static int open_guest(int workshop, const char *path, uid_t owner, struct err *e
     /* The owner must be unknown in the box, or root in the box would own the file. */
     if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
         fchmodat(workshop, "guest", 0111, 0) < 0)
-        return err_sys(err, "prepare guest");
+        return err_sys(err, "set the permissions of the guest program");
     int fd = openat(workshop, "guest", O_PATH | O_CLOEXEC);
-    return fd < 0 ? err_sys(err, "open guest") : fd;
+    return fd < 0 ? err_sys(err, "open the guest program") : fd;
 }
 
 static void find_masks(struct spawner *s) {
@@ -229,7 +232,7 @@ static void find_masks(struct spawner *s) {
         struct stat st;
         if (fstatat(s->proc, hidden[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode))
             continue;
-        /* Not readable for others: only its real owner could open it. */
+        /* Others have no access, so it needs no cover: only its real owner could open it. */
         if (!(st.st_mode & 0007))
             continue;
         s->masks[n++] = (struct mask){hidden[i], S_ISDIR(st.st_mode)};
@@ -238,8 +241,8 @@ static void find_masks(struct spawner *s) {
 }
 
 /*
- * With CAP_SYS_RESOURCE, an overlay that we mount would ignore project quotas and use the reserved
- * blocks of ext4. We only ever lower limits.
+ * With CAP_SYS_RESOURCE, an overlay that the spawner mounts would ignore project quotas and use the
+ * reserved blocks of ext4. The spawner only lowers limits, so it does not need the capability.
  */
 static void drop_sys_resource(void) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -276,7 +279,7 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
 static int open_nest(struct spawner *s, struct err *err) {
     struct id_map map = id_map_nest(s->maker.slots.base);
     s->maker.nest = s->rootless ? userns_new(s->proc, 0, &map) : -1;
-    return s->rootless && s->maker.nest < 0 ? err_num(err, s->maker.nest, "make user namespace")
+    return s->rootless && s->maker.nest < 0 ? err_num(err, s->maker.nest, "create a user namespace")
                                             : 0;
 }
 
@@ -362,7 +365,7 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     if ((s->net.home = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own network namespace");
     if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
-        return err_sys(err, "open own host name");
+        return err_sys(err, "open own UTS namespace");
     if ((s->own_mnt = openat(s->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "open own mount namespace");
     s->maker.has_nodes = dev_can_make(s->maker.workshop);

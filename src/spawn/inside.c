@@ -32,14 +32,14 @@ int box_go_in(struct spawner *s, const struct box *box) {
 
 void box_go_out(struct spawner *s) {
     if (setns(s->own_mnt, CLONE_NEWNS) < 0)
-        abort(); /* anything else would now happen inside the box */
+        abort(); /* everything that follows would happen inside the box */
 }
 
 const char *box_side_path(char side) {
     return side == 'b' ? "/b" : "/a";
 }
 
-/* ---- lent directories ---- */
+/* ---- granted directories ---- */
 
 bool lend_is_own(const char *path) {
     static const char *const own[] = {"/proc", "/dev", "/sys", "/usr", "/run/carrel"};
@@ -64,7 +64,7 @@ bool lend_stays(const char *lines, const char *path) {
     return false;
 }
 
-/* The path of a mount relative to the box's root; NULL: it is elsewhere. */
+/* Returns the path of a mount relative to the box's root; NULL: the mount is not in the root. */
 static const char *path_inside(const struct box *box, const char *path) {
     const char *side = box_side_path(box->side);
     size_t n = strlen(side);
@@ -74,8 +74,8 @@ static const char *path_inside(const struct box *box, const char *path) {
 }
 
 /*
- * In the box's namespace: finds the next mount to remove. 1: *ret is its path; 0: none. Reads our
- * own mount table, because the guest may be changing its root.
+ * In the box's namespace: finds the next mount to remove. 1: *ret is its path; 0: none. Reads the
+ * mount table of the spawner itself, because the guest may be changing its root.
  */
 static int find_stray(const struct spawner *s, const struct box *box, const char *stay,
                       char ret[PATH_MAX]) {
@@ -95,8 +95,8 @@ static int find_stray(const struct spawner *s, const struct box *box, const char
 }
 
 /*
- * Unmounts by name in the parent directory, so that no descriptor of ours keeps it busy. 1: a
- * process in the box uses it.
+ * Unmounts `path` by its name in the parent directory, so that no descriptor of the spawner keeps
+ * the mount busy. 1: a process in the box uses it.
  */
 static int take_away(const struct box *box, char *path) {
     char *name = strrchr(path, '/');
@@ -119,7 +119,8 @@ static bool is_elsewhere(int r) {
     return r == -ENOENT || r == -ENOTDIR || r == -EINVAL || r == -ELOOP;
 }
 
-/* Returns how many were in use, or -errno; -EAGAIN: new ones keep appearing. */
+/* Unmounts all mounts that do not stay. Returns how many were in use, or -errno; -EAGAIN: new ones
+ * keep appearing. */
 static int take_strays(const struct spawner *s, const struct box *box, const char *stay) {
     static char path[PATH_MAX];
     int in_use = 0;

@@ -12,17 +12,18 @@
 struct spawner;
 struct box;
 
-/* Between these two calls every path starts at the anchor. -errno: not entered. */
+/* Between these two calls "/" is the anchor, the outermost root of a box (host.c). -errno: the
+ * namespace was not entered. */
 int box_go_in(struct spawner *s, const struct box *box);
 void box_go_out(struct spawner *s);
 
-/* The path of the box's root in there, on one of two sides. */
+/* Returns the path of the box's root in that namespace: "/a" or "/b". */
 const char *box_side_path(char side);
 
 /*
- * LEND: keeps the granted directories at these paths (one per line) and unmounts all others, and
- * those that were moved. *m becomes the answer: "in use" if a process in the box still has one
- * open.
+ * Handles LEND: keeps the granted directories at the paths in m->text (one per line) and unmounts
+ * all others, also those that were moved. *m becomes the answer: "in use" if a process in the box
+ * still uses an unmounted directory.
  */
 int box_lend(struct spawner *s, const struct box *box, struct plan_message *m, struct err *err);
 

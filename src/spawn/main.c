@@ -80,7 +80,7 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
                 return -1;
             break;
         default:
-            return err_set(err, ERR_INVALID, "unknown option");
+            return err_set(err, ERR_INVALID, "unknown option of carrel-spawn");
         }
     }
     if (!o->paths.run || !o->paths.home || !o->paths.guest)
@@ -88,13 +88,13 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
     return 0;
 }
 
-/* One spawner per run directory. A second one waits until the first leaves or answers. */
+/* Only one spawner may use a run directory. A second one fails with ERR_BUSY. */
 static int take_lock(const struct spawner_paths *paths, struct err *err) {
     char path[4096];
     struct lock_holder other;
     bool is_taken;
     if (mkdir(paths->run, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make '%s'", paths->run);
+        return err_sys(err, "create '%s'", paths->run);
     snprintf(path, sizeof(path), "%s/spawn.lock", paths->run);
     return lockfile_take(path, paths->home, &is_taken, &other, err);
 }
@@ -162,7 +162,7 @@ static void note_program(struct spawner *s) {
     char path[PATH_MAX] = "";
     ssize_t n = weakened("version") ? readlink("/proc/self/exe", path, sizeof(path) - 1) : 0;
     if (n > 5)
-        path[n - 5] = '\0'; /* -weak */
+        path[n - 5] = '\0'; /* cut off "-weak" */
     program_id(n > 5 ? path : "/proc/self/exe", s->program);
 }
 

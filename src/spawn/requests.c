@@ -1,4 +1,4 @@
-/* Requests of clients to the spawner, a function per request. */
+/* Requests of clients to the spawner, with one function per request. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void answer_error(struct server *v, struct client *c, const struct err *e
     server_answer(v, c, &v->message, NULL, 0);
 }
 
-/* The image follows the host's packages; boxes made from an older one are marked. */
+/* Rebuilds the host image if the host's packages changed, and marks its boxes as drifted. */
 static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
@@ -40,7 +40,7 @@ static void renew_image(struct server *v) {
         s->image_room = fs_room(s->store);
         return;
     }
-    /* Only reading them had failed, or only their times changed. */
+    /* The packages are the same: reading them had failed before, or only their times changed. */
     if (strcmp(fresh.key, s->image.key) == 0) {
         image_close(&s->image);
         s->image = fresh;
@@ -109,7 +109,7 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     server_answer(v, c, &v->message, fds, box_descriptors(m, fds));
     server_watch_box(v, box);
-    /* If the client died meanwhile, nobody knows the box, even if it was to outlive its client. */
+    /* If the client is gone, nobody knows the box: end it, even if it was to outlive its client. */
     if (box_settle(v->s, box, &v->message.plan, m) < 0 || c->gone)
         server_end_box(v, box);
 }
@@ -159,7 +159,7 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     server_end_box(v, box);
 }
 
-/* The newest ones only: an answer is one packet. */
+/* Lists only the newest machines, because an answer is one packet. */
 static void list_machines(const struct spawner *s, struct jot *j) {
     size_t left = 256;
     jot_array(j, "machines");
@@ -235,8 +235,7 @@ static void do_root(struct server *v, struct client *c, const struct fd_message 
     int root DEFER_CLOSE = -1;
     struct box *box = box_find(v->s, v->message.plan.id);
     /*
-     * Nothing uses the root before the last any more. Closing it may take long, so the undertaker
-     * does it.
+     * Nothing uses box->old_root any more. Closing it may take long, so the undertaker does it.
      */
     if (box)
         left_add(&v->s->maker.left, TAKE_FD(box->old_root));

@@ -16,7 +16,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 
-/* The first range of at least 65,536 ids in /etc/subuid or /etc/subgid for this user. */
+/* Finds the first range of at least 65,536 ids for this user in /etc/subuid or /etc/subgid. */
 static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct err *err) {
     char text[65536], number[16], name[64] = "";
     /* Reads the user's name from the file: a static program must not load a name service. */
@@ -79,7 +79,7 @@ static int become_root(int mapped) {
     return 0;
 }
 
-/* Keeps only one socket of the spawner, so that it keeps nothing else alive. */
+/* Serves as the outsider. It keeps only one socket open, so that it keeps nothing else alive. */
 static void __attribute__((noreturn)) stay_outside(int socket) {
     prctl(PR_SET_NAME, "carrel-outside");
     socket = dup2(socket, 3);
@@ -114,10 +114,10 @@ int rootless_enter(struct spawner *s, struct err *err) {
         return -1;
     if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
-        return err_sys(err, "pipe");
+        return err_sys(err, "create pipes to the spawner");
     pid_t pid = fork();
     if (pid < 0)
-        return err_sys(err, "fork");
+        return err_sys(err, "start the spawner");
     if (pid == 0) {
         close(mapped[1]);
         close(link[1]);

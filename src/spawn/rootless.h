@@ -17,8 +17,8 @@ int rootless_enter(struct spawner *s, struct err *err);
 
 /*
  * Rights over a user namespace exist only outside of it, for its creator. So boxes of an earlier
- * spawner are ended by the outsider, which never entered one. -1: there is no outsider.
+ * spawner are ended by the outsider, which never entered one. -1: the outsider does not run.
  */
 int rootless_end(struct spawner *s, int pidfd);
-/* No box of an earlier spawner is left: ends the outsider. */
+/* Ends the outsider. Call it when no box of an earlier spawner is left. */
 void rootless_dismiss(struct spawner *s);

@@ -73,7 +73,8 @@ static void unwatch(struct server *v, int fd) {
         v->box_of[fd] = NULL;
 }
 
-/* Stops listening to the guest: ending a thousand boxes would cause a thousand useless events. */
+/* Kills the box, and stops listening to its guest: ending a thousand boxes would cause a thousand
+ * useless events. */
 void server_end_box(struct server *v, struct box *box) {
     if (box->ending || box->dead)
         return;
@@ -135,8 +136,8 @@ static struct waiter *take_waiter(struct server *v, const char *id, int client) 
 }
 
 /*
- * Only our own user may connect. The directory of the socket is private already; this is a second
- * check.
+ * Only the user of the spawner may connect. The directory of the socket is private already; this is
+ * a second check.
  */
 static void accept_client(struct server *v) {
     int fd DEFER_CLOSE = accept4(v->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -155,7 +156,8 @@ static void accept_client(struct server *v) {
     server_watch(v, c->fd, SOURCE_CLIENT);
 }
 
-/* A box that does not linger ends with its creator. */
+/* Removes clients that disconnected. Ends their boxes, except those that linger (are to outlive
+ * their creator). */
 static void drop_gone_clients(struct server *v) {
     for (struct client **at = &v->clients; *at;) {
         struct client *c = *at;
@@ -185,12 +187,12 @@ static struct client *client_by_fd(struct server *v, int fd) {
     return NULL;
 }
 
-/* By table: ending a thousand boxes causes two thousand events. */
+/* Uses a table to be fast: ending a thousand boxes causes two thousand events. */
 static struct box *box_by_fd(struct server *v, int fd) {
     return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
-/* Reap at once; clean up its disk and cgroups when idle. */
+/* Reaps pid 1 of the box at once. clean_one() removes its disk and cgroups later. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
@@ -222,7 +224,7 @@ static void serve_guest(struct server *v, struct box *box) {
     while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
         if (msg_get_spares_want(&frame, &want) == 0 && box_add_spares(v->s, box, want.count) < 0) {
-            r = -1; /* the client does not read its replies */
+            r = -1; /* the guest does not read its replies */
             break;
         }
         box->words++;
@@ -371,7 +373,7 @@ static bool refill(struct server *v, bool asked) {
     return asked || pool_refill(v->s) || ready_refill(v->s);
 }
 
-/* One unit of background work; true if there may be more. */
+/* Does one unit of background work. True if there may be more. */
 static bool tidy(struct server *v, bool asked, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
@@ -381,7 +383,8 @@ static bool tidy(struct server *v, bool asked, bool *ret_dying) {
     return did || refill(v, asked) || removing;
 }
 
-/* Time to sleep: none with work to do, short while a box dies, else until idle. */
+/* Returns how long to wait for events, in ms: 0 if there is work to do, a short time while a box
+ * dies, else until the spawner counts as idle. */
 static int patience(struct server *v, uint64_t idle_ms, bool work, bool dying) {
     if (work)
         return may_tidy(v) ? 0 : RETRY_MS;
@@ -441,7 +444,7 @@ static void serve(struct server *v, uint64_t idle_ms) {
     }
 }
 
-/* Clean up ending boxes before exit; running boxes outlive the spawner. */
+/* True if a box must be cleaned up before exit. Running boxes outlive the spawner. */
 static bool some_dying(const struct server *v) {
     for (const struct box *b = v->s->list; b; b = b->next)
         if (b->dead || b->ending)
@@ -471,7 +474,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     int epoll DEFER_CLOSE = epoll_create1(EPOLL_CLOEXEC);
     int signals DEFER_CLOSE = open_signals();
     if (!v || epoll < 0 || signals < 0)
-        return err_sys(err, "start serving");
+        return err_sys(err, "start the event loop of the spawner");
     v->s = s;
     v->epoll = epoll;
     v->undertaker = UNDERTAKER_NONE;

@@ -53,14 +53,14 @@ struct server {
     struct waiter *waiters;
     size_t waiting_count;
     uint64_t image_checked_ms;
-    uint64_t due_ms; /* next deadline that we enforce; 0: none */
+    uint64_t due_ms; /* next deadline of a box that the spawner enforces; 0: none */
     size_t dead_count;
     struct undertaker undertaker;
     bool undertaker_busy;           /* accepts nothing until it reports a box as done */
-    size_t ending_count;            /* killed but not dead yet */
-    uint64_t ended_ms;              /* when one was last killed, or died */
-    uint64_t pressed_ms;            /* when they were last killed again */
-    struct box *box_of[BOX_FD_MAX]; /* by the descriptors of pid 1 and guest */
+    size_t ending_count;            /* boxes that were killed but are not dead yet */
+    uint64_t ended_ms;              /* when a box was last killed, or died */
+    uint64_t pressed_ms;            /* when ending boxes were last killed again */
+    struct box *box_of[BOX_FD_MAX]; /* by descriptor: pidfd of pid 1, or link to the guest */
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };

@@ -32,7 +32,7 @@
 
 enum { POOL_SIZE = 8, MASK_MAX = 40 };
 
-/* The guest ends a box at its deadline. This much later the spawner does it. */
+/* The guest ends a box at its deadline. If that fails, the spawner ends the box this much later. */
 enum { OVERDUE_MS = 1000 };
 
 struct making; /* a box while it is created */
@@ -41,53 +41,53 @@ struct making; /* a box while it is created */
 struct chore_state {
     uint32_t number;        /* number of the layer in progress; 0: none */
     uint32_t failed;        /* number of a layer that failed */
-    int error;              /* its error, -errno */
-    uint32_t done;          /* the last finished one */
-    enum duplicate_way way; /* how it was copied */
+    int error;              /* error of that layer, -errno */
+    uint32_t done;          /* number of the last finished layer */
+    enum duplicate_way way; /* how that layer was copied */
 };
 
-/* A live box. Freed when nothing of it is left. */
+/* A box, from its creation until all its resources are removed. */
 struct box {
     struct box *next;
     char id[ID_SIZE];
     uint64_t serial;     /* the list is sorted by it, newest first */
     uint64_t linger;     /* enum plan_linger */
-    char store[ID_SIZE]; /* store that it belongs to; empty: made by an older spawner */
+    char store[ID_SIZE]; /* store that the box belongs to; empty: made by an older spawner */
     struct {
         uint64_t mem_bytes, cpu_milli, pids, disk_bytes;
     } limits;       /* as requested; 0: default */
-    char home[48];  /* the store that holds its uppers: making_home() */
-    bool elsewhere; /* that is another store */
+    char home[48];  /* the store that holds its uppers (writable layers): making_home() */
+    bool elsewhere; /* `home` is not the store of this spawner */
     uint32_t slot;
-    uint32_t upper; /* project of its root's upper */
+    uint32_t upper; /* quota project of the upper of its root; 0: none */
     uint64_t cgroup;
     pid_t pid;
     uint64_t born;
     int pidfd;
-    int link;                   /* our connection to the guest; -1 after a restart */
+    int link;                   /* connection to the guest; -1: none, possible after a restart */
     struct frame_decoder heard; /* data received from the guest */
-    unsigned words;             /* frames so far; beyond a limit they are ignored */
+    unsigned words;             /* frames received; beyond a limit the rest is ignored */
     uint8_t heard_bytes[128];
     int owner;       /* connection of its creator; -1: gone */
     unsigned spares; /* command cgroups made so far */
-    bool ending;     /* pid 1 was killed, or closed our connection */
+    bool ending;     /* pid 1 was killed, or closed `link` */
     bool dead;       /* pid 1 is dead; resources are being removed */
     int netns;       /* rootless: its network namespace, which cannot be opened later; else -1 */
     int held[HELD_SPACES]; /* its namespaces, from the kill until they are closed */
-    bool burying;          /* the undertaker has them */
+    bool burying;          /* the undertaker is closing `held` */
     unsigned clean_tries;
     uint64_t due_ms; /* when the spawner ends it, by the boot clock; 0: never */
     bool drifted;
-    char image_key[IMAGE_ID_SIZE]; /* an id: its /usr is part of the image */
-    uint32_t layer;                /* number of its upper: spawn/disk/layers.h */
+    char image_key[IMAGE_ID_SIZE]; /* key of the host image, or id of an image with its own /usr */
+    uint32_t layer;                /* layer number of its upper: spawn/disk/layers.h */
     uint32_t next_layer;           /* number of its next upper; 0: none */
-    char side;                     /* side of the anchor with its root: a or b */
+    char side;                     /* directory of the anchor (host.c) that is its root: a or b */
     struct {
-        char id[ID_SIZE];      /* the machine that it belonged to */
-        uint32_t upper;        /* its project in the store */
+        char id[ID_SIZE];      /* the machine that the disk belonged to */
+        uint32_t upper;        /* quota project of the disk in the store */
     } disks[LAYERS_DISKS_MAX]; /* disks of other machines that it uses */
     size_t disk_count;
-    struct chore_state chores[CHORES]; /* work of the undertaker for it */
+    struct chore_state chores[CHORES]; /* work of the undertaker on its layers */
     int old_root;                      /* the root before the last switch; or -1 */
     uint64_t left_ms;                  /* time of that switch */
 };
@@ -95,7 +95,7 @@ struct box {
 struct spawner {
     char program[PROGRAM_ID_SIZE]; /* hash of this program, for the daemon to compare */
     bool rootless;
-    int outsider; /* rootless: socket to the outsider; or -1 */
+    int outsider; /* rootless: socket to the outsider (rootless.h); or -1 */
     int host;     /* "/" of the host, opened in the workshop */
     int proc;
     int run;   /* $CARREL_RUN */
@@ -105,7 +105,7 @@ struct spawner {
     struct netns_maker net;
     int own_mnt;
     int anchor_ns;
-    int dev; /* shared /dev, if boxes cannot have their own nodes */
+    int dev; /* shared /dev, if boxes cannot have their own device nodes */
     int guest;
     struct sock_fprog filter;
     struct mask masks[MASK_MAX + 1];
@@ -113,7 +113,7 @@ struct spawner {
     struct dynmods dynmods;
     char cgroup_note[200]; /* why limits are not enforced; empty: they are */
     struct image image;    /* skeleton -1: not built, because the store is full */
-    uint64_t image_room;   /* free bytes when it could not be built */
+    uint64_t image_room;   /* free bytes when the image could not be built */
     struct sealed_images sealed;
     char archiver[4096]; /* path of carrel-image on the host; empty: not installed */
     struct rootfs_maker maker;
@@ -121,17 +121,17 @@ struct spawner {
     struct box *list;
     struct map by_id; /* index of the list */
     size_t box_count;
-    /* Boxes with an unreadable record. They exist, so nothing is swept. */
+    /* Boxes with an unreadable record. They may be alive, so nothing is removed as unused. */
     char (*unread)[ID_SIZE];
     size_t unread_count;
-    bool unlisted;   /* not even their names could be read: nothing is swept */
+    bool unlisted;   /* the names of boxes could not be read: nothing is removed as unused */
     bool roots_left; /* a box may have an old_root */
     uint64_t enlisted;
 
     struct nursery nursery;
-    struct berth berths[POOL_SIZE]; /* ready, oldest first */
+    struct berth berths[POOL_SIZE]; /* complete, oldest first */
     size_t berth_count;
-    struct berth growing; /* being made */
+    struct berth growing; /* the berth that is being made */
     struct ready_pool ready;
     bool probed;         /* a root was created, so the kernel's features are known */
     bool pool_broken;    /* refilling failed: boxes are created on demand */
@@ -145,13 +145,13 @@ struct spawner_paths {
     const char *run, *home, *guest, *archiver;
 };
 
-/* host.c: everything that a spawner sets up before its first box. */
+/* host.c: sets up everything that a spawner needs before its first box. */
 int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct err *err);
 
 /* pool.c: one step of refilling; false: the pools are full or cannot be filled. */
 bool pool_refill(struct spawner *s);
 int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, struct err *err);
-void pool_drop(struct spawner *s); /* after the image changed, and at the end */
+void pool_drop(struct spawner *s); /* frees the pools: after the image changed, and at exit */
 
 /* box.c */
 /*
@@ -161,49 +161,51 @@ void pool_drop(struct spawner *s); /* after the image changed, and at the end */
 struct making *box_begin(struct spawner *s, const struct plan *plan, const int *fds,
                          size_t fd_count, struct box **ret, struct err *err);
 /*
- * Descriptors for the creator: its connection, the gate's sockets if requested, and the changes of
- * cow grants. Owned by m.
+ * Fills the descriptors for the creator: its connection, the gate's sockets if requested, and the
+ * directories with the changes of cow (copy-on-write) grants. Owned by m.
  */
 size_t box_descriptors(const struct making *m, int fds[1 + PLAN_MAX_GRANTS + NETNS_FDS]);
-/* The creator hears of a failure on its connection; the caller must end the box. Frees m. */
+/* On failure, the creator receives the error on its connection, and the caller must end the box.
+ * Frees m. */
 int box_settle(struct spawner *s, struct box *box, const struct plan *plan, struct making *m);
-/* Sets owner and limits from the plan. */
+/* Sets the store and the limits of the box from the plan. */
 void box_belong(struct box *box, const struct plan *plan);
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger);
 void box_free(struct box *box);
 /* True for boxes of the `host` image, whose /usr is a second overlay. */
 bool box_has_usr(const struct box *box);
-/* Moves the berth and channels into the box. */
+/* Moves the parts of the berth and the connection to the guest into the box. */
 void box_enter(struct box *box, struct making *m);
 struct box *box_find(struct spawner *s, const char *id);
-/* The error for a missing box: `not_found`, or `busy` if its record is unreadable. */
+/* Sets the error for a missing box: ERR_NOT_FOUND, or ERR_BUSY if its record is unreadable. */
 int box_missing(const struct spawner *s, const char *id, struct err *err);
 /* Kills the box and holds its namespaces. Frozen processes die only after a thaw. */
 void box_kill(struct spawner *s, struct box *box);
-uint64_t box_due(const struct plan *plan); /* for a box made now */
-/* Removes what a dead box left; true: nothing is left, and the box is freed. */
+/* The due_ms of a box that is made now. */
+uint64_t box_due(const struct plan *plan);
+/* Removes the resources of a dead box. True: all are removed, and the box is freed. */
 bool box_clean(struct spawner *s, struct box *box);
-/* After a restart: adopts live boxes and removes the rest of the others. */
+/* After a restart: adopts live boxes and removes the resources of dead ones. */
 void boxes_adopt(struct spawner *s);
-/* Removes every cgroup without a box. Not while the pool has some. */
+/* Removes every cgroup without a box. The pools must be empty, because berths have cgroups too. */
 void boxes_sweep(struct spawner *s);
 int box_add_spares(struct spawner *s, struct box *box, unsigned count);
 void box_facts(struct spawner *s, struct box *box, struct plan_facts *ret);
-/* Refused name lookups, counted as datagrams to a closed port. */
+/* Returns the number of refused DNS lookups, counted as datagrams to a closed port. */
 uint64_t box_lookups_refused(struct spawner *s, const struct box *box);
-/* A socket connected to a port on the loopback of the box, or -1. */
+/* Returns a socket that is connected to a port on the loopback address of the box, or -1. */
 int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err);
 /*
  * Opens the gate's sockets in the network namespace, in the order of enum netns_fd; owned by the
- * caller. The spawner keeps no copy, so they end with the caller.
+ * caller. The spawner keeps no copy, so they are closed when the caller exits.
  */
 int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], struct err *err);
-/* Are these limits in range, and can this host enforce them? 0 is always fine. */
+/* Checks that the limits are in range and that this host can enforce them. 0 always passes. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err);
 
 /*
  * verbs.c: requests that are answered at once and neither create nor end a box. They turn the
- * request in *m into its answer. NULL for any other type.
+ * request in *m into its answer. verb_of() returns NULL for other requests.
  */
 struct verb_fds {
     int v[PLAN_MAX_GRANTS]; /* closed once they are sent */

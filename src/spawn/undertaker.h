@@ -26,9 +26,9 @@ struct undertaker {
 #define UNDERTAKER_NONE ((struct undertaker){.socket = -1})
 
 /*
- * Opens the namespaces of a process that is about to be killed; -1 if that fails. Uses the pidfd if
- * the kernel can (6.11): looking into /proc creates entries there that the kernel must remove at
- * the process's death, which costs more than the death itself.
+ * Opens the namespaces of a process that is about to be killed; held[i] is -1 if that fails. Uses
+ * the pidfd if the kernel can (6.11): looking into /proc creates entries there that the kernel must
+ * remove at the process's death, which costs more than the death itself.
  */
 void spaces_hold(int pidfd, int proc, pid_t pid, int held[HELD_SPACES]);
 bool spaces_held(const int held[HELD_SPACES]);
@@ -37,35 +37,38 @@ void spaces_close(int held[HELD_SPACES]);
 int undertaker_open(struct undertaker *u);
 void undertaker_close(struct undertaker *u);
 
-/* Lets the undertaker close its copy last, because the last close is slow. False: it is busy. */
+/* Sends a copy of `fd` to the undertaker, which closes it after the caller closed its own: only the
+ * last close is slow. False: the undertaker is busy. */
 bool undertaker_close_for(struct undertaker *u, int fd);
-/* The same for several; the caller then closes its own copies. */
+/* Like undertaker_close_for(), for several descriptors. */
 bool undertaker_close_all(struct undertaker *u, const int *fds, size_t count);
-/* Deletes everything in the directory `trash` there. */
+/* Deletes everything in the directory `trash` of `disk`. */
 bool undertaker_wipe(struct undertaker *u, int disk);
-/* Work on a layer of a box; its end is reported. */
+/* Work on a layer of a box. The undertaker reports when it ends. */
 enum chore { CHORE_NONE, CHORE_MERGE, CHORE_SAVE, CHORE_COPY, CHORES };
-/* Merges layers of that box. plan->disk stays the caller's. */
+/* Merges layers of box `id`. The caller keeps plan->disk. */
 struct merge_plan;
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan);
 
-/* Copies a layer from one disk to another, for that box. */
+/* Copies a layer of box `id` from one disk to another. */
 bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore, int from, int to,
                           const struct duplicate_plan *plan);
 
 /* Syncs a disk, so that a later COPY is fast. */
 bool undertaker_settle(struct undertaker *u, const char *id, int disk);
 
-/* Takes the descriptors. False: it is busy; they stay, so ask again later. */
+/* Passes the held namespaces of box `id` to the undertaker. False: the undertaker is busy, and the
+ * caller keeps them; try again later. */
 bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]);
 
-/* A report: a box is done, or work for it (result: -errno on failure). */
+/* A report: the namespaces of a box are closed, or work on its layers has ended. */
 struct undertaker_word {
     char id[ID_SIZE];       /* empty: nobody waits for it */
-    enum chore chore;       /* CHORE_NONE: the box is done */
-    enum duplicate_way way; /* of a copy */
-    int result;
+    enum chore chore;       /* CHORE_NONE: the namespaces of the box are closed */
+    enum duplicate_way way; /* how a layer was copied */
+    int result;             /* 0, or -errno */
 };
 
-/* The next report: 1; 0: none yet; -1: the undertaker is gone with everything it held. */
+/* Reads the next report. 1: *ret is set; 0: none yet; -1: the undertaker is gone, and so is
+ * everything it held. */
 int undertaker_next(struct undertaker *u, struct undertaker_word *ret);

@@ -122,7 +122,8 @@ static int freeze(struct spawner *s, struct plan_message *m, struct verb_fds *fd
         return -1;
     int r = cgroup_freeze(&s->cgroups, box->cgroup, m->frozen != 0);
     if (r == -EOPNOTSUPP) {
-        err_set(err, ERR_UNSUPPORTED, "this host has no cgroup to freeze a machine in");
+        err_set(err, ERR_UNSUPPORTED,
+                "this host has no cgroups, which freezing a machine requires");
         return err_remedy(err, "see: carrel doctor");
     }
     if (r < 0)
@@ -130,7 +131,7 @@ static int freeze(struct spawner *s, struct plan_message *m, struct verb_fds *fd
     return r ? done(m) : err_set(err, ERR_BUSY, "machine '%s' did not freeze in time", box->id);
 }
 
-/* A limit below the present use would kill processes, so it is refused. */
+/* A memory limit below the current use would kill processes, so it is refused. */
 static int check_memory(struct spawner *s, const struct box *box, uint64_t wanted,
                         struct err *err) {
     struct plan_stats now = {0};
@@ -146,7 +147,8 @@ static int check_memory(struct spawner *s, const struct box *box, uint64_t wante
     }
     if (s->cgroups.mode == CGROUP_V1 || now.mem_bytes <= wanted)
         return 0; /* v1 drops caches by itself, or refuses the limit */
-    return err_set(err, ERR_BUSY, "machine '%s' uses %" PRIu64 " MiB", box->id,
+    return err_set(err, ERR_BUSY,
+                   "machine '%s' uses %" PRIu64 " MiB of memory, more than the new limit", box->id,
                    now.mem_bytes >> 20);
 }
 
@@ -158,7 +160,7 @@ static int limit_disk(struct spawner *s, const struct box *box, uint64_t bytes, 
                           "changing it requires a store with project quota; see: carrel doctor");
     }
     int r = quota_limit(s->maker.uppers.dir, box->upper, bytes, LIMIT_INODES(bytes));
-    return r < 0 ? err_num(err, r, "set disk limit") : 0;
+    return r < 0 ? err_num(err, r, "set the disk limit of machine '%s'", box->id) : 0;
 }
 
 static void keep_limits(struct box *box, const struct plan *plan) {
@@ -202,7 +204,7 @@ static int deadline(struct spawner *s, struct plan_message *m, struct verb_fds *
         return -1;
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_DEADLINE}, &in);
     if (box->link < 0 || send(box->link, frame, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
-        return err_set(err, ERR_BUSY, "the guest of machine '%s' does not listen", box->id);
+        return err_set(err, ERR_BUSY, "the guest of machine '%s' does not answer", box->id);
     return done(m);
 }
 
@@ -229,7 +231,7 @@ static int dial(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     if (!box)
         return -1;
     if (m->port == 0 || m->port > 65535)
-        return err_set(err, ERR_INVALID, "no such port");
+        return err_set(err, ERR_INVALID, "the port must be between 1 and 65535");
     fds->v[0] = box_dial(s, box, (uint16_t)m->port, err);
     if (fds->v[0] < 0)
         return -1;
@@ -243,7 +245,8 @@ static int lend(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     return box ? box_lend(s, box, m, err) : -1;
 }
 
-/* Only on request: the daemon of the other store does not touch the box any more. */
+/* Moves a box to another store. The daemon of its earlier store does not touch it any more, so this
+ * is done only on request. */
 static int claim(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
     (void)fds;
     struct box *box = live_box(s, m->plan.id, err);

@@ -128,7 +128,7 @@ def test_a_store_too_small_for_the_image_leaves_no_ghost(small):
     d = small(24)
     why = refused(d.machine)
     assert why.code == "limit", why  # the spawner's words, or the store's if it saw first that its disk is full
-    assert re.search(r"the disk that holds CARREL_HOME( [0-9.]+[BKM] are free| is full)", why.error["message"]), why
+    assert re.search(r"the disk that holds CARREL_HOME( has no room for .* are free| is full)", why.error["message"]), why
     assert "larger disk" in why.error["remedy"] or "make room" in why.error["remedy"], why
     d.until(lambda: d.machines(all=1) == [])
 

@@ -208,7 +208,7 @@ def test_an_owners_change_is_refused_and_both_stay(gated, db):
     changeset = freeze(gated, box)
     change(db, "DELETE FROM goods WHERE name = 'tea'")
     done = carrel(gated, "ship", "-y", changeset, ok=False)
-    assert done.returncode == 1 and "refused: it changed on your side" in done.stdout and rows(db) == ["cup"], done
+    assert done.returncode == 1 and "refused: the file changed on your side" in done.stdout and rows(db) == ["cup"], done
     (aside,) = db.parent.glob(".carrel-ship-*/aside.*")
     assert rows(aside) == ["tea", "cup", "pot"]
     db.unlink()

@@ -148,7 +148,7 @@ HOSTILE = {
     "a link where run is to be": (archive(link("run", "/run")), "not a directory"),
     "the root as a file": (archive(entry(".", b"x"), entry("a", b"x")), "not a directory"),
     "a mark of a layer in a plain tree": (archive(entry("etc/.wh.passwd", b"")), "whiteout of a layer"),
-    "our own configuration, smuggled": (archive(directory("a"), entry(".carrel-image.json", b"{}")), "in the wrong place"),
+    "our own configuration, smuggled": (archive(directory("a"), entry(".carrel-image.json", b"{}")), "only as the first entry"),
     "our own configuration, broken": (archive(entry(".carrel-image.json", b"{"), directory("a")), "not JSON"),
     "our own configuration, huge": (archive(entry(".carrel-image.json", b" " * 40000), directory("a")), "larger than"),
     "a whiteout of nothing": (whiteout(".wh."), "names no file"),

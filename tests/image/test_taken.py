@@ -99,7 +99,7 @@ def test_a_reader_names_no_image(own):
 def test_a_reader_has_not_the_last_word(own):
     with pytest.raises(Refused) as refused:
         own.try_it("last " + REPORT)
-    assert "sent too much" in refused.value.error["message"], refused.value
+    assert "too long" in refused.value.error["message"], refused.value
     assert own.stored() == [] and own.get("/v1/images")["images"] == []
     own.until(lambda: own.workers() == [])
 

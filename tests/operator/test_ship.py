@@ -142,7 +142,7 @@ def test_pipes_and_sockets_are_refused_and_the_rest_is_reviewed(carrel, daemon, 
         ["M", "keep"], ["!", "pipe"], ["!", "socket"]], seen.stdout
     daemon.exec("work", "mkfifo /home/user/project/made")
     done = ship(carrel, "-y", "work:/home/user/project", project)
-    assert done.returncode == 1 and re.search(r"^!  made  .*refused: it is not a file, directory or symbolic link", done.stdout, re.M), done.stdout
+    assert done.returncode == 1 and re.search(r"^!  made  .*refused: the entry is not a file, directory or symbolic link", done.stdout, re.M), done.stdout
     assert (project / "keep").read_text() == "new\n" and (project / "pipe").is_fifo() and not (project / "made").exists()
 
 
@@ -174,7 +174,7 @@ def test_a_link_on_the_owners_side_leads_nowhere(carrel, daemon, machine, projec
     daemon.exec(machine, "mkdir -p /home/user/project/new2; rm -f /home/user/project/new; mkdir -p /home/user/project/new && "
                          "echo evil > /home/user/project/new/f")
     done = ship(carrel, "-y", "--stat", "work:/home/user/project", project)
-    assert "a parent of it is a symbolic link" in done.stdout or "it has another type" in done.stdout
+    assert "a parent of this path is a symbolic link" in done.stdout or "another type of file" in done.stdout
     assert list(other.iterdir()) == []
 
 
@@ -252,7 +252,7 @@ def test_some_hunks_of_a_file(carrel, daemon, machine, project):
     assert [f"hunk {i}\n" in shown for i in (1, 2, 3, 4)] == [True, True, True, False]
     changeset = re.search(r"c-[a-z2-7]{12}", shown)[0]
     assert "'x' is not a list of hunks" in carrel("ship", "--hunk", "long:x", changeset, project).stderr
-    assert "hunk 4 does not exist: there are 3" in carrel("ship", "--hunk", "long:4", changeset, project).stderr
+    assert "hunk 4 does not exist: the file has 3" in carrel("ship", "--hunk", "long:4", changeset, project).stderr
     assert "is not a changed text file of up to 1 MiB" in carrel("ship", "--hunk", "other:1", changeset, project).stderr
     assert ship(carrel, "-y", "--hunk", "long:1,3", changeset, project).returncode == 0
     now = (project / "long").read_text().splitlines()
@@ -426,7 +426,7 @@ def test_the_owners_change_is_seen_whatever_its_times_say(carrel, daemon, projec
     (project / "keep2").rename(project / "keep")
     (project / "src/a.c").unlink()
     done = ship(carrel, "-y", "work")
-    assert done.returncode == 1 and "!  keep" in done.stdout and "!  src/a.c" in done.stdout and "you deleted it since the machine got it" in done.stdout
+    assert done.returncode == 1 and "!  keep" in done.stdout and "!  src/a.c" in done.stdout and "you deleted the file since the machine got it" in done.stdout
     assert (project / "keep").read_text() == "mine\n" and not (project / "src/a.c").exists()
     assert len(re.findall(r"the machine's \S+ is kept as", done.stdout)) == 2
 

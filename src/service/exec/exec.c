@@ -134,7 +134,7 @@ void exec_tell(struct exec *x) {
     exec_unref(x);
 }
 
-/* ---- how many at once ---- */
+/* ---- limits of running commands ---- */
 
 struct owner_load {
     char name[STORE_NAME_SIZE];
@@ -144,7 +144,8 @@ struct owner_load {
 static int too_many(const char *what, const char *who, uint64_t limit, struct err *err) {
     err_set(err, ERR_LIMIT, "%s '%s' runs %" PRIu64 " commands, which is its limit", what, who,
             limit);
-    return err_remedy(err, "wait until one ends, kill one, or raise the limit in carrel.conf");
+    return err_remedy(err,
+                      "wait until a command ends, kill one, or raise the limit in carrel.conf");
 }
 
 int exec_may_count(const struct live *l, struct err *err) {
@@ -183,7 +184,7 @@ void exec_uncount(struct exec *x) {
     free(load);
 }
 
-/* ---- what is told of it ---- */
+/* ---- state and output ---- */
 
 bool exec_is_over(const struct exec *x) {
     return x->phase == EXEC_OVER;

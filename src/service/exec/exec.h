@@ -1,10 +1,10 @@
 /*
  * Commands: run, follow, write input, signal, and read the output later.
  *
- * A struct exec is one command, running or ended; the receiver of one holds a reference. Output is
- * in a log on the host. A follower is only notified of new output and reads at its own pace, so a
- * slow or vanished follower costs nothing. A follower that needs every byte can make the command
- * wait.
+ * A struct exec is one command, running or ended. Functions that return one, or pass one to a
+ * callback, give a reference. Output is in a log on the host. A follower (a reader of the output)
+ * is only notified of new output and reads at its own pace, so a slow or vanished follower costs
+ * nothing. A follower that needs every byte can make the command wait.
  */
 #pragma once
 
@@ -13,7 +13,8 @@
 
 struct exec;
 
-/* Called on every change: more output, start, end. Unlink it before it is freed. */
+/* `changed` is called on every change: more output, start, end. Call exec_unfollow() before the
+ * follower is freed. */
 struct exec_follower {
     void (*changed)(void *arg);
     void *arg;
@@ -50,11 +51,12 @@ void exec_unref(struct exec *x);
 void exec_view(struct exec *x, struct exec_view *ret);
 bool exec_is_over(const struct exec *x); /* has an outcome: exited, failed or unknown */
 
-/* NULL: output went to descriptors of the caller, or the log is gone. */
+/* The log of the output. NULL: output went to descriptors of the caller, or the log is gone. */
 const struct outlog *exec_log(const struct exec *x);
-/* Bytes of a stream that were printed but are not kept: lost by a power failure, or deleted. */
+/* Returns how many bytes of a stream were printed but are not kept: they were deleted, or lost by a
+ * power failure. */
 uint64_t exec_lost(const struct exec *x, int stream);
-/* Fails with `gone` if the output from this offset on existed and is not kept. */
+/* Fails with ERR_GONE if the output from this offset on existed but is not kept. */
 int exec_output_check(const struct exec *x, int stream, uint64_t from, struct err *err);
 
 void exec_follow(struct exec *x, struct exec_follower *f);

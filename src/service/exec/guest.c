@@ -17,7 +17,8 @@ static int write_started(void *arg, struct err *err) {
 static void started_written(void *arg, const struct err *failed) {
     struct exec *x = arg;
     if (failed)
-        log_line(LOG_ERROR, "service", "%s exec=%s", failed->text, x->row.id);
+        log_line(LOG_ERROR, "service", "save the start of a command: %s exec=%s", failed->text,
+                 x->row.id);
     if (!failed && x->row.state == EXEC_STARTING) {
         x->row.state = EXEC_RUNNING;
         x->row.started_ms = x->started_ms;
@@ -181,8 +182,8 @@ static void on_exited(void *arg, const struct msg_exit *m) {
 }
 
 /*
- * The connection broke. If the machine lives on, the command is adopted again; otherwise the end of
- * the machine settles it.
+ * The connection broke. If the machine lives on, the command is adopted again; otherwise
+ * execs_lose() decides its outcome.
  */
 static void on_lost(void *arg, const struct err *err) {
     struct exec *x = arg;
@@ -213,7 +214,7 @@ void exec_prepare(struct exec *x) {
     };
 }
 
-/* ---- a new connection, a new daemon ---- */
+/* ---- new connection, new daemon ---- */
 
 void execs_reattach(struct live *l) {
     for (struct exec *x = l->execs->first; x; x = x->next) {
@@ -262,7 +263,7 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     exec_prepare(x);
     x->direct = log_fd < 0;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
-        log_line(LOG_WARN, "service", "get the log of a command: %s exec=%s", err.text, x->row.id);
+        log_line(LOG_WARN, "service", "open the log of a command: %s exec=%s", err.text, x->row.id);
     x->stdin_sent = x->stdin_consumed = state->stdin_received;
     x->sent = true;
     if (x->row.state == EXEC_STARTING)

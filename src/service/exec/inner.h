@@ -16,34 +16,34 @@ struct service_execs {
     struct map by_id;            /* id -> struct exec, of live machines */
     struct map loads;            /* owner -> number of commands */
     unsigned keep_jobs;          /* output copies in progress */
-    struct outputs *outputs;     /* a pass over kept output is in progress */
-    uint64_t outputs_again_ms;   /* time of the next pass */
+    struct outputs *outputs;     /* the cleanup of kept output in progress, or NULL */
+    uint64_t outputs_again_ms;   /* time of the next cleanup */
     uint32_t tool_ids;           /* id of the last tool */
-    struct outlog_fd spare_log;  /* for the next command, made in advance */
+    struct outlog_fd spare_log;  /* log of the next command, made in advance */
     struct loop_call spare_call; /* makes spare_log */
-    size_t programs;             /* running */
+    size_t programs;             /* running programs (programs.h) */
 };
 
 /* Part of struct live. */
 struct live_execs {
-    struct exec *first; /* commands that a caller or the store must still hear of */
+    struct exec *first; /* commands that run, or whose outcome or output is not saved yet */
     uint32_t running;   /* commands, tools and programs */
     uint32_t counted;   /* running, or with open streams; see exec_count() */
-    uint64_t oom_kills; /* already reported */
+    uint64_t oom_kills; /* out-of-memory kills that were already reported */
 };
 
 /* The progress of the outcome of an exec. It only increases. */
 enum exec_phase {
     EXEC_OPEN,    /* no outcome */
-    EXEC_DECIDED, /* in exec.outcome; later messages of the guest about its end are ignored */
-    EXEC_WRITING, /* its commit is under way */
-    EXEC_OVER,    /* committed, and in exec.row */
+    EXEC_DECIDED, /* outcome is in exec.outcome; later messages of the guest do not change it */
+    EXEC_WRITING, /* outcome is being committed */
+    EXEC_OVER,    /* outcome is committed, and in exec.row */
 };
 
 struct exec {
     struct service *service;
     struct live *live;       /* NULL: the machine has ended */
-    struct exec_row row;     /* as saved */
+    struct exec_row row;     /* as saved in the store */
     struct exec_row outcome; /* the decided row, not saved yet; shares its texts with `row` */
     struct caller who;
     uint64_t intent;
@@ -53,7 +53,7 @@ struct exec {
     bool listed;  /* in the list of its machine */
     bool sent;    /* the guest knows it and must be told to forget it */
     bool keeping; /* a worker saves the log for the last time */
-    bool copying; /* a worker saves the log in between */
+    bool copying; /* a worker saves the log while the command runs */
     bool lost;    /* its machine has ended */
     bool counted; /* counts for the limits of machine and owner */
     unsigned keep_tries;
@@ -84,13 +84,13 @@ struct exec {
 /* ---- exec.c ---- */
 
 struct exec *exec_new(struct service *s);
-/* Adds it to the list of its machine and the table by id; both hold a reference. */
+/* Adds the command to the list of its machine and to the table by id. They hold a reference. */
 void exec_link(struct exec *x, struct live *l);
 void exec_unlink(struct exec *x);
 void exec_tell(struct exec *x); /* notifies its followers */
 /*
  * A command counts from its start until it and its streams have ended, because its output is in
- * memory of the daemon. `limit`: machine or owner has the maximum.
+ * memory of the daemon. ERR_LIMIT: the machine or its owner already runs the maximum.
  */
 int exec_may_count(const struct live *l, struct err *err);
 void exec_count(struct exec *x);
@@ -101,8 +101,8 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret);
 /* ---- exec/outcome.c ---- */
 
 /*
- * Returns the outcome to fill in, a copy of the row; NULL: it already has one. Then exec_conclude()
- * saves it and notifies everybody after the commit.
+ * Returns the outcome to fill in, a copy of the row; NULL: the command already has one. Then call
+ * exec_conclude(), which saves the outcome and notifies everybody after the commit.
  */
 struct exec_row *exec_decide(struct exec *x);
 void exec_conclude(struct exec *x);

@@ -16,8 +16,8 @@ struct kept_file {
     char owner[STORE_NAME_SIZE]; /* empty: unknown, counts for no owner */
     uint64_t bytes;
     int64_t time_ms; /* time of the last write */
-    bool busy;       /* the command may still write: counts, but stays */
-    bool goes;
+    bool busy;       /* the command may still write: the file counts, but stays */
+    bool goes;       /* result: the file is to be deleted */
 };
 
 /* 0: no limit. */

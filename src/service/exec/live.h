@@ -23,11 +23,11 @@ void live_execs_free(struct live_execs *e);
 /* Commands, tools and programs that run in the machine. */
 uint32_t execs_running(const struct live *l);
 
-/* The machine has ended: commands without an outcome become unknown. */
+/* Call it when the machine has ended: the outcome of its running commands becomes unknown. */
 void execs_lose(struct live *l, const char *reason);
 /*
- * For a command that only the store knows: writes its event in a transaction. The journal record
- * follows.
+ * For a command that only the store knows: exec_row_put_end() writes its event in a transaction,
+ * and exec_row_note() writes the journal record afterwards.
  */
 int exec_row_put_end(struct service *s, const struct exec_row *row, struct err *err);
 void exec_row_note(struct service *s, const struct exec_row *row);
@@ -40,7 +40,7 @@ void exec_row_conclude(struct live *l, struct exec_row *row);
 bool exec_is_listed(const struct live *l, uint32_t number);
 void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *state, int log_fd);
 
-/* The guest has a new connection. */
+/* Call it when the guest has a new connection: attaches to the commands again. */
 void execs_reattach(struct live *l);
 
 /* Called by the tick: saves output of long commands. */
@@ -48,5 +48,5 @@ void execs_keep_look(struct service *s, uint64_t now_ms, int64_t wall_ms);
 /* Called by the tick: deletes kept output and rows of commands beyond the limits of carrel.conf. */
 void outputs_look(struct service *s, uint64_t loop_ms);
 
-/* The daemon stops: releases every command, which keeps running. */
+/* Call it when the daemon stops: releases every command, which keeps running. */
 void execs_release(struct live *l);

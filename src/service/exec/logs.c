@@ -71,7 +71,8 @@ static void logs_run(void *arg) {
 static void finished(void *arg) {
     struct job *j = arg;
     if (!j->kept)
-        log_line(LOG_ERROR, "service", "save output: %s exec=%s", j->err.text, j->exec);
+        log_line(LOG_ERROR, "service", "save the output of a command: %s exec=%s", j->err.text,
+                 j->exec);
     j->finished(j->arg, j->kept, &j->done);
     free(j);
 }

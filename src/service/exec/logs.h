@@ -1,7 +1,7 @@
 /*
- * Files with the output of commands: one each under $CARREL_HOME/log/MACHINE/, opened only by the
- * daemon. They are written from time to time while a command runs, and when it has ended. Writing
- * happens in the thread pool.
+ * Files with the output of commands: one per command under $CARREL_HOME/log/MACHINE/, opened only
+ * by the daemon. They are written from time to time while a command runs, and when it has ended.
+ * Writing happens in the thread pool.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ void logs_keep(struct loop *loop, const char *home, const char *machine, const c
                const struct outlog_fd *log, const struct outlog_kept *so_far, logs_kept_fn *done,
                void *arg);
 
-/* The file of a command's output, or -1. */
+/* Opens the file of a command's output. -1: it cannot be opened. */
 int logs_open(const char *home, const char *machine, const char *exec);
 
 /* True if all output is on disk; then the file does not change any more. */

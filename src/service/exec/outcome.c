@@ -80,7 +80,7 @@ void exec_row_conclude(struct live *l, struct exec_row *row) {
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
-/* The command ran and did not exit by itself. */
+/* True if the command ran and did not exit by itself. */
 static bool exec_was_ended(const struct exec_row *row) {
     enum exec_end end = exec_row_end(row);
     return end != EXEC_END_EXIT && exec_end_word(end);
@@ -165,11 +165,11 @@ void exec_conclude(struct exec *x) {
     commit_run(s->commits, &x->live->lane, &commit);
 }
 
-/* The log is in its file, so the guest may forget the command. */
+/* Called when the log is saved, or could not be. Once it is, the guest may forget the command. */
 static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     (void)now;
-    loop_defer(x->service->loop, &x->service->execs->spare_call); /* after the request for a step */
+    loop_defer(x->service->loop, &x->service->execs->spare_call); /* runs after the step request */
     x->keeping = false;
     if (!kept) /* execs_keep_look() retries */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
@@ -220,7 +220,7 @@ void exec_start_done(struct exec *x, const struct err *err) {
     done(x->done_arg, err ? NULL : x, err);
 }
 
-/* The guest is gone, but the output is still in our memory. */
+/* Ends a command whose guest is gone. Its output is still in the memory of the daemon. */
 static void lose(struct exec *x, const char *reason) {
     exec_ref(x);
     if (x->live && x->live->machine && x->sent)

@@ -29,14 +29,16 @@ struct gathering {
 static int plan_gather(struct gathering *g, const char *name, const char *value, struct err *err) {
     size_t at = 0;
     if (!*name || strchr(name, '='))
-        return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", name);
+        return err_set(err, ERR_INVALID, "'%.60s' is not a valid name of an environment variable",
+                       name);
     while (at < g->count && strcmp(g->names[at], name) != 0)
         at++;
     if (at == EXEC_ENV_MAX)
-        return err_set(err, ERR_LIMIT, "too many variables: at most %d", EXEC_ENV_MAX);
+        return err_set(err, ERR_LIMIT, "the command has more than %d environment variables",
+                       EXEC_ENV_MAX);
     g->bytes += strlen(name) + strlen(value) + 2;
     if (g->bytes > EXEC_TEXT_MAX)
-        return err_set(err, ERR_LIMIT, "the environment is larger than %d KiB",
+        return err_set(err, ERR_LIMIT, "the environment of the command is larger than %d KiB",
                        EXEC_TEXT_MAX / 1024);
     g->names[at] = name;
     g->values[at] = value;
@@ -115,7 +117,8 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
     } else {
         memcpy(p->argv, r->argv.v, r->argv.count * sizeof(*p->argv));
         if (!p->argv[0][0])
-            return err_set(err, ERR_INVALID, "the program name is empty");
+            return err_set(err, ERR_INVALID,
+                           "the first argument of the command, the program name, is empty");
     }
     p->exec.argv = (struct msg_strs){.v = p->argv};
     return 0;

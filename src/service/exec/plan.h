@@ -29,8 +29,8 @@ struct exec_plan {
 };
 
 /*
- * machine_env: alternating names and values; cwd: of the machine, or NULL. image: NULL for the
- * host's, whose commands run as `user`.
+ * network_env, machine_env: alternating names and values. cwd: working directory of the machine, or
+ * NULL. image: NULL for the host image, whose commands run as the user `user`.
  */
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,

@@ -31,7 +31,7 @@ bool service_has_programs(const struct service *s) {
     return access(path, X_OK) == 0;
 }
 
-/* ---- its end ---- */
+/* ---- end of a program ---- */
 
 static void has_ended(void *arg, const struct child_end *end) {
     struct program *p = arg;
@@ -46,7 +46,8 @@ static void has_ended(void *arg, const struct child_end *end) {
         err_set(&err, ERR_TIMEOUT, "the program exceeded its time limit of %d s",
                 PROGRAM_MS / 1000);
     else if (!whole)
-        err_set(&err, ERR_UNKNOWN, "the engine ended without a result");
+        err_set(&err, ERR_UNKNOWN,
+                "the engine of the program, carrel-cell, ended without a result");
     note_result(p->service, &p->who, &what, p->intent, NULL);
     p->service->execs->programs--;
     const struct program_result result = {end->status, end->out, end->said};
@@ -58,7 +59,7 @@ void program_kill(struct program *p) {
     child_kill(p->child);
 }
 
-/* ---- its start ---- */
+/* ---- start of a program ---- */
 
 struct words {
     const char *v[ARGV_MAX];
@@ -100,7 +101,7 @@ static int programs_check(const struct program_request *r, struct err *err) {
     if (strlen(r->text) > PROGRAM_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the program is longer than 1 MiB");
     if (r->args.count > PROGRAM_WORDS_MAX)
-        return err_set(err, ERR_LIMIT, "too many arguments: at most %d", PROGRAM_WORDS_MAX);
+        return err_set(err, ERR_LIMIT, "the program has more than %d arguments", PROGRAM_WORDS_MAX);
     if (r->args.count && !r->invoke)
         return err_set(err, ERR_INVALID,
                        "'arguments' requires 'invoke', the function that takes them");

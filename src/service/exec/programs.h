@@ -21,9 +21,9 @@ enum {
 
 struct program_request {
     const char *text;
-    const char *invoke; /* an export; NULL: _start or main */
+    const char *invoke; /* exported function to call; NULL: _start or main */
     struct texts args;
-    const char *input;         /* bytes that it can read, or NULL */
+    const char *input;         /* bytes that the program can read, or NULL */
     struct given fuel, memory; /* memory in pages of 64 KiB */
 };
 
@@ -44,5 +44,5 @@ bool service_has_programs(const struct service *s);
 struct program *service_program(struct service *s, const struct caller *who,
                                 const struct program_request *r, service_program_fn *done,
                                 void *arg, struct err *err);
-/* Kills it; `done` follows with the output so far. */
+/* Kills the program; `done` is called soon. */
 void program_kill(struct program *p);

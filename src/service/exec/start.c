@@ -83,8 +83,8 @@ static int direct_streams(struct exec *x, const struct caller *who, const struct
     size_t wanted = 0;
     if (!who->local || r->stdio.count != 3 || r->terminal || x->input || r->stdin_open)
         return err_set(err, ERR_INVALID,
-                       "'stdio' must be three of null and fd, requires the unix socket, and "
-                       "excludes stdin and terminal");
+                       "'stdio' must have three values, null or fd; it requires the unix socket, "
+                       "and excludes stdin and terminal");
     for (size_t i = 0; i < 3; i++) {
         bool passed = strcmp(r->stdio.v[i], "fd") == 0;
         if (!passed && strcmp(r->stdio.v[i], "null") != 0)
@@ -94,14 +94,16 @@ static int direct_streams(struct exec *x, const struct caller *who, const struct
         wanted += passed;
     }
     if (wanted != nfds)
-        return err_set(err, ERR_INVALID, "got %zu descriptors for %zu streams", nfds, wanted);
+        return err_set(err, ERR_INVALID,
+                       "the request passes %zu descriptors for %zu streams in 'stdio'", nfds,
+                       wanted);
     x->direct = true;
     return check_pipes(fds, nfds, err);
 }
 
 /*
- * Splits the space of a log: stdout gets three quarters, stderr one; each half for the head and
- * half for the tail.
+ * Splits the space of a log: stdout gets three quarters, stderr one. Half of each is for the first
+ * bytes of the stream (head), half for the last bytes (tail).
  */
 static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
     const uint64_t part = bytes / 8 & ~(uint64_t)(OUTLOG_PAGE - 1);
@@ -175,7 +177,8 @@ static int begin_exec(struct exec *x, const struct live *l, const struct exec_pl
                : store_exec_add(x->service->store, &x->row, existing, err);
 }
 
-/* A request that waits at the barrier. The caller keeps what it points to until the answer. */
+/* A request that may have to wait at the barrier (steps/barrier.h). The caller keeps the data that
+ * it points to valid until the answer. */
 struct exec_later {
     struct service *service;
     struct caller who;
@@ -184,7 +187,7 @@ struct exec_later {
     const uint8_t *hash;
     const int *fds;
     size_t nfds;
-    bool saved; /* a step was taken before it */
+    bool saved; /* a step was taken before the command */
     service_exec_fn *done;
     void *arg;
 };

@@ -29,7 +29,7 @@ struct tool_run {
     uint64_t consumed;        /* bytes of output */
     struct loop_timer *timer; /* NULL: no timeout */
     bool input_ended, exited, open[2];
-    bool stopped; /* stopped by us: ends with `why` */
+    bool stopped; /* by tool_stop(): ends with `why` */
     struct err why;
     struct msg_exit exit;
     uint32_t uid;
@@ -90,7 +90,7 @@ static void maybe_end(struct tool_run *t) {
         tool_run_end(t, t->stopped ? &t->why : NULL);
 }
 
-/* ---- ended by us ---- */
+/* ---- stop and time limit ---- */
 
 static void tell_to_die(const struct tool_run *t) {
     struct frame_head head = {.type = MSG_KILL, .id = t->command.id};
@@ -215,7 +215,7 @@ static void tool_run_start(struct tool_run *t) {
     guest_exec(t->live->machine->guest, &t->command, &exec, NULL, 0);
 }
 
-/* The barrier let the tool through. */
+/* Called when the tool may pass the barrier (steps/barrier.h). */
 static void start_later(void *arg) {
     struct tool_run *t = arg;
     struct err err;
@@ -309,7 +309,7 @@ void tool_consumed(struct tool_run *t, uint64_t bytes) {
 
 void tool_cancel(struct tool_run *t) {
     struct journal_record what = {
-        .verb = t->verb, .machine = t->live->row.id, .reason = "its client went away"};
+        .verb = t->verb, .machine = t->live->row.id, .reason = "the client went away"};
     tell_to_die(t);
     note_result(t->live->service, &t->who, &what, t->intent, NULL);
     tool_run_let_go(t);

@@ -1,7 +1,7 @@
 /*
  * Runs the guest's own tools (src/guest/tool.h) with their streams: pack, unpack, atomic write.
  *
- * A tool is a command of the machine without a row in the store: it ends with its caller. Both
+ * A tool is a command of the machine without a row in the store: it ends when its caller does. Both
  * directions have flow control, so a slow side makes the other wait and no buffer grows.
  */
 #pragma once
@@ -43,7 +43,8 @@ void tool_consumed(struct tool_run *t, uint64_t bytes);
 
 /* Kills the tool; no more calls follow. Do not call it from one of the events. */
 void tool_cancel(struct tool_run *t);
-/* The same from anywhere: no more data follows, and `ended` is called soon with this error. */
+/* Like tool_cancel(), but may be called from an event: no more data follows, and `ended` is called
+ * soon with this error. */
 void tool_stop(struct tool_run *t, const struct err *why);
 
 /* Turns "ERRNO WHAT PATH", the stderr of a failed tool, into an error. */

@@ -80,13 +80,14 @@ static void errors_name_the_hunk_and_the_way_to_write_it(void **state) {
     assert_int_equal(hunks_parse("1;2", chosen, &err), -1);
     assert_int_equal(err.code, ERR_INVALID);
     assert_string_equal(err.text, "'1;2' is not a list of hunks");
-    assert_string_equal(err.remedy, "give numbers from 1 on, or ranges: 2, or 1,4-6");
+    assert_string_equal(err.remedy,
+                        "give hunk numbers or ranges, such as 2 or 1,4-6; the first hunk is 1");
     assert_true(textdiff(&diff, old, strlen(old), new, strlen(new), 3, &count));
     assert_int_equal(hunks_apply(old, strlen(old), diff.data, diff.len, second, &got, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_string_equal(err.text, "hunk 2 does not exist: there are 1");
+    assert_string_equal(err.text, "hunk 2 does not exist: the file has 1");
     assert_int_equal(hunks_apply(other, strlen(other), diff.data, diff.len, first, &got, &err), -1);
-    assert_string_equal(err.text, "the hunks do not fit the file");
+    assert_string_equal(err.text, "the chosen hunks cannot be applied to the file");
 }
 
 UNIT_MAIN(cmocka_unit_test(a_list_of_hunks_is_parsed_or_refused),

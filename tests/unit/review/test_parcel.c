@@ -184,7 +184,8 @@ static void paths_below_a_file_or_link_are_refused(void **state) {
     add(TAR_FILE, "ok/f", "file");
     look();
     for (size_t i = 0; i < 4; i++)
-        assert_string_equal(item(below[i])->refused, "its parent is not a directory");
+        assert_string_equal(item(below[i])->refused,
+                            "the parent of this path is not a directory in the archive");
     is_taken("a");
     is_taken("a-b");
     is_taken("l");
@@ -207,7 +208,7 @@ static void paths_of_staging_directories_are_refused_at_any_depth(void **state) 
         if (strcmp(now.parcel.items[i].path, "sub/my.carrel-ship-x") != 0)
             assert_string_equal(
                 now.parcel.items[i].refused,
-                "its path is absolute, too long or reserved, or contains '.' or '..'");
+                "the path is absolute, too long or reserved, or contains '.' or '..'");
     is_taken("sub/my.carrel-ship-x");
 }
 
@@ -226,11 +227,12 @@ static void names_that_are_too_long_or_not_utf8_are_refused(void **state) {
     is_taken(name);
     is_taken("d/\xc3\xa9");
     assert_string_equal(item("d/\xff")->refused,
-                        "its name is not valid UTF-8, so the receipt cannot list it");
-    assert_string_equal(item("nowhere")->refused, "it is not a file, directory or symbolic link");
+                        "the name is not valid UTF-8, so the receipt cannot list the file");
+    assert_string_equal(item("nowhere")->refused,
+                        "the entry is not a file, directory or symbolic link");
     name[255] = 'a';
     assert_string_equal(item(name)->refused,
-                        "its path is absolute, too long or reserved, or contains '.' or '..'");
+                        "the path is absolute, too long or reserved, or contains '.' or '..'");
 }
 
 static void paths_with_dots_are_refused(void **state) {
@@ -242,7 +244,7 @@ static void paths_with_dots_are_refused(void **state) {
     look();
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_string_equal(item(bad[i])->refused,
-                            "its path is absolute, too long or reserved, or contains '.' or '..'");
+                            "the path is absolute, too long or reserved, or contains '.' or '..'");
     is_taken("d/..a");
 }
 
@@ -319,13 +321,14 @@ static void a_file_that_the_owner_changed_is_refused(void **state) {
     put("text", "mine");
     add(TAR_FILE, "text", "theirs");
     look();
-    has_change("text", 'M', "it changed on your side since the machine was made");
+    has_change("text", 'M', "the file changed on your side since the machine was made");
     assert_true(item("text")->differs);
 }
 
 static void a_path_of_another_type_is_refused(void **state) {
     (void)state;
-    static const char above[] = "a parent of it is a symbolic link or not a directory here";
+    static const char above[] =
+        "in your directory, a parent of this path is a symbolic link or a file";
     put("file", "text");
     assert_int_equal(mkdirat(now.dir, "dir", 0755), 0);
     assert_int_equal(symlinkat("dir", now.dir, "link"), 0);
@@ -333,7 +336,7 @@ static void a_path_of_another_type_is_refused(void **state) {
     add(TAR_FILE, "file/below", "text");
     add(TAR_FILE, "link/below", "text");
     look_from(&quiet);
-    has_change("dir", 0, "it has another type here");
+    has_change("dir", 0, "your directory has another type of file at this path");
     has_change("file/below", 0, above);
     has_change("link/below", 0, above);
 }
@@ -417,8 +420,8 @@ static void a_baseline_tells_whose_work_it_was(void **state) {
     look_from(&(struct parcel_side){.base = &base});
     assert_int_equal(now.parcel.count, 3);
     has_change("left", 'D', NULL);
-    has_change("changed", 'D', "it changed on your side since the machine was made");
-    has_change("deleted", 'A', "you deleted it since the machine got it");
+    has_change("changed", 'D', "the file changed on your side since the machine was made");
+    has_change("deleted", 'A', "you deleted the file since the machine got it");
     assert_true(item("deleted")->differs);
 }
 
