@@ -1,7 +1,7 @@
 /*
- * Memory for small things, without a way to fail: these functions abort when memory is gone,
- * because nothing can go on then. A size that comes from outside has a cap, and is checked by
- * whoever asks for it. src/wasm does not use this file: the engine is embedded and never aborts.
+ * Memory for small objects. These functions never return NULL: they abort when memory is exhausted.
+ * The caller checks a size that comes from outside against a cap. src/wasm does not use this file:
+ * the engine is embedded and never aborts.
  */
 #pragma once
 
@@ -14,19 +14,19 @@ static inline void *alloc_check(void *p) {
     return p;
 }
 
-/* Zeroed. A count or size of 0 gives memory too. */
+/* Returns zeroed memory, also for a count or size of 0. */
 static inline void *xcalloc(size_t count, size_t size) {
     return alloc_check(calloc(count ? count : 1, size ? size : 1));
 }
 
 #define xnew(type) ((type *)xcalloc(1, sizeof(type)))
 
-/* Not zeroed. */
+/* Returns memory that is not zeroed. */
 static inline void *xmalloc(size_t size) {
     return alloc_check(malloc(size ? size : 1));
 }
 
-/* Aborts also when count times size does not fit in a size_t. */
+/* Resizes an array. Aborts also if count times size does not fit in a size_t. */
 static inline void *xrealloc(void *p, size_t count, size_t size) {
     return alloc_check(reallocarray(p, count ? count : 1, size ? size : 1));
 }
@@ -39,5 +39,5 @@ static inline char *xstrndup(const char *text, size_t max) {
     return alloc_check(strndup(text, max));
 }
 
-/* A text of its own, printed as printf() does. */
+/* Formats a new string, like printf(). The caller frees it. */
 char *xformat(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));

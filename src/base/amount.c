@@ -29,7 +29,7 @@ void amount_duration(uint64_t us, char ret[AMOUNT_SIZE]) {
         snprintf(ret + n, AMOUNT_SIZE - (size_t)n, " %.0f%s", (double)rest, parts[at + 1].unit);
 }
 
-/* False: it would be rounded, or is too long to read. */
+/* Whether the size can be written exactly in this unit: at most five digits and two decimals. */
 static bool size_fits(uint64_t bytes, unsigned long long unit) {
     return bytes >= unit && bytes / unit < 100000 && bytes % unit * 100 % unit == 0;
 }

@@ -17,14 +17,14 @@ struct arena {
 
 void arena_done(struct arena *a);
 
-/* Zeroed, aligned for anything. */
+/* Returns zeroed memory, aligned for any type. */
 void *arena_alloc(struct arena *a, size_t size);
-/* A copy with a NUL behind it. */
+/* Copies the bytes and adds a NUL. */
 char *arena_copy(struct arena *a, const void *bytes, size_t n);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Room for one more at the end of an array that starts as NULL and grows by doubling: returns the
- * array, which may have moved.
+ * Makes room for one more item at the end of an array, which starts as NULL and grows by doubling.
+ * Returns the array, which may have moved.
  */
 void *arena_grow(struct arena *a, void *items, size_t count, size_t item_size);

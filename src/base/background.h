@@ -1,7 +1,7 @@
 /*
- * The priority of work that nobody waits for. It gives way to everybody else, but still gets about
- * a tenth of what an ordinary process gets: the lowest priority would let it stand still for
- * minutes on a busy host, and others wait behind it for its thread.
+ * The priority (nice value) of work that nobody waits for. Such work still gets about a tenth of
+ * the CPU time of an ordinary process. With the lowest priority it could stop for minutes on a busy
+ * host, and other work would wait for its thread.
  */
 #pragma once
 

@@ -8,14 +8,15 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Since 1970. */
+/* Milliseconds since 1970. */
 static inline int64_t wall_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Since the host started, sleep included. Nobody can set it, so lifetimes use it. */
+/* Milliseconds since the host started, including sleep. Nobody can set this clock, so lifetimes of
+ * machines use it. */
 static inline uint64_t boot_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_BOOTTIME, &t);

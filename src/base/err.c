@@ -21,7 +21,7 @@ static const struct {
     {EACCES, ERR_DENIED},        {EROFS, ERR_DENIED},       {EINVAL, ERR_INVALID},
     {ENAMETOOLONG, ERR_INVALID}, {ENOTDIR, ERR_INVALID},    {EISDIR, ERR_INVALID},
     {ELOOP, ERR_INVALID},        {ENOSPC, ERR_LIMIT},       {EDQUOT, ERR_LIMIT},
-    {EMFILE, ERR_BUSY},          {ENFILE, ERR_BUSY}, /* it passes, and nothing is full */
+    {EMFILE, ERR_BUSY},          {ENFILE, ERR_BUSY}, /* temporary, so not ERR_LIMIT */
     {ENOMEM, ERR_LIMIT},         {EFBIG, ERR_LIMIT},        {EAGAIN, ERR_BUSY},
     {EBUSY, ERR_BUSY},           {ENOSYS, ERR_UNSUPPORTED}, {EOPNOTSUPP, ERR_UNSUPPORTED},
     {EPIPE, ERR_GONE},           {ECONNRESET, ERR_GONE},    {ESRCH, ERR_GONE},
@@ -61,7 +61,7 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
     return -1;
 }
 
-/* Which limit was met, where the number alone does not say it. */
+/* Sets a remedy that names the limit of open files which was reached. */
 static void name_limit(struct err *err, int number) {
     struct rlimit files;
     if (number == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)

@@ -11,42 +11,43 @@
 #include "base/banned.h"
 
 enum err_code {
-    ERR_INTERNAL = 1, /* our bug, or the host's */
-    ERR_INVALID,      /* the caller's request makes no sense */
+    ERR_INTERNAL = 1, /* a bug of Carrel or of the host */
+    ERR_INVALID,      /* the request is malformed or contradicts itself */
     ERR_NOT_FOUND,
     ERR_EXISTS,
     ERR_DENIED,
     ERR_LIMIT,       /* a quota or a size cap was reached */
-    ERR_BUSY,        /* not now: something else is using it */
-    ERR_UNSUPPORTED, /* this host, or this kind of machine, cannot do it */
-    ERR_GONE,        /* it was there and has ended */
-    ERR_UNKNOWN,     /* the outcome cannot be known; never reported as success */
+    ERR_BUSY,        /* not possible now, because the object is in use: try again later */
+    ERR_UNSUPPORTED, /* this host, or this kind of machine, does not support the request */
+    ERR_GONE,        /* the object existed and has ended */
+    ERR_UNKNOWN,     /* the outcome is not known; never reported as success */
     ERR_TIMEOUT,
 };
 
 struct err {
     enum err_code code;
     char text[284];
-    char remedy[160]; /* what the reader can do about it; may be empty */
+    char remedy[160]; /* what the reader can do about the error; may be empty */
 };
 
-/* The name that every face of the product uses for a code: "not_found". */
+/* The name of a code in the API, the command line and the logs: "not_found". */
 const char *err_code_name(enum err_code code);
-enum err_code err_code_named(const char *name); /* ERR_INTERNAL for a name nobody knows */
+enum err_code err_code_named(const char *name); /* ERR_INTERNAL for an unknown name */
 
 /* These return -1, so a caller can write `return err_set(...)`. */
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Code and ending come from errno: err_sys(err, "open '%s'", path). */
+/* Sets the error from errno, which gives the code and the end of the text:
+ * err_sys(err, "open '%s'", path). */
 int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for a wrapper that returned -errno. */
 int err_num(struct err *err, int negative, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put what we were doing in front of why it failed. */
+/* Puts the action that failed in front of the text: "open 'a': no such file". */
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Say what to do about it; keeps code and text. */
+/* Sets the remedy: what the reader can do. Keeps code and text. */
 int err_remedy(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -12,7 +12,7 @@
 void stdio_hold(void) {
     int fd;
     do
-        fd = open("/dev/null", O_RDWR); /* programs that we start need it, too */
+        fd = open("/dev/null", O_RDWR); /* no O_CLOEXEC: programs that we start need it too */
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
         close(fd);

@@ -14,8 +14,8 @@
 
 enum { OURSELVES = -1, VALUES = 6, RULE_MAX = VALUES + 4 };
 
-/* Calls that could signal any process of the same user: only with these values they are harmless.
- */
+/* Calls that could signal any process of the same user. They are allowed only if argument `arg` has
+ * one of these values. */
 static const struct rule {
     int call;
     unsigned arg;

@@ -1,7 +1,7 @@
 /*
- * A seccomp filter for workers that need few system calls: others fail with EPERM. Calls of another
- * architecture kill the process. tgkill() works only on the worker itself, and fcntl() has no
- * command that sends signals.
+ * A seccomp filter for workers that need few system calls. Other calls fail with EPERM. Calls of
+ * another architecture kill the process. tgkill() works only on the worker itself, and commands of
+ * fcntl() that could send signals are refused.
  */
 #pragma once
 

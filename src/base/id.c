@@ -11,7 +11,7 @@ static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
 struct id id_new(char kind) {
     struct id id;
     uint8_t random[12];
-    /* getrandom() of so few bytes cannot be cut short once the pool is up. */
+    /* Up to 256 bytes, getrandom() returns all bytes once the kernel's generator is ready. */
     while (getrandom(random, sizeof(random), 0) != sizeof(random))
         ;
     id.text[0] = kind;

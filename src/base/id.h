@@ -1,7 +1,7 @@
 /*
- * Ids: readable, unguessable, one letter for the kind: "m-4kq2x7w3n5ab".
+ * Ids are readable and unguessable, and begin with a letter for the kind: "m-4kq2x7w3n5ab".
  *
- * Twelve base32 characters (60 bits) from the kernel's generator.
+ * The kernel's random generator makes the twelve base32 characters (60 bits).
  */
 #pragma once
 
@@ -16,5 +16,5 @@ struct id {
 
 struct id id_new(char kind);
 
-/* True for a well-formed id of that kind; anything else from outside is refused. */
+/* True for a well-formed id of that kind. Check every id that comes from outside. */
 bool id_valid(const char *text, size_t len, char kind);

@@ -20,7 +20,8 @@ void image_id_of(const uint8_t hash[SHA256_BYTES], char ret[IMAGE_ID_SIZE]);
 bool image_id_valid(const char *text);
 
 /*
- * What a person may call an image: "debian:bookworm", "team.web". Letters, digits and "._-:", with
- * a letter or digit at both ends; not "host", and nothing that looks like an id.
+ * Whether a person may give an image this name, such as "debian:bookworm" or "team.web". A name has
+ * letters, digits and "._-:", with a letter or digit at both ends. It is not "host" and does not
+ * look like an id.
  */
 bool image_name_ok(const char *name);

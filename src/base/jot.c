@@ -22,7 +22,7 @@ static void put_control(struct jot *j, unsigned char c) {
     jot_put(j, escape, 6);
 }
 
-/* Bytes that stand for themselves, and are most of all texts: they are copied together. */
+/* Counts the bytes that need no escape, to copy them at once: most texts have only such bytes. */
 static size_t plain_len(const unsigned char *s, size_t len) {
     size_t n = 0;
     while (n < len && s[n] >= ' ' && s[n] < 127 && s[n] != '"' && s[n] != '\\')

@@ -1,8 +1,8 @@
 /*
- * JSON out, for the programs that link base alone (spawner, guest, command line).
+ * Writes JSON, also for the programs that link only base (spawner, guest, command line).
  *
- * A writer only, into a capped buffer: a full buffer sets `failed` and writes no more.
- * Commas are placed by the writer. Reading JSON is done with jansson at the edge.
+ * The buffer has a cap: if it is full, `failed` is set and nothing more is written. The writer
+ * places commas. Code that reads JSON uses jansson.
  */
 #pragma once
 
@@ -29,5 +29,5 @@ void jot_u64(struct jot *j, const char *name, uint64_t value);
 void jot_i64(struct jot *j, const char *name, int64_t value);
 void jot_bool(struct jot *j, const char *name, bool value);
 void jot_null(struct jot *j, const char *name);
-/* Text that is JSON already. */
+/* Adds text that is already JSON. */
 void jot_raw(struct jot *j, const char *name, const char *json);

@@ -6,7 +6,7 @@
 
 enum { ID_LEN = ID_SIZE - 1 };
 
-/* Digits without a leading zero; 0 when it is no number of a layer. */
+/* Reads digits without a leading zero; 0: not a valid number of a layer. */
 static uint32_t layers_number_of(const char *text, size_t len) {
     uint64_t n = 0;
     if (len == 0 || len > 9 || text[0] == '0')
@@ -34,13 +34,13 @@ int layers_parse(const char *text, struct layers *ret, struct err *err) {
     while (*text) {
         size_t len = strcspn(text, " ");
         if (ret->count == LAYERS_MAX)
-            return err_set(err, ERR_LIMIT, "a stack of more than %d layers", LAYERS_MAX);
+            return err_set(err, ERR_LIMIT, "a machine can have at most %d layers", LAYERS_MAX);
         if (parse_one(text, len, &ret->v[ret->count]) < 0)
             return err_set(err, ERR_INVALID, "malformed layer '%.30s'", text);
         ret->count++;
         text += len;
         if (*text && !*++text)
-            return err_set(err, ERR_INVALID, "a layer stack ends with a space");
+            return err_set(err, ERR_INVALID, "the list of layers ends with a space");
     }
     return 0;
 }
@@ -59,7 +59,7 @@ bool layers_print(const struct layers *l, char *text, size_t size) {
 
 int layers_push(struct layers *l, const char *machine, uint32_t number, struct err *err) {
     if (l->count == LAYERS_MAX)
-        return err_set(err, ERR_LIMIT, "a stack of more than %d layers", LAYERS_MAX);
+        return err_set(err, ERR_LIMIT, "a machine can have at most %d layers", LAYERS_MAX);
     memmove(l->v + 1, l->v, l->count * sizeof(*l->v));
     snprintf(l->v[0].machine, sizeof(l->v[0].machine), "%s", machine);
     l->v[0].number = number;

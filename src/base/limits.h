@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define LIMIT_MEM (2ull << 30)
-#define LIMIT_DISK (1ull << 30) /* at most half the memory, so that it may live on tmpfs */
+#define LIMIT_DISK (1ull << 30) /* at most half the memory, so that the disk can be on tmpfs */
 #define LIMIT_PIDS 1024ull
 
 #define LIMIT_MEM_MIN (4ull << 20)
@@ -18,14 +18,14 @@
 #define LIMIT_BYTES_MAX (1ull << 50)
 #define LIMIT_LIFETIME_MAX_MS (INT32_MAX * 1000ull)
 
-/* The API accepts less than the spawner. */
+/* The ranges of the API are narrower than those of the spawner. */
 #define LIMIT_MEM_MAX (1ull << 44)
 #define LIMIT_DISK_MAX (1ull << 46)
 #define LIMIT_PIDS_MIN 4ull
 #define LIMIT_CPU_MIN_MILLI 10ull
 #define LIMIT_TTL_MAX_MS (3650ull * 24 * 3600 * 1000)
 
-/* One inode a 4 KiB of disk limit, but never so few that a small box cannot unpack a package. */
+/* One inode per 4 KiB of disk, but enough to unpack a package in a small box. */
 #define LIMIT_INODES(disk_bytes) ((disk_bytes) / 4096 < 4096 ? 4096 : (disk_bytes) / 4096)
 
 struct err;
@@ -34,12 +34,12 @@ struct jot;
 /* The limits as the machine sees them in machine.json. */
 struct limits_told {
     uint64_t mem_bytes, disk_bytes, pids;
-    uint64_t cpu_milli;   /* 0: as much as there is */
-    uint64_t lifetime_ms; /* 0: none */
+    uint64_t cpu_milli;   /* thousandths of a CPU; 0: no limit */
+    uint64_t lifetime_ms; /* 0: no limit */
 };
 
-/* Checks the range; ERR_INVALID names the limit that is out of range. Zeros are skipped. */
+/* Checks the ranges; ERR_INVALID names the limit that is out of range. A limit of 0 is skipped. */
 int limits_in_range(const struct limits_told *l, struct err *err);
 
-/* The member "limits" of its machine.json. */
+/* Writes the member "limits" of machine.json. */
 void limits_write(struct jot *j, const struct limits_told *l);

@@ -34,7 +34,7 @@ void log_line(enum log_level level, const char *module, const char *fmt, ...) {
     n += m < 0 ? 0 : (size_t)m;
     if (n > sizeof(line) - 2)
         n = sizeof(line) - 2;
-    /* A line is an event: text from elsewhere must not be able to start another. */
+    /* Text from outside must not start a new line, because each line is one event. */
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)line[i] < ' ' || line[i] == 127)
             line[i] = '?';

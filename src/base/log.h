@@ -1,14 +1,14 @@
 /*
- * One line per event: time, level, module, message with key=value.
+ * Writes one line per event: time, level, module, message with key=value.
  *
- * Libraries return errors; the one who decides not to pass an error on logs it.
+ * Libraries return errors. Code that does not pass an error on logs it.
  * The logger is the only global of the project.
  */
 #pragma once
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_NOTE, LOG_DEBUG };
 
-/* Lines above this level are dropped. They go to stderr. */
+/* Drops lines above this level. Lines go to stderr. */
 void log_set_level(enum log_level level);
 
 void log_line(enum log_level level, const char *module, const char *fmt, ...)

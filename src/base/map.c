@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/siphash.h"
 
-/* Keyed: some keys are chosen by a guest, the names it asks for or the paths of its files. */
+/* A keyed hash, because a machine chooses some keys: host names, or paths of its files. */
 static size_t hash(const char *key) {
     return (size_t)siphash(siphash_own_key(), key, strlen(key));
 }
@@ -16,7 +16,7 @@ void map_done(struct map *m) {
     *m = (struct map){0};
 }
 
-/* The slot of key, or the empty one where its search ends. */
+/* Finds the slot of the key, or the empty slot where the search ends. */
 static struct map_slot *map_find(const struct map *m, const char *key) {
     size_t at = hash(key) & (m->size - 1);
     while (m->slots[at].key && !(m->slots[at].value && strcmp(m->slots[at].key, key) == 0))
@@ -56,7 +56,7 @@ void *map_take(struct map *m, const char *key) {
         return NULL;
     void *value = slot->value;
     slot->value = NULL;
-    slot->key = ""; /* the old key may die now; "" is never asked for */
+    slot->key = ""; /* the old key may be freed now; "" is never a key */
     m->count--;
     return value;
 }

@@ -15,7 +15,7 @@
 #error "add this CPU's audit architecture"
 #endif
 
-/* 1: a sanitizer is built in, which needs memory and system calls of its own. */
+/* 1: the build has a sanitizer, which needs more memory and system calls. */
 #if defined(__SANITIZE_ADDRESS__)
 #define INSTRUMENTED 1
 #elif defined(__has_feature)

@@ -31,7 +31,7 @@ static const struct unit plain_units[] = {{"", 1}, {NULL, 0}};
 static const struct unit milli_units[] = {{"", 1000}, {NULL, 0}};
 static const struct unit micro_units[] = {{"", 1000000}, {NULL, 0}};
 
-/* digits [ "." digits ] unit, scaled; false when malformed or beyond 2^62. */
+/* Reads digits [ "." digits ] unit and multiplies by the unit. False: malformed, or above 2^62. */
 static bool scaled(const char *text, const struct unit *units, uint64_t *ret) {
     uint64_t whole = 0, part = 0, scale = 1;
     const char *p = text;
@@ -77,14 +77,14 @@ int parse_size(const char *text, uint64_t *ret_bytes, struct err *err) {
     if (scaled(text, size_units, ret_bytes))
         return 0;
     err_set(err, ERR_INVALID, "'%s' is not a size", text);
-    return err_remedy(err, "write it as 512M, 1.5G or a number of bytes");
+    return err_remedy(err, "write a size such as 512M or 1.5G, or a number of bytes");
 }
 
 int parse_milli(const char *text, uint64_t *ret_milli, struct err *err) {
     if (scaled(text, milli_units, ret_milli))
         return 0;
     err_set(err, ERR_INVALID, "'%s' is not a number", text);
-    return err_remedy(err, "write it as 2 or 0.5");
+    return err_remedy(err, "write a number such as 2 or 0.5");
 }
 
 int parse_micro(const char *text, uint64_t *ret_micro, struct err *err) {
@@ -93,12 +93,12 @@ int parse_micro(const char *text, uint64_t *ret_micro, struct err *err) {
     if (exact && scaled(text, micro_units, ret_micro))
         return 0;
     err_set(err, ERR_INVALID, "'%s' is not a number", text);
-    return err_remedy(err, "write it as 3 or 0.25, with up to six digits behind the point");
+    return err_remedy(err, "write a number such as 3 or 0.25, with at most six decimals");
 }
 
 int parse_duration(const char *text, uint64_t *ret_ms, struct err *err) {
     if (scaled(text, time_units, ret_ms))
         return 0;
     err_set(err, ERR_INVALID, "'%s' is not a time", text);
-    return err_remedy(err, "write it as 30s, 5m or 2h");
+    return err_remedy(err, "write a time such as 30s, 5m or 2h");
 }

@@ -1,7 +1,7 @@
 /*
- * Numbers as people type them: "512M", "1.5", "90s".
+ * Parses numbers as people type them: "512M", "1.5", "90s".
  *
- * Strict: the whole text must be a number in range, or ERR_INVALID names it.
+ * Strict: the whole text must be a number in range. Otherwise ERR_INVALID names the text.
  */
 #pragma once
 
@@ -10,10 +10,10 @@
 
 #include "base/err.h"
 
-/* Plain decimal in [min, max]. */
+/* A decimal number from min to max. */
 int parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret, struct err *err);
 
-/* A number as it is printed into a name: digits alone, none in front that says nothing. */
+/* A number that is a file name: only digits, without a leading zero. */
 bool parse_name(const char *name, uint64_t max, uint64_t *ret);
 
 /* Bytes, with K M G T (powers of 1024, an optional "B" or "iB" after them). */

@@ -6,5 +6,5 @@
 
 enum { PROGRAM_ID_SIZE = 96 };
 
-/* -1 and an empty text: there is no such file. */
+/* -1 and an empty text: the file does not exist. */
 int program_id(const char *path, char ret[PROGRAM_ID_SIZE]);

@@ -1,7 +1,7 @@
 /*
- * What AddressSanitizer is told where nobody can: workers of ours start without an environment, and
- * give up what a search for leaks would need. Leaks are left to make valgrind. Tests put libraries
- * of theirs before the sanitizer's.
+ * Default options of AddressSanitizer, because workers start without an environment. Workers drop
+ * rights that the leak check needs, so `make valgrind` finds leaks instead. Tests preload libraries
+ * before the sanitizer's, so the link order is not checked.
  */
 const char *__asan_default_options(void);
 

@@ -23,8 +23,8 @@ static uint32_t be32(const uint8_t *p) {
 }
 
 /*
- * One round writes two of the eight words; which ones moves on with every round, so eight
- * rounds name them all and none is ever copied.
+ * One round changes two of the eight words. Callers rotate the arguments in each round, so no word
+ * is ever copied.
  */
 static inline void round_of(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *d,
                             const uint32_t *e, const uint32_t *f, const uint32_t *g, uint32_t *h,
@@ -69,7 +69,7 @@ void sha256_add(struct sha256 *s, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
     size_t held = s->n % 64;
     if (n == 0)
-        return; /* bytes may be NULL then, which memcpy does not allow */
+        return; /* `bytes` may be NULL here, which memcpy() does not allow */
     s->n += n;
     if (held) {
         size_t take = n < 64 - held ? n : 64 - held;

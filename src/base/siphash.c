@@ -10,7 +10,7 @@ static struct siphash_key own_key;
 
 static void make_own_key(void) {
     if (getrandom(&own_key, sizeof(own_key), 0) != sizeof(own_key))
-        abort(); /* so few bytes come whole or not at all */
+        abort(); /* up to 256 bytes are never cut short */
 }
 
 const struct siphash_key *siphash_own_key(void) {

@@ -14,5 +14,5 @@ struct siphash_key {
 
 uint64_t siphash(const struct siphash_key *key, const void *data, size_t size);
 
-/* The key of this process, random; made at the first call, which may come from any thread. */
+/* Returns the random key of this process. The first call makes it; any thread may call. */
 const struct siphash_key *siphash_own_key(void);

@@ -20,7 +20,7 @@ static void swap(uint8_t *a, uint8_t *b, size_t size) {
     }
 }
 
-/* Put element i of a heap of n in its place among those below it. */
+/* Moves element i of a heap of n elements down to its place. */
 static void sift(const struct sorted *s, size_t i, size_t n) {
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n &&

@@ -1,5 +1,5 @@
 /*
- * A sort for code behind a seccomp filter.
+ * Sorts in processes with a seccomp filter.
  *
  * It sorts in place and makes no system call; qsort() may allocate memory.
  */

@@ -18,7 +18,7 @@ uint32_t tar_padding(uint64_t size) {
     return (uint32_t)(-size % TAR_BLOCK);
 }
 
-/* Writing. */
+/* ---- writing ---- */
 
 static void put_octal(uint8_t *block, struct field f, uint64_t v) {
     uint8_t *at = block + f.at + f.width - 1;
@@ -40,7 +40,7 @@ static uint32_t sum_of(const uint8_t *block) {
     return sum;
 }
 
-/* Where a long path can be cut into prefix and name; 0: nowhere. */
+/* Returns where a long path can be split into prefix and name; 0: nowhere. */
 static size_t split_at(const char *path, size_t n) {
     for (size_t i = n; i-- > 1;)
         if (path[i] == '/' && i <= f_prefix.width && n - i - 1 <= f_name.width && i + 1 < n)
@@ -88,7 +88,7 @@ static size_t digits_of(size_t v) {
     return n;
 }
 
-/* "LENGTH KEY=VALUE\n", where the length counts its own digits too. */
+/* Writes "LENGTH KEY=VALUE\n"; LENGTH includes its own digits. */
 static uint8_t *put_record(uint8_t *to, const char *key, const void *value, size_t n) {
     size_t rest = strlen(key) + n + 3;
     size_t len = rest + digits_of(rest);
@@ -103,7 +103,7 @@ static uint8_t *put_record(uint8_t *to, const char *key, const void *value, size
     return to + n + 1;
 }
 
-/* What does not fit into the header itself; returns its end. */
+/* Writes pax records for values that do not fit into the header; returns their end. */
 static uint8_t *put_records(uint8_t *to, const struct tar_entry *e) {
     size_t n = strlen(e->path), target = strlen(e->target);
     if (n > f_name.width && !split_at(e->path, n))
@@ -135,9 +135,9 @@ size_t tar_put(uint8_t to[TAR_HEAD_MAX], const struct tar_entry *e) {
     return head + TAR_BLOCK;
 }
 
-/* Reading. */
+/* ---- reading ---- */
 
-/* Octal digits between blanks, or, with the top bit set, big-endian bytes. */
+/* Reads octal digits between blanks or, if the top bit is set, big-endian bytes. */
 static bool get_number(const uint8_t *block, struct field f, uint64_t *ret) {
     const uint8_t *at = block + f.at, *end = at + f.width;
     uint64_t v = 0;
@@ -167,7 +167,7 @@ static bool is_zero(const uint8_t *block) {
     return true;
 }
 
-/* Decimal digits up to a character that is none. */
+/* Reads decimal digits up to another character. */
 static bool get_decimal(const uint8_t **at, const uint8_t *end, uint64_t *ret) {
     const uint8_t *from = *at;
     uint64_t v = 0;
@@ -230,7 +230,7 @@ static bool take_records(struct tar_reader *r) {
     return true;
 }
 
-/* All of a header's contents are there. */
+/* Parses the contents of an extended header, which are complete. */
 static bool take_meta(struct tar_reader *r) {
     size_t n = strnlen((const char *)r->meta, r->meta_len);
     switch (r->meta_type) {
@@ -241,7 +241,7 @@ static bool take_meta(struct tar_reader *r) {
     case 'K':
         return tar_take_name(r->target, &r->has_target, r->meta, n);
     default:
-        return true; /* global ones hold nothing we keep */
+        return true; /* a global pax header holds nothing that we use */
     }
 }
 
@@ -263,7 +263,7 @@ static void copy_name(char *to, const uint8_t *block, struct field prefix, struc
     to[n + len] = '\0';
 }
 
-/* An old archive marks a directory only by the slash at its name's end. */
+/* Old archives mark a directory only by a slash at the end of its name. */
 static enum tar_kind tar_kind_of(char type, const char *path) {
     size_t n = strlen(path);
     switch (type) {
@@ -283,7 +283,7 @@ static enum tar_kind tar_kind_of(char type, const char *path) {
 }
 
 static void get_names(struct tar_reader *r, const uint8_t *block, struct tar_entry *ret) {
-    /* GNU's own magic has other things where the prefix would be. */
+    /* Headers with the magic of GNU tar have other data in the place of the prefix. */
     bool has_prefix = memcmp(block + f_magic.at, "ustar\0", 6) == 0;
     struct field prefix = {f_prefix.at, has_prefix ? f_prefix.width : 0};
     copy_name(ret->path, block, prefix, f_name);

@@ -1,11 +1,11 @@
 /*
  * tar archives, one header at a time, as pure functions over blocks of 512 bytes.
  *
- * Written: ustar, with a pax header before what ustar cannot say (long names, sizes
- * from 8 GiB). Read: those, the GNU forms of both, and old V7. Whole seconds only.
- * What a reader of ours cannot make (devices, FIFOs, sparse files) is TAR_OTHER.
- * An archive is hostile: names are bounded and free of NUL, and nothing else is
- * promised about them.
+ * Writes ustar, with a pax header for values that ustar cannot hold (long names, sizes
+ * from 8 GiB). Reads both, the GNU forms of both, and old V7. Times are whole seconds.
+ * Entries that Carrel does not create (devices, FIFOs, sparse files) are TAR_OTHER.
+ * An archive is not trusted: names have a maximal length and no NUL, but the caller
+ * must check them for everything else, such as "..".
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 
 #define TAR_BLOCK 512u
 #define TAR_NAME_MAX 4095u
-#define TAR_META_MAX (32u << 10) /* of one pax header */
+#define TAR_META_MAX (32u << 10) /* bytes of one pax header */
 #define TAR_HEAD_MAX (2 * TAR_BLOCK + 17 * TAR_BLOCK)
 
 enum tar_kind {
@@ -38,17 +38,17 @@ struct tar_entry {
 };
 
 /*
- * The header blocks of an entry; contents and their padding are the caller's. Returns
- * the number of bytes. An archive ends with two blocks of zeros.
+ * Writes the header blocks of an entry and returns the number of bytes. The caller writes
+ * the contents, their padding and, at the end of the archive, two blocks of zeros.
  */
 size_t tar_put(uint8_t to[TAR_HEAD_MAX], const struct tar_entry *e);
 
-/* How many zeros pad so many bytes of contents. */
+/* Returns the number of zeros that pad contents of this size. */
 uint32_t tar_padding(uint64_t size);
 
-/* Zeroed: at the start of an archive. */
+/* The state of a reader; zero it at the start of an archive. */
 struct tar_reader {
-    uint64_t meta_left; /* of a header's contents, which come before the entry it is about */
+    uint64_t meta_left; /* bytes still missing of an extended header, which precedes its entry */
     uint32_t meta_len;
     char meta_type;
     bool has_path, has_target, has_size, has_mtime, is_sparse;
@@ -61,8 +61,8 @@ struct tar_reader {
 
 enum tar_step {
     TAR_BAD = -1,
-    TAR_MORE,  /* give it the next block */
-    TAR_ENTRY, /* *ret; take its contents and padding off the stream, then go on */
+    TAR_MORE,  /* call again with the next block */
+    TAR_ENTRY, /* *ret is an entry; skip its contents and padding, then continue */
     TAR_END,
 };
 enum tar_step tar_next(struct tar_reader *r, const uint8_t block[TAR_BLOCK], struct tar_entry *ret);

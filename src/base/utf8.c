@@ -1,6 +1,7 @@
 #include "base/utf8.h"
 
-/* What a first byte promises; overlong forms, surrogates and values past 10FFFF have no row. */
+/* For each first byte, the number of bytes that follow and the range of the next one. Overlong
+ * forms, surrogates and values above 10FFFF have no row. */
 static const struct {
     uint8_t from, to, left, low, high;
 } leads[] = {

@@ -17,19 +17,20 @@ struct utf8 {
 /* False as soon as the text cannot be UTF-8 whatever follows. Start with a zeroed struct. */
 bool utf8_feed(struct utf8 *u, const void *bytes, size_t n);
 
-/* Whether the text may end here. */
+/* Whether the text may end here: no character is incomplete. */
 static inline bool utf8_whole(const struct utf8 *u) {
     return u->left == 0;
 }
 
 bool utf8_valid(const void *bytes, size_t n);
 
-/* Length in bytes of the character at the start, and its number; 0 when there is none. */
+/* Decodes the character at the start: returns its length in bytes and sets its code point; 0: not a
+ * complete UTF-8 character. */
 size_t utf8_decode(const void *bytes, size_t n, uint32_t *ret);
 
 /*
- * Where a text may be cut: utf8_end() says how many of n bytes stay so that no character is cut at
- * the end, utf8_begin() how many to skip so that none is cut at the beginning.
+ * Find places where a text can be cut. utf8_end() returns how many of n bytes to keep so that the
+ * last character is complete; utf8_begin() returns how many to skip so that the first is complete.
  */
 size_t utf8_end(const void *bytes, size_t n);
 size_t utf8_begin(const void *bytes, size_t n);

@@ -5,7 +5,7 @@
 
 #define IP(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (d))
 
-/* The first that fits. */
+/* Both tables: the first range that contains the address decides. */
 static const struct {
     uint32_t net;
     uint8_t bits;
@@ -42,7 +42,7 @@ static const struct {
     {{0xfe, 0x80}, 10, ADDRESS_LINK_LOCAL},
     {{0xfe, 0xc0}, 10, ADDRESS_PRIVATE},
     {{0xff}, 8, ADDRESS_RESERVED},
-    {{0x20}, 3, ADDRESS_PUBLIC}, /* all that was ever handed out */
+    {{0x20}, 3, ADDRESS_PUBLIC}, /* the only block of which public addresses were assigned */
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
@@ -91,7 +91,7 @@ void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]) {
         ret[0] = '\0';
 }
 
-/* Written back, so that one address has one text. */
+/* Prints the parsed address again, so that each address has exactly one text. */
 bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]) {
     char copy[ADDRESS_TEXT_SIZE];
     struct in6_addr six;

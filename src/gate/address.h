@@ -15,10 +15,10 @@
 enum address_kind {
     ADDRESS_PUBLIC,
     ADDRESS_LOOPBACK,
-    ADDRESS_PRIVATE,    /* 10/8, 172.16/12, 192.168/16, fc00::/7, and the host's own others */
+    ADDRESS_PRIVATE,    /* 10/8, 172.16/12, 192.168/16, fc00::/7, fec0::/10 */
     ADDRESS_LINK_LOCAL, /* 169.254/16 and fe80::/10 */
-    ADDRESS_METADATA,   /* where clouds keep the credentials of a host */
-    ADDRESS_SHARED,     /* carriers' NAT: 100.64/10 */
+    ADDRESS_METADATA,   /* servers from which a cloud host gets its credentials */
+    ADDRESS_SHARED,     /* NAT of internet providers: 100.64/10 */
     ADDRESS_MAPPED,     /* IPv4 in IPv6: mapped, 6to4, NAT64, Teredo */
     ADDRESS_RESERVED,   /* not a host: multicast, broadcast, documentation, benchmarking */
 };
@@ -31,7 +31,8 @@ enum address_kind address_kind_of(const struct sockaddr *a);
 
 enum { ADDRESS_TEXT_SIZE = 46 };
 
-/* Without the port. */
+/* Writes the address as text, without the port. */
 void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]);
-/* Accepts only dotted IPv4 with four decimal parts, and IPv6 as inet_pton() does. */
+/* Parses an address: only dotted IPv4 with four decimal parts, and IPv6 as inet_pton() does. `ret`
+ * gets the canonical text. */
 bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]);

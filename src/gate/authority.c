@@ -30,7 +30,7 @@ struct authority {
 
 static int err_ssl(struct err *err, const char *what) {
     const char *reason = ERR_reason_error_string(ERR_get_error());
-    return err_set(err, ERR_INTERNAL, "%s: %s", what, reason ? reason : "OpenSSL refused");
+    return err_set(err, ERR_INTERNAL, "%s: %s", what, reason ? reason : "OpenSSL failed");
 }
 
 /* ---- certificates ---- */
@@ -48,7 +48,7 @@ static bool set_serial(X509 *c) {
     unsigned char bytes[16];
     if (RAND_bytes(bytes, sizeof(bytes)) != 1)
         return false;
-    bytes[0] &= 0x7f; /* a positive number */
+    bytes[0] &= 0x7f; /* a serial number must be positive */
     BIGNUM *n = BN_bin2bn(bytes, sizeof(bytes), NULL);
     bool ok = n && BN_to_ASN1_INTEGER(n, X509_get_serialNumber(c));
     BN_free(n);
@@ -76,7 +76,7 @@ static const struct extension leaf_extensions[] = {
     {0, NULL},
 };
 
-/* issuer NULL: it signs itself. alt: "DNS:..." or NULL. */
+/* issuer NULL: the certificate is signed with its own key. alt: "DNS:...", "IP:..." or NULL. */
 static X509 *make_certificate(const char *name, const char *alt, X509 *issuer, EVP_PKEY *key,
                               EVP_PKEY *signer, int days) {
     X509 *c = X509_new();
@@ -84,7 +84,7 @@ static X509 *make_certificate(const char *name, const char *alt, X509 *issuer, E
         return NULL;
     X509 *by = issuer ? issuer : c;
     X509_NAME *subject = X509_get_subject_name(c);
-    int cut = strlen(name) > 64 ? 64 : -1; /* what a common name may have */
+    int cut = strlen(name) > 64 ? 64 : -1; /* a common name has at most 64 bytes */
     bool ok = X509_set_version(c, 2) && set_serial(c) &&
               X509_gmtime_adj(X509_getm_notBefore(c), -HOUR) &&
               X509_gmtime_adj(X509_getm_notAfter(c), (long)days * DAY) &&
@@ -101,7 +101,7 @@ static X509 *make_certificate(const char *name, const char *alt, X509 *issuer, E
     return NULL;
 }
 
-/* ---- leaves ---- */
+/* ---- leaf certificates ---- */
 
 static void leaf_free(struct leaf *l) {
     X509_free(l->certificate);
@@ -136,7 +136,7 @@ static X509 *leaf_for(struct authority *a, const char *name) {
     return c;
 }
 
-/* HTTP/2 would hide requests from the one parser there is. */
+/* Accepts only HTTP/1.1, because the gate cannot parse HTTP/2 requests. */
 static int choose_http1(SSL *ssl, const unsigned char **out, unsigned char *out_n,
                         const unsigned char *in, unsigned n, void *arg) {
     static const unsigned char http1[] = "http/1.1";
@@ -162,7 +162,7 @@ SSL *authority_accept(struct authority *a, const char *name) {
     return NULL;
 }
 
-/* ---- life ---- */
+/* ---- creating, reading and writing ---- */
 
 static int open_accept(struct authority *a, struct err *err) {
     a->accept = SSL_CTX_new(TLS_server_method());
@@ -241,7 +241,7 @@ int authority_certificate(const struct authority *a, struct buf *out, struct err
     return take_bio(to, out, err);
 }
 
-/* ---- the other side ---- */
+/* ---- connections to servers ---- */
 
 SSL_CTX *trust_new(const char *more, struct err *err) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());

@@ -3,8 +3,8 @@
  * certificates with which the gate terminates TLS, where a rule needs to see requests or a refusal
  * must be readable.
  *
- * P-256 throughout. All leaves share one key, so a new name costs one signature; leaves are cached.
- * The CA certificate may sign leaves only.
+ * All keys are P-256. The certificates of hosts (leaves) share one key, so a new name costs one
+ * signature; leaves are cached. The CA certificate may sign leaves only.
  */
 #pragma once
 
@@ -16,19 +16,19 @@
 struct authority;
 
 struct authority *authority_new(const char *name, struct err *err);
-/* As authority_write() wrote it. */
+/* Reads the keys and the certificate that authority_write() wrote. */
 struct authority *authority_read(const char *pem, struct err *err);
 void authority_free(struct authority *a);
 
 /* Writes keys and certificate; the result is secret. */
 int authority_write(const struct authority *a, struct buf *out, struct err *err);
-/* Writes the certificate only, for clients that shall trust it. */
+/* Writes only the certificate, for clients that must trust it. */
 int authority_certificate(const struct authority *a, struct buf *out, struct err *err);
 
-/* The server side of a connection for that name, HTTP/1.1 only; NULL: OpenSSL failed. */
+/* Creates the server side of TLS for that name, HTTP/1.1 only; NULL: OpenSSL failed. */
 SSL *authority_accept(struct authority *a, const char *name);
 
-/* The client side: the certificate of the server must match the name or address. */
+/* Create the client side of TLS: the certificate of the server must match the name or address. */
 SSL_CTX *trust_new(const char *more, struct err *err); /* more: a file of certificates, or empty */
 SSL *trust_connect(SSL_CTX *trust, const char *name, bool is_address);
 /* As trust_connect(), for protocols other than HTTP. The owner of the server chooses what is

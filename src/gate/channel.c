@@ -66,7 +66,7 @@ size_t channel_backlog(const struct channel *c) {
     return c->queue.len - c->sent;
 }
 
-/* Sending. */
+/* ---- sending ---- */
 
 static void drop_sent(struct channel *c) {
     if (c->sent < c->queue.len)
@@ -105,7 +105,7 @@ static bool queue(struct channel *c, const void *bytes, size_t n) {
     return !c->broken;
 }
 
-/* What TLS has made goes the way of everything that is written. */
+/* Queues and sends the bytes that OpenSSL wrote to its output BIO. */
 static void drain_tls(struct channel *c) {
     char *bytes;
     long n = c->out ? BIO_get_mem_data(c->out, &bytes) : 0;
@@ -157,7 +157,7 @@ void channel_finish(struct channel *c) {
     drain_tls(c);
 }
 
-/* Receiving. */
+/* ---- receiving ---- */
 
 static ssize_t receive(struct channel *c, void *to, size_t n) {
     for (;;) {
@@ -168,7 +168,7 @@ static ssize_t receive(struct channel *c, void *to, size_t n) {
     }
 }
 
-/* More bytes for TLS; as receive(). */
+/* Receives bytes and gives them to OpenSSL. Returns what receive() returned. */
 static ssize_t feed(struct channel *c) {
     char bytes[PIECE];
     ssize_t got = receive(c, bytes, sizeof(bytes));
@@ -186,7 +186,7 @@ ssize_t channel_read(struct channel *c, void *to, size_t n) {
         ERR_clear_error();
         int got = SSL_read(c->ssl, to, n < PIECE ? (int)n : PIECE);
         int e = SSL_get_error(c->ssl, got);
-        drain_tls(c); /* answers of the protocol's own */
+        drain_tls(c); /* OpenSSL may have written alerts or key updates */
         if (got > 0)
             return got;
         if (e != SSL_ERROR_WANT_READ)
@@ -197,13 +197,13 @@ ssize_t channel_read(struct channel *c, void *to, size_t n) {
     }
 }
 
-/* TLS. */
+/* ---- TLS ---- */
 
 void channel_secure(struct channel *c, SSL *ssl, const void *early, size_t n) {
     c->ssl = ssl;
     c->in = alloc_check(BIO_new(BIO_s_mem()));
     c->out = alloc_check(BIO_new(BIO_s_mem()));
-    BIO_set_mem_eof_return(c->in, -1); /* empty is not the end */
+    BIO_set_mem_eof_return(c->in, -1); /* an empty BIO is not the end of the stream */
     SSL_set_bio(ssl, c->in, c->out);
     if (n)
         BIO_write(c->in, early, (int)n);
@@ -214,7 +214,7 @@ static int handshake_failed(struct channel *c, struct err *err) {
     const char *reason = ERR_reason_error_string(ERR_peek_last_error());
     if (verdict != X509_V_OK)
         reason = X509_verify_cert_error_string(verdict);
-    drain_tls(c); /* the alert */
+    drain_tls(c); /* sends the TLS alert */
     return err_set(err, ERR_DENIED, "TLS: %s", reason ? reason : "the peer closed the connection");
 }
 
@@ -242,7 +242,7 @@ static void on_event(void *arg, unsigned events) {
     struct channel *c = arg;
     if (events & LOOP_ERROR) {
         c->armed = 0;
-        /* What is queued will never leave; asking for it again would be told the same, for ever. */
+        /* Queued bytes can no longer be sent. Waiting for LOOP_WRITE would fail again for ever. */
         c->broken |= channel_backlog(c) > 0;
     }
     if (events & LOOP_WRITE)

@@ -30,28 +30,28 @@ struct channel {
     SSL *ssl;
     BIO *in, *out; /* of ssl, which owns them */
     struct buf queue;
-    size_t sent; /* of the queue */
+    size_t sent; /* bytes of the queue that were sent */
     loop_fn *fn;
     void *arg;
 };
 
-/* Takes the descriptor. */
+/* Takes ownership of fd. */
 int channel_open(struct channel *c, struct loop *loop, int fd, loop_fn *fn, void *arg,
                  struct err *err);
 void channel_close(struct channel *c);
-/* Closes with a reset. */
+/* Closes the connection with a reset. */
 void channel_reset(struct channel *c);
 /* Returns the socket to the caller; the queue must be empty. */
 int channel_take(struct channel *c);
 
 /* Starts TLS. Takes ownership of ssl, in accept or connect state; early: bytes already read. */
 void channel_secure(struct channel *c, SSL *ssl, const void *early, size_t n);
-/* 1: done. 0: in progress. -1: failed, see *err. */
+/* Continues the TLS handshake. 1: done. 0: in progress. -1: failed, see *err. */
 int channel_handshake(struct channel *c, struct err *err);
 
-/* > 0 bytes; 0: the peer has ended; -EAGAIN; another -errno. */
+/* Returns the number of bytes; 0: the peer closed its side; -EAGAIN: none now; another -errno. */
 ssize_t channel_read(struct channel *c, void *to, size_t n);
-/* False: the channel is broken, or more than CHANNEL_QUEUE_MAX is queued. */
+/* Sends or queues the bytes. False: the channel is broken or finished, or its queue is full. */
 bool channel_write(struct channel *c, const void *bytes, size_t n);
 size_t channel_backlog(const struct channel *c);
 /* Shuts down the write side after the queue is sent. */

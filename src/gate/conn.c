@@ -16,13 +16,13 @@ enum { METHOD_MAX = 16 };
 static void on_client(void *arg);
 static void conn_look(struct conn *c);
 
-/* ---- life ---- */
+/* ---- start, timeouts and end ---- */
 
 static void expire(struct conn *c) {
     switch (c->state) {
     case CONN_FIRST:
         c->knows_protocol = true;
-        c->protocol = PROTOCOL_TCP; /* the client waits for the server to speak first */
+        c->protocol = PROTOCOL_TCP; /* the client seems to wait for the server to send first */
         conn_look(c);
         break;
     case CONN_REFUSE:
@@ -214,7 +214,7 @@ bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path) {
     /* The server may have answered by now, so stop reading from it. */
     if (!conn_tell(c, GATE_ALLOWED, method, path, NULL))
-        conn_end(c, true, "the taint could not be stored");
+        conn_end(c, true, "the taint of the machine could not be stored");
     return !c->ended;
 }
 
@@ -229,11 +229,12 @@ void conn_tell_secret(struct conn *c, const char *method, const char *path,
 
 /* ---- refusing ---- */
 
-/* TLS ends here, with a certificate that the machine trusts; requests are looked at one by one. */
+/* Terminates TLS at the gate, with a certificate that the machine trusts, so that web.c can decide
+ * about each request. */
 static void terminate(struct conn *c) {
     SSL *ssl = authority_accept(c->machine->authority, c->sni[0] ? c->sni : c->host);
     if (!ssl) {
-        conn_end(c, true, "TLS could not be answered");
+        conn_end(c, true, "the gate could not make a certificate for the host");
         return;
     }
     channel_secure(&c->client, ssl, c->first.data, c->first.len);
@@ -248,10 +249,11 @@ static bool can_terminate(const struct conn *c) {
            c->machine->gate->trust && !c->is_terminated && c->is_hello;
 }
 
-/* A fatal TLS alert `access denied`, in the clear: all that a client without our CA can read. */
+/* The fatal TLS alert `access_denied`, unencrypted. A client that does not trust our CA can read no
+ * other answer. */
 static const char tls_denied[] = {21, 3, 3, 0, 2, 2, 49};
 
-/* The refusal in the protocol of the client; empty if the protocol has none. */
+/* Writes the refusal in the protocol of the client; nothing if the protocol cannot express one. */
 static void say_no(const struct conn *c, const char *why, struct buf *ret) {
     bool knows = c->knows_protocol;
     if (knows && c->protocol == PROTOCOL_HTTP && !refusal_response(c, "", why, ret))
@@ -260,7 +262,8 @@ static void say_no(const struct conn *c, const char *why, struct buf *ret) {
         (void)!buf_add(ret, tls_denied, sizeof(tls_denied));
 }
 
-/* HTTP gets an answer, also inside TLS if the machine trusts our CA. Others get a reset. */
+/* Refuses the connection. An HTTP client gets an answer, also inside TLS if the machine trusts our
+ * CA. Another TLS client gets an alert, and any other client a reset. */
 static void conn_explain_refusal(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     bool explain = conn_tell(c, GATE_DENIED, NULL, NULL, why);
@@ -281,7 +284,8 @@ static void conn_explain_refusal(struct conn *c, const char *why) {
         conn_end(c, true, NULL);
 }
 
-/* The decision is final, but the first bytes are read to refuse in the right protocol. */
+/* The policy denies the connection whatever follows. Waits for the first bytes only to refuse in
+ * the protocol of the client. */
 static void await_to_refuse(struct conn *c, const char *why) {
     c->state = CONN_REFUSE;
     snprintf(c->refusal, sizeof(c->refusal), "%s", why);
@@ -289,7 +293,7 @@ static void await_to_refuse(struct conn *c, const char *why) {
     conn_timer(c, GATE_DENIED_MS);
 }
 
-/* ---- a tunnel ---- */
+/* ---- tunnels: bytes that are not inspected ---- */
 
 static void tunnel_open(struct conn *c, const struct err *err) {
     if (!err) {
@@ -343,13 +347,13 @@ void conn_released(struct conn *c, enum pending_state state) {
     else if (state == PENDING_APPROVED && rule)
         open_tunnel(c, rule);
     else
-        conn_explain_refusal(c, state == PENDING_EXPIRED ? "not approved in time"
-                                                         : "the owner denied it");
+        conn_explain_refusal(c, state == PENDING_EXPIRED ? "the request was not approved in time"
+                                                         : "the owner denied the request");
 }
 
 /* ---- the first bytes ---- */
 
-/* 1: an HTTP method and a space. 0: more bytes are needed. -1: not HTTP. */
+/* 1: the bytes begin with an HTTP method and a space. 0: more bytes are needed. -1: not HTTP. */
 static int looks_like_http(const char *p, size_t n) {
     for (size_t i = 0; i < n && i <= METHOD_MAX; i++) {
         if (p[i] == ' ')
@@ -372,11 +376,11 @@ static const char *check_hello(const struct conn *c, enum hello_verdict v, const
     if (v == HELLO_UNNAMED)
         return c->is_address ? NULL : "the TLS ClientHello has no server name";
     if (strcmp(h->name, c->host) != 0)
-        return "the server name in the TLS ClientHello differs from the host it connected to";
+        return "the server name in the TLS ClientHello differs from the host of the connection";
     return NULL;
 }
 
-/* False: wait for more. */
+/* Detects the protocol from the first bytes. False: more bytes are needed. */
 static bool find_protocol(struct conn *c, const char **ret_wrong) {
     struct hello hello;
     const uint8_t *p = (const uint8_t *)c->first.data;
@@ -398,7 +402,7 @@ static bool find_protocol(struct conn *c, const char **ret_wrong) {
     return true;
 }
 
-/* Acts on what is known before the first request is read. */
+/* Carries out the decision of the policy. No request was read yet. */
 static void act(struct conn *c, const struct policy_answer *a) {
     bool asks = a->want != POLICY_KNOWN || a->action == POLICY_ASK ||
                 (a->action == POLICY_ALLOW &&
@@ -423,7 +427,7 @@ static void conn_look(struct conn *c) {
     if (wrong) {
         conn_explain_refusal(c, wrong);
     } else if (c->knows_protocol && c->protocol == PROTOCOL_HTTP) {
-        web_start(c); /* which decides about each request */
+        web_start(c); /* decides about each request */
     } else if (c->state == CONN_REFUSE && c->knows_protocol) {
         conn_explain_refusal(c, c->refusal);
     } else if (c->knows_protocol || (a.want == POLICY_KNOWN && a.action != POLICY_DENY)) {
@@ -482,11 +486,12 @@ static void on_client(void *arg) {
         read_rest(c);
         break;
     default:
-        break; /* not reading: only an error comes here, and the next write reports it */
+        break; /* these states do not read: the event is an error, which the next write reports */
     }
 }
 
-/* The destination: the original address, and the name that got this synthetic address. */
+/* Finds the destination: the address that the machine connected to and, if the address is
+ * synthetic, the name it stands for. False: the machine connected to the gate's own port. */
 static bool find_target(struct conn *c) {
     struct sockaddr_in to;
     socklen_t size = sizeof(to);
@@ -500,7 +505,7 @@ static bool find_target(struct conn *c) {
         snprintf(c->host, sizeof(c->host), "%s", name);
     else
         address_text((struct sockaddr *)&to, c->host);
-    return address >> 24 != 127; /* it dialled the gate's own port */
+    return address >> 24 != 127;
 }
 
 void conn_begin(struct conn *c) {
@@ -516,7 +521,7 @@ void conn_begin(struct conn *c) {
     }
 }
 
-/* After CONNECT the bytes are handled like those of a steered connection. */
+/* Bytes after CONNECT are handled like those of a connection that did not use the proxy. */
 void conn_restart(struct conn *c) {
     c->is_proxy = false;
     c->knows_protocol = false;

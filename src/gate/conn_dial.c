@@ -1,4 +1,4 @@
-/* The server's side of a connection: the name is resolved, its addresses dialled in turn. */
+/* Connects to the server: resolves its name and tries its addresses in turn. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -35,13 +35,13 @@ static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct er
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     if (channel_open(&c->server, c->machine->gate->loop, TAKE_FD(fd), on_server, c, err) < 0)
         return -1;
-    loop_watch_set(c->server.watch, LOOP_WRITE); /* connected, or not */
+    loop_watch_set(c->server.watch, LOOP_WRITE); /* tells that connect() succeeded or failed */
     c->server.armed = LOOP_WRITE;
     conn_timer(c, GATE_DIAL_MS);
     return 0;
 }
 
-/* Tries the addresses that the rule may reach, until one answers. */
+/* Tries the next address that the rule allows; `why` tells why the one before it failed. */
 void conn_dial_next(struct conn *c, const char *why) {
     struct err err;
     err_set(&err, ERR_UNKNOWN, "connect to '%s': %s", c->host, why);
@@ -59,7 +59,7 @@ void conn_dial_next(struct conn *c, const char *why) {
     if (!c->tried && kind != ADDRESS_PUBLIC) {
         err_set(&err, ERR_DENIED, "'%s' resolves to a %s address", c->host,
                 address_kind_name(kind));
-        err_remedy(&err, "the owner can allow it with --local");
+        err_remedy(&err, "the owner can allow such addresses with a rule that has --local");
     }
     dial_done(c, &err);
 }
@@ -97,7 +97,7 @@ bool conn_is_served(const struct conn *c) {
     return g->served.name && !c->is_address && strcmp(c->host, g->served.name) == 0;
 }
 
-/* The destination is served by this process (gate_serve()). */
+/* Connects to a server inside this process (gate_serve()). */
 static void dial_served(struct conn *c) {
     struct gate *g = c->machine->gate;
     int ends[2];

@@ -1,12 +1,12 @@
-/* Open connections: byte and rate limits, and the new decision when the policy changes. */
+/* Checks open connections: byte and rate limits, and a new decision when the policy changes. */
 #include "gate/inner.h"
 
 enum { PAUSE_LEAST_MS = 20 };
 
-/* ---- bytes ---- */
+/* ---- limits ---- */
 
 size_t conn_may_send(const struct conn *c) {
-    if (!c->taints || !c->received || c->state == CONN_WEB) /* which looks at each request */
+    if (!c->taints || !c->received || c->state == CONN_WEB) /* web.c checks each request */
         return SIZE_MAX;
     return c->sent_late < GATE_TAINT_SENT ? GATE_TAINT_SENT - c->sent_late : 0;
 }
@@ -41,7 +41,7 @@ bool conn_count(struct conn *c, size_t sent, size_t received) {
     return true;
 }
 
-/* ---- judged again ---- */
+/* ---- a changed policy ---- */
 
 static bool is_reviewed(const struct conn *c) {
     switch (c->state) {
@@ -52,12 +52,12 @@ static bool is_reviewed(const struct conn *c) {
     case CONN_WEB:
         return web_stage(c) != WEB_IDLE;
     default:
-        return false; /* not allowed yet, or already ended */
+        return false; /* the connection is not allowed yet, or has ended */
     }
 }
 
-/* A taint removes the right to send. Connections that only receive, and the one that tainted, may
- * go on. */
+/* A taint removes the right to send. A connection that only receives may continue, and so may the
+ * connection that tainted the machine. */
 static bool may_finish(const struct conn *c) {
     return c->taints || (c->state == CONN_WEB && web_stage(c) == WEB_RECEIVES);
 }
@@ -74,5 +74,5 @@ void conn_review(struct conn *c) {
         return;
     c->rule = rule;
     if (!a.by_taint || !may_finish(c))
-        conn_end(c, true, "the policy has changed");
+        conn_end(c, true, "the network policy of the machine has changed");
 }

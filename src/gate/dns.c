@@ -20,9 +20,9 @@ enum {
 enum code { CODE_OK, CODE_MALFORMED, CODE_FAILED, CODE_NO_NAME, CODE_UNKNOWN, CODE_REFUSED };
 
 struct question {
-    char name[NAME_SIZE]; /* empty: none that a host could have */
+    char name[NAME_SIZE]; /* empty: not a valid host name */
     uint16_t type, class;
-    size_t end; /* in the query */
+    size_t end; /* offset in the query */
 };
 
 static unsigned get16(const uint8_t *p) {
@@ -34,8 +34,8 @@ static void put16(uint8_t *p, unsigned value) {
     p[1] = (uint8_t)value;
 }
 
-/* The labels as text with dots; false: they run over, or are compressed, which a query's are not.
- */
+/* Writes the labels as text with dots. False: they exceed the packet, or are compressed, which is
+ * not allowed in a query. */
 static bool read_labels(const uint8_t *q, size_t n, size_t *at, char text[WIRE_MAX + 1],
                         size_t *ret_len) {
     size_t len = 0;
@@ -57,7 +57,7 @@ static bool read_labels(const uint8_t *q, size_t n, size_t *at, char text[WIRE_M
     return true;
 }
 
-/* A dot inside a label would make two of it. */
+/* A label with a dot inside would look like two labels in the text. */
 static bool has_inner_dot(const uint8_t *q, size_t from, size_t to) {
     for (size_t at = from; at < to && q[at];) {
         if (memchr(q + at + 1, '.', q[at]))
@@ -93,7 +93,7 @@ static size_t dns_put_head(const uint8_t *q, size_t question_end, enum code code
 }
 
 static size_t put_address(uint8_t *at, uint32_t address) {
-    put16(at, 0xc000 | HEADER); /* the name of the question */
+    put16(at, 0xc000 | HEADER); /* pointer to the name in the question */
     put16(at + 2, TYPE_A);
     put16(at + 4, CLASS_IN);
     put16(at + 6, 0);
@@ -125,7 +125,7 @@ size_t dns_answer(const uint8_t *query, size_t n, dns_lookup_fn *lookup, void *a
                   uint8_t ret[DNS_MESSAGE_MAX]) {
     struct question q = {.end = HEADER};
     uint32_t address;
-    /* To an answer there is no answer, or two servers would talk for ever. */
+    /* Never answer an answer: two servers would send packets to each other for ever. */
     if (n < HEADER || n > DNS_QUERY_MAX || get16(query + 2) & FLAG_ANSWER)
         return 0;
     if (get16(query + 2) & FLAG_OPCODE)

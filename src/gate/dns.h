@@ -12,9 +12,9 @@
 
 enum { DNS_MESSAGE_MAX = 512, DNS_QUERY_MAX = 4096, DNS_TTL_S = 300 };
 
-/* The address of a name, in host order; 0: no address is left. */
+/* Returns the address of a name, in host order; 0: the name cannot get one now. */
 typedef uint32_t dns_lookup_fn(void *arg, const char *name);
 
-/* Size of the answer; 0: do not answer. */
+/* Returns the size of the answer; 0: do not answer. */
 size_t dns_answer(const uint8_t *query, size_t n, dns_lookup_fn *lookup, void *arg,
                   uint8_t ret[DNS_MESSAGE_MAX]);

@@ -16,7 +16,7 @@
 #include "gate/dns.h"
 #include "gate/inner.h"
 
-enum { DOOR_STEERED, DOOR_PROXY, DOOR_DNS_UDP, DOOR_DNS_TCP }; /* as the spawner sends them */
+enum { DOOR_STEERED, DOOR_PROXY, DOOR_DNS_UDP, DOOR_DNS_TCP }; /* in the spawner's order */
 enum { ACCEPTS = 64, LOOKUPS = 64, AGAIN_MS = 100 };
 
 struct gate *gate_new(const struct gate_options *o) {
@@ -101,7 +101,7 @@ struct pending *gate_pending_find(struct gate *g, const char *id) {
     return NULL;
 }
 
-/* Ends the connections of rules that have expired since the last look. */
+/* True if a rule expired in this period. */
 static bool has_expired(const struct gate_machine *m, int64_t from_ms, int64_t to_ms) {
     for (size_t i = 0; i < m->policy.count; i++)
         if (m->policy.rules[i].expires_ms > from_ms && m->policy.rules[i].expires_ms <= to_ms)
@@ -160,9 +160,9 @@ static void close_doors(struct gate_machine *m) {
     }
 }
 
-/* ---- what the kernel refuses ---- */
+/* ---- packets that the kernel refuses ---- */
 
-/* The counters that we need are in the first lines. */
+/* Reads only the start of the file, because the counters that we need are in its first lines. */
 static void read_counters(int fd, char *to, size_t size) {
     ssize_t n = fd < 0 ? 0 : pread(fd, to, size - 1, 0);
     to[n > 0 ? n : 0] = '\0';
@@ -186,7 +186,8 @@ void gate_count_refused(struct gate_machine *m) {
     }
 }
 
-/* The counters of a new network start at 0; those of a reopened network continue. */
+/* Replaces the counter files. In a new network the counters start at 0; if the files belong to the
+ * same network as before, the counters continue. */
 static void take_counters(struct gate_machine *m, const int *fds) {
     struct stat old, new;
     gate_count_refused(m);
@@ -244,7 +245,8 @@ void gate_changed(struct gate_machine *m) {
 
 /* ---- connections ---- */
 
-/* Accept and reset it: left in the backlog, the client would hang until a timeout. */
+/* Resets a connection above the limit. If it stayed in the backlog, the client would hang until a
+ * timeout. */
 static void turn_away(struct gate_machine *m, int fd) {
     struct linger now = {.l_onoff = 1};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -255,12 +257,12 @@ static void turn_away(struct gate_machine *m, int fd) {
     m->gate->hooks->crossed(m->gate->arg, m->id, &c);
 }
 
-/* -1 with errno; EAGAIN also if descriptors ran out and accepting is paused. */
+/* Returns -1 with errno on failure; EAGAIN also if descriptors ran out and accepting is paused. */
 static int accept_one(const struct door *d) {
     int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM))
         return fd;
-    loop_watch_set(d->watch, 0); /* otherwise the loop would report it again at once */
+    loop_watch_set(d->watch, 0); /* otherwise the loop would report the socket again at once */
     loop_timer_start(d->machine->again, AGAIN_MS, 0);
     errno = EAGAIN;
     return -1;

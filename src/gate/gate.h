@@ -29,40 +29,41 @@ struct gate_machine;
 enum gate_outcome {
     GATE_ALLOWED, /* connected */
     GATE_DENIED,
-    GATE_CLOSED, /* an allowed connection ended; with its byte counts */
-    GATE_HELD,   /* waits for an approval */
+    GATE_CLOSED, /* an allowed connection ended; reported with its byte counts */
+    GATE_HELD,   /* the connection or request waits for an approval */
     GATE_USED,   /* a secret was used in the request */
 };
 
 struct gate_crossing {
     enum gate_outcome outcome;
-    const char *host; /* a name, or the address that was dialled */
+    const char *host; /* destination: a name, or an address if the machine used one */
     uint16_t port;
     const char *protocol;      /* http, tls, tcp; NULL: not known */
-    const char *method, *path; /* of a request; else NULL */
-    const char *address;       /* that the gate connected to; NULL: none */
-    uint64_t rule;             /* 0: none */
-    const char *pending;       /* id of the waiting item */
-    const char *secret, *way;  /* of GATE_USED: name of the secret, and header, basic or query */
-    const char *why;           /* reason of a denial, or of an end by the gate */
-    uint64_t sent, received;   /* bytes, as the machine sees it */
+    const char *method, *path; /* of an HTTP request; else NULL */
+    const char *address;       /* the address that the gate connected to; NULL: none */
+    uint64_t rule;             /* id of the rule that decided; 0: none */
+    const char *pending;       /* id of the item that waits for an approval */
+    const char *secret, *way;  /* GATE_USED: name of the secret; header, basic or query */
+    const char *why;           /* reason why the gate denied or ended the connection */
+    uint64_t sent, received;   /* bytes that the machine sent and received */
 };
 
 /* Packets that the kernel refused since the last report (gate/refused.h). */
 struct gate_refusal {
     const char *protocol, *why;
-    uint64_t packets, total; /* since then, and since its network began */
+    uint64_t packets, total; /* since the last report; since the network was created */
 };
 
 /* Callbacks by which the gate reports and stores; arg is that of gate_options. */
 struct gate_hooks {
-    /* False: reset the connection. Either the machine had too many refusals to explain another, or
-     * the taint of an allowed connection could not be stored. */
+    /* A connection or request was allowed, refused, held or closed. False: reset the connection,
+     * because the machine had too many refusals to explain another, or because the taint of an
+     * allowed connection could not be stored. */
     bool (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
     void (*named)(void *arg, const char *machine, uint32_t number, const char *name);
     /* A waiting item was added, changed or removed; not called when its machine is removed. */
     void (*pended)(void *arg, const char *machine, const struct pending *p, bool gone);
-    /* The current value, owned by the caller; NULL: no such secret. */
+    /* Returns the current value of a secret, owned by the caller; NULL: no such secret. */
     struct secret *(*secret)(void *arg, const char *machine, const char *name);
     void (*refused)(void *arg, const char *machine, const struct gate_refusal *r);
 };
@@ -109,9 +110,9 @@ void gate_count_refused(struct gate_machine *m);
 void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name);
 void gate_restored_names(struct gate_machine *m, uint32_t newest);
 
-/* Takes ownership. From now on TLS is terminated where a rule or a refusal needs it. */
+/* Takes ownership of a. From now on the gate terminates TLS where a rule or a refusal needs it. */
 void gate_set_authority(struct gate_machine *m, struct authority *a);
-struct authority *gate_authority(struct gate_machine *m); /* NULL: none */
+struct authority *gate_authority(struct gate_machine *m); /* NULL: the machine has none */
 
 /* Sets the granted secrets; open connections use them at once. */
 void gate_set_grants(struct gate_machine *m, const struct secret_grants *grants);
@@ -122,7 +123,7 @@ void gate_set_database(struct gate_machine *m, const struct pg_database *d);
 
 const char *gate_machine_id(const struct gate_machine *m);
 
-/* Items that wait for an approval, as a linked list; includes items that already passed. */
+/* Returns the items that wait for an approval, as a linked list, with items that already passed. */
 struct pending *gate_pending(struct gate_machine *m);
 bool gate_waits(const struct gate_machine *m);
 struct pending *gate_pending_find(struct gate *g, const char *id);
@@ -137,7 +138,7 @@ struct policy *gate_policy(struct gate_machine *m);
 void gate_changed(struct gate_machine *m);
 
 struct gate_stats {
-    uint64_t open; /* connections now */
+    uint64_t open; /* number of open connections */
     uint64_t allowed, denied, refused, lookups, sent, received, overflows;
 };
 void gate_stats(const struct gate *g, struct gate_stats *ret);

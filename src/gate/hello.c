@@ -12,7 +12,7 @@ enum {
     EXT_ALPN = 16,
 };
 
-/* A part of a message: what is taken is gone. */
+/* The unread rest of a message; hello_take() removes bytes from its start. */
 struct slice {
     const uint8_t *p;
     size_t n;
@@ -37,13 +37,13 @@ static bool hello_take_number(struct slice *s, size_t bytes, size_t *ret) {
     return true;
 }
 
-/* A vector: its length in so many bytes, then itself. */
+/* Reads a TLS vector: a length of `bytes` bytes, then the content. */
 static bool take_vector(struct slice *s, size_t bytes, struct slice *ret) {
     size_t n;
     return hello_take_number(s, bytes, &n) && hello_take(s, n, ret);
 }
 
-/* One entry, of the type host_name, and nothing behind it. */
+/* Reads the server name. The list must have one entry, of the type host_name. */
 static bool read_name(struct slice ext, char ret[NAME_SIZE]) {
     struct slice list, name;
     size_t type;
@@ -95,13 +95,13 @@ static enum hello_verdict read_message(struct slice m, struct hello *ret) {
     return read_extensions(extensions, ret);
 }
 
-/* The handshake bytes of consecutive records, joined. */
+/* The handshake bytes of consecutive TLS records, joined. `wanted` is the size of the message. */
 struct joined {
     uint8_t bytes[HELLO_MAX];
     size_t len, wanted;
 };
 
-/* After more of it came: how long the message is, once its head is there. */
+/* Sets j->wanted once the head of the handshake message has arrived. */
 static enum hello_verdict hello_look(struct joined *j) {
     if (j->len >= 1 && j->bytes[0] != CLIENT_HELLO)
         return HELLO_BAD;
@@ -117,7 +117,7 @@ static enum hello_verdict check_head(const uint8_t *p, size_t n, bool first) {
     return !wrong ? HELLO_MORE : first ? HELLO_NOT_TLS : HELLO_BAD;
 }
 
-/* HELLO_MORE with j->len == j->wanted: it is whole. */
+/* Joins the records. HELLO_MORE with j->len >= j->wanted: the message is complete. */
 static enum hello_verdict join(const uint8_t *bytes, size_t n, struct joined *j) {
     size_t at = 0;
     while (j->len < j->wanted) {

@@ -41,12 +41,12 @@ struct visit {
     struct http_head head;
     size_t n;
     char in[HEAD_SIZE];
-    struct buf out;        /* the head as it goes in */
-    struct http_body body; /* of the request: what comes behind it goes nowhere */
+    struct buf out;        /* the request head, rewritten for the machine */
+    struct http_body body; /* body of the request; bytes after it are dropped */
     bool sent;             /* the whole body was sent */
     bool asks_upgrade;     /* an upgrade is requested: bytes after the head wait for the answer */
-    bool upgraded;         /* bytes go both ways */
-    bool answered;         /* the head of the answer has come */
+    bool upgraded;         /* a websocket is open: bytes go both ways */
+    bool answered;         /* the head of the answer was passed on */
     struct http_parser back_parser;
     struct http_head back_head;
     size_t back_n;
@@ -63,7 +63,7 @@ struct ingress {
     size_t count;
 };
 
-/* ---- names ---- */
+/* ---- host names of exposed ports ---- */
 
 bool ingress_door_read(struct http_text host, struct ingress_door *ret) {
     const char *colon = memchr(host.s, ':', host.n);
@@ -86,7 +86,7 @@ bool ingress_door_read(struct http_text host, struct ingress_door *ret) {
     return true;
 }
 
-/* ---- life ---- */
+/* ---- the end of a visit (a connection) ---- */
 
 static void visit_free(struct visit *v) {
     *v->at = v->next;
@@ -121,7 +121,7 @@ static void on_timer(void *arg) {
     visit_end(arg);
 }
 
-/* ---- answers of our own ---- */
+/* ---- answers that the gate writes itself ---- */
 
 static void ingress_answer(struct visit *v, int status, const char *text,
                            const struct http_pair *more) {
@@ -161,7 +161,7 @@ static void move_token(struct visit *v, struct http_text token) {
                        (int)token.n, token.s) &&
               (other_host ? buf_add(&to, "/", 1) : ingress_put_target(h, &to));
     if (!ok)
-        ingress_refuse(v, 400, "the address is too long\n");
+        ingress_refuse(v, 400, "the URL is too long\n");
     else
         ingress_answer(v, reads ? 302 : 307, "",
                        HTTP_FIELDS({"Location", to.data}, {"Set-Cookie", cookie.data}));
@@ -190,7 +190,7 @@ static bool pass_rest(struct visit *v) {
     return pass_on(v, v->in + v->parser.used, v->n - v->parser.used);
 }
 
-/* 1: it went on, 0: more has to come. */
+/* Passes the head of the answer to the client. 1: done. 0: more bytes are needed. -1: failed. */
 static int pass_answer_head(struct visit *v) {
     struct buf out DEFER(buf_done) = BUF(HEAD_OUT_MAX);
     int r = http_parse(&v->back_parser, v->back, v->back_n);
@@ -317,7 +317,8 @@ static void dialled(void *arg, int fd, const struct err *err) {
 
 /* ---- a request ---- */
 
-/* 0 with the valid token, or the status of the refusal. */
+/* Tries all tokens of a request. Returns 0 and the valid token, or the HTTP status of the refusal.
+ */
 static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_text *ret) {
     const struct ingress *g = v->ingress;
     int status = t->all > t->count ? 400 : g->hooks->check(g->arg, &v->door, HTTP_TEXT(""));
@@ -332,11 +333,11 @@ static int try_all(struct visit *v, const struct ingress_tokens *t, struct http_
 }
 
 static const char *why_not(int status) {
-    return status == 401   ? "this address needs the token printed by `carrel expose`\n"
+    return status == 401   ? "this URL requires the token that `carrel expose` printed\n"
            : status == 403 ? "the machine is guarded and has read data from an untrusted source; "
-                             "to serve the port anyway, expose it again\n"
+                             "to serve the port anyway, run `carrel expose` again\n"
            : status == 404 ? "no machine exposes this port\n"
-                           : "the request contains too many tokens\n";
+                           : "the request contains too many Carrel tokens\n";
 }
 
 static void ingress_take(struct visit *v) {
@@ -346,7 +347,7 @@ static void ingress_take(struct visit *v) {
     struct ingress_tokens tokens;
     char method[24], path[256];
     if (h->form != HTTP_ORIGIN || !host.s || !ingress_door_read(host, &v->door)) {
-        ingress_answer(v, 404, "exposed ports of machines are at PORT-MACHINE" INGRESS_DOMAIN "\n",
+        ingress_answer(v, 404, "exposed ports have the host name PORT-MACHINE" INGRESS_DOMAIN "\n",
                        NULL);
         return;
     }

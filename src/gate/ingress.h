@@ -30,12 +30,13 @@ struct ingress_door {
 typedef void ingress_dialled_fn(void *arg, int fd, const struct err *err);
 
 struct ingress_hooks {
-    /* 0, or the HTTP status of the refusal: 404 the port is not exposed, 401 wrong token, 403 the
-     * machine is guarded and tainted. */
+    /* Checks a token. Returns 0, or the HTTP status of the refusal: 404 the port is not exposed,
+     * 401 wrong token, 403 the machine is guarded and tainted. */
     int (*check)(void *arg, const struct ingress_door *door, struct http_text token);
-    /* Called whenever bytes arrive, because a port may be closed meanwhile. */
+    /* Whether the port is still exposed. Called whenever bytes arrive. */
     bool (*is_open)(void *arg, const struct ingress_door *door);
-    /* Gets a connected or connecting socket, and owns it. Always called later, from the loop. */
+    /* Connects to the port. fn is always called later, from the loop, with a connected or
+     * connecting socket that fn owns. */
     void (*dial)(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg);
     /* Reports a request that was passed in or, with `why`, refused. Strings are valid during the
      * call. */
@@ -45,7 +46,7 @@ struct ingress_hooks {
 
 struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg);
 void ingress_free(struct ingress *g);
-/* "ADDRESS:PORT"; done once, further calls do nothing. */
+/* Listens on `where`, "ADDRESS:PORT". Further calls do nothing. */
 int ingress_listen(struct ingress *g, const char *where, struct err *err);
 /* Ends open connections to a port of a machine (0: all ports) after it was closed. */
 void ingress_close(struct ingress *g, const char *machine, uint16_t port);

@@ -12,14 +12,14 @@ enum { REST_MAX = 32768 };
 
 static const char token_field[] = "Carrel-Token";
 
-/* ---- pairs: "name=value", with something between them ---- */
+/* ---- lists of "name=value" in queries and cookies ---- */
 
 struct pair {
     struct http_text whole, value;
     bool ours;
 };
 
-/* A query's names may be encoded: whoever reads them decodes. */
+/* Compares with percent-escapes decoded, because servers decode the names in a query. */
 static bool is_name(struct http_text t, const char *name) {
     size_t i = 0;
     for (; *name && i < t.n; name++, i++) {
@@ -34,7 +34,7 @@ static bool is_name(struct http_text t, const char *name) {
     return !*name && i == t.n;
 }
 
-/* The next one of a list; false: there is none. */
+/* Takes the next pair off the list; `between` holds the separators. False: the list is empty. */
 static bool next_pair(struct http_text *rest, const char *between, const char *name,
                       struct pair *ret) {
     size_t n = 0;
@@ -60,7 +60,7 @@ static bool next_pair(struct http_text *rest, const char *between, const char *n
     return true;
 }
 
-/* ---- found ---- */
+/* ---- finding tokens ---- */
 
 static void ingress_head_add(struct ingress_tokens *t, struct http_text token) {
     t->all++;
@@ -89,9 +89,9 @@ void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) 
     ret->in_query = add_pairs(ret, h->query, "&;", INGRESS_QUERY);
 }
 
-/* ---- left out ---- */
+/* ---- heads without tokens ---- */
 
-/* Those that are not ours, with `between` between them; *ret_any: there was one. */
+/* Writes the pairs that are not our tokens, separated by `between`; *ret_any: at least one. */
 static bool put_others(struct http_text in, const char *split, const char *name,
                        const char *between, struct buf *out, bool *ret_any) {
     struct pair p;
@@ -107,7 +107,7 @@ static bool put_others(struct http_text in, const char *split, const char *name,
     return true;
 }
 
-/* As it came where nothing of it is ours. */
+/* Whether the list contains a token of ours. If not, the caller copies the list unchanged. */
 static bool has_ours(struct http_text in, const char *split, const char *name) {
     struct ingress_tokens t = {.count = 0};
     return add_pairs(&t, in, split, name);
@@ -182,7 +182,7 @@ bool ingress_origin_ok(const struct http_head *h) {
     static const char *const schemes[] = {"http://", "https://"};
     struct http_text origin = http_field_only(h, "Origin"), host = http_field_only(h, "Host");
     if (!http_field_count(h, "Origin"))
-        return true; /* no page asks */
+        return true; /* a browser sends Origin, so the client is not a web page */
     for (size_t i = 0; origin.s && host.s && i < COUNT(schemes); i++) {
         size_t n = strlen(schemes[i]);
         if (origin.n == n + host.n && strncasecmp(origin.s, schemes[i], n) == 0 &&

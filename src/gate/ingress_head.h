@@ -17,13 +17,13 @@ enum { INGRESS_TOKENS_MAX = 32 };
 
 struct ingress_tokens {
     struct http_text list[INGRESS_TOKENS_MAX];
-    size_t count, all; /* all > count: the list was too short */
+    size_t count, all; /* all > count: the request has more tokens than the list can hold */
     bool in_query;
 };
 
 void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret);
 
-/* Path and query without our token. False: the buffer is full. */
+/* Writes path and query without our token. False: the buffer is full. */
 bool ingress_put_target(const struct http_head *h, struct buf *out);
 /* Writes the head without tokens, with Connection: close. */
 bool ingress_put_request(const struct http_head *h, struct buf *out);
@@ -32,5 +32,6 @@ bool ingress_put_answer(const struct http_head *h, struct buf *out);
 /* Replaces a token elsewhere in the head (such as Referer) by stars. */
 void ingress_mask(struct buf *head, struct http_text token);
 
-/* A page of another origin must not open a websocket with the cookie of this host. */
+/* Whether the request may open a websocket: a web page of another origin must not use the cookie of
+ * this host. */
 bool ingress_origin_ok(const struct http_head *h);

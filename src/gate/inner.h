@@ -17,14 +17,14 @@
 #include "io/http.h"
 
 enum {
-    GATE_DOORS = 4,           /* listening sockets; the counter files follow */
+    GATE_DOORS = 4,           /* listening sockets (doors) of a machine; the counter files follow */
     GATE_CONNECTIONS = 1024,  /* per machine; further ones are reset */
     GATE_FIRST_MS = 10000,    /* timeout for the first bytes, or for a request head */
     GATE_DENIED_MS = 2000,    /* timeout for the first bytes of a refused connection */
-    GATE_IDLE_MS = 75000,     /* between two requests */
-    GATE_DIAL_MS = 10000,     /* an address */
+    GATE_IDLE_MS = 75000,     /* timeout between two requests of a connection */
+    GATE_DIAL_MS = 10000,     /* timeout for the connection to one address */
     GATE_LINGER_MS = 2000,    /* time for the peer to read a refusal */
-    GATE_NEW_NAMES = 200,     /* per second, because each is stored */
+    GATE_NEW_NAMES = 200,     /* new host names per second; limited because each is stored */
     GATE_BACKLOG = 256 << 10, /* bytes queued for one side, above which the other is not read */
     GATE_TAINT_SENT = 16384,  /* bytes that a tunnel may still send after it tainted a guarded
                                  machine and was answered */
@@ -39,7 +39,7 @@ struct gate {
     struct gate_stats stats;
     struct relay_pool *pipes;
     struct {
-        const char *name; /* NULL: none */
+        const char *name; /* of gate_serve(); NULL: no name is served */
         gate_serve_fn *fn;
         void *arg;
     } served;
@@ -79,7 +79,7 @@ enum conn_state {
     CONN_FIRST,  /* waiting for the first bytes */
     CONN_REFUSE, /* as CONN_FIRST, to refuse in the right protocol */
     CONN_HELD,   /* a tunnel that waits for an approval */
-    CONN_DIAL,   /* waits for the other side */
+    CONN_DIAL,   /* connecting to the server */
     CONN_RELAY,  /* bytes are relayed without inspection */
     CONN_WEB,    /* HTTP requests and answers are relayed one by one */
     CONN_PG,     /* a PostgreSQL session, inspected until it is authenticated */
@@ -94,7 +94,7 @@ struct conn {
     struct gate_machine *machine;
     struct conn *next, **at;
     enum conn_state state;
-    bool is_proxy; /* came to the explicit proxy */
+    bool is_proxy; /* the client uses the gate as an HTTP proxy */
     bool ended;    /* freed by the loop after the current callbacks */
     struct loop_call later;
     struct loop_call more; /* web: continues later, so that other connections get their turn */
@@ -107,27 +107,27 @@ struct conn {
     uint16_t port;
     bool knows_protocol;
     enum policy_protocol protocol;
-    uint64_t rule;       /* that allowed it */
+    uint64_t rule;       /* id of the rule that decided */
     bool local;          /* flag `local` of that rule */
     char sni[NAME_SIZE]; /* server name from the ClientHello */
     bool is_hello;       /* a ClientHello that can be answered */
-    bool is_terminated;  /* TLS ends here */
+    bool is_terminated;  /* the gate terminates TLS */
     bool is_told;        /* the refusal is already in the journal */
-    char refusal[256];   /* reason of a final refusal; empty: not decided */
+    char refusal[256];   /* reason of a final refusal; empty: not refused */
     struct pending *held;
     struct conn *held_next;
 
     struct buf first; /* bytes received and not yet passed on */
     struct resolver_call *resolving;
     struct resolved addresses;
-    size_t address; /* the next one to dial */
+    size_t address; /* index of the next address to try */
     bool tried;     /* at least one address was tried */
     char address_text[48];
     void (*dialled)(struct conn *c, const struct err *err);
     uint64_t sent, received;
-    uint64_t pause_ms; /* rate limit: do not read before this time */
+    uint64_t pause_ms; /* rate limit: length of the current pause; 0: no pause */
     bool is_open;      /* reported as allowed, so its end is reported too */
-    bool approved;     /* the owner approved it */
+    bool approved;     /* the owner approved the connection or its request */
     bool taints; /* this connection tainted a guarded machine: it may finish, but send only a little
                   */
     uint64_t sent_late; /* bytes sent by a tainting tunnel after it was answered */
@@ -139,77 +139,78 @@ struct conn {
 
 /* ---- conn.c ---- */
 
-/* A connection that was accepted; takes the descriptor. */
+/* Starts an accepted connection; takes ownership of fd. */
 void conn_new(struct gate_machine *m, int fd, bool is_proxy);
 /* Ends the connection; it is freed later by the loop. why (may be NULL) is the reason; reset: the
  * peer sees a reset. */
 void conn_end(struct conn *c, bool reset, const char *why);
 void conn_free(struct conn *c);
 void conn_begin(struct conn *c);
-/* After CONNECT: host and port are set, c->first holds the bytes behind the request. */
+/* Starts again after CONNECT: host and port are set, c->first holds the bytes after the request. */
 void conn_restart(struct conn *c);
-void conn_review(struct conn *c); /* the policy has changed */
+void conn_review(struct conn *c); /* call after the policy has changed */
 /* Waits GATE_LINGER_MS for the peer to read the refusal, then ends. */
 void conn_linger(struct conn *c);
 
-void conn_timer(struct conn *c, uint64_t ms); /* 0: none */
-/* Whether the host is served by this process (gate_serve()), without TLS. */
+void conn_timer(struct conn *c, uint64_t ms); /* sets the timeout; 0: none */
+/* Whether the host is the name that this process serves (gate_serve()). */
 bool conn_is_served(const struct conn *c);
 
-/* Asks the policy with what is known so far. */
+/* Asks the policy to decide, with what is known of the connection so far. */
 struct policy_answer conn_decide(struct conn *c, const char *method, const char *path,
                                  const char *query);
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
-/* False: the record could not be stored and the connection was ended. */
+/* Reports an allowed connection or request. False: its taint could not be stored, and the
+ * connection was ended. */
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path);
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
                       const struct secret_grant *grant);
 
-/* Connects `server` to the host, under the rule that allowed it. Answered by fn, perhaps at once.
- */
+/* Connects c->server to the host, under the rule that allowed it. fn gets the result, perhaps
+ * before this returns. */
 void conn_dial(struct conn *c, const struct policy_rule *rule,
                void (*fn)(struct conn *c, const struct err *err));
 
-/* The owner decided, or the time ran out; PENDING_WAITS: ask the policy again. */
+/* Called when the owner decided or the time ran out; PENDING_WAITS: ask the policy again. */
 void conn_released(struct conn *c, enum pending_state state);
 
-/* The number of bytes that may still be sent to the server. */
+/* Returns the number of bytes that may still be sent to the server. */
 size_t conn_may_send(const struct conn *c);
 /* Counts bytes. False: a limit is used up and the connection was ended. */
 bool conn_count(struct conn *c, size_t sent, size_t received);
 
-/* The refusal as a complete HTTP response with a JSON body. */
+/* Writes the refusal as a complete HTTP response with a JSON body. */
 bool refusal_response(const struct conn *c, const char *method, const char *why, struct buf *out);
 
 /* ---- relay.c ---- */
 
 struct relay_pool *relay_pool_new(void);
 void relay_pool_free(struct relay_pool *p);
-/* Takes over both channels' sockets. */
+/* Starts the relay, which takes over the sockets of both channels. */
 void relay_start(struct conn *c);
-void relay_resume(struct conn *c); /* after a pause */
-void relay_reset(struct relay *r); /* both ends see a reset */
+void relay_resume(struct conn *c); /* call when a pause of the rate limit is over */
+void relay_reset(struct relay *r); /* both ends will see a reset when they are closed */
 void relay_free(struct relay *r);
 
 /* ---- web.c ---- */
 
-/* c->first holds the beginning of the first request. */
+/* Starts the HTTP relay; c->first holds the beginning of the first request. */
 void web_start(struct conn *c);
-void web_event(struct conn *c); /* one of the channels has an event */
+void web_event(struct conn *c); /* call when one of the channels has an event */
 void web_released(struct conn *c, enum pending_state state);
-void web_expire(struct conn *c); /* its time is up */
+void web_expire(struct conn *c); /* call when the timeout of c is over */
 void web_free(struct web *w);
-/* The policy has changed: decide again about the current request. */
+/* Decides again about the current request, after the policy has changed. */
 struct policy_answer web_decide_again(struct conn *c);
 enum web_stage { WEB_IDLE, WEB_SENDS, WEB_RECEIVES };
 enum web_stage web_stage(const struct conn *c);
 
 /* ---- pg.c ---- */
 
-/* Whether the host is the name of a granted database server. */
+/* Whether the host is a name for database servers (below PG_HOSTS_BELOW). */
 bool pg_is_for(const struct conn *c);
 /* Starts a session under the rule that allowed it; c->first holds its first bytes. */
 void pg_start(struct conn *c, const struct policy_rule *rule);

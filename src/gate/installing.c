@@ -10,7 +10,7 @@
 
 enum { PATH_ROOM = 1024 };
 
-/* The first row that fits decides; "*" is any text, with slashes. */
+/* The first row that matches the path decides; "*" matches any text, including slashes. */
 static const struct {
     const char *preset, *path;
     bool refused;
@@ -50,8 +50,8 @@ bool installing_is(const char *preset) {
     return false;
 }
 
-/* Only npm writes the slash in names of packages so; whoever decodes it must find no dots either.
- */
+/* npm encodes the slash in names of packages as %2F. Decodes it, so that path_is_plain() also finds
+ * dot segments that the slash would hide. */
 static bool decode_slashes(const char *preset, const char *path, char ret[PATH_ROOM]) {
     bool decodes = strcmp(preset, "npm") == 0;
     size_t n = 0;
@@ -66,7 +66,7 @@ static bool decode_slashes(const char *preset, const char *path, char ret[PATH_R
     return true;
 }
 
-/* In place: what a server compares. */
+/* Decodes the path in place, as the server does before it compares. */
 static void installing_decode(char *path) {
     char *to = path;
     for (; *path; path++) {
@@ -82,7 +82,7 @@ const char *installing_refuses(const char *preset, const char *method, const cha
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return "this machine has read data from an untrusted source and may only install packages";
     if (!decode_slashes(preset, path, plain) || !path_is_plain(plain))
-        return "the path is ambiguous";
+        return "the path of the request is ambiguous";
     installing_decode(plain);
     for (size_t i = 0; i < ROWS; i++)
         if (strcmp(rows[i].preset, preset) == 0 && fnmatch(rows[i].path, plain, 0) == 0) {

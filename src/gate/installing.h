@@ -9,5 +9,5 @@
 
 /* Whether the preset is for packages, so that its requests must be inspected. */
 bool installing_is(const char *preset);
-/* NULL: needed for installing. Else the reason of the refusal. */
+/* Returns NULL if installing packages needs the request, else the reason of the refusal. */
 const char *installing_refuses(const char *preset, const char *method, const char *path);

@@ -1,6 +1,6 @@
 /*
- * A key store is: magic, version, count; for each certificate its kind, alias, time, type and DER
- * bytes; and a SHA-1 over all of it with a password that everybody knows. Numbers are big-endian.
+ * A key store contains: magic, version, count; for each certificate its kind, alias, time, type and
+ * DER bytes; a SHA-1 over all of it and Java's default password. Numbers are big-endian.
  */
 #include "gate/java_store.h"
 
@@ -44,7 +44,7 @@ static bool put_certificate(struct buf *b, X509 *x, uint32_t number) {
     return ok;
 }
 
-/* "changeit", two bytes a letter, and a phrase of its makers stand before the bytes. */
+/* The format hashes the password "changeit" in UTF-16, a fixed phrase, and then the bytes. */
 static bool put_digest(struct buf *b) {
     static const char password[] = "\0c\0h\0a\0n\0g\0e\0i\0t", phrase[] = "Mighty Aphrodite";
     unsigned char digest[DIGEST];
@@ -73,5 +73,5 @@ int java_store(const char *pem, size_t n, struct buf *ret, struct err *err) {
         ret->data[COUNT_AT + i] = (char)(count >> 8 * (3 - i));
     if (ok && put_digest(ret))
         return 0;
-    return err_set(err, ERR_INTERNAL, "write certificates for Java");
+    return err_set(err, ERR_INTERNAL, "the certificates cannot be written for Java");
 }

@@ -6,7 +6,8 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Underscores are no host name's, but services use them, and every resolver takes them. */
+/* Accepts underscores: host names may not have them, but service names do, and resolvers accept
+ * them. */
 static bool read_char(char c, char *ret) {
     if (c >= 'A' && c <= 'Z')
         c = (char)(c + ('a' - 'A'));
@@ -18,7 +19,8 @@ static bool label_ok(const char *label, size_t n) {
     return n > 0 && n <= LABEL_MAX && label[0] != '-' && label[n - 1] != '-';
 }
 
-/* inet_aton() takes decimal, octal and hexadecimal, in one to four parts: a digit starts each. */
+/* inet_aton() accepts one to four decimal, octal or hexadecimal parts. Each begins with a digit, so
+ * it is enough to check the last part. */
 static bool looks_like_address(const char *name) {
     const char *last = strrchr(name, '.');
     last = last ? last + 1 : name;

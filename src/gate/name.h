@@ -10,8 +10,9 @@
 
 enum { NAME_SIZE = 254, LABEL_MAX = 63 }; /* with the NUL */
 
-/* False, with ret empty: not a host name. */
+/* Parses a host name into its canonical form. False, with ret empty: not a host name. */
 bool name_read(const char *text, size_t n, char ret[NAME_SIZE]);
 
-/* "a.example" below "example", at any depth; not "example" itself. */
+/* Whether a name is below a suffix, at any depth: "a.example" is below "example", "example" is not.
+ */
 bool name_is_below(const char *name, const char *suffix);

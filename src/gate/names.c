@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 
-/* 198.18.0.1 is the machine's own address. */
+/* Synthetic addresses begin at 198.18.0.2, because 198.18.0.1 is the machine's own address. */
 enum { FIRST = (198 << 8 | 18) };
 #define FIRST_ADDRESS ((uint32_t)FIRST << 16 | 2)
 
@@ -17,7 +17,7 @@ void names_done(struct names *n) {
     *n = (struct names){.names = NULL};
 }
 
-/* Numbers are kept as pointers, one more than they are: 0 would be NULL. */
+/* The map holds number + 1 as a pointer, because a value of 0 would be NULL. */
 static void names_put(struct names *n, size_t number, const char *name) {
     if (!n->names)
         n->names = xcalloc(NAMES_MAX, sizeof(*n->names));

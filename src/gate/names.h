@@ -2,8 +2,8 @@
  * The names that a machine has looked up, and the synthetic address of each.
  *
  * Addresses are assigned from 198.18.0.0/15 in order, so an address that a program keeps stays
- * valid for long. When all NAMES_MAX are in use, the oldest name loses its address. An address
- * without a name was invented by the machine.
+ * valid for long. When all NAMES_MAX addresses are in use, the oldest name loses its address. The
+ * gate never gave out an address that has no name here.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 enum { NAMES_MAX = 4096 };
 
 struct names {
-    char **names; /* by number; NULL: not in use */
+    char **names; /* by number; NULL: the number is not in use */
     size_t next;  /* number of the next new name */
     struct map numbers;
     /* Called for each new name, to store it; may be NULL. */
@@ -28,12 +28,12 @@ struct names {
 void names_done(struct names *n);
 
 bool names_has(const struct names *n, const char *name);
-/* The name's address, in host order; the name is added if it is new. */
+/* Returns the address of the name, in host order; adds the name if it is new. */
 uint32_t names_address(struct names *n, const char *name);
-/* NULL: no name has this address. */
+/* Returns the name that has this address; NULL: none. */
 const char *names_find(const struct names *n, uint32_t address);
 
-/* Restores a stored name; ignored if the number does not fit. */
+/* Restores a stored name; does nothing if the number or the name is not valid. */
 void names_restore(struct names *n, uint32_t number, const char *name);
 /* Sets the next number after a restore: the newest plus one. */
 void names_go_on(struct names *n, uint32_t newest);

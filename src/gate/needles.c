@@ -39,7 +39,8 @@ static size_t common(const struct needle *t, const char *at, size_t left) {
     return i;
 }
 
-/* How long the text is that stands here; 0: none. *ret_open: one may, with more. */
+/* Returns the length of the longest match at `at`; 0: none. *ret_open: more bytes could make a
+ * match, or a longer one. */
 static size_t needles_look(const struct needles *n, const char *at, size_t left, bool *ret_open) {
     size_t longest = 0;
     *ret_open = false;
@@ -63,7 +64,7 @@ static bool put_stars(struct buf *out, size_t n) {
     return true;
 }
 
-/* Bytes that begin nothing, from the front. */
+/* Counts the bytes at the front with which no text begins. */
 static size_t plain(const struct needles *n, const char *at, size_t left) {
     size_t i = 0;
     while (i < left && !n->first[(unsigned char)at[i]])

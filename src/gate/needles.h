@@ -20,7 +20,7 @@ struct needle {
     size_t least; /* a prefix of at least this length also matches; n: only the whole text */
 };
 
-/* Zero, then add. Texts are wiped by needles_done(). */
+/* The texts to find. Zero the struct, then add texts; needles_done() wipes them. */
 struct needles {
     struct needle *list;
     size_t count;

@@ -10,7 +10,7 @@ static const char form_name[] = "_method";
 
 static const struct {
     const char *name;
-    bool paths; /* else methods */
+    bool paths; /* the field replaces the path; false: the method */
 } fields[] = {
     {"x-http-method-override", false}, {"x-http-method", false},
     {"x-method-override", false},      {"x-original-url", true},
@@ -45,7 +45,7 @@ static const char *field_refused(struct http_text name, struct policy_care care)
     return NULL;
 }
 
-/* ---- forms ---- */
+/* ---- the name "_method" in forms ---- */
 
 enum { ENCODED_SIZE = 3, ESCAPE_SIZE = 6 }; /* %5f, \\u005f */
 
@@ -53,12 +53,12 @@ static void next_name(struct override_name *s) {
     *s = (struct override_name){.matched = 0};
 }
 
-/* Some languages take ".method" or " _method" for it, too. */
+/* Some frameworks also read ".method" and " _method" as "_method": leading blanks are skipped. */
 static bool is_blank(const struct override_name *s, char c) {
     return s->matched == 0 && (c == ' ' || c == '+');
 }
 
-/* A character of a name. True: the name is there, whole. */
+/* Takes the next character of a field name. True: the name is complete and is "_method". */
 static bool override_take_name(struct override_name *s, char c) {
     if (s->matched == sizeof(form_name) - 1 && (c == '\0' || strchr("=&;[", c)))
         return true;
@@ -68,7 +68,7 @@ static bool override_take_name(struct override_name *s, char c) {
     if (c == form_name[s->matched] && c)
         s->matched++;
     else
-        s->in_value = true; /* it is another one */
+        s->in_value = true; /* another name: skip the rest of the field */
     return false;
 }
 
@@ -103,7 +103,8 @@ static bool is_of_word(char c) {
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* In parts it stands in their heads, as a word in quotes or behind "="; so it is found anywhere. */
+/* Multipart bodies have the name in the heads of their parts, in quotes or after "=". Looks for it
+ * anywhere in the body, because heads are not parsed. */
 static bool take_part(struct override_name *s, char c) {
     bool whole = s->matched == sizeof(form_name) - 1, begins = s->last && strchr("\"'=", s->last);
     if (whole && !is_of_word(c))
@@ -135,7 +136,7 @@ static void take_escape(struct override_name *s, char c) {
     s->escaped_n = 0;
 }
 
-/* A name is a text with a colon behind it, at any depth. */
+/* In JSON a name is a string that is followed by a colon, at any depth. */
 static bool take_json(struct override_name *s, char c) {
     if (s->escaped_n) {
         take_escape(s, c);
@@ -191,7 +192,7 @@ void override_begin(struct override_scan *s, const struct http_head *h, struct p
             s->forms |= forms_of(h->fields[i].value);
 }
 
-/* What a type says about its alphabet: that in which the name is written as it is here. */
+/* True if the content type names no charset, or only charsets that write "_method" in ASCII. */
 static bool is_plain_charset(struct http_text type) {
     static const char word[] = "charset";
     static const char *const plain[] = {"utf-8", "utf8", "us-ascii", "iso-8859-1"};
@@ -213,8 +214,9 @@ static bool is_plain_charset(struct http_text type) {
     return true;
 }
 
-/* In another coding or alphabet it is not seen as its server reads it. Texts of JSON are often
-   packed by programs, forms by nobody. */
+/* True if the gate cannot see "_method" in the form as its server does: another charset, or a
+ * compressed form. Compressed JSON is accepted, because programs send it; they do not compress
+ * forms. */
 static bool hides_form(const struct http_head *h) {
     bool packed = false, odd = false;
     unsigned forms = 0;
@@ -230,7 +232,7 @@ static bool hides_form(const struct http_head *h) {
     return (forms && odd) || (forms & (FORM_ENCODED | FORM_PARTS) && packed);
 }
 
-/* ---- heads ---- */
+/* ---- overrides in request heads ---- */
 
 static bool query_names_method(struct http_text query) {
     struct override_scan s = {.forms = FORM_ENCODED};

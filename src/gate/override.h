@@ -11,21 +11,21 @@
 #include "gate/policy.h"
 #include "io/http.h"
 
-/* NULL, or the reason to refuse the head. */
+/* Checks a request head. NULL, or the reason to refuse it. */
 const char *override_in_head(const struct http_head *h, struct policy_care care);
 
-/* Bits: a body with two content types is scanned as both. */
+/* Kinds of forms, as bits: a body with two content types is scanned as both kinds. */
 enum override_form { FORM_ENCODED = 1, FORM_PARTS = 2, FORM_JSON = 4 };
 
-/* The state of one scanner. */
+/* The state of the search for the name "_method" in one kind of form. */
 struct override_name {
-    size_t matched;  /* characters of the name that stand here */
-    char last;       /* parts: the character before */
-    char escaped[6]; /* an encoded character that has begun */
+    size_t matched;  /* characters of the name that were found */
+    char last;       /* multipart: the previous character */
+    char escaped[6]; /* an escape sequence that is not complete */
     size_t escaped_n;
-    bool in_value;  /* encoded: until the next field; JSON: this text is another one */
-    bool in_string; /* JSON */
-    bool was_name;  /* JSON: that text is over, and a colon makes it a name */
+    bool in_value;  /* URL-encoded: skip to the next field; JSON: this string is another name */
+    bool in_string; /* JSON: inside a string */
+    bool was_name;  /* JSON: the string "_method" has ended; a colon makes it a name */
 };
 
 /* Scans a form body piece by piece. Zero it, then call override_begin(). */
@@ -35,5 +35,5 @@ struct override_scan {
 };
 
 void override_begin(struct override_scan *s, const struct http_head *h, struct policy_care care);
-/* True: the form names a method. */
+/* Scans the next piece of the body. True: the form names a method. */
 bool override_feed(struct override_scan *s, const char *bytes, size_t n);

@@ -19,7 +19,7 @@ int path_hex(const char *digits) {
     return low < 0 ? -1 : high * 16 + low;
 }
 
-/* The next byte, decoded once; -1: a percent sign without digits. */
+/* Returns the next byte, decoded once; -1: a percent sign without two hexadecimal digits. */
 static int next_byte(const char **at, bool *ret_encoded) {
     const char *p = *at;
     *ret_encoded = *p == '%';
@@ -47,7 +47,8 @@ static bool is_lookalike(uint32_t c) {
     return false;
 }
 
-/* A character of several bytes, in the one way that UTF-8 has for it. */
+/* Reads a character of several bytes. False: not valid UTF-8 in its shortest form, or a lookalike.
+ */
 static bool is_strict_utf8(int byte, const char **at) {
     char bytes[4];
     size_t n = 0;
@@ -64,7 +65,7 @@ static bool is_strict_utf8(int byte, const char **at) {
     return utf8_decode(bytes, n, &c) == n && !is_lookalike(c);
 }
 
-/* Unreserved characters need no encoding, so an encoded one is suspicious. */
+/* A server could decode an encoded dot, slash or percent sign and read another path. */
 static bool is_plain_byte(int c, bool encoded) {
     if (c <= ' ' || c == 127)
         return encoded && c == ' ';
@@ -75,12 +76,12 @@ static bool is_parameter(const char *p) {
     return *p == ';' || (*p == '%' && path_hex(p + 1) == ';');
 }
 
-/* Many servers drop the part of a segment behind ';' before they look for dots. */
+/* Many servers drop the part of a segment after ';' before they check for dot segments. */
 static bool is_plain_segment(const char *p, size_t n) {
     size_t name = 0;
     while (name < n && !is_parameter(p + name))
         name++;
-    bool last = n == 0 && !p[0]; /* behind a slash at the end */
+    bool last = n == 0 && !p[0]; /* the empty segment after a final slash */
     return !is_dots_part(p, name) && (name > 0 || last);
 }
 

@@ -8,10 +8,11 @@
 #include <stdbool.h>
 
 /*
- * False: dot segments and empty ones (also before a ';'), backslashes, control characters, encoded
- * dots, slashes and percent signs, and what is not strict UTF-8 or looks like one of these.
+ * False if the path has dot segments or empty ones (also before a ';'), backslashes, control
+ * characters, encoded dots, slashes or percent signs, characters that look like one of these, or
+ * bytes that are not strict UTF-8.
  */
 bool path_is_plain(const char *path);
 
-/* The value of two hexadecimal digits; -1: not hexadecimal. */
+/* Returns the value of two hexadecimal digits; -1: not hexadecimal. */
 int path_hex(const char *digits);

@@ -131,7 +131,7 @@ void pending_hold(struct pending *p, struct conn *c) {
     p->held = c;
 }
 
-/* As a text: what is none becomes dots. */
+/* Bytes that are not printable become dots. */
 const char *pending_first(struct pending *p) {
     if (p->first[0] || p->method[0] || !p->held)
         return p->first;
@@ -155,7 +155,7 @@ void pending_leave(struct conn *c) {
     c->held_next = NULL;
 }
 
-/* Connections whose client has left are not counted. */
+/* Ends waiting connections whose client has closed, so that an approval does not go to them. */
 static void drop_gone(struct pending *p) {
     for (struct conn *c = p->held, *next; c; c = next) {
         char byte;
@@ -169,14 +169,14 @@ const struct conn *pending_next(const struct conn *c) {
     return c->held_next;
 }
 
-/* Unlink each connection first: its callback may change the list. */
+/* Unlinks the connection before its callback, which may change the list. */
 static void release(struct pending *p, enum pending_state state) {
     struct conn *c = p->held;
     pending_leave(c);
     conn_released(c, state);
 }
 
-/* Unlinked first, so that a request that must wait again gets a new item. */
+/* Unlinks the item first, so that a request that must wait again gets a new item. */
 static void release_all(struct pending *p, enum pending_state state) {
     pending_tell(p, true);
     unlist(p);
@@ -194,7 +194,7 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
     drop_gone(p);
     if (state == PENDING_APPROVED && !all) {
         if (p->held) {
-            release(p, state); /* the newest: whoever gave up did so before it came */
+            release(p, state); /* the newest, because an older client may have given up */
         } else {
             p->state = state;
             p->until_ms = now + PENDING_REMEMBER_MS;
@@ -219,7 +219,7 @@ void pending_look(struct gate_machine *m, uint64_t now_ms) {
             pending_free(p);
         else
             pending_decide(p, PENDING_EXPIRED, false);
-        next = m->pending; /* whoever was released may have changed the list */
+        next = m->pending; /* a released request may have changed the list: start again */
     }
 }
 

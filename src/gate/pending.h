@@ -32,15 +32,15 @@ enum pending_state {
     PENDING_APPROVED,
     PENDING_REFUSED,
     PENDING_EXPIRED,
-    PENDING_PASSED, /* a request passed: no other can join */
+    PENDING_PASSED, /* the request was let through: no other request can join */
 };
 
-/* What is asked for. */
+/* The request that needs the approval. */
 struct pending_wish {
     const char *method, *path, *query; /* empty: none */
-    uint64_t body;                     /* bytes of it */
-    const char *hash;                  /* of the body, in hexadecimal; empty: there is none */
-    const char *fields;                /* the same of the header fields; empty: a tunnel */
+    uint64_t body;                     /* size of the body in bytes */
+    const char *hash;                  /* SHA-256 of the body, in hexadecimal; empty: no body */
+    const char *fields;                /* SHA-256 of the header fields; empty: a tunnel */
 };
 
 struct pending {
@@ -55,23 +55,22 @@ struct pending {
     uint64_t body;
     char hash[PENDING_HASH_SIZE], fields[PENDING_HASH_SIZE];
     uint64_t rule;
-    int64_t since_ms;  /* since 1970 */
-    uint64_t until_ms; /* the loop's clock */
+    int64_t since_ms;  /* time of the request, in ms since 1970 */
+    uint64_t until_ms; /* when the item expires, on the loop's clock */
     enum pending_state state;
-    char
-        first[PENDING_FIRST]; /* what it begins with, as far as it was there; credentials are not */
-    struct conn *held;        /* by conn->held_next */
+    char first[PENDING_FIRST]; /* the first bytes to show, without credentials */
+    struct conn *held;         /* waiting connections, linked by conn->held_next */
 };
 
 /* Finds or creates the item for this connection; NULL: too many items. */
 struct pending *pending_for(struct conn *c, const struct pending_wish *w, uint64_t hold_ms);
-/* True once, if this request was approved meanwhile. */
+/* True if the item was approved. Only one request can use an approval. */
 bool pending_use(struct pending *p);
 void pending_hold(struct pending *p, struct conn *c);
 void pending_leave(struct conn *c);
-/* Sets the first bytes to show; for a tunnel, the bytes received so far. */
+/* Returns the first bytes to show; for a tunnel, the bytes received so far. */
 const char *pending_first(struct pending *p);
-const struct conn *pending_next(const struct conn *c); /* of those held by one item */
+const struct conn *pending_next(const struct conn *c); /* the next that waits for the same item */
 /*
  * Decides an item. APPROVED lets one request pass: a waiting one, or the next that comes. all: the
  * policy has changed too, so every waiting request asks it again. Frees the item unless it is

@@ -1,4 +1,4 @@
-/* Sessions with a machine's own database, up to where bytes go through: see gate/pg.h. */
+/* Opens a session with the machine's own database and checks its first packets: see gate/pg.h. */
 #include "gate/pg.h"
 
 #include <errno.h>
@@ -11,27 +11,27 @@
 #include "gate/inner.h"
 #include "gate/pg_wire.h"
 
-/* As SQL calls it: who it may be, the server cannot be reached, it speaks otherwise. */
+/* SQLSTATE codes: invalid authorization, connection failed, protocol violation. */
 #define NOT_ALLOWED "28000"
 #define NOT_REACHED "08001"
 #define NOT_UNDERSTOOD "08P01"
 
 enum pg_state {
-    PG_FIRST,     /* waits for the machine's first packet */
-    PG_DIAL,      /* and for the server */
-    PG_ASK_TLS,   /* for one byte, whether the server has TLS */
-    PG_HANDSHAKE, /* with it */
-    PG_GREET,     /* they agree on who it is; the server's messages are looked at */
-    PG_OPEN,      /* bytes go through */
+    PG_FIRST,     /* waiting for the machine's first packet */
+    PG_DIAL,      /* connecting to the server */
+    PG_ASK_TLS,   /* waiting for one byte that says whether the server supports TLS */
+    PG_HANDSHAKE, /* TLS handshake with the server */
+    PG_GREET,     /* authentication: the server's messages are inspected */
+    PG_OPEN,      /* bytes are relayed without inspection */
 };
 
 struct pg {
     enum pg_state state;
-    struct buf first;    /* of the machine, up to its first packet */
-    struct buf greeting; /* of the server, a message that is not whole */
-    unsigned asked;      /* for TLS and Kerberos, by the machine */
+    struct buf first;    /* bytes from the machine, up to its first packet */
+    struct buf greeting; /* an incomplete message from the server */
+    unsigned asked;      /* requests of the machine for TLS and Kerberos */
     bool client_ended, server_ended;
-    struct pg_key key; /* that stops this session */
+    struct pg_key key; /* the cancel key of this session */
 };
 
 enum pg_tls pg_tls_read(const char *sslmode) {
@@ -77,7 +77,7 @@ static void pg_refuse(struct conn *c, const char *code, const char *why) {
         conn_end(c, true, NULL);
 }
 
-/* ---- the server ---- */
+/* ---- connecting to the server ---- */
 
 static bool send_first(struct conn *c) {
     struct pg *p = c->pg;
@@ -113,7 +113,8 @@ static bool begin_handshake(struct conn *c) {
     return true;
 }
 
-/* One byte and no more: what follows is TLS's. */
+/* Reads the server's answer to the request for TLS. Reads only one byte, because the bytes after it
+ * belong to TLS. */
 static bool step_ask(struct conn *c) {
     const struct pg_database *d = database_of(c);
     char byte = 0;
@@ -170,12 +171,12 @@ static bool is_own_key(const struct conn *c, const struct pg_key *key) {
     return false;
 }
 
-/* NULL: it may go on. */
+/* Returns the reason to refuse the first packet; NULL: allowed. */
 static const char *check_first(const struct conn *c, enum pg_first what,
                                const struct pg_startup *s) {
     const struct pg_database *d = database_of(c);
     if (!d)
-        return "the machine has no such database";
+        return "the machine was not granted a database on this server";
     if (what == PG_CANCEL)
         return is_own_key(c, &s->key)
                    ? NULL
@@ -187,7 +188,7 @@ static const char *check_first(const struct conn *c, enum pg_first what,
     return strcmp(s->database, d->name) == 0 ? NULL : "only the machine's own database may be used";
 }
 
-/* The gate offers no TLS: the client is on this host. */
+/* Answers a request for TLS or Kerberos with no: the client is on this host. */
 static bool answer_request(struct conn *c, size_t size) {
     struct pg *p = c->pg;
     buf_drop(&p->first, size);
@@ -213,7 +214,7 @@ static bool judge_first(struct conn *c) {
         what == PG_BAD ? "the first packet is not a PostgreSQL packet" : check_first(c, what, &s);
     struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     if (!wrong && !rule)
-        wrong = "the policy has changed";
+        wrong = "the network policy of the machine has changed";
     if (wrong) {
         pg_refuse(c, what == PG_BAD ? NOT_UNDERSTOOD : NOT_ALLOWED, wrong);
         return false;
@@ -236,15 +237,15 @@ static bool step_first(struct conn *c) {
     if (n <= 0)
         conn_end(c, true, NULL);
     else if (!buf_add(&p->first, bytes, (size_t)n))
-        pg_refuse(c, NOT_UNDERSTOOD, "its first packet is too long");
+        pg_refuse(c, NOT_UNDERSTOOD, "the first packet is too long");
     else
         return true;
     return false;
 }
 
-/* ---- bytes ---- */
+/* ---- relaying ---- */
 
-/* True: some moved. */
+/* Relays one piece of bytes in one direction. True: bytes were moved. */
 static bool pump(struct conn *c, bool out, bool *ended) {
     struct channel *from = out ? &c->client : &c->server, *to = out ? &c->server : &c->client;
     char bytes[16384];
@@ -265,7 +266,8 @@ static bool pump(struct conn *c, bool out, bool *ended) {
     return conn_count(c, out ? (size_t)n : 0, out ? 0 : (size_t)n);
 }
 
-/* Relays the server's messages until the session is ready, without channel binding. */
+/* Relays a message of the server. Removes mechanisms with channel binding, which cannot work,
+ * because TLS with the server ends at the gate. */
 static bool pass_message(struct conn *c, const struct pg_message *m) {
     struct buf ways DEFER(buf_done) = BUF(PG_GREETING_MAX);
     pg_key_read(m, &c->pg->key);
@@ -304,7 +306,7 @@ static bool step_greeting(struct conn *c) {
     return conn_count(c, 0, (size_t)n);
 }
 
-/* Without TLS nothing is left to do here that the kernel cannot do. */
+/* Hands an open session without TLS to relay.c, which moves bytes faster. */
 static bool hand_over(struct conn *c) {
     if (c->pg->state != PG_OPEN || c->pause_ms || c->server.ssl || channel_backlog(&c->client) ||
         channel_backlog(&c->server) || c->pg->client_ended || c->pg->server_ended)
@@ -394,7 +396,7 @@ void pg_start(struct conn *c, const struct policy_rule *rule) {
     c->protocol = PROTOCOL_TCP;
     conn_timer(c, GATE_FIRST_MS);
     if (!buf_add(&p->first, c->first.data ? c->first.data : "", c->first.len)) {
-        pg_refuse(c, NOT_UNDERSTOOD, "its first packet is too long");
+        pg_refuse(c, NOT_UNDERSTOOD, "the first packet is too long");
         return;
     }
     buf_done(&c->first);

@@ -21,6 +21,6 @@ enum pg_tls pg_tls_read(const char *sslmode);
 struct pg_database {
     char host[NAME_SIZE];   /* name of the server for the machine, below PG_HOSTS_BELOW */
     char server[NAME_SIZE]; /* real name of the server, which its certificate must match */
-    char name[64];          /* of the database, and of the role */
+    char name[64];          /* name of the database and of its role */
     enum pg_tls tls;
 };

@@ -4,7 +4,8 @@
 
 #include "base/defer.h"
 
-/* Numbers where a version would stand; version 3 is 3 << 16 and what it can besides. */
+/* CANCEL, TLS and KERBEROS are special values in the field of the protocol version. A version is
+ * major << 16 | minor. */
 enum { CANCEL = 80877102, TLS = 80877103, KERBEROS = 80877104, VERSION = 3, WAYS = 10 };
 
 static uint32_t number(const uint8_t *p) {
@@ -17,9 +18,9 @@ static bool pg_wire_put_number(struct buf *out, uint32_t v) {
     return buf_add(out, bytes, sizeof(bytes));
 }
 
-/* ---- the client's ---- */
+/* ---- packets of the client ---- */
 
-/* A text within the bytes up to `end`; NULL: it does not end there. */
+/* Takes a NUL-terminated string; NULL: no NUL before `end`. */
 static const char *text_at(const uint8_t **at, const uint8_t *end) {
     const char *text = (const char *)*at;
     const uint8_t *nul = *at < end ? memchr(*at, '\0', (size_t)(end - *at)) : NULL;
@@ -43,7 +44,7 @@ static bool pg_wire_take_word(struct pg_startup *s, const char *name, const char
     return true;
 }
 
-/* Names and values in turn, until a name that is empty. */
+/* Reads names and values in turn, until an empty name. */
 static enum pg_first pg_wire_read_words(const uint8_t *at, const uint8_t *end,
                                         struct pg_startup *s) {
     const char *name, *value;
@@ -68,7 +69,7 @@ static enum pg_first read_key(const uint8_t *body, size_t n, struct pg_key *ret)
 enum pg_first pg_first_read(const uint8_t *bytes, size_t n, struct pg_startup *ret) {
     *ret = (struct pg_startup){.size = 0};
     if (n >= 1 && bytes[0])
-        return PG_BAD; /* TLS at once, HTTP, or whatever it is */
+        return PG_BAD; /* not PostgreSQL: perhaps a TLS ClientHello, or HTTP */
     if (n < 4)
         return PG_MORE;
     size_t size = number(bytes);
@@ -90,7 +91,7 @@ void pg_put_tls_request(uint8_t ret[PG_REQUEST_BYTES]) {
     memcpy(ret, request, sizeof(request));
 }
 
-/* ---- the server's ---- */
+/* ---- messages of the server ---- */
 
 int pg_message_read(const uint8_t *bytes, size_t n, struct pg_message *ret) {
     if (n < 5)
@@ -136,7 +137,7 @@ bool pg_key_read(const struct pg_message *m, struct pg_key *ret) {
 bool pg_key_equal(const struct pg_key *a, const struct pg_key *b) {
     unsigned differs = a->n != b->n || !a->n;
     for (size_t i = 0; !(a->n != b->n) && i < a->n; i++)
-        differs |= a->bytes[i] ^ b->bytes[i]; /* it takes as long wherever they differ */
+        differs |= a->bytes[i] ^ b->bytes[i]; /* constant time: hides where the keys differ */
     return !differs;
 }
 

@@ -14,47 +14,47 @@
 #include "base/buf.h"
 
 enum {
-    PG_FIRST_MAX = 10000, /* of a client's first packet: as servers have it */
+    PG_FIRST_MAX = 10000, /* bytes of a client's first packet; servers have the same limit */
     PG_GREETING_MAX = 65536,
     PG_KEY_MAX = 256,
-    PG_REQUEST_BYTES = 8, /* of one for TLS */
+    PG_REQUEST_BYTES = 8, /* size of a request for TLS */
 };
 
 enum pg_first {
-    PG_MORE, /* give it all bytes from the first one again, with more of them */
+    PG_MORE, /* call again with all bytes from the start, once more have arrived */
     PG_BAD,
-    PG_WANTS_TLS, /* or Kerberos: both are asked for by eight bytes, and answered by one */
-    PG_CANCEL,    /* ret->key */
+    PG_WANTS_TLS, /* a request for TLS or Kerberos: eight bytes, answered with one byte */
+    PG_CANCEL,    /* a request to cancel the session with the key ret->key */
     PG_STARTUP,
 };
 
 /* The cancel key of a session: process id and secret. */
 struct pg_key {
-    size_t n; /* of bytes; 0: not known */
+    size_t n; /* number of bytes; 0: not known */
     uint8_t bytes[4 + PG_KEY_MAX];
 };
 
-/* Texts are in the bytes that were read. */
+/* The first packet of a client. The strings point into the bytes that were read. */
 struct pg_startup {
-    size_t size;          /* of the packet */
+    size_t size;          /* size of the packet */
     const char *user;     /* never NULL */
-    const char *database; /* as the server takes it: the user's name when it is not said */
-    bool replicates;      /* it asks for the server's log, which is of all databases */
+    const char *database; /* the user's name if the packet names no database, as in the server */
+    bool replicates;      /* requests replication, which would read all databases */
     struct pg_key key;
 };
 
 enum pg_first pg_first_read(const uint8_t *bytes, size_t n, struct pg_startup *ret);
 
-/* Asks a server for TLS. */
+/* Writes the packet that asks a server for TLS. */
 void pg_put_tls_request(uint8_t ret[PG_REQUEST_BYTES]);
 
-/* A message of the server's: its kind, and what is in it. */
+/* A message of the server: its kind and its body. */
 struct pg_message {
     char kind;
     const uint8_t *body;
-    size_t n, size; /* of the body, of all of it */
+    size_t n, size; /* bytes of the body, and of the whole message */
 };
-/* 1: complete message. 0: more bytes are needed. -1: malformed. */
+/* Reads a message of the server. 1: complete. 0: more bytes are needed. -1: malformed. */
 int pg_message_read(const uint8_t *bytes, size_t n, struct pg_message *ret);
 
 /* Whether the message offers SASL mechanisms. */

@@ -31,7 +31,7 @@ int policy_action_parse(const char *text, enum policy_action *ret, struct err *e
             *ret = (enum policy_action)i;
             return 0;
         }
-    return err_set(err, ERR_INVALID, "'%.40s' is not allow, deny or ask", text);
+    return err_set(err, ERR_INVALID, "the action '%.40s' is not allow, deny or ask", text);
 }
 
 const char *policy_protocol_name(enum policy_protocol protocol) {
@@ -71,7 +71,7 @@ static int read_host(const char *host, size_t n, struct policy_rule *r) {
     return name_read(host, n, r->host) ? 0 : -1;
 }
 
-/* Where the host ends: at the port, the path, or the end. */
+/* Returns the length of the host, which ends at the port, the path or the end of the text. */
 static size_t host_length(const char *text) {
     if (text[0] == '[') {
         const char *end = strchr(text, ']');
@@ -82,17 +82,17 @@ static size_t host_length(const char *text) {
 
 static int bad_target(const char *text, const char *why, struct err *err) {
     err_set(err, ERR_INVALID, "'%.120s' is not a valid target: %s", text, why);
-    return err_remedy(err, "[http://|https://|tcp://]HOST[:PORT][/PATH], HOST a name, *.suffix or "
-                           "an address");
+    return err_remedy(err, "write [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, "
+                           "*.suffix or an address");
 }
 
 static int read_path(const char *text, const char *path, struct policy_rule *r, struct err *err) {
     if (!*path)
         return 0;
     if (r->protocol == PROTOCOL_WEB || r->protocol == PROTOCOL_TCP)
-        return bad_target(text, "a path needs http:// or https://", err);
+        return bad_target(text, "a target with a path must begin with http:// or https://", err);
     if (strlen(path) >= sizeof(r->path) || !path_is_plain(path) || strpbrk(path, "?#"))
-        return bad_target(text, "the path cannot be used as a prefix", err);
+        return bad_target(text, "the path is too long or ambiguous, or has a '?'", err);
     if (strcmp(path, "/") != 0)
         snprintf(r->path, sizeof(r->path), "%s", path);
     return 0;
@@ -120,7 +120,7 @@ int policy_target_read(const char *text, struct policy_rule *ret, struct err *er
         rest += digits;
     }
     if (r.protocol == PROTOCOL_TCP && !port)
-        return bad_target(text, "tcp needs a port", err);
+        return bad_target(text, "a target that begins with tcp:// needs a port", err);
     if (read_path(text, rest, &r, err) < 0)
         return -1;
     r.port = (uint16_t)port;
@@ -144,16 +144,18 @@ void policy_target_write(const struct policy_rule *r, char ret[POLICY_TARGET_SIZ
 int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct err *err) {
     size_t n = strlen(text), run = 0;
     if (n >= POLICY_METHODS_SIZE)
-        return err_set(err, ERR_LIMIT, "a rule's methods have at most %d characters",
+        return err_set(err, ERR_LIMIT, "the list of methods of a rule is longer than %d characters",
                        POLICY_METHODS_SIZE - 1);
     for (size_t i = 0; i <= n; i++) {
         char c = text[i];
         if ((c == ',' || c == '\0') && n) {
             if (!run)
-                return err_set(err, ERR_INVALID, "'%s' is not a list of methods", text);
+                return err_set(err, ERR_INVALID,
+                               "'%s' is not a list of HTTP methods such as GET,POST", text);
             run = 0;
         } else if (c && !isalpha((unsigned char)c)) {
-            return err_set(err, ERR_INVALID, "'%s' is not a list of methods", text);
+            return err_set(err, ERR_INVALID, "'%s' is not a list of HTTP methods such as GET,POST",
+                           text);
         } else {
             run++;
         }
@@ -192,7 +194,7 @@ static int check_rule(const struct policy_rule *r, struct err *err) {
         return -1;
     }
     if (r->hold_ms > POLICY_HOLD_MAX_MS)
-        return err_set(err, ERR_INVALID, "a request can be held for at most %d s",
+        return err_set(err, ERR_INVALID, "a request can wait for approval for at most %d s",
                        POLICY_HOLD_MAX_MS / 1000);
     return 0;
 }
@@ -204,7 +206,8 @@ int policy_add(struct policy *p, struct policy_rule *rule, struct err *err) {
         if (same_target(&p->rules[i], rule))
             remove_at(p, i);
     if (p->count == POLICY_RULES_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d rules", POLICY_RULES_MAX);
+        return err_set(err, ERR_LIMIT, "a machine can have at most %d network rules",
+                       POLICY_RULES_MAX);
     struct policy_rule *grown = xrealloc(p->rules, p->count + 1, sizeof(*grown));
     p->rules = grown;
     rule->id = ++p->last_id;
@@ -225,7 +228,7 @@ int policy_remove(struct policy *p, uint64_t id, struct err *err) {
             remove_at(p, i);
             return 0;
         }
-    return err_set(err, ERR_NOT_FOUND, "there is no rule %" PRIu64, id);
+    return err_set(err, ERR_NOT_FOUND, "network rule %" PRIu64 " does not exist", id);
 }
 
 /* ---- deciding ---- */
@@ -236,7 +239,7 @@ static bool fits_host(const struct policy_rule *r, const char *host) {
                                         : strcmp(host, r->host) == 0;
 }
 
-/* Before the protocol is known, the port of either will do. */
+/* Before the protocol is known, the default port of HTTP or of TLS is enough. */
 static bool fits_port(const struct policy_rule *r, const struct policy_query *q) {
     if (r->port)
         return r->port == q->port;
@@ -329,7 +332,7 @@ static bool closed_by_taint(const struct policy *p, const struct policy_rule *r)
     return loses_by_taint(p, r) && !r->preset[0];
 }
 
-/* A package preset of a tainted machine allows only what installing needs. */
+/* In a tainted machine a rule of a package preset allows only requests that installing needs. */
 static bool installs_only(const struct policy *p, const struct policy_rule *r) {
     return loses_by_taint(p, r) && r->preset[0] && installing_is(r->preset);
 }
@@ -367,7 +370,7 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
             if (!q->method)
                 return want(POLICY_WANTS_REQUEST, r);
             if ((r->path[0] || r->exact) && !path_is_plain(q->path))
-                return policy_refuse(r, "the path is ambiguous", false);
+                return policy_refuse(r, "the path of the request is ambiguous", false);
             if (!fits_method(r, q->method) || !fits_path(r, q))
                 continue;
         }
@@ -380,5 +383,5 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_q
                                       .rule = r,
                                       .why = r->action == POLICY_DENY ? "denied by a rule" : NULL};
     }
-    return (struct policy_answer){.action = POLICY_DENY, .why = "no rule allows it"};
+    return (struct policy_answer){.action = POLICY_DENY, .why = "no rule allows the request"};
 }

@@ -35,7 +35,7 @@ enum policy_action { POLICY_DENY, POLICY_ALLOW, POLICY_ASK };
 const char *policy_action_name(enum policy_action action);
 int policy_action_parse(const char *text, enum policy_action *ret, struct err *err);
 
-/* What a connection speaks; in a rule WEB is both of the next two. */
+/* The protocol of a connection; in a rule PROTOCOL_WEB means HTTP and TLS. */
 enum policy_protocol { PROTOCOL_WEB, PROTOCOL_HTTP, PROTOCOL_TLS, PROTOCOL_TCP };
 const char *policy_protocol_name(enum policy_protocol protocol);
 
@@ -47,21 +47,21 @@ struct policy_rule {
     enum policy_protocol protocol;
     enum policy_host host_kind;
     char host[NAME_SIZE];
-    uint16_t port; /* 0: what the protocol uses */
+    uint16_t port; /* 0: the default port of the protocol */
     char path[POLICY_PATH_SIZE];
     char methods[POLICY_METHODS_SIZE]; /* "GET,POST"; empty: all */
-    bool exact;                        /* this path alone, with this query */
-    char query[POLICY_QUERY_SIZE];     /* then: without "?"; empty: none */
-    bool local;                        /* also where the address is not public */
-    uint64_t bytes_max;                /* both ways together; 0: no limit */
-    uint64_t rate;                     /* bytes a second; 0: no limit */
-    uint64_t hold_ms;                  /* ASK: how long a request waits; 0: POLICY_HOLD_MS */
-    int64_t expires_ms;                /* since 1970; 0: never */
-    char preset[POLICY_PRESET_SIZE];   /* that it came from */
+    bool exact;                        /* the rule matches only this path with this query */
+    char query[POLICY_QUERY_SIZE];     /* with `exact`: the query, without "?"; empty: none */
+    bool local;                        /* the rule also allows addresses that are not public */
+    uint64_t bytes_max;                /* limit for both directions together; 0: no limit */
+    uint64_t rate;                     /* bytes per second; 0: no limit */
+    uint64_t hold_ms;                  /* POLICY_ASK: how long a request waits; 0: POLICY_HOLD_MS */
+    int64_t expires_ms;                /* ms since 1970; 0: never */
+    char preset[POLICY_PRESET_SIZE];   /* the preset that added the rule; empty: none */
     bool trusted;                      /* data from there does not taint; presets are trusted too */
     bool tainted;                      /* the rule also applies once the machine is tainted */
-    uint64_t bytes_used;               /* while the daemon runs */
-    uint64_t busy_ms;                  /* `rate`: the time until which the allowance is used up */
+    uint64_t bytes_used;               /* bytes counted since the daemon started */
+    uint64_t busy_ms;                  /* for `rate`: no bytes are allowed before this time */
 };
 
 struct policy {
@@ -83,7 +83,7 @@ struct policy {
 
 /* Records that the machine reached a source by this rule; true if that tainted it. */
 bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now_ms);
-/* The machine is guarded and tainted. */
+/* True if the machine is guarded and tainted. */
 bool policy_is_closed(const struct policy *p);
 /* Whether an exposed port is served; policy_show() records the owner's decision. */
 bool policy_shows(const struct policy *p, uint16_t port);
@@ -91,21 +91,22 @@ void policy_show(struct policy *p, uint16_t port, bool shows);
 
 void policy_done(struct policy *p);
 
-/* Fills host, protocol, port and path; the rest stays. */
+/* Parses a target: sets host, protocol, port and path of the rule and keeps its other members. */
 int policy_target_read(const char *text, struct policy_rule *ret, struct err *err);
 void policy_target_write(const struct policy_rule *rule, char ret[POLICY_TARGET_SIZE]);
-/* A list of methods, checked and made upper case. */
+/* Checks a list of methods and converts it to upper case. */
 int policy_methods_read(const char *text, char ret[POLICY_METHODS_SIZE], struct err *err);
 
 /* Adds the rule as the newest and removes an older one with the same target and methods. */
 int policy_add(struct policy *p, struct policy_rule *rule, struct err *err);
-struct policy_rule *policy_find(const struct policy *p, uint64_t id); /* NULL: gone */
-/* By id; `not_found`. */
+struct policy_rule *policy_find(const struct policy *p, uint64_t id); /* NULL: no such rule */
+/* Removes the rule with this id; ERR_NOT_FOUND if it does not exist. */
 int policy_remove(struct policy *p, uint64_t id, struct err *err);
 
-/* One JSON object, {"rules":[...]}; and back. Unknown members and bad values are refused. */
+/* Writes the policy as one JSON object, {"rules":[...]}. policy_read() reads it again and refuses
+ * unknown members and invalid values. */
 void policy_write(const struct policy *p, struct jot *j, const char *name);
-/* Its members about that alone. */
+/* Writes only the JSON members about the guard and the taint. */
 void policy_taint_write(const struct policy *p, struct jot *j);
 void policy_rule_write(const struct policy_rule *rule, struct jot *j, const char *name);
 int policy_read(const char *json, struct policy *ret, struct err *err);
@@ -125,10 +126,10 @@ enum policy_want { POLICY_KNOWN, POLICY_WANTS_PROTOCOL, POLICY_WANTS_REQUEST };
 
 struct policy_answer {
     enum policy_want want;
-    enum policy_action action; /* when it is KNOWN */
-    struct policy_rule *rule;  /* NULL: none fits */
-    const char *why;           /* of a denial */
-    bool by_taint;             /* it would be allowed in a machine that is not tainted */
+    enum policy_action action; /* valid if `want` is POLICY_KNOWN */
+    struct policy_rule *rule;  /* NULL: no rule matches */
+    const char *why;           /* reason of a denial */
+    bool by_taint;             /* denied only because the machine is tainted */
 };
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);

@@ -4,7 +4,7 @@
 #include "base/defer.h"
 #include "gate/policy.h"
 
-/* Members of a rule beside its action and target: one row each, written and read. */
+/* The JSON members of a rule, except action and target. One row each, for writing and reading. */
 enum kind { KIND_NUMBER, KIND_TIME, KIND_FLAG, KIND_TEXT };
 
 #define AT(member) offsetof(struct policy_rule, member), sizeof(((struct policy_rule *)0)->member)
@@ -81,7 +81,7 @@ void policy_write(const struct policy *p, struct jot *j, const char *name) {
 }
 
 static int policy_json_bad(const char *name, struct err *err) {
-    return err_set(err, ERR_INVALID, "a rule has an invalid or unknown '%.40s'", name);
+    return err_set(err, ERR_INVALID, "the rule has an invalid or unknown member '%.40s'", name);
 }
 
 static int read_member(const char *name, const json_t *value, struct policy_rule *r,
@@ -129,8 +129,7 @@ static int read_rule(const json_t *from, struct policy_rule *r, struct err *err)
     return 0;
 }
 
-/* Absent in older records. A malformed value still counts as tainted: a text that was cut within a
- * character comes back longer than it was. */
+/* Older records do not have the member. A malformed value still counts as tainted. */
 static void read_taint(const json_t *root, struct policy *p) {
     const json_t *by = json_object_get(root, "tainted");
     const char *text = json_string_value(by);
@@ -149,7 +148,7 @@ int policy_read(const char *json, struct policy *ret, struct err *err) {
     const json_t *rules = json_object_get(root, "rules");
     struct policy p = {.rules = NULL};
     if (!json_is_array(rules))
-        return err_set(err, ERR_INVALID, "a policy needs an array 'rules'");
+        return err_set(err, ERR_INVALID, "the policy has no array 'rules'");
     read_taint(root, &p);
     for (size_t i = 0; i < json_array_size(rules); i++) {
         struct policy_rule r = {.id = 0};
@@ -162,7 +161,7 @@ int policy_read(const char *json, struct policy *ret, struct err *err) {
             policy_done(&p);
             return -1;
         }
-        if (id) /* as it was called before */
+        if (id) /* a stored rule keeps its id */
             p.last_id = p.rules[p.count - 1].id = id;
     }
     policy_done(ret);

@@ -15,11 +15,12 @@
 #include "base/fdio.h"
 #include "base/fs/dir.h"
 
-/* Where addresses stand. Rows that are defaults count only if no other has said anything. */
+/* The files that name the hosts of a tool. Rows with is_default count only if no other row of the
+ * preset names a host. */
 static const struct source {
     const char *preset, *dir, *file; /* file: a pattern; dir may hold one "*" as its last part */
-    const char *marker;              /* of the line; NULL: any */
-    bool bare;                       /* also names without a scheme, in quotes or behind "=" */
+    const char *marker;              /* text that a line must contain; NULL: any line */
+    bool bare;                       /* also host names without a scheme, in quotes or after "=" */
     bool is_default;
 } sources[] = {
     {"apt", "etc/apt", "sources.list", NULL, false, false},
@@ -62,7 +63,7 @@ bool preset_exists(const char *name) {
     return false;
 }
 
-/* ---- texts ---- */
+/* ---- scanning a text ---- */
 
 static void preset_add(struct preset_targets *t, const char *scheme, const char *host, size_t n) {
     char target[POLICY_TARGET_SIZE];
@@ -78,7 +79,7 @@ static void preset_add(struct preset_targets *t, const char *scheme, const char 
     memcpy(t->list[t->count++], target, strlen(target) + 1);
 }
 
-/* Host and port; a user's name before it is nobody's business. */
+/* Finds host and port in a URL and skips a user name before them. */
 static size_t authority_of(const char **at, const char *end) {
     const char *p = *at;
     while (p < end && !strchr("/\"' \t,|;>)]", *p) && *p != '\0')
@@ -100,7 +101,7 @@ static void scan_addresses(const char *line, const char *end, struct preset_targ
     }
 }
 
-/* Words that look like names of hosts: a dot, and nothing that no name has. */
+/* Adds words that look like host names: they have a dot, and only characters of host names. */
 static void scan_names(const char *line, const char *end, struct preset_targets *t) {
     static const char of_names[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
     for (const char *at = line; at < end;) {
@@ -140,14 +141,14 @@ void preset_scan(const char *text, size_t n, const char *marker, bool bare,
 
 enum { PATH_ROOM = 512 };
 
-/* What a root has at a path: no link leads out of it. */
+/* Opens a path below root; symbolic links cannot lead out of it. */
 static int open_in(int root, const char *path, int flags) {
     struct open_how how = {.flags = (uint64_t)(O_RDONLY | O_CLOEXEC | flags),
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 }
 
-/* One that everybody may read; the caller frees. */
+/* Reads a regular file that is world-readable; the caller frees *ret. */
 static ssize_t read_public(int root, const char *path, char **ret) {
     struct stat st;
     int fd DEFER_CLOSE = open_in(root, path, O_NONBLOCK);
@@ -160,7 +161,7 @@ static ssize_t read_public(int root, const char *path, char **ret) {
     return n;
 }
 
-/* What is done with a file that a source names. */
+/* Calls fn for each file of a source. */
 struct visit {
     int root;
     const struct source *source;
@@ -188,7 +189,7 @@ static void visit_dir(const struct visit *v, const char *path) {
             v->fn(v, file);
 }
 
-/* The directories that a pattern's last part names. */
+/* Visits the directory of the source, or each directory that matches if its last part has a "*". */
 static void visit_source(const struct visit *v) {
     char path[PATH_ROOM], below[2 * PATH_ROOM];
     snprintf(path, sizeof(path), "%s", v->source->dir);
@@ -226,7 +227,7 @@ static int make_above(int to, const char *path) {
     return 0;
 }
 
-/* Several sources may name the same file. */
+/* Replaces an earlier copy, because several sources may name the same file. */
 static int put_copy(int to, const char *path, const char *text, size_t n) {
     int r = make_above(to, path);
     int fd DEFER_CLOSE =

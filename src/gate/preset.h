@@ -16,24 +16,25 @@
 enum { PRESET_TARGETS_MAX = 32, PRESET_FILE_MAX = 256 << 10 };
 
 struct preset_targets {
-    char list[PRESET_TARGETS_MAX][POLICY_TARGET_SIZE]; /* as policy_target_read() wants them */
+    char list[PRESET_TARGETS_MAX][POLICY_TARGET_SIZE]; /* as policy_target_read() accepts them */
     size_t count;
 };
 
 bool preset_exists(const char *name);
 
 /*
- * root: the directory that is "/" of the image. `not_found`: no file there names a host; the remedy
- * says what to do instead.
+ * Reads the targets of a preset. root: the root directory of the image. ERR_NOT_FOUND: no file
+ * there names a host; the remedy says what to do instead.
  */
 int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err);
 
 /*
- * Copies the files that presets are read from into an empty directory, where they are the same for
- * preset_read(). Some thousand at most: a tool has few. 0 or -errno.
+ * Copies the files that presets are read from into an empty directory, which preset_read() accepts
+ * as a root. Copies some thousand files at most. 0 or -errno.
  */
 int preset_keep(int root, int to);
 
-/* Pure: every address in a text, as targets. marker: only in lines that hold it; NULL: in all. */
+/* Finds every URL in a text and adds it as a target. marker: reads only lines that contain it;
+ * NULL: all lines. Pure. */
 void preset_scan(const char *text, size_t n, const char *marker, bool bare,
                  struct preset_targets *ret);

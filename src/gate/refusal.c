@@ -1,4 +1,4 @@
-/* A refusal as the machine reads it. */
+/* Writes the refusal that a client in the machine reads. */
 #include <string.h>
 
 #include "base/defer.h"
@@ -8,7 +8,7 @@ static const char *code_of(const struct conn *c) {
     return c->timed_out ? "timeout" : "denied";
 }
 
-/* What the owner would type; with a name that could be an option or worse there is none. */
+/* Writes the command with which the owner can allow the host. */
 static void put_remedy(const struct conn *c, struct jot *j) {
     char text[NAME_SIZE + ID_SIZE + 96];
     const char *scheme = !c->knows_protocol || c->protocol == PROTOCOL_TCP ? "tcp://" : "";
@@ -19,8 +19,8 @@ static void put_remedy(const struct conn *c, struct jot *j) {
     if (c->port != usual)
         snprintf(port, sizeof(port), ":%u", c->port);
     snprintf(text, sizeof(text),
-             "the owner of this machine can allow it: carrel net %s allow %s%s%s", c->machine->id,
-             scheme, c->host, port);
+             "the owner of this machine can allow this host: carrel net %s allow %s%s%s",
+             c->machine->id, scheme, c->host, port);
     jot_string(j, "remedy", text);
 }
 

@@ -25,7 +25,7 @@ static bool is_word(const char *at, const char *word) {
     return strncmp(at, word, n) == 0 && (!at[n] || strchr(" \n", at[n]));
 }
 
-/* Two lines, "Ip: NAME NAME ..." and "Ip: VALUE VALUE ...". */
+/* Reads a counter from two lines, "Ip: NAME NAME ..." and "Ip: VALUE VALUE ...". */
 static uint64_t read_pair(const char *text, const char *counter) {
     const char *name = strncmp(text, "Ip: ", 4) == 0 ? text + 4 : NULL;
     const char *value = name ? strstr(name, "\nIp: ") : NULL;
@@ -42,7 +42,7 @@ static uint64_t read_pair(const char *text, const char *counter) {
     return 0;
 }
 
-/* Lines "NAME   VALUE". */
+/* Reads a counter from lines "NAME   VALUE". */
 static uint64_t read_line(const char *text, const char *counter) {
     for (const char *at = text; at; at = strchr(at, '\n')) {
         at += *at == '\n';

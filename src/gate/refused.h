@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 enum refused_kind {
-    REFUSED_UDP,  /* dropped on the way out: the call that sent it failed with EPERM */
-    REFUSED_IPV4, /* no way leads there: ENETUNREACH; all of it, where nothing is steered */
+    REFUSED_UDP,  /* datagrams: dropped when they are sent, and send() fails with EPERM */
+    REFUSED_IPV4, /* no route, so the call fails with ENETUNREACH */
     REFUSED_IPV6,
     REFUSED_KINDS,
 };

@@ -28,14 +28,14 @@ struct relay_pool {
     char buffer[PIECE];
 };
 
-/* One way. */
+/* One direction of the relay. */
 struct way {
     struct relay *relay;
-    unsigned from, to;      /* ends */
-    char *left;             /* read and not yet written */
-    size_t left_n, left_at; /* of it */
-    struct pipe_pair pipe;  /* -1: none */
-    size_t piped;           /* bytes in it */
+    unsigned from, to;      /* indexes of relay->ends */
+    char *left;             /* bytes that were read and not yet written */
+    size_t left_n, left_at; /* size of `left`, and offset of the next byte to write */
+    struct pipe_pair pipe;  /* -1: no pipe */
+    size_t piped;           /* number of bytes in the pipe */
     uint64_t moved;
     bool ended; /* `from` will send no more, and `to` has been told */
 };
@@ -82,7 +82,7 @@ static bool take_pipe(struct way *w) {
     }
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
         return false;
-    fcntl(fds[1], F_SETPIPE_SZ, PIECE); /* smaller is slower, no more */
+    fcntl(fds[1], F_SETPIPE_SZ, PIECE); /* may fail: a smaller pipe is only slower */
     w->pipe = (struct pipe_pair){.in = fds[1], .out = fds[0]};
     return true;
 }
@@ -120,7 +120,7 @@ void relay_reset(struct relay *r) {
             setsockopt(r->ends[i].fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
-/* 1: some moved, 0: not now, -1: broken. */
+/* The result of one read or write. ENDED: the end of the stream. */
 enum moved { BROKEN = -1, NOT_NOW, SOME, ENDED };
 
 static enum moved outcome(ssize_t n) {

@@ -17,14 +17,14 @@ struct resolver_call {
     void *arg;
 };
 
-/* A name, while it is looked up and for a moment after. */
+/* A name that is being looked up, or whose answer is cached. */
 struct entry {
-    struct resolver *resolver; /* NULL: gone while the job ran */
-    struct entry *next;        /* waiting for a worker */
+    struct resolver *resolver; /* NULL: the resolver was freed while the job ran */
+    struct entry *next;        /* in the queue for a worker */
     char name[NAME_SIZE];
     bool running, fixed;
     uint64_t until_ms;
-    int code; /* of getaddrinfo() */
+    int code; /* result of getaddrinfo() */
     struct resolved result;
     struct resolver_call *calls;
 };
@@ -58,7 +58,7 @@ void resolver_free(struct resolver *r) {
         return;
     for (size_t at = 0; (e = map_next(&r->entries, &at));) {
         if (e->running)
-            e->resolver = NULL; /* the job frees it */
+            e->resolver = NULL; /* the running job frees the entry */
         else
             entry_free(e);
     }
@@ -160,7 +160,7 @@ static void start_next(struct resolver *r) {
     }
 }
 
-/* Makes room: drops entries without waiters, first old ones, then any. */
+/* Makes room in the cache: drops entries that nobody waits for, first expired ones, then any. */
 static void resolver_forget(struct resolver *r, uint64_t now) {
     struct entry *e;
     bool all = r->entries.count >= 2 * KEPT_MAX;

@@ -14,7 +14,7 @@
 enum { RESOLVER_ADDRESSES = 8 };
 
 struct resolved {
-    struct sockaddr_storage list[RESOLVER_ADDRESSES]; /* with the port 0 */
+    struct sockaddr_storage list[RESOLVER_ADDRESSES]; /* their port is 0 */
     size_t count;
 };
 
@@ -22,15 +22,15 @@ struct resolver;
 struct resolver_call;
 
 struct resolver *resolver_new(struct loop *loop);
-/* Pending calls are not answered. */
+/* Frees the resolver; pending calls are not answered. */
 void resolver_free(struct resolver *r);
 
 /* Adds a fixed name: "a.test" resolves to this address. */
 int resolver_set(struct resolver *r, const char *name, const char *address, struct err *err);
 void resolver_unset(struct resolver *r, const char *name);
 
-/* Called once, possibly before resolver_ask() returns; without err there is at least one address.
- */
+/* Called once, possibly before resolver_ask() returns. If err is NULL, there is at least one
+ * address. */
 typedef void resolver_fn(void *arg, const struct resolved *ret, const struct err *err);
 /* name is a host name or an address. NULL: fn was already called. */
 struct resolver_call *resolver_ask(struct resolver *r, const char *name, resolver_fn *fn,

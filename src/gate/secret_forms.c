@@ -8,7 +8,7 @@
 
 enum { FORM_LEAST = 8, LONG = 16, FORM_MAX = 6 * SECRET_MAX + 64 };
 
-/* A short form would also mask unrelated text. */
+/* Skips forms shorter than `least`, because a short text would also mask unrelated text. */
 static bool add_form(struct needles *to, struct buf *form, bool ok, size_t least) {
     size_t n = form->len, beginning = n >= LONG ? n / 2 : n;
     ok = ok && (n < least || needles_add_beginning(to, form->data, n, beginning));
@@ -16,7 +16,7 @@ static bool add_form(struct needles *to, struct buf *form, bool ok, size_t least
     return ok;
 }
 
-/* ---- character by character ---- */
+/* ---- encodings of single characters ---- */
 
 typedef bool put_fn(struct buf *out, unsigned char c);
 
@@ -72,7 +72,7 @@ static bool put_json_slash(struct buf *out, unsigned char c) {
     return (!strchr("\"\\/", c) || put_plain(out, '\\')) && put_plain(out, c);
 }
 
-/* As writers of JSON do that is put into pages. */
+/* Escapes as JSON writers do for JSON inside HTML pages. */
 static bool put_json_safe(struct buf *out, unsigned char c) {
     return strchr("<>&'", c) ? put_unicode_low(out, c) : put_json(out, c);
 }
@@ -111,11 +111,11 @@ static bool add_written(const char *value, size_t n, put_fn *put, size_t least,
     return add_form(ret, &out, ok, least);
 }
 
-/* ---- groups of bits ---- */
+/* ---- base64 and base32 ---- */
 
 static const struct alphabet {
     const char *digits;
-    unsigned bits, group; /* of a digit; bytes after which it begins anew */
+    unsigned bits, group; /* bits per digit; number of bytes after which the pattern repeats */
 } alphabets[] = {
     {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", 6, 3},
     {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", 6, 3},
@@ -123,7 +123,7 @@ static const struct alphabet {
     {"abcdefghijklmnopqrstuvwxyz234567", 5, 5},
 };
 
-/* The digits that the value alone decides, when `before` bytes of something else precede it. */
+/* Adds the digits that depend only on the value, if `before` other bytes precede it. */
 static bool add_digits(const char *value, size_t n, const struct alphabet *a, size_t before,
                        struct needles *ret) {
     struct buf out = BUF(FORM_MAX);

@@ -9,5 +9,5 @@
 #include "base/buf.h"
 #include "gate/needles.h"
 
-/* Adds each form and its long prefixes. False: no room. */
+/* Adds each encoded form of the value, and its long prefixes, to ret. False: no room. */
 bool secret_forms_add(const char *value, size_t n, struct needles *ret);

@@ -27,7 +27,8 @@ int secret_way_parse(const char *text, enum secret_way *ret, struct err *err) {
             *ret = w;
             return 0;
         }
-    return err_set(err, ERR_INVALID, "'%.20s' is not header, basic or query", text);
+    return err_set(err, ERR_INVALID, "a secret is sent as header, basic or query, not as '%.20s'",
+                   text);
 }
 
 bool secret_name_ok(const char *name) {
@@ -64,13 +65,13 @@ void secret_uses_done(struct secret_uses *u) {
     u->count = 0;
 }
 
-/* ---- looking ---- */
+/* ---- finding placeholders ---- */
 
 static const char *secrets_find(struct http_text t, const char *what) {
     return t.n ? memmem(t.s, t.n, what, strlen(what)) : NULL;
 }
 
-/* The words behind "Basic", decoded. False: it is no such value. */
+/* Decodes the credentials of basic authentication. False: the field is something else. */
 static bool decode_basic(struct http_text name, struct http_text value, char ret[BASIC_MAX],
                          size_t *ret_n) {
     static const char scheme[] = "Basic ";
@@ -116,14 +117,14 @@ static bool is_for_host(const struct looking *k, const char *name) {
     return false;
 }
 
-/* The placeholder stands at a place; way 0: where none may. */
+/* Records a placeholder that was found, or refuses it; way 0: a place where none is allowed. */
 static void stands(struct looking *k, const char *name, enum secret_way way) {
     struct secret_uses *u = k->uses;
     const struct secret_grant *g = way ? fitting(k, name, way) : NULL;
     if (!is_for_host(k, name)) {
         secrets_refuse(k, name, "may not be sent to this host");
     } else if (!g) {
-        secrets_refuse(k, name, "is at a place that its grant does not allow");
+        secrets_refuse(k, name, "is in a part of the request that its grant does not allow");
     } else if (!k->is_tls) {
         secrets_refuse(k, name, "may be used only inside TLS");
     } else {
@@ -131,7 +132,7 @@ static void stands(struct looking *k, const char *name, enum secret_way way) {
             if (u->list[i].grant == g)
                 return;
         if (u->count == SECRET_USES_MAX)
-            secrets_refuse(k, name, "exceeds the number of secrets per request");
+            secrets_refuse(k, name, "cannot be replaced: the request uses too many secrets");
         else
             u->list[u->count++] = (struct secret_use){.grant = g};
     }
@@ -170,7 +171,7 @@ void secrets_check(const struct secret_grants *g, const char *host, bool is_tls,
         ret->count = 0;
 }
 
-/* ---- putting in ---- */
+/* ---- replacing placeholders by values ---- */
 
 static bool put_encoded(const struct secret *value, struct buf *out) {
     struct buf plain = BUF(SECRET_MAX + 1);
@@ -184,7 +185,7 @@ static bool put_encoded(const struct secret *value, struct buf *out) {
     return ok;
 }
 
-/* The next placeholder that is used in this way, from the front. */
+/* Finds the first placeholder of a secret that is granted for this way; NULL: none. */
 static const struct secret_use *next_use(const struct secret_uses *u, enum secret_way way,
                                          struct http_text in, size_t *ret_at) {
     const struct secret_use *first = NULL;
@@ -247,7 +248,7 @@ bool secrets_put_query(const struct secret_uses *u, struct http_text query, stru
     return secrets_put(u, SECRET_QUERY, query, out);
 }
 
-/* ---- what to look for in bodies ---- */
+/* ---- texts to find in bodies ---- */
 
 bool secrets_placeholders(const struct secret_grants *g, struct needles *ret) {
     for (size_t i = 0; i < g->count; i++)
@@ -256,7 +257,7 @@ bool secrets_placeholders(const struct secret_grants *g, struct needles *ret) {
     return true;
 }
 
-/* The word behind "Basic " is what a server sees, and may give back. */
+/* Adds the encoded credentials after "Basic ", because a server may echo them. */
 static bool add_basic(const struct secret_uses *one, const struct http_head *h,
                       struct needles *ret) {
     for (size_t i = 0; i < h->count; i++) {

@@ -20,7 +20,7 @@ enum secret_way { SECRET_HEADER = 1, SECRET_BASIC, SECRET_QUERY };
 const char *secret_way_name(enum secret_way way);
 int secret_way_parse(const char *text, enum secret_way *ret, struct err *err);
 
-/* Names are valid as environment variables, because one holds the placeholder. */
+/* Whether a name is valid. An environment variable of this name holds the placeholder. */
 bool secret_name_ok(const char *name);
 void placeholder_make(char ret[PLACEHOLDER_SIZE]);
 

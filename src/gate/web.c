@@ -43,7 +43,7 @@ void web_say_no(struct conn *c, const char *why) {
         conn_end(c, true, NULL);
 }
 
-/* A short answer for a malformed request or an unreachable server. */
+/* Sends a short answer for a malformed request or an unreachable server. */
 static void say_status(struct conn *c, int status, const char *why) {
     struct buf out DEFER(buf_done) = BUF(4096);
     if (c->web->answered || !http_put_status_line(&out, status) ||
@@ -80,7 +80,7 @@ static void send_request(struct conn *c) {
         return;
     }
     if (!web_put_request(c, &s->head, &out)) {
-        say_status(c, 400, "this request cannot be passed on");
+        say_status(c, 400, "the request head is too large to pass on");
         return;
     }
     shield_tell_uses(c);
@@ -227,7 +227,7 @@ static void take_request(struct conn *c) {
     struct web *w = c->web;
     const struct http_head *h = &w->client.head;
     if (!keep_request(w, h)) {
-        refuse_unread(c, 501, "the method is too long");
+        refuse_unread(c, 501, "the method of the request is too long");
         return;
     }
     c->knows_protocol = true;
@@ -256,7 +256,8 @@ void web_released(struct conn *c, enum pending_state state) {
         web_forward(c, rule);
     } else {
         c->timed_out = state == PENDING_EXPIRED;
-        web_say_no(c, c->timed_out ? "not approved in time" : "the owner denied it");
+        web_say_no(c, c->timed_out ? "the request was not approved in time"
+                                   : "the owner denied the request");
     }
     if (!c->ended && c->state == CONN_WEB)
         web_event(c);
@@ -265,7 +266,7 @@ void web_released(struct conn *c, enum pending_state state) {
 enum web_stage web_stage(const struct conn *c) {
     const struct web *w = c->web;
     if (c->held || w->request == REQUEST_COLLECT || (w->request == REQUEST_HEAD && !w->tunnel))
-        return WEB_IDLE; /* it is decided about later */
+        return WEB_IDLE; /* the request will be decided later */
     return w->tunnel || w->request == REQUEST_DIAL || w->request == REQUEST_BODY ? WEB_SENDS
                                                                                  : WEB_RECEIVES;
 }
@@ -274,7 +275,7 @@ struct policy_answer web_decide_again(struct conn *c) {
     return conn_decide(c, c->web->method, c->web->path, c->web->query);
 }
 
-/* ---- steps: true when something moved ---- */
+/* ---- steps: each returns true if it made progress ---- */
 
 static bool step_request_head(struct conn *c) {
     struct side *s = &c->web->client;
@@ -296,7 +297,7 @@ static bool step_request_head(struct conn *c) {
     return false;
 }
 
-/* The server has a part of the request and must not get the rest. */
+/* Refuses a request of which the server already has a part, and sends no more of it. */
 static void refuse_body(struct conn *c, const char *why) {
     if (!c->web->answered) {
         web_say_no(c, why);
@@ -309,7 +310,7 @@ static void refuse_body(struct conn *c, const char *why) {
 static bool step_request_body(struct conn *c) {
     struct web *w = c->web;
     size_t moved;
-    if (c->taints && w->heard) { /* the client could react to data from the tainting source */
+    if (c->taints && w->heard) { /* the client could send data in reaction to the tainting source */
         w->request = REQUEST_CUT;
         return false;
     }
@@ -459,7 +460,7 @@ static bool step_answer_body(struct conn *c) {
     return r > 0;
 }
 
-/* One way of a websocket. */
+/* Relays bytes of a websocket in one direction. */
 static bool step_tunnel(struct conn *c, struct side *s, struct channel *from, struct channel *to,
                         bool out) {
     if (channel_backlog(to) > GATE_BACKLOG || s->ended)
@@ -492,7 +493,7 @@ static bool step_client(struct conn *c) {
                                            : false;
 }
 
-/* An idle server connection may only close. */
+/* Between two requests the server may only close its connection. */
 static bool step_idle(struct conn *c) {
     char byte;
     if (c->server.fd >= 0 && !c->dialled && channel_read(&c->server, &byte, 1) != -EAGAIN)

@@ -5,7 +5,8 @@
 #include "gate/address.h"
 #include "gate/web_inner.h"
 
-/* Of this connection alone (RFC 9110, 7.6.1), or for proxies; ours are written anew. */
+/* Fields that are not copied: they belong to one connection (RFC 9110, 7.6.1) or to proxies, or the
+ * gate writes its own. */
 static const char *const dropped[] = {
     "Connection",
     "Keep-Alive",
@@ -30,7 +31,8 @@ static bool is_dropped(const struct http_head *h, struct http_text name) {
     return http_list_has(h, "Connection", text);
 }
 
-/* Of hosts that may give a value back: in parts and in other codings it could not be seen. */
+/* Fields that are not sent to hosts with secrets: in a partial or compressed answer the gate could
+ * not find an echoed secret. */
 static bool hides_values(struct http_text name) {
     static const char *const names[] = {"Accept-Encoding", "Range", "If-Range", "A-IM"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -113,7 +115,7 @@ bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out) {
         return put_upgrade("websocket", out) && http_put_end(out);
     if (h->status < 200)
         return http_put_end(out);
-    if (h->framing == HTTP_NO_BODY) { /* to HEAD, or 304: the length is that of another answer */
+    if (h->framing == HTTP_NO_BODY) { /* answer to HEAD, or 304: has a length but no body */
         struct http_text length = http_field_only(h, "Content-Length");
         if (length.s && !http_put_field(out, HTTP_TEXT("Content-Length"), length))
             return false;
@@ -125,9 +127,9 @@ bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out) {
            http_put_end(out);
 }
 
-/* ---- where a request wants to go ---- */
+/* ---- the destination of a request ---- */
 
-/* "host[:port]"; port 0 when there is none. */
+/* Parses "host[:port]"; *ret_port is 0 if the text has no port. */
 static bool read_authority(struct http_text t, char host[NAME_SIZE], uint16_t *ret_port,
                            bool *ret_address) {
     char address[ADDRESS_TEXT_SIZE];
@@ -155,7 +157,8 @@ static bool read_authority(struct http_text t, char host[NAME_SIZE], uint16_t *r
     return *ret_address || name_read(t.s, n, host);
 }
 
-/* For a steered connection: every host name in the request must match the connection. */
+/* Without the proxy the destination is known before the request: every host name in the request
+ * must match it. */
 static const char *check_authority(const struct conn *c, struct http_text t) {
     char host[NAME_SIZE];
     uint16_t port;
@@ -163,22 +166,22 @@ static const char *check_authority(const struct conn *c, struct http_text t) {
     if (!read_authority(t, host, &port, &is_address))
         return "malformed Host field";
     if (strcmp(host, c->host) != 0)
-        return "the Host field differs from the host it connected to";
+        return "the Host field differs from the host of the connection";
     return port && port != c->port
-               ? "the port in the Host field differs from the port it connected to"
+               ? "the port in the Host field differs from the port of the connection"
                : NULL;
 }
 
-/* For the explicit proxy: the request says where. */
+/* With the proxy the request names the destination. */
 static const char *take_authority(struct conn *c, const struct http_head *h) {
     char host[NAME_SIZE];
     uint16_t port;
     bool is_address;
     if (h->form != HTTP_ABSOLUTE && h->form != HTTP_AUTHORITY)
-        return "this is a proxy: send the absolute URL";
+        return "a request to this proxy must contain the absolute URL";
     if (!read_authority(h->authority, host, &port, &is_address) ||
         (h->form == HTTP_AUTHORITY && !port))
-        return "the host is not valid";
+        return "the host in the URL is not valid";
     if (!port)
         port = 80;
     if (strcmp(host, c->host) != 0 || port != c->port)
@@ -195,10 +198,10 @@ const char *web_check_target(struct conn *c, const struct http_head *h) {
     if (wrong)
         return wrong;
     if (h->form == HTTP_AUTHORITY)
-        return c->is_proxy ? NULL : "CONNECT is for the proxy at port 3128";
+        return c->is_proxy ? NULL : "the method CONNECT works only with the proxy at port 3128";
     if (h->form == HTTP_ABSOLUTE &&
         !http_text_is_like(h->scheme, c->protocol == PROTOCOL_TLS ? "https" : "http"))
-        return "the scheme of the URL differs from the connection";
+        return "the scheme of the URL differs from the protocol of the connection";
     if (http_field_count(h, "Host") > 1 || (!host.s && h->minor))
         return "the request must have exactly one Host field";
     wrong = check_authority(c, h->authority);

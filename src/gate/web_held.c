@@ -9,7 +9,7 @@
 #include "base/sha256.h"
 #include "gate/web_inner.h"
 
-enum { HELD_ALL_MAX = 16 << 20 }; /* bytes of bodies, of a machine */
+enum { HELD_ALL_MAX = 16 << 20 }; /* bytes of all waiting bodies of a machine */
 
 void web_drop_body(struct web *w) {
     *w->held_bytes -= w->body.len;
@@ -19,7 +19,7 @@ void web_drop_body(struct web *w) {
     w->collected = false;
 }
 
-/* ---- what it is known by ---- */
+/* ---- identity of a request ---- */
 
 /* Hashes all fields: a field left out could carry data that the owner was not shown. */
 static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE]) {
@@ -34,7 +34,7 @@ static void hash_fields(const struct http_head *head, char ret[PENDING_HASH_SIZE
     sha256_end_hex(&h, ret);
 }
 
-/* ---- what is shown ---- */
+/* ---- the part that the owner sees ---- */
 
 /* Fields whose values are not shown, because they hold credentials. */
 static bool is_credential(struct http_text name) {
@@ -45,7 +45,7 @@ static bool is_credential(struct http_text name) {
     return false;
 }
 
-/* The fields, a line each, and what of the body came with them. */
+/* Keeps the header fields for the owner, one per line. */
 static void keep_first(const struct web *w, struct pending *p) {
     const struct http_head *h = &w->client.head;
     static const char cut[] = "...\n(more fields are not shown)\n";
@@ -58,13 +58,13 @@ static void keep_first(const struct web *w, struct pending *p) {
                     ? buf_add(&text, "...", 3)
                     : buf_add(&text, h->fields[i].value.s, h->fields[i].value.n)) &&
                buf_add(&text, "\n", 1);
-    /* Say that fields were left out. */
+    /* If not all fields fit, say that fields were left out. */
     int most = (int)(sizeof(p->first) - (room ? 1 : sizeof(cut)));
     snprintf(p->first, sizeof(p->first), "%.*s%s", most, text.data ? text.data : "",
              room ? "" : cut);
 }
 
-/* ---- its body ---- */
+/* ---- the body ---- */
 
 static void begin_collecting(struct conn *c) {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -93,7 +93,8 @@ static void end_collecting(struct web *w) {
     w->collected = true;
 }
 
-/* The head must stay in place, because the parsed strings point into it. */
+/* Reads a piece of the body. The head must stay in place, because the parsed strings point into it.
+ */
 bool web_step_collect(struct conn *c) {
     struct web *w = c->web;
     struct side *s = &w->client;
@@ -152,7 +153,7 @@ void web_send_body(struct conn *c) {
 
 /* ---- waiting ---- */
 
-/* It waits where it is; what approves it lets this same request go on. */
+/* Holds the request until it is approved. Reads its body first, because an approval includes it. */
 void web_hold(struct conn *c, struct policy_rule *rule) {
     struct web *w = c->web;
     if (w->client.head.framing != HTTP_NO_BODY && !w->collected) {

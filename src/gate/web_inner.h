@@ -36,45 +36,45 @@ struct side {
 /* Secrets of the current request; the values are wiped when it ends. */
 struct shield {
     struct secret_uses uses;
-    struct needles forbidden;  /* placeholders, in what it sends */
-    struct needles masked;     /* values, in what comes back */
-    struct buf sent, received; /* held back, of either */
+    struct needles forbidden;  /* placeholders that the request body must not contain */
+    struct needles masked;     /* secret values to mask in the answer */
+    struct buf sent, received; /* bytes of request and answer that may begin a match */
 };
 
 struct web {
     struct side client, server;
     enum request_state request;
     enum answer_state answer;
-    bool handshaking;  /* with the server */
-    bool tunnel;       /* after 101: bytes both ways */
+    bool handshaking;  /* the TLS handshake with the server is in progress */
+    bool tunnel;       /* after status 101: bytes are relayed both ways */
     bool keeps_client; /* the client connection is kept for another request */
     bool keeps_server;
-    bool wants_upgrade; /* to a websocket */
-    bool recode;        /* the answer goes out in chunks */
-    bool old_client;    /* HTTP/1.0: no chunks */
+    bool wants_upgrade; /* the request asks for a websocket */
+    bool recode;        /* the answer is sent in chunks */
+    bool old_client;    /* the client uses HTTP/1.0, which has no chunks */
     bool answered;      /* a part of the answer was sent to the client */
     bool heard;         /* the client got bytes from the server, perhaps only an interim answer */
     char method[METHOD_SIZE];
     char *path, *query;
-    uint64_t server_rule;      /* under which the server was dialled */
-    struct override_scan form; /* of the request's body */
+    uint64_t server_rule;      /* id of the rule that allowed the connection to the server */
+    struct override_scan form; /* scans the body of the request */
     bool is_timed;             /* the timer of the request head is running */
-    struct buf body;           /* of a request that waits or waited for an approval */
-    char body_hash[65];        /* in hexadecimal; empty: it has none */
-    bool collected;            /* all of it is there */
+    struct buf body;           /* body of a request that waits or waited for an approval */
+    char body_hash[65];        /* SHA-256 of the body in hexadecimal; empty: not collected */
+    bool collected;            /* the body is complete */
     size_t *held_bytes;        /* the machine's total of waiting bodies */
-    struct shield *shield;     /* NULL: there is nothing to hide */
+    struct shield *shield;     /* NULL: no secrets are granted */
 };
 
 /* ---- web.c ---- */
 
-#define WEB_BODY_PLACEHOLDER "its body holds the placeholder of a secret"
+#define WEB_BODY_PLACEHOLDER "the body of the request contains the placeholder of a secret"
 #define WEB_FORM_OVERRIDES \
     "the form names another method, and a rule checks methods or asks for approval"
 
 void web_say_no(struct conn *c, const char *why);
 void web_forward(struct conn *c, struct policy_rule *rule);
-/* By the policy as it is now. */
+/* Decides about the current request by the present policy. */
 void web_decide(struct conn *c);
 
 /* ---- web_held.c: requests that wait for an approval ---- */
@@ -90,39 +90,39 @@ void web_drop_body(struct web *w);
 
 /* ---- web_side.c: bytes of one side, heads and bodies ---- */
 
-/* 1: bytes are available. 0: none now. -1: end or error. */
+/* Reads bytes into the buffer. 1: bytes are available. 0: none now. -1: end or error. */
 int side_fill(struct side *s, struct channel *ch);
 void side_consume(struct side *s, size_t n);
-/* As http_parse(), with reading. */
+/* Reads and parses a head; returns what http_parse() returns. */
 int side_read_head(struct side *s, struct channel *ch, enum http_kind kind, bool answers_head);
 
-/* What a body is scanned for. */
+/* The texts that a body is scanned for. */
 struct sieve {
-    const struct needles *needles; /* NULL: for none */
+    const struct needles *needles; /* NULL: none */
     struct buf *carry;
     bool forbids;
-    struct override_scan *form; /* NULL: it is none */
+    struct override_scan *form; /* NULL: do not scan for overrides */
 };
 
-/* A piece of a body, framed as it goes out. */
+/* Writes a piece of a body, as a chunk if `chunked` is set. */
 bool web_put_piece(struct channel *to, struct http_text data, bool chunked);
 /*
- * 1: progress. 0: no input. 2: end of the body. -1: malformed body. -2: the body holds a forbidden
- * text. -3: the form names another method.
+ * Moves a piece of a body. 1: progress. 0: no input. 2: end of the body. -1: malformed body. -2:
+ * the body holds a forbidden text. -3: the form names another method.
  */
 int side_step_body(struct side *s, struct channel *from, struct channel *to, bool chunked,
                    const struct sieve *sieve, size_t *ret_moved);
 
-/* ---- web_head.c: where a request wants to go, and heads written anew ---- */
+/* ---- web_head.c: the destination of a request, and heads written anew ---- */
 
 /* NULL, or the reason to refuse the request. */
 const char *web_check_target(struct conn *c, const struct http_head *h);
 bool web_put_request(const struct conn *c, const struct http_head *h, struct buf *out);
 bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out);
 
-/* ---- web_shield.c: secrets of a request under way ---- */
+/* ---- web_shield.c: secrets of the current request ---- */
 
-/* Called before anything is sent; NULL, or the reason to refuse. */
+/* Finds the secrets of the request, before it is sent. NULL, or the reason to refuse. */
 const char *shield_raise(struct conn *c);
 /* Masks a complete head; nothing is held back. */
 bool shield_mask_head(const struct shield *s, struct buf *head);

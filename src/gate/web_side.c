@@ -1,4 +1,4 @@
-/* One side of two HTTP connections: its bytes, read into heads and pieces of bodies. */
+/* Reads heads and pieces of bodies from one side of an HTTP relay. */
 #include <errno.h>
 #include <string.h>
 
@@ -48,7 +48,8 @@ bool web_put_piece(struct channel *to, struct http_text data, bool chunked) {
            channel_write(to, data.s, data.n) && channel_write(to, "\r\n", 2);
 }
 
-/* 0, or -1: it cannot go on, -2: it holds what it may not. */
+/* Writes data with matches masked. 0, or -1: a buffer is full or the channel is broken, -2: the
+ * data holds a forbidden text. */
 static int put_sieved(const struct sieve *v, struct channel *to, struct http_text data,
                       bool chunked, bool end) {
     struct buf out = BUF(2 * (NEEDLE_MAX + IN_SIZE));

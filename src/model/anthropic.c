@@ -1,4 +1,4 @@
-/* Anthropic Messages. */
+/* The codec of Anthropic Messages. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -223,7 +223,7 @@ static int hear_result(struct hearing *h, const json_t *block, struct err *err) 
     const char *id = json_member(block, "tool_use_id");
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!id)
-        return err_set(err, ERR_INVALID, "a tool_result lacks its tool_use_id");
+        return err_set(err, ERR_INVALID, "a tool_result has no tool_use_id");
     struct model_part *p = hear(h, MODEL_USER, MODEL_RESULT, err);
     if (!p)
         return -1;
@@ -267,11 +267,12 @@ static int hear_message(struct hearing *h, const json_t *message, struct err *er
         if (json_member_is(message, "role", role_names[r]))
             role = r;
     if (role < 0)
-        return err_set(err, ERR_INVALID, "the role is not user, assistant or system");
+        return err_set(err, ERR_INVALID,
+                       "the role of the message is not user, assistant or system");
     if (json_is_string(content))
         return hear_text(h, (enum model_role)role, content, err);
     if (!json_is_array(content))
-        return err_set(err, ERR_INVALID, "the content is not a string or a list");
+        return err_set(err, ERR_INVALID, "the content of the message is not a string or a list");
     json_array_foreach(content, i, block) {
         if (hear_block(h, (enum model_role)role, block, err) < 0)
             return -1;
@@ -437,7 +438,7 @@ static int add_citation(struct block *b, json_t *citation) {
 
 static const struct {
     const char *type, *member;
-    size_t to; /* which buffer of the block */
+    size_t to; /* offset of the buffer in struct block */
     int seen;  /* enum model_seen_kind, or -1 */
 } deltas[] = {
     {"text_delta", "text", offsetof(struct block, text), MODEL_SEEN_TEXT},
@@ -450,7 +451,7 @@ static int on_delta(struct model_stream *s, const json_t *root, struct err *err)
     const json_t *delta = json_object_get(root, "delta");
     struct block *b = stream_find(s, json_count(root, "index"));
     if (!b || b->closed)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a delta belongs to no open block", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "a delta does not belong to an open block", err);
     for (size_t i = 0; i < sizeof(deltas) / sizeof(*deltas); i++) {
         const json_t *text = json_object_get(delta, deltas[i].member);
         if (!json_member_is(delta, "type", deltas[i].type) || !json_is_string(text))
@@ -468,7 +469,7 @@ static int on_delta(struct model_stream *s, const json_t *root, struct err *err)
 static int on_block_stop(struct model_stream *s, const json_t *root, struct err *err) {
     struct block *b = stream_find(s, json_count(root, "index"));
     if (!b)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a block ends that did not start", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "content_block_stop without an open block", err);
     b->closed = true;
     return 0;
 }
@@ -519,7 +520,7 @@ static int on_record(struct model_stream *s, const char *name, const json_t *roo
     return 0;
 }
 
-/* Deltas are appended to the text of the opening block. */
+/* Appends the collected deltas to a member of the opening block. */
 static void complete(json_t *block, const char *member, const struct buf *more) {
     const json_t *first = json_object_get(block, member);
     struct buf whole DEFER(buf_done) = BUF(2 * (size_t)MODEL_ANSWER_MAX);

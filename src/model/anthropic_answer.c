@@ -59,7 +59,7 @@ static bool put_stream_head(const struct model_answer *a, struct buf *to) {
     return record_end(&r, "message_start", to);
 }
 
-/* The block as it opens: without what the pieces bring. */
+/* Writes the start of a block, without the text or arguments that deltas add later. */
 static void put_opening(struct jot *j, const struct model_part *p) {
     jot_object(j, "content_block");
     jot_string(j, "type", p->kind == MODEL_CALL ? "tool_use" : "text");

@@ -1,4 +1,4 @@
-/* OpenAI Chat Completions, as many servers speak it. */
+/* The codec of OpenAI Chat Completions, which many other servers use too. */
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +13,7 @@ static const struct openai_usage_names usage_names = {
 
 /* ---- Writing a request ---- */
 
-/* as_it_is: we are the server, so the client gets the model's arguments unchanged. */
+/* as_it_is: Carrel is the server here, so the client gets the model's arguments unchanged. */
 static void chat_put_call(struct jot *j, const struct model_part *p, bool as_it_is) {
     jot_object(j, NULL);
     jot_string(j, "id", p->id);
@@ -28,7 +28,7 @@ static void chat_put_call(struct jot *j, const struct model_part *p, bool as_it_
     jot_end(j, '}');
 }
 
-/* Texts of a message as one; null when there are none. */
+/* Writes all texts of a message as one string; null if it has none. */
 static void put_content(struct jot *j, const struct model_part *parts, size_t count) {
     struct buf all DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     for (size_t i = 0; i < count; i++)
@@ -212,7 +212,7 @@ static int hear_user(struct hearing *h, const json_t *message, struct err *err) 
     if (json_is_string(content))
         return hear_text(h, MODEL_USER, content, err);
     if (!json_is_array(content))
-        return err_set(err, ERR_INVALID, "the content is not a string or a list");
+        return err_set(err, ERR_INVALID, "the content of the message is not a string or a list");
     json_array_foreach(content, i, part) {
         if (hear_user_part(h, part, err) < 0)
             return -1;
@@ -220,7 +220,7 @@ static int hear_user(struct hearing *h, const json_t *message, struct err *err) 
     return 0;
 }
 
-/* A string, or a list of parts with texts. */
+/* Appends the text of a content, which is a string or a list of parts. */
 static bool chat_gather(const json_t *content, struct buf *to) {
     size_t i;
     const json_t *part;
@@ -239,7 +239,7 @@ static int hear_assistant(struct hearing *h, const json_t *message, struct err *
     const json_t *call;
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!chat_gather(json_object_get(message, "content"), &text))
-        return err_set(err, ERR_LIMIT, "the content is too large");
+        return err_set(err, ERR_LIMIT, "the content of the message is too large");
     json_t *whole DEFER(json_decrefp) = json_stringn(text.data ? text.data : "", text.len);
     if (whole && hear_text(h, MODEL_ASSISTANT, whole, err) < 0)
         return -1;
@@ -258,12 +258,12 @@ static int hear_tool_message(struct hearing *h, const json_t *message, struct er
     const char *id = json_member(message, "tool_call_id");
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!id)
-        return err_set(err, ERR_INVALID, "a tool message lacks its tool_call_id");
+        return err_set(err, ERR_INVALID, "a tool message has no tool_call_id");
     struct model_part *p = hear(h, MODEL_USER, MODEL_RESULT, err);
     if (!p)
         return -1;
     if (!chat_gather(json_object_get(message, "content"), &text))
-        return err_set(err, ERR_LIMIT, "the content is too large");
+        return err_set(err, ERR_LIMIT, "the content of the message is too large");
     p->id = arena_copy(&h->heard->arena, id, strlen(id));
     hear_outcome(h, p, text.data ? text.data : "", text.len);
     return 0;
@@ -273,7 +273,7 @@ static int hear_tool_message(struct hearing *h, const json_t *message, struct er
 static int hear_instruction(struct hearing *h, const json_t *message, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!chat_gather(json_object_get(message, "content"), &text))
-        return err_set(err, ERR_LIMIT, "the content is too large");
+        return err_set(err, ERR_LIMIT, "the content of the message is too large");
     if (h->count == 0) {
         hear_system(h, text.data ? text.data : "");
         return 0;
@@ -294,7 +294,8 @@ static int hear_message(struct hearing *h, const json_t *message, struct err *er
     for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
         if (json_member_is(message, "role", roles[i].role))
             return roles[i].fn(h, message, err);
-    return err_set(err, ERR_INVALID, "the role is not user, assistant, tool, system or developer");
+    return err_set(err, ERR_INVALID,
+                   "the role of the message is not user, assistant, tool, system or developer");
 }
 
 static int get_request(const json_t *root, struct hearing *h, struct err *err) {
@@ -349,7 +350,7 @@ static int get_answer(const json_t *root, struct maker *m, struct err *err) {
     const json_t *message = json_object_get(choice, "message");
     const json_t *refusal = json_object_get(message, "refusal");
     if (!json_is_object(message))
-        return model_failure_err(MODEL_FAIL_GARBAGE, "no message", err);
+        return model_failure_err(MODEL_FAIL_GARBAGE, "the answer has no message", err);
     openai_name_answer(m->answer, root);
     m->answer->stop = stop_named(json_member_or(choice, "finish_reason", "stop"));
     openai_get_usage(m->answer, json_object_get(root, "usage"), &usage_names);
@@ -390,7 +391,7 @@ static int on_call(struct model_stream *s, const json_t *call, struct err *err) 
     const json_t *arguments = json_object_get(f, "arguments");
     struct block *b = call_block(s, call);
     if (!b)
-        return stream_fail(s, MODEL_FAIL_GARBAGE, "a delta belongs to no tool call", err);
+        return stream_fail(s, MODEL_FAIL_GARBAGE, "a delta does not belong to a tool call", err);
     if (!b->name && json_member(f, "name"))
         stream_saw(s, MODEL_SEEN_CALL, json_object_get(f, "name"));
     chat_keep(&b->id, json_member(call, "id"));
@@ -516,7 +517,7 @@ static bool put_text_chunk(const struct model_answer *a, const char *text, size_
     return chunk_end(&r, NULL, to);
 }
 
-/* The first piece of a call names it, the others bring arguments. */
+/* The first piece of a call has its id and name; later pieces have only arguments. */
 static bool put_call_chunk(const struct model_answer *a, const struct model_part *p, size_t index,
                            const char *text, size_t n, struct buf *to) {
     struct record r;

@@ -21,20 +21,20 @@ struct model_call {
     char url[CONF_TEXT_SIZE + 32];
     bool stream;
     struct cost worst;
-    struct rehearsal_ask ask; /* of a rehearsal; its text is in body */
-    unsigned attempt;         /* those made so far */
+    struct rehearsal_ask ask; /* for a rehearsal; its text is in `body` */
+    unsigned attempt;         /* number of attempts so far */
     uint64_t deadline;        /* on the loop's clock; 0: none */
 
-    /* Of the current attempt. */
+    /* The members from here to `err` belong to the current attempt. */
     struct paid paid;
     struct fetch *fetch;
     struct model_stream *reader;
-    struct buf whole; /* an answer that is no stream, or an error */
+    struct buf whole; /* an answer that is not a stream, or the body of an error */
     int status;
     bool sent;
-    bool said_retry, may_retry; /* x-should-retry */
-    uint64_t retry_after_ms;    /* 0: not said */
-    enum model_failure failure; /* found while bytes came in */
+    bool said_retry, may_retry; /* from the field x-should-retry */
+    uint64_t retry_after_ms;    /* 0: the provider did not say */
+    enum model_failure failure; /* found while the answer was read */
     struct err err;
 
     struct loop_timer *timer;
@@ -45,7 +45,7 @@ struct model_call {
 
 static void attempt_start(void *arg);
 
-/* ---- Life ---- */
+/* ---- Freeing and callbacks ---- */
 
 static void attempt_clear(struct model_call *c) {
     model_stream_free(c->reader);
@@ -68,12 +68,12 @@ static void call_free(struct model_call *c) {
     free(c);
 }
 
-/* A callback may cancel the call, which is then freed after the callback returns. */
+/* Call before a callback: it may cancel the model call, which client_told() then frees. */
 static void client_tell(struct model_call *c) {
     c->telling = true;
 }
 
-/* False: the callback cancelled the call, and it is freed. */
+/* Call after a callback. False: the callback cancelled the call, and the call was freed. */
 static bool client_told(struct model_call *c) {
     c->telling = false;
     if (!c->cancelled)
@@ -137,7 +137,7 @@ static void attempt_win(struct model_call *c) {
     client_finish(c, MODEL_FAIL_NONE);
 }
 
-/* ---- What comes in ---- */
+/* ---- Receiving an answer ---- */
 
 static void on_head(void *arg, const struct fetch *f, int status) {
     struct model_call *c = arg;
@@ -192,7 +192,7 @@ static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     struct model_call *c = arg;
     c->fetch = NULL;
     bool refused = c->status != 0 && c->status != 200;
-    if (refused) { /* even if its body was cut */
+    if (refused) { /* even if the body of the error was cut */
         paid_nothing(&c->paid);
         attempt_fail(c, model_failure_read(c->status, c->whole.data, c->whole.len, &c->err));
         return;
@@ -217,7 +217,7 @@ static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     attempt_fail(c, c->failure);
 }
 
-/* ---- What goes out ---- */
+/* ---- Sending a request ---- */
 
 static size_t put_field(struct http_pair *fields, size_t n, const char *name, const char *value) {
     fields[n] = (struct http_pair){name, value};
@@ -253,7 +253,7 @@ static int send_request(struct model_call *c, struct err *err) {
     return fetch_start(c->fetcher, &r, &events, c, &c->fetch, err);
 }
 
-/* A rehearsal in this process; the same faults as over HTTP, without the bytes. */
+/* Plays a turn of a rehearsal in this process, with the same faults as over HTTP. */
 static void rehearse(struct model_call *c) {
     struct rehearsal *script = c->options.rehearsal;
     const struct rehearsal_turn *turn = rehearsal_find(script, &c->ask, &c->err);
@@ -276,7 +276,7 @@ static void rehearse(struct model_call *c) {
         model_failure_err(c->failure, "a fault of the rehearsal script", &c->err);
     if (c->failure == MODEL_FAIL_NONE)
         rehearsal_answer(turn, &c->ask, c->options.provider->model, &c->answer);
-    c->status = -1; /* the timer is a rehearsal's end, not a new attempt */
+    c->status = -1; /* tells attempt_start() that the timer ends the turn */
     loop_timer_start(c->timer, wait_ms, 0);
 }
 
@@ -333,7 +333,7 @@ static void attempt_pay(struct model_call *c) {
         client_finish(c, MODEL_FAIL_BUDGET);
 }
 
-/* From the loop: the first attempt, one after a wait, or the end of a rehearsal's. */
+/* Called by the loop: starts the first attempt or a retry, or ends the turn of a rehearsal. */
 static void attempt_start(void *arg) {
     struct model_call *c = arg;
     if (c->status < 0) {
@@ -356,11 +356,11 @@ static int encode(struct model_call *c, const struct model_request *request, str
         return model_put_request(p->codec, &r, &p->wire, &c->body, err);
     }
     if (!c->options.rehearsal)
-        return err_set(err, ERR_INVALID, "the provider 'rehearsal' needs a script");
+        return err_set(err, ERR_INVALID, "the model provider 'rehearsal' needs a script");
     c->ask = rehearsal_read(&r);
     c->ask.turns = c->options.turn;
     if (!buf_add(&c->body, c->ask.last ? c->ask.last : "", c->ask.n))
-        return err_set(err, ERR_LIMIT, "the last result is too large");
+        return err_set(err, ERR_LIMIT, "the last tool result of the conversation is too large");
     c->ask.last = c->body.data;
     return 0;
 }

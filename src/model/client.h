@@ -18,23 +18,23 @@
 
 struct model_call;
 
-/* 0 means the default given in the comment. */
+/* A number of 0 means the default, which is given in the comment. */
 struct model_call_options {
     const struct model_provider *provider; /* owned by the caller, must outlive the call */
-    struct rehearsal *rehearsal;           /* for the provider without a codec */
+    struct rehearsal *rehearsal;           /* the script, if the provider is `rehearsal` */
     uint64_t turn;                /* turn of the run, by which a rehearsal chooses its answer */
     bool tells_turn;              /* also send the turn over HTTP, as the field "Carrel-Turn" */
-    struct store *store;          /* NULL: no accounting */
-    const char *account;          /* copied */
-    const struct conf_model *row; /* price and window; NULL: not known */
-    unsigned attempts_max;        /* 8 */
-    uint64_t back_off_ms;         /* 500 */
-    uint64_t deadline_ms;         /* for all attempts together; 0: none */
-    unsigned connect_ms, idle_ms; /* as io/fetch.h */
+    struct store *store;          /* the store with the ledger; NULL: no accounting */
+    const char *account;          /* the account that pays; copied */
+    const struct conf_model *row; /* price and context window; NULL: not known */
+    unsigned attempts_max;        /* default: 8 */
+    uint64_t back_off_ms;         /* delay before the first retry; default: 500 */
+    uint64_t deadline_ms;         /* for all attempts together; default: none */
+    unsigned connect_ms, idle_ms; /* timeouts, with the defaults of io/fetch.h */
 };
 
 struct model_call_events {
-    model_seen_fn *on_seen; /* may be NULL, as the next one */
+    model_seen_fn *on_seen; /* a piece of the answer, for display; may be NULL, as on_retry */
     /* An attempt failed and is retried: discard what on_seen reported for it. */
     void (*on_retry)(void *arg, unsigned attempt, uint64_t wait_ms, const struct err *why);
     /*
@@ -45,11 +45,11 @@ struct model_call_events {
                     const struct err *err);
 };
 
-/* -1: not started, no callback follows. The request may be freed after the return. */
+/* Starts a call. -1: not started, no callback follows. The request may be freed afterwards. */
 int model_call_start(struct loop *loop, struct fetcher *fetcher,
                      const struct model_request *request, const struct model_call_options *options,
                      const struct model_call_events *events, void *arg, struct model_call **ret,
                      struct err *err);
 
-/* No callback follows. May be called inside callbacks, except on_done. */
+/* Cancels the call; no callback follows. May be called inside callbacks, except on_done. */
 void model_call_cancel(struct model_call *call);

@@ -23,13 +23,13 @@ const char *model_codec_path(const struct model_codec *codec) {
     return codec->path;
 }
 
-/* ---- Shared pieces of writing ---- */
+/* ---- Writing parts that all formats share ---- */
 
 void jot_text(struct jot *j, const char *name, const struct model_part *p) {
     jot_bytes(j, name, p->text, p->n);
 }
 
-/* The model must see its bad call again, but servers accept only JSON arguments. */
+/* The model must see its bad call again, but servers accept only a JSON object as arguments. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text) {
     struct buf own DEFER(buf_done) = BUF(8 * (size_t)MODEL_ANSWER_MAX);
     struct jot inner = JOT(&own);
@@ -78,15 +78,16 @@ bool record_end(struct record *r, const char *name, struct buf *to) {
     return ok;
 }
 
-/* ---- Out ---- */
+/* ---- Writing ---- */
 
 static int check_request(const struct model_request *r, struct err *err) {
     if (!r->model || !r->model[0]) {
         err_set(err, ERR_INVALID, "the model is missing");
-        return err_remedy(err, "set it with --model, or set 'model' in carrel.conf");
+        return err_remedy(
+            err, "name the model with --model, or set 'default' in [models] of carrel.conf");
     }
     if (r->max_tokens == 0)
-        return err_set(err, ERR_INVALID, "the token limit of the answer is 0");
+        return err_set(err, ERR_INVALID, "the token limit of the answer must be greater than 0");
     if (r->message_count == 0)
         return err_set(err, ERR_INVALID, "the request has no messages");
     return 0;
@@ -141,7 +142,7 @@ int model_put_failure(const struct model_codec *codec, enum model_failure failur
     return buf_add(to, body.data, body.len) ? 0 : -1;
 }
 
-/* ---- In ---- */
+/* ---- Reading ---- */
 
 int model_get_request(const struct model_codec *codec, const char *bytes, size_t n,
                       struct model_heard *ret, struct err *err) {

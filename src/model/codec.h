@@ -17,43 +17,45 @@
 struct model_codec;
 extern const struct model_codec model_anthropic, model_chat, model_responses;
 
-/* name: "anthropic", "chat" or "responses"; NULL if unknown. */
+/* Finds a codec by its name: "anthropic", "chat" or "responses"; NULL if unknown. */
 const struct model_codec *model_codec_named(const char *name);
 const char *model_codec_name(const struct model_codec *codec);
-/* The path below the base URL: "/v1/messages", "/chat/completions" or "/responses". */
+/* Returns the path below the base URL: "/v1/messages", "/chat/completions" or "/responses". */
 const char *model_codec_path(const struct model_codec *codec);
 
 struct model_wire {
-    bool old_max_tokens; /* Chat servers that know only "max_tokens" */
+    bool old_max_tokens; /* the Chat server accepts only "max_tokens" */
 };
 
-/* `limit`: does not fit in the buffer. `invalid`: malformed request. */
+/* Writes a request. ERR_LIMIT: it does not fit in the buffer. ERR_INVALID: it is malformed. */
 int model_put_request(const struct model_codec *codec, const struct model_request *request,
                       const struct model_wire *wire, struct buf *to, struct err *err);
 
-/* Skips tools that are not functions; parts that only this format has become MODEL_OPAQUE. */
+/* Parses a request. Skips tools that are not functions; parts that only this format has become
+ * MODEL_OPAQUE. */
 int model_get_request(const struct model_codec *codec, const char *bytes, size_t n,
                       struct model_heard *ret, struct err *err);
 
 int model_put_answer(const struct model_codec *codec, const struct model_answer *answer,
                      struct buf *to, struct err *err);
-/* *ret_failure (may be NULL) gets the kind of failure. */
+/* Parses an answer. *ret_failure (may be NULL) gets the kind of failure. */
 int model_get_answer(const struct model_codec *codec, const char *bytes, size_t n,
                      struct model_answer *ret, enum model_failure *ret_failure, struct err *err);
 
-/* The answer as a whole stream of server-sent events. */
+/* Writes the answer as a complete stream of server-sent events. */
 int model_put_stream(const struct model_codec *codec, const struct model_answer *answer,
                      struct buf *to, struct err *err);
 
-/* The body of an error; in_band: as a record of a stream that has begun. */
+/* Writes the body of an error; in_band: as a record of a stream that has begun. */
 int model_put_failure(const struct model_codec *codec, enum model_failure failure,
                       const char *message, bool in_band, struct buf *to);
 
-/* ---- An answer that comes as a stream ---- */
+/* ---- Reading an answer that arrives as a stream ---- */
 
 enum model_seen_kind { MODEL_SEEN_TEXT, MODEL_SEEN_REASONING, MODEL_SEEN_CALL };
 
-/* For display only; never act on it. For a call the text is the name of the tool. */
+/* A piece of an unfinished answer, for display only: never run a call from it. The text of a call
+ * is the name of the tool. */
 struct model_seen {
     enum model_seen_kind kind;
     const char *text;
@@ -62,13 +64,14 @@ struct model_seen {
 typedef void model_seen_fn(void *arg, const struct model_seen *seen);
 
 struct model_stream;
-/* fn may be NULL. */
+/* Creates a reader of a streamed answer; fn may be NULL. */
 struct model_stream *model_stream_new(const struct model_codec *codec, model_seen_fn *fn,
                                       void *arg);
 void model_stream_free(struct model_stream *s);
 void model_stream_freep(struct model_stream **s);
 
-/* -1 is final: an error from the provider, malformed data, or too much data. */
+/* Reads more bytes of the stream. -1 is final: an error from the provider, malformed data, or too
+ * much data. */
 int model_stream_feed(struct model_stream *s, const char *bytes, size_t n, struct err *err);
 
 /*
@@ -77,7 +80,7 @@ int model_stream_feed(struct model_stream *s, const char *bytes, size_t n, struc
  */
 int model_stream_end(struct model_stream *s, struct model_answer *ret, struct err *err);
 
-/* After -1: the kind of failure. */
+/* Returns the kind of failure, after -1. */
 enum model_failure model_stream_failure(const struct model_stream *s);
-/* The usage reported so far, also after a failure; false: none. */
+/* Gets the usage that was reported so far, also after a failure; false: none. */
 bool model_stream_usage(const struct model_stream *s, struct model_usage *ret);

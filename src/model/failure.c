@@ -19,7 +19,7 @@ static const struct model_failure_row rows[MODEL_FAIL_COUNT] = {
                         "set the API key of this provider again (see docs/reference/models.md)"},
     [MODEL_FAIL_DENIED] = {"denied", ERR_DENIED, false, 403, "permission_error",
                            "invalid_request_error", "permission_denied",
-                           "the model provider does not allow this",
+                           "the model provider does not allow this call with this API key",
                            "ask the provider for access to this model, or use another model"},
     [MODEL_FAIL_NOT_FOUND] = {"not_found", ERR_NOT_FOUND, false, 404, "not_found_error",
                               "invalid_request_error", "model_not_found",
@@ -34,7 +34,7 @@ static const struct model_failure_row rows[MODEL_FAIL_COUNT] = {
                           "the account at the model provider has no credit left",
                           "add credit at the provider, or use another key"},
     [MODEL_FAIL_BUDGET] = {"budget", ERR_LIMIT, false, 402, "billing_error", "insufficient_quota",
-                           "insufficient_quota", "the budget does not allow this call",
+                           "insufficient_quota", "the budget does not allow this model call",
                            "raise the budget, or ask for fewer tokens"},
     [MODEL_FAIL_RATE] = {"rate", ERR_BUSY, true, 429, "rate_limit_error", "rate_limit_error",
                          "rate_limit_exceeded", "the model provider limits the rate of requests",
@@ -60,7 +60,7 @@ static const struct model_failure_row rows[MODEL_FAIL_COUNT] = {
     [MODEL_FAIL_TIMEOUT] = {"timeout", ERR_TIMEOUT, true, 504, "timeout_error", "server_error",
                             NULL, "the model provider did not answer in time", "try again later"},
     [MODEL_FAIL_CANCELLED] = {"cancelled", ERR_GONE, false, 499, "api_error", "server_error", NULL,
-                              "the call was cancelled", ""},
+                              "the model call was cancelled", ""},
     [MODEL_FAIL_SCRIPT] = {"script", ERR_NOT_FOUND, false, 400, "invalid_request_error",
                            "invalid_request_error", "no_such_turn",
                            "the rehearsal script has no turn for this request",
@@ -122,8 +122,8 @@ static enum model_failure by_status(int status) {
     return MODEL_FAIL_NONE;
 }
 
-/* A code is more specific than a type; "invalid request" is less specific than any status but 400.
- */
+/* An error code is more specific than an error type. The type for invalid requests is less specific
+ * than any status except 400. */
 enum model_failure model_failure_of(int status, const char *type, const char *code) {
     enum model_failure said = by_word(code), from_status = by_status(status);
     if (said == MODEL_FAIL_NONE)

@@ -17,8 +17,8 @@ enum model_failure {
     MODEL_FAIL_DENIED,    /* the key has no permission */
     MODEL_FAIL_NOT_FOUND, /* unknown model or path */
     MODEL_FAIL_CONTEXT,   /* the conversation is too long */
-    MODEL_FAIL_SPENT,     /* the account has no money left */
-    MODEL_FAIL_BUDGET,    /* our own budget is spent */
+    MODEL_FAIL_SPENT,     /* the account at the provider has no money left */
+    MODEL_FAIL_BUDGET,    /* the budget that the owner set in Carrel does not allow the call */
     MODEL_FAIL_RATE,
     MODEL_FAIL_SERVER,
     MODEL_FAIL_BUSY,
@@ -29,7 +29,7 @@ enum model_failure {
     MODEL_FAIL_TRUST, /* the TLS certificate is not trusted */
     MODEL_FAIL_TIMEOUT,
     MODEL_FAIL_CANCELLED,
-    MODEL_FAIL_SCRIPT, /* the rehearsal has no turn for this */
+    MODEL_FAIL_SCRIPT, /* the rehearsal script has no turn for the request */
     MODEL_FAIL_COUNT,
 };
 
@@ -37,7 +37,7 @@ struct model_failure_row {
     const char *name;
     enum err_code code;
     bool retry;
-    int status;              /* HTTP status if we are the server */
+    int status;              /* HTTP status that Carrel sends as the server */
     const char *anthropic;   /* error.type */
     const char *openai_type; /* error.type */
     const char *openai_code; /* error.code; NULL: null */
@@ -45,7 +45,8 @@ struct model_failure_row {
 };
 const struct model_failure_row *model_failure_row(enum model_failure failure);
 
-/* Uses the provider's error names where they are more specific than the status; NULL: none. */
+/* Classifies a failure by HTTP status, or by the provider's error names (NULL: none) where they are
+ * more specific. */
 enum model_failure model_failure_of(int status, const char *type, const char *code);
 
 /* Classifies an answer with an error status by its body, if possible. */

@@ -15,10 +15,10 @@ enum { ANSWER_MAX = 32 << 20 };
 
 struct gateway {
     struct gateway_config config;
-    struct forward *forwards; /* a list of those under way */
+    struct forward *forwards; /* list of requests in progress */
 };
 
-/* One request on its way. */
+/* One request that is forwarded to a provider. */
 struct forward {
     struct gateway *gateway;
     struct forward *next, *prev;
@@ -29,15 +29,15 @@ struct forward {
     struct paid paid;
     struct cost worst;
     bool told;
-    struct buf body; /* as it goes out */
+    struct buf body; /* the request as sent to the provider */
     char url[CONF_TEXT_SIZE + 32];
     bool stream, begun;
     struct fetch *fetch;
-    struct model_stream *reader; /* of the usage */
-    struct buf whole;            /* an answer that is no stream */
+    struct model_stream *reader; /* finds the usage in a stream */
+    struct buf whole;            /* an answer that is not a stream */
     int status;
     char type[80], retry_after[40], retry_after_ms[40];
-    char version[24], beta[512]; /* what the client says of the Anthropic API */
+    char version[24], beta[512]; /* the client's fields about the Anthropic API */
 };
 
 struct gateway *gateway_new(const struct gateway_config *config) {
@@ -76,7 +76,7 @@ static void forward_free(struct forward *f) {
     free(f);
 }
 
-/* usage = NULL: what was held is what it costs. */
+/* Reports the outcome of a request once. usage NULL: unknown, so the held amount is the cost. */
 static void gateway_tell(struct forward *f, int status, const struct model_usage *usage,
                          const char *why) {
     const struct gateway_config *c = &f->gateway->config;
@@ -98,7 +98,7 @@ static void gateway_tell(struct forward *f, int status, const struct model_usage
     f->told = true;
 }
 
-/* The server keeps the exchange; it makes no more callbacks. */
+/* Detaches f from the exchange: the server makes no more callbacks for it. */
 static void gateway_let_go(struct forward *f) {
     f->x->user = NULL;
     f->x->on_gone = NULL;
@@ -118,7 +118,7 @@ void gateway_free(struct gateway *g) {
     free(g);
 }
 
-/* ---- Refusals of our own ---- */
+/* ---- Refusals by the gateway ---- */
 
 static void gateway_refuse(struct forward *f, enum model_failure failure, const struct err *err) {
     struct buf body DEFER(buf_done) = BUF(16 << 10);
@@ -153,7 +153,7 @@ static enum model_failure failure_for(const struct err *err) {
     }
 }
 
-/* ---- What comes back ---- */
+/* ---- The provider's answer ---- */
 
 static void copy_field(char *to, size_t size, const struct fetch *fetch, const char *name) {
     const char *value = fetch_field(fetch, name);
@@ -249,7 +249,7 @@ static void gateway_on_end(void *arg, enum fetch_end end, const char *why) {
     gateway_refuse(f, failures[end], &err);
 }
 
-/* ---- What goes out ---- */
+/* ---- Sending to the provider ---- */
 
 static int send_on(struct forward *f, struct err *err) {
     static const struct fetch_events events = {on_head, on_bytes, gateway_on_end};
@@ -348,12 +348,12 @@ static int find_provider(struct forward *f, const char *model, struct err *err) 
         return -1;
     if (f->provider.codec == f->codec)
         return 0;
-    err_set(err, ERR_INVALID, "model '%.80s' is not served in this format", model);
+    err_set(err, ERR_INVALID, "model '%.80s' cannot be used with this API format", model);
     return err_remedy(err, "post to a path that ends in %s",
                       f->provider.codec ? model_codec_path(f->provider.codec) : "(none)");
 }
 
-/* The limit of the answer: what the request says, else what we set. */
+/* Returns the token limit of the answer. If the request has none, adds the default to it. */
 static uint64_t limit_tokens(struct forward *f, json_t *root) {
     static const char *const names[] = {"max_completion_tokens", "max_output_tokens", "max_tokens"};
     const struct conf_model *row = f->paid.row;
@@ -375,7 +375,9 @@ static uint64_t limit_tokens(struct forward *f, json_t *root) {
 /* Several answers would cost more than the reserved worst case. */
 static int check_count(const json_t *root, struct err *err) {
     const json_t *n = json_object_get(root, "n");
-    return n && json_integer_value(n) != 1 ? err_set(err, ERR_INVALID, "'n' must be 1") : 0;
+    return n && json_integer_value(n) != 1
+               ? err_set(err, ERR_INVALID, "the member 'n' of the request must be 1")
+               : 0;
 }
 
 static void want_usage(struct forward *f, json_t *root) {

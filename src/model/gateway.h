@@ -21,7 +21,7 @@ struct gateway;
 
 /* The outcome of a request. Strings are valid during the call only. */
 struct gateway_call {
-    const char *account, *provider, *model; /* the last two empty: not known */
+    const char *account, *provider, *model; /* provider and model are empty if not known */
     int status;               /* HTTP status sent to the client; 0: the client had gone */
     struct model_usage usage; /* zero if unknown */
     struct cost cost;         /* the amount charged */
@@ -42,8 +42,7 @@ struct gateway_config {
     void *told_arg;
     /*
      * May be NULL. Called before a request that makes the provider do more than answer
-     * (model/reach.h); what: the part of the request that does. -1: refuse the request with this
-     * error.
+     * (model/reach.h); what: that part of the request. -1: refuse the request with this error.
      */
     int (*reaches)(void *arg, const char *account, const char *what, struct err *err);
     void *reaches_arg;
@@ -52,7 +51,7 @@ struct gateway_config {
 enum { GATEWAY_MAX_TOKENS = 8192 }; /* default if neither the request nor carrel.conf sets one */
 
 struct gateway *gateway_new(const struct gateway_config *config);
-/* Ends the requests in progress and charges their holds. Do not call inside a callback. */
+/* Ends the requests in progress and charges their reserved cost. Do not call inside a callback. */
 void gateway_free(struct gateway *g);
 
 /*

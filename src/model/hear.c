@@ -39,7 +39,7 @@ struct model_part *hear(struct hearing *h, enum model_role role, enum model_part
 int hear_text(struct hearing *h, enum model_role role, const json_t *string, struct err *err) {
     size_t n = json_string_length(string);
     if (!json_is_string(string))
-        return err_set(err, ERR_INVALID, "a text is not a string");
+        return err_set(err, ERR_INVALID, "the text of a message part is not a string");
     if (n == 0)
         return 0;
     struct model_part *p = hear(h, role, MODEL_TEXT, err);
@@ -118,7 +118,7 @@ int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, st
         return err_set(err, ERR_INVALID, "the name of a tool must be 1 to %d bytes long",
                        MODEL_NAME_MAX);
     if (h->tool_count == MODEL_TOOLS_MAX)
-        return err_set(err, ERR_LIMIT, "there are more than %d tools", MODEL_TOOLS_MAX);
+        return err_set(err, ERR_LIMIT, "the request has more than %d tools", MODEL_TOOLS_MAX);
     h->tools = arena_grow(a, h->tools, h->tool_count, sizeof(*h->tools));
     h->tools[h->tool_count++] = (struct model_tool){
         .name = arena_copy(a, name, strlen(name)),

@@ -25,17 +25,18 @@ struct maker {
 };
 
 void make_text(struct maker *m, const char *text, size_t n);
-/* Empty arguments become {}; `bad` may be NULL. Duplicate or missing ids are replaced. */
+/* Adds a call. Empty arguments become {}; `bad` may be NULL. Duplicate or missing ids are replaced.
+ */
 void make_call(struct maker *m, const char *id, const char *name, const char *arguments, size_t n,
                const char *bad);
 void make_opaque(struct maker *m, const struct model_codec *codec, const json_t *value);
-/* A string of JSON, as text. */
+/* Adds a JSON string as text. */
 void make_json_text(struct maker *m, const json_t *string);
 /* Finishes the answer: with calls the stop reason is MODEL_STOP_CALLS, and the last call of a cut
  * answer is bad. */
 int make_end(struct maker *m, enum model_stop stop, struct err *err);
 
-/* ---- A stream ---- */
+/* ---- Reading a stream ---- */
 
 /* One block, call or item of the answer, by the number that the stream gives it. */
 struct block {
@@ -55,7 +56,7 @@ struct model_stream {
     struct maker maker;
     struct block *blocks;
     size_t count;
-    struct buf text; /* Chat: all of the content */
+    struct buf text; /* Chat: the whole content so far */
     enum model_stop stop;
     size_t bytes;
     bool ended;
@@ -64,11 +65,11 @@ struct model_stream {
 };
 
 void stream_saw(struct model_stream *s, enum model_seen_kind kind, const json_t *string);
-void stream_name(struct model_stream *s, const json_t *object); /* takes id and model */
-/* NULL: too many blocks. */
+void stream_name(struct model_stream *s, const json_t *object); /* sets the answer's id and model */
+/* Finds or adds the block with this number; NULL: too many blocks. */
 struct block *stream_block(struct model_stream *s, uint64_t index);
 struct block *stream_find(struct model_stream *s, uint64_t index);
-/* Counts the bytes against MODEL_ANSWER_MAX. */
+/* Appends the string. False: the answer exceeds MODEL_ANSWER_MAX. */
 bool stream_append(struct model_stream *s, struct buf *to, const json_t *string);
 int stream_fail(struct model_stream *s, enum model_failure failure, const char *detail,
                 struct err *err);
@@ -79,7 +80,7 @@ struct hearing {
     struct model_heard *heard;
     struct model_message *messages;
     size_t count;
-    struct model_part *parts; /* of the last message */
+    struct model_part *parts; /* parts of the last message */
     size_t part_count;
     struct model_tool *tools;
     size_t tool_count;
@@ -100,22 +101,22 @@ int hear_call(struct hearing *h, const char *id, const char *name, const char *a
               struct err *err);
 /* Removes the prefix that jot_outcome() adds to the text of a failed call. */
 void hear_outcome(struct hearing *h, struct model_part *result, const char *text, size_t n);
-void hear_system(struct hearing *h, const char *text); /* adds to what there is */
+void hear_system(struct hearing *h, const char *text); /* adds text to the system prompt */
 int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, struct err *err);
 int hear_end(struct hearing *h, struct err *err);
 
-/* "data:image/png;base64,AAAA": false when it is another kind of URL. */
+/* Splits "data:image/png;base64,AAAA". False: another kind of URL. */
 bool data_url(struct arena *a, const char *url, const char **ret_media, const char **ret_data);
 
-/* ---- Writing ---- */
+/* ---- Writing JSON ---- */
 
 void jot_text(struct jot *j, const char *name, const struct model_part *p);
-/* The arguments of a call when sent back: always a JSON object. */
+/* Writes the arguments of an earlier call, always as a JSON object. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text);
-/* The text of a result, with a prefix for failures, for formats without a failure flag. */
+/* Writes the text of a result, with a prefix for failures, for formats without a failure flag. */
 #define OUTCOME_FAILED "The call failed.\n"
 void jot_outcome(struct jot *j, const char *name, const struct model_part *result);
-/* One record of a stream: fill the object between these two. */
+/* Writes one record of a stream: fill the object between record_begin() and record_end(). */
 struct record {
     struct buf body;
     struct jot jot;
@@ -123,7 +124,7 @@ struct record {
 void record_begin(struct record *r, const char *type);
 bool record_end(struct record *r, const char *name, struct buf *to);
 
-/* ---- The table ---- */
+/* ---- The functions of a codec ---- */
 
 struct model_codec {
     const char *name, *path;
@@ -135,8 +136,8 @@ struct model_codec {
     bool (*put_stream)(const struct model_answer *a, struct buf *to);
     void (*put_failure)(enum model_failure failure, const char *message, bool in_band,
                         struct jot *j);
-    const char *failure_event; /* name of the record; NULL: none */
+    const char *failure_event; /* name of the record for an error in a stream; NULL: none */
     int (*on_record)(struct model_stream *s, const char *name, const json_t *root, struct err *err);
-    int (*on_end)(struct model_stream *s, struct err *err); /* makes the parts */
+    int (*on_end)(struct model_stream *s, struct err *err); /* builds the parts of the answer */
     const char *last_word; /* non-JSON data that ends the stream; NULL: none */
 };

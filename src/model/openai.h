@@ -18,7 +18,7 @@ void openai_put_usage(struct jot *j, const struct model_usage *u,
                       const struct openai_usage_names *names);
 void openai_put_failure(enum model_failure failure, const char *message, bool in_band,
                         struct jot *j);
-/* The "tool_choice" of both, where `named` writes and finds the name of the one tool. */
+/* Write and read "tool_choice". nested: the name of a chosen tool is in an object "function". */
 void openai_put_choice(struct jot *j, const struct model_request *r, bool nested);
 void openai_get_choice(struct hearing *h, const json_t *choice);
 void openai_put_image_url(struct jot *j, const char *name, const struct model_part *p);

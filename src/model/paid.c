@@ -7,7 +7,7 @@
 /* The flush job may outlive the struct paid that started it. */
 struct paid_wait {
     struct store *store;
-    struct paid *paid; /* NULL: gone */
+    struct paid *paid; /* NULL: the payment was settled before the flush ended */
     paid_fn *fn;
     void *arg;
     int result;
@@ -30,7 +30,7 @@ static void flush_done(void *arg) {
         return;
     }
     paid_nothing(w.paid);
-    err_wrap(&w.err, "reserve the cost of the call");
+    err_wrap(&w.err, "reserve the cost of the model call");
     w.fn(w.arg, &w.err);
 }
 
@@ -49,7 +49,7 @@ int paid_hold(struct paid *p, const struct cost *worst, paid_fn *fn, void *arg, 
     return 0;
 }
 
-/* If the ledger cannot be written, the hold stays, which is the safe side. */
+/* If the ledger cannot be written, the hold stays, so the budget is never exceeded. */
 void paid_settle(struct paid *p, const struct model_usage *usage) {
     if (p->wait)
         p->wait->paid = NULL;

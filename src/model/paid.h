@@ -1,6 +1,7 @@
 /*
- * Payment of one attempt: its worst case is reserved (held), and the hold is on disk before the
- * attempt is made. It is settled once: with the real cost, with the held amount, or with nothing.
+ * Payment of one attempt of a model call. Its worst case is reserved (held), and the hold is on
+ * disk before the attempt is made. The hold is settled once: with the real cost, with the held
+ * amount, or with nothing.
  */
 #pragma once
 
@@ -11,7 +12,7 @@
 
 struct paid_wait;
 
-/* Zero it, then set the first five members. Embedded in the struct that pays. */
+/* Zero the struct, then set the first five members. It is embedded in the struct that pays. */
 struct paid {
     struct loop *loop;
     struct store *store;          /* NULL: no accounting, nothing is held */
@@ -22,13 +23,14 @@ struct paid {
 };
 
 /*
- * -1: over budget, nothing is held. Else the loop calls fn(arg, err) later: err NULL once the hold
- * is on disk; otherwise nothing is held.
+ * Reserves the worst case. -1: over budget, nothing is held. Else the loop calls fn(arg, err)
+ * later: err NULL once the hold is on disk; otherwise nothing is held.
  */
 typedef void paid_fn(void *arg, const struct err *err);
 int paid_hold(struct paid *p, const struct cost *worst, paid_fn *fn, void *arg, struct err *err);
 
-/* usage NULL: unknown, so the held amount is charged. Does nothing without a hold. */
+/* Charges the cost of the usage. usage NULL: unknown, so the held amount is charged. Does nothing
+ * without a hold. */
 void paid_settle(struct paid *p, const struct model_usage *usage);
 /* Releases the hold of an attempt that was certainly not served. Cancels a pending fn. */
 void paid_nothing(struct paid *p);

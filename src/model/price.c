@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* How much of the name the row stands for; SIZE_MAX: all of it, 0: it is for others. */
+/* Returns how well the pattern matches; SIZE_MAX: the exact name, 0: no match. */
 static size_t match(const char *pattern, const char *model) {
     size_t n = strlen(pattern);
     if (n == 0 || pattern[n - 1] != '*')
@@ -23,7 +23,7 @@ const struct conf_model *model_row(const struct conf_model *rows, size_t count, 
     return best;
 }
 
-/* Counts are capped where they are read (2^40), prices in carrel.conf (10^12): this cannot wrap. */
+/* The sum cannot overflow: counts are at most 2^40, and prices in carrel.conf at most 10^12. */
 static uint64_t money(const struct conf_model *row, const struct model_usage *u) {
     const unsigned million = 1000000;
     if (!row || !row->priced)
@@ -47,7 +47,7 @@ uint64_t model_window(const struct conf_model *row) {
 
 struct model_usage model_worst(const struct conf_model *row, size_t request_bytes,
                                uint64_t max_tokens) {
-    /* Providers add words of their own around tools. */
+    /* Tokens that providers add themselves, such as instructions about tools. */
     enum { AROUND = 2048 };
     uint64_t in = request_bytes + AROUND;
     if (row && row->window && in > row->window)

@@ -12,15 +12,15 @@
 #include "store/accounts.h"
 #include "store/conf_models.h"
 
-/* The row for this model: an exact name first, then the longest match with a star. */
+/* Finds the row for this model: an exact name first, then the longest match with a star. */
 const struct conf_model *model_row(const struct conf_model *rows, size_t count, const char *model);
 
-/* row may be NULL or without prices: the cost is then 0, and money budgets are refused. */
+/* row may be NULL or without prices: the money is then 0, and budgets in money are refused. */
 struct cost model_cost(const struct conf_model *row, const struct model_usage *usage);
 
 /*
- * An upper bound of the cost: each byte of the request is at most one token, and the input is at
- * most the context window. `max_tokens` limits the answer.
+ * Returns an upper bound of the usage: each byte of the request is at most one token, and the input
+ * is at most the context window. `max_tokens` limits the answer.
  */
 struct model_usage model_worst(const struct conf_model *row, size_t request_bytes,
                                uint64_t max_tokens);
@@ -28,5 +28,5 @@ struct cost model_worst_cost(const struct conf_model *row, size_t request_bytes,
                              uint64_t max_tokens);
 
 enum { MODEL_WINDOW_UNKNOWN = 128000 };
-/* The context window in tokens; MODEL_WINDOW_UNKNOWN if carrel.conf does not say. */
+/* Returns the context window in tokens; MODEL_WINDOW_UNKNOWN if carrel.conf does not set it. */
 uint64_t model_window(const struct conf_model *row);

@@ -33,14 +33,14 @@ const char *model_env_process(void *arg, const char *name) {
     return getenv(name);
 }
 
-/* PROVIDER/MODEL; names of models may hold further slashes. */
+/* Splits PROVIDER/MODEL at the first slash; names of models may contain slashes. */
 static int provider_split(const char *wanted, struct conf_provider *ret, char model[128],
                           struct err *err) {
     const char *slash = strchr(wanted, '/');
     size_t n = slash ? (size_t)(slash - wanted) : 0;
     if (!slash || n == 0 || n >= sizeof(ret->name) || !slash[1] || strlen(slash + 1) >= 128) {
-        err_set(err, ERR_INVALID, "'%.100s' is not PROVIDER/MODEL", wanted);
-        return err_remedy(err, "write it as in --model anthropic/NAME");
+        err_set(err, ERR_INVALID, "model '%.100s' is not written as PROVIDER/MODEL", wanted);
+        return err_remedy(err, "for example: --model anthropic/NAME");
     }
     memcpy(ret->name, wanted, n);
     ret->name[n] = '\0';
@@ -63,13 +63,13 @@ static int set_url(char *to, size_t size, const char *value, struct err *err) {
         n--;
     bool http = strncmp(value, "http://", 7) == 0 || strncmp(value, "https://", 8) == 0;
     if (!http || n >= size || strpbrk(value, " \r\n\t?#@"))
-        return err_set(err, ERR_INVALID, "'%.100s' is not a base URL", value);
+        return err_set(err, ERR_INVALID, "'%.100s' is not a base URL of a model provider", value);
     memcpy(to, value, n);
     to[n] = '\0';
     return 0;
 }
 
-/* 1: it is one of those that need no configuration. */
+/* Finds a provider that needs no configuration. 1: found. */
 static int from_table(const char *name, model_env_fn *env, void *arg, struct conf_provider *ret,
                       struct err *err) {
     for (size_t i = 0; i < KNOWN; i++) {
@@ -107,9 +107,9 @@ static int take_key(const struct conf_provider *from, model_env_fn *env, void *a
     p->key = value ? secret_new(value, strlen(value)) : NULL;
     if (p->key)
         return 0;
-    err_set(err, ERR_DENIED, "the model provider '%s' has no key", p->name);
-    return is_secret ? err_remedy(err, "set it: carrel secret set %s", from->key_secret)
-                     : err_remedy(err, "set %s in the environment", from->key_env);
+    err_set(err, ERR_DENIED, "the API key of model provider '%s' is not set", p->name);
+    return is_secret ? err_remedy(err, "set the API key: carrel secret set %s", from->key_secret)
+                     : err_remedy(err, "set the environment variable %s", from->key_env);
 }
 
 static int provider_fill(const struct conf_provider *from, const char *model, model_env_fn *env,
@@ -151,8 +151,8 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
     wanted = wanted_or_default(conf, wanted);
     if (!wanted || !wanted[0]) {
         err_set(err, ERR_INVALID, "the model is missing");
-        return err_remedy(err, "set it with --model PROVIDER/MODEL, or set 'default' in "
-                               "carrel.conf");
+        return err_remedy(err, "name the model with --model PROVIDER/MODEL, or set 'default' in "
+                               "[models] of carrel.conf");
     }
     if (provider_split(wanted, &from, model, err) < 0)
         return -1;

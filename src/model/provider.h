@@ -18,32 +18,34 @@
 
 struct model_provider {
     char name[32];
-    const struct model_codec *codec; /* NULL: a rehearsal */
+    const struct model_codec *codec; /* NULL: the provider `rehearsal` */
     char url[CONF_TEXT_SIZE];
     char auth[16];    /* "bearer" or "x-api-key" */
-    char version[24]; /* of the Anthropic API */
+    char version[24]; /* version of the Anthropic API */
     struct model_wire wire;
-    struct secret *key; /* owned; NULL: none */
+    struct secret *key; /* API key, owned; NULL: none */
     char model[128];
 };
 void model_provider_done(struct model_provider *p);
 
-/* Looks up a variable, like getenv(); a run has its own. Secrets have this prefix. */
+/* Looks up a variable, like getenv(); a run has its own variables. The name of an owner's secret
+ * has the prefix MODEL_ENV_SECRET. */
 #define MODEL_ENV_SECRET "secret:"
 typedef const char *model_env_fn(void *arg, const char *name);
 
 /*
- * wanted NULL or "": the default of carrel.conf. Errors: `invalid` without a model, `not_found` for
- * an unknown provider, `denied` if its key is missing.
+ * Finds the provider and the model of `wanted`, PROVIDER/MODEL; NULL or "": the default of
+ * carrel.conf. Errors: ERR_INVALID without a model, ERR_NOT_FOUND for an unknown provider,
+ * ERR_DENIED if its key is missing.
  */
 int model_provider_find(const struct conf *conf, const char *wanted, model_env_fn *env, void *arg,
                         struct model_provider *ret, struct err *err);
 
-/* Whether a model, wanted as above, is one of a provider of carrel.conf. */
+/* Whether carrel.conf defines the provider of `wanted`, PROVIDER/MODEL. */
 bool model_is_configured(const struct conf *conf, const char *wanted);
 
 /* Whether a variable sets the base URL of a provider. */
 bool model_env_is_url(const char *name);
 
-/* The environment of this process. */
+/* A model_env_fn that reads the environment of this process. */
 const char *model_env_process(void *arg, const char *name);

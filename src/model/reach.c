@@ -4,14 +4,14 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- the shape of a table ---- */
+/* ---- the allow-list ---- */
 
 enum kind {
-    DATA,   /* anything: nobody follows it */
+    DATA,   /* any value: the provider does not follow it */
     SCHEMA, /* a JSON schema, which must not refer to another document */
-    INLINE, /* bytes in base64 or a data: URL, and no other address */
-    MODEL,  /* the name of a model, which may search by itself */
-    FORMS,  /* an object of one of these forms, or a list of such */
+    INLINE, /* bytes in base64 or a data: URL, but no other URL */
+    MODEL,  /* the name of a model; some models search the web */
+    FORMS,  /* an object of one of these forms, or a list of them */
     TEXT_OR_FORMS,
 };
 
@@ -21,12 +21,12 @@ struct member {
     const struct shape *shape;
 };
 struct form {
-    const char *type; /* the value of "type"; NULL: there is none */
+    const char *type; /* the value of the member "type"; NULL: the object has no type */
     const struct member *members;
 };
 struct shape {
     enum kind kind;
-    const struct form *forms; /* ends with one that has no members */
+    const struct form *forms; /* the last one has no members */
 };
 
 #define MEMBERS(...) ((const struct member[]){__VA_ARGS__, {NULL, NULL}})
@@ -87,7 +87,7 @@ static const struct shape anthropic_content =
 static const struct shape anthropic_messages =
     SHAPE(FORMS, {NULL, MEMBERS({"role", &data}, {"content", &anthropic_content})});
 
-/* Those with a type are the client's to carry out, as functions are. */
+/* Tools that Anthropic defines but the client runs, as it runs functions. */
 #define ANTHROPIC_OWN(type)                                                                       \
     {                                                                                             \
         type, MEMBERS({"name", &data}, {"display_width_px", &data}, {"display_height_px", &data}, \
@@ -219,7 +219,7 @@ static const struct shape responses_request = SHAPE(
                           {"prompt_cache_key", &data}, {"prompt_cache_retention", &data},
                           {"safety_identifier", &data}, {"top_logprobs", &data}, {"n", &data})});
 
-/* ---- looking ---- */
+/* ---- checking a request ---- */
 
 static bool looks(const struct shape *shape, const json_t *value, const char *name, char *ret);
 
@@ -228,7 +228,7 @@ static bool found(char *ret, const char *name, const char *what) {
     return true;
 }
 
-/* A string with a zero byte in it is none of ours: it is written on as it came. */
+/* NULL also for a string with a NUL byte, because C functions would compare only its first part. */
 static const char *reach_text_of(const json_t *value) {
     const char *text = json_string_value(value);
     return text && strlen(text) == json_string_length(value) ? text : NULL;
@@ -238,13 +238,14 @@ static bool begins(const char *text, const char *with) {
     return strncasecmp(text, with, strlen(with)) == 0;
 }
 
-/* base64, of either alphabet and with line ends, has neither a colon nor a dot. */
+/* True for a data: URL or base64, which has no colon and no dot in either alphabet. */
 static bool is_inline(const json_t *value) {
     const char *text = reach_text_of(value);
     return text && (begins(text, "data:") || !strpbrk(text, ":.\\%?"));
 }
 
-/* Only a part of the same document, or the standard's own name. */
+/* True if a JSON schema refers to another document. Parts of the same document are allowed, and the
+ * standard's name in $schema. */
 static bool refers_outside(const char *name, const json_t *value) {
     const char *text = reach_text_of(value);
     if (strcmp(name, "$schema") == 0)

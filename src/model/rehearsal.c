@@ -9,7 +9,7 @@
 struct rehearsal {
     struct arena arena;
     struct rehearsal_turn *turns;
-    uint64_t *played; /* faults of each turn */
+    uint64_t *played; /* how often the fault of each turn was played */
     size_t count;
 };
 
@@ -80,7 +80,7 @@ static struct model_part *add_part(struct rehearsal *r, struct rehearsal_turn *t
     return &parts[t->count++];
 }
 
-/* "arguments" are an object; "raw" is a text that need not even be JSON. */
+/* Reads a call. "arguments" is an object; "raw" is a text that need not be JSON. */
 static int read_call(struct rehearsal *r, const json_t *call, struct rehearsal_turn *t,
                      struct err *err) {
     static const char *const names[] = {"tool", "arguments", "raw", NULL};
@@ -89,11 +89,11 @@ static int read_call(struct rehearsal *r, const json_t *call, struct rehearsal_t
     if (check_names(call, names, err) < 0)
         return -1;
     if (!tool || !tool[0] || strlen(tool) > MODEL_NAME_MAX)
-        return err_set(err, ERR_INVALID, "'tool' is not the name of a tool");
+        return err_set(err, ERR_INVALID, "'tool' is not a valid name of a tool");
     if (arguments && !json_is_object(arguments))
         return err_set(err, ERR_INVALID, "'arguments' is not an object");
     if (t->calls == MODEL_CALLS_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d calls", MODEL_CALLS_MAX);
+        return err_set(err, ERR_LIMIT, "the turn has more than %d calls", MODEL_CALLS_MAX);
     struct model_part *p = add_part(r, t);
     p->kind = MODEL_CALL;
     p->name = arena_copy(&r->arena, tool, strlen(tool));
@@ -106,7 +106,7 @@ static int read_call(struct rehearsal *r, const json_t *call, struct rehearsal_t
 }
 
 static void read_usage(const json_t *usage, struct rehearsal_turn *t) {
-    if (json_is_false(usage)) /* a provider that does not say */
+    if (json_is_false(usage)) /* plays a provider that does not report usage */
         return;
     t->has_usage = true;
     t->usage = (struct model_usage){.in = 100, .out = 20};
@@ -128,7 +128,7 @@ static int read_stop(const json_t *turn, struct rehearsal_turn *t, struct err *e
             t->stop = (enum model_stop)s;
             return 0;
         }
-    return stop ? err_set(err, ERR_INVALID, "unknown stop '%.40s'", stop) : 0;
+    return stop ? err_set(err, ERR_INVALID, "unknown stop reason '%.40s'", stop) : 0;
 }
 
 static int read_match(struct rehearsal *r, const json_t *turn, struct rehearsal_turn *t,
@@ -202,7 +202,7 @@ int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct 
     return 0;
 }
 
-/* ---- Playing it ---- */
+/* ---- Playing a script ---- */
 
 static void take_last(const struct model_message *m, struct rehearsal_ask *ask) {
     for (size_t i = 0; i < m->count; i++) {

@@ -14,16 +14,16 @@ enum rehearsal_fault {
     REHEARSAL_FINE,
     REHEARSAL_STATUS,  /* an HTTP status instead of an answer */
     REHEARSAL_GARBAGE, /* an invalid answer */
-    REHEARSAL_CUT,     /* half of the answer, then the end */
+    REHEARSAL_CUT,     /* half of the answer, then the end of the stream */
     REHEARSAL_RESET,   /* the connection ends before the answer begins */
     REHEARSAL_ERROR,   /* half of the answer, then an error in the stream */
-    REHEARSAL_SLOW,    /* the answer, after a while */
+    REHEARSAL_SLOW,    /* the answer, after `wait_ms` */
 };
 
 struct rehearsal_turn {
     int64_t number;    /* turns of the model before this one; -1: any */
-    const char *after; /* the last result holds this; NULL: any */
-    int failed;        /* the last result failed: 1, did not: 0, either: -1 */
+    const char *after; /* text that the last result must contain; NULL: any */
+    int failed;        /* 1: the last result must have failed; 0: must not; -1: either */
     const struct model_part *parts;
     size_t count, calls;
     enum model_stop stop;
@@ -32,8 +32,8 @@ struct rehearsal_turn {
     enum rehearsal_fault fault;
     uint64_t times; /* how often the fault is played before the turn */
     int status;
-    uint64_t retry_after_ms; /* 0: not said */
-    uint64_t wait_ms;        /* of REHEARSAL_SLOW */
+    uint64_t retry_after_ms; /* 0: no Retry-After field */
+    uint64_t wait_ms;        /* delay of REHEARSAL_SLOW */
 };
 
 struct rehearsal;
@@ -47,17 +47,17 @@ void rehearsal_freep(struct rehearsal **r);
 /* The part of a request by which a turn is chosen. */
 struct rehearsal_ask {
     uint64_t turns;   /* turns of the model so far */
-    const char *last; /* the newest result, or what the user said last */
+    const char *last; /* the newest result, or the last text of the user */
     size_t n;
     bool failed;
 };
-/* Counts the turns of the model in this conversation. */
+/* Reads the part of a request by which a turn is chosen, and counts the turns of the model. */
 struct rehearsal_ask rehearsal_read(const struct model_request *request);
 
 /* Returns the first turn of the script that matches `ask`; NULL with ERR_NOT_FOUND if none does. */
 const struct rehearsal_turn *rehearsal_find(const struct rehearsal *r,
                                             const struct rehearsal_ask *ask, struct err *err);
-/* The fault to play now, which is counted; REHEARSAL_FINE once it was played often enough. */
+/* Returns the fault to play now, and counts it; REHEARSAL_FINE once it was played often enough. */
 enum rehearsal_fault rehearsal_fault(struct rehearsal *r, const struct rehearsal_turn *turn);
 
 /* The answer points into the turn and `model`. Call ids contain the number of the turn, so they are

@@ -19,7 +19,7 @@ struct play {
     struct rehearsal_http *server;
     const struct model_codec *codec;
     struct http_exchange *x;
-    struct buf rest; /* of a slow answer */
+    struct buf rest; /* the second half of a slow answer */
     struct loop_timer *timer;
 };
 
@@ -71,7 +71,7 @@ static void refuse_status(struct play *p, const struct rehearsal_turn *t) {
                           t->retry_after_ms ? said : NULL);
 }
 
-/* Where the record that holds the middle ends. */
+/* Returns the end of the stream record that contains the middle of the answer. */
 static size_t middle(const struct buf *b) {
     const char *end = memmem(b->data + b->len / 2, b->len - b->len / 2, "\n\n", 2);
     return end ? (size_t)(end + 2 - b->data) : b->len / 2;
@@ -119,7 +119,7 @@ static void answer_partly(struct play *p, const struct buf *body, bool with_erro
     http_end(x);
 }
 
-/* A head, then what the fault leaves of the body. */
+/* Sends the head, then as much of the body as the fault allows. */
 static void rehearsal_http_answer(struct play *p, const struct buf *body, bool stream,
                                   enum rehearsal_fault fault, const struct rehearsal_turn *t) {
     struct http_exchange *x = p->x;

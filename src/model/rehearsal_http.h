@@ -13,13 +13,13 @@
 
 struct rehearsal_http;
 
-/* key: required from clients as bearer or x-api-key; NULL: none. The caller owns both arguments. */
+/* key: clients must send it as bearer or x-api-key; NULL: none. The caller owns script and key. */
 struct rehearsal_http *rehearsal_http_new(struct loop *loop, struct rehearsal *script,
                                           const struct secret *key);
 /* Call only after the server has stopped. */
 void rehearsal_http_free(struct rehearsal_http *r);
 
-/* For struct http_server_config: on_request, with the result of rehearsal_http_new() as arg. */
+/* The on_request of struct http_server_config; arg is the result of rehearsal_http_new(). */
 void rehearsal_http_request(struct http_exchange *x, void *arg);
 
 /* Number of answered requests, including faults. */

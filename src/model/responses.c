@@ -1,4 +1,4 @@
-/* OpenAI Responses without server state: every request carries the whole conversation. */
+/* The codec of OpenAI Responses, without server state: every request has the whole conversation. */
 #include <string.h>
 
 #include "base/defer.h"
@@ -69,7 +69,7 @@ static bool is_said(const struct model_part *p) {
     return (p->kind == MODEL_TEXT && p->n > 0) || p->kind == MODEL_IMAGE;
 }
 
-/* Texts and images of a user's message are one item. */
+/* Writes the texts and images of a user's message as one item. */
 static void put_user(struct jot *j, const struct model_message *m) {
     size_t said = 0;
     for (size_t i = 0; i < m->count; i++) {
@@ -177,7 +177,7 @@ static int hear_content(struct hearing *h, enum model_role role, const json_t *c
     if (json_is_string(content))
         return hear_text(h, role, content, err);
     if (!json_is_array(content))
-        return err_set(err, ERR_INVALID, "the content is not a string or a list");
+        return err_set(err, ERR_INVALID, "the content of the message is not a string or a list");
     json_array_foreach(content, i, part) {
         if (hear_content_part(h, role, part, err) < 0)
             return -1;
@@ -201,7 +201,8 @@ static int hear_message(struct hearing *h, const json_t *item, struct err *err) 
     if (json_member_is(item, "role", "assistant"))
         return hear_content(h, MODEL_ASSISTANT, content, err);
     if (!json_member_is(item, "role", "system") && !json_member_is(item, "role", "developer"))
-        return err_set(err, ERR_INVALID, "the role is not user, assistant, system or developer");
+        return err_set(err, ERR_INVALID,
+                       "the role of the message is not user, assistant, system or developer");
     if (h->count > 0)
         return hear_content(h, MODEL_SYSTEM, content, err);
     hear_instructions(h, content);
@@ -225,7 +226,7 @@ static int hear_output(struct hearing *h, const json_t *item, struct err *err) {
     const char *id = json_member(item, "call_id");
     struct buf text DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     if (!id)
-        return err_set(err, ERR_INVALID, "a function_call_output lacks its call_id");
+        return err_set(err, ERR_INVALID, "a function_call_output has no call_id");
     struct model_part *p = hear(h, MODEL_USER, MODEL_RESULT, err);
     if (!p)
         return -1;
@@ -242,7 +243,7 @@ static int hear_output(struct hearing *h, const json_t *item, struct err *err) {
 static int hear_item(struct hearing *h, const json_t *item, struct err *err) {
     const json_t *arguments = json_object_get(item, "arguments");
     if (!json_is_object(item))
-        return err_set(err, ERR_INVALID, "not a JSON object");
+        return err_set(err, ERR_INVALID, "the item is not a JSON object");
     if (!json_member(item, "type") || json_member_is(item, "type", "message"))
         return hear_message(h, item, err);
     if (json_member_is(item, "type", "function_call_output"))
@@ -340,7 +341,7 @@ static int on_item_done(struct model_stream *s, const json_t *root, struct err *
     const json_t *item = json_object_get(root, "item");
     struct block *b = stream_block(s, json_count(root, "output_index"));
     if (!b)
-        return stream_fail(s, MODEL_FAIL_LARGE, "it has too many items", err);
+        return stream_fail(s, MODEL_FAIL_LARGE, "too many output items", err);
     if (!json_is_object(item) || b->start)
         return stream_fail(s, MODEL_FAIL_GARBAGE, "invalid or repeated output item", err);
     struct arena scratch DEFER(arena_done) = {0};
@@ -377,7 +378,7 @@ static int take_output(struct model_stream *s, const json_t *output, struct err 
     json_array_foreach(output, i, item) {
         struct block *b = stream_block(s, i);
         if (!b)
-            return stream_fail(s, MODEL_FAIL_LARGE, "it has too many items", err);
+            return stream_fail(s, MODEL_FAIL_LARGE, "too many output items", err);
         b->start = json_deep_copy(item);
     }
     return 0;

@@ -11,7 +11,7 @@ static bool is_item(const struct model_part *p) {
     return p->kind == MODEL_TEXT || p->kind == MODEL_CALL;
 }
 
-/* Items have ids of their own; `n` numbers them. */
+/* Writes an output item. Its id is made from its kind and its number `n`. */
 static void put_item(struct jot *j, const char *name, const struct model_part *p, size_t n,
                      bool done) {
     char id[32];

@@ -5,7 +5,7 @@
 #include "base/defer.h"
 #include "model/inner.h"
 
-/* A last record may repeat the whole answer, with everything escaped. */
+/* The limit of a record: the last one may repeat the whole answer, with all characters escaped. */
 enum { RECORD_MAX = 2 * MODEL_ANSWER_MAX };
 
 struct model_stream *model_stream_new(const struct model_codec *codec, model_seen_fn *fn,
@@ -60,7 +60,7 @@ void stream_name(struct model_stream *s, const json_t *object) {
         s->answer.model = arena_copy(&s->answer.arena, model, strnlen(model, 200));
 }
 
-/* The newest is the one that is asked for. */
+/* Searches from the newest block, because most deltas belong to it. */
 struct block *stream_find(struct model_stream *s, uint64_t index) {
     for (size_t i = s->count; i > 0; i--)
         if (s->blocks[i - 1].index == index)
@@ -110,7 +110,7 @@ static int take_record(struct model_stream *s, struct err *err) {
     json_t *root DEFER(json_decrefp) = json_loadb(data->data, data->len, JSON_ALLOW_NUL, &why);
     if (!json_is_object(root))
         return stream_fail(s, MODEL_FAIL_GARBAGE,
-                           root ? "a stream record is not an object" : why.text, err);
+                           root ? "a stream record is not a JSON object" : why.text, err);
     return s->codec->on_record(s, s->sse.name, root, err);
 }
 
@@ -147,7 +147,7 @@ int model_stream_end(struct model_stream *s, struct model_answer *ret, struct er
     *ret = s->answer;
     s->answer = (struct model_answer){.id = "", .model = ""};
     s->maker = (struct maker){.answer = &s->answer};
-    s->failed = true; /* it has given what it had */
+    s->failed = true; /* the answer was moved out: no second one can be taken */
     s->failure = MODEL_FAIL_CUT;
     return 0;
 }

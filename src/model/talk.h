@@ -17,11 +17,11 @@
 struct model_codec;
 
 enum {
-    MODEL_NAME_MAX = 64,          /* of a tool: what all three formats allow */
-    MODEL_CALLS_MAX = 256,        /* in one answer */
-    MODEL_PARTS_MAX = 4096,       /* in one answer or message */
-    MODEL_MESSAGES_MAX = 20000,   /* in one request */
-    MODEL_TOOLS_MAX = 512,        /* in one request */
+    MODEL_NAME_MAX = 64,          /* bytes of a tool's name; all three formats allow as many */
+    MODEL_CALLS_MAX = 256,        /* calls in one answer */
+    MODEL_PARTS_MAX = 4096,       /* parts in one answer or message */
+    MODEL_MESSAGES_MAX = 20000,   /* messages in one request */
+    MODEL_TOOLS_MAX = 512,        /* tools in one request */
     MODEL_ANSWER_MAX = 8 << 20,   /* bytes of texts and arguments in one answer */
     MODEL_REQUEST_MAX = 64 << 20, /* bytes of a request on the wire */
 };
@@ -38,11 +38,11 @@ struct model_part {
     enum model_part_kind kind;
     const char *text; /* may hold zero bytes; a NUL follows */
     size_t n;
-    const char *id;                  /* of a call, and of the call a result answers */
+    const char *id;                  /* of a call; in a result, the id of its call */
     const char *name;                /* of the called tool */
     const char *media;               /* of an image: "image/png" */
     const char *bad;                 /* of a call: why it must not be made; else NULL */
-    bool failed;                     /* of a result */
+    bool failed;                     /* of a result: the call failed */
     const struct model_codec *codec; /* of an opaque part */
     const struct model_part *images; /* of a result */
     size_t image_count;
@@ -70,12 +70,12 @@ struct model_request {
     const struct model_tool *tools;
     size_t tool_count;
     enum model_choice choice;
-    const char *choice_name; /* of MODEL_CHOICE_NAMED */
+    const char *choice_name; /* name of the tool for MODEL_CHOICE_NAMED */
     const struct model_message *messages;
     size_t message_count;
-    uint64_t max_tokens;   /* of the answer; 0 only in requests that were read */
-    const char *cache_key; /* the same for all requests that share a beginning; NULL: none */
-    const char *effort;    /* of reasoning, in the provider's own words; NULL: not said */
+    uint64_t max_tokens;   /* limit of the answer; 0 (none) only in parsed requests */
+    const char *cache_key; /* the same for requests that begin with the same messages; NULL: none */
+    const char *effort;    /* reasoning effort, as the provider names it; NULL: the default */
     bool stream;
 };
 
@@ -98,17 +98,17 @@ const char *model_stop_name(enum model_stop stop);
 
 /* Token counts. The kinds of input are disjoint, whatever the provider reports. */
 struct model_usage {
-    uint64_t in; /* neither read from nor written to a cache */
+    uint64_t in; /* input tokens that were neither read from nor written to a cache */
     uint64_t cache_read;
-    uint64_t cache_write;      /* kept for minutes */
-    uint64_t cache_write_long; /* kept for an hour */
+    uint64_t cache_write;      /* written to a cache for minutes */
+    uint64_t cache_write_long; /* written to a cache for an hour */
     uint64_t out;
-    uint64_t reasoning; /* a part of out */
+    uint64_t reasoning; /* output tokens for reasoning; included in `out` */
 };
 uint64_t model_usage_total(const struct model_usage *u);
 
 struct model_answer {
-    const char *id, *model; /* as the provider calls them; "" when it did not say */
+    const char *id, *model; /* as the provider reported them; "" if it did not */
     enum model_stop stop;
     const struct model_part *parts;
     size_t count;

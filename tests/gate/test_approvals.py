@@ -63,7 +63,7 @@ def test_the_query_is_shown_and_a_part_of_what_is_approved(gated, servers, box, 
 def test_always_adds_the_rule_that_was_shown_and_no_wider_one(gated, servers, box, asks):
     x = asks("/a?x=1")
     item, = waiting(gated, box)
-    rule = f"allow GET http://ok.test:{servers.http}/a?x=1, with any fields and body"
+    rule = f"allow GET http://ok.test:{servers.http}/a?x=1, with any header fields and body"
     assert item["always"] == rule and f"    --always: {rule}\n" in carrel(gated, "pending").stdout
     assert carrel(gated, "approve", "--always", item["id"]).stdout.endswith(f": {rule}\n")
     assert output(gated, box, x)["path"] == "/a?x=1" and rules(gated, box)[-1]["exact"]
@@ -199,10 +199,10 @@ def test_no_rule_for_bodies_once_it_is_tainted(gated, servers, box, asks, tainte
     if not tainted:
         carrel(gated, "approve", "--always", item["id"])
     else:
-        assert "source that is not trusted" in item["no_rule"]
+        assert "untrusted source" in item["no_rule"]
         with pytest.raises(Refused) as e:
             gated.post(f"/v1/pending/{item['id']}", {"decision": "approve", "always": True})
-        assert "it has a body" in str(e.value) or "not trusted" in str(e.value)
+        assert "the request has a body" in str(e.value) or "untrusted source" in str(e.value)
         carrel(gated, "approve", item["id"])
     assert output(gated, box, x)["body"] == "amount=1"
 

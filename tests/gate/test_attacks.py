@@ -42,8 +42,8 @@ def get(host, port, path="/", name=None, more="", version="1.1", method="GET", b
     return dial(host, port, f"{method} {path} HTTP/{version}\\r\\nHost: {name}\\r\\nConnection: close\\r\\n{more}\\r\\n{body}".encode(), wait)
 """
 
-NO_RULE = "no rule allows it"
-OTHER_HOST = "the Host field differs from the host it connected to"
+NO_RULE = "no rule allows the request"
+OTHER_HOST = "the Host field differs from the host of the connection"
 
 
 class Row(typing.NamedTuple):
@@ -71,14 +71,14 @@ ROWS = [
         "203.0.113.7", HTTP, OTHER_HOST),
     Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "'private.test' resolves to a private address"),
     Row("Host of another", "say(get('ok.test', {http}, name='other.test'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
-    Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "the port in the Host field differs from the port it connected to"),
+    Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "the port in the Host field differs from the port of the connection"),
     Row("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "header field Host is missing"),
     Row("two Hosts", "say(get('ok.test', {http}, more='Host: other.test\\r\\n'))", " 400 ", "ok.test", HTTP, "header field Host is given twice"),
     Row("absolute form to another host", "say(get('ok.test', {http}, path='http://other.test/'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
-    Row("CONNECT outside of the proxy", "say(dial('ok.test', {http}, b'CONNECT other.test:80 HTTP/1.1\\r\\nHost: other.test:80\\r\\n\\r\\n'))", " 403 ", "ok.test", HTTP, "CONNECT is for the proxy at port 3128"),
+    Row("CONNECT outside of the proxy", "say(dial('ok.test', {http}, b'CONNECT other.test:80 HTTP/1.1\\r\\nHost: other.test:80\\r\\n\\r\\n'))", " 403 ", "ok.test", HTTP, "the method CONNECT works only with the proxy at port 3128"),
     Row("a second request for another host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n').split('HTTP/1.1')[-1])", " 403 ",
         "ok.test", HTTP, OTHER_HOST),
-    Row("TLS named for another", "say(inside('ok.test', {https}, 'other.test'))", " 403 ", "ok.test", TLS, "the server name in the TLS ClientHello differs from the host it connected to"),
+    Row("TLS named for another", "say(inside('ok.test', {https}, 'other.test'))", " 403 ", "ok.test", TLS, "the server name in the TLS ClientHello differs from the host of the connection"),
     Row("TLS without a name", "say(inside('ok.test', {https}, None))", " 403 ", "ok.test", TLS, "the TLS ClientHello has no server name"),
     Row("TLS to a host that no rule names", "say(inside('other.test', {https}, 'other.test'))", " 403 ", "other.test", TLS, NO_RULE, ("https://other.test:{https}", " 200 ")),
     Row("another Host inside TLS", "say(inside('api.test', {https}, 'api.test', 'other.test'))", " 403 ", "api.test", TLS, OTHER_HOST),

@@ -129,7 +129,7 @@ for path in ("/ws", "/other"):
     assert gated.python(box, script)["stdout"].split() == ["HTTP/1.1", "200", "HTTP/1.1", "403"]
     assert ("Upgrade", "websocket") in servers.web.seen[0]["headers"]
     (note,) = gated.notes(box, "net.deny")
-    assert [note["detail"][k] for k in ("host", "port", "path")] + [note["reason"]] == ["ok.test", servers.http, "/other", "no rule allows it"]
+    assert [note["detail"][k] for k in ("host", "port", "path")] + [note["reason"]] == ["ok.test", servers.http, "/other", "no rule allows the request"]
     tally.attack()
 
 
@@ -155,7 +155,7 @@ except OSError as e: print(e.strerror)"""])
     gated.delete(f"/v1/machines/{box}/net/rules/{rule}")
     gated.wait(box, x)
     assert b"reset" in gated.request("GET", f"/v1/machines/{box}/execs/{x}/output", raw=True)
-    assert gated.notes(box, count=2)[-1]["reason"] == "the policy has changed"
+    assert gated.notes(box, count=2)[-1]["reason"] == "the network policy of the machine has changed"
 
 
 def test_budgets_cut_what_goes_beyond_them(gated, servers, box):

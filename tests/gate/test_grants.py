@@ -85,7 +85,7 @@ def test_the_machine_reads_what_it_was_handed(gated, lent):
     ({"kind": "file", "what": "/etc/hosts", "at": "/etc/hosts"}, "a grant cannot be placed at"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/../etc"}, "a grant cannot be placed at"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/a\nb"}, "a grant cannot be placed at"),
-    ({"kind": "secret", "what": "NOBODY", "at": "api.test"}, "there is no secret"),
+    ({"kind": "secret", "what": "NOBODY", "at": "api.test"}, "secret 'NOBODY' does not exist"),
     ({"kind": "env", "what": "X", "value": "x", "expires": 0}, "must be between"),
 ])
 def test_bad_words(gated, fields, why):

@@ -51,7 +51,7 @@ def test_a_refusal_inside_tls_can_be_read(gated, servers, box, client):
         pytest.skip(f"this host has no {client}")
     done = gated.exec(box, CLIENTS[client].format(url=f"https://other.test:{servers.https}/x"))
     assert "403" in done["stdout"] if client == "git" else "may not reach 'other.test" in done["stdout"], done
-    assert gated.notes(box, "net.deny")[0]["reason"] == "no rule allows it"
+    assert gated.notes(box, "net.deny")[0]["reason"] == "no rule allows the request"
     assert servers.tls.seen == []
 
 
@@ -59,7 +59,7 @@ def test_the_wrong_name_is_explained_too(gated, servers, box):
     gated.allow(box, f"ok.test:{servers.https}")
     done = gated.exec(box, [*CURL, "--connect-to", f"api.test:{servers.https}:ok.test:{servers.https}",
                             f"https://api.test:{servers.https}/"])
-    assert "differs from the host it connected to" in body(done)["error"]["cause"]
+    assert "differs from the host of the connection" in body(done)["error"]["cause"]
 
 
 # ---- rules about requests ----
@@ -140,7 +140,7 @@ def test_once_is_once(gated, servers, box):
     second = ask_for(gated, servers, box)
     item, = waiting(gated, box)
     assert carrel(gated, "deny", item["id"]).returncode == 0
-    assert output(gated, box, second)["error"]["cause"] == "the owner denied it"
+    assert output(gated, box, second)["error"]["cause"] == "the owner denied the request"
     assert len(servers.web.seen) == 1
 
 
@@ -180,7 +180,7 @@ def test_what_waits_in_plain_words_and_inside_tls_is_approved_apart(gated, serve
     assert output(gated, box, tls)["path"] == "/held"
     assert [p["id"] for p in waiting(gated, box)] == [items["http"]["id"]]
     gated.post(f"/v1/pending/{items['http']['id']}", {"decision": "deny"})
-    assert output(gated, box, plain)["error"]["cause"] == "the owner denied it"
+    assert output(gated, box, plain)["error"]["cause"] == "the owner denied the request"
 
 
 def test_an_approval_that_is_over_at_once_lets_them_wait_again(gated, servers, box):

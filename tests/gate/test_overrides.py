@@ -40,10 +40,10 @@ ROWS = [
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Original-URL": "/v2"}}, PATH),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Rewrite-URL": "/v2"}}, PATH),
     ({"method": "GET", "target": "/v1/x", "headers": {"X-Forwarded-Prefix": "/v2"}}, PATH),
-    ({"method": "GET", "target": "/v1/..;/v2"}, "the path is ambiguous"),
-    ({"method": "GET", "target": "/v1/%c0%ae%c0%ae/v2"}, "the path is ambiguous"),
-    ({"method": "GET", "target": "/v1/%2e%2e/v2"}, "the path is ambiguous"),
-    ({"method": "GET", "target": "/v1/%252e%252e/v2"}, "the path is ambiguous"),
+    ({"method": "GET", "target": "/v1/..;/v2"}, "the path of the request is ambiguous"),
+    ({"method": "GET", "target": "/v1/%c0%ae%c0%ae/v2"}, "the path of the request is ambiguous"),
+    ({"method": "GET", "target": "/v1/%2e%2e/v2"}, "the path of the request is ambiguous"),
+    ({"method": "GET", "target": "/v1/%252e%252e/v2"}, "the path of the request is ambiguous"),
 ]
 
 

@@ -190,8 +190,8 @@ def test_the_value_is_nowhere(gated, servers, box, api):
     assert "API_KEY" in listed and "sk-real" not in listed
 
 
-NOT_HERE, NOT_THERE = [f"the placeholder of secret 'API_KEY' {why}" for why in ("may not be sent to this host", "is at a place that its grant does not allow")]
-IN_CLEAR, IN_BODY = "the placeholder of secret 'API_KEY' may be used only inside TLS", "its body holds the placeholder of a secret"
+NOT_HERE, NOT_THERE = [f"the placeholder of secret 'API_KEY' {why}" for why in ("may not be sent to this host", "is in a part of the request that its grant does not allow")]
+IN_CLEAR, IN_BODY = "the placeholder of secret 'API_KEY' may be used only inside TLS", "the body of the request contains the placeholder of a secret"
 PLACES = {  # words, URL, the reason
     "another host, in a field": ('-H "X-Key: $API_KEY"', "https://ok.test:{tls}/x", NOT_HERE),
     "another host, in the query": ("", "https://ok.test:{tls}/x?k=$API_KEY", NOT_HERE),

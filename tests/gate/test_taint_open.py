@@ -171,4 +171,4 @@ def test_a_rule_that_ends_closes_its_tunnels(gated, servers):
     gated.until(lambda: gated.exec(box, "test -e there")["exec"]["status"] == 0)
     gated.allow(box, target, ttl=0.2)
     gated.wait(box, waiting)  # the server would never end it
-    assert "the policy has changed" in [n["reason"] for n in gated.notes(box, "net.close")]
+    assert "the network policy of the machine has changed" in [n["reason"] for n in gated.notes(box, "net.close")]

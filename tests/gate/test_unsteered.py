@@ -50,9 +50,9 @@ def test_the_proxy_leads_out_by_the_same_rules(unsteered, servers, box):
     assert json.loads(curl(unsteered, box, *proxy, f"http://ok.test:{servers.http}/here")["stdout"])["path"] == "/here"
     assert unsteered.notes(box, verb="net.allow")[-1]["detail"]["host"] == "ok.test"
     error = json.loads(curl(unsteered, box, *proxy, f"http://other.test:{servers.http}/")["stdout"])["error"]
-    assert error["cause"] == "no rule allows it"
+    assert error["cause"] == "no rule allows the request"
     note = unsteered.notes(box, verb="net.deny")[-1]
-    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("other.test", servers.http, "no rule allows it")
+    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("other.test", servers.http, "no rule allows the request")
     attack()
 
 

@@ -1,7 +1,7 @@
 /*
  * Colours for people who read standard output on a terminal.
  *
- * There are none in a pipe or a file, with TERM=dumb, or if NO_COLOR is set and not empty.
+ * Colours are off in a pipe or a file, with TERM=dumb, or if NO_COLOR is set and not empty.
  */
 #pragma once
 
@@ -16,14 +16,16 @@ enum colour {
     COLOUR_CYAN = 36
 };
 
-/* Is standard output a terminal that shows colours? The first answer stays, also behind a pager. */
+/* Whether standard output is a terminal that shows colours. The first answer is kept, also when a
+ * pager starts later. */
 bool colour_is_on(void);
-void colour_begin(enum colour c); /* nothing if there are none; ends with colour_end() */
+void colour_begin(enum colour c); /* until colour_end(); does nothing if colours are off */
 void colour_end(void);
 
-/* A line of headings, in bold. */
+/* Prints a line of headings in bold. */
 void colour_heading(const char *line);
-/* A machine's state: green if it runs, red if it ended, yellow otherwise. */
+/* Returns the colour of a machine's state: green if it runs, red if it ended, else yellow. */
 enum colour colour_of_state(const char *state);
-/* A unified diff: what was added, removed and where. The text comes from elsewhere. */
+/* Prints a unified diff with colours for added lines, removed lines and places. The text is not
+ * trusted. */
 void colour_diff(const char *text);

@@ -1,16 +1,16 @@
 /*
- * Words of other tools, above all Docker, and what they are called here.
+ * Commands and options of other tools, above all Docker, and the names they have in Carrel.
  *
- * A word that can mean only one of our commands runs it (`ps`, `inspect`). Any other is answered
- * with the command to type.
+ * A word that can mean only one command of Carrel runs it (`ps`, `inspect`). Any other word is
+ * answered with the command to type.
  */
 #pragma once
 
 #include <stdbool.h>
 
-/* The command that this word stands for; NULL: none. json: as if --json had been given. */
+/* Returns the command that this word stands for; NULL: none. *ret_json: as if --json was given. */
 const char *habit_command(const char *word, bool *ret_json);
-/* What to type instead of this command; NULL: not known. */
+/* Returns what to type instead of this command; NULL: not known. */
 const char *habit_answer(const char *word);
-/* What to type instead of this option, with its dashes; NULL: not known. */
+/* Returns what to type instead of this option, given with its dashes; NULL: not known. */
 const char *habit_option(const char *word);

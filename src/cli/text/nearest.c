@@ -9,7 +9,7 @@ static size_t least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Letters that are added, missing, wrong or swapped with their neighbour. */
+/* Counts letters that are added, missing, wrong or swapped with their neighbour. */
 static size_t mistakes(const char *a, size_t a_len, const char *b, size_t b_len) {
     size_t cost[WORD_MAX + 1][WORD_MAX + 1];
     for (size_t i = 0; i <= a_len; i++)

@@ -1,5 +1,5 @@
 /*
- * "Did you mean": the known word that a mistyped one stands for.
+ * "Did you mean": finds the known word that is nearest to a mistyped one.
  *
  * A candidate counts only if a few typing mistakes explain the difference, or if one word begins
  * with the other: a wrong guess is worse than none.
@@ -9,13 +9,13 @@
 #include <stddef.h>
 
 struct nearest {
-    const char *word; /* as typed */
-    size_t len;       /* of it that counts */
-    const char *best; /* NULL: no candidate is near enough */
-    size_t distance;  /* of best */
+    const char *word; /* the word as typed */
+    size_t len;       /* how many of its characters are compared */
+    const char *best; /* the nearest candidate; NULL: none is near enough */
+    size_t distance;  /* typing mistakes between `word` and `best` */
 };
 
 #define NEAREST(typed) ((struct nearest){.word = (typed), .len = strlen(typed)})
 
-/* Keeps the candidate if it is nearer than those before it. It outlives `n`. */
+/* Keeps the candidate if it is nearer than those before it. The candidate must outlive `n`. */
 void nearest_try(struct nearest *n, const char *candidate);

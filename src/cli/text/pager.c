@@ -23,7 +23,8 @@ static const char *pager_command(void) {
     return *command && strcmp(command, "cat") != 0 ? command : NULL;
 }
 
-/* The reader sees all of it before the shell takes the terminal back. ^C is the pager's affair. */
+/* Waits until the user leaves the pager, before the shell uses the terminal again. Ignores ^C,
+ * which the pager handles. */
 static void pager_wait(void) {
     int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
     fflush(stdout);
@@ -48,7 +49,7 @@ void pager_start(void) {
     int fds[2];
     if (!command || pager)
         return;
-    colour_is_on(); /* while standard output is the terminal */
+    colour_is_on(); /* decides while standard output is still the terminal */
     fflush(stdout);
     if (pipe2(fds, O_CLOEXEC) < 0)
         return;

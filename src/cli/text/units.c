@@ -12,12 +12,13 @@
 #include "cli/table.h"
 
 enum { LABEL_WIDTH = 16 };
-/* Milliseconds from here on are a time since 1970: the year 2001, or a duration of 31 years. */
+/* A larger number of milliseconds is a time since 1970 (after the year 2001), because no duration
+ * has 31 years. */
 #define MOMENT_MS 1e12
 
 #define SECOND 1000000ull
 
-/* Cuts the ending off the label, if the name has it. */
+/* Removes the ending from the label. False: the label does not have it. */
 static bool ends_with(char *label, const char *ending) {
     size_t n = strlen(label), len = strlen(ending);
     if (n <= len || strcmp(label + n - len, ending) != 0)
@@ -34,7 +35,7 @@ static bool is_time(const char *text) {
     return true;
 }
 
-/* "2026-11-17 04:57:36 UTC (3h 5m ago)" */
+/* Writes a time as "2026-11-17 04:57:36 UTC (3h 5m ago)". */
 static void units_moment(time_t when, char ret[UNITS_SIZE]) {
     struct tm tm = {0};
     char distance[UNITS_SIZE], text[24];

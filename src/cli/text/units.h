@@ -1,5 +1,5 @@
 /*
- * Members of API answers for people: durations, sizes and times with their units.
+ * Prints members of API answers for people: durations, sizes and times with their units.
  *
  * The name of a member gives its unit, as in idle_ms or disk_bytes.
  */
@@ -19,5 +19,5 @@ enum { UNITS_SIZE = AMOUNT_SIZE };
 const char *units_value(const char *name, const json_t *value, char ret[UNITS_SIZE],
                         char ret_label[UNITS_SIZE]);
 
-/* "name  value" lines of an object; nested ones are indented. */
+/* Prints an object as lines "name  value"; nested objects are indented. */
 void units_print(const json_t *object, int indent);

@@ -12,7 +12,7 @@
 
 enum { LIST_MAX_BYTES = 4 << 20, RULE_TEXT_MAX = 2048, ANSWER_MAX = 8192 };
 
-/* The rule that requires the approval, as its owner wrote it. */
+/* Writes the rule that requires the approval, as its owner wrote it. */
 static void put_why(struct jot *j, const struct pending *p) {
     char target[POLICY_TARGET_SIZE], why[POLICY_TARGET_SIZE + 64];
     const struct policy_rule *rule = policy_find(gate_policy(p->machine), p->rule);
@@ -28,21 +28,22 @@ static void put_why(struct jot *j, const struct pending *p) {
 
 static int cannot(struct err *err, const char *why) {
     err_set(err, ERR_INVALID, "no rule can match only this request: %s", why);
-    return err_remedy(err, "approve it once, or add a rule with `carrel net allow`");
+    return err_remedy(err,
+                      "approve the request once, or add a rule: carrel net MACHINE allow TARGET");
 }
 
 /*
- * A rule fixes neither body nor header fields. That is too much for a tainted machine, which may
- * follow untrusted instructions.
+ * A rule does not restrict the body or the header fields. In a tainted machine, which may follow
+ * untrusted instructions, a rule would therefore allow too much if the request has a body.
  */
 static int may_rule(const struct pending *p, const struct policy *policy, struct err *err) {
     if (p->method[0] && !path_is_plain(p->path))
-        return cannot(err, "its path could be read in two ways");
+        return cannot(err, "the path could be read in two ways");
     if (strlen(p->path) >= POLICY_PATH_SIZE || strlen(p->query) >= POLICY_QUERY_SIZE)
-        return cannot(err, "its path or query is too long");
+        return cannot(err, "the path or the query is too long");
     if (p->hash[0] && policy->tainted[0])
-        return cannot(err, "it has a body, and the machine has read from a source that is not "
-                           "trusted");
+        return cannot(err, "the request has a body, and the machine has read data from an "
+                           "untrusted source");
     return 0;
 }
 
@@ -58,7 +59,7 @@ static int rule_of(const struct pending *p, struct policy_rule *ret, struct err 
     *ret = (struct policy_rule){.action = POLICY_ALLOW,
                                 .local = asked && asked->local,
                                 .exact = web,
-                                .tainted = policy->tainted[0]}; /* applies even if tainted */
+                                .tainted = policy->tainted[0]}; /* applies despite the taint */
     if (web) {
         snprintf(ret->methods, sizeof(ret->methods), "%s", p->method);
         snprintf(ret->query, sizeof(ret->query), "%s", p->query);
@@ -76,7 +77,7 @@ static void rule_text(const struct policy_rule *r, struct buf *out) {
     (void)!buf_addf(out, "allow %s%s%s%s%s%s", r->methods, r->methods[0] ? " " : "", target,
                     r->exact && !r->path[0] ? "/" : "", r->query[0] ? "?" : "", r->query);
     if (r->exact)
-        (void)!buf_addf(out, ", with any fields and body");
+        (void)!buf_addf(out, ", with any header fields and body");
     if (r->expires_ms && gmtime_r(&seconds, &tm) &&
         strftime(end, sizeof(end), "%Y-%m-%dT%H:%M:%SZ", &tm))
         (void)!buf_addf(out, ", until %s", end);
@@ -151,7 +152,7 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
         done(arg, text.data, NULL);
         return;
     }
-    err_set(&err, ERR_LIMIT, "too many requests wait for approval to list them");
+    err_set(&err, ERR_LIMIT, "too many requests wait for approval: the list would be too long");
     done(arg, NULL, &err);
 }
 
@@ -178,7 +179,7 @@ static int widen(struct live *l, const struct pending *p, const struct approval_
         return -1;
     if (net_keep(l, err) == 0)
         return 0;
-    policy_remove(gate_policy(l->gate), ret->id, NULL); /* it is not saved */
+    policy_remove(gate_policy(l->gate), ret->id, NULL); /* the rule could not be saved */
     return -1;
 }
 
@@ -205,7 +206,7 @@ void service_approve(struct service *s, const struct caller *who, const char *id
     struct pending *p = approvals_find(s, who, id, &l, &err);
     if (p && p->state == PENDING_PASSED && !(approves && wide)) {
         err_set(&err, ERR_NOT_FOUND, "request '%s' no longer waits: it was let through", p->id);
-        err_remedy(&err, "`carrel approve %s --always` adds a rule for it", p->id);
+        err_remedy(&err, "to allow this request always: carrel approve %s --always", p->id);
         p = NULL;
     }
     if (!p) {

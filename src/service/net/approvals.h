@@ -7,16 +7,16 @@
 
 #include "service/net/net.h"
 
-/* {"pending":[...]}: all waiting requests of machines that this caller may see. */
+/* Answers {"pending":[...]}: all waiting requests of machines that this caller may see. */
 void service_pending(struct service *s, const struct caller *who, service_net_fn *done, void *arg);
 
-/* The first undecided request of this machine, as {"approval":{...}}; false: none. */
+/* Writes the first undecided request of this machine, as {"approval":{...}}; false: none. */
 bool service_pending_of(struct service *s, const char *machine, struct buf *to);
 
 struct approval_request {
     const char *decision; /* approve or deny */
-    bool always;          /* adds a rule that matches only this request */
-    struct given ttl;     /* the same, for this time (ms) */
+    bool always;          /* also add a rule that matches only this request */
+    struct given ttl;     /* also add such a rule for this time (ms) */
 };
 void service_approve(struct service *s, const struct caller *who, const char *id,
                      const struct approval_request *r, service_net_fn *done, void *arg);

@@ -1,6 +1,7 @@
 /*
- * The gate's reports: connections, refusals, names and held requests of machines go to the journal
- * and the store. Refusals above a limit are counted (flood.h), so no machine can fill the journal.
+ * Writes the gate's reports to the journal and the store: connections, refusals, names and waiting
+ * requests of machines. Refusals above a limit are only counted (flood.h), so that no machine can
+ * fill the journal.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -81,13 +82,13 @@ void net_tell_counted(struct live *l, const char *verb, uint64_t counted) {
     char why[80], detail[48];
     if (!counted)
         return;
-    snprintf(why, sizeof(why), "%" PRIu64 " more were counted but not recorded one by one",
+    snprintf(why, sizeof(why), "%" PRIu64 " more events were counted but not recorded one by one",
              counted);
     snprintf(detail, sizeof(detail), "{\"count\":%" PRIu64 "}", counted);
     write_note(l, verb, why, detail, 0);
 }
 
-/* Called by the tick, so that the count of a window is reported even without new events. */
+/* Called periodically, so that the count of a window is reported even without new events. */
 void net_floods_look(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = net_refusal_limit(l);
     uint64_t counted;
@@ -97,7 +98,7 @@ void net_floods_look(struct live *l, uint64_t now_ms) {
         net_tell_counted(l, "expose.enter", counted);
 }
 
-/* False if the machine was refused too often: it must not fill the journal. */
+/* Whether a refusal gets its own journal record. False: the machine was refused too often. */
 static bool admit_refusal(struct live *l) {
     const struct flood_limit limit = net_refusal_limit(l);
     net_floods_look(l, loop_now_ms(l->service->loop));
@@ -114,7 +115,8 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
         write_note(l, verb, why, detail, 0);
 }
 
-/* A taint that is not stored would be lost by the next daemon: closes the network until it is. */
+/* Tries again to store the taint, and closes the network of the machine if that fails: a restarted
+ * daemon would not know the taint. */
 static void cut_unsaved(void *arg) {
     struct live *l = arg;
     struct err err;
@@ -133,7 +135,7 @@ static bool net_taint(struct live *l, const struct gate_crossing *c) {
         return true;
     if (l->net->cutting)
         return false;
-    log_line(LOG_ERROR, "service", "%s id=%s", err.text, l->row.id);
+    log_line(LOG_ERROR, "service", "store the taint of a machine: %s id=%s", err.text, l->row.id);
     l->net->cutting = true;
     live_ref(l);
     l->net->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
@@ -160,7 +162,7 @@ static bool crossed(void *arg, const char *machine, const struct gate_crossing *
     return goes_on;
 }
 
-/* The kernel only counts these packets: one record per second for all of them. */
+/* Writes one record per second for all refused packets, because the kernel only counts them. */
 static void refused(void *arg, const char *machine, const struct gate_refusal *r) {
     struct service *s = arg;
     struct live *l = map_get(&s->machines, machine);
@@ -205,8 +207,9 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
 }
 
 /*
- * Lines: path, query, size of the body, its hash, hash of the header fields. A record of an older
- * version lacks the last ones, so that no request matches it.
+ * Parses the stored text of a waiting request. Its lines are path, query, size of the body, hash of
+ * the body, hash of the header fields. A record of an older version lacks the hashes, so no request
+ * matches it.
  */
 static void read_wish(char *text, struct pending *ret) {
     const char *lines[5] = {"", "", "0", "", ""};

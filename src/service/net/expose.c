@@ -26,7 +26,7 @@ struct exposures {
     size_t count;
 };
 
-/* ---- doors ---- */
+/* ---- tokens and connections of exposed ports ---- */
 
 static void hash_token(const char *token, size_t n, uint8_t ret[SHA256_BYTES]) {
     struct sha256 h;
@@ -52,7 +52,7 @@ static struct exposure *expose_find(struct live *l, uint16_t port) {
     return NULL;
 }
 
-/* Constant time: it does not reveal how much of a token is right. */
+/* Compares in constant time, so that the time does not reveal how much of a token is right. */
 static bool is_same(const uint8_t *a, const uint8_t *b) {
     uint8_t differ = 0;
     for (size_t i = 0; i < SHA256_BYTES; i++)
@@ -133,7 +133,7 @@ struct ingress *expose_new(struct service *s) {
     return ingress_new(s->loop, &hooks, s);
 }
 
-/* ---- what is open ---- */
+/* ---- restoring exposed ports ---- */
 
 static struct exposures *exposures_of(struct live *l) {
     if (!l->net->exposures)
@@ -166,7 +166,7 @@ void expose_detach(struct live *l) {
     free(TAKE(l->net->exposures));
 }
 
-/* ---- verbs ---- */
+/* ---- requests ---- */
 
 static void put_url(struct jot *j, const struct live *l, uint16_t port, const char *token) {
     char url[256];
@@ -194,8 +194,9 @@ static void expose_list(struct live *l, service_net_fn *done, void *arg) {
 }
 
 /*
- * Whoever exposes a port of a tainted machine accepts what it may have read. This and the new token
- * are stored in one transaction; otherwise the holder of the old token could see the port again.
+ * The owner who exposes a port of a tainted machine accepts the data that the machine may have
+ * read. This decision and the new token are stored in one transaction; otherwise the holder of the
+ * old token could see the port again.
  */
 static int store_door(struct live *l, uint16_t port, const uint8_t hash[SHA256_BYTES],
                       struct err *err) {
@@ -297,7 +298,7 @@ static int close_door(struct live *l, uint16_t port, struct err *err) {
     if (store_exposure_remove(l->service->store, l->row.id, port, err) < 0)
         return -1;
     *e = l->net->exposures->list[--l->net->exposures->count];
-    policy_show(gate_policy(l->gate), port, false); /* saved with the next change */
+    policy_show(gate_policy(l->gate), port, false); /* stored with the next change of the policy */
     ingress_close(l->service->net->ingress, l->row.id, port);
     return 0;
 }

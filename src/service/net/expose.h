@@ -12,10 +12,10 @@ struct expose_request {
     struct given port;
 };
 
-/* {"machine","port","url","token"}; a port that is already exposed gets a new token. */
+/* Answers {"machine","port","url","token"}; a port that is already exposed gets a new token. */
 void service_expose(struct service *s, const struct caller *who, const char *machine,
                     const struct expose_request *r, service_net_fn *done, void *arg);
-/* {"machine","exposures":[{"port","url"}]} */
+/* Answers {"machine","exposures":[{"port","url"}]}. */
 void service_expose_list(struct service *s, const struct caller *who, const char *machine,
                          service_net_fn *done, void *arg);
 void service_expose_remove(struct service *s, const struct caller *who, const char *machine,

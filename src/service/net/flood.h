@@ -12,7 +12,7 @@
 struct flood {
     uint64_t since_ms; /* start of the window */
     uint64_t admitted;
-    uint64_t counted; /* in this window, not reported yet */
+    uint64_t counted; /* events of this window that are not reported yet */
 };
 
 struct flood_limit {

@@ -21,15 +21,15 @@ struct service_net {
 /* Part of struct live. */
 struct live_net {
     bool cutting;
-    struct loop_call cut;        /* closes its connections if its taint cannot be stored */
+    struct loop_call cut;        /* closes the connections if the taint cannot be stored */
     struct exposures *exposures; /* exposed ports; NULL: none */
-    enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* in the network's authority */
-    bool opening;                                        /* its gate sockets were requested */
+    enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* trust in the CA */
+    bool opening;                                        /* the gate sockets were requested */
     uint64_t doors_ms;                                   /* when to request them again; 0: never */
-    struct flood refusals, entries; /* refused by the gate; entered through exposed ports */
+    struct flood refusals, entries; /* refusals by the gate; requests to exposed ports */
     struct flood packets;           /* packets refused by the kernel */
     uint64_t refused_ms;            /* when to read the kernel's counters again */
-    struct texts env;               /* network variables, as last requested */
+    struct texts env;               /* result of the last net_env() */
 };
 
 enum { POLICY_MAX = 512 << 10 }; /* bytes of a policy as JSON */
@@ -38,7 +38,7 @@ enum { POLICY_MAX = 512 << 10 }; /* bytes of a policy as JSON */
 
 extern const struct gate_hooks net_hooks;
 struct flood_limit net_refusal_limit(const struct live *l);
-/* Writes one journal record for all events that were only counted; none if that is 0. */
+/* Writes one journal record for all events that were only counted; none if `counted` is 0. */
 void net_tell_counted(struct live *l, const char *verb, uint64_t counted);
 void net_floods_look(struct live *l, uint64_t now_ms);
 void net_restore_pending(void *arg, const struct pending_row *row);
@@ -49,5 +49,5 @@ struct ingress *expose_new(struct service *s);
 
 /* ---- net.c ---- */
 
-/* Logs why the machine has no gate, and asks for its doors again later. */
+/* Logs why the machine has no gate, and requests its gate sockets (doors) again later. */
 void net_no_doors(struct live *l, const char *why);

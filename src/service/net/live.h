@@ -1,7 +1,7 @@
 /*
- * The network of a live machine, for the rest of src/service: called when a machine is made, found
- * again, forked, looked after and ended. Only net/ knows what is inside struct service_net and
- * struct live_net.
+ * The network of a live machine, for the rest of src/service: functions to call when a machine is
+ * created, restored, forked or ended, and periodically. Only net/ knows the members of struct
+ * service_net and struct live_net.
  */
 #pragma once
 
@@ -20,20 +20,20 @@ void live_net_free(struct live_net *n);
 
 /* NULL: the gate cannot be created. */
 struct service_net *service_net_new(struct service *s, struct err *err);
-void service_net_free(struct service_net *n); /* after all machines; n may be NULL */
+void service_net_free(struct service_net *n); /* call after all machines are freed; n may be NULL */
 struct gate *net_gate(const struct service *s);
 int net_keep(struct live *l, struct err *err); /* writes the policy to the store */
 void net_restore(struct live *l);              /* reads it again after a restart of the daemon */
 /* A machine created by this daemon has its gate sockets; an adopted one gets them later. */
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
-void net_look(struct live *l, uint64_t now_ms); /* called by the tick */
+void net_look(struct live *l, uint64_t now_ms); /* call periodically */
 void net_detach(struct live *l);
-void net_ended(struct live *l); /* no process is left: records the remaining counts */
+void net_ended(struct live *l); /* call when no process is left: records the remaining counts */
 
 /* ---- crossings.c ---- */
 
-/* Records an entry, or a refusal with its reason. Too many are only counted. */
+/* Records a request to an exposed port, or a refusal with its reason. Too many are only counted. */
 void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 
 /* ---- rules.c ---- */
@@ -42,7 +42,7 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
 int net_add_rules(const struct service *s, const char *owner, const char *image,
                   const struct rows *rules, struct policy *policy, struct err *err);
 int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
-/* A fork gets the policy of its source; parent NULL: it may reach nothing. */
+/* A fork gets the policy of its source; parent NULL: the fork may not use the network. */
 void net_inherit(struct live *l, const struct live *parent);
 
 /* ---- expose.c ---- */
@@ -74,6 +74,6 @@ const struct texts *net_env(struct live *l);
 
 /* Tells the gate which secrets are granted to this machine. */
 void secrets_restore(struct live *l);
-/* For the gate; NULL: deleted or never set. */
+/* Returns the value of a secret for the gate; NULL: deleted or never set. */
 struct secret *secrets_value(struct service *s, const char *machine, const char *name);
 void secrets_used(struct live *l, const char *name);

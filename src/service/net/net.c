@@ -122,7 +122,7 @@ static void restore_policy(struct live *l) {
         return;
     }
     log_line(LOG_ERROR, "service",
-             "restore the network rules of a machine: %s; its network is closed id=%s", err.text,
+             "restore the network rules of a machine: %s; the network stays closed id=%s", err.text,
              l->row.id);
     p->guarded = true;
     policy_taint(p, 0, "rules that cannot be read", wall_ms());
@@ -170,7 +170,7 @@ void net_attach_made(struct live *l) {
     for (int i = 0; i < PLAN_GATE_FDS; i++)
         doors[i] = TAKE_FD(m->doors[i]);
     if (doors[0] < 0)
-        net_attach_adopted(l); /* it was created, but the answer was lost */
+        net_attach_adopted(l); /* the machine was created, but the spawner's answer was lost */
     else if (gate_listen(l->gate, doors, &err) < 0)
         net_no_doors(l, err.text);
 }
@@ -197,9 +197,9 @@ void net_attach_adopted(struct live *l) {
 }
 
 /*
- * Reads the kernel's counters only if something runs in the machine, or ran since: idle machines
- * cost nothing. The kernel keeps counting, so a machine that is refused all the time is read again
- * in the next window.
+ * Reads the kernel's counters only if a command runs in the machine, or ran since the last reading,
+ * so that idle machines cost nothing. After too many refusals the counters are read again in the
+ * next window; the kernel keeps counting meanwhile.
  */
 static void count_refused(struct live *l, uint64_t now_ms) {
     const struct flood_limit limit = net_refusal_limit(l);

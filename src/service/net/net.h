@@ -8,7 +8,8 @@
 #include "gate/gate.h"
 #include "service/service.h"
 
-/* The present policy: {"machine","listening","default","rules":[...]}, valid during the call. */
+/* json: the present policy, {"machine","listening","default","rules":[...]}; valid during the call.
+ */
 typedef void service_net_fn(void *arg, const char *json, const struct err *err);
 
 void service_net_show(struct service *s, const struct caller *who, const char *ref,
@@ -18,7 +19,8 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
                      const struct net_request *r, service_net_fn *done, void *arg);
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
                         service_net_fn *done, void *arg);
-/* From now on, a taint closes everything not allowed for tainted machines: gate/policy.h. */
+/* Guards the machine: a taint then closes everything not allowed for tainted machines
+ * (gate/policy.h). */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err);
 

@@ -1,4 +1,4 @@
-/* The rules of a machine's network policy: add, remove, inherit, show. */
+/* Adds, removes, inherits and shows the rules of a machine's network policy. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,8 +44,9 @@ static int open_image_root(const struct service *s, const char *image, struct er
 }
 
 /*
- * Adds the rules of a preset, as in the image; files of the machine do not count. The targets of a
- * tainted image may be chosen by an attacker, so they are ordinary, untrusted rules.
+ * Adds the rules of a preset, read from the image; files that the machine changed do not count. An
+ * attacker may have chosen the targets of a tainted image, so their rules are ordinary and
+ * untrusted.
  */
 static int add_preset(const struct service *s, const char *owner, const char *image,
                       const struct net_request *r, struct policy *policy, struct err *err) {
@@ -123,7 +124,7 @@ void service_net_show(struct service *s, const struct caller *who, const char *r
         done(arg, NULL, &err);
 }
 
-/* A copy of the rules, to restore them after a failure. */
+/* Copies the rules, to restore them after a failure. */
 static struct policy net_copy_of(const struct policy *p) {
     struct policy copy = *p;
     size_t n = p->count * sizeof(*p->rules);
@@ -189,7 +190,7 @@ static int change(struct service *s, const struct caller *who, const char *ref, 
     return 0;
 }
 
-/* A rule was added; the answer waits until the machine trusts the gate's authority. */
+/* A request that added a rule. It is answered when the machine trusts the gate's authority. */
 struct adding {
     struct live *live;
     service_net_fn *done;

@@ -18,7 +18,7 @@
 
 enum { LIST_MAX_BYTES = 1 << 20 };
 
-/* ---- an owner's secrets ---- */
+/* ---- secrets of an owner ---- */
 
 /* A change of a secret, acknowledged once it is on disk. */
 struct keeping {
@@ -88,8 +88,8 @@ static struct secret *read_value(const char *text, struct err *err) {
     size_t n = strlen(text);
     struct secret *value = n >= SECRET_VALUE_MIN ? secret_new(text, n) : NULL;
     if (!value) {
-        err_set(err, ERR_INVALID, "invalid value of a secret");
-        err_remedy(err, "it must be one line of %d to %d bytes", SECRET_VALUE_MIN, SECRET_MAX);
+        err_set(err, ERR_INVALID, "the value of the secret is not valid");
+        err_remedy(err, "use a value of one line and %d to %d bytes", SECRET_VALUE_MIN, SECRET_MAX);
     }
     return value;
 }
@@ -168,7 +168,7 @@ void secrets_used(struct live *l, const char *name) {
     store_secret_used(l->service->store, l->row.owner, name, wall_ms());
 }
 
-/* ---- what machines have placeholders of ---- */
+/* ---- grants of secrets to machines ---- */
 
 static int secret_read(struct service *s, const char *owner, const struct grant_request *r,
                        struct grant_row *row, struct err *err) {
@@ -181,7 +181,7 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
         return err_remedy(err, "a secret is granted for one host: NAME@api.example.com");
     }
     if (!store_secret_exists(s->store, owner, r->what)) {
-        err_set(err, ERR_NOT_FOUND, "there is no secret '%s'", r->what);
+        err_set(err, ERR_NOT_FOUND, "secret '%s' does not exist", r->what);
         return err_remedy(err, "set it first: carrel secret set %s", r->what);
     }
     row->what = xstrdup(r->what);
@@ -205,7 +205,7 @@ static int secret_settle(struct live *l, struct grant_row *row, struct err *err)
         is_new &= strcmp(list.rows[i].place, row->place) != 0;
     }
     if (is_new && list.count >= SECRET_GRANTS_MAX)
-        return err_set(err, ERR_LIMIT, "too many secrets: a machine can have at most %d",
+        return err_set(err, ERR_LIMIT, "a machine can have at most %d grants of secrets",
                        SECRET_GRANTS_MAX);
     if (row->detail)
         return 0;
@@ -222,7 +222,8 @@ static void secret_give(struct live *l, const struct grant_row *row, int fd, ser
     net_trust(l, done, arg);
 }
 
-/* Takes effect with the next request: the row is deleted after this, and the gate is told then. */
+/* Does nothing here: the caller deletes the row and then updates the gate, so the grant ends with
+ * the next request. */
 static void secret_take(struct live *l, const struct grant_row *row, service_done_fn *done,
                         void *arg) {
     (void)l, (void)row;

@@ -11,12 +11,12 @@ struct secret_request {
     const char *value;
 };
 
-/* Acknowledged when it is on disk; from then on the new value is used. */
+/* Stores the value of a secret. Calls `done` when it is on disk; from then on it is used. */
 void service_secret_set(struct service *s, const struct caller *who, const char *name,
                         const struct secret_request *r, service_done_fn *done, void *arg);
-/* {"secrets":[{"name","created_ms","changed_ms","used_ms"}]} */
+/* Answers {"secrets":[{"name","created_ms","changed_ms","used_ms"}]}. */
 void service_secret_list(struct service *s, const struct caller *who, service_net_fn *done,
                          void *arg);
-/* Grants of the secret stop working. */
+/* Deletes a secret. Its grants stop working. */
 void service_secret_remove(struct service *s, const struct caller *who, const char *name,
                            service_done_fn *done, void *arg);

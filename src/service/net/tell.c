@@ -13,8 +13,8 @@
 enum { TEXT_MAX = PLAN_TEXT_SIZE - 1, RULES_MAX_BYTES = TEXT_MAX - 4096, GRANTS_MAX_BYTES = 4096 };
 
 /*
- * Newest first, the order in which they decide. If there are too many, the number of omitted rules
- * is shown.
+ * Writes the rules, newest first, which is the order in which they decide. If there are too many,
+ * writes the number of omitted rules.
  */
 static void put_rules(struct jot *j, const struct buf *text, const struct policy *p) {
     size_t left = p->count;
@@ -46,7 +46,7 @@ static void put_limits(struct jot *j, const struct machine_row *row) {
                                           .lifetime_ms = row->ttl_ms});
 }
 
-/* Shows the place and name inside the machine, never paths of the owner. */
+/* Writes the path inside the machine or the name of each grant, never a path of the owner. */
 static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;

@@ -1,5 +1,5 @@
 /*
- * The certificate authority of a machine's network, and how the machine gets to trust it. The
+ * Creates the certificate authority of a machine's network and makes the machine trust it. The
  * system's certificate bundle is replaced by one that includes the authority, because programs look
  * at different files. Commands get variables for the rest (net_env).
  */
@@ -70,7 +70,7 @@ const struct texts *net_env(struct live *l) {
     return &l->net->env;
 }
 
-/* ---- the authority itself ---- */
+/* ---- creating and restoring the authority ---- */
 
 static int trust_keep(struct live *l, struct authority *a, struct err *err) {
     struct buf pem DEFER(buf_done) = BUF(PEM_MAX);
@@ -111,7 +111,7 @@ void net_inherit_trust(struct live *l, const struct live *parent) {
     gate_set_authority(l->gate, a);
 }
 
-/* A stored authority was also installed in the machine. */
+/* An authority that is stored was also installed in the machine. */
 void net_restore_trust(struct live *l) {
     char *pem DEFER_FREE = NULL;
     struct err err;
@@ -129,13 +129,13 @@ void net_restore_trust(struct live *l) {
     l->net->trust = TRUST_THERE;
 }
 
-/* ---- handing it over ---- */
+/* ---- installing the authority in the machine ---- */
 
 struct handing {
     struct live *live;
     size_t waiting;
     bool failed;
-    bool in_step; /* called by a step that changes the root */
+    bool in_step; /* a step that replaces the root calls this */
     service_done_fn *done;
     void *arg;
 };
@@ -145,7 +145,7 @@ static void handing_step(struct handing *h) {
     if (--h->waiting)
         return;
     l->net->trust = h->failed ? TRUST_NONE : TRUST_THERE;
-    h->done(h->arg, NULL); /* without it only TLS interception fails */
+    h->done(h->arg, NULL); /* no error: without the authority only TLS interception fails */
     live_unref(l);
     free(h);
 }
@@ -175,7 +175,7 @@ static void put_directory(struct handing *h, const char *path) {
     trust_ask(h, MSG_MKDIR, &m);
 }
 
-/* Writes a new file and renames it: the file of the image may be read-only. */
+/* Writes a new file and renames it, because the file of the image may be read-only. */
 static void trust_put_file(struct handing *h, const char *path, const char *bytes, size_t n) {
     char beside[128];
     snprintf(beside, sizeof(beside), "%s.carrel", path);

@@ -93,7 +93,7 @@ static void nothing_is_allowed_by_itself(void **state) {
     struct policy_answer a = ask(&p, "example.com", 443, -1, NULL, NULL);
     IS(a, POLICY_DENY);
     assert_null(a.rule);
-    assert_string_equal(a.why, "no rule allows it");
+    assert_string_equal(a.why, "no rule allows the request");
 }
 
 static void a_name_alone_is_the_web_there(void **state) {

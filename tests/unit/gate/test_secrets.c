@@ -222,7 +222,7 @@ static void a_request_holds_eight_secrets_at_most(void **state) {
             assert_string_equal(u.why, "");
         } else {
             assert_int_equal(u.count, 0); /* a refused request uses none of them */
-            assert_non_null(strstr(u.why, "exceeds the number"));
+            assert_non_null(strstr(u.why, "uses too many secrets"));
         }
     }
 }

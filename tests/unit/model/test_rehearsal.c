@@ -112,7 +112,7 @@ static void bad_scripts_are_refused_with_the_turn(void **state) {
         {"{\"turns\":[{},{\"turn\":-1}]}", "turn 1 of the script: 'turn'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"\"}]}]}", "call 0: 'tool'"},
         {"{\"turns\":[{\"calls\":[{\"tool\":\"x\",\"arguments\":[]}]}]}", "'arguments'"},
-        {"{\"turns\":[{\"stop\":\"never\"}]}", "unknown stop 'never'"},
+        {"{\"turns\":[{\"stop\":\"never\"}]}", "unknown stop reason 'never'"},
         {"{\"turns\":[{\"fault\":{\"kind\":\"fire\"}}]}", "unknown kind"},
         {"{\"turns\":[{\"fault\":{\"kind\":\"status\",\"status\":200}}]}", "must be 400 to 599"},
         {"{\"turns\":[{\"failed\":1}]}", "'failed'"},
