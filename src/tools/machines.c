@@ -79,14 +79,9 @@ void tool_machine_list(struct act *a) {
 /* Ownership is checked here: the service lets the owner's token destroy every machine. */
 static void destroy_shown(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
-    struct err why;
     char id[ID_SIZE];
-    if (err || !toolbox_owns(a->box, view)) {
-        if (!err)
-            err_set(&why, ERR_NOT_FOUND, "there is no machine '%s' of yours", view->id);
-        act_fail(a, err ? err : &why);
+    if (!toolbox_check_own(a, view, err))
         return;
-    }
     snprintf(id, sizeof(id), "%s", view->id);
     if (strcmp(id, a->box->machine) == 0) /* the next call creates a new machine */
         a->box->machine[0] = '\0';

@@ -81,6 +81,9 @@ const char *toolbox_key(const struct toolbox *b);
 int toolbox_saw(struct toolbox *b, const char *machine, struct err *err);
 /* A machine belongs to the client if the client created it or is bound to it. */
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view);
+/* Takes the result of service_show. Fails the call unless the machine belongs to the client; a
+ * machine of others gets the same error as one that does not exist. */
+bool toolbox_check_own(struct act *a, const struct machine_view *view, const struct err *err);
 
 /* Finds a tool for this client; some tools need features of the host. NULL: not available. */
 const struct tool *tool_find(const struct toolbox *b, const char *name);

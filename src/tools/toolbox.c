@@ -232,20 +232,24 @@ static void bring_own(struct toolbox *b, struct act *a) {
         make_own(b, a);
 }
 
-/* A machine of somebody else, or of the owner, gets the same answer as one that does not exist. */
-static void named_shown(void *arg, const struct machine_view *view, const struct err *err) {
-    struct act *a = arg;
+bool toolbox_check_own(struct act *a, const struct machine_view *view, const struct err *err) {
     struct err why;
-    if (err) {
-        act_fail(a, err);
-    } else if (!toolbox_owns(a->box, view)) {
-        err_set(&why, ERR_NOT_FOUND, "there is no machine '%s' of yours", view->id);
+    if (!err && toolbox_owns(a->box, view))
+        return true;
+    if (!err || err->code == ERR_NOT_FOUND) {
+        err_set(&why, ERR_NOT_FOUND, "this machine does not exist or is not yours");
         err_remedy(&why, a->box->bound ? "leave out 'machine': you have only one"
                                        : "list your machines with machine_list");
-        act_fail(a, &why);
-    } else {
-        use(a, view);
+        err = &why;
     }
+    act_fail(a, err);
+    return false;
+}
+
+static void named_shown(void *arg, const struct machine_view *view, const struct err *err) {
+    struct act *a = arg;
+    if (toolbox_check_own(a, view, err))
+        use(a, view);
 }
 
 void toolbox_bring(struct toolbox *b, struct act *a, const char *ref) {

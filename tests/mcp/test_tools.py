@@ -456,8 +456,12 @@ def test_others_machines_are_not_there(client, daemon):
     for name, arguments in [("exec", {"cmd": "true"}), ("read", {"path": "/etc/hostname"}),
                             ("write", {"path": "/tmp/x", "content": ""}), ("search", {"pattern": "x"}),
                             ("machine_destroy", {})]:
-        with pytest.raises(ToolFailed, match="there is no machine"):
-            client.call(name, machine=other, **arguments)
+        says = set()
+        for machine in (other, "owners", "m-aaaaaaaaaaaa"):
+            with pytest.raises(ToolFailed) as refused:
+                client.call(name, machine=machine, **arguments)
+            says.add(str(refused.value))
+        assert len(says) == 1 and "this machine does not exist or is not yours\nlist your machines with machine_list" in says.pop(), name
     with pytest.raises(RpcError) as e:
         client.ask("resources/read", {"uri": f"carrel://{other}/files/etc/hostname"})
     assert e.value.code == -32002
@@ -528,8 +532,8 @@ def test_prompts_and_completion(client):
     ("exec", {"cmd": "x", "user": "nobody"}, "must be one of user root"),
     ("exec", {"cmd": "x", "cwd": "tmp"}, "not an absolute path"),
     ("session", {}, "field 'session' is missing"),
-    ("session", {"session": "x-000000000000"}, "there is no command"),
-    ("session", {"session": "../../x"}, "there is no command"),
+    ("session", {"session": "x-000000000000"}, "does not exist"),
+    ("session", {"session": "../../x"}, "does not exist"),
     ("read", {"path": "x"}, "start the path with /"),
     ("read", {"path": "/nowhere"}, "/nowhere"),
     ("read", {"path": "/etc"}, "/etc"),

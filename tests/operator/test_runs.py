@@ -305,7 +305,7 @@ def test_a_run_has_the_scopes_read_and_run_and_one_machine(runs, daemon):
     view, t = runs.play(turns(*[[call(name)] for name in wanted], [run("true", machine=other)], [finish("partial")]))
     got = results(t)
     assert all("There is no tool" in r["text"] for r in got[:len(wanted)])
-    assert "no machine" in got[len(wanted)]["text"] and got[len(wanted)]["failed"]
+    assert "does not exist or is not yours" in got[len(wanted)]["text"] and got[len(wanted)]["failed"]
     records = [json.loads(line) for line in daemon.request("GET", "/v1/audit", raw=True, machine=view["machine"]).decode().splitlines()]
     verbs = {r["verb"] for r in records}
     assert not [v for v in verbs if v.startswith(("token", "grant", "net", "pending", "secret", "ship"))]
