@@ -166,7 +166,7 @@ static int token_show(struct client *c, const struct token_options *o, char **id
         return -1;
     const json_t *token = table_find(json_object_get(list, "tokens"), "id", ids[0]);
     if (!token) {
-        err_set(err, ERR_NOT_FOUND, "there is no token '%s'", ids[0]);
+        err_set(err, ERR_NOT_FOUND, "token '%s' does not exist", ids[0]);
         return err_remedy(err, "see carrel token ls");
     }
     if (o->json)

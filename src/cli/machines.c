@@ -15,7 +15,7 @@ int cli_machine_check(const char *machine, struct err *err) {
     if (machine && *machine && !strchr(machine, '/'))
         return 0;
     if (machine && *machine)
-        err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", machine);
+        err_set(err, ERR_NOT_FOUND, "machine '%s' does not exist", machine);
     else
         err_set(err, ERR_INVALID, "no machine given");
     return err_remedy(err, "see `carrel ls`");
@@ -28,7 +28,7 @@ int cli_machine_open(struct client *c, const char *machine, struct err *err) {
         return 0;
     if (err->code != ERR_NOT_FOUND)
         return -1;
-    err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", machine);
+    err_set(err, ERR_NOT_FOUND, "machine '%s' does not exist", machine);
     return err_remedy(err, "see `carrel ls`");
 }
 

@@ -89,7 +89,7 @@ static int secret_show(struct client *c, char **words, json_t **ret, struct err 
         return -1;
     const json_t *secret = table_find(json_object_get(list, "secrets"), "name", words[0]);
     if (!secret) {
-        err_set(err, ERR_NOT_FOUND, "there is no secret '%s'", words[0]);
+        err_set(err, ERR_NOT_FOUND, "secret '%s' does not exist", words[0]);
         return err_remedy(err, "see carrel secret ls");
     }
     *ret = json_copy((json_t *)secret);

@@ -170,7 +170,7 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
 static int open_packed(struct spawner *s, const char *name, struct err *err) {
     int dir DEFER_CLOSE = dir_open(s->store, name);
     if (dir < 0 || flock(dir, LOCK_SH | LOCK_NB) < 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
+        return err_set(err, ERR_NOT_FOUND, "image '%s' does not exist", name);
     return TAKE_FD(dir);
 }
 

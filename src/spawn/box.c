@@ -62,7 +62,7 @@ static int box_check(const struct spawner *s, const struct plan *plan, size_t fd
     if (limits_check(s, plan, err) < 0)
         return -1;
     if (strcmp(plan->image, "host") != 0 && !image_id_valid(plan->image))
-        return err_set(err, ERR_NOT_FOUND, "there is no image '%s'", plan->image);
+        return err_set(err, ERR_NOT_FOUND, "image '%s' does not exist", plan->image);
     if (fds != plan->grant_count)
         return err_set(err, ERR_INVALID, "malformed request: %zu descriptors for %zu grants", fds,
                        plan->grant_count);
@@ -227,7 +227,7 @@ int box_missing(const struct spawner *s, const char *id, struct err *err) {
     for (size_t i = 0; i < s->unread_count; i++)
         if (strcmp(s->unread[i], id) == 0)
             return err_set(err, ERR_BUSY, "the spawner cannot read the record of machine '%s'", id);
-    return err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", id);
+    return err_set(err, ERR_NOT_FOUND, "machine '%s' does not exist", id);
 }
 
 /* Asks the guest to end its box, for boxes that the spawner may not kill. */

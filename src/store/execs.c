@@ -96,7 +96,7 @@ int store_exec_add(struct store *s, struct exec_row *row, char ret_existing[ID_S
     if (query_run(&q, NULL, err) == 0)
         return 0;
     if (err && err->code == ERR_NOT_FOUND)
-        err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", row->machine);
+        err_set(err, ERR_NOT_FOUND, "machine '%s' does not exist", row->machine);
     return -1;
 }
 

@@ -33,7 +33,7 @@ int store_image_find(struct store *s, const char *owner, const char *text, struc
     if (find_all(s, owner, text, &found, err) < 0)
         return -1;
     if (found.count == 0) {
-        err_set(err, ERR_NOT_FOUND, "there is no image '%.60s'", text);
+        err_set(err, ERR_NOT_FOUND, "image '%.60s' does not exist", text);
         return err_remedy(err, "list images with `carrel image ls`");
     }
     bool by_name = strcmp(found.rows[0].name, text) == 0;
@@ -64,7 +64,7 @@ int store_image_delete(struct store *s, const char *owner, const char *name, str
     query_text(&q, 2, name);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no image '%.60s'", name);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "image '%.60s' does not exist", name);
 }
 
 static int images_count(struct store *s, enum statement id, const char *image, uint64_t *ret,

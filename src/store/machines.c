@@ -171,7 +171,7 @@ static int find_by_id(struct store *s, const char *owner, const char *id, struct
     if (!owner || strcmp(owner, ret->owner) == 0)
         return 0;
     machine_row_done(ret);
-    return err_set(err, ERR_NOT_FOUND, "there is no machine '%.80s'", id);
+    return err_set(err, ERR_NOT_FOUND, "machine '%.80s' does not exist", id);
 }
 
 int store_machine_find(struct store *s, const char *owner, const char *text,
@@ -182,7 +182,7 @@ int store_machine_find(struct store *s, const char *owner, const char *text,
     if (found == 0)
         found = find_by_prefix(s, owner, text, ret, err);
     if (found == 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no machine '%.80s'", text);
+        return err_set(err, ERR_NOT_FOUND, "machine '%.80s' does not exist", text);
     return found < 0 ? -1 : 0;
 }
 
@@ -235,7 +235,7 @@ static int run_on(struct query *q, const char *id, struct err *err) {
     size_t changed;
     if (query_run(q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "there is no machine '%.80s'", id);
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, "machine '%.80s' does not exist", id);
 }
 
 int store_machine_update(struct store *s, const struct machine_row *row, struct err *err) {

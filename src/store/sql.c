@@ -369,7 +369,7 @@ int query_one(struct query *q, const struct table *table, void *ret, const char 
               const char *which, struct err *err) {
     int got = query_step(q, err);
     if (got == 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no %s '%.80s'", what, which);
+        return err_set(err, ERR_NOT_FOUND, "%s '%.80s' does not exist", what, which);
     return got < 0 ? -1 : query_read(q, table, ret, err);
 }
 

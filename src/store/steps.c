@@ -43,7 +43,7 @@ static int explain(const struct step_row *row, struct err *err) {
                 row->name);
         err_remedy(err, "choose another name");
     } else if (err && err->code == ERR_NOT_FOUND) {
-        err_set(err, ERR_NOT_FOUND, "there is no machine '%s'", row->machine);
+        err_set(err, ERR_NOT_FOUND, "machine '%s' does not exist", row->machine);
     }
     return -1;
 }

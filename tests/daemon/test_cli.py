@@ -127,10 +127,10 @@ def test_each_object_is_shown_with_units(carrel, machine, tmp_path):
     shown = fields(carrel("steps", "tour", number).stdout)
     assert shown["number"] == number and shown["what"] == "sh -c echo one >g" and re.fullmatch(TIME, shown["created"])
     assert json.loads(carrel("steps", "--json", "tour", number).stdout)["number"] == int(number)
-    for words, says in ((["token", "show", "t-none"], "there is no token 't-none': see carrel token ls"),
+    for words, says in ((["token", "show", "t-none"], "token 't-none' does not exist: see carrel token ls"),
                         (["token", "show"], "carrel token show requires the id of a token: see carrel token --help"),
                         (["token", "ls", "x"], "unexpected argument 'x': see carrel token --help"),
-                        (["secret", "show", "NONE"], "there is no secret 'NONE': see carrel secret ls"),
+                        (["secret", "show", "NONE"], "secret 'NONE' does not exist: see carrel secret ls"),
                         (["grant", "show", "tour", "g-none"], "machine 'tour' has no grant 'g-none': see carrel grants tour"),
                         (["expose"], "no machine given: see carrel ls"),
                         (["expose", "tour", "1", "2"], "unexpected argument '2': see carrel expose --help")):

@@ -75,7 +75,7 @@ def test_a_line_that_fails_says_which_and_leaves_no_machine(daemon, recipe):
 
 
 @pytest.mark.parametrize("text,said", [
-    ("", "empty"), ("base nothing\n", "no image 'nothing'"), ("base small\nfile ../x /x\n", "leads out of its directory"),
+    ("", "empty"), ("base nothing\n", "image 'nothing' does not exist"), ("base small\nfile ../x /x\n", "leads out of its directory"),
     ("base small\nfile missing /x\n", "open 'missing'"), ("base small\nbake x\n", "unknown instruction 'bake x'"),
     ("base debian:no-such-suite\n", "has no mirror")])
 def test_a_recipe_that_makes_no_sense(daemon, recipe, text, said):

@@ -104,7 +104,7 @@ def test_many_machines_and_rm_of_several(carrel):
 @pytest.mark.parametrize("words", [["exec", "m-aaaaaaaaaaaa", "--", "true"], ["rm", "m-aaaaaaaaaaaa"]])
 def test_a_machine_that_is_not_there(carrel, words):
     done = carrel(*words)
-    assert done.returncode == 125 and b"there is no machine 'm-aaaaaaaaaaaa'" in done.stderr
+    assert done.returncode == 125 and b"machine 'm-aaaaaaaaaaaa' does not exist" in done.stderr
     assert done.stderr.count(b"\n") == 1
 
 
@@ -113,7 +113,7 @@ def test_what_is_no_machine_is_refused(carrel, name):
     for words in (["exec", name, "--", "true"], ["rm", name]):
         done = carrel(*words)
         assert done.returncode == 125 and done.stderr.count(b"\n") == 1
-        assert (b"there is no machine" if name else b"no machine given") in done.stderr, done
+        assert (b"does not exist" if name else b"no machine given") in done.stderr, done
 
 
 def test_the_json_inside_says_what_it_is(carrel):

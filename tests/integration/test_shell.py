@@ -80,7 +80,7 @@ def test_a_shell_without_a_terminal(carrel, machine):
 
 
 @pytest.mark.parametrize("words, says", [
-    (["sh"], "no machine given"), (["sh", "m-aaaaaaaaaaaa"], "there is no machine"), (["sh", "--no-such", "x"], "--no-such"),
+    (["sh"], "no machine given"), (["sh", "m-aaaaaaaaaaaa"], "machine 'm-aaaaaaaaaaaa' does not exist"), (["sh", "--no-such", "x"], "--no-such"),
     (["sh", "a", "b", "c"], "unexpected argument"),
 ])
 def test_bad_words(carrel, words, says):
@@ -91,4 +91,4 @@ def test_bad_words(carrel, words, says):
 def test_what_is_not_there_to_come_back_to(carrel, machine):
     carrel("exec", machine, "--", "true")
     done = carrel("sh", machine, "x-aaaaaaaaaaaa")
-    assert done.returncode == 125 and b"there is no command" in done.stderr, done
+    assert done.returncode == 125 and b"does not exist" in done.stderr, done

@@ -197,9 +197,9 @@ def test_only_the_owner_lets_something_out(daemon, machine):
     assert e.value.code == "not_found"
 
 
-@pytest.mark.parametrize("words,message", [((), "no machine named"), (("work:/x",), "requires a DIRECTORY to ship to"), (("nowhere", "/tmp"), "nowhere"),
+@pytest.mark.parametrize("words,message", [((), "no machine given"), (("work:/x",), "requires a DIRECTORY to ship to"), (("nowhere", "/tmp"), "nowhere"),
                                            (("work", "/nowhere"), "/nowhere"), (("work:/nowhere", "/tmp"), "/nowhere"),
-                                           (("c-aaaaaaaaaaaa", "/tmp"), "no change set")])
+                                           (("c-aaaaaaaaaaaa", "/tmp"), "change set 'c-aaaaaaaaaaaa' does not exist")])
 def test_words_that_make_no_sense(carrel, machine, words, message):
     done = carrel("ship", *words)
     assert done.returncode == 125 and message in done.stderr

@@ -507,7 +507,7 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
     }
     if (count || o->help)
         return 0;
-    err_set(err, ERR_INVALID, "no machine named");
+    err_set(err, ERR_INVALID, "no machine given");
     return err_remedy(err, "use carrel ship MACHINE[:PATH] DIRECTORY");
 }
 

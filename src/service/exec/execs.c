@@ -27,7 +27,7 @@ struct exec *service_exec_find(struct service *s, const struct caller *who, cons
         exec_ref(x);
     } else if (!id_valid(id, strlen(id), 'x') || store_exec_get(s->store, id, &row, NULL) < 0 ||
                !may_see(who, row.owner)) {
-        err_set(err, ERR_NOT_FOUND, "there is no command '%.20s'", id);
+        err_set(err, ERR_NOT_FOUND, "command '%.20s' does not exist", id);
         return NULL;
     } else {
         x = remembered(s, &row);
@@ -35,7 +35,7 @@ struct exec *service_exec_find(struct service *s, const struct caller *who, cons
     struct live *l =
         strcmp(x->row.machine, machine) == 0 ? NULL : live_find(s, who, machine, LIVE_ANY, NULL);
     if (strcmp(x->row.machine, machine) != 0 && (!l || strcmp(l->row.id, x->row.machine) != 0)) {
-        err_set(err, ERR_NOT_FOUND, "there is no command '%s' in machine '%.60s'", id, machine);
+        err_set(err, ERR_NOT_FOUND, "command '%s' does not exist in machine '%.60s'", id, machine);
         exec_unref(x);
         return NULL;
     }

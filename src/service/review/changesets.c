@@ -158,12 +158,12 @@ static int changesets_read_words(const struct service *s, const struct caller *w
                                  json_t **ret, struct err *err) {
     char path[CHANGESET_PATH];
     if (!id_valid(id, strlen(id), 'c'))
-        return err_set(err, ERR_NOT_FOUND, "there is no change set '%.40s'", id);
+        return err_set(err, ERR_NOT_FOUND, "change set '%.40s' does not exist", id);
     changeset_path(s, id, WORDS, path);
     json_t *words DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     const char *owner = json_string_value(json_object_get(words, "owner"));
     if (!owner || !may_see(who, owner))
-        return err_set(err, ERR_NOT_FOUND, "there is no change set '%s'", id);
+        return err_set(err, ERR_NOT_FOUND, "change set '%s' does not exist", id);
     *ret = TAKE(words);
     return 0;
 }
