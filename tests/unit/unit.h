@@ -11,6 +11,16 @@
 
 #include <cmocka.h>
 
+/* Sanitizers bring a malloc and system calls of their own. */
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define UNIT_SANITIZED 1
+#else
+#define UNIT_SANITIZED 0
+#endif
+
 static inline bool unit_has(const char *text, size_t n, const char *word) {
     size_t len = strlen(word);
     for (size_t i = 0; i + len <= n; i++)

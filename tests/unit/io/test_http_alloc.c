@@ -11,10 +11,7 @@
 static unsigned long allocations;
 
 /* The sanitizers and valgrind have a malloc of their own; there is nothing to count there. */
-#ifndef __has_feature
-#define __has_feature(name) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#if UNIT_SANITIZED
 enum { CAN_COUNT = 0 };
 #else
 enum { CAN_COUNT = 1 };
