@@ -5,7 +5,10 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/amount.h"
 
 #define LIMIT_MEM (2ull << 30)
 #define LIMIT_DISK (1ull << 30) /* at most half the memory, so that the disk can be on tmpfs */
@@ -30,6 +33,17 @@
 
 struct err;
 struct jot;
+
+/* A number with its range, as messages show it. */
+struct limit_range {
+    const char *name; /* "memory limit", "--mem" */
+    enum amount_unit unit;
+    uint64_t value; /* 0: not given */
+    uint64_t min, max;
+};
+
+/* ERR_INVALID names the first number that is given and out of range. */
+int ranges_check(const struct limit_range *rows, size_t count, struct err *err);
 
 /* The limits as the machine sees them in machine.json. */
 struct limits_told {

@@ -45,28 +45,14 @@ static void put_dirs(struct jot *j, const struct grants *g, const struct plan *p
 
 /* Refuses limits that the daemon would refuse too, so that the error names the option. */
 static int spec_check(const struct spec *s, struct err *err) {
-    const struct {
-        const char *option;
-        enum amount_unit unit;
-        uint64_t value, min, max;
-    } rows[] = {
-        {"mem", AMOUNT_BYTES, s->mem, LIMIT_MEM_MIN, LIMIT_MEM_MAX},
-        {"disk", AMOUNT_BYTES, s->disk, LIMIT_DISK_MIN, LIMIT_DISK_MAX},
-        {"cpus", AMOUNT_MILLIS, s->cpu_milli, LIMIT_CPU_MIN_MILLI, LIMIT_CPU_MAX_MILLI},
-        {"pids", AMOUNT_ONES, s->pids, LIMIT_PIDS_MIN, LIMIT_PIDS_MAX},
-        {"ttl", AMOUNT_MS, s->ttl_ms, 1, LIMIT_TTL_MAX_MS},
+    const struct limit_range rows[] = {
+        {"--mem", AMOUNT_BYTES, s->mem, LIMIT_MEM_MIN, LIMIT_MEM_MAX},
+        {"--disk", AMOUNT_BYTES, s->disk, LIMIT_DISK_MIN, LIMIT_DISK_MAX},
+        {"--cpus", AMOUNT_MILLIS, s->cpu_milli, LIMIT_CPU_MIN_MILLI, LIMIT_CPU_MAX_MILLI},
+        {"--pids", AMOUNT_ONES, s->pids, LIMIT_PIDS_MIN, LIMIT_PIDS_MAX},
+        {"--ttl", AMOUNT_MS, s->ttl_ms, 1, LIMIT_TTL_MAX_MS},
     };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        char value[AMOUNT_SIZE], min[AMOUNT_SIZE], max[AMOUNT_SIZE];
-        if (!rows[i].value || (rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
-            continue;
-        amount_show(rows[i].unit, rows[i].value, value);
-        amount_show(rows[i].unit, rows[i].min, min);
-        amount_show(rows[i].unit, rows[i].max, max);
-        return err_set(err, ERR_INVALID, "--%s %s: must be between %s and %s", rows[i].option,
-                       value, min, max);
-    }
-    return 0;
+    return ranges_check(rows, sizeof(rows) / sizeof(*rows), err);
 }
 
 int spec_put(struct jot *j, const struct spec *s, const struct grants *g, const struct plan *plan,

@@ -83,8 +83,8 @@ def test_unknown_and_doubled_machines(drive, machine):
 
 
 def test_limits_out_of_range_are_refused(drive):
-    assert "memory limit 1B is out of range: must be between 4M and 1024T" in refused("invalid", drive, "create", fresh_id(), "mem=1")
-    assert "process limit 99999999999 is out of range: must be between 1 and 4000000" in refused("invalid", drive, "create", fresh_id(), "pids=99999999999")
+    assert "memory limit 1B: must be between 4M and 1024T" in refused("invalid", drive, "create", fresh_id(), "mem=1")
+    assert "process limit 99999999999: must be between 1 and 4000000" in refused("invalid", drive, "create", fresh_id(), "pids=99999999999")
 
 
 def test_list_has_every_machine_that_stays(drive, machine):
