@@ -38,33 +38,36 @@ static const struct {
     {"exec", "The exit status of the command; 128+N if signal N ended it; 124 if --timeout ended "
              "it. " EXIT_CARREL},
     {"sh", "The exit status of the shell; 128+N if signal N ended it. " EXIT_CARREL},
-    {"do", "0: the task is done. 1: the run ended in another way. 2: it was interrupted. "
+    {"do", "0: the task is done. 1: the run ended in another way. 2: the run was interrupted. "
            "" EXIT_CARREL},
-    {"ship", "0: nothing was refused. 1: something was refused. " EXIT_CARREL},
-    {"audit", "0: success. 1: the journal or a receipt could not be verified. " EXIT_CARREL},
-    {"store", "0: success. 1: a layer is missing or damaged. " EXIT_CARREL},
-    {"serve",
-     "0: a signal ended the daemon. 1: it could not start, or its disk failed. " EXIT_CARREL},
-    {"doctor", "0: boxes can start on this host. 1: they cannot. " EXIT_CARREL},
+    {"ship", "0: no change was refused. 1: a change was refused. " EXIT_CARREL},
+    {"audit", "0: success. 1: the journal, or a receipt of carrel ship, could not be "
+              "verified. " EXIT_CARREL},
+    {"store",
+     "0: success. 1: saved files (a layer) of a step are missing or damaged. " EXIT_CARREL},
+    {"serve", "0: a signal ended the daemon. 1: the daemon could not start, or its disk "
+              "failed. " EXIT_CARREL},
+    {"doctor", "0: machines can start on this host. 1: machines cannot start. " EXIT_CARREL},
 };
 
 static const struct {
     const char *name, *text;
 } variables[] = {
     {"CARREL_URL", "URL of a daemon on another host or port: http://ADDRESS:PORT."},
-    {"CARREL_TOKEN", "Token for that daemon (see carrel token)."},
-    {"CARREL_RUN", "Run directory: sockets, locks and logs."},
-    {"CARREL_HOME", "Store: machines, images, secrets and the journal."},
+    {"CARREL_TOKEN", "Token for the daemon at CARREL_URL (see carrel token)."},
+    {"CARREL_RUN", "Run directory of the daemon: sockets, locks and logs."},
+    {"CARREL_HOME", "Directory of the store: machines, images, secrets and the journal."},
     {"CARREL_WAIT", "Seconds to wait for a daemon that went away (default: 30)."},
     {"CARREL_PAGER, PAGER", "Pager for long output on a terminal (default: less)."},
-    {"NO_COLOR", "Print no colours if it is set and not empty."},
+    {"NO_COLOR", "Print no colours if this variable is set and not empty."},
 };
 
 static const struct {
     const char *name, *text;
 } places[] = {
     {"/run/carrel, $XDG_RUNTIME_DIR/carrel", "Run directory, of root and of ordinary users."},
-    {"/var/lib/carrel, ~/.local/share/carrel", "Store, of root and of ordinary users."},
+    {"/var/lib/carrel, ~/.local/share/carrel",
+     "Directory of the store, of root and of ordinary users."},
     {"/etc/carrel/carrel.conf, ~/.config/carrel/carrel.conf",
      "Settings of the daemon, of root and of ordinary users."},
 };

@@ -45,7 +45,7 @@ struct daemon {
     struct runs *runs;
     struct api *api;
     struct loop_timer *idle;
-    uint64_t quiet_since_ms; /* 0: not listening yet */
+    uint64_t quiet_since_ms; /* since when the daemon is idle; 0: it does not listen yet */
     struct err failed;
     bool has_failed;
     int lock;     /* lock of the run directory: its holder owns carrel.sock and carrel.pid */
@@ -96,7 +96,7 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
     return 0;
 }
 
-/* Reads carrel.conf: the given file, else /etc for root, else that of the user. */
+/* Reads carrel.conf: the file `named`, else the one in /etc for root, else the one of the user. */
 static int read_conf(struct daemon *d, const char *named, struct err *err) {
     char path[PLACE_SIZE];
     const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -116,7 +116,7 @@ static int read_disks(struct daemon *d, struct err *err) {
     struct disks disks;
     int home DEFER_CLOSE = open(d->place.home, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (home < 0)
-        return err_sys(err, "open '%s'", d->place.home);
+        return err_sys(err, "cannot open the store directory '%s'", d->place.home);
     if (disks_read(home, &disks, err) < 0)
         return -1;
     if (!d->conf.disk_bytes)
@@ -126,7 +126,8 @@ static int read_disks(struct daemon *d, struct err *err) {
 
 /* ---- signed journal heads ---- */
 
-/* Signed heads also go to the system log, where the daemon cannot change them later. */
+/* Signed heads of the journal (number and hash of a record) also go to the system log, where the
+ * daemon cannot change them later. */
 static void head_signed(void *arg, const struct journal_head *head) {
     char text[JOURNAL_HEAD_TEXT], line[JOURNAL_HEAD_TEXT + 16];
     (void)arg;
@@ -157,7 +158,7 @@ static int write_pid(const struct daemon *d, struct err *err) {
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (fd < 0 || fchmod(fd, 0644) < 0 || write(fd, text, (size_t)n) != n)
-        return err_sys(err, "write '%s'", path);
+        return err_sys(err, "cannot write the pid of the daemon to '%s'", path);
     return 0;
 }
 
@@ -176,7 +177,8 @@ static int may_listen(struct daemon *d, const char *host, struct err *err) {
     for (size_t i = 0; i < tokens.count; i++)
         if (!tokens.rows[i].revoked_ms)
             return 0;
-    err_set(err, ERR_DENIED, "'%s' is not a loopback address, and no token exists yet", host);
+    err_set(err, ERR_DENIED, "address '%s' is not a loopback address, and no token exists yet",
+            host);
     return err_remedy(err, "create a token first: carrel token new");
 }
 
@@ -198,7 +200,7 @@ static int listen_tcp(struct daemon *d, const char *where, struct err *err) {
     if (may_listen(d, host, err) < 0 ||
         api_listen_tcp(d->api, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, (uint16_t)port,
                        &bound, err) < 0)
-        return err_wrap(err, "listen on '%s'", where);
+        return err_wrap(err, "cannot listen on '%s'", where);
     log_line(LOG_NOTE, "daemon", "listening address=%s port=%u", host, bound);
     return 0;
 }
@@ -208,9 +210,10 @@ static int listen_all(struct daemon *d, struct err *err) {
     bool for_all = geteuid() == 0;
     const char *where = d->listen ? d->listen : d->conf.listen;
     snprintf(path, sizeof(path), "%s/carrel.sock", d->place.run);
-    /* Every user may connect to root's daemon; each becomes an owner. Other files stay closed. */
+    /* Every user may connect to root's daemon, which keeps the machines of each user apart. Mode
+     * 0711 lets users reach the socket, but not list the run directory. */
     if (for_all && chmod(d->place.run, 0711) < 0)
-        return err_sys(err, "let all users enter '%s'", d->place.run);
+        return err_sys(err, "cannot let all users enter run directory '%s'", d->place.run);
     if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
         return -1;
     d->has_pid = write_pid(d, err) == 0;

@@ -39,7 +39,8 @@ static int authenticate(struct api *api, const struct http_exchange *x, struct c
     struct http_text bearer = http_field_only(x->head, "Authorization");
     if (bearer.s) {
         if (bearer.n < 8 || !http_text_is_like((struct http_text){bearer.s, 7}, "Bearer "))
-            return err_set(err, ERR_DENIED, "Authorization: the only supported scheme is Bearer");
+            return err_set(err, ERR_DENIED,
+                           "header 'Authorization': the only supported scheme is Bearer");
         return service_caller_by_token(api->service, bearer.s + 7, bearer.n - 7, x->peer->text, ret,
                                        err);
     }
@@ -82,7 +83,8 @@ static int read_json(struct call *c, const char *bytes, size_t n, struct err *er
     sha256_end(&hash, c->hash);
     c->json = json_loadb(n ? bytes : "{}", n ? n : 2, JSON_REJECT_DUPLICATES, &why);
     if (!c->json)
-        return err_set(err, ERR_INVALID, "the body is not JSON: line %d column %d: %s", why.line,
+        return err_set(err, ERR_INVALID,
+                       "the body of the request is not JSON: line %d column %d: %s", why.line,
                        why.column, why.text);
     c->request = calloc(1, c->route->request->size);
     if (!c->request)

@@ -28,8 +28,8 @@ static const struct field token_request[] = {
      "owner of machines made with the token (default: the caller)", .max = NAME_MAX_BYTES},
     {"note", FIELD_TEXT, AT(struct token_request, note),
      "free text that says what the token is for", .max = NAME_MAX_BYTES},
-    {"scopes", FIELD_TEXTS, AT(struct token_request, scopes), "one or more of read, run, admin",
-     .max = 3},
+    {"scopes", FIELD_TEXTS, AT(struct token_request, scopes),
+     "rights of the token: one or more of read, run, admin", .max = 3},
     {"machines", FIELD_NUMBER, AT(struct token_request, machines), "quota: number of machines",
      .max = 1 << 20},
     {"cpus", FIELD_CPUS, AT(struct token_request, cpus), "quota: processors of all machines",
@@ -39,7 +39,7 @@ static const struct field token_request[] = {
     {"disk", FIELD_SIZE, AT(struct token_request, disk), "quota: disk of all machines",
      .max = 1ull << 46},
     {"max_ttl", FIELD_DURATION, AT(struct token_request, max_ttl),
-     "quota: longest ttl of a machine", .max = DAYS(3650)},
+     "quota: longest ttl (time to live) of a machine", .max = DAYS(3650)},
 };
 const struct schema token_request_schema =
     SCHEMA("TokenRequest", struct token_request, token_request);
@@ -64,7 +64,7 @@ static const struct field token_view[] = {
     {"disk", SHOW_NUMBER, AT(struct token_view, disk), "quota of disk space; 0: unlimited",
      .required = true},
     {"max_ttl_ms", SHOW_NUMBER, AT(struct token_view, max_ttl_ms),
-     "longest ttl of a machine; 0: unlimited", .required = true},
+     "quota: longest ttl (time to live) of a machine; 0: unlimited", .required = true},
 };
 const struct schema token_schema = SCHEMA("Token", struct token_view, token_view);
 
@@ -79,7 +79,7 @@ static const struct field verify_view[] = {
     {"segments", SHOW_NUMBER, 0, NULL, .required = true},
     {"first", SHOW_NUMBER, 0,
      "number of the first record; greater than 1 if older records were deleted", .required = true},
-    {"head", SHOW_TEXT, 0, "SEQ:HASH of the last record", .required = true},
+    {"head", SHOW_TEXT, 0, "number and hash of the last record, as SEQ:HASH", .required = true},
     {"signed", SHOW_NUMBER, 0, "number of the last record that a signature covers",
      .required = true},
     {"problem", SHOW_TEXT, 0, NULL},
@@ -98,7 +98,8 @@ static const struct field status_view[] = {
      "number of machines in each state; without the scope admin only your own", .required = true},
     {"store", SHOW_JSON, 0, "disk of CARREL_HOME, and what to do if it is nearly full",
      .required = true},
-    {"box", SHOW_JSON, 0, "status of the spawner; counters require the scope admin"},
+    {"box", SHOW_JSON, 0,
+     "status of the spawner (process that makes boxes); counters require the scope admin"},
     {"box_error", SHOW_TEXT, 0, NULL},
 };
 const struct schema status_schema = SCHEMA("Status", char *, status_view);

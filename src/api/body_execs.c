@@ -19,11 +19,12 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
          .max = 256},                                                                              \
         {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",   \
          .max = PATH_MAX_BYTES},                                                                   \
-        {"user", FIELD_TEXT, AT(type, base user), "user (default), root, or a numeric uid",        \
-         .max = NAME_MAX_BYTES},                                                                   \
-        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "standard input", .max = TEXT_MAX_BYTES}, \
-        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64), "standard input as base64",      \
-         .max = TEXT_MAX_BYTES * 2},                                                               \
+        {"user", FIELD_TEXT, AT(type, base user),                                                  \
+         "run the command as user (default), root, or a numeric uid", .max = NAME_MAX_BYTES},      \
+        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "complete standard input, as text",       \
+         .max = TEXT_MAX_BYTES},                                                                   \
+        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64),                                  \
+         "complete standard input, as base64", .max = TEXT_MAX_BYTES * 2},                         \
         {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                      \
          "keep standard input open for requests to /stdin (default: close it)"},                   \
         {"timeout", FIELD_DURATION, AT(type, base timeout),                                        \
@@ -34,7 +35,7 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
         {"stdio", FIELD_TEXTS, AT(type, base stdio),                                               \
          "unix socket only: null or fd for each stream; the fds come with the request", .max = 3}, \
         {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                        \
-         "kill remaining descendants when the command ends"},                                      \
+         "kill the remaining descendants of the command when it ends"},                            \
         {"background", FIELD_FLAG, AT(type, base background),                                      \
          "respond when the command has started, not when it has ended"},                           \
         {"output_max", FIELD_SIZE, AT(type, base output_max),                                      \
@@ -81,7 +82,7 @@ static const struct field exec_view[] = {
     {"state", SHOW_TEXT, AT(struct exec_view, state),
      "starting, running, exited, failed (did not start) or unknown", .required = true},
     {"reason", SHOW_TEXT, AT(struct exec_view, reason),
-     "how it ended (exit, signal, timeout, memory, killed), or why it did not start"},
+     "how the command ended (exit, signal, timeout, memory, killed), or why it did not start"},
     {"status", SHOW_SIGNED, AT(struct exec_view, status),
      "exit status as a shell shows it; -1: not known yet", .required = true},
     {"signal", SHOW_NUMBER, AT(struct exec_view, signal), "signal that ended the command, or 0",
@@ -105,9 +106,9 @@ const struct schema execs_schema = SCHEMA("Execs", char *, execs_view);
 
 static const struct field result_view[] = {
     {"exec", SHOW_OBJECT, 0, NULL, .required = true, .sub = &exec_schema},
-    {"stdout", SHOW_TEXT, 0, "the output, if it is UTF-8 text"},
-    {"stdout_base64", SHOW_TEXT, 0, "the output as base64, if it is not UTF-8 text"},
-    {"stdout_left_out", SHOW_NUMBER, 0, "number of bytes of output that are left out"},
+    {"stdout", SHOW_TEXT, 0, "standard output, if it is UTF-8 text"},
+    {"stdout_base64", SHOW_TEXT, 0, "standard output as base64, if it is not UTF-8 text"},
+    {"stdout_left_out", SHOW_NUMBER, 0, "number of bytes of standard output that are left out"},
     {"stderr", SHOW_TEXT, 0, NULL},
     {"stderr_base64", SHOW_TEXT, 0, NULL},
     {"stderr_left_out", SHOW_NUMBER, 0, NULL},

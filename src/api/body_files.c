@@ -15,7 +15,7 @@ static const struct field mkdir_request[] = {
     {"mode", FIELD_NUMBER, AT(struct mkdir_request, mode),
      "mode as a decimal number (default 493, which is 0755)", .max = 07777},
     {"exact", FIELD_FLAG, AT(struct mkdir_request, exact),
-     "fail if the parent is missing or the directory exists"},
+     "fail if the parent directory is missing or the directory exists"},
     FILE_USER(struct mkdir_request),
 };
 const struct schema mkdir_request_schema =
@@ -40,8 +40,10 @@ const struct schema chmod_request_schema =
 
 static const struct field chown_request[] = {
     FILE_PATH(struct chown_request, path, NULL),
-    {"owner", FIELD_NUMBER, AT(struct chown_request, owner), "uid", .max = 65534},
-    {"group", FIELD_NUMBER, AT(struct chown_request, group), "gid", .max = 65534},
+    {"owner", FIELD_NUMBER, AT(struct chown_request, owner), "numeric id of the new owner (uid)",
+     .max = 65534},
+    {"group", FIELD_NUMBER, AT(struct chown_request, group), "numeric id of the new group (gid)",
+     .max = 65534},
     FILE_USER(struct chown_request),
 };
 const struct schema chown_request_schema =
@@ -59,7 +61,7 @@ static const struct field entry_view[] = {
     {"name", SHOW_TEXT, AT(struct entry_view, name), NULL, .required = true},
     {"type", SHOW_TEXT, AT(struct entry_view, type), "file, directory, symlink or other",
      .required = true},
-    {"mode", SHOW_CHARS, AT(struct entry_view, mode), "octal", .required = true},
+    {"mode", SHOW_CHARS, AT(struct entry_view, mode), "permission bits in octal", .required = true},
     {"size", SHOW_NUMBER, AT(struct entry_view, size), NULL, .required = true},
     {"uid", SHOW_NUMBER, AT(struct entry_view, uid), NULL, .required = true},
     {"gid", SHOW_NUMBER, AT(struct entry_view, gid), NULL, .required = true},

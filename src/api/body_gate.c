@@ -17,13 +17,15 @@ static const struct field net_request[] = {
     {"local", FIELD_FLAG, AT(struct net_request, local),
      "also allow private, loopback and other non-public addresses"},
     {"trusted", FIELD_FLAG, AT(struct net_request, trusted),
-     "responses are trusted: they do not taint the machine"},
+     "responses are trusted: they do not taint the machine (mark it as having read untrusted "
+     "data)"},
     {"tainted", FIELD_FLAG, AT(struct net_request, tainted),
-     "keep this rule after a guarded machine is tainted"},
+     "keep this rule after a guarded machine has read untrusted data (is tainted)"},
     {"bytes", FIELD_SIZE, AT(struct net_request, bytes),
-     "limit of sent plus received bytes; then the connection is cut", .max = 1ull << 50},
-    {"rate", FIELD_SIZE, AT(struct net_request, rate), "limit of a connection, in bytes per second",
-     .max = 1ull << 40},
+     "limit of the bytes sent plus received under this rule; then the connection is cut",
+     .max = 1ull << 50},
+    {"rate", FIELD_SIZE, AT(struct net_request, rate),
+     "limit of bytes per second, for all connections under this rule together", .max = 1ull << 40},
     {"hold", FIELD_DURATION, AT(struct net_request, hold),
      "ask: how long a request waits for approval (default 2m, at most 290 s)", .max = 290000},
     {"ttl", FIELD_DURATION, AT(struct net_request, ttl), "delete the rule after this time",
@@ -36,7 +38,8 @@ static const struct field secret_grant_request[] = {
     {"name", FIELD_TEXT, AT(struct secret_grant_request, name),
      "name of the secret and of the environment variable", .required = true, .max = 63},
     {"host", FIELD_TEXT, AT(struct secret_grant_request, host),
-     "the only host that receives the value, inside TLS", .required = true, .max = 253},
+     "the only host that receives the value of the secret, inside TLS", .required = true,
+     .max = 253},
     {"as", FIELD_TEXT, AT(struct secret_grant_request, as),
      "where a request may carry the secret: header (default), password (basic) or query",
      .choices = grant_ways},
@@ -50,7 +53,8 @@ static const struct field grant_request[] = {
     {"kind", FIELD_TEXT, AT(struct grant_request, kind), NULL, .required = true,
      .choices = grant_kinds},
     {"what", FIELD_TEXT, AT(struct grant_request, what),
-     "path on the host, sent with a descriptor or below a root of carrel.conf; or a name; "
+     "granted object: path on the host, sent with a descriptor or below a root of carrel.conf; or "
+     "a name; "
      "postgres: name of the secret that holds the server URL",
      .required = true, .max = PATH_MAX_BYTES},
     {"at", FIELD_TEXT, AT(struct grant_request, at),
@@ -66,7 +70,7 @@ static const struct field grant_request[] = {
     {"expires", FIELD_DURATION, AT(struct grant_request, expires),
      "revoke the grant after this time", .min = 1, .max = DAYS(3650)},
     {"untrusted", FIELD_FLAG, AT(struct grant_request, untrusted),
-     "untrusted content: it taints the machine"},
+     "the content is untrusted: it taints the machine (marks it as having read untrusted data)"},
 };
 const struct schema grant_request_schema =
     SCHEMA("GrantRequest", struct grant_request, grant_request);
@@ -89,12 +93,13 @@ static const struct field network_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"listening", SHOW_FLAG, 0, "whether the gate accepts connections of this machine",
      .required = true},
-    {"default", SHOW_TEXT, 0, "deny", .required = true},
-    {"guarded", SHOW_FLAG, 0, "whether a taint closes the network", .required = true},
+    {"default", SHOW_TEXT, 0, "action if no rule matches: deny", .required = true},
+    {"guarded", SHOW_FLAG, 0, "whether the network closes once the machine has read untrusted data",
+     .required = true},
     {"tainted", SHOW_TEXT, 0, "first untrusted source that the machine read from"},
-    {"tainted_ms", SHOW_NUMBER, 0, "when it was tainted, in milliseconds since 1970"},
+    {"tainted_ms", SHOW_NUMBER, 0, "when the machine was tainted, in milliseconds since 1970"},
     {"warnings", SHOW_TEXT, 0,
-     "the machine has private data, untrusted content and network access at once"},
+     "warning that the machine has private data, untrusted content and network access at once"},
     {"rules", SHOW_JSON, 0, "network rules, oldest first", .required = true},
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);
@@ -119,14 +124,15 @@ static const struct field grant_diff_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"grant", SHOW_TEXT, 0, NULL, .required = true},
     {"kind", SHOW_TEXT, 0, "kind of database: sqlite or postgres", .required = true},
-    {"what", SHOW_TEXT, 0, "path or name on the owner's side", .required = true},
+    {"what", SHOW_TEXT, 0, "path or name of the database on the owner's side", .required = true},
     {"at", SHOW_TEXT, 0, "path in the machine", .required = true},
     {"same", SHOW_FLAG, 0, "true if the database is the same as when it was granted"},
     {"diff", SHOW_TEXT, 0,
      "lines that begin with - (when granted) or + (now); sqlite: schema and rows; postgres: "
      "relations, routines, and for each table its row count and a checksum"},
-    {"cut", SHOW_FLAG, 0, "the list is incomplete: it reached its size limit"},
-    {"database", SHOW_TEXT, 0, "postgres: name on the server; dropped when the grant ends"},
+    {"cut", SHOW_FLAG, 0, "the diff is incomplete: it reached its size limit"},
+    {"database", SHOW_TEXT, 0,
+     "postgres: name of the database on the server; it is dropped when the grant ends"},
     {"error", SHOW_TEXT, 0, "postgres: why the state of the database is unknown"},
 };
 const struct schema grant_diff_schema = SCHEMA("GrantDiff", char *, grant_diff_view);
@@ -140,7 +146,7 @@ const struct schema secrets_schema = SCHEMA("Secrets", char *, secrets_view);
 static const struct field grants_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"warnings", SHOW_TEXT, 0,
-     "the machine has private data, untrusted content and network access at once"},
+     "warning that the machine has private data, untrusted content and network access at once"},
     {"grants", SHOW_JSON, 0,
      "grants, each with id, kind, what, at, mode, created_ms, expires_ms, detail",
      .required = true},
@@ -152,9 +158,10 @@ static const struct field approval_request[] = {
     {"decision", FIELD_TEXT, AT(struct approval_request, decision), NULL, .required = true,
      .choices = decisions},
     {"always", FIELD_FLAG, AT(struct approval_request, always),
-     "also add the rule that the item shows as `always`"},
+     "also add the network rule that the pending item shows as `always`"},
     {"ttl", FIELD_DURATION, AT(struct approval_request, ttl),
-     "also add the rule `always` of the item, for this time", .min = 1, .max = DAYS(3650)},
+     "also add the network rule `always` of the pending item, for this time", .min = 1,
+     .max = DAYS(3650)},
 };
 const struct schema approval_request_schema =
     SCHEMA("Approval", struct approval_request, approval_request);
@@ -168,7 +175,7 @@ static const struct field pendings_view[] = {
 const struct schema pendings_schema = SCHEMA("Pending", char *, pendings_view);
 
 static const struct field decided_view[] = {
-    {"rule", SHOW_NUMBER, 0, "number of the added rule"},
-    {"added", SHOW_TEXT, 0, "text of the added rule"},
+    {"rule", SHOW_NUMBER, 0, "number of the added network rule"},
+    {"added", SHOW_TEXT, 0, "text of the added network rule"},
 };
 const struct schema decided_schema = SCHEMA("Decided", char *, decided_view);

@@ -9,13 +9,13 @@ static const char *const policies[] = {"every", "risky", "manual", NULL};
 static const char *const idle_actions[] = {"pause", "stop", "destroy", "release", NULL};
 
 static const struct field limits_request[] = {
-    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "memory", .min = 1 << 20,
+    {"mem", FIELD_SIZE, AT(struct limits_request, mem), "limit of memory", .min = 1 << 20,
      .max = LIMIT_MEM_MAX},
-    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "number of processors, at least 0.01",
+    {"cpus", FIELD_CPUS, AT(struct limits_request, cpus), "limit of processors, at least 0.01",
      .min = LIMIT_CPU_MIN_MILLI, .max = LIMIT_CPU_MAX_MILLI},
-    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "number of processes and threads",
+    {"pids", FIELD_NUMBER, AT(struct limits_request, pids), "limit of processes and threads",
      .min = LIMIT_PIDS_MIN, .max = 1 << 22},
-    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "bytes the machine may write",
+    {"disk", FIELD_SIZE, AT(struct limits_request, disk), "limit of bytes on the machine's disk",
      .min = LIMIT_DISK_MIN, .max = LIMIT_DISK_MAX},
 };
 const struct schema limits_request_schema =
@@ -29,9 +29,9 @@ static const struct field dir_request[] = {
     {"at", FIELD_TEXT, AT(struct dir_request, at), "path in the machine (default: the same path)",
      .max = PATH_MAX_BYTES},
     {"mode", FIELD_TEXT, AT(struct dir_request, mode),
-     "read-only, a copy (cow, the default) or writable", .choices = modes},
+     "ro: read-only; cow (default): a copy; rw: writable", .choices = modes},
     {"untrusted", FIELD_FLAG, AT(struct dir_request, untrusted),
-     "untrusted content: it taints the machine"},
+     "the content is untrusted: it taints the machine (marks it as having read untrusted data)"},
 };
 const struct schema dir_request_schema = SCHEMA("DirRequest", struct dir_request, dir_request);
 
@@ -46,24 +46,26 @@ static const struct field models_request[] = {
 const struct schema models_request_schema =
     SCHEMA("ModelsRequest", struct models_request, models_request);
 
-#define COMMON_FIELDS(type, base)                                                            \
-    {"name", FIELD_TEXT, AT(type, base name),                                                \
-     "name, unique among the owner's machines that have not ended", .max = NAME_MAX_BYTES},  \
-        {"limits", FIELD_OBJECT, AT(type, base limits),                                      \
-         "limits of memory, processors, processes and disk", .sub = &limits_request_schema}, \
-        {"ttl", FIELD_DURATION, AT(type, base ttl),                                          \
-         "delete the machine after this time from now; 0: never", .max = DAYS(3650)},        \
-        {"idle", FIELD_DURATION, AT(type, base idle),                                        \
-         "apply `idle_action` after this time without use; 0: never", .max = DAYS(3650)},    \
-        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                              \
-         "action when idle; release: delete the machine if it is unchanged, else stop it",   \
-         .choices = idle_actions},                                                           \
-        {"steps", FIELD_TEXT, AT(type, base steps),                                          \
-         "when to take a step: after every change, before a risky command, or on request",   \
-         .choices = policies},                                                               \
-    {                                                                                        \
-        "metadata", FIELD_MAP, AT(type, base metadata),                                      \
-            "names and values for the caller's own use", .max = 64                           \
+#define COMMON_FIELDS(type, base)                                                                  \
+    {"name", FIELD_TEXT, AT(type, base name),                                                      \
+     "name of the machine, unique among the owner's machines that have not ended",                 \
+     .max = NAME_MAX_BYTES},                                                                       \
+        {"limits", FIELD_OBJECT, AT(type, base limits),                                            \
+         "limits of memory, processors, processes and disk", .sub = &limits_request_schema},       \
+        {"ttl", FIELD_DURATION, AT(type, base ttl),                                                \
+         "delete the machine after this time from now; 0: never", .max = DAYS(3650)},              \
+        {"idle", FIELD_DURATION, AT(type, base idle),                                              \
+         "apply `idle_action` after this time without use; 0: never", .max = DAYS(3650)},          \
+        {"idle_action", FIELD_TEXT, AT(type, base idle_action),                                    \
+         "action when idle; release: delete the machine if it is unchanged, else stop it",         \
+         .choices = idle_actions},                                                                 \
+        {"steps", FIELD_TEXT, AT(type, base steps),                                                \
+         "when to take a step (restore point): after every change, before a risky command, or on " \
+         "request",                                                                                \
+         .choices = policies},                                                                     \
+    {                                                                                              \
+        "metadata", FIELD_MAP, AT(type, base metadata),                                            \
+            "names and values for the caller's own use", .max = 64                                 \
     }
 
 #define MACHINE_FIELDS(type, base)                                                                 \
@@ -124,11 +126,13 @@ const struct schema update_request_schema =
     SCHEMA("UpdateRequest", struct update_request, update_request);
 
 static const struct field limits_view[] = {
-    {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "bytes", .required = true},
-    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus), "0: all processors of the host",
+    {"mem", SHOW_NUMBER, AT(struct limits_view, mem), "limit of memory, in bytes",
      .required = true},
+    {"cpus", SHOW_CPUS, AT(struct limits_view, cpus),
+     "limit of processors; 0: all processors of the host", .required = true},
     {"pids", SHOW_NUMBER, AT(struct limits_view, pids), NULL, .required = true},
-    {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "bytes", .required = true},
+    {"disk", SHOW_NUMBER, AT(struct limits_view, disk), "limit of disk space, in bytes",
+     .required = true},
 };
 const struct schema limits_schema = SCHEMA("Limits", struct limits_view, limits_view);
 
@@ -139,7 +143,7 @@ static const struct field machine_view[] = {
     {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
     {"image", SHOW_TEXT, AT(struct machine_view, image), "name of the image", .required = true},
     {"image_id", SHOW_TEXT, AT(struct machine_view, image_id),
-     "content id of the image; absent for the image host"},
+     "id of the image, made from its content; absent for the image `host`"},
     {"state", SHOW_TEXT, AT(struct machine_view, state),
      "creating, running, paused, stopped, ending or ended", .required = true},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason),
@@ -153,13 +157,14 @@ static const struct field machine_view[] = {
     {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms),
      "time without use before `idle_action`; 0: never", .required = true},
     {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
-    {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when steps are taken", .required = true},
+    {"steps", SHOW_TEXT, AT(struct machine_view, steps),
+     "when steps are taken: every, risky or manual", .required = true},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "commands that run now",
      .required = true},
     {"disk_bytes", SHOW_NUMBER, AT(struct machine_view, disk_bytes),
-     "bytes on disk of the machine's files and steps at the last measurement, without what it "
-     "shares with its image and ancestors",
+     "bytes on disk of the machine's files and steps at the last measurement, without files that "
+     "it shares with its image or the machines it was forked from",
      .required = true},
     {"step_count", SHOW_NUMBER, AT(struct machine_view, step_count), NULL, .required = true},
     {"drifted", SHOW_FLAG, AT(struct machine_view, drifted),
@@ -168,7 +173,7 @@ static const struct field machine_view[] = {
     {"unreached", SHOW_TEXT, AT(struct machine_view, unreached),
      "why the machine is unreachable; the daemon retries"},
     {"undurable", SHOW_TEXT, AT(struct machine_view, undurable),
-     "why the newest step is not durable; the daemon retries"},
+     "why the newest step is not on disk yet; the daemon retries"},
 };
 const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
 
@@ -195,7 +200,8 @@ static const struct field machines_view[] = {
     {"machines", SHOW_JSON, 0, NULL, .required = true, .sub = &machine_schema},
     {"next", SHOW_TEXT, 0, "cursor of the next page; absent on the last page"},
     {"left_alone", SHOW_NUMBER, 0,
-     "for administrators: boxes on this host that this store does not own or know"},
-    {"store", SHOW_JSON, 0, "the disk of the store, if it is full; as in Status"},
+     "for administrators: number of boxes on this host that do not belong to this store"},
+    {"store", SHOW_JSON, 0,
+     "state of the disk of the store, if it is full; same format as in Status"},
 };
 const struct schema machines_schema = SCHEMA("Machines", char *, machines_view);

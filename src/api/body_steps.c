@@ -15,7 +15,7 @@ static const struct field image_request[] = {
     {"step", FIELD_TEXT, AT(struct image_request, step),
      "step of the machine (default: its present state)", .max = NAME_MAX_BYTES},
     {"env", FIELD_MAP, AT(struct image_request, env),
-     "variables of commands; they override those of the base image", .max = 256},
+     "environment variables of commands; they override those of the base image", .max = 256},
     {"user", FIELD_TEXT, AT(struct image_request, user), "default user of commands",
      .max = NAME_MAX_BYTES},
     {"workdir", FIELD_TEXT, AT(struct image_request, workdir),
@@ -25,7 +25,8 @@ static const struct field image_request[] = {
 };
 static const struct field tag_request[] = {
     {"name", FIELD_TEXT, AT(struct tag_request, name),
-     "new name; taken from another image that has it", .required = true, .max = NAME_MAX_BYTES},
+     "new name of the image; another image with this name loses it", .required = true,
+     .max = NAME_MAX_BYTES},
 };
 const struct schema tag_request_schema = SCHEMA("ImageName", struct tag_request, tag_request);
 
@@ -51,10 +52,11 @@ const struct schema hibernate_request_schema =
     SCHEMA("HibernateRequest", struct hibernate_request, hibernate_request);
 
 static const struct field fork_request[] = {
-    {"count", FIELD_NUMBER, AT(struct fork_request, count), "number of machines (default 1)",
+    {"count", FIELD_NUMBER, AT(struct fork_request, count), "number of new machines (default 1)",
      .min = 1, .max = FORK_MAX},
     {"step", FIELD_TEXT, AT(struct fork_request, step),
-     "step to fork (default: the present state); `start`: as created", .max = NAME_MAX_BYTES},
+     "step to fork (default: the present state); `start`: the machine as created",
+     .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct fork_request, drifted),
      "proceed even if the host's packages have changed"},
     {"key", FIELD_TEXT, AT(struct fork_request, key),
@@ -65,8 +67,8 @@ const struct schema fork_request_schema = SCHEMA("ForkRequest", struct fork_requ
 static const struct field step_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct step_view, id), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct step_view, machine), NULL, .required = true},
-    {"number", SHOW_NUMBER, AT(struct step_view, number), "1, 2, ... within the machine",
-     .required = true},
+    {"number", SHOW_NUMBER, AT(struct step_view, number),
+     "number of the step in its machine: 1, 2, ...", .required = true},
     {"kind", SHOW_TEXT, AT(struct step_view, kind),
      "exec, file, snap, kept (state before a rewind), rewind or fork", .required = true},
     {"name", SHOW_TEXT, AT(struct step_view, name), NULL},
@@ -82,8 +84,8 @@ static const struct field step_view_fields[] = {
     {"how", SHOW_TEXT, AT(struct step_view, how),
      "how the step was taken: switch (of the root); while commands ran: btrfs (snapshot), reflink "
      "or copy; same (nothing was written since the last step)"},
-    {"layers", SHOW_NUMBER, AT(struct step_view, layers), "layers of the step, without the image",
-     .required = true},
+    {"layers", SHOW_NUMBER, AT(struct step_view, layers),
+     "number of filesystem layers of the step, without those of the image", .required = true},
     {"counted", SHOW_FLAG, AT(struct step_view, counted), "`files` and `bytes` are known",
      .required = true},
     {"files", SHOW_NUMBER, AT(struct step_view, files), "files changed since the previous step",
@@ -96,13 +98,15 @@ static const struct field step_view_fields[] = {
 const struct schema step_schema = SCHEMA("Step", struct step_view, step_view_fields);
 
 static const struct field image_view_fields[] = {
-    {"id", SHOW_TEXT, AT(struct image_view, id), "content id of the image", .required = true},
+    {"id", SHOW_TEXT, AT(struct image_view, id), "id of the image, made from its content",
+     .required = true},
     {"name", SHOW_TEXT, AT(struct image_view, name), NULL, .required = true},
     {"owner", SHOW_TEXT, AT(struct image_view, owner), NULL, .required = true},
     {"origin", SHOW_TEXT, AT(struct image_view, origin),
      "`import`, or the machine that the image was made from", .required = true},
     {"created", SHOW_TIME, AT(struct image_view, created_ms), NULL, .required = true},
-    {"bytes", SHOW_NUMBER, AT(struct image_view, bytes), "bytes in its files", .required = true},
+    {"bytes", SHOW_NUMBER, AT(struct image_view, bytes), "bytes in the files of the image",
+     .required = true},
     {"entries", SHOW_NUMBER, AT(struct image_view, entries), "files, directories and links",
      .required = true},
     {"machines", SHOW_NUMBER, AT(struct image_view, machines), "machines that use the image",
@@ -120,8 +124,8 @@ static const struct field images_view[] = {
 const struct schema images_schema = {.name = "Images", .fields = images_view, .count = 1};
 
 static const struct field pruned_view[] = {
-    {"removed", SHOW_NUMBER, 0, "names", .required = true},
-    {"bytes", SHOW_NUMBER, 0, "bytes in the deleted files", .required = true},
+    {"removed", SHOW_NUMBER, 0, "number of deleted image names", .required = true},
+    {"bytes", SHOW_NUMBER, 0, "bytes in the files of deleted images", .required = true},
 };
 const struct schema pruned_schema = {.name = "Pruned", .fields = pruned_view, .count = 2};
 
@@ -133,20 +137,21 @@ const struct schema steps_schema = SCHEMA("Steps", char *, steps_view);
 
 static const struct field change_side_view[] = {
     {"type", SHOW_TEXT, 0, "file, directory, symlink, fifo, socket or device", .required = true},
-    {"mode", SHOW_TEXT, 0, "octal", .required = true},
-    {"owner", SHOW_NUMBER, 0, "uid in the machine", .required = true},
+    {"mode", SHOW_TEXT, 0, "permission bits in octal", .required = true},
+    {"owner", SHOW_NUMBER, 0, "numeric id of the owner (uid) in the machine", .required = true},
     {"group", SHOW_NUMBER, 0, NULL, .required = true},
-    {"size", SHOW_NUMBER, 0, "bytes", .required = true},
+    {"size", SHOW_NUMBER, 0, "size in bytes", .required = true},
 };
 const struct schema change_side_schema = SCHEMA("ChangeSide", char *, change_side_view);
 
 static const struct field change_view[] = {
-    {"path", SHOW_TEXT, 0, "path from the root, without a leading '/'", .required = true},
+    {"path", SHOW_TEXT, 0, "path of the file from the root, without a leading '/'",
+     .required = true},
     {"path_base64", SHOW_TEXT, 0, "the path as base64, if it is not UTF-8"},
     {"change", SHOW_TEXT, 0, "added, modified or deleted", .required = true},
     {"before", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
     {"after", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
-    {"target_before", SHOW_TEXT, 0, "target of a symbolic link"},
+    {"target_before", SHOW_TEXT, 0, "target of a symbolic link before the change"},
     {"target_before_base64", SHOW_TEXT, 0, NULL},
     {"target_after", SHOW_TEXT, 0, NULL},
     {"target_after_base64", SHOW_TEXT, 0, NULL},
@@ -161,7 +166,7 @@ static const struct field change_view[] = {
 const struct schema change_schema = SCHEMA("Change", char *, change_view);
 
 static const struct field diff_end_view[] = {
-    {"name", SHOW_TEXT, 0, "start, now, or a step's id", .required = true},
+    {"name", SHOW_TEXT, 0, "id of the compared step, or `start` or `now`", .required = true},
     {"number", SHOW_NUMBER, 0, "number of the step"},
 };
 const struct schema diff_end_schema = SCHEMA("DiffEnd", char *, diff_end_view);
@@ -174,15 +179,16 @@ static const struct field diff_view_fields[] = {
     {"modified", SHOW_NUMBER, 0, NULL, .required = true},
     {"deleted", SHOW_NUMBER, 0, NULL, .required = true},
     {"cut", SHOW_TEXT, 0,
-     "why the list is incomplete: entries (over 5,000 differ), looked (over two million names), "
+     "why the list is incomplete: entries (over 5,000 differ), looked (over two million file "
+     "names), "
      "time (25 s) or depth; absent if complete"},
     {"changes", SHOW_JSON, 0, NULL, .required = true, .sub = &change_schema},
 };
 const struct schema diff_schema = SCHEMA("Diff", char *, diff_view_fields);
 
 static const struct field store_problem_view[] = {
-    {"machine", SHOW_TEXT, AT(struct store_problem, machine), "machine that needs the layer",
-     .required = true},
+    {"machine", SHOW_TEXT, AT(struct store_problem, machine),
+     "machine that needs the layer (directory of changed files)", .required = true},
     {"layer", SHOW_TEXT, AT(struct store_problem, layer), NULL},
     {"what", SHOW_TEXT, AT(struct store_problem, what), NULL, .required = true},
     {"remedy", SHOW_TEXT, AT(struct store_problem, remedy), NULL, .required = true},
@@ -196,7 +202,7 @@ static const struct field store_check_view[] = {
     {"unchecked", SHOW_NUMBER, 0, "machines that could not be checked", .required = true},
     {"stacks", SHOW_NUMBER, 0, "stacks (ordered lists of layers) of steps and root filesystems",
      .required = true},
-    {"layers", SHOW_NUMBER, 0, "layers that the stacks refer to", .required = true},
+    {"layers", SHOW_NUMBER, 0, "number of layers that the stacks refer to", .required = true},
     {"leftovers", SHOW_NUMBER, 0,
      "unused layers, which are deleted together with the next old steps", .required = true},
     {"problems", SHOW_JSON, 0, NULL, .required = true, .sub = &store_problem_schema},

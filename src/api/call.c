@@ -77,9 +77,9 @@ int call_read_query(struct call *c, struct err *err) {
         c->query_count++;
         if (http_decode_query(key, q->name, sizeof(q->name), &n) < 0 ||
             http_decode_query(value, q->value, value.n + 1, &n) < 0)
-            return err_set(err, ERR_INVALID, "malformed query parameter");
+            return err_set(err, ERR_INVALID, "the query of the request has a malformed parameter");
         if (!known_query(c->route, q->name))
-            return err_set(err, ERR_INVALID, "unknown parameter '%s'", q->name);
+            return err_set(err, ERR_INVALID, "unknown query parameter '%s'", q->name);
     }
     return 0;
 }

@@ -88,7 +88,7 @@ void call_done(struct call *c); /* answers with "{}" */
 void call_done_fds(struct call *c, const int *fds, size_t nfds);
 /* Ends the call without a response: the client disconnected, or the server refused the body. */
 void call_abandon(struct call *c);
-/* The same before call_listen(): the HTTP server still owns the exchange. */
+/* Does the same as call_abandon() before call_listen(): the HTTP server still owns the exchange. */
 void call_forget(struct call *c);
 
 /* Turns the connection into a WebSocket and ends the call. NULL: refused and answered. */
@@ -105,7 +105,8 @@ void call_body(struct call *c, uint64_t max,
 void call_body_pause(struct call *c);
 void call_body_resume(struct call *c);
 
-/* A streamed response. call_write() returns false when the client is full: wait for on_drain. */
+/* A streamed response. call_write() returns false when the client's buffer is full: wait for
+ * on_drain. */
 void call_begin(struct call *c, int status, const char *type, const struct http_pair *more);
 bool call_write(struct call *c, const void *bytes, size_t n);
 bool call_is_full(const struct call *c); /* true: write nothing before on_drain */

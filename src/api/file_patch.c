@@ -52,7 +52,7 @@ static void written(void *arg, const struct frame *frame, const struct err *err)
     struct err bad;
     p->busy = false;
     if (!err && msg_get_ok(frame, &ok) < 0) {
-        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&bad, ERR_INTERNAL, "the guest process of the machine sent a malformed reply");
         err = &bad;
     }
     if (err || p->gone) {
@@ -93,7 +93,7 @@ static void piece(struct call *c, const char *bytes, size_t n) {
     p->ended = n == 0;
     if (n && !buf_add(&p->rest, bytes, n)) {
         err_set(&err, ERR_LIMIT, "the machine does not read the body of the request");
-        p->gone = p->busy; /* then written() frees p */
+        p->gone = p->busy; /* after the reply of the guest, written() frees p */
         if (!p->busy)
             file_patch_finish(p, &err);
         return;

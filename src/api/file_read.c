@@ -110,7 +110,7 @@ static void read_came(void *arg, const struct frame *frame, const struct err *er
     bool ours = true;
     d->flying--;
     if (!err && msg_get_read_data(frame, &m) < 0) {
-        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&bad, ERR_INTERNAL, "the guest process of the machine sent a malformed reply");
         err = &bad;
     }
     if (err && !d->begun)

@@ -89,7 +89,7 @@ static void answer_stat(void *arg, const struct frame *frame, const struct err *
     struct entry_view view;
     struct err bad;
     if (!err && msg_get_entry(frame, &entry) < 0) {
-        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&bad, ERR_INTERNAL, "the guest process of the machine sent a malformed reply");
         err = &bad;
     }
     if (err) {
@@ -131,7 +131,7 @@ static void answer_list(void *arg, const struct frame *frame, const struct err *
     else
         more = -1;
     if (more < 0) {
-        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&bad, ERR_INTERNAL, "the guest process of the machine sent a malformed reply");
         call_error(c, &bad);
         return;
     }

@@ -11,7 +11,8 @@ void api_grant_list(struct call *c) {
 void api_grant_add(struct call *c) {
     struct err err;
     if (c->nfds > 1) {
-        err_set(&err, ERR_INVALID, "a grant takes at most one descriptor, not %zu", c->nfds);
+        err_set(&err, ERR_INVALID,
+                "a request for a grant takes at most one file descriptor, not %zu", c->nfds);
         call_error(c, &err);
         return;
     }

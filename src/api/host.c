@@ -108,7 +108,7 @@ static int last_seen(struct call *c, bool follow, int64_t *ret, struct err *err)
     if (last.s && last.n < sizeof(text)) {
         snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
         if (parse_u64(text, 0, INT64_MAX, &after, err) < 0)
-            return err_wrap(err, "Last-Event-ID");
+            return err_wrap(err, "header 'Last-Event-ID'");
     }
     if (call_number(c, "after", 0, INT64_MAX, &after, err) < 0)
         return -1;
@@ -214,7 +214,8 @@ static void write_fallbacks(struct buf *out, const json_t *spawners,
     static const char name[] = "carrel_fallbacks_total";
     const char *key;
     json_t *count;
-    metrics_head(out, name, "counter", "Operations that used a fallback");
+    metrics_head(out, name, "counter",
+                 "Operations that used a fallback instead of the usual mechanism");
     for (int i = 0; i < FELL_COUNT; i++)
         metrics_line(out, name, "what", fallback_name((enum fallback)i), n->fallbacks[i]);
     json_object_foreach((json_t *)spawners, key, count) {
@@ -238,10 +239,12 @@ static void box_metrics(struct buf *out, const char *json, const struct service_
     write_fallbacks(out, json_object_get(root, "fallbacks"), n);
     write_ways(out, root);
     const json_t *pool = json_object_get(root, "pool");
-    metrics_head(out, "carrel_pool_ready", "gauge", "Boxes ready in the pool");
+    metrics_head(out, "carrel_pool_ready", "gauge",
+                 "Boxes ready in the pool for new machines of image host");
     metrics_line(out, "carrel_pool_ready", NULL, NULL,
                  (uint64_t)json_integer_value(json_object_get(pool, "ready")));
-    metrics_head(out, "carrel_pool_ready_of_images", "gauge", "Boxes ready in the pool, by image");
+    metrics_head(out, "carrel_pool_ready_of_images", "gauge",
+                 "Boxes ready in the pool for new machines of other images");
     metrics_line(out, "carrel_pool_ready_of_images", NULL, NULL,
                  (uint64_t)json_integer_value(json_object_get(pool, "ready_of_images")));
     metrics_head(out, "carrel_unenforced", "gauge", "Limits that this host cannot enforce");
@@ -260,13 +263,13 @@ static void write_gate(struct call *c, struct buf *out) {
     metrics_head(out, "carrel_gate_connections", "gauge", "Open connections of machines");
     metrics_line(out, "carrel_gate_connections", NULL, NULL, g.open);
     metrics_head(out, "carrel_gate_crossings_total", "counter",
-                 "Connections and requests through the gate");
+                 "Connections and requests of machines at the network gate");
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "allowed", g.allowed);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "denied", g.denied);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "too_many", g.overflows);
     metrics_line(out, "carrel_gate_crossings_total", "outcome", "refused", g.refused);
     metrics_head(out, "carrel_gate_bytes_total", "counter",
-                 "Bytes through the gate, sent and received by machines");
+                 "Bytes through the network gate, sent and received by machines");
     metrics_line(out, "carrel_gate_bytes_total", "way", "sent", g.sent);
     metrics_line(out, "carrel_gate_bytes_total", "way", "received", g.received);
     metrics_head(out, "carrel_gate_lookups_total", "counter", "DNS lookups of machines");
@@ -307,7 +310,8 @@ static void write_grants(struct call *c, struct buf *out) {
         service_each_grant_kind(c->service, put_fate, &line);
     }
     service_database_counts(c->service, &n);
-    metrics_head(out, "carrel_databases", "gauge", "Databases on the servers of owners");
+    metrics_head(out, "carrel_databases", "gauge",
+                 "Granted databases on PostgreSQL servers of owners");
     metrics_line(out, "carrel_databases", "state", "live", n.live);
     metrics_line(out, "carrel_databases", "state", "to_drop", n.to_drop);
 }
@@ -340,7 +344,7 @@ static void write_disks(const struct call *c, struct buf *out) {
     metrics_head(out, "carrel_machine_disk_bytes", "gauge",
                  "Disk space of a machine: files and steps");
     service_each_disk(c->service, &c->who, disk_line, out);
-    metrics_head(out, "carrel_machine_steps", "gauge", "Steps of a machine");
+    metrics_head(out, "carrel_machine_steps", "gauge", "Steps (restore points) of a machine");
     service_each_disk(c->service, &c->who, steps_line, out);
 }
 
@@ -360,7 +364,8 @@ static void write_images(struct call *c, struct buf *out) {
     for (int i = 0; i < IMAGE_WORKS; i++)
         metrics_line(out, "carrel_image_failures_total", "work",
                      image_work_name((enum image_work)i), n.failed[i]);
-    metrics_head(out, "carrel_image_build_instructions_total", "counter", "Instructions of builds");
+    metrics_head(out, "carrel_image_build_instructions_total", "counter",
+                 "Recipe instructions of image builds");
     metrics_line(out, "carrel_image_build_instructions_total", "way", "made", n.steps_made);
     metrics_line(out, "carrel_image_build_instructions_total", "way", "cached", n.steps_cached);
 }
@@ -377,11 +382,14 @@ static void write_machines(const struct call *c, const struct service_counts *n,
 }
 
 static void write_store(const struct service_counts *n, struct buf *out) {
-    metrics_head(out, "carrel_store_commits_total", "counter", "Transactions");
+    metrics_head(out, "carrel_store_commits_total", "counter",
+                 "Transactions of the store's database");
     metrics_line(out, "carrel_store_commits_total", NULL, NULL, n->store.commits);
-    metrics_head(out, "carrel_store_flushes_total", "counter", "Group commits");
+    metrics_head(out, "carrel_store_flushes_total", "counter",
+                 "Flushes of the store's database, each for one or more transactions");
     metrics_line(out, "carrel_store_flushes_total", NULL, NULL, n->store.flushes);
-    metrics_head(out, "carrel_store_wal_bytes", "gauge", "Size of the write-ahead log");
+    metrics_head(out, "carrel_store_wal_bytes", "gauge",
+                 "Size of the write-ahead log of the store's database");
     metrics_line(out, "carrel_store_wal_bytes", NULL, NULL, n->store.wal_bytes);
     metrics_head(out, "carrel_store_free_bytes", "gauge", "Free space on the disk of the store");
     metrics_line(out, "carrel_store_free_bytes", NULL, NULL, n->room.free_bytes);
@@ -593,7 +601,7 @@ static void prove(void *arg) {
      * a head of a record after the loss. */
     if (p->whole && p->report.lost_seq && !(p->has_head && p->head.seq >= p->report.lost_seq)) {
         err_set(&p->err, ERR_GONE,
-                "the journal before record %llu is missing: its segments were removed",
+                "the journal before record %llu is missing: its files were removed",
                 (unsigned long long)p->report.lost_seq);
         p->whole = false;
     }

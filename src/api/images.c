@@ -128,7 +128,7 @@ static void import_piece(struct call *c, const char *bytes, size_t n) {
     struct err err;
     t->body_ended = n == 0;
     if (n && !buf_add(&t->rest, bytes, n)) {
-        err_set(&err, ERR_LIMIT, "the archive arrives faster than it can be imported");
+        err_set(&err, ERR_LIMIT, "the image archive arrives faster than it can be imported");
         image_cancel(t->job);
         carriage_free(t);
         call_error(c, &err);

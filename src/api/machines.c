@@ -12,7 +12,7 @@
 #include "service/host.h"
 #include "service/strays.h"
 
-/* Answers with the new state of the machine, as most requests do. */
+/* Answers with the new state of the machine. */
 static void answer_machine(void *arg, const struct machine_view *view, const struct err *err) {
     struct call *c = arg;
     if (err)

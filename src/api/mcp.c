@@ -43,7 +43,7 @@ void user_unref(struct mcp_user *u) {
 
 void answer_jot(struct mcp_request *r, const struct jot *j) {
     if (j->failed)
-        mcp_refuse(r, MCP_INTERNAL, "the response is too large", NULL);
+        mcp_refuse(r, MCP_INTERNAL, "the response to the MCP request is too large", NULL);
     else
         mcp_answer(r, j->out->data, j->out->len);
 }
@@ -483,7 +483,7 @@ static int mcp_read_words(struct http_text query, struct mcp_who *ret, struct er
             r = mcp_take_word(value, ret->key, sizeof(ret->key), err);
         else
             r = err_set(err, ERR_INVALID,
-                        "unknown parameter '%.*s'; known parameters: machine, key",
+                        "unknown query parameter '%.*s'; known parameters: machine, key",
                         (int)(key.n < 40 ? key.n : 40), key.s);
         if (r < 0)
             return -1;

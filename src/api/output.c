@@ -39,7 +39,7 @@ static void reader_free(struct reader *r) {
 
 static void output_changed(void *arg) {
     struct reader *r = arg;
-    if (!call_is_full(r->call)) /* else on_drain continues */
+    if (!call_is_full(r->call)) /* otherwise on_drain() continues later */
         r->go_on(r);
 }
 
@@ -199,7 +199,8 @@ static void events_go_on(struct reader *r) {
     }
 }
 
-/* True if the client has already disconnected. Then ends the call: nothing would end a reader. */
+/* True if the client has already disconnected. Then ends the call, because nothing else
+ * would end the reader. */
 static bool unheard(struct call *c, struct exec *x) {
     if (!call_is_gone(c))
         return false;

@@ -15,7 +15,7 @@ static const struct query list_queries[] = {
     {"kind", "string", NULL},
     {"name", "string", NULL},
     {"meta", "string", "list only machines with this KEY=VALUE in their metadata"},
-    {"all", "boolean", "include every owner; needs the scope admin"},
+    {"all", "boolean", "include the machines of every owner; needs the scope admin"},
     {"limit", "integer", "rows per page, up to 1000 (default 100)"},
     {"cursor", "string", "`next` of the previous page"},
     {0},
@@ -27,7 +27,7 @@ static const struct query page_queries[] = {
 };
 static const struct query diff_queries[] = {
     {"from", "string", "compare this step, or `start` (default), which is the machine as created"},
-    {"to", "string", "compare it with this step, or with `now` (default)"},
+    {"to", "string", "compare `from` with this step, or with `now` (default)"},
     {"path", "string", "show only changes of this path and everything below it"},
     {"context", "integer", "context lines around a change (default 3)"},
     {"brief", "boolean", "omit the diffs of text files"},
@@ -41,9 +41,10 @@ static const struct query create_queries[] = {
 };
 static const struct query run_queries[] = {
     {"hold", "boolean",
-     "keep the stream open after `exit`; the machine is deleted when the client closes it"},
+     "keep the stream open after the event `exit`; the machine is deleted when the client closes "
+     "it"},
     {"keep", "boolean", "do not delete the machine afterwards"},
-    {"output", "boolean", "0: stream no output, only `start` and `exit`"},
+    {"output", "boolean", "0: send no output, only the events `start` and `exit`"},
     {0},
 };
 static const struct query runs_queries[] = {
@@ -58,7 +59,7 @@ static const struct query transcript_queries[] = {
     {0},
 };
 static const struct query exec_queries[] = {
-    {"output", "boolean", "0: stream no output, only `start` and `exit`"},
+    {"output", "boolean", "0: send no output, only the events `start` and `exit`"},
     {0},
 };
 static const struct query output_queries[] = {
@@ -128,11 +129,13 @@ static const struct query audit_queries[] = {
     {"machine", "string", "id of the machine"},
     {"verb", "string", "prefix of the action: `machine` also matches `machine.create`"},
     {"owner", "string", "owner of the records; callers without the scope admin see only their own"},
-    {"heads", "boolean", "include segment (file) and head (signature) records"},
+    {"heads", "boolean",
+     "include records that start a journal file (segment) or hold a signature (head)"},
     {0},
 };
 static const struct query verify_queries[] = {
-    {"head", "string", "SEQ:HASH that you kept; the journal must contain it"},
+    {"head", "string",
+     "number and hash of a record that you kept, as SEQ:HASH; the journal must contain it"},
     {0},
 };
 static const struct query events_queries[] = {
@@ -144,12 +147,12 @@ static const struct query events_queries[] = {
 };
 
 static const struct query image_list_queries[] = {
-    {"all", "boolean", "include every owner; needs the scope admin"},
+    {"all", "boolean", "include the images of every owner; needs the scope admin"},
     {0},
 };
 static const struct query import_queries[] = {
     {"name", "string",
-     "name of the image; taken from another image that has it (default: image- and the start of "
+     "name of the image; another image with this name loses it (default: image- and the start of "
      "the id)"},
     {0},
 };
@@ -194,7 +197,7 @@ const struct route routes[] = {
      "Show the resources that a machine uses", "$URL/v1/machines/$M/stats", api_machine_stats,
      NULL},
     {"GET", M "/changes", "machine_changes", SCOPE_RUN, BODY_NONE, NULL, &done_schema, 200, NULL,
-     "Get descriptors of the changes in cow directories (unix socket only)",
+     "Get descriptors of the changes in directories granted as copies (cow); unix socket only",
      "$URL/v1/machines/$M/changes", api_machine_changes, NULL},
 
     {"GET", M "/net", "net_show", SCOPE_READ, BODY_NONE, NULL, &network_schema, 200, NULL,
@@ -244,7 +247,7 @@ const struct route routes[] = {
      NULL, "Return to a step. Running commands are killed, and the present state is kept as a step",
      "-X POST $URL/v1/machines/$M/rewind -d '{\"step\":\"1\"}'", api_rewind, NULL},
     {"POST", M "/fork", "fork", SCOPE_RUN, BODY_JSON, &fork_request_schema, &machines_schema, 201,
-     NULL, "Create new machines from a step of this machine, all or none",
+     NULL, "Create new machines from a step of this machine: all of them, or none if one fails",
      "-X POST $URL/v1/machines/$M/fork -d '{\"step\":\"1\",\"count\":2}'", api_fork, NULL},
 
     {"GET", "/v1/secrets", "secret_list", SCOPE_READ, BODY_NONE, NULL, &secrets_schema, 200, NULL,
@@ -288,13 +291,15 @@ const struct route routes[] = {
      "$URL/v1/store/boxes", api_store_boxes, NULL},
     {"POST", "/v1/store/boxes/{}/adopt", "store_adopt", SCOPE_ADMIN, BODY_NONE, NULL,
      &machine_schema, 200, NULL,
-     "Adopt a box of that list as your machine; it is tainted, guarded and has no network access",
+     "Adopt a box from GET /v1/store/boxes as your machine; the machine is tainted, guarded and "
+     "has no network access",
      "-X POST $URL/v1/store/boxes/$STRAY/adopt", api_store_adopt, NULL},
 
     {"GET", "/v1/pending", "pending_list", SCOPE_READ, BODY_NONE, NULL, &pendings_schema, 200, NULL,
      "List requests that wait for approval", "$URL/v1/pending", api_pending_list, NULL},
     {"POST", "/v1/pending/{}", "pending_decide", SCOPE_RUN, BODY_JSON, &approval_request_schema,
-     &decided_schema, 200, NULL, "Approve or refuse a request; a token needs the scope admin",
+     &decided_schema, 200, NULL,
+     "Approve or refuse a pending request; a token needs the scope admin",
      "-X POST $URL/v1/pending/$P -d '{\"decision\":\"approve\"}'", api_pending_decide, NULL},
 
     {"POST", "/v1/run", "run", SCOPE_RUN, BODY_JSON, &run_request_schema, &result_schema, 200, NULL,
@@ -303,7 +308,7 @@ const struct route routes[] = {
     {"POST", M "/execs", "exec", SCOPE_RUN, BODY_JSON, &exec_request_schema, &result_schema, 200,
      NULL,
      "Run a command. The response is one JSON result; with Accept: application/x-ndjson or "
-     "text/event-stream it is a stream of start, stdout, stderr, gap and exit",
+     "text/event-stream it is a stream of the events start, stdout, stderr, gap and exit",
      "-X POST $URL/v1/machines/$M/execs -d '{\"argv\":[\"echo\",\"hello\"]}'", api_exec,
      exec_queries},
     {"GET", M "/execs", "exec_list", SCOPE_READ, BODY_NONE, NULL, &execs_schema, 200, NULL,
@@ -397,7 +402,8 @@ const struct route routes[] = {
      file_queries},
 
     {"POST", M "/changesets", "freeze", SCOPE_RUN, BODY_JSON, &freeze_request_schema,
-     &changeset_schema, 201, NULL, "Freeze a directory or a granted database for review",
+     &changeset_schema, 201, NULL,
+     "Freeze a directory or a granted database as a change set, for review",
      "-X POST $URL/v1/machines/$M/changesets -d '{\"path\":\"/home/user\"}'", api_freeze, NULL},
     {"GET", "/v1/changesets/{}", "changeset_show", SCOPE_READ, BODY_NONE, NULL, &changeset_schema,
      200, NULL, "Show one change set", "$URL/v1/changesets/$C", api_changeset_show, NULL},
@@ -430,7 +436,8 @@ const struct route routes[] = {
     {"GET", "/v1/runs/{}", "run_show", SCOPE_READ, BODY_NONE, NULL, &run_schema, 200, NULL,
      "Show one run, with its report once it has ended", "$URL/v1/runs/$R", api_run_show, NULL},
     {"GET", "/v1/runs/{}/events", "run_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
-     "text/event-stream", "Stream the transcript of a run; resumable by id",
+     "text/event-stream",
+     "Stream the transcript of a run; a client can resume after the id of an event",
      "-N \"$URL/v1/runs/$R/events?follow=0\"", api_run_events, transcript_queries},
     {"GET", "/v1/runs/{}/transcript", "run_transcript", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/x-ndjson", "Read the transcript of a run", "$URL/v1/runs/$R/transcript",
@@ -449,7 +456,8 @@ const struct route routes[] = {
      api_run_cancel, NULL},
 
     {"GET", "/v1/events", "events", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "text/event-stream",
-     "Stream events of all machines (server-sent events); resumable by id",
+     "Stream events of all machines (server-sent events); a client can resume after the id of an "
+     "event",
      "-N \"$URL/v1/events?follow=0\"", api_events, events_queries},
     {"GET", "/v1/audit", "audit", SCOPE_READ, BODY_NONE, NULL, NULL, 200, "application/x-ndjson",
      "List journal records, oldest first", "\"$URL/v1/audit?tail=5\"", api_audit, audit_queries},

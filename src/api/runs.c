@@ -145,7 +145,7 @@ static int first_byte(struct call *c, uint64_t *ret, struct err *err) {
     if (last.s && last.n < sizeof(text)) {
         snprintf(text, sizeof(text), "%.*s", (int)last.n, last.s);
         if (parse_u64(text, 0, INT64_MAX, ret, err) < 0)
-            return err_wrap(err, "Last-Event-ID");
+            return err_wrap(err, "header 'Last-Event-ID'");
     }
     return call_number(c, "after", 0, INT64_MAX, ret, err);
 }

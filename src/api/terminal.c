@@ -222,7 +222,7 @@ void api_terminal(struct call *c) {
     struct exec_view view;
     if (!c->http->head->upgrade) {
         err_set(&err, ERR_INVALID,
-                "this path requires a WebSocket: send the headers of an upgrade");
+                "this path requires a WebSocket: send the headers of a WebSocket upgrade");
         call_error_status(c, 426, &err);
         return;
     }

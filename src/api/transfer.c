@@ -67,7 +67,7 @@ static int unpack_some(struct transfer *t, struct err *err) {
     if (n && !buf_add(&t->rest, piece, n))
         abort(); /* cannot fail: t->rest was empty and has more room than a piece */
     if (!n && !used && t->body_ended && !zunpack_is_whole(t->unpack))
-        return err_set(err, ERR_INVALID, "the compressed body is truncated");
+        return err_set(err, ERR_INVALID, "the compressed body of the request is truncated");
     return n || used;
 }
 
@@ -145,7 +145,7 @@ static void upload_ended(void *arg, int status, const char *answer, const char *
     if (failed) {
         call_error(c, failed);
     } else if (status == MSG_TOOL_UNMET) {
-        err_set(&err, ERR_EXISTS, "the file does not match if_hash: it is %.80s",
+        err_set(&err, ERR_EXISTS, "the file does not match parameter 'if_hash': it is %.80s",
                 strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
         err_remedy(&err, "read the file again and send its hash in if_hash");
         call_error_status(c, 412, &err);
@@ -274,7 +274,8 @@ static void begin_pack(struct call *c, bool packed) {
                    : HTTP_FIELDS({"Vary", "Accept-Encoding"}));
 }
 
-/* Compresses and sends bytes; `end`: finish. False: the client is full, wait for on_drain. */
+/* Compresses and sends bytes; `end`: finish. False: the client's buffer is full, wait for
+ * on_drain. */
 static bool send_packed(struct transfer *t, const uint8_t *p, size_t n, bool end) {
     unsigned char piece[ZSTREAM_OUT];
     bool room = true, done = false;

@@ -70,7 +70,7 @@ static void watch_ended(void *arg, const struct err *err) {
         call_end(c);
         return;
     }
-    err_wrap(&named, "'%.200s'", call_query(c, "path"));
+    err_wrap(&named, "cannot watch '%.200s'", call_query(c, "path"));
     call_error(c, &named);
 }
 

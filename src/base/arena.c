@@ -65,7 +65,7 @@ char *arena_printf(struct arena *a, const char *fmt, ...) {
     return p;
 }
 
-/* The room is always a power of two, so the array is full if `count` is one. */
+/* The room is always a power of two, so the array is full if `count` is a power of two. */
 void *arena_grow(struct arena *a, void *items, size_t count, size_t item_size) {
     if (count & (count - 1) || (count == 0 && items))
         return items;

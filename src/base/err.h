@@ -39,14 +39,14 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Sets the error from errno, which gives the code and the end of the text:
- * err_sys(err, "open '%s'", path). */
+ * err_sys(err, "cannot open '%s'", path). */
 int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for a wrapper that returned -errno. */
+/* Sets the error as err_sys() does, but from the result -errno of a function. */
 int err_num(struct err *err, int negative, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts the action that failed in front of the text: "open 'a': no such file". */
+/* Puts the action that failed in front of the text: "cannot open 'a': no such file". */
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Sets the remedy: what the reader can do. Keeps code and text. */

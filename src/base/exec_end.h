@@ -18,7 +18,7 @@ enum exec_end {
     EXEC_END_FAILED,  /* the command did not start; the reason is a sentence */
     EXEC_END_UNKNOWN, /* nobody saw the end of the command; the reason is a sentence */
     /* Only in a client, about a command that may still run: */
-    EXEC_END_UNANSWERED, /* its time limit has passed and the machine did not answer */
+    EXEC_END_UNANSWERED, /* the time limit has passed and the machine did not answer */
     EXEC_END_DETACHED,   /* the client detached from the command */
     EXEC_END_COUNT,
 };

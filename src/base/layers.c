@@ -36,7 +36,7 @@ int layers_parse(const char *text, struct layers *ret, struct err *err) {
         if (ret->count == LAYERS_MAX)
             return err_set(err, ERR_LIMIT, "a machine can have at most %d layers", LAYERS_MAX);
         if (parse_one(text, len, &ret->v[ret->count]) < 0)
-            return err_set(err, ERR_INVALID, "malformed layer '%.30s'", text);
+            return err_set(err, ERR_INVALID, "malformed layer '%.30s' in a list of layers", text);
         ret->count++;
         text += len;
         if (*text && !*++text)

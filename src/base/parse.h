@@ -22,7 +22,7 @@ int parse_size(const char *text, uint64_t *ret_bytes, struct err *err);
 /* A decimal fraction, in thousandths: "1.5" is 1500. */
 int parse_milli(const char *text, uint64_t *ret_milli, struct err *err);
 
-/* The same in millionths: "0.3" is 300000. */
+/* A decimal fraction, in millionths: "0.3" is 300000. */
 int parse_micro(const char *text, uint64_t *ret_micro, struct err *err);
 
 /* Milliseconds, from "10", "10s" (seconds), "250ms", "5m", "2h", "1d". */

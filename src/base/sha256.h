@@ -20,6 +20,6 @@ void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *bytes, size_t n);
 void sha256_end(struct sha256 *s, uint8_t out[SHA256_BYTES]);
 
-/* The same, with the hash as hexadecimal digits (base/hex.h). */
+/* Ends the hash as sha256_end(), and writes it as hexadecimal digits (base/hex.h). */
 void sha256_end_hex(struct sha256 *s, char ret[SHA256_HEX]);
 void sha256_hex(const void *bytes, size_t n, char ret[SHA256_HEX]);

@@ -10,7 +10,7 @@ static struct siphash_key own_key;
 
 static void make_own_key(void) {
     if (getrandom(&own_key, sizeof(own_key), 0) != sizeof(own_key))
-        abort(); /* up to 256 bytes are never cut short */
+        abort(); /* never happens: getrandom() returns up to 256 bytes at once */
 }
 
 const struct siphash_key *siphash_own_key(void) {

@@ -11,7 +11,7 @@
 
 struct utf8 {
     uint8_t left;      /* continuation bytes still to come */
-    uint8_t low, high; /* range of the next one */
+    uint8_t low, high; /* range of the next continuation byte */
 };
 
 /* False as soon as the text cannot be UTF-8 whatever follows. Start with a zeroed struct. */

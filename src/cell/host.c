@@ -1,8 +1,9 @@
 /*
  * The host functions that a cell (a WebAssembly program) can be granted.
  *
- * Each answers from the memory of the program, from the link to the parent process or, in a replay,
- * from the log. Recording and replaying use the same data of a call, so they always agree.
+ * Each function answers from the memory of the program, from the link to the parent process or, in
+ * a replay, from the log. Recording and replaying use the same data of a call, so they always
+ * agree.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "base/defer.h"
 #include "cell/session.h"
 
-enum { MAX_TRANSFER = 1 << 20 }; /* bytes of one call */
+enum { MAX_TRANSFER = 1 << 20 }; /* maximum bytes that one host call moves */
 
 static const char out_of_bounds[] = "out of bounds memory access";
 static const char no_memory[] = "a host call requires a memory that is exported as \"memory\"";
@@ -118,7 +119,7 @@ static const struct host_func {
     const char *name;
     struct wasm_func_type type;
     uint64_t cost;
-    uint32_t sized; /* the parameter that is a number of bytes */
+    uint32_t sized; /* index of the parameter that is a number of bytes */
     void (*run)(struct session *s, struct pending *p);
 } functions[] = {
     {"args_size", {.results = TYPES(WASM_I32), .n_results = 1}, 5, WASM_NOT_SIZED, do_args_size},
@@ -183,7 +184,7 @@ static int differ(struct session *s, const struct pending *p, const char *how, s
     return err_set(err, ERR_INVALID, "%s", s->difference);
 }
 
-/* Replaces our answer by the recorded one, if the call is the recorded call. */
+/* Replaces the answer by the recorded one; fails if the call is not the recorded call. */
 static int use_recorded(struct session *s, struct pending *p, struct err *err) {
     struct cell_call was;
     if (!cell_log_next(s->replay, &was))
@@ -208,7 +209,7 @@ static int host_finish(struct session *s, struct pending *p, struct err *err) {
         return -1;
     p->call.given = (struct slice){.data = (const uint8_t *)p->given.data, .len = p->given.len};
     if (s->recording && !cell_log_call(&s->log, &p->call))
-        return err_set(err, ERR_LIMIT, "the log is larger than 1 GiB");
+        return err_set(err, ERR_LIMIT, "the log of the recorded run is larger than 1 GiB");
     if (p->given.len) {
         uint8_t *to = guest_bytes(s, p, arg(p, 0), (uint32_t)p->given.len);
         if (!to)

@@ -70,7 +70,9 @@ static int read_all(int fd, void *bytes, size_t len) {
 
 /* --- child --- */
 
-/* Exits if the parent is gone, because then nobody reads the answer. */
+/*
+ * Sends a frame (message) to the parent. Exits if the parent is gone, because then nobody reads it.
+ */
 static void send_frame(struct link *l, enum frame_kind kind, const void *bytes, size_t len) {
     struct frame f = {.kind = kind, .len = (uint32_t)len};
     if (write_all(l->fd, &f, sizeof(f)) < 0 || write_all(l->fd, bytes, len) < 0)
@@ -118,13 +120,16 @@ void link_random(struct link *l, void *bytes, size_t len) {
     jail_ask(l, FRAME_RANDOM, (uint32_t)len, bytes);
 }
 
-/* --- the filter --- */
+/* --- the seccomp filter --- */
 
 #define ARG_LOW(n) (offsetof(struct seccomp_data, args) + 8 * (n))
 
 enum arg_rule { ANY_ARGS, LINK_ONLY, NO_EXEC, SEALS_ONLY };
 
-/* All allowed calls. The engine keeps pages in memory files. Other fcntl() could send signals. */
+/*
+ * All allowed system calls. The engine keeps memory pages in memory files (memfd). Other commands
+ * of fcntl() could send signals.
+ */
 static const struct {
     int number;
     enum arg_rule rule;
@@ -138,7 +143,10 @@ static const struct {
 };
 enum { ALLOWED = sizeof(allowed) / sizeof(*allowed), RULE_LENGTH = 5 };
 
-/* Writes the instructions for one row: go to the next row, or check the argument. */
+/*
+ * Writes the filter instructions for one system call of `allowed`: go to the next one, or check the
+ * argument.
+ */
 static void put_rule(struct sock_filter *f, int number, enum arg_rule rule) {
     const struct sock_filter accept = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     const struct sock_filter refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
@@ -192,8 +200,10 @@ static uint64_t address_space(void) {
     return n > 0 ? strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Sets limits in the kernel, in case a limit of the engine fails. Shared memory files count only as
-   address space, so that is limited. */
+/*
+ * Sets limits in the kernel, in case a limit of the engine fails. The kernel counts memory files
+ * only as address space, so the address space is limited.
+ */
 static int enter_limits(const struct jail *j) {
     uint64_t used = address_space();
     if (j->memory_bytes && !INSTRUMENTED && (!used || limit(RLIMIT_AS, used + j->memory_bytes) < 0))
@@ -201,7 +211,7 @@ static int enter_limits(const struct jail *j) {
     return j->cpu_seconds ? limit(RLIMIT_CPU, j->cpu_seconds) : 0;
 }
 
-/* Closes everything but the link, and allows nothing but computing. */
+/* Closes all descriptors but the link to the parent, and allows only the system calls above. */
 static int enter_jail(const struct jail *j, int fd) {
     if (enter_limits(j) < 0)
         return -1;
@@ -215,7 +225,7 @@ static int enter_jail(const struct jail *j, int fd) {
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0);
-    siphash_own_key(); /* for the engine: the jail has no random bytes */
+    siphash_own_key(); /* the engine needs this random key, and the jail has no random bytes */
     return install_filter();
 }
 
@@ -237,7 +247,7 @@ static void run_child(const struct jail *j, int fd, int (*body)(struct link *, c
 
 /* --- parent --- */
 
-/* What the parent received from a child; the amount of text is limited. */
+/* Data that the parent received from a child; the amount of text is limited. */
 struct received {
     struct jail *jail;
     int fd;
@@ -312,7 +322,7 @@ static int on_frame(struct received *r, const struct frame *f, char *bytes) {
     }
 }
 
-/* Handles frames until the child has sent its exit code, or has broken the protocol. */
+/* Handles frames (messages) until the child has sent its exit code, or has broken the protocol. */
 static void receive(struct received *r) {
     char *bytes DEFER_FREE = calloc(1, FRAME_MAX);
     struct frame f;
@@ -346,11 +356,11 @@ int jail_run(struct jail *j, int (*body)(struct link *, const void *), const voi
              struct err *err) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return err_sys(err, "create a socket pair");
+        return err_sys(err, "cannot create a socket pair for the worker process");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
     pid_t pid = fork();
     if (pid < 0)
-        return err_sys(err, "start the worker process");
+        return err_sys(err, "cannot start the worker process");
     if (pid == 0)
         run_child(j, theirs, body, arg);
     close(TAKE_FD(theirs));

@@ -3,7 +3,8 @@
  *
  * It parses and runs untrusted bytes, which it inherits in memory. Its only descriptor is the link
  * to the parent. A seccomp filter allows it to read and write that link, to use memory that is not
- * executable, and to exit. All other requests go over the link; its answers are hostile.
+ * executable, and to exit. It asks the parent for everything else over the link. The parent does
+ * not trust what the child sends.
  */
 #pragma once
 
@@ -19,9 +20,9 @@ struct link {
 };
 
 enum {
-    JAIL_MAX_TEXT = 64 << 20,   /* all output of one child */
-    JAIL_MAX_BLOB = 1 << 30,    /* a state or a log */
-    JAIL_MAX_RANDOM = 64 << 10, /* one request */
+    JAIL_MAX_TEXT = 64 << 20,   /* maximum bytes of all output of one child */
+    JAIL_MAX_BLOB = 1 << 30,    /* maximum bytes of a state or a log */
+    JAIL_MAX_RANDOM = 64 << 10, /* maximum random bytes of one request */
 };
 
 /* Called by the child. link_out() and link_text() write to standard output, link_err() to standard
@@ -29,7 +30,10 @@ enum {
 void link_out(struct link *l, const void *bytes, size_t len);
 void link_text(struct link *l, const void *bytes, size_t len);
 void link_err(struct link *l, const void *bytes, size_t len);
-/* Called by the child: sends the state or the log, which the parent writes to a file. */
+/*
+ * Called by the child: sends the state of a suspended program, or the log of a recorded run. The
+ * parent writes it to a file.
+ */
 void link_state(struct link *l, const void *bytes, size_t len);
 void link_log(struct link *l, const void *bytes, size_t len);
 /* Called by the child: asks the parent for the time or for up to JAIL_MAX_RANDOM random bytes. */
@@ -39,10 +43,10 @@ void link_random(struct link *l, void *bytes, size_t len);
 /* True if system calls are filtered. False with sanitizers, which need further system calls. */
 bool jail_is_tight(void);
 
-/* Limits of a child, and what the parent received from it. */
+/* Limits of a child, and the data that the parent received from it. */
 struct jail {
-    int out_fd, err_fd; /* where output is written as it arrives */
-    /* Limits of what the child may use beyond what it has at its start; 0: no limit. */
+    int out_fd, err_fd; /* output of the child is written here as it arrives */
+    /* Limits of the child; 0: no limit. The memory that it has at its start does not count. */
     uint64_t memory_bytes, cpu_seconds;
     struct buf state, log;
 };

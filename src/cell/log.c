@@ -169,11 +169,13 @@ static int check_frame(const uint8_t *bytes, size_t len, struct err *err) {
     uint64_t number = log_take_number(&version, 4);
     if (number != CELL_LOG_VERSION)
         return err_set(err, ERR_UNSUPPORTED,
-                       "the log has format version %llu; this program reads only version %d",
+                       "the log of the recorded run has format version %llu; this program reads "
+                       "only version %d",
                        (unsigned long long)number, CELL_LOG_VERSION);
     struct reader sum = {.p = bytes + len - CHECKSUM_BYTES, .left = CHECKSUM_BYTES};
     if (log_take_number(&sum, CHECKSUM_BYTES) != cell_digest(bytes, len - CHECKSUM_BYTES))
-        return err_set(err, ERR_INVALID, "the log is damaged: its checksum does not match");
+        return err_set(err, ERR_INVALID,
+                       "the log of the recorded run is damaged: its checksum does not match");
     return 0;
 }
 
@@ -192,7 +194,8 @@ int cell_log_open(struct cell_log *ret, const void *bytes, size_t len, struct er
     r.bad = r.bad || mark != MARK_END;
     take_end(&r, &log.end);
     if (r.bad)
-        return err_set(err, ERR_INVALID, "the log is damaged: a field has an impossible value");
+        return err_set(err, ERR_INVALID,
+                       "the log of the recorded run is damaged: a field has an impossible value");
     *ret = log;
     return 0;
 }

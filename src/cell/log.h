@@ -1,10 +1,11 @@
 /*
- * The record of one run: everything needed to repeat it with the same result.
+ * The log of one run of a cell (a WebAssembly program): everything needed to repeat the run with
+ * the same result.
  *
- * One file: magic and version, the module's bytes, the call, every host call with its answer, the
- * end (outcome, results, fuel, memory hash), a checksum. Numbers are little-endian, and lengths
- * come before their bytes. The file is untrusted: cell_log_open() checks all of it before anything
- * is used.
+ * The log is one file: magic and version, the module's bytes, the call, every host call with its
+ * answer, the end (outcome, results, fuel, memory hash), a checksum. Numbers are little-endian, and
+ * lengths come before their bytes. The file is untrusted: cell_log_open() checks all of it before
+ * anything is used.
  */
 #pragma once
 
@@ -19,7 +20,7 @@
 enum { CELL_LOG_VALUES = 64, CELL_LOG_VERSION = 2 };
 
 struct slice {
-    const uint8_t *data; /* borrowed */
+    const uint8_t *data; /* not owned */
     size_t len;
 };
 
@@ -28,12 +29,12 @@ struct cell_values {
     struct wasm_value list[CELL_LOG_VALUES];
 };
 
-/* What was run: the program, its limits and the call. */
+/* The beginning of a log: the program, its limits and the call. */
 struct cell_start {
     uint8_t spec;
     uint64_t fuel, pages;
-    struct slice module, function, input; /* function: empty when none was called */
-    struct slice grants;                  /* names, each followed by a newline */
+    struct slice module, function, input; /* function: name of the called function; empty: none */
+    struct slice grants; /* names of granted host functions, each followed by a newline */
     struct cell_values args;
 };
 
@@ -66,12 +67,12 @@ struct cell_log {
     struct cell_start start;
     struct cell_end end;
     struct slice calls;
-    size_t at; /* next call, in calls */
+    size_t at; /* offset of the next call in `calls` */
 };
 
 int cell_log_open(struct cell_log *ret, const void *bytes, size_t len, struct err *err);
 /* Reads the next recorded call; false after the last one. */
 bool cell_log_next(struct cell_log *log, struct cell_call *ret);
 
-/* The FNV-1a hash, for the checksum and for bytes that a host call read. */
+/* The FNV-1a hash, for the checksum of a log and for the bytes that a host call read. */
 uint64_t cell_digest(const void *bytes, size_t len);

@@ -36,7 +36,7 @@ static int exit_code(enum err_code code) {
     return code == ERR_LIMIT ? CELL_LIMIT : code == ERR_INTERNAL ? CELL_INTERNAL : CELL_INVALID;
 }
 
-/* Prints an error as text or JSON, as all programs of Carrel do. Returns `code`. */
+/* Prints an error as text or JSON, in the format of all programs of Carrel. Returns `code`. */
 static int main_fail(const struct cell_options *o, int code, const struct err *err) {
     struct buf b DEFER(buf_done) = BUF(1 << 16);
     if (!o->json) {
@@ -58,15 +58,15 @@ static int read_file(const char *path, struct buf *ret, struct err *err) {
     int fd DEFER_CLOSE =
         strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open '%s'", path);
     char chunk[65536];
     for (ssize_t n; (n = read(fd, chunk, sizeof(chunk))) != 0;) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_sys(err, "read '%s'", path);
+            return err_sys(err, "cannot read '%s'", path);
         if (!buf_add(ret, chunk, (size_t)n))
-            return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", path, MAX_FILE >> 20);
+            return err_set(err, ERR_LIMIT, "file '%s' is larger than %d MiB", path, MAX_FILE >> 20);
     }
     return 0;
 }
@@ -81,16 +81,16 @@ static int write_whole(int fd, const struct buf *b) {
     return 0;
 }
 
-/* Writes a whole state or log, or nothing. */
+/* Writes a whole file (a state or a log), or nothing. */
 static int write_file(const char *path, const struct buf *b, struct err *err) {
     char part[4096];
     if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part))
-        return err_set(err, ERR_INVALID, "write '%s': the name is too long", path);
+        return err_set(err, ERR_INVALID, "cannot write '%s': the file name is too long", path);
     int fd DEFER_CLOSE = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "write '%s'", path);
+        return err_sys(err, "cannot write '%s'", path);
     if (write_whole(fd, b) < 0 || rename(part, path) < 0) {
-        err_sys(err, "write '%s'", path);
+        err_sys(err, "cannot write '%s'", path);
         unlink(part);
         return -1;
     }
@@ -109,9 +109,11 @@ static int write_results(const struct cell_options *o, const struct jail *j, str
     return o->record && j->log.len ? write_file(o->record, &j->log, err) : 0;
 }
 
-/* Returns the memory limit of the jail: five times the budget of the program, because a capture
-   holds the memory, its initial image, the state and the state's last growth; plus space for
-   translated code and the log. */
+/*
+ * Returns the memory limit of the jail: five times the budget of the program, because the process
+ * that saves a state holds the memory, its initial image, the state and the state's last growth;
+ * plus space for translated code and the log.
+ */
 static uint64_t memory_limit(const struct job *job) {
     const uint64_t fixed = UINT64_C(1) << 30, most = UINT64_C(1) << 46;
     uint64_t budget = cell_budget(job->options->memory);
@@ -161,7 +163,7 @@ struct script {
     struct buf report;
 };
 
-/* The counts come from the worker: they are checked like any input. */
+/* The counts of tests come from the worker process: they are checked like any untrusted input. */
 static int take_counts(const struct jail *j, struct wast_result *ret, struct err *err) {
     if (j->state.len != sizeof(*ret))
         return err_set(err, ERR_INTERNAL, "the worker process sent no counts of tests");

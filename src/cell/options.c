@@ -37,20 +37,22 @@ static const struct option {
     const char *name;
     int verbs;
     enum value_kind kind;
-    size_t at, given; /* where the value goes, and a flag that it was given */
+    /* offsets in struct cell_options: the value, and the flag that the option was given */
+    size_t at, given;
     const char *help;
 } options[] = {
     {"--invoke", RUN | FUEL, INVOKE, AT(invoke), NOWHERE,
      "NAME ARGS…  call this exported function (default: _start, else main)"},
     {"--fuel", RUN | FUEL, NUMBER, AT(fuel), AT(has_fuel),
-     "N  stop when N fuel is spent (default 1,000,000,000); with --resume: add N fuel"},
+     "N  limit of fuel (instructions), default 1,000,000,000; with --resume: fuel to add"},
     {"--memory", RUN | FUEL, NUMBER, AT(memory), NOWHERE,
-     "PAGES  limit memories, tables, objects and code to pages of 64 KiB (default 4096)"},
+     "PAGES  limit of memories, tables, objects and code, in 64 KiB pages (default 4096)"},
     {"--grant", RUN | FUEL, GRANT, NOWHERE, NOWHERE,
      "NAME  allow calls of carrel.NAME: args_size, args_read, result, log, clock, random"},
-    {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE, "TEXT  let carrel.args_read read this"},
+    {"--args", RUN | FUEL, TEXT, AT(input), NOWHERE,
+     "TEXT  input that the program reads with the host function carrel.args_read"},
     {"--suspend-at", RUN, NUMBER, AT(suspend_at), AT(has_suspend_at),
-     "FUEL  suspend when this much fuel is spent, and write --out"},
+     "FUEL  suspend the program when this much fuel is spent, and write it to --out"},
     {"--out", RUN, TEXT, AT(out), NOWHERE, "STATE  write a suspended program to this file"},
     {"--resume", RUN, TEXT, AT(resume), NOWHERE,
      "STATE  continue the suspended program in this file; FILE is its module"},
@@ -149,7 +151,7 @@ static int find_verb(const char *name, struct err *err) {
     for (int i = 0; i < VERB_COUNT; i++)
         if (strcmp(verbs[i].name, name) == 0)
             return i;
-    return err_set(err, ERR_INVALID, "unknown command '%s': run, check, fuel, replay or wast",
+    return err_set(err, ERR_INVALID, "unknown command '%s': use run, check, fuel, replay or wast",
                    name);
 }
 
@@ -185,7 +187,8 @@ int cell_options_read(int argc, char **argv, const char **file_room, struct cell
     ret->json = wants_json(argc, argv);
     struct cell_options o = {.files = file_room, .spec = 30, .fuel = 1000000000, .memory = 4096};
     if (argc < 2)
-        return err_set(err, ERR_INVALID, "a command is missing: run, check, fuel, replay or wast");
+        return err_set(err, ERR_INVALID,
+                       "a command is missing: use run, check, fuel, replay or wast");
     if (strcmp(argv[1], "--help") == 0)
         return *ret = (struct cell_options){.help = true}, 0;
     struct args a = {.argc = argc, .argv = argv, .i = 2, .verb = find_verb(argv[1], err)};
@@ -214,7 +217,7 @@ void cell_usage(const char *verb, int fd) {
                 dprintf(fd, "    %-13s %s\n", options[k].name, options[k].help);
     }
     if (verb)
-        dprintf(fd,
-                "exit status: 0 done or suspended as asked, 1 trap, 2 invalid, 3 out of fuel,\n"
-                "  4 import not granted, 5 limit, 6 state or log refused or different, 64 usage\n");
+        dprintf(fd, "exit status: 0 done or suspended as asked, 1 trap, 2 invalid program,\n"
+                    "  3 out of fuel, 4 import not granted, 5 limit exceeded,\n"
+                    "  6 state or log refused or different, 64 wrong usage\n");
 }

@@ -12,13 +12,13 @@
 
 /* Exit codes; scripts depend on them. */
 enum cell_exit {
-    CELL_OK = 0,      /* done, or suspended as asked */
+    CELL_OK = 0,      /* success, or the run was suspended by --suspend-at */
     CELL_TRAP = 1,    /* the program trapped, or did not catch an exception */
-    CELL_INVALID = 2, /* not a valid program, or called the wrong way */
-    CELL_FUEL = 3,    /* out of fuel */
-    CELL_DENIED = 4,  /* the program imports something that was not granted */
+    CELL_INVALID = 2, /* not a valid program, or a wrong call of its function */
+    CELL_FUEL = 3,    /* the program used all its fuel (its budget of instructions) */
+    CELL_DENIED = 4,  /* the program imports a host function that was not granted */
     CELL_LIMIT = 5,   /* a limit was reached */
-    CELL_STATE = 6,   /* a state or log was refused, or a replay differed */
+    CELL_STATE = 6,   /* a state or log was refused, or a replay differed from the recorded run */
     CELL_USAGE = 64,
     CELL_INTERNAL = 70, /* a bug of Carrel, or a failure of the host */
 };
@@ -27,18 +27,18 @@ enum { CELL_MAX_ARGS = 64, CELL_MAX_GRANTS = 16 };
 
 struct cell_options {
     const char *verb;
-    const char *const *files; /* wast: many; else one */
+    const char *const *files; /* verb wast: any number of files; other verbs: one */
     int file_count;
     const char *invoke;
     const char *args[CELL_MAX_ARGS];
     int arg_count;
     const char *grants[CELL_MAX_GRANTS];
     int grant_count;
-    const char *input; /* what carrel.args_read reads */
+    const char *input; /* the text that host function carrel.args_read reads */
     uint64_t fuel, memory, suspend_at, seed;
     bool has_fuel, has_suspend_at, has_seed;
     const char *out, *resume, *record;
-    int spec; /* 10, 20, 30 */
+    int spec; /* version of WebAssembly: 10, 20 or 30 for 1.0, 2.0 or 3.0 */
     bool json;
     bool help;
 };

@@ -139,7 +139,7 @@ static int encode(struct session *s, struct slice *bytes, int spec) {
 
 static int out_of_memory(struct session *s) {
     struct err err;
-    err_set(&err, ERR_LIMIT, "out of memory");
+    err_set(&err, ERR_LIMIT, "cannot load the program: out of memory");
     return session_fail(s, CELL_LIMIT, &err);
 }
 
@@ -293,7 +293,7 @@ int session_call(struct session *s, struct slice function, const struct cell_val
     struct err err;
     if (!wasm_export(s->instance, (const char *)function.data, function.len, &f) ||
         f.kind != WASM_FUNC) {
-        err_set(&err, ERR_NOT_FOUND, "%s exports no function '%.*s'", s->job->file,
+        err_set(&err, ERR_NOT_FOUND, "module %s exports no function '%.*s'", s->job->file,
                 (int)(function.len < 80 ? function.len : 80), (const char *)function.data);
         err_remedy(&err, "`carrel cell check` lists the exported functions");
         return session_fail(s, CELL_INVALID, &err);

@@ -1,7 +1,8 @@
 /*
- * One program in the worker: loaded, linked to its grants, run to its end.
+ * One program in the worker process: it is loaded, linked to its granted host functions, and run to
+ * its end.
  *
- * All of it happens inside the jail.
+ * All functions here run inside the jail (cell/jail.h).
  */
 #pragma once
 
@@ -15,7 +16,7 @@
 /* The files that the parent process read, and the options. */
 struct job {
     const struct cell_options *options;
-    const char *file; /* its name, for messages */
+    const char *file; /* name of the program's file, for messages */
     struct slice bytes, state;
 };
 
@@ -30,11 +31,11 @@ struct session {
     bool is_text;
     struct wat_module text;
     struct slice input;
-    struct buf output; /* what carrel.result was given */
-    struct buf log;    /* the log that is recorded */
+    struct buf output; /* bytes that the program passed to carrel.result */
+    struct buf log;    /* the log that this run writes */
     bool recording;
-    struct cell_log *replay; /* the log that is replayed */
-    char difference[300];    /* the first in a replay, or empty */
+    struct cell_log *replay; /* the log that this run repeats, or NULL */
+    char difference[300];    /* first difference between a replay and its log; or empty */
 };
 
 /* How a call ended; values are copies. */
@@ -62,7 +63,10 @@ int session_call(struct session *s, struct slice function, const struct cell_val
 
 /* Prints an error as text or JSON. Returns `code`. */
 int session_fail(struct session *s, int code, const struct err *err);
-/* Writes the place of an offset of the module: "src.wat:3:5" or "byte 0x2f". */
+/*
+ * Writes the place in the source that belongs to an offset of the module: "src.wat:3:5" or "byte
+ * 0x2f".
+ */
 void session_place(const struct session *s, size_t offset, char *out, size_t size);
 /* Writes the name of a function: "$name" or "func 3"; at most size bytes. */
 void session_func_name(const struct session *s, uint32_t func, char *out, size_t size);
@@ -71,14 +75,14 @@ void session_func_name(const struct session *s, uint32_t func, char *out, size_t
 
 /* True if module "carrel" has a host function of this name. */
 bool host_known(const char *name, size_t len);
-/* True if `h` is our host function of that name, with its type and cost. */
+/* True if `h` is the host function of that name in host.c, with the same type and cost. */
 bool host_is(const struct wasm_host_info *h);
 int host_define(struct session *s, const char *name, struct err *err);
 /* Answers the pending host call. *ret_trap is set if the answer is a trap, which ends the call. */
 int host_answer(struct session *s, const struct wasm_event *ev, const char **ret_trap,
                 struct err *err);
 
-/* --- verbs (verb_*.c): bodies of the jail --- */
+/* --- verbs (verb_*.c): functions for jail_run() --- */
 int verb_run(struct link *l, const void *job);
 int verb_check(struct link *l, const void *job);
 int verb_fuel(struct link *l, const void *job);

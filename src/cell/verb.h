@@ -13,5 +13,5 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
 /* Instantiates the module, then calls the function, unless its name is empty. */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,
               uint64_t fuel, struct ending *ret);
-/* Prints results, reason and fuel. Returns the exit code. */
+/* Prints the results of the run, why it ended and the fuel. Returns the exit code. */
 int tell_ending(struct session *s, const struct ending *e);

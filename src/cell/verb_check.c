@@ -114,7 +114,7 @@ static int report(struct session *s) {
               add_size(&b, s->module, json) && (!json || buf_addf(&b, "}\n"));
     if (!ok) {
         struct err err;
-        err_set(&err, ERR_LIMIT, "the report is too large");
+        err_set(&err, ERR_LIMIT, "the report of the check is too large");
         return session_fail(s, CELL_LIMIT, &err);
     }
     if (json)

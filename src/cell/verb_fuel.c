@@ -1,7 +1,8 @@
 /*
  * `cell fuel`: prints which functions and lines use the fuel. The program runs instruction by
- * instruction at first, then in slices. Each slice is charged to the instruction where it began.
- * Fuel is exact and the size of slices is fixed, so two runs give the same profile.
+ * instruction at first, then in slices (runs with a fixed amount of fuel). Each slice is charged to
+ * the instruction where it began. Fuel is exact and the size of slices is fixed, so two runs give
+ * the same profile.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { MAX_BYTES = 16 << 20, SHOWN = 20, EXACT_FUEL = 5000000, SLICE = 1009 };
 
 struct row {
     uint64_t fuel;
-    uint32_t key; /* function index, or source line, or offset */
+    uint32_t key; /* index of a function, number of a source line, or offset of an instruction */
 };
 
 struct profile {
@@ -101,7 +102,7 @@ static int run_profiled(struct session *s, struct profile *p, struct ending *ret
         return code;
     if (!wasm_export(s->instance, (const char *)function.data, function.len, &f) ||
         wasm_call(s->store, f, args.list, args.count, &err) < 0) {
-        err_set(&err, ERR_NOT_FOUND, "%s exports no function '%.*s'", s->job->file,
+        err_set(&err, ERR_NOT_FOUND, "module %s exports no function '%.*s'", s->job->file,
                 (int)function.len, (const char *)function.data);
         return session_fail(s, CELL_INVALID, &err);
     }
@@ -257,7 +258,7 @@ static int verb_fuel_tell(struct session *s, struct profile *p) {
     struct row *functions DEFER_FREE = calloc(wasm_module_funcs(s->module) + 1, sizeof(*functions));
     struct row *lines DEFER_FREE = calloc(p->size + 1, sizeof(*lines));
     struct err err;
-    err_set(&err, ERR_LIMIT, "out of memory");
+    err_set(&err, ERR_LIMIT, "cannot profile the program: out of memory");
     if (!functions || !lines)
         return session_fail(s, CELL_LIMIT, &err);
     struct tables t = {.functions = functions, .lines = lines};

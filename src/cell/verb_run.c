@@ -52,8 +52,8 @@ int read_arguments(struct session *s, struct slice function, struct cell_values 
     if (!function.len || !find_export(s, function, &x))
         return CELL_OK;
     if (x.type.func.n_params != (uint32_t)o->arg_count || x.type.func.n_results > CELL_LOG_VALUES) {
-        err_set(&err, ERR_INVALID, "%.*s takes %u arguments, %d were given", (int)function.len,
-                (const char *)function.data, x.type.func.n_params, o->arg_count);
+        err_set(&err, ERR_INVALID, "function %.*s takes %u arguments, %d were given",
+                (int)function.len, (const char *)function.data, x.type.func.n_params, o->arg_count);
         return session_fail(s, CELL_INVALID, &err);
     }
     for (int i = 0; i < o->arg_count; i++) {
@@ -98,7 +98,10 @@ static bool add_frames(struct buf *b, struct session *s, bool json) {
     for (uint32_t i = 0; ok && i < SHOWN_FRAMES && wasm_frame_at(s->store, i, &f); i++) {
         char name[100], place[300];
         session_func_name(s, f.func, name, sizeof(name));
-        /* An outer frame points behind its call; one byte before is the call itself. */
+        /*
+         * The offset of an outer frame is behind its call instruction; one byte before is the call
+         * itself.
+         */
         session_place(s, f.offset - (i > 0 && s->is_text), place, sizeof(place));
         if (json)
             ok = buf_addf(b, "%s{\"function\":", i ? "," : "") &&
@@ -185,7 +188,7 @@ int tell_ending(struct session *s, const struct ending *e) {
         ok = add_results(&b, &e->values) && add_reason(&why, s, e) &&
              buf_addf(&b, "fuel: %" PRIu64 "\n", wasm_fuel_used(s->store));
     if (!ok) {
-        err_set(&err, ERR_LIMIT, "the report is too large");
+        err_set(&err, ERR_LIMIT, "the report of the run is too large");
         return session_fail(s, CELL_LIMIT, &err);
     }
     link_err(s->link, why.data, why.len);
@@ -229,7 +232,7 @@ static bool end_log(struct session *s, const struct ending *e) {
 
 static int log_full(struct session *s) {
     struct err err;
-    err_set(&err, ERR_LIMIT, "the log is larger than 1 GiB");
+    err_set(&err, ERR_LIMIT, "the log of the recorded run is larger than 1 GiB");
     return session_fail(s, CELL_LIMIT, &err);
 }
 
@@ -251,8 +254,10 @@ static struct wasm_module *find_module(void *ctx, const uint8_t hash[32]) {
     return memcmp(own, hash, sizeof(own)) == 0 ? s->module : NULL;
 }
 
-/* A state is untrusted and names its host functions itself. Each must be one that the module
-   imports (these are granted), with our type and cost. */
+/*
+ * A state is untrusted and names its host functions itself. Each must be a function that the module
+ * imports (these are granted), with the type and cost in host.c.
+ */
 static bool hosts_are_granted(const struct session *s) {
     struct wasm_host_info h;
     for (uint32_t i = 0; wasm_host_func_at(s->store, i, &h); i++) {
@@ -273,11 +278,12 @@ static int resume(struct session *s, struct ending *ret) {
     struct err err;
     if (wasm_resume(s->engine, s->job->state.data, s->job->state.len, &modules, &s->store, &err) <
         0) {
-        err_wrap(&err, "resume '%s'", s->job->options->resume);
+        err_wrap(&err, "cannot resume '%s'", s->job->options->resume);
         return session_fail(s, CELL_STATE, &err);
     }
     if (wasm_instances(s->store) != 1 || !hosts_are_granted(s)) {
-        err_set(&err, ERR_DENIED, "resume '%s': the state needs something that was not granted",
+        err_set(&err, ERR_DENIED,
+                "cannot resume '%s': the state needs a host function that was not granted",
                 s->job->options->resume);
         return session_fail(s, CELL_STATE, &err);
     }
@@ -289,7 +295,10 @@ static int resume(struct session *s, struct ending *ret) {
 
 /* --- run --- */
 
-/* Runs the segments and the start function, then calls `function` unless it is empty. */
+/*
+ * Initializes memories and tables, runs the start function, then calls `function` unless it is
+ * empty.
+ */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,
               uint64_t fuel, struct ending *ret) {
     int code = session_link(s);
@@ -339,17 +348,20 @@ int verb_run(struct link *l, const void *arg) {
 /* --- replay --- */
 
 static int bad_log(struct session *s, struct err *err) {
-    err_wrap(err, "replay '%s'", s->job->file);
+    err_wrap(err, "cannot replay '%s'", s->job->file);
     return session_fail(s, CELL_STATE, err);
 }
 
 static int differs(struct session *s, const char *what) {
     struct err err;
-    err_set(&err, ERR_INVALID, "first difference: %s", what);
+    err_set(&err, ERR_INVALID, "the run differs from the recorded run; first difference: %s", what);
     return bad_log(s, &err);
 }
 
-/* Splits the names in the log, each followed by a newline. The strings are in `room`. */
+/*
+ * Splits the names of granted host functions in a log, each followed by a newline. The strings are
+ * in `room`.
+ */
 static int split_grants(struct slice names, struct buf *room, const char **list) {
     int count = 0;
     if (!buf_add(room, names.data, names.len))

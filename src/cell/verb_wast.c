@@ -1,4 +1,7 @@
-/* `carrel wast` in the worker process: runs one script. The parent adds up the counts. */
+/*
+ * `carrel wast` in the worker process: runs one script. The parent process adds up the counts of
+ * passed tests.
+ */
 #include "cell/session.h"
 #include "wasm/text/wast.h"
 

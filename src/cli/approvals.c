@@ -25,8 +25,8 @@ static void print_indented(const char *text) {
     }
 }
 
-/* Prints the exact rule that --always adds, or why none can be added. A call of a run has neither.
- */
+/* Prints the network rule that --always adds, or why none can be added. A tool call of a run has
+ * neither. */
 static void print_rule(const json_t *p) {
     const char *rule = client_text(p, "always"), *why = client_text(p, "no_rule");
     struct buf line DEFER(buf_done) = BUF(TARGET_MAX);
@@ -101,9 +101,9 @@ struct approve_options {
 
 const struct option_row approve_rows[] = {
     {0, "always", NULL, OPTION_FLAG, AT(always),
-     "approve, and add the rule that carrel pending shows"},
+     "approve the requests and add the network rule that carrel pending shows"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms),
-     "approve, and add the rule that carrel pending shows, for this time"},
+     "like --always, but delete the added rule after this time"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -138,7 +138,8 @@ static int decide(struct client *c, const char *id, const char *decision,
     return 0;
 }
 
-/* Reads options before, between and after items. Only the items stay in argv, from argv[1] on. */
+/* Reads options before, between and after the ids of pending items. Only the ids stay in argv,
+ * from argv[1] on. */
 static int approvals_read_words(int argc, char **argv, const struct option_row *rows,
                                 struct approve_options *o, struct err *err) {
     int items = 1;

@@ -35,9 +35,9 @@ const struct command commands[] = {
      cmd_run, run_rows, "Run commands"},
     {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a machine", cmd_exec,
      exec_rows, NULL},
-    {"sh", "[OPTIONS] MACHINE [EXEC]", "open a shell in a machine, or return to one", cmd_sh,
-     sh_rows, NULL},
-    {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files; one of the two is MACHINE:PATH", cmd_cp,
+    {"sh", "[OPTIONS] MACHINE [EXEC]", "open a shell in a machine, or return to an open one",
+     cmd_sh, sh_rows, NULL},
+    {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files to or from a machine (MACHINE:PATH)", cmd_cp,
      cp_rows, NULL},
     {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print the output of one",
      cmd_logs, logs_rows, NULL},
@@ -65,14 +65,15 @@ const struct command commands[] = {
 
     {"snap", "[OPTIONS] MACHINE [NAME]", "take a step (a snapshot) now, with a name", cmd_snap,
      snap_rows, "Steps (snapshots)"},
-    {"steps", "[OPTIONS] MACHINE [STEP]", "list a machine's steps, or show one", cmd_steps,
-     steps_rows, NULL},
-    {"diff", "[OPTIONS] MACHINE [FROM [TO]]", "show which files changed between two steps",
-     cmd_diff, diff_rows, NULL},
+    {"steps", "[OPTIONS] MACHINE [STEP]", "list a machine's steps (snapshots), or show one",
+     cmd_steps, steps_rows, NULL},
+    {"diff", "[OPTIONS] MACHINE [FROM [TO]]",
+     "show which files changed between two steps (snapshots)", cmd_diff, diff_rows, NULL},
     {"rewind", "[OPTIONS] MACHINE STEP",
-     "return files to a step; the present state becomes a step too", cmd_rewind, rewind_rows, NULL},
-    {"fork", "[OPTIONS] MACHINE", "create new machines from a step of this machine", cmd_fork,
-     fork_rows, NULL},
+     "return a machine's files to a step; save the present ones first", cmd_rewind, rewind_rows,
+     NULL},
+    {"fork", "[OPTIONS] MACHINE", "create new machines from a step (snapshot) of a machine",
+     cmd_fork, fork_rows, NULL},
 
     {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task in a machine", cmd_do, do_rows,
      "Agents"},
@@ -80,20 +81,23 @@ const struct command commands[] = {
      mcp_rows, NULL},
     {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",
      "review a machine's changes and copy them to this host", cmd_ship, ship_rows, NULL},
-    {"pending", "[OPTIONS]", "list requests that wait for an approval", cmd_pending, list_rows,
-     NULL},
-    {"approve", "[OPTIONS] ITEM...", "approve pending requests", cmd_approve, approve_rows, NULL},
-    {"deny", "ITEM...", "refuse pending requests", cmd_deny, deny_rows, NULL},
+    {"pending", "[OPTIONS]", "list requests of machines that wait for your approval", cmd_pending,
+     list_rows, NULL},
+    {"approve", "[OPTIONS] ITEM...", "approve requests that carrel pending lists", cmd_approve,
+     approve_rows, NULL},
+    {"deny", "ITEM...", "refuse requests that carrel pending lists", cmd_deny, deny_rows, NULL},
 
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
      "show or change what a machine may connect to", cmd_net, net_rows, "Network and grants",
      net_forms, net_notes},
-    {"expose", "[OPTIONS] MACHINE [PORT]", "make a machine's port reachable, with a token",
-     cmd_expose, expose_rows, NULL, expose_forms},
+    {"expose", "[OPTIONS] MACHINE [PORT]",
+     "make a machine's port reachable over HTTP, with a token", cmd_expose, expose_rows, NULL,
+     expose_forms},
     {"grants", "[OPTIONS] MACHINE", "list a machine's grants, such as directories and secrets",
      cmd_grants, list_rows, NULL},
-    {"grant", "ls|show|add|revoke MACHINE [OPTIONS] [GRANT]", "add or revoke a machine's grants",
-     cmd_grant, grant_rows, NULL, grant_forms},
+    {"grant", "ls|show|add|revoke MACHINE [OPTIONS] [GRANT]",
+     "add or revoke a machine's grants, such as files and secrets", cmd_grant, grant_rows, NULL,
+     grant_forms},
     {"secret", "set|ls|show|rm [OPTIONS] [NAME]",
      "manage secrets, which machines use but never see", cmd_secret, secret_rows, NULL,
      secret_forms},
@@ -102,14 +106,15 @@ const struct command commands[] = {
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
      image_forms},
     {"store", "check|init|boxes|adopt [OPTIONS] [ID]",
-     "verify snapshot layers, set the disk format, adopt orphan boxes", cmd_store, store_rows, NULL,
+     "verify snapshots, set the disk format, adopt orphan machines", cmd_store, store_rows, NULL,
      store_forms},
 
     {"serve", "[OPTIONS]", "run the daemon in the foreground", cmd_serve, serve_rows, "This host"},
     {"doctor", "[--json]", "check what this host supports, and suggest fixes", cmd_doctor,
      json_rows, NULL},
-    {"token", "new|ls|show|rm [OPTIONS] [TOKEN...]", "manage tokens for clients over TCP",
-     cmd_token, token_rows, NULL, token_forms},
+    {"token", "new|ls|show|rm [OPTIONS] [TOKEN...]",
+     "manage access tokens of clients that connect over TCP", cmd_token, token_rows, NULL,
+     token_forms},
     {"audit", "[verify [RECEIPT...]] [OPTIONS]", "print the audit journal, or verify it", cmd_audit,
      audit_rows, NULL, audit_forms},
 
@@ -179,7 +184,7 @@ static bool is_option(const char *word, const char *letter, const char *name) {
     return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
 }
 
-/* `rows` is list_rows, or its last rows: json_rows or help_rows. */
+/* `rows` is the option table list_rows, or its end: json_rows or help_rows. */
 static int read_words(int argc, char **argv, int words, const struct option_row *rows,
                       struct list_flags *ret, int *ret_status) {
     struct err err;
@@ -290,7 +295,7 @@ static int exec_cell(char **argv) {
         return cli_fail(&err);
     snprintf(program, sizeof(program), "%s/carrel-cell", place.libexec);
     execv(program, argv);
-    err_sys(&err, "run '%s'", program);
+    err_sys(&err, "cannot run program '%s'", program);
     return cli_fail(&err);
 }
 
@@ -311,7 +316,8 @@ int cmd_wast(int argc, char **argv) {
     return exec_cell(argv - 1);
 }
 
-/* Opens /dev/null for closed standard streams: else the next open() would get such a number. */
+/* Opens /dev/null for closed standard streams: else the next open() would return descriptor 0, 1
+ * or 2. */
 static bool fill_closed_streams(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
@@ -319,7 +325,7 @@ static bool fill_closed_streams(void) {
     return true;
 }
 
-/* Runs a command by the name that it has in Docker. */
+/* Runs the command of Carrel that a command name of another tool (Docker) stands for. */
 static int run_habit(int argc, char **argv) {
     bool json;
     const char *name = habit_command(argv[0], &json);

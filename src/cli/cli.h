@@ -21,13 +21,13 @@ struct form {
 
 struct command {
     const char *name;
-    const char *usage;   /* words that follow the name; completion reads them too */
+    const char *usage;   /* words that follow the command name; completion reads them too */
     const char *summary; /* one line for `carrel help` */
     int (*run)(int argc, char **argv);
     const struct option_row *options; /* NULL: another program parses the options */
-    const char *group;                /* heading in `carrel help`; NULL: that of the row before */
-    const struct form *forms;         /* subcommands, ended by a row without usage; NULL: none */
-    const char *notes;                /* more lines for --help; NULL: none */
+    const char *group;        /* heading in `carrel help`; NULL: the heading of the row before */
+    const struct form *forms; /* subcommands, ended by a row without usage; NULL: none */
+    const char *notes;        /* more lines for --help; NULL: none */
 };
 
 /* All commands; ends with a row without a name. */
@@ -51,7 +51,7 @@ void cli_help(const char *name);
  */
 int cli_words(int argc, char **argv, int words, bool *json, int *ret_status);
 
-/* The same for commands that print a list: `-q` and `--json`. */
+/* Flags of commands that print a list. cli_list_words() also reads `-q`. */
 struct list_flags {
     bool quiet, json;
 };

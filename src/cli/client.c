@@ -47,7 +47,7 @@ static int use_url(struct client *c, const char *url, struct err *err) {
     if (token && *token)
         snprintf(c->bearer, sizeof(c->bearer), "Bearer %s", token);
     c->http = http_client_tcp(c->host, c->port, err);
-    return c->http ? 0 : err_wrap(err, "connect to '%s'", url);
+    return c->http ? 0 : err_wrap(err, "cannot connect to the daemon at '%s'", url);
 }
 
 static bool try_socket(struct client *c, const char *run, struct err *err) {
@@ -73,7 +73,8 @@ static int check_store(struct client *c, struct err *err) {
         same_place(daemon.words, c->place.home))
         return 0;
     client_close(c);
-    err_set(err, ERR_INVALID, "the daemon in '%s' uses store '%s', but CARREL_HOME is '%s'",
+    err_set(err, ERR_INVALID,
+            "the daemon in run directory '%s' uses store '%s', but CARREL_HOME is '%s'",
             c->place.run, daemon.words, c->place.home);
     return err_remedy(err, "unset CARREL_HOME, or also set CARREL_RUN to another directory");
 }
@@ -102,7 +103,7 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     }
     if (r == 0)
         *err = unreached;
-    return err_wrap(err, "start the daemon");
+    return err_wrap(err, "cannot start the daemon");
 }
 
 /* True if boxes (running machines) exist that outlived their daemon. */
@@ -155,7 +156,8 @@ static bool is_ours(const struct client *c) {
     return c->local && strcmp(own, c->socket) == 0;
 }
 
-/* Starts only a daemon of this user, and does not recreate a run directory that was removed. */
+/* True if a daemon may be started: only one of this user, and only if its run directory still
+ * exists. */
 static bool may_start(const struct client *c, enum client_start start) {
     if (!is_ours(c) || access(c->place.run, F_OK) < 0)
         return false;
@@ -185,7 +187,7 @@ void client_lost(struct client_search *s) {
 int client_look(struct client *c, struct client_search *s, struct err *err) {
     uint64_t now = monotonic_ms(), away = now - s->since_ms;
     char why[sizeof(err->text)];
-    /* Try at least once. The limit also ends the wait for a daemon that never answers. */
+    /* Connect at least once. The limit also ends the wait for a daemon that never answers. */
     if (s->again_ms && away >= wait_s() * 1000) {
         snprintf(why, sizeof(why), "%s", err->text);
         return err_set(err, ERR_UNKNOWN, "the daemon did not come back within %" PRIu64 " s: %s",
@@ -275,11 +277,11 @@ static int take_file(const struct taker *t, struct http_client *http, struct err
     size_t n;
     int more;
     if (ftruncate(t->fd, 0) < 0 || lseek(t->fd, 0, SEEK_SET) < 0)
-        return err_sys(err, "store the answer of the daemon");
+        return err_sys(err, "cannot store the daemon's answer in a file");
     while ((more = http_client_read(http, &bytes, &n, err)) > 0) {
         int status = write_all(t->fd, bytes, n);
         if (status < 0)
-            return err_num(err, status, "store the answer of the daemon");
+            return err_num(err, status, "cannot store the daemon's answer in a file");
     }
     return more;
 }

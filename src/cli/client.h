@@ -22,7 +22,7 @@ struct client {
     struct http_client *http;
     struct place place;
     bool local;       /* over a unix socket: descriptors can be passed */
-    char bearer[128]; /* "Bearer ...", or empty */
+    char bearer[128]; /* header Authorization: "Bearer ...", or empty */
     char socket[PLACE_SIZE + 16];
     char host[64]; /* address and port of a daemon over TCP */
     uint16_t port;
@@ -40,8 +40,8 @@ struct http_client *client_again(const struct client *c, struct err *err);
 
 /* The search for a daemon that went away. It ends after CARREL_WAIT seconds (default 30). */
 struct client_search {
-    uint64_t since_ms, again_ms; /* 0: no search */
-    enum client_start start;     /* applies after GRACE_MS: a service manager may be faster */
+    uint64_t since_ms, again_ms; /* start and next attempt of the search; 0: no search */
+    enum client_start start;     /* when to start a daemon, after GRACE_MS for a service manager */
 };
 
 enum { CLIENT_AGAIN_MS = 100 };
@@ -75,17 +75,16 @@ int client_answer(struct http_client *http, const struct http_head **ret, struct
 int client_call(struct client *c, const struct client_request *r, json_t **ret, struct err *err);
 
 /*
- * The same for a request that is safe to repeat, because it only reads or has a key. If the daemon
- * dies before it answers, the request is sent to the next one.
+ * Does the same for a request that is safe to repeat, because it only reads or has a key. If the
+ * daemon dies before it answers, the request is sent to the next daemon.
  */
 int client_call_again(struct client *c, const struct client_request *r, json_t **ret,
                       struct err *err);
 /* Writes the answer of a GET into a file, from its beginning. */
 int client_fetch_again(struct client *c, const char *target, int fd, struct err *err);
 
-/*
- * Formats a target such as "/v1/machines/%s/files?path=%s"; every argument is percent-encoded.
- */
+/* Formats the target (path and query) of a request, such as "/v1/machines/%s/files?path=%s". Every
+ * argument is percent-encoded. */
 int client_target(char to[CLIENT_TARGET_SIZE], struct err *err, const char *format, ...);
 
 /* Adds "?name=value" or "&name=value" to a target; adds nothing if value is NULL. */

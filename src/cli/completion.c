@@ -122,7 +122,8 @@ static void limit_patience(void) {
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 
-/* True if the word is safe in a shell. Words of the daemon, which others may control, must be. */
+/* True if the word is safe in a shell. Other words of the daemon are not offered, because somebody
+ * else may have chosen them. */
 static bool is_plain(const char *word) {
     return *word && !strchr("-:", *word) && word[strlen(word) - 1] != ':' &&
            !word[strspn(word,
@@ -156,7 +157,8 @@ static void offer_machine_names(const struct typed *t) {
     offer_machines(t, "");
 }
 
-/* Lists of the daemon: the name in usage lines, the target of the request, the members to offer. */
+/* Lists that the daemon returns: the name of the value in usage lines, the target of the request,
+ * the members to offer. */
 static const struct source {
     const char *kind;
     const char *target; /* %s: the machine */
@@ -283,7 +285,7 @@ static void offer_kind(const struct typed *t, const char *kind) {
 struct line {
     const struct option_row *awaiting; /* option whose value is the next word, or NULL */
     size_t operands;
-    const char *words[OPERANDS_MAX]; /* the first operands */
+    const char *words[OPERANDS_MAX]; /* the first operands (arguments that are not options) */
     bool options;                    /* options may still follow */
 };
 

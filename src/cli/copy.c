@@ -1,8 +1,9 @@
 /*
  * carrel cp: copies files and directories into and out of machines.
  *
- * Files of any size stream through one buffer. A directory travels as a tar archive. The guest's
- * tool packs and unpacks it on both sides, and never writes outside the directory it was given.
+ * Files of any size stream through one buffer. A directory travels as a tar archive. carrel-guest,
+ * run as a tar tool on both sides, packs and unpacks the archive. It never writes outside the
+ * directory it was given.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ struct copy_options {
 
 const struct option_row cp_rows[] = {
     {'u', "user", "NAME", OPTION_TEXT, AT(user),
-     "read and write as user, root or a uid (default: user)"},
+     "access files in the machine as this user: user, root or a uid (default: user)"},
     {'r', "recursive", NULL, OPTION_FLAG, AT(recursive),
      "ignored: directories are always copied with their contents"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
@@ -77,14 +78,14 @@ static int read_end(const char *text, const char *user, struct end *e, struct er
     const char *home = user && strcmp(user, "root") == 0 ? "/root" : "/home/user";
     *e = (struct end){.is_stream = strcmp(text, "-") == 0};
     if (n >= sizeof(e->machine) || strlen(path) + 16 > sizeof(e->path) || !*text)
-        return err_set(err, ERR_INVALID, "'%.60s' is not a path or MACHINE:PATH", text);
+        return err_set(err, ERR_INVALID, "argument '%.60s' is not a path or MACHINE:PATH", text);
     if (!inside) {
         snprintf(e->path, sizeof(e->path), "%s", path);
         return 0;
     }
     if (!utf8_valid(path, strlen(path))) {
         err_set(err, ERR_UNSUPPORTED, "the path '%s' in the machine is not UTF-8", path);
-        return err_remedy(err, "copy its directory instead");
+        return err_remedy(err, "copy the directory that contains the file instead");
     }
     snprintf(e->machine, sizeof(e->machine), "%.*s", (int)n, text);
     if (*path == '/')
@@ -114,20 +115,21 @@ static int look_inside(struct copy *c, struct end *e, struct err *err) {
     e->mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8) & 0777;
     e->size = (uint64_t)client_number(entry, "size");
     if (!e->is_dir && strcmp(client_text(entry, "type"), "file") != 0)
-        return err_set(err, ERR_INVALID, "'%s' is neither a file nor a directory", e->path);
+        return err_set(err, ERR_INVALID, "path '%s' is neither a regular file nor a directory",
+                       e->path);
     return 0;
 }
 
 static int look_here(struct end *e, struct err *err) {
     struct stat st;
     if (stat(e->path, &st) < 0)
-        return err_sys(err, "open '%s'", e->path);
+        return err_sys(err, "cannot open '%s'", e->path);
     e->exists = true;
     e->is_dir = S_ISDIR(st.st_mode);
     e->mode = st.st_mode & 0777;
     e->size = (uint64_t)st.st_size;
     if (!e->is_dir && !S_ISREG(st.st_mode)) {
-        err_set(err, ERR_INVALID, "'%s' is neither a file nor a directory", e->path);
+        err_set(err, ERR_INVALID, "path '%s' is neither a regular file nor a directory", e->path);
         return err_remedy(err, "pipe it: carrel cp - MACHINE:PATH <%s", e->path);
     }
     return 0;
@@ -167,20 +169,21 @@ static int settle_target(struct copy *c, struct err *err) {
         return err_set(err, ERR_NOT_FOUND, "directory '%s' does not exist", to->path);
     if (!to->is_dir)
         return c->from.is_dir && to->exists
-                   ? err_set(err, ERR_INVALID, "'%s' is a file: a directory cannot replace it",
+                   ? err_set(err, ERR_INVALID, "path '%s' is a file: a directory cannot replace it",
                              to->path)
                    : 0;
     if (c->from.is_stream || !last_name(c->from.path, name))
         return c->from.is_dir
                    ? 0
-                   : err_set(err, ERR_INVALID, "'%s' is a directory: add a file name", to->path);
+                   : err_set(err, ERR_INVALID, "destination '%s' is a directory: add a file name",
+                             to->path);
     if (snprintf(to->path + n, sizeof(to->path) - n, "%s%s", to->path[n - 1] == '/' ? "" : "/",
                  name) >= (int)(sizeof(to->path) - n))
         return err_set(err, ERR_LIMIT, "path '%s' is too long", to->path);
     to->exists = to->is_dir = false;
     absent = copy_look(c, to, err) < 0;
     if (!absent && to->is_dir != c->from.is_dir)
-        return err_set(err, ERR_INVALID, "'%s' already exists and is %s", to->path,
+        return err_set(err, ERR_INVALID, "path '%s' already exists and is %s", to->path,
                        to->is_dir ? "a directory" : "a file");
     return 0;
 }
@@ -205,7 +208,7 @@ static int send_from(struct copy *c, int fd, const char *target, const char *wha
         progress_add(&p, n > 0 ? (uint64_t)n : 0);
     }
     if (n < 0) /* close the connection, so that the daemon discards the incomplete file */
-        return err_sys(err, "read '%s'", what);
+        return err_sys(err, "cannot read '%s'", what);
     progress_end(&p);
     if (http_client_finish(c->client.http, err) < 0 ||
         client_answer(c->client.http, &head, err) < 0)
@@ -227,7 +230,7 @@ static int receive_to(struct copy *c, int fd, const char *target, const char *wh
     while ((more = http_client_read(c->client.http, &bytes, &n, err)) > 0) {
         int w = write_all(fd, bytes, n);
         if (w < 0)
-            return err_num(err, w, "write '%s'", what);
+            return err_num(err, w, "cannot write the copy of '%s'", what);
         progress_add(&p, n);
     }
     progress_end(&p);
@@ -260,7 +263,7 @@ static int copy_put_file(struct copy *c, struct err *err) {
     int fd DEFER_CLOSE = c->from.is_stream ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
                                            : open(c->from.path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "open '%s'", c->from.path);
+        return err_sys(err, "cannot open file '%s'", c->from.path);
     snprintf(octal, sizeof(octal), "%o", mode);
     if (target_of(c, &c->to, "/v1/machines/%s/files?path=%s", target, err) < 0 ||
         client_query(target, "mode", octal, err) < 0 ||
@@ -282,10 +285,10 @@ static int get_into_place(struct copy *c, const char *target, struct err *err) {
     snprintf(aside, sizeof(aside), "%s.carrel-%d", c->to.path, (int)getpid());
     int fd DEFER_CLOSE = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "write '%s'", aside);
+        return err_sys(err, "cannot create temporary file '%s'", aside);
     int r = receive_to(c, fd, target, c->from.path, c->from.size, err);
     if (r == 0 && (fchmod(fd, own_mode(c->from.mode)) < 0 || rename(aside, c->to.path) < 0))
-        r = err_sys(err, "write '%s'", c->to.path);
+        r = err_sys(err, "cannot write file '%s'", c->to.path);
     if (r < 0)
         unlink(aside);
     return r;
@@ -327,20 +330,21 @@ static int tool_start(struct tool *t, const struct place *place, const char *pat
     int ends[2];
     *t = (struct tool){.pid = -1, .stream = -1, .complaints = -1};
     if (!realpath(path, full))
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open directory '%s'", path);
     t->complaints = memfd_create("complaints", MFD_CLOEXEC);
     if (t->complaints < 0 || pipe2(ends, O_CLOEXEC) < 0)
-        return err_sys(err, "pipe");
+        return err_sys(err, "cannot create a pipe to the tar tool");
     t->pid = fork();
     if (t->pid == 0)
         become_tool(place, packs ? "tar" : "untar-masked", full, packs ? -1 : ends[0],
                     packs ? ends[1] : -1, t->complaints);
     close(ends[packs ? 1 : 0]);
     t->stream = ends[packs ? 0 : 1];
-    return t->pid < 0 ? err_sys(err, "fork") : 0;
+    return t->pid < 0 ? err_sys(err, "cannot start the tar tool") : 0;
 }
 
-/* Prints the tool's errors, lines of "ERRNO WHAT PATH". If it failed, the first becomes *err. */
+/* Prints the tool's errors, lines of "ERRNO WHAT PATH". If the tool failed, its first error
+ * becomes *err. */
 static void show_complaints(int fd, bool failed, struct err *err) {
     char *text DEFER_FREE = calloc(1, COMPLAINTS_MAX + 1);
     ssize_t n = text ? pread(fd, text, COMPLAINTS_MAX, 0) : 0;
@@ -360,10 +364,10 @@ static void show_complaints(int fd, bool failed, struct err *err) {
         told = true;
     }
     if (failed && !told)
-        err_set(err, ERR_INTERNAL, "the archive is incomplete");
+        err_set(err, ERR_INTERNAL, "the tar archive of the copied directory is incomplete");
 }
 
-/* Waits for the tool. 0: all files were copied; -1: *err is set, other errors were printed. */
+/* Waits for the tar tool. 0: all files were copied; -1: *err is set, other errors were printed. */
 static int tool_end(struct tool *t, struct err *err) {
     int status = 0;
     close_fd(&t->stream);
@@ -416,10 +420,10 @@ static int get_dir(struct copy *c, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     if (c->to.is_stream)
         return err_set(err, ERR_INVALID,
-                       "'%s' is a directory: it cannot be written to standard output",
+                       "path '%s' is a directory: it cannot be written to standard output",
                        c->from.path);
     if (!c->to.is_dir && mkdir(c->to.path, c->from.mode | 0700) < 0)
-        return err_sys(err, "create directory '%s'", c->to.path);
+        return err_sys(err, "cannot create directory '%s'", c->to.path);
     if (target_of(c, &c->from, "/v1/machines/%s/files/tar?path=%s", target, err) < 0 ||
         tool_start(&t, &c->client.place, c->to.path, false, err) < 0)
         return -1;

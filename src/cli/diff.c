@@ -29,7 +29,7 @@ struct diff_options {
 
 #define AT(member) offsetof(struct diff_options, member)
 const struct option_row diff_rows[] = {
-    {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per file"},
+    {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per changed file"},
     {'U', "context", "N", OPTION_NUMBER, AT(context),
      "show N lines of context around a change (default: 3)"},
     {0, "path", "PATH", OPTION_TEXT, AT(path),
@@ -154,7 +154,7 @@ static void print_end(const json_t *answer) {
     printf("%lld added, %lld modified, %lld deleted\n", client_number(answer, "added"),
            client_number(answer, "modified"), client_number(answer, "deleted"));
     if (*cut)
-        fprintf(stderr, "carrel: the list is incomplete: %s\n",
+        fprintf(stderr, "carrel: the list of changes is incomplete: %s\n",
                 strcmp(cut, "entries") == 0  ? "too many paths differ"
                 : strcmp(cut, "looked") == 0 ? "there are too many files to compare"
                 : strcmp(cut, "time") == 0

@@ -1,4 +1,4 @@
-/* carrel do: starts a run of the operator and shows its calls as they are made. */
+/* carrel do: starts a run (a model that works on a task) and shows its tool calls. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,38 +32,40 @@ const struct option_row do_rows[] = {
     {0, "model", "PROVIDER/MODEL", OPTION_TEXT, AT(model),
      "model to use (default: from carrel.conf)"},
     {0, "provider", "NAME", OPTION_TEXT, AT(provider),
-     "provider of --model; rehearsal plays --script without a key"},
-    {0, "script", "FILE", OPTION_TEXT, AT(script), "script that the provider rehearsal plays"},
+     "provider of --model; `rehearsal` answers from --script and needs no API key"},
+    {0, "script", "FILE", OPTION_TEXT, AT(script),
+     "script of model answers for the provider `rehearsal`"},
     {0, "mode", "MODE", OPTION_TEXT, AT(mode),
-     "limit the model: plan-then-execute, action-selector, map or handles"},
+     "limit tool calls (plan-then-execute, action-selector) or seen results (map, handles)"},
     {0, "menu", "FILE", OPTION_TEXT, AT(menu),
-     "file with the calls that mode action-selector may make"},
+     "file of the tool calls that the model may make in mode action-selector"},
     {0, "ask-deviations", NULL, OPTION_FLAG, AT(ask_deviations),
-     "plan-then-execute: ask about calls outside the plan (carrel pending)"},
-    {0, "turns", "N", OPTION_NUMBER, AT(turns), "stop after N turns of the model (default: 200)"},
+     "mode plan-then-execute: ask you about tool calls outside the plan (carrel pending)"},
+    {0, "turns", "N", OPTION_NUMBER, AT(turns),
+     "stop the run after N turns (answers) of the model (default: 200)"},
     {0, "tokens", "N", OPTION_NUMBER, AT(tokens),
-     "stop after N tokens, input and output (default: no limit)"},
+     "stop the run after N tokens, input and output together (default: no limit)"},
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money),
-     "stop after this cost, such as 1.50 (default: no limit)"},
+     "stop the run after this cost, such as 1.50 (default: no limit)"},
     {0, "timeout", "TIME", OPTION_DURATION, AT(timeout_ms),
-     "stop after this time, such as 20m (default: no limit)"},
+     "stop the run after this time, such as 20m (default: no limit)"},
     {0, "tries", "N", OPTION_NUMBER, AT(tries),
-     "make N attempts at once, each in its own machine; keep the best"},
+     "make N attempts at the task at once, each in its own machine; keep the best"},
     {0, "check", "COMMAND", OPTION_TEXT, AT(check),
      "with --tries: an attempt succeeds if this command exits with 0"},
     {0, "check-file", "FILE:/PATH", OPTION_LIST, AT(check_files),
-     "with --check: copy this file into the machine first (repeatable)"},
+     "with --check: copy this file into the machine before the command runs (repeatable)"},
     NEW_OPTIONS(struct do_options, made),
     {0, "resume", "RUN", OPTION_TEXT, AT(resume),
-     "continue an interrupted run, or watch a running one"},
-    {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "cancel a run"},
+     "continue an interrupted run of a task, or watch one that is in progress"},
+    {0, "cancel", "RUN", OPTION_TEXT, AT(cancel), "cancel a run of a task"},
     {0, "export", "RUN", OPTION_TEXT, AT(export),
      "print a run as JSON in the Agent Trajectory Format (ATIF)"},
-    {0, "ls", NULL, OPTION_FLAG, AT(ls), "list runs"},
-    {0, "show", "RUN", OPTION_TEXT, AT(show), "show one run"},
+    {0, "ls", NULL, OPTION_FLAG, AT(ls), "list the runs of tasks"},
+    {0, "show", "RUN", OPTION_TEXT, AT(show), "show one run of a task"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "with --ls: print only ids"},
     {'v', "verbose", NULL, OPTION_FLAG, AT(verbose),
-     "show what the model says and what its calls print"},
+     "show the model's texts and the output of its tool calls"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print the run as JSON when it ends"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -74,7 +76,7 @@ struct doing {
     const struct do_options *options;
     const char *run;
     json_t *view;            /* the run as it was at its start */
-    json_t *calls[256];      /* calls of this turn that have no result yet */
+    json_t *calls[256];      /* tool calls of this turn that have no result yet */
     long long begun_ms[256]; /* when each call was made */
     size_t turn;
     bool finished; /* the end of the run was shown */
@@ -185,7 +187,7 @@ static void show_call(struct doing *d, const json_t *event) {
 
 static void show_mark(const json_t *event, const char *what) {
     if (!*client_text(event, "step") && !*client_text(event, "text"))
-        return; /* a checkpoint that is not taken yet */
+        return; /* the daemon has not taken the step of this checkpoint yet */
     printf("      %s ", what);
     table_cell(client_text(event, "name"), 0);
     table_cell(client_text(event, "text"), 0);
@@ -355,7 +357,7 @@ static int do_let_go(struct doing *d, struct err *err) {
     for (int i = 0; i < SECOND_THOUGHTS_MS / 50 && interrupts < 2; i++)
         usleep(50000);
     if (interrupts < 2) {
-        fprintf(stderr, "carrel: to watch it: carrel do --resume %s\n", d->run);
+        fprintf(stderr, "carrel: to watch the run: carrel do --resume %s\n", d->run);
         return 0;
     }
     struct client second = d->client;
@@ -391,7 +393,8 @@ static int do_follow(struct doing *d, struct err *err) {
         if (more <= 0)
             return more;
         if (!buf_add(&text, bytes, n))
-            return err_set(err, ERR_LIMIT, "a line of the transcript is too long");
+            return err_set(err, ERR_LIMIT,
+                           "the daemon sent a line of the run's transcript that is too long");
         if (show_lines(d, &text, err) < 0)
             return -1;
     }
@@ -413,7 +416,7 @@ static int show_state(struct doing *d, struct err *err) {
     if (!d->interrupted) {
         fputs("carrel: the run was interrupted: ", stderr);
         safe_name(stderr, client_text(view, "reason"));
-        fprintf(stderr, "\ncarrel: to continue: carrel do --resume %s\n", d->run);
+        fprintf(stderr, "\ncarrel: to continue the run: carrel do --resume %s\n", d->run);
     }
     return DO_INTERRUPTED;
 }
@@ -574,7 +577,8 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
     bool other = o->resume || o->cancel || o->export || o->show || o->ls || o->help;
     if (count == 2 && do_makes(o))
         return err_set(err, ERR_INVALID,
-                       "options of a new machine cannot be used with machine '%s'", words[0]);
+                       "options of a new machine cannot be used with existing machine '%s'",
+                       words[0]);
     if (o->check && !o->tries)
         return err_set(err, ERR_INVALID, "--check requires --tries");
     if (o->check_files.count && !o->check)

@@ -1,5 +1,6 @@
 /*
- * `carrel do`: its options, the request that starts a run, and the output of several tries.
+ * `carrel do`: its options, the request that starts a run, and the output of several tries
+ * (parallel attempts).
  *
  * The daemon does the work: a run continues when the command is interrupted.
  */

@@ -19,17 +19,18 @@ static int read_file(const char *path, struct buf *to, struct err *err) {
     char bytes[64 << 10];
     int fd DEFER_CLOSE = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open file '%s'", path);
     for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) != 0;) {
         if (n < 0)
-            return err_sys(err, "read '%s'", path);
+            return err_sys(err, "cannot read file '%s'", path);
         if (!buf_add(to, bytes, (size_t)n))
-            return err_set(err, ERR_LIMIT, "'%s' is longer than %d MiB", path, SCRIPT_MAX >> 20);
+            return err_set(err, ERR_LIMIT, "file '%s' is longer than %d MiB", path,
+                           SCRIPT_MAX >> 20);
     }
     return 0;
 }
 
-/* Parses an amount such as "1.50" into millionths. */
+/* Parses an amount of money such as "1.50" into millionths. */
 static int parse_money(const char *text, uint64_t *ret, struct err *err) {
     uint64_t whole = 0, part = 0, scale = 1000000;
     const char *p = text;
@@ -165,7 +166,10 @@ int do_put_start(struct jot *j, const struct do_options *o, const struct client 
         return -1;
     do_put_keys(j, c);
     jot_end(j, '}');
-    return j->failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
+    return j->failed
+               ? err_set(err, ERR_LIMIT,
+                         "the task, script, menu and check files are too large for one request")
+               : 0;
 }
 
 /* --guard alone does not make a machine: it also applies to an existing one. */

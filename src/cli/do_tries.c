@@ -1,4 +1,5 @@
-/* carrel do --tries: makes the machines of several tries, and prints their results. */
+/* carrel do --tries: makes the machines of several tries (parallel attempts), and prints their
+ * results. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static void do_tries_drop(struct client *c, const char *machine) {
     struct err err;
     if (client_target(target, &err, "/v1/machines/%s", machine) < 0 ||
         client_call(c, &r, NULL, &err) < 0)
-        fprintf(stderr, "carrel: delete machine %s: %s\n", machine, err.text);
+        fprintf(stderr, "carrel: cannot delete machine %s: %s\n", machine, err.text);
 }
 
 static int make_one(const struct do_options *o, struct client *c, size_t i, char ret[64],

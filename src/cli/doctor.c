@@ -313,7 +313,8 @@ static void look_room(const struct host *h, struct finding *f) {
                "free space on the disk of CARREL_HOME, or use carrel rm, carrel image prune");
 }
 
-/* Reports boxes that the daemon leaves alone because its database has no row for them. */
+/* Reports boxes (running machines) that the daemon leaves alone because its database has no row for
+ * them. */
 static void look_strays(const struct host *h, struct finding *f) {
     struct client c DEFER(client_close) = {0};
     json_t *answer DEFER(json_decrefp) = NULL;
@@ -395,7 +396,7 @@ static bool ask_spawner(int link, struct host *h) {
         usleep(10000);
     }
     err_set(&h->refusal, ERR_UNSUPPORTED, "%s",
-            *why ? why : "the first root filesystem is still being made");
+            *why ? why : "the spawner is still making its first root filesystem");
     err_remedy(&h->refusal, "%s", *status_text(h, "remedy", remedy) ? remedy : "see spawn.log");
     return false;
 }

@@ -96,7 +96,7 @@ static bool timed_out(const struct session_result *r) {
     return r->end == EXEC_END_TIMEOUT || r->end == EXEC_END_UNANSWERED;
 }
 
-/* Also true if the limit killed another process of the machine than the command itself. */
+/* True if the memory limit killed the command, or another process of its machine. */
 static bool out_of_memory(const struct session_result *r, const struct command_end *end) {
     return r->end == EXEC_END_MEMORY || (end->facts && end->facts->oom_kills);
 }
@@ -111,17 +111,19 @@ static void reason(const struct command_setup *c, const struct command_options *
     if (r->reason[0])
         snprintf(text, size, "%s", r->reason);
     else if (c->session.lost)
-        snprintf(text, size, "output was lost: %s", strerror(c->session.lost));
+        snprintf(text, size, "output of the command was lost: %s", strerror(c->session.lost));
     else if (timed_out(r))
         snprintf(text, size,
-                 "ended after %" PRIu64 ".%03" PRIu64 " s: the time limit (--timeout)%s",
+                 "the command ended after %" PRIu64 ".%03" PRIu64
+                 " s: the time limit (--timeout)%s",
                  o->timeout_ms / 1000, o->timeout_ms % 1000,
                  r->end == EXEC_END_UNANSWERED ? "; the machine did not answer" : "");
     else if (oom && limit)
-        snprintf(text, size, "killed: the memory limit of %" PRIu64 " MiB was reached (--mem)",
+        snprintf(text, size,
+                 "a process was killed: the memory limit of %" PRIu64 " MiB was reached (--mem)",
                  limit);
     else if (oom)
-        snprintf(text, size, "killed: the memory limit was reached");
+        snprintf(text, size, "a process was killed: the memory limit was reached");
     else if (end->facts && end->facts->pids_refused)
         snprintf(text, size, "the limit of processes was reached (--pids)");
     else if (end->facts && end->facts->lookups_refused)

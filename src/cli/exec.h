@@ -25,45 +25,50 @@ struct command_options {
 #define ENV_HELP "set a variable, or pass on the caller's value"
 #define ENV_FILE_HELP "read variables from a file, one per line"
 #define CWD_HELP "working directory in the machine"
-#define USER_HELP "run as user, root or a uid (default: user)"
+#define USER_HELP "run the command as this user: user, root or a uid (default: user)"
 #define TTY_HELP "give the command a terminal"
 #define NO_TTY_HELP "give the command no terminal, even if stdin is one"
-#define INTERACTIVE_HELP "accepted for -it; standard input is always connected"
+#define INTERACTIVE_HELP "ignored (so that -it works): standard input is always connected"
 
-#define COMMAND_OPTIONS(type, member)                                                               \
-    {'e', "env", "NAME[=VALUE]", OPTION_LIST, offsetof(type, member.env), ENV_HELP},                \
-        {0, "env-file", "FILE", OPTION_LIST, offsetof(type, member.env_files), ENV_FILE_HELP},      \
-        {'w', "cwd", "DIR", OPTION_TEXT, offsetof(type, member.cwd), CWD_HELP},                     \
-        {'u', "user", "NAME", OPTION_TEXT, offsetof(type, member.user), USER_HELP},                 \
-        {0,                                                                                         \
-         "timeout",                                                                                 \
-         "TIME",                                                                                    \
-         OPTION_DURATION,                                                                           \
-         offsetof(type, member.timeout_ms),                                                         \
-         "kill the command after this time, such as 5m (exit status 124)"},                         \
-        {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), TTY_HELP},                 \
-        {'i',                                                                                       \
-         "interactive",                                                                             \
-         NULL,                                                                                      \
-         OPTION_FLAG,                                                                               \
-         offsetof(type, member.interactive),                                                        \
-         INTERACTIVE_HELP},                                                                         \
-        {'T', "no-tty", NULL, OPTION_FLAG, offsetof(type, member.no_terminal), NO_TTY_HELP},        \
-        {0,                                                                                         \
-         "json",                                                                                    \
-         NULL,                                                                                      \
-         OPTION_FLAG,                                                                               \
-         offsetof(type, member.json),                                                               \
-         "print one JSON object: output, exit status, resource use"},                               \
-        {'q',                                                                                       \
-         "quiet",                                                                                   \
-         NULL,                                                                                      \
-         OPTION_FLAG,                                                                               \
-         offsetof(type, member.quiet),                                                              \
-         "suppress Carrel's own messages"},                                                         \
-        {'v', "verbose", NULL, OPTION_FLAG, offsetof(type, member.verbose), "print more messages"}, \
-    {                                                                                               \
-        'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this help"               \
+#define COMMAND_OPTIONS(type, member)                                                          \
+    {'e', "env", "NAME[=VALUE]", OPTION_LIST, offsetof(type, member.env), ENV_HELP},           \
+        {0, "env-file", "FILE", OPTION_LIST, offsetof(type, member.env_files), ENV_FILE_HELP}, \
+        {'w', "cwd", "DIR", OPTION_TEXT, offsetof(type, member.cwd), CWD_HELP},                \
+        {'u', "user", "NAME", OPTION_TEXT, offsetof(type, member.user), USER_HELP},            \
+        {0,                                                                                    \
+         "timeout",                                                                            \
+         "TIME",                                                                               \
+         OPTION_DURATION,                                                                      \
+         offsetof(type, member.timeout_ms),                                                    \
+         "kill the command after this time, such as 5m (exit status 124)"},                    \
+        {'t', "tty", NULL, OPTION_FLAG, offsetof(type, member.terminal), TTY_HELP},            \
+        {'i',                                                                                  \
+         "interactive",                                                                        \
+         NULL,                                                                                 \
+         OPTION_FLAG,                                                                          \
+         offsetof(type, member.interactive),                                                   \
+         INTERACTIVE_HELP},                                                                    \
+        {'T', "no-tty", NULL, OPTION_FLAG, offsetof(type, member.no_terminal), NO_TTY_HELP},   \
+        {0,                                                                                    \
+         "json",                                                                               \
+         NULL,                                                                                 \
+         OPTION_FLAG,                                                                          \
+         offsetof(type, member.json),                                                          \
+         "print one JSON object: output, exit status, resource use"},                          \
+        {'q',                                                                                  \
+         "quiet",                                                                              \
+         NULL,                                                                                 \
+         OPTION_FLAG,                                                                          \
+         offsetof(type, member.quiet),                                                         \
+         "suppress Carrel's own messages"},                                                    \
+        {'v',                                                                                  \
+         "verbose",                                                                            \
+         NULL,                                                                                 \
+         OPTION_FLAG,                                                                          \
+         offsetof(type, member.verbose),                                                       \
+         "also print the command's exit status, cpu time and memory use"},                     \
+    {                                                                                          \
+        'h', "help", NULL, OPTION_FLAG, offsetof(type, member.help), "show this help"          \
     }
 
 enum { ENV_MAX = 96, CAPTURE_MAX = 8 << 20 };

@@ -47,13 +47,14 @@ int far_output(struct session *s, const json_t *event, int stream, struct err *e
     size_t n = strlen(encoded);
     char *bytes DEFER_FREE = malloc(n + 1);
     if (!bytes || !base64_decode(encoded, n, bytes, &n))
-        return err_set(err, ERR_INTERNAL, "the output of the command arrived damaged");
+        return err_set(err, ERR_INTERNAL, "the daemon sent damaged output of the command");
     *seen += n;
     put_output(s, stream, bytes, n);
     return 0;
 }
 
-/* Sends r->input, which ends at offset r->fed. Without a daemon it is sent again later. */
+/* Sends r->input, which ends at offset r->fed. If no daemon runs, the input is sent again
+ * later. */
 static int send_input(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     char target[CLIENT_TARGET_SIZE], offset[24];

@@ -7,11 +7,11 @@
 #include "cli/cli.h"
 
 const struct form net_forms[] = {
-    {"MACHINE [show]", "list the rules"},
+    {"MACHINE [show]", "list the machine's network rules"},
     {"MACHINE allow TARGET...", "add rules that allow connections"},
     {"MACHINE deny TARGET...", "add rules that refuse connections"},
-    {"MACHINE ask TARGET...", "add rules that ask you first (see carrel pending)"},
-    {"MACHINE rm RULE...", "delete rules, by the numbers that show prints"},
+    {"MACHINE ask TARGET...", "add rules that ask you before a connection (see carrel pending)"},
+    {"MACHINE rm RULE...", "delete rules, by the numbers that `show` prints"},
     {NULL, NULL},
 };
 
@@ -22,15 +22,15 @@ const char net_notes[] =
     "matches no rule is refused.";
 
 const struct form expose_forms[] = {
-    {"MACHINE PORT", "make a port reachable and print its URL, with a token"},
-    {"MACHINE", "list the ports that are reachable"},
+    {"MACHINE PORT", "make a port of the machine reachable and print its URL, with a token"},
+    {"MACHINE", "list the machine's ports that are reachable"},
     {"MACHINE rm PORT", "make a port unreachable again"},
     {NULL, NULL},
 };
 
 const struct form grant_forms[] = {
-    {"ls MACHINE", "list a machine's grants, as carrel grants does"},
-    {"show MACHINE GRANT", "show one grant"},
+    {"ls MACHINE", "list the grants of a machine (the same as `carrel grants`)"},
+    {"show MACHINE GRANT", "show one grant of a machine"},
     {"add MACHINE OPTIONS", "add grants, such as --file FILE or --secret NAME@HOST"},
     {"revoke MACHINE GRANT", "revoke a grant at once"},
     {NULL, NULL},
@@ -49,7 +49,7 @@ const struct form image_forms[] = {
     {"show IMAGE", "show one image"},
     {"import FILE", "import a tar, docker save archive or OCI layout; - is stdin"},
     {"export IMAGE", "write an image to --oci DIR or --tar FILE"},
-    {"build FILE", "build an image from a recipe"},
+    {"build FILE", "build an image from a recipe (a file of build commands)"},
     {"tag IMAGE NAME", "give an image another name"},
     {"rm IMAGE...", "delete images; files stay while a machine uses them"},
     {"prune", "delete the intermediate images of builds"},
@@ -57,7 +57,7 @@ const struct form image_forms[] = {
 };
 
 const struct form store_forms[] = {
-    {"check", "verify that every layer of every step exists"},
+    {"check", "verify that the saved files (layers) of every step exist"},
     {"init", "set the disk format of new machines: --btrfs SIZE or --plain"},
     {"boxes", "list orphan boxes: running machines this store does not own"},
     {"adopt BOX", "add an orphan box to this store as a machine"},
@@ -75,6 +75,6 @@ const struct form token_forms[] = {
 const struct form audit_forms[] = {
     {"[OPTIONS]", "print the records of the journal"},
     {"verify", "verify every hash and signature of the journal"},
-    {"verify RECEIPT...", "verify that receipts of carrel ship match the journal"},
+    {"verify RECEIPT...", "verify that receipts (files that carrel ship writes) match the journal"},
     {NULL, NULL},
 };

@@ -24,7 +24,7 @@ struct grant_options {
 const struct option_row grant_rows[] = {
     HANDED_OPTIONS(struct grant_options, handed),
     {'e', "env", "NAME=VALUE", OPTION_LIST, AT(env),
-     "add: set a variable for later commands of the machine"},
+     "add: set an environment variable for later commands in the machine"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
@@ -163,8 +163,9 @@ static int add_one(struct client *c, const struct grant_options *o, const char *
                                      .nfds = c->local ? h.count : 0};
     json_decref(*ret);
     *ret = NULL;
-    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large")
-                    : client_call(c, &r, ret, err);
+    return j.failed
+               ? err_set(err, ERR_LIMIT, "the options of carrel grant are too long for one request")
+               : client_call(c, &r, ret, err);
 }
 
 static int grant_add(struct client *c, const struct grant_options *o, char **words, json_t **ret,

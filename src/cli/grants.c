@@ -47,12 +47,12 @@ static int open_one(const char *text, struct plan *plan, struct grants *g, struc
     if (grants_split(text, host, grant->path, &grant->mode, &g->untrusted[g->count], err) < 0)
         return -1;
     if (!realpath(host, real))
-        return err_sys(err, "open directory '%s'", host);
+        return err_sys(err, "cannot open directory '%s'", host);
     if (strlen(real) >= PLAN_PATH_SIZE)
         return err_set(err, ERR_LIMIT, "--dir %.40s...: the path is too long", real);
     int fd DEFER_CLOSE = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "open directory '%s'", real);
+        return err_sys(err, "cannot open directory '%s'", real);
     if (!grant->path[0])
         snprintf(grant->path, sizeof(grant->path), "%s", real);
     snprintf(g->host[g->count], PLAN_PATH_SIZE, "%s", real);

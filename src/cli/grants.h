@@ -13,8 +13,8 @@
 struct grants {
     size_t count;
     int dirs[PLAN_MAX_GRANTS];
-    int uppers[PLAN_MAX_GRANTS]; /* directories with the changes of cow grants, once the box exists;
-                                    else -1 */
+    int uppers[PLAN_MAX_GRANTS]; /* descriptors of the changes in directories granted as copies
+                                    (cow); -1: none */
     char host[PLAN_MAX_GRANTS][PLAN_PATH_SIZE]; /* absolute, links resolved */
     bool untrusted[PLAN_MAX_GRANTS];            /* the option ends with :untrusted */
     int working; /* index of the grant of the current directory, or -1 */

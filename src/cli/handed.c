@@ -24,7 +24,9 @@ void handed_close(struct handed *h) {
 static int keep_fd(struct handed *h, int fd, struct err *err) {
     if (h->count == HANDED_MAX) {
         close(fd);
-        return err_set(err, ERR_LIMIT, "--file, --repo and --db: at most %d together", HANDED_MAX);
+        return err_set(err, ERR_LIMIT,
+                       "--file, --repo and --db can be given at most %d times together",
+                       HANDED_MAX);
     }
     h->fds[h->count++] = fd;
     return 0;
@@ -53,10 +55,10 @@ static int handed_put_file(struct jot *j, const char *text, struct handed *h, st
         return -1;
     const char *guest = cut_guest(words);
     if (!realpath(words, real))
-        return err_sys(err, "open file '%s'", words);
+        return err_sys(err, "cannot open file '%s'", words);
     int fd = open(real, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "open file '%s'", real);
+        return err_sys(err, "cannot open file '%s'", real);
     jot_string(j, "what", real);
     if (guest)
         jot_string(j, "at", guest);
@@ -101,12 +103,12 @@ static int make_bundle(const char *path, const char *ref, struct err *err) {
     const char *const words[] = {"-C", path, "bundle", "create", "-q", "-", ref, "--", NULL};
     int fd = memfd_create("bundle", MFD_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "create a file for the git bundle");
+        return err_sys(err, "cannot create a temporary file for the git bundle");
     bool named = strncmp(ref, "refs/", 5) == 0;
     if ((named ? git_run(words, fd, err) : bare_commit_bundle(path, ref, fd, err)) == 0)
         return fd;
     close(fd);
-    return err_wrap(err, "bundle repository '%s'", path);
+    return err_wrap(err, "cannot make a git bundle of repository '%s'", path);
 }
 
 static int put_repo(struct jot *j, const char *text, struct handed *h, struct err *err) {
@@ -121,7 +123,7 @@ static int put_repo(struct jot *j, const char *text, struct handed *h, struct er
         ref = at + 1;
     }
     if (!realpath(words, real))
-        return err_sys(err, "open repository '%s'", words);
+        return err_sys(err, "cannot open repository '%s'", words);
     if (find_ref(real, ref, name, err) < 0)
         return -1;
     int fd = make_bundle(real, name, err);
@@ -142,7 +144,7 @@ static int put_sqlite(struct jot *j, const char *text, struct handed *h, struct 
         return -1;
     const char *guest = cut_guest(words);
     if (!realpath(words, real))
-        return err_sys(err, "open database '%s'", words);
+        return err_sys(err, "cannot open database '%s'", words);
     int fd = db_copy(real, err);
     if (fd < 0)
         return -1;

@@ -28,7 +28,7 @@ struct handed_options {
          "PATH[@REF][:/GUEST]",                                                                 \
          OPTION_LIST,                                                                           \
          offsetof(type, member.repos),                                                          \
-         "clone a git repository; carrel ship brings commits back"},                            \
+         "clone a git repository into the machine; `carrel ship` brings its commits back"},     \
         {0,                                                                                     \
          "db",                                                                                  \
          "sqlite:FILE[:/GUEST]|postgres:NAME",                                                  \
@@ -46,10 +46,10 @@ struct handed_options {
          "NAME@HOST[:header|basic|query]",                                                      \
          OPTION_LIST,                                                                           \
          offsetof(type, member.secrets),                                                        \
-         "use secret NAME in requests to HOST; variable NAME is a placeholder"},                \
+         "insert secret NAME into requests to HOST; the machine's $NAME is a placeholder"},     \
     {                                                                                           \
         0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),               \
-            "revoke the grants of these options after this time"                                \
+            "revoke all that this command grants (directories, secrets ...) after this time"    \
     }
 
 enum { HANDED_MAX = 16 };

@@ -24,9 +24,9 @@ struct serve_options {
 
 const struct option_row serve_rows[] = {
     {0, "listen", "ADDRESS:PORT", OPTION_TEXT, offsetof(struct serve_options, listen),
-     "also listen on TCP, for clients with tokens"},
+     "also listen on this TCP address, for clients with a token (see carrel token)"},
     {0, "conf", "FILE", OPTION_TEXT, offsetof(struct serve_options, conf),
-     "read this file instead of carrel.conf"},
+     "read the daemon's settings from this file instead of carrel.conf"},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct serve_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -58,7 +58,7 @@ int cmd_serve(int argc, char **argv) {
     }
     snprintf(program, sizeof(program), "%s/carrel-daemon", place.libexec);
     execv(program, (char *const *)words);
-    err_sys(&err, "run '%s'", program);
+    err_sys(&err, "cannot run program '%s'", program);
     return cli_fail(&err);
 }
 
@@ -75,15 +75,20 @@ struct token_options {
 
 const struct option_row token_rows[] = {
     {0, "scope", "read|run|admin", OPTION_LIST, AT(scopes),
-     "scope of the token (default: read and run)"},
+     "what the token may do (default: read and run; repeatable)"},
     {0, "note", "TEXT", OPTION_TEXT, AT(note), "note about the token, which token ls shows"},
     {0, "owner", "NAME", OPTION_TEXT, AT(owner),
      "owner of machines made with the token (requires scope admin)"},
-    {0, "machines", "N", OPTION_NUMBER, AT(machines), "quota: number of machines"},
-    {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli), "quota: cpus of all machines"},
-    {'m', "mem", "SIZE", OPTION_SIZE, AT(mem), "quota: memory of all machines"},
-    {0, "disk", "SIZE", OPTION_SIZE, AT(disk), "quota: disk of all machines"},
-    {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms), "quota: highest --ttl of a machine"},
+    {0, "machines", "N", OPTION_NUMBER, AT(machines),
+     "limit of the number of machines made with the token"},
+    {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli),
+     "limit of the cpus of all machines of the token together"},
+    {'m', "mem", "SIZE", OPTION_SIZE, AT(mem),
+     "limit of the memory of all machines of the token together"},
+    {0, "disk", "SIZE", OPTION_SIZE, AT(disk),
+     "limit of the disk space of all machines of the token together"},
+    {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms),
+     "limit of the --ttl of each machine of the token"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
@@ -279,13 +284,13 @@ const struct option_row audit_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, offsetof(struct audit_options, machine),
      "print only records about this machine"},
     {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
-     "print only this action, such as machine.create, or group: machine"},
+     "print only records of this action (machine.create) or group of actions (machine)"},
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner),
-     "print only records of this owner"},
+     "print only records of this owner (a user, or the owner of a token)"},
     {'n', "count", "N", OPTION_NUMBER, offsetof(struct audit_options, count),
      "print only the last N records (default: all)"},
     {0, "head", "SEQ:HASH", OPTION_TEXT, offsetof(struct audit_options, head),
-     "verify: fail if the journal does not contain this record"},
+     "verify: fail unless record number SEQ of the journal has this HASH"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct audit_options, json),
      "print the records as JSON"},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct audit_options, help), "show this help"},
@@ -294,7 +299,7 @@ const struct option_row audit_rows[] = {
 
 /* ---- receipts ---- */
 
-/* Hashes the list of files in a receipt, as `ship` does for the journal. */
+/* Hashes the list of files in a receipt (record of a shipment), in the format of `carrel ship`. */
 static void list_hash(const json_t *files, char ret[SHA256_HEX]) {
     struct buf text DEFER(buf_done) = BUF(CLIENT_BODY_MAX);
     const json_t *file;
@@ -346,7 +351,7 @@ static int verify_receipt(struct client *c, const char *path, struct err *err) {
     json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL),
                     *record DEFER(json_decrefp) = NULL;
     if (!json_is_array(json_object_get(receipt, "files")))
-        return err_set(err, ERR_INVALID, "'%s' is not a receipt", path);
+        return err_set(err, ERR_INVALID, "file '%s' is not a receipt of carrel ship", path);
     if (find_record(c, client_number(receipt, "journal_record"), &record, err) < 0)
         return -1;
     const char *fault = receipt_fault(receipt, record);

@@ -37,8 +37,10 @@ static int send_contents(int fd, uint64_t size, const char *path, layout_write_f
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_sys(err, "read '%s'", path)
-                         : err_set(err, ERR_BUSY, "'%s' was changed while it was read", path);
+            return n < 0
+                       ? err_sys(err, "cannot read '%s' of the OCI layout", path)
+                       : err_set(err, ERR_BUSY,
+                                 "file '%s' of the OCI layout was changed while it was read", path);
         if (write_fn(arg, block, (size_t)n, err) < 0)
             return -1;
         left -= (uint64_t)n;
@@ -53,9 +55,9 @@ static int send_file(int dir, const char *path, layout_write_fn *write_fn, void 
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
     int fd DEFER_CLOSE = beneath_open_file(dir, path, err);
     if (fd < 0)
-        return err_wrap(err, "OCI layout");
+        return err_wrap(err, "cannot read the OCI layout");
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "stat '%s' of the OCI layout", path);
+        return err_sys(err, "cannot read the size of '%s' of the OCI layout", path);
     *e = (struct tar_entry){.kind = TAR_FILE, .mode = 0644, .size = (uint64_t)st.st_size};
     snprintf(e->path, sizeof(e->path), "%s", path);
     if (write_fn(arg, head, tar_put(head, e), err) < 0)
@@ -67,9 +69,10 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     static const uint8_t end[2 * TAR_BLOCK];
     int dir DEFER_CLOSE = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open directory '%s'", path);
     if (faccessat(dir, "index.json", R_OK, 0) < 0) {
-        err_set(err, ERR_INVALID, "'%s' is not an OCI layout: it has no index.json", path);
+        err_set(err, ERR_INVALID, "directory '%s' is not an OCI layout: it has no index.json",
+                path);
         return err_remedy(err,
                           "to import a root filesystem: tar -C %s -c . | carrel image "
                           "import -",
@@ -81,12 +84,13 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     int blobs = beneath_open(dir, BLOBS, O_RDONLY | O_DIRECTORY);
     if (beneath_leaves(blobs))
         return err_set(err, ERR_DENIED,
-                       "OCI layout: '" BLOBS "' is a link or leads out of its directory");
+                       "directory '" BLOBS
+                       "' of the OCI layout is a link or leads out of the layout");
     if (blobs < 0)
-        return err_num(err, blobs, "open '" BLOBS "' of the OCI layout");
+        return err_num(err, blobs, "cannot open directory '" BLOBS "' of the OCI layout");
     DIR *d DEFER(dir_close) = dir_take(blobs);
     if (!d)
-        return err_sys(err, "open '" BLOBS "' of the OCI layout");
+        return err_sys(err, "cannot open directory '" BLOBS "' of the OCI layout");
     for (struct dirent *e; (e = readdir(d));) {
         char name[sizeof(BLOBS) + 66];
         if (!hex_is(e->d_name, 64))
@@ -111,16 +115,16 @@ static bool is_empty(int dir) {
 int layout_open(struct layout_reader *r, const char *path, struct err *err) {
     *r = (struct layout_reader){.dir = -1, .file = -1};
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", path);
+        return err_sys(err, "cannot create directory '%s'", path);
     r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->dir < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open directory '%s'", path);
     if (!is_empty(r->dir)) {
-        err_set(err, ERR_EXISTS, "'%s' is not empty", path);
+        err_set(err, ERR_EXISTS, "directory '%s' is not empty", path);
         return err_remedy(err, "use a new or empty directory");
     }
     if (mkdirat(r->dir, "blobs", 0755) < 0 || mkdirat(r->dir, BLOBS, 0755) < 0)
-        return err_sys(err, "create '%s/" BLOBS "'", path);
+        return err_sys(err, "cannot create directory '%s/" BLOBS "'", path);
     r->tar = xcalloc(1, sizeof(*r->tar));
     r->entry = xcalloc(1, sizeof(*r->entry));
     return 0;
@@ -139,10 +143,10 @@ static int begin_file(struct layout_reader *r, struct err *err) {
     r->padding = tar_padding(e->size);
     if (e->kind != TAR_FILE || !belongs(e->path))
         return err_set(err, ERR_INVALID,
-                       "the archive contains '%.120s', which is not part of an OCI layout",
+                       "the image archive contains '%.120s', which is not part of an OCI layout",
                        e->path);
     r->file = openat(r->dir, e->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    return r->file < 0 ? err_sys(err, "write '%s'", e->path) : 0;
+    return r->file < 0 ? err_sys(err, "cannot write '%s' of the OCI layout", e->path) : 0;
 }
 
 static int take_block(struct layout_reader *r, struct err *err) {
@@ -155,18 +159,18 @@ static int take_block(struct layout_reader *r, struct err *err) {
         r->ended = true;
         return 0;
     default:
-        return err_set(err, ERR_INVALID, "the archive of the OCI layout is damaged");
+        return err_set(err, ERR_INVALID, "the daemon sent a damaged archive of the OCI layout");
     }
 }
 
-/* Consumes bytes of a file or of the padding after it; returns how many. */
+/* Consumes bytes of a file or of the padding after it; returns how many bytes. */
 static size_t take_contents(struct layout_reader *r, const uint8_t *p, size_t n, struct err *err,
                             int *failed) {
     uint64_t *of = r->left ? &r->left : &r->padding;
     size_t take = n < *of ? n : (size_t)*of;
     int w = r->left ? write_all(r->file, p, take) : 0;
     if (w < 0)
-        *failed = err_num(err, w, "write '%s'", r->entry->path);
+        *failed = err_num(err, w, "cannot write '%s' of the OCI layout", r->entry->path);
     *of -= take;
     if (!r->left)
         close_fd(&r->file);
@@ -199,5 +203,7 @@ int layout_take(struct layout_reader *r, const void *bytes, size_t n, struct err
 }
 
 int layout_finish(struct layout_reader *r, struct err *err) {
-    return r->ended ? 0 : err_set(err, ERR_INVALID, "the archive of the OCI layout is incomplete");
+    return r->ended ? 0
+                    : err_set(err, ERR_INVALID,
+                              "the daemon sent an incomplete archive of the OCI layout");
 }

@@ -18,5 +18,6 @@ int cli_machine_open(struct client *c, const char *machine, struct err *err);
 /* Gets all machines as {"machines":[...]}, newest first. *ret is set even after a failure. */
 int machines_list(struct client *c, json_t **ret, struct err *err);
 
-/* Prints a line about a full disk: `store` of the answer of machines_list(). NULL: not full. */
+/* Prints a line if the disk of the store is full. `store`: that member of the answer of
+ * machines_list(); NULL: the disk is not full. */
 void store_note(const json_t *store, FILE *to);

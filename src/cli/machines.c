@@ -235,7 +235,7 @@ int cmd_rm(int argc, char **argv) {
     }
     char **names = argv + 1 + next;
     if (o.all && names[0]) {
-        err_set(&err, ERR_INVALID, "--all and '%s' exclude each other", names[0]);
+        err_set(&err, ERR_INVALID, "--all and machine '%s' exclude each other", names[0]);
         return cli_fail(&err);
     }
     if (o.all)

@@ -33,7 +33,7 @@ struct mcp_options {
 
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
-     "run tools in this machine (default: create one per directory)"},
+     "run the agent's tools in this machine (default: one for the current directory)"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -92,19 +92,22 @@ static int upgrade(struct bridge *b, struct err *err) {
 
 static int mcp_say(const char *bytes, size_t n, struct err *err) {
     int w = write_all(STDOUT_FILENO, bytes, n);
-    return w < 0 ? err_num(err, w, "write a message") : 0;
+    return w < 0 ? err_num(err, w, "cannot write an MCP message to standard output") : 0;
 }
 
 /* Answers the calls in progress with an error; the conversation continues with the next daemon. */
 static int lose(struct bridge *b, struct err *err) {
     struct buf answers DEFER(buf_done) = BUF(ANSWERS_MAX);
     if (b->endless)
-        return err_set(err, ERR_GONE, "the daemon closed the connection");
+        return err_set(err, ERR_GONE,
+                       "the daemon closed the connection: a message of the MCP client is too long");
     b->lost = true;
     b->out.len = 0;
     client_lost(&b->search);
     return !link_lost(&b->link, &answers)
-               ? err_set(err, ERR_LIMIT, "too many calls are in progress")
+               ? err_set(err, ERR_LIMIT,
+                         "the connection to the daemon was lost while too many MCP calls were in "
+                         "progress")
                : mcp_say(answers.data ? answers.data : "", answers.len, err);
 }
 
@@ -127,7 +130,7 @@ static int come_back(struct bridge *b, struct err *err) {
 /* Passes complete lines of the daemon to the client. */
 static int take_lines(struct bridge *b, const char *bytes, size_t n, struct err *err) {
     if (!buf_add(&b->out, bytes, n))
-        return err_set(err, ERR_LIMIT, "a message of the daemon is longer than the limit");
+        return err_set(err, ERR_LIMIT, "the daemon sent an MCP message longer than the limit");
     char *at = b->out.data, *end;
     for (; (end = memchr(at, '\n', b->out.len - (size_t)(at - b->out.data))); at = end + 1) {
         size_t length = (size_t)(end + 1 - at);
@@ -179,7 +182,7 @@ static int pass_in(struct bridge *b, struct err *err) {
     char bytes[BLOCK];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n < 0)
-        return err_sys(err, "read a message");
+        return err_sys(err, "cannot read an MCP message from standard input");
     b->open = n > 0;
     if (n > 0 && !b->endless && buf_add(&b->in, bytes, (size_t)n))
         return pass_lines(b, err);
@@ -202,7 +205,7 @@ static int turn(struct bridge *b, struct err *err) {
     if (more == 0)
         return !b->open ? 0 : lose(b, err) < 0 ? -1 : 1;
     if (poll(fds, 2, b->lost ? CLIENT_AGAIN_MS : -1) < 0)
-        return err_sys(err, "wait");
+        return err_sys(err, "cannot wait for MCP messages");
     /* The daemon has closed the connection: leave the input for the next daemon. */
     bool gone = fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR);
     if (fds[1].revents && !gone && pass_in(b, err) < 0)

@@ -21,16 +21,17 @@ struct net_options {
 
 const struct option_row net_rows[] = {
     {0, "method", "METHOD[,...]", OPTION_TEXT, AT(methods),
-     "match only these HTTP methods; requires an http(s):// TARGET"},
+     "apply the rule only to these HTTP methods; requires an http(s):// TARGET"},
     {0, "local", NULL, OPTION_FLAG, AT(local),
-     "also allow private addresses and those of this host"},
+     "also allow connections to private addresses and to this host"},
     {0, "trusted", NULL, OPTION_FLAG, AT(trusted),
-     "do not taint the machine when it reads from TARGET"},
+     "trust TARGET: reading from it does not mark the machine as tainted (untrusted)"},
     {0, "tainted", NULL, OPTION_FLAG, AT(tainted),
-     "keep the rule in force after a guarded machine is tainted"},
+     "keep the rule in force after a machine with --guard has read untrusted data"},
     {0, "bytes", "SIZE", OPTION_SIZE, AT(bytes),
      "close a connection after this size, sent and received together"},
-    {0, "rate", "SIZE", OPTION_SIZE, AT(rate), "limit a connection to this size per second"},
+    {0, "rate", "SIZE", OPTION_SIZE, AT(rate),
+     "limit all traffic of the rule to this size per second"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "delete the rule after this time"},
     {0, "hold", "TIME", OPTION_DURATION, AT(hold_ms),
      "ask: refuse a request after this time without approval (default: 2m)"},
@@ -240,7 +241,8 @@ static int act(struct client *c, const char *machine, const char *verb, char **w
     if (!is_action(verb) && !removing)
         return cli_unknown_subcommand("net", verb, err);
     if (!words[0])
-        return err_set(err, ERR_INVALID, removing ? "no rule given" : "no target given");
+        return err_set(err, ERR_INVALID,
+                       removing ? "no number of a rule given" : "no target of the rule given");
     for (; *words; words++)
         if ((removing ? take_away(c, machine, *words, ret, err)
                       : net_add(c, machine, verb, *words, o, ret, err)) < 0)

@@ -9,9 +9,11 @@
 #include "base/jot.h"
 #include "cli/options.h"
 
-#define NET_OPTION_HELP "allow connections to HOST, tcp://HOST:PORT ... (see carrel net --help)"
+#define NET_OPTION_HELP \
+    "allow connections to TARGET: HOST, tcp://HOST:PORT ... (see carrel net --help)"
 
-#define MODELS_OPTION_HELP "allow models at http://models.carrel, within these limits"
+#define MODELS_OPTION_HELP \
+    "let the machine call models at http://models.carrel, within these limits"
 
 /* Writes the member "net" of a request; nothing for an empty list or `none`. */
 int net_put(struct jot *j, const struct option_list *list, struct err *err);

@@ -25,68 +25,68 @@ struct new_options {
  * Rows of an option table, for all commands that make a machine; `member` is the struct new_options
  * in `type`.
  */
-#define NEW_OPTIONS(type, member)                                                                  \
-    {0, "name", "NAME", OPTION_TEXT, offsetof(type, member.name), "name of the machine"},          \
-        {0,                                                                                        \
-         "kind",                                                                                   \
-         "box",                                                                                    \
-         OPTION_TEXT,                                                                              \
-         offsetof(type, member.kind),                                                              \
-         "kind of machine (default: box)"},                                                        \
-        {0,                                                                                        \
-         "image",                                                                                  \
-         "IMAGE",                                                                                  \
-         OPTION_TEXT,                                                                              \
-         offsetof(type, member.image),                                                             \
-         "image to start from (default: host)"},                                                   \
-        SPEC_OPTIONS(type, member.spec),                                                           \
-        {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},    \
-        {0,                                                                                        \
-         "idle",                                                                                   \
-         "TIME",                                                                                   \
-         OPTION_DURATION,                                                                          \
-         offsetof(type, member.idle_ms),                                                           \
-         "apply --idle-action after this time without use, such as 30m"},                          \
-        {0,                                                                                        \
-         "idle-action",                                                                            \
-         "pause|stop|destroy|release",                                                             \
-         OPTION_TEXT,                                                                              \
-         offsetof(type, member.idle_action),                                                       \
-         "what to do after --idle (default: destroy)"},                                            \
-        {0,                                                                                        \
-         "net",                                                                                    \
-         "[allow:|deny:|ask:]TARGET[,local]",                                                      \
-         OPTION_LIST,                                                                              \
-         offsetof(type, member.net),                                                               \
-         NET_OPTION_HELP},                                                                         \
-        HANDED_OPTIONS(type, member.handed),                                                       \
-        {0,                                                                                        \
-         "models",                                                                                 \
-         "any|tokens=N[,money=X]",                                                                 \
-         OPTION_TEXT,                                                                              \
-         offsetof(type, member.models),                                                            \
-         MODELS_OPTION_HELP},                                                                      \
-        {'e',                                                                                      \
-         "env",                                                                                    \
-         "NAME[=VALUE]",                                                                           \
-         OPTION_LIST,                                                                              \
-         offsetof(type, member.env),                                                               \
-         "set a variable for all commands, or pass on the caller's value"},                        \
-        {0,                                                                                        \
-         "env-file",                                                                               \
-         "FILE",                                                                                   \
-         OPTION_LIST,                                                                              \
-         offsetof(type, member.env_files),                                                         \
-         "read variables from a file, one per line"},                                              \
-        {0,                                                                                        \
-         "meta",                                                                                   \
-         "NAME=VALUE",                                                                             \
-         OPTION_LIST,                                                                              \
-         offsetof(type, member.meta),                                                              \
-         "attach metadata, which ls --meta can search"},                                           \
-    {                                                                                              \
-        0, "steps", "every|risky|manual", OPTION_TEXT, offsetof(type, member.steps),               \
-            "take steps after every change, before risky commands, or on request (default: every)" \
+#define NEW_OPTIONS(type, member)                                                                \
+    {0, "name", "NAME", OPTION_TEXT, offsetof(type, member.name), "name of the machine"},        \
+        {0,                                                                                      \
+         "kind",                                                                                 \
+         "box",                                                                                  \
+         OPTION_TEXT,                                                                            \
+         offsetof(type, member.kind),                                                            \
+         "kind of machine (default: box, a Linux sandbox)"},                                     \
+        {0,                                                                                      \
+         "image",                                                                                \
+         "IMAGE",                                                                                \
+         OPTION_TEXT,                                                                            \
+         offsetof(type, member.image),                                                           \
+         "image to start from (default: host, the programs of this host)"},                      \
+        SPEC_OPTIONS(type, member.spec),                                                         \
+        {0, "ttl", "TIME", OPTION_DURATION, offsetof(type, member.spec.ttl_ms), SPEC_TTL_HELP},  \
+        {0,                                                                                      \
+         "idle",                                                                                 \
+         "TIME",                                                                                 \
+         OPTION_DURATION,                                                                        \
+         offsetof(type, member.idle_ms),                                                         \
+         "apply --idle-action after this time without use, such as 30m"},                        \
+        {0,                                                                                      \
+         "idle-action",                                                                          \
+         "pause|stop|destroy|release",                                                           \
+         OPTION_TEXT,                                                                            \
+         offsetof(type, member.idle_action),                                                     \
+         "action after --idle; release: destroy if unchanged, else stop (default: pause)"},      \
+        {0,                                                                                      \
+         "net",                                                                                  \
+         "[allow:|deny:|ask:]TARGET[,local]",                                                    \
+         OPTION_LIST,                                                                            \
+         offsetof(type, member.net),                                                             \
+         NET_OPTION_HELP},                                                                       \
+        HANDED_OPTIONS(type, member.handed),                                                     \
+        {0,                                                                                      \
+         "models",                                                                               \
+         "any|tokens=N[,money=X]",                                                               \
+         OPTION_TEXT,                                                                            \
+         offsetof(type, member.models),                                                          \
+         MODELS_OPTION_HELP},                                                                    \
+        {'e',                                                                                    \
+         "env",                                                                                  \
+         "NAME[=VALUE]",                                                                         \
+         OPTION_LIST,                                                                            \
+         offsetof(type, member.env),                                                             \
+         "set a variable for all commands, or pass on the caller's value"},                      \
+        {0,                                                                                      \
+         "env-file",                                                                             \
+         "FILE",                                                                                 \
+         OPTION_LIST,                                                                            \
+         offsetof(type, member.env_files),                                                       \
+         "read variables from a file, one per line"},                                            \
+        {0,                                                                                      \
+         "meta",                                                                                 \
+         "NAME=VALUE",                                                                           \
+         OPTION_LIST,                                                                            \
+         offsetof(type, member.meta),                                                            \
+         "attach metadata to the machine, which `carrel ls --meta` can search"},                 \
+    {                                                                                            \
+        0, "steps", "every|risky|manual", OPTION_TEXT, offsetof(type, member.steps),             \
+            "take snapshots after changes, before risky commands or on request (default: every)" \
     }
 
 /* Creates a machine and prints warnings. *ret is the machine as the daemon describes it. */

@@ -86,7 +86,7 @@ static int check_text(const char *what, const char *text, struct err *err) {
     if (utf8_valid(text, strlen(text)))
         return 0;
     err_set(err, ERR_UNSUPPORTED, "%s '%.60s' is not UTF-8", what, text);
-    return err_remedy(err, "pass such bytes on standard input");
+    return err_remedy(err, "pass bytes that are not UTF-8 on standard input");
 }
 
 static int check_texts(const struct session *s, struct err *err) {
@@ -114,7 +114,7 @@ static int compose(const struct session *s, struct buf *body, struct err *err) {
         put_exec(&j, "exec", s);
         jot_end(&j, '}');
     }
-    return j.failed ? err_set(err, ERR_LIMIT, "the command is too long") : 0;
+    return j.failed ? err_set(err, ERR_LIMIT, "the command line is too long for one request") : 0;
 }
 
 /* Sends the request. 1: events of the command begin; 0: no answer; -1: refused. */
@@ -230,7 +230,7 @@ static int open_again(struct session *s, struct err *err) {
             break;
         usleep(CLIENT_AGAIN_MS * 1000);
     }
-    return err_wrap(err, "return to command '%s'", s->remote->exec);
+    return err_wrap(err, "cannot reconnect to command '%s'", s->remote->exec);
 }
 
 /* Asks for the events again, from the last position. */
@@ -245,13 +245,13 @@ static int open_events(struct session *s, struct err *err) {
                       r->exec, out, errors) < 0)
         return -1;
     int there = ask_events(r, &q, err);
-    return there < 0 ? err_wrap(err, "return to command '%s'", r->exec) : there;
+    return there < 0 ? err_wrap(err, "cannot reconnect to command '%s'", r->exec) : there;
 }
 
 int remote_return(struct session *s, struct err *err) {
     struct remote *r = s->remote;
     if (r->interrupted) {
-        err_set(err, ERR_UNKNOWN, "interrupted while the daemon was not running");
+        err_set(err, ERR_UNKNOWN, "interrupted while waiting for the daemon to come back");
         return no_return(r, err);
     }
     int there = client_look(r->client, &r->search, err);
@@ -329,7 +329,7 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     struct remote *r = s->remote;
     int all[HTTP_CLIENT_FDS_MAX];
     if (r->dir_count + count > HTTP_CLIENT_FDS_MAX)
-        return err_set(err, ERR_LIMIT, "too many directories and files for one request");
+        return err_set(err, ERR_LIMIT, "too many granted directories and files for one request");
     for (size_t i = 0; i < r->dir_count; i++)
         all[i] = r->dirs[i];
     for (size_t i = 0; i < count; i++)
@@ -342,7 +342,8 @@ int remote_start(struct session *s, const int *fds, uint32_t count, struct err *
     found(r);
     if (s->request.terminal)
         return open_screen(s, err);
-    /* Bytes that came with the head are buffered already: poll() does not report them. */
+    /* Bytes that came with the head of the answer are buffered already: poll() does not report
+     * them. */
     return take_stream(s, err);
 }
 
@@ -372,7 +373,7 @@ static void take_start(const struct session *s, const json_t *event) {
         fprintf(stderr, "carrel: warning: %s%s\n", warnings, s->request.terminal ? "\r" : "");
 }
 
-/* Adds dropped bytes to the offset; true: bytes were dropped. */
+/* Adds the output bytes that the daemon dropped to the offset; true: some were dropped. */
 static bool take_gap(struct remote *r, const json_t *event) {
     uint64_t bytes = (uint64_t)client_number(event, "bytes");
     int stream = strcmp(client_text(event, "stream"), "stderr") == 0;
@@ -409,7 +410,7 @@ static int take_event(struct session *s, const char *line, size_t n, struct err 
 static int take_lines(struct session *s, const char *bytes, size_t n, struct err *err) {
     struct buf *line = &s->remote->line;
     if (!buf_add(line, bytes, n))
-        return err_set(err, ERR_LIMIT, "an event of the command is too long");
+        return err_set(err, ERR_LIMIT, "the daemon sent an event of the command that is too long");
     char *at = line->data, *end;
     for (; (end = memchr(at, '\n', line->len - (size_t)(at - line->data))); at = end + 1)
         if (take_event(s, at, (size_t)(end - at), err) < 0)
@@ -443,7 +444,7 @@ static int take_messages(struct session *s, struct err *err) {
         if (e.opcode == WS_BINARY) {
             int w = write_all(STDOUT_FILENO, e.data, e.n);
             if (w < 0)
-                return err_num(err, w, "write output");
+                return err_num(err, w, "cannot write the output of the command");
             s->remote->shown += e.n;
         } else if (e.opcode == WS_TEXT) {
             if (take_event(s, e.data, e.n, err) < 0)

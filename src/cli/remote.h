@@ -20,7 +20,7 @@ struct remote {
     const struct buf *spec; /* JSON of the machine to create */
     const int *dirs;        /* descriptors of granted directories, then of files */
     size_t dir_count;
-    bool keep, quiet;           /* quiet: print no warnings */
+    bool keep, quiet;           /* keep: keep the created machine; quiet: print no warnings */
     char key[ID_SIZE];          /* idempotency key of the request */
     char id[ID_SIZE];           /* id of the machine; empty until it is known */
     char exec[ID_SIZE];         /* id of the command; set by the caller to attach to it */
@@ -31,8 +31,8 @@ struct remote {
     struct buf line;            /* incomplete line of the events */
     struct http_client *feed;   /* far.c: connection for input */
     uint64_t fed;               /* far.c: bytes of input sent */
-    bool feeding;               /* far.c: the last piece is not acknowledged */
-    struct buf input;           /* far.c: the last piece, to send it again */
+    bool feeding;               /* far.c: the last piece of input is not acknowledged */
+    struct buf input;           /* far.c: the last piece of input, to send it again */
     uint64_t seen[2];           /* far.c: bytes of stdout and stderr received */
     bool unread[2];             /* our stdout or stderr is closed */
     bool over;                  /* the events have ended */
@@ -58,7 +58,7 @@ void remote_resize(struct session *s, uint16_t rows, uint16_t cols);
 /* Sends input to a terminal; n = 0: the end of input. */
 int remote_type(struct session *s, const char *bytes, size_t n, struct err *err);
 
-/* far.c: for a daemon that takes no descriptors. */
+/* Functions of far.c, for a daemon that takes no descriptors. */
 enum { FAR_FEED_MAX = 65536 };
 /* Writes the output in an event of stdout (1) or stderr (2). */
 int far_output(struct session *s, const json_t *event, int stream, struct err *err);
@@ -69,9 +69,10 @@ int far_feed(struct session *s, const char *bytes, size_t n, struct err *err);
 int far_feed_again(struct session *s, struct err *err);
 int far_fed(struct session *s, struct err *err);
 
-/* As client_call(), but on the connection r->second, which stays open. */
+/* Does the same as client_call(), but on the connection r->second, which stays open. */
 int remote_call(struct remote *r, const struct client_request *request, json_t **ret,
                 struct err *err);
-/* As remote_call(), but reads only the head of the answer; the caller reads the body. */
+/* Does the same as remote_call(), but reads only the head of the answer. The caller reads the
+ * body. */
 int remote_ask(struct remote *r, const struct client_request *request, const struct http_head **ret,
                struct err *err);

@@ -32,10 +32,12 @@ struct run_options {
 #define AT(member) offsetof(struct run_options, member)
 
 const struct option_row run_rows[] = {
-    {0, "apply", NULL, OPTION_FLAG, AT(apply), "show the changed files, ask, and copy them back"},
+    {0, "apply", NULL, OPTION_FLAG, AT(apply),
+     "afterwards show the changed files, ask, and copy them back to the host"},
     {0, "keep", NULL, OPTION_FLAG, AT(keep), "keep the machine and print its id"},
     {0, "rm", NULL, OPTION_FLAG, AT(rm), "delete the machine afterwards (the default)"},
-    {0, "image", "IMAGE", OPTION_TEXT, AT(image), "image to start from (default: host)"},
+    {0, "image", "IMAGE", OPTION_TEXT, AT(image),
+     "image to start from (default: host, the programs of this host)"},
     SPEC_OPTIONS(struct run_options, spec),
     {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), SPEC_TTL_HELP},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
@@ -91,7 +93,9 @@ static int run_describe(struct run *r, struct err *err) {
     memcpy(r->fds, r->grants.dirs, r->grants.count * sizeof(int));
     memcpy(r->fds + r->grants.count, r->handed.fds, r->handed.count * sizeof(int));
     jot_end(&j, '}');
-    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
+    return j.failed
+               ? err_set(err, ERR_LIMIT, "the options of carrel run are too long for one request")
+               : 0;
 }
 
 /* Warns of directories granted rw: through their sockets and pipes a machine reaches the host. */
@@ -99,7 +103,8 @@ static void warn_of_doors(const struct run *r) {
     for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
         if (r->plan.grants[i].mode == PLAN_GRANT_RW && r->o.spec.unreviewed)
             fprintf(stderr,
-                    "carrel: '%s' is writable: changes reach the host without review, and its "
+                    "carrel: directory '%s' is writable: changes reach the host without review, "
+                    "and its "
                     "sockets and pipes lead to processes of the host\n",
                     r->grants.host[i]);
 }
@@ -143,7 +148,7 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
     }
     if (total && !r->o.apply && !r->o.command.quiet && !r->o.command.json)
         fprintf(stderr,
-                r->o.keep ? "carrel: %" PRIu64 " file%s changed in %s\n"
+                r->o.keep ? "carrel: %" PRIu64 " file%s changed in machine %s\n"
                           : "carrel: %" PRIu64 " file%s changed and discarded; use --keep to keep "
                             "the machine, or --apply to review and copy them back\n",
                 total, total == 1 ? "" : "s", r->remote.id);
@@ -175,7 +180,8 @@ static int run_finish(struct run *r, struct err *err) {
     if (r->grants.count)
         end.changed_files = settle_changes(r, err);
     if (r->o.keep && !r->o.command.json)
-        fprintf(stderr, "carrel: kept as %s (carrel exec %s -- COMMAND, carrel rm %s)\n",
+        fprintf(stderr,
+                "carrel: the machine is kept as %s (carrel exec %s -- COMMAND, carrel rm %s)\n",
                 r->remote.id, r->remote.id, r->remote.id);
     return command_report(&r->setup, &r->o.command, &end);
 }
@@ -195,8 +201,8 @@ static int lost(const struct run *r, struct err *err) {
         return cli_fail(err);
     if (!r->o.command.quiet)
         fprintf(stderr,
-                "carrel: ended after %" PRIu64 ".%03" PRIu64
-                " s: the time limit of the machine (--ttl)\n",
+                "carrel: the machine ended after %" PRIu64 ".%03" PRIu64
+                " s: its time limit (--ttl)\n",
                 ttl_ms / 1000, ttl_ms % 1000);
     return 124;
 }

@@ -26,7 +26,8 @@ static bool is_harmful(uint32_t c, const uint32_t *allowed) {
     return visible_is_unseen(c);
 }
 
-/* Returns how many bytes are safe. *ret_c is the first unsafe character, of *ret_n bytes. */
+/* Returns how many bytes at the start of the text are safe. *ret_c is the first unsafe character,
+ * of *ret_n bytes. */
 static size_t span(const char *text, size_t len, const uint32_t *allowed, size_t *ret_n,
                    uint32_t *ret_c) {
     size_t at = 0;

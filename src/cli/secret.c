@@ -45,11 +45,14 @@ static int read_value(char value[VALUE_MAX + 2], struct err *err) {
     while (n <= VALUE_MAX && (got = read(STDIN_FILENO, value + n, VALUE_MAX + 1 - n)) > 0)
         n += (size_t)got;
     if (n > VALUE_MAX)
-        return err_set(err, ERR_INVALID, "the secret is longer than %d bytes", VALUE_MAX);
+        return err_set(err, ERR_INVALID, "the value of the secret is longer than %d bytes",
+                       VALUE_MAX);
     if (n && value[n - 1] == '\n')
         n--;
     value[n] = '\0';
-    return strlen(value) == n ? 0 : err_set(err, ERR_INVALID, "the secret contains a NUL byte");
+    return strlen(value) == n
+               ? 0
+               : err_set(err, ERR_INVALID, "the value of the secret contains a NUL byte");
 }
 
 static int set(struct client *c, char **words, json_t **ret, struct err *err) {

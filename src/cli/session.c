@@ -94,7 +94,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
         return 0;
     }
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_sys(err, "pipe");
+        return err_sys(err, "cannot create a pipe for the command");
     struct pump *p = &l->pumps[n];
     *p = (struct pump){.active = true,
                        .from = n == 0 ? 0 : ends[0],
@@ -244,7 +244,7 @@ static void pump_turn(struct pump *p, bool is_stdin) {
     if (n > 0)
         p->at += (size_t)n;
     else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        /* If our reader is gone, close the pipe, so that the command gets SIGPIPE. */
+        /* If the reader of our output is gone, close the pipe, so that the command gets SIGPIPE. */
         if (p->lost && errno != EPIPE)
             *p->lost = errno;
         pump_close(p, is_stdin ? p->to : p->from);
@@ -284,7 +284,7 @@ static int turn(struct loop *l, int timeout_ms, struct err *err) {
             p[2 + n].events = pump_events(&l->pumps[n], &p[2 + n].fd);
     int ready = poll(p, 7, timeout_ms);
     if (ready < 0)
-        return errno == EINTR ? 1 : err_sys(err, "poll");
+        return errno == EINTR ? 1 : err_sys(err, "cannot wait for the command");
     if (p[1].revents)
         forward_signal(l);
     for (int n = 0; n < 3; n++)
@@ -343,7 +343,7 @@ int session_run(struct session *s, struct err *err) {
         l.pumps[n] = (struct pump){.from = -1, .to = -1};
     l.signals = open_signals(&old);
     if (l.signals < 0)
-        return err_sys(err, "watch signals");
+        return err_sys(err, "cannot receive signals");
     int r = s->request.terminal        ? start_terminal(&l, err)
             : s->remote->client->local ? start_plain(&l, err)
                                        : start_far(&l, err);

@@ -27,11 +27,11 @@ enum session_stream {
 struct session_request {
     const char *const *argv; /* ends with NULL */
     const char *const *env;  /* NAME=VALUE, ends with NULL */
-    const char *cwd;         /* NULL: the machine's choice */
-    const char *user;        /* NULL: the machine's choice */
+    const char *cwd;         /* NULL: the default of the machine */
+    const char *user;        /* NULL: the default of the machine */
     uint64_t timeout_ms;     /* 0: no limit */
     bool terminal;           /* give the command a terminal */
-    uint16_t rows, cols;     /* of the terminal; 0: not known */
+    uint16_t rows, cols;     /* size of the terminal; 0: not known */
     enum session_stream streams[3];
 };
 

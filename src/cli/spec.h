@@ -37,16 +37,16 @@ struct spec {
          "HOST[:GUEST][:ro|cow|rw][:untrusted]",                                                   \
          OPTION_LIST,                                                                              \
          offsetof(type, member.dirs),                                                              \
-         "grant a directory read-only (ro), as a copy (cow, default) or writable (rw)"},           \
+         "give the machine a directory: read-only (ro), a copy (cow, default), writable (rw)"},    \
         {0,                                                                                        \
          "guard",                                                                                  \
          NULL,                                                                                     \
          OPTION_FLAG,                                                                              \
          offsetof(type, member.guard),                                                             \
-         "close the network once the machine has read untrusted data"},                            \
+         "close the machine's network once it has read untrusted data"},                           \
     {                                                                                              \
         0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                     \
-            "allow --dir HOST:rw: changes reach the host without review"                           \
+            "allow --dir HOST:rw, whose changes reach the host without review"                     \
     }
 
 /* Writes members into an open JSON object. Refuses a limit out of range, so that no daemon is

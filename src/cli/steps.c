@@ -127,14 +127,14 @@ const struct option_row snap_rows[] = {
 const struct option_row hibernate_rows[] = {
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {0, "files-only", NULL, OPTION_FLAG, AT(plain_options, files_only),
-     "take a step and stop the machine; do not save its processes"},
+     "take a step (snapshot) and stop the machine; do not save its processes"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 const struct option_row rewind_rows[] = {
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
     {0, "drifted", NULL, OPTION_FLAG, AT(plain_options, drifted),
-     "proceed even if the host's packages have changed"},
+     "proceed even if the host's packages changed since the machine was created"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -368,15 +368,15 @@ struct fork_options {
 const struct option_row fork_rows[] = {
     {'n', "count", "N", OPTION_NUMBER, AT(fork_options, count), "create N machines (default: 1)"},
     {0, "at", "STEP", OPTION_TEXT, AT(fork_options, at),
-     "step to start from (default: the present state)"},
+     "step (snapshot) to start from (default: the machine's present state)"},
     {0, "run", "COMMAND", OPTION_TEXT, AT(fork_options, run),
-     "run a shell command in all of them at once"},
+     "run a shell command in all new machines at once"},
     {0, "score", "COMMAND", OPTION_TEXT, AT(fork_options, score),
-     "run this command after --run; the last number it prints is the score"},
+     "run this command after --run; the last number it prints is the machine's score"},
     {0, "keep-best", NULL, OPTION_FLAG, AT(fork_options, keep_best),
-     "delete all but the fork with the highest score"},
+     "delete all new machines except the one with the highest score"},
     {0, "drifted", NULL, OPTION_FLAG, AT(fork_options, drifted),
-     "proceed even if the host's packages have changed"},
+     "proceed even if the host's packages changed since the machine was created"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(fork_options, quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(fork_options, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(fork_options, help), "show this help"},
@@ -403,7 +403,7 @@ static int steps_start(struct client *c, const char *machine, const char *comman
         jot_bool(&j, "background", true);
     jot_end(&j, '}');
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "the command is too long");
+        return err_set(err, ERR_LIMIT, "the command of --run is too long");
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     return client_target(target, err, "/v1/machines/%s/execs", machine) < 0

@@ -1,6 +1,7 @@
 /*
  * carrel store: `check` verifies that all layers of all steps exist. `init` sets the disk format.
- * `boxes` lists boxes that no machine of this store owns, and `adopt` makes a machine of one.
+ * `boxes` lists boxes (sandboxes on this host) that no machine of this store owns, and `adopt`
+ * makes a machine of one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,7 @@ struct store_options {
 #define AT(member) offsetof(struct store_options, member)
 const struct option_row store_rows[] = {
     {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
-     "init: give new machines btrfs disks of this size; steps are instant"},
+     "init: give new machines btrfs disks of this size; snapshots are then instant"},
     {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: give new machines disks without btrfs"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "boxes: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(init.json), "print JSON"},

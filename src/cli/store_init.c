@@ -57,7 +57,7 @@ static int check_btrfs(const struct place *place, uint64_t bytes, struct err *er
         return err_remedy(err, "modprobe btrfs");
     }
     if (statvfs(place->home, &fs) < 0)
-        return err_sys(err, "read the free space of '%s'", place->home);
+        return err_sys(err, "cannot read the free disk space of '%s'", place->home);
     if ((uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
         return 0;
     amount_size((uint64_t)fs.f_bavail * fs.f_frsize, free);
@@ -104,7 +104,9 @@ static int write_down(const struct place *place, const struct disks *d, struct e
     if (r == 0 &&
         (fsync(fd) < 0 || renameat(home, beside, home, DISKS_NAME) < 0 || fsync(home) < 0))
         r = -errno;
-    return r < 0 ? err_num(err, r, "write '%s/%s'", place->home, DISKS_NAME) : 0;
+    return r < 0
+               ? err_num(err, r, "cannot write the disk format to '%s/%s'", place->home, DISKS_NAME)
+               : 0;
 }
 
 int store_init(const struct store_init *o, struct err *err) {

@@ -113,7 +113,9 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
         put_metadata(&j, &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
-    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
+    return j.failed
+               ? err_set(err, ERR_LIMIT, "the options of the command are too long for one request")
+               : 0;
 }
 
 int new_make(const struct new_options *o, struct client *c, json_t **ret, struct err *err) {
@@ -298,10 +300,11 @@ const struct option_row set_rows[] = {
     {0, "idle", "TIME", OPTION_DURATION, SET(idle_ms),
      "apply --idle-action after this time without use, such as 30m"},
     {0, "idle-action", "pause|stop|destroy|release", OPTION_TEXT, SET(idle_action),
-     "what to do after --idle"},
+     "action after --idle; release: destroy if unchanged, else stop"},
     {0, "steps", "every|risky|manual", OPTION_TEXT, SET(steps),
-     "take steps after every change, before risky commands, or on request"},
-    {0, "meta", "NAME=VALUE", OPTION_LIST, SET(meta), "replace the metadata (repeatable)"},
+     "take snapshots (steps) after changes, before risky commands or on request"},
+    {0, "meta", "NAME=VALUE", OPTION_LIST, SET(meta),
+     "replace the machine's metadata (repeatable)"},
     {0, "json", NULL, OPTION_FLAG, SET(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, SET(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -335,7 +338,9 @@ static int set_describe(const struct set_options *o, struct buf *text, struct er
     if (put_metadata(&j, &o->meta, err) < 0)
         return -1;
     jot_end(&j, '}');
-    return j.failed ? err_set(err, ERR_LIMIT, "the request is too large") : 0;
+    return j.failed
+               ? err_set(err, ERR_LIMIT, "the options of the command are too long for one request")
+               : 0;
 }
 
 static bool is_any_given(const struct set_options *o) {
@@ -450,7 +455,8 @@ static void print_gap(uint64_t bytes) {
     fprintf(stderr, "carrel: %s of output at this place were not kept\n", size);
 }
 
-/* Copies output from *offset on, up to a gap. 1: bytes were copied, and more may follow. */
+/* Copies output from *offset on, up to a gap (bytes that were not kept). 1: bytes were copied, and
+ * more may follow. */
 static int copy_answer(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, uint64_t *offset, struct err *err) {
     char target[CLIENT_TARGET_SIZE], from[24];
@@ -475,7 +481,7 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
     while ((more = http_client_read(c->http, &bytes, &n, err)) > 0) {
         int w = write_all(1, bytes, n);
         if (w < 0)
-            return err_num(err, w, "write output");
+            return err_num(err, w, "cannot write the output of the command");
         *offset += n;
     }
     return more < 0 ? -1 : *offset > 0;

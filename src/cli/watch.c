@@ -81,7 +81,7 @@ static int show_live(enum top_order order, struct err *err) {
         return -1;
     snprintf(program, sizeof(program), "%s/carrel-top", place.libexec);
     execl(program, "carrel-top", top_order_names[order], (char *)NULL);
-    err_sys(err, "run '%s'", program);
+    err_sys(err, "cannot run program '%s'", program);
     return err_remedy(err, "use carrel top --once, which works without this program");
 }
 

@@ -1,5 +1,5 @@
 /*
- * Limits and sorted directory listings, shared by both halves of the comparer.
+ * Limits and sorted directory listings, shared by trees.c and sizes.c.
  *
  * The trees are hostile: patience_look() ends every walk after a maximum time and number of names.
  */

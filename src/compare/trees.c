@@ -73,7 +73,8 @@ static ssize_t read_full(int fd, char *bytes, size_t size) {
     return got < 0 ? -1 : (ssize_t)n;
 }
 
-/* 1: equal; 0: different; -1: unknown, because of an error or a limit. */
+/* Compares the bytes of two files. Returns 1: equal; 0: different; -1: unknown, because of an error
+ * or a limit. */
 static int same_bytes(struct walk *w, int a, int b) {
     static char one[CHUNK], two[CHUNK];
     for (;;) {
@@ -219,7 +220,7 @@ static bool same_target(const struct place *p, const char *name, const struct pa
     return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
 }
 
-/* Both states must have the same file type. */
+/* Compares a file or link in both states, where it must have the same file type. */
 static bool same_content(struct walk *w, const struct place *p, const char *name,
                          const struct pair *q) {
     if (S_ISLNK(q->after.st_mode))

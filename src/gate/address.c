@@ -5,7 +5,7 @@
 
 #define IP(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (d))
 
-/* Both tables: the first range that contains the address decides. */
+/* In both tables the first range that contains an address decides the kind of that address. */
 static const struct {
     uint32_t net;
     uint8_t bits;

@@ -2,7 +2,7 @@
  * Classifies addresses, and converts them to and from text.
  *
  * Only `public` addresses may be reached without a rule with --local. An IPv6 address that embeds
- * an IPv4 address has the kind of that address and is never public.
+ * an IPv4 address is `mapped` and never public.
  */
 #pragma once
 
@@ -33,6 +33,6 @@ enum { ADDRESS_TEXT_SIZE = 46 };
 
 /* Writes the address as text, without the port. */
 void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]);
-/* Parses an address: only dotted IPv4 with four decimal parts, and IPv6 as inet_pton() does. `ret`
- * gets the canonical text. */
+/* Parses an address: IPv4 as four decimal parts with dots, or IPv6 in the syntax of inet_pton().
+ * `ret` gets the canonical text. */
 bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]);

@@ -167,7 +167,7 @@ SSL *authority_accept(struct authority *a, const char *name) {
 static int open_accept(struct authority *a, struct err *err) {
     a->accept = SSL_CTX_new(TLS_server_method());
     if (!a->accept || !SSL_CTX_set_min_proto_version(a->accept, TLS1_2_VERSION))
-        return err_ssl(err, "prepare TLS");
+        return err_ssl(err, "cannot prepare TLS");
     SSL_CTX_set_session_cache_mode(a->accept, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(a->accept, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(a->accept, SSL_MODE_RELEASE_BUFFERS);
@@ -182,7 +182,7 @@ struct authority *authority_new(const char *name, struct err *err) {
     a->own =
         a->key && a->leaf_key ? make_certificate(name, NULL, NULL, a->key, a->key, DAYS_OWN) : NULL;
     if (!a->own)
-        err_ssl(err, "create a certificate authority");
+        err_ssl(err, "cannot create a certificate authority");
     if (a->own && open_accept(a, err) == 0)
         return a;
     authority_free(a);
@@ -211,7 +211,7 @@ struct authority *authority_read(const char *pem, struct err *err) {
     a->leaf_key = a->key ? PEM_read_bio_PrivateKey(in, NULL, NULL, NULL) : NULL;
     a->own = a->leaf_key ? PEM_read_bio_X509(in, NULL, NULL, NULL) : NULL;
     if (!a->own)
-        err_ssl(err, "read a certificate authority");
+        err_ssl(err, "cannot read a certificate authority");
     if (a->own && open_accept(a, err) == 0)
         return a;
     authority_free(a);
@@ -221,8 +221,9 @@ struct authority *authority_read(const char *pem, struct err *err) {
 static int take_bio(BIO *from, struct buf *out, struct err *err) {
     char *bytes;
     long n = BIO_get_mem_data(from, &bytes);
-    return n > 0 && buf_add(out, bytes, (size_t)n) ? 0
-                                                   : err_ssl(err, "write a certificate authority");
+    return n > 0 && buf_add(out, bytes, (size_t)n)
+               ? 0
+               : err_ssl(err, "cannot write a certificate authority");
 }
 
 int authority_write(const struct authority *a, struct buf *out, struct err *err) {
@@ -230,14 +231,14 @@ int authority_write(const struct authority *a, struct buf *out, struct err *err)
     if (!to || !PEM_write_bio_PrivateKey(to, a->key, NULL, NULL, 0, NULL, NULL) ||
         !PEM_write_bio_PrivateKey(to, a->leaf_key, NULL, NULL, 0, NULL, NULL) ||
         !PEM_write_bio_X509(to, a->own))
-        return err_ssl(err, "write a certificate authority");
+        return err_ssl(err, "cannot write a certificate authority");
     return take_bio(to, out, err);
 }
 
 int authority_certificate(const struct authority *a, struct buf *out, struct err *err) {
     BIO *to DEFER(bio_freep) = BIO_new(BIO_s_mem());
     if (!to || !PEM_write_bio_X509(to, a->own))
-        return err_ssl(err, "write a certificate");
+        return err_ssl(err, "cannot write a certificate");
     return take_bio(to, out, err);
 }
 
@@ -249,7 +250,7 @@ SSL_CTX *trust_new(const char *more, struct err *err) {
         !SSL_CTX_set_default_verify_paths(ctx) ||
         (*more && !SSL_CTX_load_verify_locations(ctx, more, NULL))) {
         SSL_CTX_free(ctx);
-        err_ssl(err, "prepare TLS");
+        err_ssl(err, "cannot prepare TLS");
         return NULL;
     }
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);

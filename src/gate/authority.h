@@ -20,18 +20,18 @@ struct authority *authority_new(const char *name, struct err *err);
 struct authority *authority_read(const char *pem, struct err *err);
 void authority_free(struct authority *a);
 
-/* Writes keys and certificate; the result is secret. */
+/* Writes the keys and the certificate as PEM text, which must be kept secret. */
 int authority_write(const struct authority *a, struct buf *out, struct err *err);
 /* Writes only the certificate, for clients that must trust it. */
 int authority_certificate(const struct authority *a, struct buf *out, struct err *err);
 
-/* Creates the server side of TLS for that name, HTTP/1.1 only; NULL: OpenSSL failed. */
+/* Creates the server side of TLS for that host name, for HTTP/1.1 only; NULL: OpenSSL failed. */
 SSL *authority_accept(struct authority *a, const char *name);
 
 /* Create the client side of TLS: the certificate of the server must match the name or address. */
 SSL_CTX *trust_new(const char *more, struct err *err); /* more: a file of certificates, or empty */
 SSL *trust_connect(SSL_CTX *trust, const char *name, bool is_address);
-/* As trust_connect(), for protocols other than HTTP. The owner of the server chooses what is
- * verified: nothing, the issuer, or the issuer and the name. */
+/* Does the same as trust_connect(), for protocols other than HTTP. The owner of the server chooses
+ * what is verified: nothing, the issuer, or the issuer and the name. */
 enum trust_proof { TRUST_ANYBODY, TRUST_CHAIN, TRUST_NAME };
 SSL *trust_connect_any(SSL_CTX *trust, const char *name, bool is_address, enum trust_proof proof);

@@ -215,7 +215,8 @@ static int handshake_failed(struct channel *c, struct err *err) {
     if (verdict != X509_V_OK)
         reason = X509_verify_cert_error_string(verdict);
     drain_tls(c); /* sends the TLS alert */
-    return err_set(err, ERR_DENIED, "TLS: %s", reason ? reason : "the peer closed the connection");
+    return err_set(err, ERR_DENIED, "the TLS handshake failed: %s",
+                   reason ? reason : "the peer closed the connection");
 }
 
 int channel_handshake(struct channel *c, struct err *err) {
@@ -234,7 +235,8 @@ int channel_handshake(struct channel *c, struct err *err) {
         if (fed == -EAGAIN)
             return 0;
         if (fed <= 0)
-            return err_set(err, ERR_GONE, "TLS: the peer closed the connection");
+            return err_set(err, ERR_GONE,
+                           "the TLS handshake failed: the peer closed the connection");
     }
 }
 

@@ -28,9 +28,9 @@ struct channel {
     bool finished; /* no more writes: shut down once the queue is empty */
     bool broken;
     SSL *ssl;
-    BIO *in, *out; /* of ssl, which owns them */
+    BIO *in, *out; /* input and output of ssl, which owns them */
     struct buf queue;
-    size_t sent; /* bytes of the queue that were sent */
+    size_t sent; /* number of bytes of the queue that were already sent */
     loop_fn *fn;
     void *arg;
 };
@@ -49,7 +49,8 @@ void channel_secure(struct channel *c, SSL *ssl, const void *early, size_t n);
 /* Continues the TLS handshake. 1: done. 0: in progress. -1: failed, see *err. */
 int channel_handshake(struct channel *c, struct err *err);
 
-/* Returns the number of bytes; 0: the peer closed its side; -EAGAIN: none now; another -errno. */
+/* Returns the number of bytes read; 0: the peer closed its side; -EAGAIN: no bytes now; another
+ * -errno: the connection broke. */
 ssize_t channel_read(struct channel *c, void *to, size_t n);
 /* Sends or queues the bytes. False: the channel is broken or finished, or its queue is full. */
 bool channel_write(struct channel *c, const void *bytes, size_t n);

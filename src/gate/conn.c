@@ -214,7 +214,7 @@ bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, co
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path) {
     /* The server may have answered by now, so stop reading from it. */
     if (!conn_tell(c, GATE_ALLOWED, method, path, NULL))
-        conn_end(c, true, "the taint of the machine could not be stored");
+        conn_end(c, true, "cannot store that the machine has read data from an untrusted source");
     return !c->ended;
 }
 
@@ -249,8 +249,8 @@ static bool can_terminate(const struct conn *c) {
            c->machine->gate->trust && !c->is_terminated && c->is_hello;
 }
 
-/* The fatal TLS alert `access_denied`, unencrypted. A client that does not trust our CA can read no
- * other answer. */
+/* The fatal TLS alert `access_denied`, unencrypted. A client that does not trust the machine's CA
+ * (gate/authority.h) can read no other answer. */
 static const char tls_denied[] = {21, 3, 3, 0, 2, 2, 49};
 
 /* Writes the refusal in the protocol of the client; nothing if the protocol cannot express one. */
@@ -262,8 +262,8 @@ static void say_no(const struct conn *c, const char *why, struct buf *ret) {
         (void)!buf_add(ret, tls_denied, sizeof(tls_denied));
 }
 
-/* Refuses the connection. An HTTP client gets an answer, also inside TLS if the machine trusts our
- * CA. Another TLS client gets an alert, and any other client a reset. */
+/* Refuses the connection. An HTTP client gets an answer, also inside TLS if the machine has a CA.
+ * Another TLS client gets an alert, and any other client a reset. */
 static void conn_explain_refusal(struct conn *c, const char *why) {
     struct buf out DEFER(buf_done) = BUF(16384);
     bool explain = conn_tell(c, GATE_DENIED, NULL, NULL, why);
@@ -369,7 +369,8 @@ static void speaks(struct conn *c, enum policy_protocol protocol) {
     c->protocol = protocol;
 }
 
-/* The host name comes from the synthetic address; the TLS server name must be the same. */
+/* The machine connected to a synthetic address, which stands for a host name. The server name in
+ * the ClientHello must be this name. */
 static const char *check_hello(const struct conn *c, enum hello_verdict v, const struct hello *h) {
     if (v == HELLO_BAD)
         return "malformed TLS ClientHello";
@@ -410,7 +411,8 @@ static void act(struct conn *c, const struct policy_answer *a) {
     if (asks && can_terminate(c))
         terminate(c); /* decide or ask for each request */
     else if (a->want != POLICY_KNOWN)
-        conn_explain_refusal(c, "a rule depends on the request, which the gate cannot read");
+        conn_explain_refusal(c, "a rule depends on the request, but the gate cannot read the "
+                                "requests of this connection");
     else if (a->action == POLICY_ALLOW)
         open_tunnel(c, a->rule);
     else if (a->action == POLICY_ASK)

@@ -31,7 +31,7 @@ static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct er
     address_text((struct sockaddr *)&a, c->address_text);
     int fd DEFER_CLOSE = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || (connect(fd, (struct sockaddr *)&a, size) < 0 && errno != EINPROGRESS))
-        return err_sys(err, "connect to '%s'", c->host);
+        return err_sys(err, "cannot connect to host '%s'", c->host);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     if (channel_open(&c->server, c->machine->gate->loop, TAKE_FD(fd), on_server, c, err) < 0)
         return -1;
@@ -44,7 +44,7 @@ static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct er
 /* Tries the next address that the rule allows; `why` tells why the one before it failed. */
 void conn_dial_next(struct conn *c, const char *why) {
     struct err err;
-    err_set(&err, ERR_UNKNOWN, "connect to '%s': %s", c->host, why);
+    err_set(&err, ERR_UNKNOWN, "cannot connect to host '%s': %s", c->host, why);
     enum address_kind kind = ADDRESS_PUBLIC;
     channel_close(&c->server);
     while (c->address < c->addresses.count) {
@@ -57,7 +57,7 @@ void conn_dial_next(struct conn *c, const char *why) {
             return;
     }
     if (!c->tried && kind != ADDRESS_PUBLIC) {
-        err_set(&err, ERR_DENIED, "'%s' resolves to a %s address", c->host,
+        err_set(&err, ERR_DENIED, "host '%s' resolves to a %s address", c->host,
                 address_kind_name(kind));
         err_remedy(&err, "the owner can allow such addresses with a rule that has --local");
     }
@@ -89,7 +89,7 @@ static void on_resolved(void *arg, const struct resolved *found, const struct er
     c->addresses = *found;
     c->address = 0;
     c->tried = false;
-    conn_dial_next(c, "the name has no address");
+    conn_dial_next(c, "the host name has no address");
 }
 
 bool conn_is_served(const struct conn *c) {
@@ -105,7 +105,7 @@ static void dial_served(struct conn *c) {
     channel_close(&c->server);
     c->address_text[0] = '\0';
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
-        err_sys(&err, "reach '%s'", c->host);
+        err_sys(&err, "cannot connect to host '%s'", c->host);
         dial_done(c, &err);
         return;
     }

@@ -20,14 +20,14 @@ bool conn_count(struct conn *c, size_t sent, size_t received) {
     g->stats.received += received;
     c->sent_late += c->taints && c->received ? sent : 0;
     if (!conn_may_send(c)) {
-        conn_end(c, true, "the connection tainted the machine and may not send more");
+        conn_end(c, true, "the connection reached an untrusted source, so it may not send more");
         return false;
     }
     if (!r)
         return true;
     r->bytes_used += sent + received;
     if (r->bytes_max && r->bytes_used > r->bytes_max) {
-        conn_end(c, true, "the byte limit of the rule is used up");
+        conn_end(c, true, "the byte limit of the network rule is used up");
         return false;
     }
     if (r->rate) {
@@ -56,8 +56,9 @@ static bool is_reviewed(const struct conn *c) {
     }
 }
 
-/* A taint removes the right to send. A connection that only receives may continue, and so may the
- * connection that tainted the machine. */
+/* A guarded machine that is tainted (has read data from an untrusted source) may no longer send.
+ * A connection that only receives may continue, and so may the connection that tainted the
+ * machine. */
 static bool may_finish(const struct conn *c) {
     return c->taints || (c->state == CONN_WEB && web_stage(c) == WEB_RECEIVES);
 }

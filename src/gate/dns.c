@@ -22,7 +22,7 @@ enum code { CODE_OK, CODE_MALFORMED, CODE_FAILED, CODE_NO_NAME, CODE_UNKNOWN, CO
 struct question {
     char name[NAME_SIZE]; /* empty: not a valid host name */
     uint16_t type, class;
-    size_t end; /* offset in the query */
+    size_t end; /* offset of the end of the question in the query */
 };
 
 static unsigned get16(const uint8_t *p) {
@@ -34,8 +34,8 @@ static void put16(uint8_t *p, unsigned value) {
     p[1] = (uint8_t)value;
 }
 
-/* Writes the labels as text with dots. False: they exceed the packet, or are compressed, which is
- * not allowed in a query. */
+/* Writes the labels of a host name as text with dots. False: the labels exceed the packet, or are
+ * compressed, which is not allowed in a query. */
 static bool read_labels(const uint8_t *q, size_t n, size_t *at, char text[WIRE_MAX + 1],
                         size_t *ret_len) {
     size_t len = 0;

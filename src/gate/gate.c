@@ -16,7 +16,8 @@
 #include "gate/dns.h"
 #include "gate/inner.h"
 
-enum { DOOR_STEERED, DOOR_PROXY, DOOR_DNS_UDP, DOOR_DNS_TCP }; /* in the spawner's order */
+/* The listening sockets (doors) of a machine, in the order in which the spawner sends them. */
+enum { DOOR_STEERED, DOOR_PROXY, DOOR_DNS_UDP, DOOR_DNS_TCP };
 enum { ACCEPTS = 64, LOOKUPS = 64, AGAIN_MS = 100 };
 
 struct gate *gate_new(const struct gate_options *o) {
@@ -186,8 +187,8 @@ void gate_count_refused(struct gate_machine *m) {
     }
 }
 
-/* Replaces the counter files. In a new network the counters start at 0; if the files belong to the
- * same network as before, the counters continue. */
+/* Replaces the files with the kernel's counters. In a new network the counters start at 0; if the
+ * files belong to the same network as before, the counters continue. */
 static void take_counters(struct gate_machine *m, const int *fds) {
     struct stat old, new;
     gate_count_refused(m);
@@ -245,8 +246,8 @@ void gate_changed(struct gate_machine *m) {
 
 /* ---- connections ---- */
 
-/* Resets a connection above the limit. If it stayed in the backlog, the client would hang until a
- * timeout. */
+/* Resets a connection above the limit of open connections. If it stayed in the backlog, the client
+ * would hang until a timeout. */
 static void turn_away(struct gate_machine *m, int fd) {
     struct linger now = {.l_onoff = 1};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -257,7 +258,8 @@ static void turn_away(struct gate_machine *m, int fd) {
     m->gate->hooks->crossed(m->gate->arg, m->id, &c);
 }
 
-/* Returns -1 with errno on failure; EAGAIN also if descriptors ran out and accepting is paused. */
+/* Returns -1 with errno on failure; EAGAIN also if file descriptors ran out and accepting is
+ * paused. */
 static int accept_one(const struct door *d) {
     int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM))
@@ -285,7 +287,7 @@ static void accept_some(struct door *d, bool is_proxy) {
 
 /* ---- name lookups ---- */
 
-/* New names are stored, so their rate is limited. */
+/* New host names are written to the store, so their rate is limited. */
 static bool may_name(struct gate_machine *m) {
     uint64_t now = loop_now_ms(m->gate->loop);
     if (now - m->named_ms >= 1000) {

@@ -25,7 +25,7 @@
 struct gate;
 struct gate_machine;
 
-/* The outcome of a connection or request. Strings are valid during the call only. */
+/* The outcome of a connection or request. */
 enum gate_outcome {
     GATE_ALLOWED, /* connected */
     GATE_DENIED,
@@ -34,24 +34,25 @@ enum gate_outcome {
     GATE_USED,   /* a secret was used in the request */
 };
 
+/* A report about a connection or request. Its strings are valid only during the callback. */
 struct gate_crossing {
     enum gate_outcome outcome;
-    const char *host; /* destination: a name, or an address if the machine used one */
+    const char *host; /* destination: a host name, or an address if the machine used one */
     uint16_t port;
     const char *protocol;      /* http, tls, tcp; NULL: not known */
     const char *method, *path; /* of an HTTP request; else NULL */
     const char *address;       /* the address that the gate connected to; NULL: none */
     uint64_t rule;             /* id of the rule that decided; 0: none */
-    const char *pending;       /* id of the item that waits for an approval */
-    const char *secret, *way;  /* GATE_USED: name of the secret; header, basic or query */
-    const char *why;           /* reason why the gate denied or ended the connection */
-    uint64_t sent, received;   /* bytes that the machine sent and received */
+    const char *pending;       /* id of the request that waits for an approval; NULL: none */
+    const char *secret, *way; /* GATE_USED: name of the secret; its place: header, basic or query */
+    const char *why;          /* reason why the gate denied or ended the connection */
+    uint64_t sent, received;  /* bytes that the machine sent and received */
 };
 
 /* Packets that the kernel refused since the last report (gate/refused.h). */
 struct gate_refusal {
     const char *protocol, *why;
-    uint64_t packets, total; /* since the last report; since the network was created */
+    uint64_t packets, total; /* number since the last report; since the network was created */
 };
 
 /* Callbacks by which the gate reports and stores; arg is that of gate_options. */
@@ -61,7 +62,8 @@ struct gate_hooks {
      * allowed connection could not be stored. */
     bool (*crossed)(void *arg, const char *machine, const struct gate_crossing *c);
     void (*named)(void *arg, const char *machine, uint32_t number, const char *name);
-    /* A waiting item was added, changed or removed; not called when its machine is removed. */
+    /* A request that waits for an approval was added, changed or removed. Not called when its
+     * machine is removed. */
     void (*pended)(void *arg, const char *machine, const struct pending *p, bool gone);
     /* Returns the current value of a secret, owned by the caller; NULL: no such secret. */
     struct secret *(*secret)(void *arg, const char *machine, const char *name);
@@ -77,7 +79,8 @@ struct gate_options {
 struct gate *gate_new(const struct gate_options *options);
 void gate_free(struct gate *g);
 
-/* Maps a name to a fixed address; checked before the host's resolver. */
+/* Maps a host name to a fixed address, which is used instead of the answer of the host's
+ * resolver. */
 int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err);
 void gate_unset_name(struct gate *g, const char *name);
 
@@ -89,8 +92,8 @@ void gate_unset_name(struct gate *g, const char *name);
 typedef void gate_serve_fn(void *arg, const char *machine, int fd);
 void gate_serve(struct gate *g, const char *name, gate_serve_fn *fn, void *arg);
 
-/* Allows TLS termination for machines that have an authority. more: a file of CA certificates in
- * addition to the system's. */
+/* Allows TLS termination for machines that have a certificate authority. more: a file of CA
+ * certificates in addition to the system's. */
 int gate_trust(struct gate *g, const char *more, struct err *err);
 
 /* Adds a machine without listeners: until gate_listen() the kernel refuses its connections. */
@@ -98,7 +101,8 @@ struct gate_machine *gate_add(struct gate *g, const char *id);
 /* Removes the machine and resets its connections. */
 void gate_remove(struct gate_machine *m);
 
-/* Takes ownership of PLAN_GATE_FDS descriptors and closes earlier ones. */
+/* Listens on the machine's sockets. Takes ownership of PLAN_GATE_FDS descriptors (sockets, then
+ * files with the kernel's counters) and closes those of an earlier call. */
 int gate_listen(struct gate_machine *m, const int *doors, struct err *err);
 bool gate_listens(const struct gate_machine *m);
 /* Closes the listeners and resets connections; the kernel's counters stay readable. */
@@ -106,15 +110,17 @@ void gate_silence(struct gate_machine *m);
 /* Reads the kernel's counters of refused packets and reports an increase. */
 void gate_count_refused(struct gate_machine *m);
 
-/* Restores a name that the callback `named` stored, and the newest number. */
+/* Restores a host name and its number, which the callback `named` stored. After the last name,
+ * gate_restored_names() gets the number of the newest name: new names continue after it. */
 void gate_restore_name(struct gate_machine *m, uint32_t number, const char *name);
 void gate_restored_names(struct gate_machine *m, uint32_t newest);
 
-/* Takes ownership of a. From now on the gate terminates TLS where a rule or a refusal needs it. */
+/* Sets the machine's certificate authority and takes ownership of it. From now on the gate
+ * terminates TLS where a rule or a refusal needs it. */
 void gate_set_authority(struct gate_machine *m, struct authority *a);
-struct authority *gate_authority(struct gate_machine *m); /* NULL: the machine has none */
+struct authority *gate_authority(struct gate_machine *m); /* NULL: the machine has no authority */
 
-/* Sets the granted secrets; open connections use them at once. */
+/* Sets the secrets that are granted to the machine; open connections use them at once. */
 void gate_set_grants(struct gate_machine *m, const struct secret_grants *grants);
 const struct secret_grants *gate_grants(const struct gate_machine *m);
 
@@ -123,12 +129,13 @@ void gate_set_database(struct gate_machine *m, const struct pg_database *d);
 
 const char *gate_machine_id(const struct gate_machine *m);
 
-/* Returns the items that wait for an approval, as a linked list, with items that already passed. */
+/* Returns a linked list of the requests that wait for an approval and of those that were let
+ * through. */
 struct pending *gate_pending(struct gate_machine *m);
 bool gate_waits(const struct gate_machine *m);
 struct pending *gate_pending_find(struct gate *g, const char *id);
-/* Restores an item that `pended` stored, without a waiting connection; a retry joins it. Copies the
- * path. */
+/* Restores a waiting request that the callback `pended` stored. It has no connection until the
+ * client tries again. Copies the path. */
 void gate_restore_pending(struct gate_machine *m, const struct pending *kept, uint64_t left_ms);
 void gate_look(struct gate_machine *m); /* call periodically */
 

@@ -101,7 +101,7 @@ struct joined {
     size_t len, wanted;
 };
 
-/* Sets j->wanted once the head of the handshake message has arrived. */
+/* Sets j->wanted once the header of the handshake message has arrived. */
 static enum hello_verdict hello_look(struct joined *j) {
     if (j->len >= 1 && j->bytes[0] != CLIENT_HELLO)
         return HELLO_BAD;
@@ -117,7 +117,7 @@ static enum hello_verdict check_head(const uint8_t *p, size_t n, bool first) {
     return !wrong ? HELLO_MORE : first ? HELLO_NOT_TLS : HELLO_BAD;
 }
 
-/* Joins the records. HELLO_MORE with j->len >= j->wanted: the message is complete. */
+/* Joins the TLS records. HELLO_MORE with j->len >= j->wanted: the handshake message is complete. */
 static enum hello_verdict join(const uint8_t *bytes, size_t n, struct joined *j) {
     size_t at = 0;
     while (j->len < j->wanted) {

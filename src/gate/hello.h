@@ -13,12 +13,13 @@
 
 #include "gate/name.h"
 
-enum { HELLO_MAX = 16384 }; /* bytes of all records; hellos with post-quantum keys have 2 KiB */
+/* Limit for the bytes of all records; a ClientHello with post-quantum keys has 2 KiB. */
+enum { HELLO_MAX = 16384 };
 
 enum hello_verdict {
     HELLO_MORE,    /* call again with all bytes from the start, once more have arrived */
     HELLO_NAMED,   /* well-formed; ret->name is the server name */
-    HELLO_UNNAMED, /* well-formed, without a name */
+    HELLO_UNNAMED, /* well-formed, without a server name */
     HELLO_BAD,
     HELLO_NOT_TLS,
 };

@@ -44,7 +44,7 @@ struct visit {
     struct buf out;        /* the request head, rewritten for the machine */
     struct http_body body; /* body of the request; bytes after it are dropped */
     bool sent;             /* the whole body was sent */
-    bool asks_upgrade;     /* an upgrade is requested: bytes after the head wait for the answer */
+    bool asks_upgrade;     /* the request asks for an upgrade: later bytes wait for the answer */
     bool upgraded;         /* a websocket is open: bytes go both ways */
     bool answered;         /* the head of the answer was passed on */
     struct http_parser back_parser;
@@ -105,7 +105,8 @@ static void free_later(void *arg) {
     visit_free(arg);
 }
 
-/* A visit with a pending dial is freed when the dial is answered. */
+/* A visit is one connection of a client. If the gate is still connecting to the machine for it, the
+ * visit is freed when that connection succeeds or fails. */
 static void visit_end(struct visit *v) {
     if (v->ended)
         return;
@@ -190,7 +191,8 @@ static bool pass_rest(struct visit *v) {
     return pass_on(v, v->in + v->parser.used, v->n - v->parser.used);
 }
 
-/* Passes the head of the answer to the client. 1: done. 0: more bytes are needed. -1: failed. */
+/* Passes the head of the machine's answer to the client. 1: done. 0: more bytes are needed. -1:
+ * failed. */
 static int pass_answer_head(struct visit *v) {
     struct buf out DEFER(buf_done) = BUF(HEAD_OUT_MAX);
     int r = http_parse(&v->back_parser, v->back, v->back_n);
@@ -367,7 +369,7 @@ static void ingress_take(struct visit *v) {
     }
     v->out = BUF(HEAD_OUT_MAX);
     if (!ingress_put_request(h, &v->out)) {
-        ingress_refuse(v, 431, "the request is too long\n");
+        ingress_refuse(v, 431, "the head of the request is too long\n");
         return;
     }
     ingress_mask(&v->out, token);
@@ -482,10 +484,11 @@ static int read_where(const char *where, struct sockaddr_in *ret, struct err *er
     *ret = (struct sockaddr_in){.sin_family = AF_INET};
     if (!colon || (size_t)(colon - where) >= sizeof(host) ||
         parse_u64(colon + 1, 1, 65535, &port, NULL) < 0)
-        return err_set(err, ERR_INVALID, "'%s' is not ADDRESS:PORT", where);
+        return err_set(err, ERR_INVALID, "listening address '%s' is not written as ADDRESS:PORT",
+                       where);
     snprintf(host, sizeof(host), "%.*s", (int)(colon - where), where);
     if (inet_pton(AF_INET, host, &ret->sin_addr) != 1)
-        return err_set(err, ERR_INVALID, "'%s' is not an IPv4 address", host);
+        return err_set(err, ERR_INVALID, "listening address '%s' is not an IPv4 address", host);
     ret->sin_port = htons((uint16_t)port);
     return 0;
 }
@@ -498,10 +501,10 @@ int ingress_listen(struct ingress *g, const char *where, struct err *err) {
         return -1;
     int sock DEFER_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return err_sys(err, "socket");
+        return err_sys(err, "cannot create a socket for exposed ports");
     setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(sock, 256) < 0) {
-        err_sys(err, "listen on '%s'", where);
+        err_sys(err, "cannot listen on '%s' for exposed ports", where);
         return err_remedy(err, "set another address in carrel.conf: [gate] ingress");
     }
     if (loop_watch_new(g->loop, sock, LOOP_READ, on_accept, g, &g->watch, err) < 0)

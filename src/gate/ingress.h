@@ -35,8 +35,8 @@ struct ingress_hooks {
     int (*check)(void *arg, const struct ingress_door *door, struct http_text token);
     /* Whether the port is still exposed. Called whenever bytes arrive. */
     bool (*is_open)(void *arg, const struct ingress_door *door);
-    /* Connects to the port. fn is always called later, from the loop, with a connected or
-     * connecting socket that fn owns. */
+    /* Connects to the port of the machine. fn is always called later, from the loop, with a
+     * connected or connecting socket that fn owns. */
     void (*dial)(void *arg, const struct ingress_door *door, ingress_dialled_fn *fn, void *fn_arg);
     /* Reports a request that was passed in or, with `why`, refused. Strings are valid during the
      * call. */
@@ -48,8 +48,8 @@ struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks
 void ingress_free(struct ingress *g);
 /* Listens on `where`, "ADDRESS:PORT". Further calls do nothing. */
 int ingress_listen(struct ingress *g, const char *where, struct err *err);
-/* Ends open connections to a port of a machine (0: all ports) after it was closed. */
+/* Ends open connections to a machine's port (0: to all its ports) that is no longer exposed. */
 void ingress_close(struct ingress *g, const char *machine, uint16_t port);
 
-/* Parses "8000-m-abc.localhost:7071" into port and machine. Pure. */
+/* Parses a Host field such as "8000-m-abc.localhost:7071" into port and machine. Pure. */
 bool ingress_door_read(struct http_text host, struct ingress_door *ret);

@@ -19,7 +19,8 @@ struct pair {
     bool ours;
 };
 
-/* Compares with percent-escapes decoded, because servers decode the names in a query. */
+/* Compares a name of a query or cookie with `name`. Decodes percent-escapes first, because servers
+ * decode the names in a query. */
 static bool is_name(struct http_text t, const char *name) {
     size_t i = 0;
     for (; *name && i < t.n; name++, i++) {
@@ -34,7 +35,8 @@ static bool is_name(struct http_text t, const char *name) {
     return !*name && i == t.n;
 }
 
-/* Takes the next pair off the list; `between` holds the separators. False: the list is empty. */
+/* Removes the next "name=value" from the list; `between` holds the separators. False: the list is
+ * empty. */
 static bool next_pair(struct http_text *rest, const char *between, const char *name,
                       struct pair *ret) {
     size_t n = 0;
@@ -91,7 +93,8 @@ void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret) 
 
 /* ---- heads without tokens ---- */
 
-/* Writes the pairs that are not our tokens, separated by `between`; *ret_any: at least one. */
+/* Writes the pairs that are not Carrel tokens, separated by `between`. *ret_any: at least one was
+ * written. */
 static bool put_others(struct http_text in, const char *split, const char *name,
                        const char *between, struct buf *out, bool *ret_any) {
     struct pair p;
@@ -107,7 +110,7 @@ static bool put_others(struct http_text in, const char *split, const char *name,
     return true;
 }
 
-/* Whether the list contains a token of ours. If not, the caller copies the list unchanged. */
+/* Whether the list contains a Carrel token. If not, the caller copies the list unchanged. */
 static bool has_ours(struct http_text in, const char *split, const char *name) {
     struct ingress_tokens t = {.count = 0};
     return add_pairs(&t, in, split, name);

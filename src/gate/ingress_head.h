@@ -1,7 +1,7 @@
 /*
- * Request heads for exposed ports: finds the tokens in a head, and writes the head for the machine
- * without them. A request may hold several tokens: a stale cookie, one set by the machine, a link
- * opened twice. All are tried and none is passed on. Pure.
+ * Request heads (request line and header fields) for exposed ports: finds the tokens in a head, and
+ * writes the head for the machine without them. A request may hold several tokens: a stale cookie,
+ * one set by the machine, a link opened twice. All are tried and none is passed on. Pure.
  */
 #pragma once
 
@@ -23,11 +23,11 @@ struct ingress_tokens {
 
 void ingress_tokens_find(const struct http_head *h, struct ingress_tokens *ret);
 
-/* Writes path and query without our token. False: the buffer is full. */
+/* Writes path and query without the Carrel token. False: the buffer is full. */
 bool ingress_put_target(const struct http_head *h, struct buf *out);
-/* Writes the head without tokens, with Connection: close. */
+/* Writes the request head for the machine, without tokens and with Connection: close. */
 bool ingress_put_request(const struct http_head *h, struct buf *out);
-/* Writes the answer's head with Connection: close; an upgrade is kept. */
+/* Writes the head of the machine's answer with Connection: close; an upgrade is kept. */
 bool ingress_put_answer(const struct http_head *h, struct buf *out);
 /* Replaces a token elsewhere in the head (such as Referer) by stars. */
 void ingress_mask(struct buf *head, struct http_text token);

@@ -17,8 +17,8 @@
 #include "io/http.h"
 
 enum {
-    GATE_DOORS = 4,           /* listening sockets (doors) of a machine; the counter files follow */
-    GATE_CONNECTIONS = 1024,  /* per machine; further ones are reset */
+    GATE_DOORS = 4,           /* number of listening sockets (doors) of a machine */
+    GATE_CONNECTIONS = 1024,  /* open connections per machine; further ones are reset */
     GATE_FIRST_MS = 10000,    /* timeout for the first bytes, or for a request head */
     GATE_DENIED_MS = 2000,    /* timeout for the first bytes of a refused connection */
     GATE_IDLE_MS = 75000,     /* timeout between two requests of a connection */
@@ -26,8 +26,8 @@ enum {
     GATE_LINGER_MS = 2000,    /* time for the peer to read a refusal */
     GATE_NEW_NAMES = 200,     /* new host names per second; limited because each is stored */
     GATE_BACKLOG = 256 << 10, /* bytes queued for one side, above which the other is not read */
-    GATE_TAINT_SENT = 16384,  /* bytes that a tunnel may still send after it tainted a guarded
-                                 machine and was answered */
+    GATE_TAINT_SENT = 16384,  /* bytes that a tunnel to an untrusted host may still send after the
+                                 host answered, if the machine is guarded */
 };
 
 struct gate {
@@ -39,7 +39,7 @@ struct gate {
     struct gate_stats stats;
     struct relay_pool *pipes;
     struct {
-        const char *name; /* of gate_serve(); NULL: no name is served */
+        const char *name; /* host name given to gate_serve(); NULL: no name is served */
         gate_serve_fn *fn;
         void *arg;
     } served;
@@ -71,13 +71,13 @@ struct gate_machine {
     int64_t looked_ms; /* last check for expired rules, ms since 1970 */
     struct conn *conns;
     size_t conn_count;
-    uint64_t named_ms; /* start of the second in which new names are counted */
+    uint64_t named_ms; /* start of the second in which new host names are counted */
     unsigned named;
 };
 
 enum conn_state {
     CONN_FIRST,  /* waiting for the first bytes */
-    CONN_REFUSE, /* as CONN_FIRST, to refuse in the right protocol */
+    CONN_REFUSE, /* waiting for the first bytes, to refuse in their protocol */
     CONN_HELD,   /* a tunnel that waits for an approval */
     CONN_DIAL,   /* connecting to the server */
     CONN_RELAY,  /* bytes are relayed without inspection */
@@ -102,7 +102,7 @@ struct conn {
     struct channel client, server;
     struct loop_timer *timer;
 
-    char host[NAME_SIZE]; /* destination; empty: not known yet (proxy) */
+    char host[NAME_SIZE]; /* destination host; empty: not known yet (proxy) */
     bool is_address;      /* the machine used an address instead of a name */
     uint16_t port;
     bool knows_protocol;
@@ -110,7 +110,7 @@ struct conn {
     uint64_t rule;       /* id of the rule that decided */
     bool local;          /* flag `local` of that rule */
     char sni[NAME_SIZE]; /* server name from the ClientHello */
-    bool is_hello;       /* a ClientHello that can be answered */
+    bool is_hello;       /* the first bytes are a well-formed ClientHello */
     bool is_terminated;  /* the gate terminates TLS */
     bool is_told;        /* the refusal is already in the journal */
     char refusal[256];   /* reason of a final refusal; empty: not refused */
@@ -128,9 +128,9 @@ struct conn {
     uint64_t pause_ms; /* rate limit: length of the current pause; 0: no pause */
     bool is_open;      /* reported as allowed, so its end is reported too */
     bool approved;     /* the owner approved the connection or its request */
-    bool taints; /* this connection tainted a guarded machine: it may finish, but send only a little
+    bool taints; /* this connection tainted a guarded machine: it may finish, but not send much more
                   */
-    uint64_t sent_late; /* bytes sent by a tainting tunnel after it was answered */
+    uint64_t sent_late; /* with `taints`: bytes sent after the server answered */
 
     struct relay *relay;
     struct web *web;
@@ -146,7 +146,8 @@ void conn_new(struct gate_machine *m, int fd, bool is_proxy);
 void conn_end(struct conn *c, bool reset, const char *why);
 void conn_free(struct conn *c);
 void conn_begin(struct conn *c);
-/* Starts again after CONNECT: host and port are set, c->first holds the bytes after the request. */
+/* Handles the connection anew after CONNECT: host and port are set, c->first holds the bytes after
+ * the request. */
 void conn_restart(struct conn *c);
 void conn_review(struct conn *c); /* call after the policy has changed */
 /* Waits GATE_LINGER_MS for the peer to read the refusal, then ends. */
@@ -162,8 +163,8 @@ struct policy_answer conn_decide(struct conn *c, const char *method, const char 
 struct policy_care conn_cares(const struct conn *c);
 bool conn_tell(struct conn *c, enum gate_outcome outcome, const char *method, const char *path,
                const char *why);
-/* Reports an allowed connection or request. False: its taint could not be stored, and the
- * connection was ended. */
+/* Reports an allowed connection or request. False: it tainted the machine, which could not be
+ * stored, so the connection was ended. */
 bool conn_tell_allowed(struct conn *c, const char *method, const char *path);
 
 void conn_tell_secret(struct conn *c, const char *method, const char *path,
@@ -174,12 +175,14 @@ void conn_tell_secret(struct conn *c, const char *method, const char *path,
 void conn_dial(struct conn *c, const struct policy_rule *rule,
                void (*fn)(struct conn *c, const struct err *err));
 
-/* Called when the owner decided or the time ran out; PENDING_WAITS: ask the policy again. */
+/* Called when the owner decided about the waiting request or its time ran out; PENDING_WAITS: ask
+ * the policy again. */
 void conn_released(struct conn *c, enum pending_state state);
 
 /* Returns the number of bytes that may still be sent to the server. */
 size_t conn_may_send(const struct conn *c);
-/* Counts bytes. False: a limit is used up and the connection was ended. */
+/* Counts bytes that were sent and received. False: a limit is used up and the connection was
+ * ended. */
 bool conn_count(struct conn *c, size_t sent, size_t received);
 
 /* Writes the refusal as a complete HTTP response with a JSON body. */

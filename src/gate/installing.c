@@ -66,7 +66,8 @@ static bool decode_slashes(const char *preset, const char *path, char ret[PATH_R
     return true;
 }
 
-/* Decodes the path in place, as the server does before it compares. */
+/* Decodes the percent-escapes of the path in place, because servers decode a path before they use
+ * it. */
 static void installing_decode(char *path) {
     char *to = path;
     for (; *path; path++) {

@@ -73,5 +73,5 @@ int java_store(const char *pem, size_t n, struct buf *ret, struct err *err) {
         ret->data[COUNT_AT + i] = (char)(count >> 8 * (3 - i));
     if (ok && put_digest(ret))
         return 0;
-    return err_set(err, ERR_INTERNAL, "the certificates cannot be written for Java");
+    return err_set(err, ERR_INTERNAL, "cannot write the certificates as a Java key store");
 }

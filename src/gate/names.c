@@ -17,7 +17,7 @@ void names_done(struct names *n) {
     *n = (struct names){.names = NULL};
 }
 
-/* The map holds number + 1 as a pointer, because a value of 0 would be NULL. */
+/* The map holds the number plus one as a pointer, because the number 0 would be NULL. */
 static void names_put(struct names *n, size_t number, const char *name) {
     if (!n->names)
         n->names = xcalloc(NAMES_MAX, sizeof(*n->names));

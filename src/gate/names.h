@@ -1,5 +1,5 @@
 /*
- * The names that a machine has looked up, and the synthetic address of each.
+ * The host names that a machine has looked up, and the synthetic (made-up) address of each.
  *
  * Addresses are assigned from 198.18.0.0/15 in order, so an address that a program keeps stays
  * valid for long. When all NAMES_MAX addresses are in use, the oldest name loses its address. The
@@ -17,7 +17,7 @@
 enum { NAMES_MAX = 4096 };
 
 struct names {
-    char **names; /* by number; NULL: the number is not in use */
+    char **names; /* host names by number; NULL: the number is not in use */
     size_t next;  /* number of the next new name */
     struct map numbers;
     /* Called for each new name, to store it; may be NULL. */
@@ -33,7 +33,7 @@ uint32_t names_address(struct names *n, const char *name);
 /* Returns the name that has this address; NULL: none. */
 const char *names_find(const struct names *n, uint32_t address);
 
-/* Restores a stored name; does nothing if the number or the name is not valid. */
+/* Restores a stored host name; does nothing if the number or the name is not valid. */
 void names_restore(struct names *n, uint32_t number, const char *name);
-/* Sets the next number after a restore: the newest plus one. */
+/* Called after the last names_restore(): the next new name gets the number newest + 1. */
 void names_go_on(struct names *n, uint32_t newest);

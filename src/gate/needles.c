@@ -64,7 +64,7 @@ static bool put_stars(struct buf *out, size_t n) {
     return true;
 }
 
-/* Counts the bytes at the front with which no text begins. */
+/* Counts the bytes before the first byte that may begin a match. */
 static size_t plain(const struct needles *n, const char *at, size_t left) {
     size_t i = 0;
     while (i < left && !n->first[(unsigned char)at[i]])

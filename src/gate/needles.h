@@ -24,7 +24,7 @@ struct needle {
 struct needles {
     struct needle *list;
     size_t count;
-    bool first[256]; /* some text begins with this byte */
+    bool first[256]; /* indexed by byte: some text to find begins with this byte */
 };
 
 /* Copies the text. False: empty, too long, or too many texts. A duplicate is not added. */
@@ -34,9 +34,9 @@ bool needles_add_beginning(struct needles *n, const char *s, size_t len, size_t 
 void needles_done(struct needles *n);
 
 /*
- * Processes the next piece. Decided bytes go to `out`, the rest stays in `carry`, which starts
- * empty and needs room for NEEDLE_MAX bytes more than a piece. end: this is the last piece. Returns
- * the number of matches, or -1 if a buffer is full.
+ * Processes the next piece of the stream. Bytes that cannot belong to a later match go to `out`,
+ * the others stay in `carry`, which starts empty and needs room for NEEDLE_MAX bytes more than a
+ * piece. end: this is the last piece. Returns the number of matches, or -1 if a buffer is full.
  */
 int needles_feed(const struct needles *n, struct buf *carry, const char *piece, size_t len,
                  bool end, struct buf *out);

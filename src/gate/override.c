@@ -68,7 +68,7 @@ static bool override_take_name(struct override_name *s, char c) {
     if (c == form_name[s->matched] && c)
         s->matched++;
     else
-        s->in_value = true; /* another name: skip the rest of the field */
+        s->in_value = true; /* not "_method": skip the rest of the field */
     return false;
 }
 

@@ -11,7 +11,7 @@
 #include "gate/policy.h"
 #include "io/http.h"
 
-/* Checks a request head. NULL, or the reason to refuse it. */
+/* Checks a request head for overrides. Returns NULL, or the reason to refuse the request. */
 const char *override_in_head(const struct http_head *h, struct policy_care care);
 
 /* Kinds of forms, as bits: a body with two content types is scanned as both kinds. */
@@ -28,7 +28,7 @@ struct override_name {
     bool was_name;  /* JSON: the string "_method" has ended; a colon makes it a name */
 };
 
-/* Scans a form body piece by piece. Zero it, then call override_begin(). */
+/* Scans a form body piece by piece. Zero the struct, then call override_begin(). */
 struct override_scan {
     unsigned forms;
     struct override_name encoded, parts, json;

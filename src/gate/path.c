@@ -32,7 +32,7 @@ static int next_byte(const char **at, bool *ret_encoded) {
     return c;
 }
 
-/* Some servers replace these by the ASCII characters that they look like. */
+/* Some servers replace these characters by the ASCII characters that they look like. */
 static const uint32_t lookalikes[] = {
     0x2024, 0x2025, 0x2026, 0xfe52, 0xff0e, /* dots */
     0x2044, 0x2215, 0x29f8, 0xff0f,         /* slashes */

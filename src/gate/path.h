@@ -1,7 +1,7 @@
 /*
- * Checks that a path is plain, so that rules can compare it. A server may decode a path once more,
- * drop parameters, or accept invalid encodings. A path that could be read differently is not plain,
- * and no rule about paths allows it. Pure.
+ * Checks that the path of a URL is plain, so that rules can compare it. A server may decode a path
+ * once more, drop parameters, or accept invalid encodings. A path that could be read differently is
+ * not plain, and no rule about paths allows it. Pure.
  */
 #pragma once
 

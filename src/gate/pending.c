@@ -12,8 +12,8 @@ static const char *protocol_of(const struct conn *c) {
     return c->knows_protocol ? policy_protocol_name(c->protocol) : "tcp";
 }
 
-/* A request inside TLS and the same one in the clear are different items: the owner sees which, and
- * a rule for one does not match the other. */
+/* A request inside TLS and the same one in the clear are different items: the owner sees which of
+ * the two waits, and a rule for one does not match the other. */
 static bool is_about(const struct pending *p, const struct conn *c, const struct pending_wish *w) {
     return p->state != PENDING_PASSED && p->port == c->port && strcmp(p->host, c->host) == 0 &&
            strcmp(p->protocol, protocol_of(c)) == 0 && strcmp(p->method, w->method) == 0 &&
@@ -92,7 +92,8 @@ static void pending_free(struct pending *p) {
     pending_forget(p);
 }
 
-/* Passed items exist only in memory; the oldest is dropped when there are many. */
+/* Marks the item as passed: its request was let through. Passed items exist only in memory; the
+ * oldest is dropped when there are many. */
 static void pass(struct pending *p) {
     struct gate_machine *m = p->machine;
     struct pending *oldest = NULL;
@@ -194,7 +195,7 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
     drop_gone(p);
     if (state == PENDING_APPROVED && !all) {
         if (p->held) {
-            release(p, state); /* the newest, because an older client may have given up */
+            release(p, state); /* the newest one, because an older client may have given up */
         } else {
             p->state = state;
             p->until_ms = now + PENDING_REMEMBER_MS;

@@ -4,8 +4,8 @@
  * An item describes a request (host, port, protocol; for HTTP also method, path, query, header
  * fields and body), not a connection: a retry of the client joins it, and it stays when the client
  * gives up. An approval lets exactly one request through and is remembered for a while, because the
- * client may be between two tries. A passed item is remembered too, so that the owner can make a
- * rule of it. Items expire.
+ * client may be between two attempts. An item whose request passed is remembered too, so that the
+ * owner can make a rule of it. Items expire.
  */
 #pragma once
 
@@ -58,7 +58,7 @@ struct pending {
     int64_t since_ms;  /* time of the request, in ms since 1970 */
     uint64_t until_ms; /* when the item expires, on the loop's clock */
     enum pending_state state;
-    char first[PENDING_FIRST]; /* the first bytes to show, without credentials */
+    char first[PENDING_FIRST]; /* the first bytes of the request to show, without credentials */
     struct conn *held;         /* waiting connections, linked by conn->held_next */
 };
 
@@ -68,13 +68,14 @@ struct pending *pending_for(struct conn *c, const struct pending_wish *w, uint64
 bool pending_use(struct pending *p);
 void pending_hold(struct pending *p, struct conn *c);
 void pending_leave(struct conn *c);
-/* Returns the first bytes to show; for a tunnel, the bytes received so far. */
+/* Returns the first bytes of the request to show; for a tunnel, the bytes received so far. */
 const char *pending_first(struct pending *p);
-const struct conn *pending_next(const struct conn *c); /* the next that waits for the same item */
+/* Returns the next connection that waits for the same item; NULL: none. */
+const struct conn *pending_next(const struct conn *c);
 /*
- * Decides an item. APPROVED lets one request pass: a waiting one, or the next that comes. all: the
- * policy has changed too, so every waiting request asks it again. Frees the item unless it is
- * remembered or other requests wait.
+ * Decides an item. PENDING_APPROVED lets one request pass: a waiting one, or the next that comes.
+ * all: the policy has changed too, so every waiting request asks it again. Frees the item unless it
+ * is remembered or other requests wait.
  */
 void pending_decide(struct pending *p, enum pending_state state, bool all);
 /* Call periodically: expires waiting and remembered items. */

@@ -29,7 +29,7 @@ struct pg {
     enum pg_state state;
     struct buf first;    /* bytes from the machine, up to its first packet */
     struct buf greeting; /* an incomplete message from the server */
-    unsigned asked;      /* requests of the machine for TLS and Kerberos */
+    unsigned asked;      /* number of the machine's requests for TLS or Kerberos */
     bool client_ended, server_ended;
     struct pg_key key; /* the cancel key of this session */
 };
@@ -105,7 +105,7 @@ static bool begin_handshake(struct conn *c) {
                                      address_read(d->server, strlen(d->server), address), proof)
                  : NULL;
     if (!ssl) {
-        pg_refuse(c, NOT_REACHED, "TLS with the server could not be prepared");
+        pg_refuse(c, NOT_REACHED, "cannot prepare TLS with the database server");
         return false;
     }
     channel_secure(&c->server, ssl, NULL, 0);
@@ -126,8 +126,9 @@ static bool step_ask(struct conn *c) {
     if (n == 1 && byte == 'N' && d && d->tls == PG_TLS_IF_OFFERED)
         return send_first(c);
     pg_refuse(c, NOT_REACHED,
-              n == 1 && byte == 'N' ? "the server does not support TLS, which the owner requires"
-                                    : "the server did not answer the request for TLS");
+              n == 1 && byte == 'N'
+                  ? "the database server does not support TLS, which the owner requires"
+                  : "the database server did not answer the request for TLS");
     return false;
 }
 
@@ -159,7 +160,7 @@ static void pg_dialled(struct conn *c, const struct err *err) {
     if (channel_write(&c->server, request, sizeof(request)))
         pg_event(c);
     else
-        pg_refuse(c, NOT_REACHED, "the server closed the connection");
+        pg_refuse(c, NOT_REACHED, "the database server closed the connection");
 }
 
 /* ---- the machine's first packet ---- */
@@ -188,12 +189,12 @@ static const char *check_first(const struct conn *c, enum pg_first what,
     return strcmp(s->database, d->name) == 0 ? NULL : "only the machine's own database may be used";
 }
 
-/* Answers a request for TLS or Kerberos with no: the client is on this host. */
+/* Declines a request for TLS or Kerberos: the client is on this host. */
 static bool answer_request(struct conn *c, size_t size) {
     struct pg *p = c->pg;
     buf_drop(&p->first, size);
     if (++p->asked > 2) {
-        pg_refuse(c, NOT_UNDERSTOOD, "too many requests for TLS");
+        pg_refuse(c, NOT_UNDERSTOOD, "the client sent too many requests for TLS");
         return false;
     }
     if (channel_write(&c->client, "N", 1))
@@ -210,8 +211,8 @@ static bool judge_first(struct conn *c) {
         return false;
     if (what == PG_WANTS_TLS)
         return answer_request(c, s.size);
-    const char *wrong =
-        what == PG_BAD ? "the first packet is not a PostgreSQL packet" : check_first(c, what, &s);
+    const char *wrong = what == PG_BAD ? "the first packet of the client is not a PostgreSQL packet"
+                                       : check_first(c, what, &s);
     struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     if (!wrong && !rule)
         wrong = "the network policy of the machine has changed";
@@ -237,7 +238,7 @@ static bool step_first(struct conn *c) {
     if (n <= 0)
         conn_end(c, true, NULL);
     else if (!buf_add(&p->first, bytes, (size_t)n))
-        pg_refuse(c, NOT_UNDERSTOOD, "the first packet is too long");
+        pg_refuse(c, NOT_UNDERSTOOD, "the first packet of the client is too long");
     else
         return true;
     return false;
@@ -266,8 +267,8 @@ static bool pump(struct conn *c, bool out, bool *ended) {
     return conn_count(c, out ? (size_t)n : 0, out ? 0 : (size_t)n);
 }
 
-/* Relays a message of the server. Removes mechanisms with channel binding, which cannot work,
- * because TLS with the server ends at the gate. */
+/* Relays a message of the server. Removes authentication mechanisms with channel binding, which
+ * cannot work, because TLS with the server ends at the gate. */
 static bool pass_message(struct conn *c, const struct pg_message *m) {
     struct buf ways DEFER(buf_done) = BUF(PG_GREETING_MAX);
     pg_key_read(m, &c->pg->key);
@@ -300,7 +301,7 @@ static bool step_greeting(struct conn *c) {
     if (r >= 0 && p->state == PG_OPEN && p->greeting.len)
         r = channel_write(&c->client, p->greeting.data, p->greeting.len) ? 1 : -1;
     if (r < 0) {
-        conn_end(c, true, "the server's first messages are malformed");
+        conn_end(c, true, "the first messages of the database server are malformed");
         return false;
     }
     return conn_count(c, 0, (size_t)n);
@@ -378,9 +379,9 @@ void pg_expire(struct conn *c) {
         c->pause_ms = 0;
         pg_event(c);
     } else if (c->pg->state == PG_FIRST) {
-        pg_refuse(c, NOT_UNDERSTOOD, "the first packet did not arrive in time");
+        pg_refuse(c, NOT_UNDERSTOOD, "the first packet of the client did not arrive in time");
     } else {
-        pg_refuse(c, NOT_REACHED, "the server does not answer");
+        pg_refuse(c, NOT_REACHED, "the database server does not answer");
     }
 }
 
@@ -396,7 +397,7 @@ void pg_start(struct conn *c, const struct policy_rule *rule) {
     c->protocol = PROTOCOL_TCP;
     conn_timer(c, GATE_FIRST_MS);
     if (!buf_add(&p->first, c->first.data ? c->first.data : "", c->first.len)) {
-        pg_refuse(c, NOT_UNDERSTOOD, "the first packet is too long");
+        pg_refuse(c, NOT_UNDERSTOOD, "the first packet of the client is too long");
         return;
     }
     buf_done(&c->first);

@@ -13,13 +13,13 @@
 
 #define PG_HOSTS_BELOW "db.carrel"
 
-/* As libpq's sslmode: what the server's certificate must prove. */
+/* The values of libpq's sslmode: what the server's certificate must prove. */
 enum pg_tls { PG_TLS_NEVER, PG_TLS_IF_OFFERED, PG_TLS_ALWAYS, PG_TLS_CHAIN, PG_TLS_NAME };
-/* NULL or unknown: libpq's default, `prefer`. */
+/* Parses an sslmode. NULL or unknown: libpq's default, `prefer`. */
 enum pg_tls pg_tls_read(const char *sslmode);
 
 struct pg_database {
-    char host[NAME_SIZE];   /* name of the server for the machine, below PG_HOSTS_BELOW */
+    char host[NAME_SIZE];   /* the server's host name in the machine, below PG_HOSTS_BELOW */
     char server[NAME_SIZE]; /* real name of the server, which its certificate must match */
     char name[64];          /* name of the database and of its role */
     enum pg_tls tls;

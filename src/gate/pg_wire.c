@@ -44,7 +44,7 @@ static bool pg_wire_take_word(struct pg_startup *s, const char *name, const char
     return true;
 }
 
-/* Reads names and values in turn, until an empty name. */
+/* Reads the parameters of the first packet: names and values in turn, until an empty name. */
 static enum pg_first pg_wire_read_words(const uint8_t *at, const uint8_t *end,
                                         struct pg_startup *s) {
     const char *name, *value;

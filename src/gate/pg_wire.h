@@ -38,8 +38,8 @@ struct pg_key {
 struct pg_startup {
     size_t size;          /* size of the packet */
     const char *user;     /* never NULL */
-    const char *database; /* the user's name if the packet names no database, as in the server */
-    bool replicates;      /* requests replication, which would read all databases */
+    const char *database; /* the user's name if the packet names no database: servers do the same */
+    bool replicates;      /* the client requests replication, which would read all databases */
     struct pg_key key;
 };
 
@@ -59,8 +59,8 @@ int pg_message_read(const uint8_t *bytes, size_t n, struct pg_message *ret);
 
 /* Whether the message offers SASL mechanisms. */
 bool pg_offers_ways(const struct pg_message *m);
-/* Writes the offer without mechanisms that bind to the server's TLS, which ends at the gate. False:
- * malformed, or no mechanism is left. */
+/* Writes the offer without SASL mechanisms that bind to the server's TLS, which ends at the gate.
+ * False: malformed, or no mechanism is left. */
 bool pg_put_ways(const struct pg_message *m, struct buf *out);
 
 /* Reads the cancel key, if the message is BackendKeyData. */

@@ -31,7 +31,8 @@ int policy_action_parse(const char *text, enum policy_action *ret, struct err *e
             *ret = (enum policy_action)i;
             return 0;
         }
-    return err_set(err, ERR_INVALID, "the action '%.40s' is not allow, deny or ask", text);
+    return err_set(err, ERR_INVALID,
+                   "the action '%.40s' of a network rule is not allow, deny or ask", text);
 }
 
 const char *policy_protocol_name(enum policy_protocol protocol) {
@@ -81,7 +82,7 @@ static size_t host_length(const char *text) {
 }
 
 static int bad_target(const char *text, const char *why, struct err *err) {
-    err_set(err, ERR_INVALID, "'%.120s' is not a valid target: %s", text, why);
+    err_set(err, ERR_INVALID, "'%.120s' is not a valid target of a network rule: %s", text, why);
     return err_remedy(err, "write [http://|https://|tcp://]HOST[:PORT][/PATH]; HOST is a name, "
                            "*.suffix or an address");
 }
@@ -332,7 +333,8 @@ static bool closed_by_taint(const struct policy *p, const struct policy_rule *r)
     return loses_by_taint(p, r) && !r->preset[0];
 }
 
-/* In a tainted machine a rule of a package preset allows only requests that installing needs. */
+/* In a tainted machine a rule of a package preset allows only requests that installing packages
+ * needs. */
 static bool installs_only(const struct policy *p, const struct policy_rule *r) {
     return loses_by_taint(p, r) && r->preset[0] && installing_is(r->preset);
 }

@@ -58,10 +58,10 @@ struct policy_rule {
     uint64_t hold_ms;                  /* POLICY_ASK: how long a request waits; 0: POLICY_HOLD_MS */
     int64_t expires_ms;                /* ms since 1970; 0: never */
     char preset[POLICY_PRESET_SIZE];   /* the preset that added the rule; empty: none */
-    bool trusted;                      /* data from there does not taint; presets are trusted too */
-    bool tainted;                      /* the rule also applies once the machine is tainted */
-    uint64_t bytes_used;               /* bytes counted since the daemon started */
-    uint64_t busy_ms;                  /* for `rate`: no bytes are allowed before this time */
+    bool trusted;        /* data from this target does not taint; presets are trusted too */
+    bool tainted;        /* the rule also applies once the machine is tainted */
+    uint64_t bytes_used; /* bytes counted since the daemon started */
+    uint64_t busy_ms;    /* for `rate`: no bytes are allowed before this time */
 };
 
 struct policy {
@@ -69,19 +69,20 @@ struct policy {
     size_t count;
     uint64_t last_id;
     /*
-     * The first untrusted source taints a machine permanently. A guarded machine can then reach
-     * only what was granted for that case: requests of presets that installing needs, rules with
-     * `tainted`, and requests that the owner approves one by one. Its exposed ports are no longer
-     * served.
+     * The first untrusted source that a machine reaches taints it permanently (marks it as having
+     * read untrusted data). A guarded machine can then reach only what was granted for that case:
+     * requests of presets that installing packages needs, rules with `tainted`, and requests that
+     * the owner approves one by one. Its exposed ports are no longer served.
      */
     bool guarded;
-    char tainted[NAME_SIZE]; /* the source of the taint; empty: not tainted */
+    char tainted[NAME_SIZE]; /* the untrusted source that tainted the machine; empty: not tainted */
     int64_t tainted_ms;
     uint16_t shown[POLICY_SHOWN_MAX]; /* ports that the owner exposed after the taint */
     size_t shown_count;
 };
 
-/* Records that the machine reached a source by this rule; true if that tainted it. */
+/* Records that the machine reached `host` by this rule. Returns true if that tainted the
+ * machine. */
 bool policy_taint(struct policy *p, uint64_t rule, const char *host, int64_t now_ms);
 /* True if the machine is guarded and tainted. */
 bool policy_is_closed(const struct policy *p);
@@ -112,13 +113,13 @@ void policy_rule_write(const struct policy_rule *rule, struct jot *j, const char
 int policy_read(const char *json, struct policy *ret, struct err *err);
 
 struct policy_query {
-    const char *host; /* a name, or an address when the machine used one */
+    const char *host; /* a host name, or an address when the machine used one */
     uint16_t port;
     bool knows_protocol;
     enum policy_protocol protocol; /* HTTP, TLS or TCP */
     const char *method;            /* NULL: no request is known yet */
-    const char *path;              /* raw, without query */
-    const char *query;             /* raw, without "?"; NULL: none */
+    const char *path;              /* path of the request, not decoded, without query */
+    const char *query;             /* query of the request, not decoded, without "?"; NULL: none */
     int64_t now_ms;
 };
 

@@ -4,7 +4,8 @@
 #include "base/defer.h"
 #include "gate/policy.h"
 
-/* The JSON members of a rule, except action and target. One row each, for writing and reading. */
+/* The JSON members of a rule, except action and target. Each has one row, which is used for writing
+ * and for reading. */
 enum kind { KIND_NUMBER, KIND_TIME, KIND_FLAG, KIND_TEXT };
 
 #define AT(member) offsetof(struct policy_rule, member), sizeof(((struct policy_rule *)0)->member)
@@ -81,7 +82,8 @@ void policy_write(const struct policy *p, struct jot *j, const char *name) {
 }
 
 static int policy_json_bad(const char *name, struct err *err) {
-    return err_set(err, ERR_INVALID, "the rule has an invalid or unknown member '%.40s'", name);
+    return err_set(err, ERR_INVALID,
+                   "the stored network rule has an invalid or unknown member '%.40s'", name);
 }
 
 static int read_member(const char *name, const json_t *value, struct policy_rule *r,
@@ -129,7 +131,8 @@ static int read_rule(const json_t *from, struct policy_rule *r, struct err *err)
     return 0;
 }
 
-/* Older records do not have the member. A malformed value still counts as tainted. */
+/* Reads the members about the taint, which older stored policies do not have. A malformed value of
+ * "tainted" still counts as tainted. */
 static void read_taint(const json_t *root, struct policy *p) {
     const json_t *by = json_object_get(root, "tainted");
     const char *text = json_string_value(by);
@@ -148,7 +151,7 @@ int policy_read(const char *json, struct policy *ret, struct err *err) {
     const json_t *rules = json_object_get(root, "rules");
     struct policy p = {.rules = NULL};
     if (!json_is_array(rules))
-        return err_set(err, ERR_INVALID, "the policy has no array 'rules'");
+        return err_set(err, ERR_INVALID, "the stored network policy has no array 'rules'");
     read_taint(root, &p);
     for (size_t i = 0; i < json_array_size(rules); i++) {
         struct policy_rule r = {.id = 0};

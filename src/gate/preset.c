@@ -161,7 +161,7 @@ static ssize_t read_public(int root, const char *path, char **ret) {
     return n;
 }
 
-/* Calls fn for each file of a source. */
+/* The arguments of visit_source(), which calls fn for each file of a source. */
 struct visit {
     int root;
     const struct source *source;
@@ -227,7 +227,8 @@ static int make_above(int to, const char *path) {
     return 0;
 }
 
-/* Replaces an earlier copy, because several sources may name the same file. */
+/* Writes a copy of a file. Replaces an earlier copy, because several sources may name the same
+ * file. */
 static int put_copy(int to, const char *path, const char *text, size_t n) {
     int r = make_above(to, path);
     int fd DEFER_CLOSE =
@@ -267,6 +268,6 @@ int preset_read(const char *name, int root, struct preset_targets *ret, struct e
     if (ret->count)
         return 0;
     err_set(err, ERR_NOT_FOUND,
-            "no configuration in the image says where '%s' gets its packages from", name);
+            "no configuration in the image says where tool '%s' gets its packages from", name);
     return err_remedy(err, "allow the hosts with rules, or configure the tool in the image");
 }

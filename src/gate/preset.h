@@ -1,9 +1,10 @@
 /*
  * Presets: the hosts that a package tool needs, read on the host from the tool's configuration in
- * the image. So a mirror works, and no registry is built in.
+ * the image. So a mirror of a registry works, and no registry is built in.
  *
  * If a tool is not configured, its built-in default is read from the tool's own files, where
- * possible. Only world-readable files count, as the machine itself sees no more.
+ * possible. Only world-readable files are used, so that a preset reveals nothing that the machine
+ * could not read itself.
  */
 #pragma once
 
@@ -16,7 +17,8 @@
 enum { PRESET_TARGETS_MAX = 32, PRESET_FILE_MAX = 256 << 10 };
 
 struct preset_targets {
-    char list[PRESET_TARGETS_MAX][POLICY_TARGET_SIZE]; /* as policy_target_read() accepts them */
+    /* targets of rules, in the syntax of policy_target_read() */
+    char list[PRESET_TARGETS_MAX][POLICY_TARGET_SIZE];
     size_t count;
 };
 

@@ -8,7 +8,7 @@
 
 enum refused_kind {
     REFUSED_UDP,  /* datagrams: dropped when they are sent, and send() fails with EPERM */
-    REFUSED_IPV4, /* no route, so the call fails with ENETUNREACH */
+    REFUSED_IPV4, /* no route, so connect() or send() fails with ENETUNREACH */
     REFUSED_IPV6,
     REFUSED_KINDS,
 };

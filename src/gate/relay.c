@@ -37,7 +37,7 @@ struct way {
     struct pipe_pair pipe;  /* -1: no pipe */
     size_t piped;           /* number of bytes in the pipe */
     uint64_t moved;
-    bool ended; /* `from` will send no more, and `to` has been told */
+    bool ended; /* `from` will send no more bytes, and the write side of `to` was shut down */
 };
 
 struct end {
@@ -165,7 +165,8 @@ static enum moved read_pipe(struct way *w) {
     return outcome(n);
 }
 
-/* Bytes that the other side does not accept are kept, and reading stops meanwhile. */
+/* Copies bytes through the shared buffer. Bytes that the other side does not accept are kept, and
+ * reading stops meanwhile. */
 static enum moved relay_copy(struct way *w) {
     char *buffer = pool_of(w->relay)->buffer;
     size_t most = w->from == CLIENT ? conn_may_send(w->relay->conn) : PIECE;

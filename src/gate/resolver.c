@@ -17,10 +17,10 @@ struct resolver_call {
     void *arg;
 };
 
-/* A name that is being looked up, or whose answer is cached. */
+/* A host name that is being looked up, or whose answer is cached. */
 struct entry {
     struct resolver *resolver; /* NULL: the resolver was freed while the job ran */
-    struct entry *next;        /* in the queue for a worker */
+    struct entry *next;        /* next entry in the queue for a worker thread */
     char name[NAME_SIZE];
     bool running, fixed;
     uint64_t until_ms;
@@ -85,7 +85,7 @@ static void resolver_tell(resolver_fn *fn, void *arg, const struct entry *e) {
         return;
     }
     err_set(&err, e->code == EAI_NONAME || e->code == EAI_NODATA ? ERR_NOT_FOUND : ERR_UNKNOWN,
-            "look up '%s': %s", e->name, gai_strerror(e->code));
+            "cannot look up host '%s': %s", e->name, gai_strerror(e->code));
     fn(arg, NULL, &err);
 }
 
@@ -187,7 +187,8 @@ struct resolver_call *resolver_ask(struct resolver *r, const char *name, resolve
         return NULL;
     }
     if (r->waiting >= WAITING_MAX) {
-        err_set(&err, ERR_BUSY, "look up '%s': too many names are being looked up", name);
+        err_set(&err, ERR_BUSY, "cannot look up host '%s': too many names are being looked up",
+                name);
         fn(arg, NULL, &err);
         return NULL;
     }

@@ -72,7 +72,7 @@ static bool put_json_slash(struct buf *out, unsigned char c) {
     return (!strchr("\"\\/", c) || put_plain(out, '\\')) && put_plain(out, c);
 }
 
-/* Escapes as JSON writers do for JSON inside HTML pages. */
+/* Writes a character as JSON writers escape it for JSON inside HTML pages. */
 static bool put_json_safe(struct buf *out, unsigned char c) {
     return strchr("<>&'", c) ? put_unicode_low(out, c) : put_json(out, c);
 }
@@ -123,7 +123,8 @@ static const struct alphabet {
     {"abcdefghijklmnopqrstuvwxyz234567", 5, 5},
 };
 
-/* Adds the digits that depend only on the value, if `before` other bytes precede it. */
+/* Adds the base64 or base32 digits that depend only on the secret's value, if `before` other bytes
+ * precede the value. */
 static bool add_digits(const char *value, size_t n, const struct alphabet *a, size_t before,
                        struct needles *ret) {
     struct buf out = BUF(FORM_MAX);

@@ -117,7 +117,8 @@ static bool is_for_host(const struct looking *k, const char *name) {
     return false;
 }
 
-/* Records a placeholder that was found, or refuses it; way 0: a place where none is allowed. */
+/* Records a placeholder that was found in the request, or refuses it. way 0: the placeholder is
+ * where none is allowed. */
 static void stands(struct looking *k, const char *name, enum secret_way way) {
     struct secret_uses *u = k->uses;
     const struct secret_grant *g = way ? fitting(k, name, way) : NULL;
@@ -185,7 +186,8 @@ static bool put_encoded(const struct secret *value, struct buf *out) {
     return ok;
 }
 
-/* Finds the first placeholder of a secret that is granted for this way; NULL: none. */
+/* Finds the first placeholder of a secret that is granted for this part of requests (way); NULL:
+ * none. */
 static const struct secret_use *next_use(const struct secret_uses *u, enum secret_way way,
                                          struct http_text in, size_t *ret_at) {
     const struct secret_use *first = NULL;

@@ -20,7 +20,8 @@ enum secret_way { SECRET_HEADER = 1, SECRET_BASIC, SECRET_QUERY };
 const char *secret_way_name(enum secret_way way);
 int secret_way_parse(const char *text, enum secret_way *ret, struct err *err);
 
-/* Whether a name is valid. An environment variable of this name holds the placeholder. */
+/* Whether the name of a secret is valid. An environment variable of this name holds the
+ * placeholder. */
 bool secret_name_ok(const char *name);
 void placeholder_make(char ret[PLACEHOLDER_SIZE]);
 
@@ -51,7 +52,7 @@ struct secret_uses {
 };
 void secret_uses_done(struct secret_uses *u);
 
-/* Finds the placeholders in the head and checks each against the grants. */
+/* Finds the placeholders in the head of the request and checks each against the grants. */
 void secrets_check(const struct secret_grants *g, const char *host, bool is_tls,
                    const struct http_head *h, struct secret_uses *ret);
 
@@ -60,7 +61,7 @@ bool secrets_put_value(const struct secret_uses *u, struct http_text name, struc
                        struct buf *out);
 bool secrets_put_query(const struct secret_uses *u, struct http_text query, struct buf *out);
 
-/* Adds all placeholders, to scan bodies for them. */
+/* Adds all placeholders, so that the bodies of requests can be scanned for them. */
 bool secrets_placeholders(const struct secret_grants *g, struct needles *ret);
-/* Adds the forms in which a value may come back (secret_forms.h). */
+/* Adds the forms in which an answer may contain the value (secret_forms.h). */
 bool secrets_forms(const struct secret_use *use, const struct http_head *h, struct needles *ret);

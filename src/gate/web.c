@@ -1,9 +1,9 @@
 /*
  * The HTTP relay between two HTTP/1.1 connections, one request at a time.
  *
- * Heads are parsed by the strict parser of io/http.h and written anew, bodies are framed anew. So
- * the server reads exactly what was decided about, and a request cannot be smuggled between two
- * parsers. The next request is read only after the answer has ended.
+ * Heads (start line and header fields) are parsed by the strict parser of io/http.h and written
+ * anew, bodies are framed anew. So the server reads exactly what was decided about, and a request
+ * cannot be smuggled between two parsers. The next request is read only after the answer has ended.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -72,7 +72,8 @@ static void send_request(struct conn *c) {
     struct buf out DEFER(secret_wipe) = BUF(HEAD_OUT_MAX);
     const char *wrong = shield_raise(c);
     if (!wrong && w->wants_upgrade && w->shield && w->shield->masked.count)
-        wrong = "websockets to hosts with secrets are not allowed, because they cannot be scanned";
+        wrong =
+            "websockets to hosts with secrets are not allowed: they cannot be scanned for secrets";
     if (!wrong && w->collected)
         wrong = web_check_body(c);
     if (wrong) {
@@ -129,7 +130,7 @@ static bool step_handshake(struct conn *c) {
 static void begin_handshake(struct conn *c) {
     SSL *ssl = trust_connect(c->machine->gate->trust, c->host, c->is_address);
     if (!ssl) {
-        say_status(c, 502, "TLS could not be prepared");
+        say_status(c, 502, "cannot prepare TLS with the server");
         return;
     }
     channel_secure(&c->server, ssl, NULL, 0);
@@ -200,7 +201,7 @@ static bool keep_request(struct web *w, const struct http_head *h) {
     return w->path && w->query;
 }
 
-/* The owner approves what the request line says, so overrides are refused. */
+/* The owner approves what the request line says, so a request that overrides it is refused. */
 static struct policy_care care_of(const struct conn *c, enum policy_action action) {
     return action == POLICY_ASK ? (struct policy_care){.methods = true, .paths = true}
                                 : conn_cares(c);
@@ -368,7 +369,8 @@ static const char *broken_by(const struct conn *c, const char *server) {
     return c->client.broken ? "the machine closed the connection" : server;
 }
 
-/* From a tainting source only a bare 100 Continue is passed before the request is complete. */
+/* From an untrusted source, which taints the machine, only a bare 100 Continue is passed before the
+ * request is complete. */
 static void pass_interim(struct conn *c) {
     static const char bare[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct side *s = &c->web->server;
@@ -404,7 +406,7 @@ static void begin_answer(struct conn *c) {
     }
     if (!web_put_answer(w, h, &out) || (w->shield && !shield_mask_head(w->shield, &out)) ||
         !channel_write(&c->client, out.data, out.len)) {
-        conn_end(c, true, broken_by(c, "the answer could not be passed on"));
+        conn_end(c, true, broken_by(c, "the server's answer could not be passed on"));
         return;
     }
     w->answered = h->status >= 200 || h->status == 101;
@@ -444,7 +446,7 @@ static bool step_answer_body(struct conn *c) {
         r = side_step_body(&w->server, &c->server, &c->client, w->recode, w->shield ? &sieve : NULL,
                            &moved);
     if (r < 0) {
-        conn_end(c, true, broken_by(c, "the answer was cut off"));
+        conn_end(c, true, broken_by(c, "the server's answer was cut off"));
         return false;
     }
     if (!conn_count(c, 0, moved))

@@ -6,7 +6,7 @@
 #include "gate/web_inner.h"
 
 /* Fields that are not copied: they belong to one connection (RFC 9110, 7.6.1) or to proxies, or the
- * gate writes its own. */
+ * gate writes its own field. */
 static const char *const dropped[] = {
     "Connection",
     "Keep-Alive",

@@ -9,7 +9,7 @@
 #include "base/sha256.h"
 #include "gate/web_inner.h"
 
-enum { HELD_ALL_MAX = 16 << 20 }; /* bytes of all waiting bodies of a machine */
+enum { HELD_ALL_MAX = 16 << 20 }; /* bytes of the bodies of all waiting requests of a machine */
 
 void web_drop_body(struct web *w) {
     *w->held_bytes -= w->body.len;
@@ -45,7 +45,7 @@ static bool is_credential(struct http_text name) {
     return false;
 }
 
-/* Keeps the header fields for the owner, one per line. */
+/* Keeps the header fields, one per line, to show them to the owner. */
 static void keep_first(const struct web *w, struct pending *p) {
     const struct http_head *h = &w->client.head;
     static const char cut[] = "...\n(more fields are not shown)\n";
@@ -93,8 +93,8 @@ static void end_collecting(struct web *w) {
     w->collected = true;
 }
 
-/* Reads a piece of the body. The head must stay in place, because the parsed strings point into it.
- */
+/* Reads a piece of the body. The head must stay in the buffer, because the parsed strings point
+ * into the head. */
 bool web_step_collect(struct conn *c) {
     struct web *w = c->web;
     struct side *s = &w->client;
@@ -109,7 +109,7 @@ bool web_step_collect(struct conn *c) {
         return false;
     }
     if (!keep_piece(w, data)) {
-        web_say_no(c, "the body is too large to wait for an approval");
+        web_say_no(c, "the body of the request is too large to wait for an approval");
         return false;
     }
     s->n -= used;

@@ -12,12 +12,12 @@ enum { IN_SIZE = 20480, METHOD_SIZE = 32, HEAD_OUT_MAX = 65536 };
 
 enum request_state {
     REQUEST_HEAD,
-    REQUEST_COLLECT, /* reading the body, before it waits for an approval */
+    REQUEST_COLLECT, /* reading the body, before the request waits for an approval */
     REQUEST_HELD,    /* waiting for an approval */
     REQUEST_DIAL,    /* allowed, waiting for the server */
     REQUEST_BODY,
     REQUEST_SENT, /* sent, the answer is not complete */
-    REQUEST_CUT,  /* as REQUEST_SENT, but the rest of the body is dropped */
+    REQUEST_CUT,  /* only a part was sent: the rest of the body is dropped */
 };
 
 enum answer_state { ANSWER_NONE, ANSWER_HEAD, ANSWER_BODY };
@@ -33,7 +33,7 @@ struct side {
     struct http_body body;
 };
 
-/* Secrets of the current request; the values are wiped when it ends. */
+/* Secrets of the current request; their values are wiped when the request ends. */
 struct shield {
     struct secret_uses uses;
     struct needles forbidden;  /* placeholders that the request body must not contain */
@@ -62,7 +62,7 @@ struct web {
     struct buf body;           /* body of a request that waits or waited for an approval */
     char body_hash[65];        /* SHA-256 of the body in hexadecimal; empty: not collected */
     bool collected;            /* the body is complete */
-    size_t *held_bytes;        /* the machine's total of waiting bodies */
+    size_t *held_bytes;        /* total size of the machine's waiting bodies */
     struct shield *shield;     /* NULL: no secrets are granted */
 };
 
@@ -90,7 +90,8 @@ void web_drop_body(struct web *w);
 
 /* ---- web_side.c: bytes of one side, heads and bodies ---- */
 
-/* Reads bytes into the buffer. 1: bytes are available. 0: none now. -1: end or error. */
+/* Reads bytes into the buffer. 1: bytes are available. 0: no bytes now. -1: end of the stream or
+ * error. */
 int side_fill(struct side *s, struct channel *ch);
 void side_consume(struct side *s, size_t n);
 /* Reads and parses a head; returns what http_parse() returns. */
@@ -124,7 +125,7 @@ bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out);
 
 /* Finds the secrets of the request, before it is sent. NULL, or the reason to refuse. */
 const char *shield_raise(struct conn *c);
-/* Masks a complete head; nothing is held back. */
+/* Masks the secrets in a complete head; no bytes are held back for a later match. */
 bool shield_mask_head(const struct shield *s, struct buf *head);
 /* NULL, or the reason why secrets could not be found in the answer's body. */
 const char *shield_cannot_see(const struct shield *s, const struct http_head *h);

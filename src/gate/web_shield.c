@@ -38,7 +38,8 @@ const char *shield_cannot_see(const struct shield *s, const struct http_head *h)
     return NULL;
 }
 
-/* Masks all secrets granted for this host: a server may echo one from an earlier request. */
+/* Adds all secrets that are granted for this host to the texts to mask: a server may echo a secret
+ * from an earlier request. */
 static bool know_values(struct conn *c, struct shield *s) {
     struct gate *g = c->machine->gate;
     const struct secret_grants *all = &c->machine->grants;

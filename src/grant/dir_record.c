@@ -23,7 +23,9 @@ struct recording {
 static int dir_record_flush(struct recording *r, struct err *err) {
     int status = write_all(r->to, r->text.data ? r->text.data : "", r->text.len);
     r->text.len = 0;
-    return status < 0 ? err_num(err, status, "write the list of files of a granted directory") : 0;
+    return status < 0
+               ? err_num(err, status, "cannot write the list of files of a granted directory")
+               : 0;
 }
 
 static int walk(struct recording *r, int fd, const char *prefix, int depth, struct err *err);
@@ -70,7 +72,7 @@ int dir_record(int dir, int to, struct err *err) {
     struct stat top;
     int fd = dir_open(dir, ".");
     if (fd < 0 || fstat(dir, &top) < 0)
-        return err_sys(err, "open a granted directory");
+        return err_sys(err, "cannot open a granted directory");
     bool fits = buf_addf(&r.text, BASELINE_HEAD) && baseline_put(&r.text, ".", &top);
     int status = fits ? walk(&r, fd, "", 0, err) : err_set(err, ERR_LIMIT, "out of memory");
     bool cut = r.cut || r.count >= BASELINE_FILES_MAX;

@@ -75,9 +75,10 @@ static int check_own(const char *real, const char *const *own, struct err *err) 
         if (!realpath(*own, place))
             snprintf(place, sizeof(place), "%s", *own);
         if (contains(real, place) || contains(place, real))
-            return err_set(err, ERR_DENIED,
-                           "'%s' cannot be granted: it overlaps with Carrel's own directory '%s'",
-                           real, place);
+            return err_set(
+                err, ERR_DENIED,
+                "path '%s' cannot be granted: it overlaps with Carrel's own directory '%s'", real,
+                place);
     }
     return 0;
 }
@@ -90,10 +91,10 @@ static int check_descriptor(int fd, const char *path, const struct dir_rules *ru
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, real, sizeof(real) - 1);
     if (n < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "stat directory '%s'", path);
+        return err_sys(err, "cannot read the metadata of directory '%s'", path);
     real[n] = '\0';
     if (!S_ISDIR(st.st_mode))
-        return err_set(err, ERR_INVALID, "'%s' is not a directory", path);
+        return err_set(err, ERR_INVALID, "path '%s' is not a directory", path);
     if (check_own(real, rules->own, err) < 0)
         return -1;
     /* In the machine, `user` has the rights of the directory's owner, so it must be the caller. */
@@ -127,19 +128,21 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
 static int open_beneath(const char *root, const char *rest, int flags, struct err *err) {
     int top DEFER_CLOSE = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (top < 0)
-        return err_sys(err, "open '%s', a directory of `roots` in carrel.conf", root);
+        return err_sys(err, "cannot open '%s', a directory of setting `roots` in carrel.conf",
+                       root);
     int fd = beneath_open(top, rest, O_RDONLY | O_NOCTTY | flags);
     if (beneath_leaves(fd))
-        return err_set(err, ERR_DENIED, "'%.100s' leads out of '%s' through a symbolic link", rest,
+        return err_set(err, ERR_DENIED,
+                       "path '%.100s' leads out of directory '%s' through a symbolic link", rest,
                        root);
-    return fd < 0 ? err_num(err, fd, "open '%s' in '%s'", rest, root) : fd;
+    return fd < 0 ? err_num(err, fd, "cannot open '%s' in directory '%s'", rest, root) : fd;
 }
 
 static int open_under(const char *path, const char *const *roots, size_t root_count, int flags,
                       struct err *err) {
     if (path[0] != '/' || has_dots(path))
         return err_set(err, ERR_INVALID,
-                       "'%.100s' must be an absolute path without '.', '..' or '//'", path);
+                       "path '%.100s' must be absolute, without '.', '..' or '//'", path);
     for (size_t i = 0; i < root_count; i++)
         if (contains(roots[i], path)) {
             const char *rest = path + strlen(roots[i]);
@@ -147,8 +150,10 @@ static int open_under(const char *path, const char *const *roots, size_t root_co
                 rest++;
             return open_beneath(roots[i], rest, flags, err);
         }
-    err_set(err, ERR_DENIED, "'%.100s' is not below a directory of `roots` in carrel.conf", path);
-    return err_remedy(err, "add its parent directory to `roots`, or connect by the unix socket");
+    err_set(err, ERR_DENIED,
+            "path '%.100s' is not below a directory of setting `roots` in carrel.conf", path);
+    return err_remedy(
+        err, "add its parent directory to `roots` in carrel.conf, or connect by the unix socket");
 }
 
 int dirs_open_under(const char *path, const char *const *roots, size_t root_count,
@@ -168,12 +173,13 @@ int file_check(int fd, const char *path, const char *const *own, struct err *err
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, real, sizeof(real) - 1);
     if (n < 0 || flags < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "stat file '%s'", path);
+        return err_sys(err, "cannot read the metadata of file '%s'", path);
     real[n] = '\0';
     if (!S_ISREG(st.st_mode) || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
-        return err_set(err, ERR_INVALID, "'%.200s' is not a regular file open for reading", path);
+        return err_set(err, ERR_INVALID, "file '%.200s' is not a regular file open for reading",
+                       path);
     if (st.st_size > GRANT_FILE_MAX)
-        return err_set(err, ERR_LIMIT, "'%.200s' is larger than 4 GiB", path);
+        return err_set(err, ERR_LIMIT, "file '%.200s' is larger than 4 GiB", path);
     return check_own(real, own, err);
 }
 

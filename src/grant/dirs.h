@@ -33,7 +33,7 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
 
 /* Opens a directory below one of the roots, without following links out of that root. */
 int dirs_open_under(const char *path, const char *const *roots, size_t root_count, struct err *err);
-/* As dirs_open_under(), for a file. */
+/* Like dirs_open_under(), but opens a file. */
 int files_open_under(const char *path, const char *const *roots, size_t root_count,
                      struct err *err);
 /* Checks that fd is a regular file of at most GRANT_FILE_MAX bytes outside Carrel's directories. */

@@ -90,7 +90,7 @@ int ssh_key_public(const uint8_t seed[SSH_SEED], const char *name, struct buf *r
     put_public(&wire, public);
     return buf_addf(ret, KIND " ") && put_base64(ret, &wire, 0) && buf_addf(ret, " %s", name)
                ? 0
-               : err_set(err, ERR_LIMIT, "the key does not fit into its buffer");
+               : err_set(err, ERR_LIMIT, "the SSH key does not fit into its buffer");
 }
 
 /*
@@ -137,5 +137,5 @@ int ssh_key_private(const uint8_t seed[SSH_SEED], const char *name, struct buf *
     return buf_addf(ret, "-----BEGIN OPENSSH PRIVATE KEY-----\n") && put_base64(ret, &wire, LINE) &&
                    buf_addf(ret, "-----END OPENSSH PRIVATE KEY-----\n")
                ? 0
-               : err_set(err, ERR_LIMIT, "the key does not fit into its buffer");
+               : err_set(err, ERR_LIMIT, "the SSH key does not fit into its buffer");
 }

@@ -20,8 +20,9 @@
 #include "guest/tree.h"
 #include "guest/warm.h"
 
-#define KILL_AGAIN_NS 10000000   /* delay before a killed process tree is checked again */
-#define STALL_MAX_NS 10000000000 /* how long an EXEC waits for a spare cgroup */
+#define KILL_AGAIN_NS 10000000 /* delay before a killed process tree is checked again */
+/* how long an EXEC (request to start a command) waits for a spare cgroup */
+#define STALL_MAX_NS 10000000000
 #define SPARES_LOW 2u
 #define SPARES_ASK 4u
 #define ASK_AGAIN_NS 200000000
@@ -42,7 +43,10 @@ static struct cmd *cmd_find_pid(struct guest *g, pid_t pid) {
     return NULL;
 }
 
-/* Returns an empty slot. The slot belongs to the table only once cmd_begin() has set its id. */
+/*
+ * Returns an empty slot of the table of commands. The slot belongs to the table only once
+ * cmd_begin() has set its id.
+ */
 static struct cmd *cmd_new(struct guest *g) {
     for (uint32_t i = 0; i < CMD_MAX; i++) {
         struct cmd *cmd = &g->cmds[i];
@@ -71,7 +75,10 @@ static bool stream_is_over(const struct stream_out *s) {
     return s->size == 0 || (s->src.fd < 0 && (s->eof_sent || s->log));
 }
 
-/* Frees an acknowledged command if it left nothing behind. */
+/*
+ * Frees a command whose exit was acknowledged, if its streams have ended and no process of it is
+ * left.
+ */
 static void cmd_settle(struct guest *g, struct cmd *cmd) {
     if (cmd->state == MSG_STATE_LEFT && stream_is_over(&cmd->out[0]) &&
         stream_is_over(&cmd->out[1]) && cmd->log.wait_tag == 0 && tree_is_empty(g, cmd->tree))
@@ -114,7 +121,10 @@ static void out_ready(struct guest *g, struct source *src, uint32_t events) {
     cmd_settle(g, cmd);
 }
 
-/* Streams are edge-triggered, so one that is full or empty wakes the loop only once. */
+/*
+ * Adds the streams of a command to the event loop. They are edge-triggered, so a stream that is
+ * full or empty wakes the loop only once.
+ */
 static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uint32_t window) {
     struct stream_in *in = &cmd->in;
     if (io->host[0] >= 0) {
@@ -158,7 +168,10 @@ static void ask_for_spares(struct guest *g, int64_t now) {
     guest_conn_send(c, &head, &(struct msg_spares){.count = SPARES_ASK});
 }
 
-/* Takes a spare cgroup. NULL with *ret_wait set: one may come later; else none will come. */
+/*
+ * Takes a spare cgroup for a new command. NULL with *ret_wait set: the spawner may send one later;
+ * else none will come.
+ */
 static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     struct tree *tree = tree_take(g);
     if (!tree) {
@@ -168,7 +181,10 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
     int64_t now = tree ? 0 : now_ns();
     if (!tree || tree_spares(g) < SPARES_LOW)
         ask_for_spares(g, now ? now : now_ns());
-    /* The spawner may be dead. A client that needs it starts it again, so waiting can succeed. */
+    /*
+     * The spawner may be dead. A client that needs the spawner starts it again, so waiting for a
+     * spare cgroup can succeed.
+     */
     *ret_wait = spawner(g) != c && (!c->stalled_ns || now - c->stalled_ns < STALL_MAX_NS);
     return tree;
 }
@@ -200,7 +216,10 @@ static void cmd_begin(struct guest *g, struct cmd *cmd, struct conn *c, const st
         cmd->deadline_ns = cmd->started_ns + (int64_t)e->timeout_ms * 1000000;
 }
 
-/* Opens the log of the command and our ends of its pipes and terminal. -1 with errno on failure. */
+/*
+ * Opens the log of the command and the guest's ends of its pipes and terminal. -1 with errno on
+ * failure.
+ */
 static int cmd_open(struct guest *g, struct cmd *cmd, struct stdio *io, const struct msg_exec *e,
                     uint32_t window) {
     int *fds = cmd->conn->fds;
@@ -247,7 +266,8 @@ static void cmd_start(struct guest *g, struct cmd *cmd, const struct frame *f,
     }
     cmd->pid = s.pid;
     if (cmd->deadline_ns && now_ns() >= cmd->deadline_ns)
-        cmd->exit.flags |= MSG_EXIT_TIMED_OUT; /* start_process() may have killed it */
+        /* start_process() may have killed the command at its deadline */
+        cmd->exit.flags |= MSG_EXIT_TIMED_OUT;
     g->has_timers = g->has_timers || cmd->deadline_ns;
     if (e->flags & MSG_EXEC_QUIET)
         return;
@@ -268,7 +288,8 @@ enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct fr
     if (!exec_is_sound(f, &e))
         return SERVE_BROKEN;
     if (id_is_taken(g, f->head.id)) {
-        guest_conn_refuse(c, f, ERR_EXISTS, "this exec id is already in use");
+        guest_conn_refuse(c, f, ERR_EXISTS,
+                          "the id of the new command is already in use in the machine");
         return SERVE_DONE;
     }
     struct cmd *cmd = cmd_new(g);
@@ -281,7 +302,8 @@ enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct fr
             return SERVE_STALLED;
         }
         guest_conn_refuse(c, f, ERR_LIMIT,
-                          cmd ? "no free cgroup for another command" : "too many commands");
+                          cmd ? "cannot start another command: the machine has no free cgroup"
+                              : "too many commands run in the machine");
         return SERVE_DONE;
     }
     cmd->tree = tree;
@@ -292,8 +314,8 @@ enum serve_result cmd_take_exec(struct guest *g, struct conn *c, const struct fr
 }
 
 /*
- * Messages about one command. Data and credit for a command that has ended are ignored: they may
- * arrive late.
+ * Messages about one command. Input and credit (confirmed output) for a command that has ended are
+ * ignored: they may arrive late.
  */
 
 enum serve_result cmd_stdin(struct guest *g, struct conn *c, const struct frame *f) {
@@ -340,29 +362,35 @@ enum serve_result cmd_signal(struct guest *g, struct conn *c, const struct frame
     SERVE_GET(signal, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || cmd->state != MSG_STATE_RUNNING) {
-        guest_conn_refuse(c, f, cmd ? ERR_GONE : ERR_NOT_FOUND, "signal");
+        guest_conn_refuse(c, f, cmd ? ERR_GONE : ERR_NOT_FOUND,
+                          "cannot send a signal: the command does not run");
         return SERVE_DONE;
     }
     pid_t to = cmd->pid;
     if (m.group)
         to = -(cmd->out[0].is_terminal ? stdio_foreground(cmd->out[0].src.fd, cmd->pid) : cmd->pid);
     if (m.number > 64 || kill(to, (int)m.number) < 0)
-        conn_fail(c, f, m.number > 64 ? EINVAL : errno, "signal");
+        conn_fail(c, f, m.number > 64 ? EINVAL : errno, "cannot send a signal to the command");
     else
         conn_ok(c, f, 0);
     return SERVE_DONE;
 }
 
-/* If the end of the command was acknowledged, this also closes streams that nobody will read. */
+/*
+ * Kills all processes of a command. If its exit was acknowledged, this also closes its streams,
+ * which nobody will read.
+ */
 enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *f) {
     if (f->head.id == MSG_KILL_ALL) {
-        kill(-1, SIGKILL); /* fails if there is no process, which is fine */
+        /* kills all processes of the machine; it fails if there is none, which is fine */
+        kill(-1, SIGKILL);
         conn_ok(c, f, 0);
         return SERVE_DONE;
     }
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd) {
-        guest_conn_refuse(c, f, ERR_NOT_FOUND, "kill");
+        guest_conn_refuse(c, f, ERR_NOT_FOUND,
+                          "cannot kill the command: the guest does not know it");
         return SERVE_DONE;
     }
     cmd->exit.flags |= cmd->state == MSG_STATE_RUNNING ? MSG_EXIT_KILLED : 0;
@@ -382,9 +410,10 @@ enum serve_result cmd_resize(struct guest *g, struct conn *c, const struct frame
     SERVE_GET(resize, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd || !cmd->out[0].is_terminal)
-        guest_conn_refuse(c, f, cmd ? ERR_INVALID : ERR_NOT_FOUND, "resize");
+        guest_conn_refuse(c, f, cmd ? ERR_INVALID : ERR_NOT_FOUND,
+                          "cannot resize the terminal: the command is unknown or has none");
     else if (stdio_resize(cmd->out[0].src.fd, m.rows, m.cols) < 0)
-        conn_fail(c, f, errno, "resize");
+        conn_fail(c, f, errno, "cannot resize the terminal of the command");
     else
         conn_ok(c, f, 0);
     return SERVE_DONE;
@@ -430,7 +459,7 @@ static void send_exit(struct conn *c, struct cmd *cmd) {
     cmd->exit_sent = true;
 }
 
-/* Sends one chunk of each stream of the command, and the exit if it has exited. */
+/* Sends one chunk of each output stream of the command, and its exit status if it has exited. */
 static void cmd_say(struct guest *g, struct conn *c, struct cmd *cmd) {
     send_credit(c, cmd);
     for (int i = 0; i < 2; i++)
@@ -449,7 +478,10 @@ static bool cmd_has_news(const struct cmd *cmd) {
            (cmd->in.size && stream_in_owes_credit(&cmd->in)) || log_has_news(&cmd->log);
 }
 
-/* Each command in turn sends one chunk per stream, so one with much output cannot block others. */
+/*
+ * Each command in turn sends one chunk per stream, so that a command with much output cannot block
+ * others.
+ */
 void cmd_pump(struct guest *g, struct conn *c) {
     for (bool any = true; any;) {
         any = false;
@@ -489,7 +521,8 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     cmd->out[0].may_reopen = false;
     for (int i = 0; i < 2; i++) {
         cmd->out[i].readable = cmd->out[i].src.fd >= 0;
-        cmd->out[i].hung_up |= cmd->out[i].log != NULL; /* read until the end of the pipe */
+        /* the command has exited: read its output until the end of the pipe */
+        cmd->out[i].hung_up |= cmd->out[i].log != NULL;
         stream_out_fill(g, &cmd->out[i]);
     }
     if (cmd->flags & MSG_EXEC_KILL_LEFT)

@@ -24,7 +24,8 @@ enum serve_result cmd_busy(struct guest *g, struct conn *c, const struct frame *
 void cmd_pump(struct guest *g, struct conn *c);
 
 /*
- * The connection is gone: its commands continue, and output that it may not have received is kept.
+ * Call it when a connection is gone: its commands continue, and output that it may not have
+ * received is kept.
  */
 void cmd_detach_all(struct guest *g, struct conn *c);
 

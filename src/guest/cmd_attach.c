@@ -24,7 +24,7 @@ static struct cmd *find_logged(struct guest *g, struct conn *c, const struct fra
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (cmd && cmd->log.fd >= 0)
         return cmd;
-    guest_conn_refuse(c, f, ERR_NOT_FOUND, "the command has no log");
+    guest_conn_refuse(c, f, ERR_NOT_FOUND, "the command has no output log");
     return NULL;
 }
 
@@ -37,7 +37,8 @@ enum serve_result cmd_log_wait(struct guest *g, struct conn *c, const struct fra
     if (!cmd)
         return SERVE_DONE;
     if (cmd->conn != c) {
-        guest_conn_refuse(c, f, ERR_BUSY, "the command belongs to another connection");
+        guest_conn_refuse(c, f, ERR_BUSY,
+                          "cannot wait for output: this connection is not attached to the command");
         return SERVE_DONE;
     }
     cmd_answer_wait(cmd);
@@ -52,9 +53,11 @@ enum serve_result cmd_log_open(struct guest *g, struct conn *c, const struct fra
         return SERVE_BROKEN;
     struct cmd *cmd = find_logged(g, c, f);
     if (cmd && c->is_stream_only)
-        guest_conn_refuse(c, f, ERR_UNSUPPORTED, "this connection cannot pass descriptors");
+        guest_conn_refuse(
+            c, f, ERR_UNSUPPORTED,
+            "cannot pass the output log: this connection cannot pass file descriptors");
     else if (cmd && !conn_ok_with_fd(c, f, cmd->log.fd))
-        conn_fail(c, f, errno, "open log");
+        conn_fail(c, f, errno, "cannot pass the output log of the command");
     return SERVE_DONE;
 }
 
@@ -65,7 +68,8 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
     SERVE_GET(attach, f, &m);
     struct cmd *cmd = cmd_find(g, f->head.id);
     if (!cmd) {
-        guest_conn_refuse(c, f, ERR_NOT_FOUND, "attach");
+        guest_conn_refuse(c, f, ERR_NOT_FOUND,
+                          "cannot attach to the command: the guest does not know it");
         return SERVE_DONE;
     }
     for (int i = 0; i < 2; i++) {
@@ -73,14 +77,17 @@ enum serve_result cmd_attach(struct guest *g, struct conn *c, const struct frame
         if (m.consumed[i] == UINT64_MAX || s->log)
             continue;
         if (m.consumed[i] < s->consumed || m.consumed[i] > s->produced) {
-            guest_conn_refuse(c, f, ERR_INVALID, "attach: this part of the output was dropped");
+            guest_conn_refuse(
+                c, f, ERR_INVALID,
+                "cannot attach to the command: the requested part of its output was dropped");
             return SERVE_DONE;
         }
     }
     for (int i = 0; i < 2; i++)
         if (m.consumed[i] != UINT64_MAX && !cmd->out[i].log)
             cmd->out[i].consumed = m.consumed[i];
-    g->has_backlog = g->has_backlog || cmd->log.wait_tag; /* the answer may go elsewhere */
+    /* the answer may go to another connection */
+    g->has_backlog = g->has_backlog || cmd->log.wait_tag;
     cmd_answer_wait(cmd);
     cmd->conn = c;
     rewind_streams(cmd);

@@ -13,11 +13,17 @@
 #include "guest/sys.h"
 #include "guest/watch.h"
 
-/* Limits of one turn, so that other connections are served too. */
+/*
+ * Limits for one connection in one turn of the event loop, so that other connections are served
+ * too.
+ */
 #define ROUNDS_MAX 8
 #define FRAMES_MAX 32
 
-/* Input and output buffer share one mapping; untouched pages cost nothing. */
+/*
+ * The input and output buffers of a connection share one memory mapping; untouched pages take no
+ * memory.
+ */
 #define MAP_BYTES (OUT_CAP + FRAME_BYTES_MAX)
 
 static void conn_ready(struct guest *g, struct source *src, uint32_t events);
@@ -71,9 +77,10 @@ static void drop_out_fds(struct conn *c) {
 }
 
 /*
- * Handles pending messages of the spawner before the creator's end is acted on. For a prepared box
- * the spawner has sent "linger" (outlive the creator's connection) before the creator got its
- * connection, but the loop may see the creator's end first.
+ * Handles pending messages of the spawner before the guest reacts to the end of the creator's
+ * connection. For a prepared box the spawner has sent "linger" (outlive the creator's connection)
+ * before the creator got its connection, but the event loop may see the end of the creator's
+ * connection first.
  */
 static void hear_spawner(struct guest *g, const struct conn *creator) {
     for (int i = 0; i < CONN_MAX; i++) {
@@ -182,7 +189,8 @@ static bool keep_fds(struct conn *c, struct msghdr *m) {
 }
 
 /*
- * True for a temporary error, such as out of memory: closing the connection could end the machine.
+ * True for a temporary error of recvmsg() or sendmsg(), such as out of memory. The connection is
+ * kept then: closing it could end the machine.
  */
 static bool is_passing(int number) {
     return number == EAGAIN || number == EINTR || number == ENOMEM || number == ENOBUFS;
@@ -258,14 +266,15 @@ static void conn_flush(struct guest *g, struct conn *c) {
 /* Sends an ERROR without a tag, which is about the connection itself, and closes it. */
 static void say_why_and_close(struct guest *g, struct conn *c) {
     struct frame_head head = {.type = MSG_ERROR};
-    struct msg_error e = {.code = ERR_INVALID, .text = {"protocol error", 14}};
+    struct msg_error e = {.code = ERR_INVALID,
+                          .text = {"the host sent a malformed message to the guest", 46}};
     guest_conn_send(c, &head, &e);
     conn_flush(g, c);
     if (c->src.fd >= 0)
         conn_close(g, c);
 }
 
-/* Returns false when no further frame can be handled now. */
+/* Handles the next received frame. Returns false when no further frame can be handled now. */
 static bool handle_next(struct guest *g, struct conn *c) {
     struct frame f;
     if (c->src.fd < 0 || !conn_has_room(c))
@@ -292,13 +301,16 @@ static bool handle_next(struct guest *g, struct conn *c) {
     return true;
 }
 
-/* Returns the pages of a large frame to the kernel. */
+/* Gives the memory pages of a large frame back to the kernel. */
 static void trim(struct conn *c) {
     if (c->in.start == c->in.end && c->in.end > 4 * MSG_CHUNK_MAX)
         madvise(c->out + OUT_CAP, FRAME_BYTES_MAX & ~4095u, MADV_DONTNEED);
 }
 
-/* Asks epoll only for events that can be handled now, and only if they changed. */
+/*
+ * Sets the events that epoll waits for: only those that can be handled now. Calls epoll only if
+ * they changed.
+ */
 static void rearm(struct guest *g, struct conn *c) {
     uint32_t want = c->out_end > c->out_start ? EPOLLOUT : 0;
     if (conn_has_room(c) && !c->stalled_ns)

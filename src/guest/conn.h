@@ -9,7 +9,10 @@
 
 #include "guest/guest.h"
 
-/* Takes over the descriptor. NULL: all slots are in use, and the descriptor is closed. */
+/*
+ * Opens a connection, which then owns the descriptor. NULL: all slots for connections are in use,
+ * and the descriptor is closed.
+ */
 struct conn *conn_open(struct guest *g, int fd, bool is_stream_only);
 void conn_close(struct guest *g, struct conn *c);
 
@@ -25,7 +28,10 @@ void guest_conn_send(struct conn *c, const struct frame_head *head, const void *
  */
 uint8_t *conn_tail(struct conn *c, const struct frame_head *head, const void *msg, uint32_t tail);
 
-/* These reply to the frame `to`, if it has a tag. text: a string literal. */
+/*
+ * conn_ok(), guest_conn_refuse() and conn_fail() reply to the frame `to`, if it has a tag. text: a
+ * string literal.
+ */
 void conn_ok(struct conn *c, const struct frame *to, uint64_t value);
 
 /* Replies OK with a copy of fd; `to` must have a tag. False with errno: no descriptor is free. */

@@ -96,7 +96,10 @@ static int place_open(struct place *p, const struct msg_str *path) {
     return p->dir < 0 ? -1 : 0;
 }
 
-/* Files of /proc give access to the guest itself, such as its memory and limits. */
+/*
+ * Refuses files of /proc, because they give access to the guest process itself, such as its memory
+ * and limits.
+ */
 static int refuse_proc(int fd) {
     struct statfs fs;
     if (fstatfs(fd, &fs) < 0)
@@ -144,7 +147,7 @@ enum serve_result files_stat(struct guest *g, struct conn *c, const struct frame
     struct stat st;
     int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return files_answer(c, f, -1, "stat");
+        return files_answer(c, f, -1, "cannot read the attributes of the file");
     struct msg_entry e = entry_of(&st);
     char target[PATH_MAX];
     ssize_t n = S_ISLNK(st.st_mode) ? readlinkat(fd, "", target, sizeof(target)) : 0;
@@ -214,13 +217,13 @@ enum serve_result files_list(struct guest *g, struct conn *c, const struct frame
     int dir DEFER_CLOSE = *m.path.s == '/' ? sys_open(AT_FDCWD, m.path.s, O_RDONLY | O_DIRECTORY, 0)
                                            : fail_with(EINVAL);
     if (dir < 0 || (m.cookie && lseek(dir, (off_t)m.cookie, SEEK_SET) < 0))
-        return files_answer(c, f, -1, "list");
+        return files_answer(c, f, -1, "cannot list the directory");
     struct lister l = {.dir = dir,
                        .max = m.max && m.max < LIST_MAX ? m.max : LIST_MAX,
                        .at = entries,
                        .end = entries + sizeof(entries)};
     if (list_page(&l, m.cookie) < 0)
-        return files_answer(c, f, -1, "list");
+        return files_answer(c, f, -1, "cannot list the directory");
     l.page.entries = (struct msg_bytes){entries, (uint32_t)(l.at - entries)};
     struct frame_head head = {.type = MSG_LIST_PAGE, .tag = f->head.tag};
     guest_conn_send(c, &head, &l.page);
@@ -241,7 +244,7 @@ enum serve_result files_read(struct guest *g, struct conn *c, const struct frame
     int fd DEFER_CLOSE = open_regular(m.path.s, O_RDONLY, 0, &st);
     ssize_t n = fd < 0 ? -1 : pread(fd, data, m.bytes, (off_t)m.offset);
     if (n < 0)
-        return files_answer(c, f, -1, "read");
+        return files_answer(c, f, -1, "cannot read the file");
     struct msg_read_data reply = {.size = (uint64_t)st.st_size,
                                   .mtime_ns = mtime_of(&st),
                                   .ino = st.st_ino,
@@ -267,7 +270,9 @@ static int write_all(int fd, const struct msg_write *m) {
     return 0;
 }
 
-/* Truncates only after open_regular() has checked that it is a regular file. */
+/*
+ * Writes a file. It is truncated only after open_regular() has checked that it is a regular file.
+ */
 enum serve_result files_write(struct guest *g, struct conn *c, const struct frame *f) {
     (void)g;
     struct msg_write m;
@@ -284,7 +289,7 @@ enum serve_result files_write(struct guest *g, struct conn *c, const struct fram
     int fd DEFER_CLOSE = open_regular(m.path.s, flags, m.mode, &st);
     if (fd < 0 || (m.flags & MSG_TRUNCATE && ftruncate(fd, 0) < 0) || write_all(fd, &m) < 0 ||
         fstat(fd, &st) < 0)
-        return files_answer(c, f, -1, "write");
+        return files_answer(c, f, -1, "cannot write the file");
     conn_ok(c, f, (uint64_t)st.st_size);
     return SERVE_DONE;
 }
@@ -327,10 +332,10 @@ enum serve_result files_mkdir(struct guest *g, struct conn *c, const struct fram
     SERVE_GET(mkdir, f, &m);
     ACT_AS(&m);
     if (*m.path.s == '/' && m.flags & MSG_PARENTS)
-        return files_answer(c, f, mkdir_parents(&m), "mkdir");
+        return files_answer(c, f, mkdir_parents(&m), "cannot create the directory");
     struct place p DEFER(place_done) = {.dir = -1};
     bool ok = place_open(&p, &m.path) == 0 && mkdirat(p.dir, p.name, m.mode & 07777) == 0;
-    return files_answer(c, f, ok ? 0 : -1, "mkdir");
+    return files_answer(c, f, ok ? 0 : -1, "cannot create the directory");
 }
 
 enum serve_result files_move(struct guest *g, struct conn *c, const struct frame *f) {
@@ -343,7 +348,7 @@ enum serve_result files_move(struct guest *g, struct conn *c, const struct frame
     unsigned flags = m.flags & MSG_NOREPLACE ? 1 : 0; /* RENAME_NOREPLACE */
     bool ok = place_open(&from, &m.from) == 0 && place_open(&to, &m.to) == 0 &&
               syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags) == 0;
-    return files_answer(c, f, ok ? 0 : -1, "move");
+    return files_answer(c, f, ok ? 0 : -1, "cannot move the file");
 }
 
 enum serve_result files_symlink(struct guest *g, struct conn *c, const struct frame *f) {
@@ -353,7 +358,7 @@ enum serve_result files_symlink(struct guest *g, struct conn *c, const struct fr
     ACT_AS(&m);
     struct place p DEFER(place_done) = {.dir = -1};
     bool ok = place_open(&p, &m.to) == 0 && symlinkat(m.from.s, p.dir, p.name) == 0;
-    return files_answer(c, f, ok ? 0 : -1, "symlink");
+    return files_answer(c, f, ok ? 0 : -1, "cannot create the symbolic link");
 }
 
 enum serve_result files_chmod(struct guest *g, struct conn *c, const struct frame *f) {
@@ -364,7 +369,7 @@ enum serve_result files_chmod(struct guest *g, struct conn *c, const struct fram
     char path[32];
     int fd DEFER_CLOSE = open_path(m.path.s, 0);
     bool ok = fd >= 0 && refuse_proc(fd) == 0 && chmod(own_path(fd, path), m.mode & 07777) == 0;
-    return files_answer(c, f, ok ? 0 : -1, "chmod");
+    return files_answer(c, f, ok ? 0 : -1, "cannot change the mode of the file");
 }
 
 enum serve_result files_chown(struct guest *g, struct conn *c, const struct frame *f) {
@@ -375,7 +380,7 @@ enum serve_result files_chown(struct guest *g, struct conn *c, const struct fram
     int fd DEFER_CLOSE = open_path(m.path.s, m.flags & MSG_NOFOLLOW ? O_NOFOLLOW : 0);
     bool ok =
         fd >= 0 && refuse_proc(fd) == 0 && fchownat(fd, "", m.owner, m.group, AT_EMPTY_PATH) == 0;
-    return files_answer(c, f, ok ? 0 : -1, "chown");
+    return files_answer(c, f, ok ? 0 : -1, "cannot change the owner of the file");
 }
 
 int files_watch(int inotify, const struct msg_path *m, uint32_t events) {
@@ -388,7 +393,7 @@ int files_watch(int inotify, const struct msg_path *m, uint32_t events) {
     return wd < 0 ? -errno : wd;
 }
 
-/* Removal. A whole tree may take seconds, so a child process removes it. */
+/* Removal of files. A whole directory tree may take seconds, so a child process removes it. */
 
 static struct removal *removal_new(struct guest *g) {
     for (int i = 0; i < REMOVAL_MAX; i++)
@@ -401,14 +406,15 @@ static void removal_start(struct guest *g, struct conn *c, const struct frame *f
                           const struct place *p) {
     struct removal *r = removal_new(g);
     if (!r) {
-        guest_conn_refuse(c, f, ERR_LIMIT, "too many removals are in progress: try again");
+        guest_conn_refuse(c, f, ERR_LIMIT,
+                          "too many directories are being removed in the machine: try again later");
         return;
     }
     pid_t pid = fork();
     if (pid == 0)
         _exit(wipe_tree(p->dir, p->name));
     if (pid < 0) {
-        conn_fail(c, f, errno, "remove");
+        conn_fail(c, f, errno, "cannot remove the file or directory");
         return;
     }
     g->is_childless = false;
@@ -421,14 +427,14 @@ enum serve_result files_remove(struct guest *g, struct conn *c, const struct fra
     ACT_AS(&m);
     struct place p DEFER(place_done) = {.dir = -1};
     if (place_open(&p, &m.path) < 0)
-        return files_answer(c, f, -1, "remove");
+        return files_answer(c, f, -1, "cannot remove the file or directory");
     if (unlinkat(p.dir, p.name, 0) == 0 || unlinkat(p.dir, p.name, AT_REMOVEDIR) == 0)
-        return files_answer(c, f, 0, "remove");
+        return files_answer(c, f, 0, "cannot remove the file or directory");
     if (m.flags & MSG_RECURSIVE && (errno == ENOTEMPTY || errno == EEXIST)) {
         removal_start(g, c, f, &p);
         return SERVE_DONE;
     }
-    return files_answer(c, f, -1, "remove");
+    return files_answer(c, f, -1, "cannot remove the file or directory");
 }
 
 void files_child_ended(struct guest *g, pid_t pid, int status) {
@@ -439,7 +445,7 @@ void files_child_ended(struct guest *g, pid_t pid, int status) {
         struct frame to = {.head = {.tag = r->tag}};
         int number = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
         if (r->conn && number)
-            conn_fail(r->conn, &to, number, "remove");
+            conn_fail(r->conn, &to, number, "cannot remove the file or directory");
         else if (r->conn)
             conn_ok(r->conn, &to, 0);
         r->pid = 0;

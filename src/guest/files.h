@@ -24,8 +24,11 @@ enum serve_result files_symlink(struct guest *g, struct conn *c, const struct fr
 /* Adds the path to an inotify descriptor. Returns the watch descriptor, or -errno. */
 int files_watch(int inotify, const struct msg_path *m, uint32_t events);
 
-/* Call it when a child that is not a command has ended: answers the removal that it did. */
+/*
+ * Call it when a child process that is not a command has ended: answers the remove request that the
+ * child worked on.
+ */
 void files_child_ended(struct guest *g, pid_t pid, int status);
 
-/* The connection is closed: its removals continue, but are not answered. */
+/* Call it when a connection is closed: its remove requests continue, but are not answered. */
 void files_forget(struct guest *g, struct conn *c);

@@ -2,9 +2,9 @@
  * The guest: pid 1 of a box, or the agent inside a vm.
  *
  * One thread runs one epoll loop and never blocks on a peer. All state is in one struct guest, in
- * tables of fixed size, so no request can make the guest grow. The guest trusts its connections
- * within the protocol. It does not trust commands: exit statuses come from wait4, lists of
- * processes from cgroups.
+ * tables of fixed size, so no request can make the guest grow. The guest trusts the host at the
+ * other end of its connections, as far as messages are valid. It does not trust commands: exit
+ * statuses come from wait4, lists of processes from cgroups.
  */
 #pragma once
 
@@ -28,8 +28,8 @@
 struct guest;
 
 /*
- * A descriptor that the loop waits for. fd < 0: closed; events that epoll already returned are
- * dropped.
+ * A descriptor that the event loop waits for. fd < 0: it is closed, and events that epoll already
+ * returned for it are dropped.
  */
 struct source {
     int fd;
@@ -58,12 +58,13 @@ struct conn {
     bool is_privileged;
     int out_fds[OUT_FDS_MAX]; /* descriptors to send with the next bytes */
     uint32_t out_nfds;
-    bool is_stream_only; /* cannot pass descriptors, like virtio-serial */
+    bool is_stream_only; /* the connection cannot pass descriptors, like virtio-serial */
     bool greeted;
-    bool has_work;      /* a command may have data to send on this connection */
-    int64_t stalled_ns; /* start of the wait of `held` for a spare cgroup; 0: none */
+    bool has_work; /* a command may have data to send on this connection */
+    /* since when the frame `held` waits for a spare cgroup; 0: it does not wait */
+    int64_t stalled_ns;
     struct frame held;
-    struct source watcher; /* inotify, made at the first WATCH */
+    struct source watcher; /* inotify descriptor, created at the first WATCH request */
     uint32_t watch_ids[WATCH_MAX];
     int watch_wds[WATCH_MAX];
 };
@@ -80,7 +81,8 @@ struct stream_in {
 
 /* The output log of a command: memory shared with the host, used instead of frames. */
 struct log {
-    int fd; /* -1: no log; kept open, so that a later daemon can get it again */
+    /* descriptor of the log, kept open so that a later daemon can get it again; -1: no log */
+    int fd;
     uint64_t bytes;
     struct outlog_writer w;
     uint32_t wait_tag; /* tag of the LOG_WAIT that is not answered yet; 0: none */
@@ -93,13 +95,14 @@ struct log {
  */
 struct stream_out {
     struct source src;
-    struct log *log; /* if set, output goes there: no ring, and nothing is sent */
-    bool paced;      /* the log may hold at most a window of bytes not consumed */
-    int index;       /* 0 stdout, 1 stderr */
+    /* if set, output goes to this log: there is no ring buffer, and no frame is sent */
+    struct log *log;
+    bool paced; /* at most one window of bytes that the host has not consumed may be in the log */
+    int index;  /* 0 stdout, 1 stderr */
     uint8_t *ring;
     uint32_t size;
     uint64_t produced, sent, consumed;
-    bool readable; /* there may be more to read: the ring was full */
+    bool readable; /* there may be more to read from the command: the ring was full */
     bool hung_up;
     bool eof, eof_sent;
     bool is_terminal;
@@ -141,18 +144,19 @@ struct guest {
     int epoll;
     int null;
     int clocks[2];  /* timers: the machine's deadline, and the start of a command */
-    int reserve[2]; /* spare descriptors, closed while another one must be opened */
+    int reserve[2]; /* reserved descriptors, closed for a moment if another one must be opened */
     struct source signals, listen, admin;
     bool lingers;
     bool has_trees;
-    bool has_backlog;          /* a connection has more work, but others come first */
+    /* a connection has more work, which waits until other connections were served */
+    bool has_backlog;
     uint64_t command_files[2]; /* original RLIMIT_NOFILE, which commands get */
-    bool has_timers;           /* a command or connection may wait for a time */
+    bool has_timers;           /* a command or connection may wait for a point in time */
     bool is_childless;         /* wait4 found no child, and none was started since */
     uint32_t features;
     uint64_t incarnation;
-    uint32_t cmd_end;   /* all slots from here on are free */
-    uint32_t pump_from; /* the command that sends next */
+    uint32_t cmd_end;   /* all slots of commands from this index on are free */
+    uint32_t pump_from; /* index of the command that sends output next */
     uint32_t tree_end;
     int64_t asked_ns; /* when the spawner was last asked for spare cgroups */
     struct conn conns[CONN_MAX];

@@ -25,7 +25,8 @@ int identity_set_deadline(uint64_t in_ms) {
 }
 
 /*
- * Writes a new file and renames it: if `path` is a link, writing to it would change another file.
+ * Replaces the file `path`: writes a new file and renames it. If `path` is a link, writing to it
+ * would change another file.
  */
 static bool identity_put_file(const char *path, const char *fresh, const struct msg_str *text) {
     unlink(fresh);
@@ -47,7 +48,10 @@ static bool stir(const struct msg_bytes *seed) {
     return ok;
 }
 
-/* Renews the seed files that an init mixes into the random pool, so that two machines differ. */
+/*
+ * Renews the seed files that an init system feeds to the kernel's random number generator, so that
+ * two machines differ.
+ */
 static void renew_seeds(void) {
     static const struct {
         const char *path, *fresh;

@@ -1,5 +1,5 @@
 /*
- * Deadline and identity of a running machine.
+ * Deadline and identity (host name, machine id, random seed) of a running machine.
  *
  * Only the spawner may change them.
  */
@@ -9,15 +9,15 @@
 #include "guest/serve.h"
 
 /*
- * Call it once, before any thread starts. Returns the timer of the deadline. When it expires, the
- * machine ends, even if the loop is blocked.
+ * Creates the timer of the machine's deadline and returns its descriptor. Call it once, before any
+ * thread starts. When it expires, the machine ends, even if the loop is blocked.
  */
 int identity_clock(void);
 /* Ends the machine in in_ms milliseconds; 0: never. */
 int identity_set_deadline(uint64_t in_ms);
 
 /*
- * Handles CLONE_ID: sets hostname, machine id and random seed, as far as possible. Bits 0, 1 and 2
- * of the OK value say which of these were set.
+ * Handles the message CLONE_ID: sets host name, machine id and random seed, as far as possible.
+ * Bits 0, 1 and 2 of the OK value say which of these were set.
  */
 enum serve_result identity_become(struct guest *g, struct conn *c, const struct frame *f);

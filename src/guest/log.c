@@ -8,7 +8,10 @@
 
 #define SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
 
-/* Receives output if a page of the log cannot be allocated. This page is allocated in advance. */
+/*
+ * Takes output that is dropped because a page of the log cannot be allocated. This page itself is
+ * allocated in advance.
+ */
 static volatile uint8_t nowhere[4096];
 
 static int map_log(struct log *l) {
@@ -44,7 +47,10 @@ void log_close(struct log *l) {
     close_fd(&l->fd);
 }
 
-/* readv() writes the pages of the log, so out of memory is an errno here instead of a SIGBUS. */
+/*
+ * Reads output of the command directly into the log. The kernel writes the pages in readv(), so if
+ * memory runs out, readv() fails instead of a SIGBUS here.
+ */
 ssize_t log_fill(struct log *l, int stream, int fd, size_t max) {
     struct iovec v[2];
     int pieces = outlog_claim(&l->w, stream, max, v);

@@ -9,17 +9,21 @@
 #include "guest/guest.h"
 
 /*
- * Takes over a descriptor from the host. Its size must be sealed, or a shrunk file could kill this
- * process with SIGBUS. On failure it closes the descriptor and returns -1 with errno.
+ * Maps the log behind a descriptor from the host, which the log then owns. Its size must be sealed,
+ * or a shrunk file could kill this process with SIGBUS. On failure it closes the descriptor and
+ * returns -1 with errno.
  */
 int log_open(struct log *l, int fd);
 void log_close(struct log *l);
 
-/* Reads once from fd into the log; returns as read(2). */
+/* Reads once from fd into the log; returns the same as read(2). */
 ssize_t log_fill(struct log *l, int stream, int fd, size_t max);
 void log_end(struct log *l, int stream);
 
 struct msg_log log_state(const struct log *l);
 
-/* True if the stored LOG_WAIT can be answered. */
+/*
+ * True if the log has new output for the host, so that the pending LOG_WAIT request can be
+ * answered.
+ */
 bool log_has_news(const struct log *l);

@@ -59,7 +59,10 @@ void source_rearm(struct guest *g, struct source *src, uint32_t events) {
     epoll_ctl(g->epoll, EPOLL_CTL_MOD, src->fd, &ev);
 }
 
-/* Removes the descriptor explicitly: a duplicate in a child would keep it in the epoll set. */
+/*
+ * Closes a source. Removes its descriptor from epoll explicitly: a duplicate in a child would keep
+ * it in the epoll set.
+ */
 void source_close(struct guest *g, struct source *src) {
     if (src->fd < 0)
         return;
@@ -184,7 +187,10 @@ static void block_signals(void) {
     sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
-/* Opens /dev/null until 0, 1 and 2 are in use, so that no other descriptor gets these numbers. */
+/*
+ * Opens /dev/null until the descriptors 0, 1 and 2 are in use, so that no other descriptor gets
+ * these numbers.
+ */
 static int open_null(void) {
     int fd;
     do {
@@ -201,7 +207,10 @@ static void on_signals(struct guest *g, struct source *src, uint32_t events) {
     cmd_reap(g);
 }
 
-/* No descriptor is free: closes the connection, since a waiting one would wake the loop forever. */
+/*
+ * Called when no descriptor is free: accepts a new connection with a reserved descriptor and closes
+ * it, since a waiting connection would wake the event loop forever.
+ */
 static void turn_away(struct guest *g, struct source *src) {
     reserve_release(g);
     int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC);

@@ -20,11 +20,11 @@
 static struct {
     struct {
         DIR *dir;
-        size_t len; /* length of its path, including the slash */
+        size_t len; /* length of the directory's path, including the slash */
     } levels[DEPTH_MAX];
     int depth;
     bool is_partial;
-    bool names_others;      /* also write entries for pipes, sockets and devices */
+    bool names_others;      /* also pack entries for pipes, sockets and devices */
     struct tar_entry entry; /* the file that is being packed */
 } p;
 
@@ -61,7 +61,7 @@ static void pack_file(int dir, const char *name) {
     int fd DEFER_CLOSE =
         openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        leave_out(fd < 0 ? errno : 0, "open");
+        leave_out(fd < 0 ? errno : 0, "cannot open");
         return;
     }
     p.entry.kind = TAR_FILE;
@@ -73,7 +73,7 @@ static void pack_file(int dir, const char *name) {
 static void pack_link(int dir, const char *name) {
     ssize_t n = readlinkat(dir, name, p.entry.target, TAR_NAME_MAX);
     if (n < 0) {
-        leave_out(errno, "read link");
+        leave_out(errno, "cannot read link");
         return;
     }
     p.entry.target[n] = '\0';
@@ -82,11 +82,11 @@ static void pack_link(int dir, const char *name) {
     p.entry.target[0] = '\0';
 }
 
-/* Opens a directory level. Takes over the descriptor. */
+/* Starts to pack a directory. The packer then owns its descriptor. */
 static bool pack_enter(int fd, size_t len) {
     DIR *dir = fd >= 0 && p.depth < DEPTH_MAX && !tool_is_proc(fd) ? fdopendir(fd) : NULL;
     if (!dir) {
-        leave_out(p.depth == DEPTH_MAX ? ELOOP : fd < 0 ? errno : EACCES, "open");
+        leave_out(p.depth == DEPTH_MAX ? ELOOP : fd < 0 ? errno : EACCES, "cannot open");
         close_fd(&fd);
         return false;
     }
@@ -98,7 +98,7 @@ static bool pack_enter(int fd, size_t len) {
 static void pack_dir(int dir, const char *name) {
     size_t n = strlen(p.entry.path);
     if (n == TAR_NAME_MAX) {
-        leave_out(ENAMETOOLONG, "name");
+        leave_out(ENAMETOOLONG, "cannot pack");
         return;
     }
     memcpy(p.entry.path + n, "/", 2);
@@ -117,7 +117,7 @@ static void pack(int dir, const char *name) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         if (errno != ENOENT)
-            leave_out(errno, "stat");
+            leave_out(errno, "cannot stat");
         return;
     }
     p.entry.mode = st.st_mode & 07777;
@@ -140,7 +140,7 @@ static void pack(int dir, const char *name) {
 static bool name_entry(size_t at, const char *name) {
     size_t n = strlen(name);
     if (n > TAR_NAME_MAX - at) {
-        leave_out(ENAMETOOLONG, "name");
+        leave_out(ENAMETOOLONG, "cannot pack");
         return false;
     }
     memcpy(p.entry.path + at, name, n + 1);
@@ -165,12 +165,12 @@ static void pack_levels(void) {
 int tool_tar(char **argv) {
     const char *path = argv[1];
     if (!path || *path != '/')
-        tool_fail(EINVAL, "path", path ? path : "");
+        tool_fail(EINVAL, "the path must be absolute:", path ? path : "");
     p.names_others = argv[2] && strcmp(argv[2], "all") == 0;
     struct stat st;
     int at DEFER_CLOSE = sys_open(AT_FDCWD, path, O_PATH, 0);
     if (at < 0 || fstat(at, &st) < 0)
-        tool_fail(errno, "open", path);
+        tool_fail(errno, "cannot open", path);
     if (S_ISDIR(st.st_mode)) {
         if (!pack_enter(openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0))
             return MSG_TOOL_FAILED;

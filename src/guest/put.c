@@ -33,9 +33,9 @@ struct content {
 
 static struct {
     int dir;
-    char path[PATH_MAX]; /* path of the file, with links resolved */
+    char path[PATH_MAX]; /* path of the file to replace, with links resolved */
     const char *name;
-    char temporary[32]; /* empty: no temporary file exists */
+    char temporary[32]; /* name of the temporary file; empty: none exists */
     struct content before;
 } put;
 
@@ -51,18 +51,21 @@ static void content_read(int fd, struct content *ret, const char *path) {
             ret->size += (uint64_t)n;
         }
     if (n < 0)
-        tool_fail(errno, "read", path);
+        tool_fail(errno, "cannot read", path);
     sha256_end_hex(&s, ret->hex);
 }
 
-/* dir may be AT_FDCWD. A file that is not regular ends the tool; a missing file does not. */
+/*
+ * Reads and hashes the file dir/name; dir may be AT_FDCWD. A file that is not regular ends the
+ * tool; a missing file does not.
+ */
 static struct content content_of(int dir, const char *name, int flags, const char *path) {
     struct content c = {0};
     int fd DEFER_CLOSE = sys_open(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | flags, 0);
     if (fd < 0 && errno == ENOENT)
         return c;
     if (fd < 0 || fstat(fd, &c.st) < 0)
-        tool_fail(errno, "open", path);
+        tool_fail(errno, "cannot open", path);
     if (!S_ISREG(c.st.st_mode) || tool_is_proc(fd))
         tool_fail(S_ISDIR(c.st.st_mode) ? EISDIR : EINVAL, "not a regular file:", path);
     content_read(fd, &c, path);
@@ -91,10 +94,10 @@ static void put_say(const struct content *c) {
 int tool_sha256(char **argv) {
     const char *path = argv[1];
     if (!path || *path != '/')
-        tool_fail(EINVAL, "path", path ? path : "");
+        tool_fail(EINVAL, "the path must be absolute:", path ? path : "");
     struct content c = content_of(AT_FDCWD, path, 0, path);
     if (!c.is_there)
-        tool_fail(ENOENT, "open", path);
+        tool_fail(ENOENT, "cannot open", path);
     put_say(&c);
     return MSG_TOOL_DONE;
 }
@@ -110,12 +113,12 @@ static void locate(const char *path) {
         memcpy(put.path, path, strlen(path) + 1);
     char *slash = strrchr(put.path, '/');
     if (!slash || strlen(slash + 1) - 1 >= NAME_MAX)
-        tool_fail(EINVAL, "path", path);
+        tool_fail(EINVAL, "the path does not end with a valid file name:", path);
     put.name = slash + 1;
     *slash = '\0';
     put.dir = sys_open(AT_FDCWD, slash == put.path ? "/" : put.path, O_PATH | O_DIRECTORY, 0);
     if (put.dir < 0 || tool_is_proc(put.dir))
-        tool_fail(put.dir < 0 ? errno : EACCES, "open directory of", path);
+        tool_fail(put.dir < 0 ? errno : EACCES, "cannot open the directory of", path);
 }
 
 static void put_give_up(int number) {
@@ -157,7 +160,7 @@ static struct content copy_stdin(int fd, const char *path) {
         for (size_t done = 0; done < n;) {
             ssize_t part = write(fd, chunk + done, n - done);
             if (part < 0 && errno != EINTR)
-                put_fail("write", path);
+                put_fail("cannot write", path);
             done += part > 0 ? (size_t)part : 0;
         }
     }
@@ -173,7 +176,7 @@ static bool is_met(const char *condition, const struct content *c) {
     return c->is_there && strcmp(condition, c->hex) == 0;
 }
 
-/* True if the file is the same and was not changed since it was read. */
+/* True if the present file is the one that was read before, and was not changed since. */
 static bool is_unchanged(void) {
     struct stat st, *was = &put.before.st;
     return put.before.is_there && fstatat(put.dir, put.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -210,11 +213,11 @@ int tool_put(char **argv) {
     signal(SIGTERM, put_give_up);
     int fd DEFER_CLOSE = make_temporary();
     if (fd < 0)
-        tool_fail(errno, "write beside", path);
+        tool_fail(errno, "cannot create a temporary file in the directory of", path);
     struct content after = copy_stdin(fd, path);
     dress(fd, mode);
     if (sync && fsync(fd) < 0)
-        put_fail("sync", path);
+        put_fail("cannot sync", path);
     if (strcmp(condition, "any") != 0 && !is_unchanged()) {
         struct content now = content_of(put.dir, put.name, O_NOFOLLOW, path);
         if (!is_met(condition, &now))
@@ -224,13 +227,13 @@ int tool_put(char **argv) {
     if (syscall(SYS_renameat2, put.dir, put.temporary, put.dir, put.name, flags) < 0) {
         if (errno == EEXIST)
             return unmet(path);
-        put_fail("replace", path);
+        put_fail("cannot replace", path);
     }
     if (sync) {
         int dir DEFER_CLOSE = openat(put.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         /* A directory that the user cannot read cannot be opened: sync the whole filesystem. */
         if ((dir < 0 ? syncfs(fd) : fsync(dir)) < 0)
-            tool_fail(errno, "sync the directory of", path);
+            tool_fail(errno, "cannot sync the directory of", path);
     }
     put_say(&after);
     return MSG_TOOL_DONE;

@@ -17,8 +17,10 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     SERVE_GET(hello, f, &m);
     if (m.version == 0 || m.version > MSG_VERSION) { /* the host is too new for this guest */
         struct frame_head head = {.type = MSG_ERROR, .tag = f->head.tag};
-        guest_conn_send(c, &head,
-                        &(struct msg_error){.code = ERR_UNSUPPORTED, .text = {"version", 7}});
+        guest_conn_send(
+            c, &head,
+            &(struct msg_error){.code = ERR_UNSUPPORTED,
+                                .text = {"the guest does not support this protocol version", 48}});
         return SERVE_BROKEN;
     }
     c->greeted = true;
@@ -48,7 +50,7 @@ static enum serve_result deadline(struct guest *g, struct conn *c, const struct 
     struct msg_deadline m;
     SERVE_GET(deadline, f, &m);
     if (identity_set_deadline(m.in_ms) < 0)
-        conn_fail(c, f, errno, "set deadline");
+        conn_fail(c, f, errno, "cannot set the deadline of the machine");
     else
         conn_ok(c, f, 0);
     return SERVE_DONE;
@@ -75,15 +77,19 @@ static enum serve_result spares(struct guest *g, struct conn *c, const struct fr
     return SERVE_DONE;
 }
 
-/* Refused while any process runs: it would stay in the old root. */
+/*
+ * Switches to a new root. Refused while any process runs in the machine: it would stay in the old
+ * root.
+ */
 static enum serve_result switch_root(struct guest *g, struct conn *c, const struct frame *f) {
     if ((f->head.flags & FRAME_FDS_MASK) != 1)
         return SERVE_BROKEN;
     cmd_reap(g);
     if (!g->is_childless)
-        guest_conn_refuse(c, f, ERR_BUSY, "processes are running");
+        guest_conn_refuse(c, f, ERR_BUSY,
+                          "cannot switch the root of the machine: processes are running in it");
     else if (fchdir(c->fds[0]) < 0 || chroot(".") < 0)
-        conn_fail(c, f, errno, "switch root");
+        conn_fail(c, f, errno, "cannot switch the root of the machine");
     else {
         conn_ok(c, f, 0);
         warm_begin(false);
@@ -95,7 +101,7 @@ static const struct {
     enum serve_result (*run)(struct guest *, struct conn *, const struct frame *);
     bool is_privileged;
     bool is_bare;  /* the message has no payload */
-    bool owns_fds; /* the message may carry descriptors; others may not */
+    bool owns_fds; /* the message may carry descriptors; other messages may not */
 } handlers[] = {
     [MSG_HELLO] = {hello},
     [MSG_PING] = {ping, .is_bare = true},
@@ -146,7 +152,7 @@ enum serve_result serve_frame(struct guest *g, struct conn *c, const struct fram
     if (!is_well_formed(c, f))
         return SERVE_BROKEN;
     if (handlers[f->head.type].is_privileged && !c->is_privileged) {
-        guest_conn_refuse(c, f, ERR_DENIED, "only the spawner may send this message");
+        guest_conn_refuse(c, f, ERR_DENIED, "only the spawner may send this message to the guest");
         return SERVE_DONE;
     }
     return handlers[f->head.type].run(g, c, f);

@@ -9,7 +9,7 @@
 
 enum serve_result {
     SERVE_DONE,
-    SERVE_STALLED, /* not handled yet: pass the same frame again later */
+    SERVE_STALLED, /* the message cannot be handled yet: pass the same frame again later */
     SERVE_BROKEN,  /* the peer broke the protocol: close the connection */
 };
 

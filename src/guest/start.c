@@ -14,7 +14,10 @@
 
 #include "guest/sys.h"
 
-/* The slot before argv is for the shell that runs a script without "#!". */
+/*
+ * Argument list of the next command. The slot before argv is for the shell that runs a script
+ * without "#!".
+ */
 static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
 static char *env_slots[MSG_STRINGS_MAX + 1];
 static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
@@ -37,8 +40,9 @@ static void prod_in(long ns) {
 }
 
 /*
- * The child exists, at least as a zombie, until the waiting thread continues. So these calls do not
- * fail, and errno, which both threads share, is not changed.
+ * Runs in the other thread: continues or kills a child that did not exec yet. The child exists, at
+ * least as a zombie, until the waiting thread continues. So these calls do not fail, and errno,
+ * which both threads share, is not changed.
  */
 void start_prod(void) {
     pid_t pid = unborn;
@@ -47,7 +51,7 @@ void start_prod(void) {
     prod_in(pid > 0 ? PROD_NS : 0);
 }
 
-/* Returns the pages of a long argument list to the kernel. */
+/* Gives the memory pages of a long argument list back to the kernel. */
 static void slots_trim(char **slots, const struct msg_strs *strs) {
     if (strs->count < 4096)
         return;
@@ -137,7 +141,7 @@ static const char *search_path(void) {
     return "/usr/local/bin:/usr/bin:/bin";
 }
 
-/* Tries one directory of PATH; an empty one is the working directory. */
+/* Tries to execute the program in one directory of PATH; an empty name is the working directory. */
 static void exec_in(const char *dir, size_t n, const char *name) {
     static char path[PATH_MAX];
     size_t len = strlen(name);
@@ -151,7 +155,10 @@ static void exec_in(const char *dir, size_t n, const char *name) {
     exec_path(path);
 }
 
-/* Searches PATH like execvp: if a program was found but not allowed, EACCES is reported. */
+/*
+ * Executes the program of the command and searches PATH like execvp: if a program was found but may
+ * not be executed, EACCES is reported.
+ */
 static int exec_program(struct start *s) {
     if (s->tool)
         _exit(s->tool(argv_slots + 1));
@@ -205,8 +212,8 @@ void start_process(struct start *s) {
     slots_fill(env_slots, &s->exec->env);
     s->failed_errno = 0;
     /*
-     * A tool runs in the child without exec, so it gets a copy of the memory. It reports a failure
-     * by its exit status.
+     * A tool (struct start.tool) runs in the child without exec, so the child gets a copy of the
+     * memory. A tool reports a failure by its exit status.
      */
     int flags = CLONE_PARENT_SETTID | SIGCHLD | (s->tool ? 0 : CLONE_VM | CLONE_VFORK);
     give_up_ns = s->deadline_ns ? s->deadline_ns : now_ns() + START_MAX_NS;
@@ -221,7 +228,10 @@ void start_process(struct start *s) {
     }
     slots_trim(argv_slots + 1, &s->exec->argv);
     slots_trim(env_slots, &s->exec->env);
-    /* The child shares this memory, and its change of uid may have made it dumpable again. */
+    /*
+     * The child shares this memory, and its change of user id may have made the process dumpable
+     * again.
+     */
     prctl(PR_SET_DUMPABLE, 0);
     if (s->failed_errno)
         while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)

@@ -14,26 +14,30 @@
 
 struct start {
     const struct msg_exec *exec;
-    int stdio[3];             /* descriptors, all above 2 */
-    bool is_session;          /* stdio[0] becomes the controlling terminal */
-    int (*tool)(char **argv); /* runs in the child instead of a program; NULL: none */
+    int stdio[3];    /* descriptors that become 0, 1 and 2 of the command; all are above 2 */
+    bool is_session; /* stdio[0] becomes the controlling terminal */
+    int (*tool)(char **argv); /* function that runs in the child instead of a program; NULL: none */
     const uint64_t *files;    /* RLIMIT_NOFILE of the command: soft, hard */
     int procs;                /* cgroup.procs of the command's tree, or -1 */
     int64_t deadline_ns;      /* when a child that did not exec is killed; 0: START_MAX_NS */
-    /* Results. */
+    /* Results of start_process(). */
     pid_t pid;
-    int failed_errno; /* 0: the process runs */
+    int failed_errno; /* errno of the failed start; 0: the process runs */
     enum msg_step failed_step;
 };
 
 #define START_MAX_NS 10000000000
 
 /*
- * Call it once, before any thread starts. Returns the timer that the other thread waits for, or -1.
+ * Creates the timer that the other thread waits for, and returns its descriptor or -1. Call it
+ * once, before any thread starts.
  */
 int start_clock(void);
-/* The other thread calls it when that timer expires. */
+/* The other thread calls it when the timer of start_clock() expires. */
 void start_prod(void);
 
-/* Returns after the exec has succeeded or failed. A failed child has been waited for. */
+/*
+ * Starts the process and returns after the exec has succeeded or failed. If it failed, the child
+ * has already been waited for.
+ */
 void start_process(struct start *s);

@@ -25,7 +25,10 @@ uint32_t stdio_count_fds(const uint8_t modes[3]) {
     return n;
 }
 
-/* Makes the command's user the owner of a pipe or terminal: it may open /dev/stdout again. */
+/*
+ * Makes the command's user the owner of a pipe or terminal, so that the command may open
+ * /dev/stdout.
+ */
 static void give_to(int fd, const struct msg_exec *e) {
     if (e->uid != MSG_ID_NONE)
         (void)!fchown(fd, e->uid, (gid_t)-1);
@@ -42,7 +45,10 @@ static int open_pipe(struct stdio *io, int i, const struct msg_exec *e) {
     return fcntl(io->host[i], F_SETFL, O_NONBLOCK);
 }
 
-/* Opens the peer through the master: a path in /dev/pts could be another terminal. */
+/*
+ * Opens a new terminal. The slave side is opened through the master: a path in /dev/pts could be
+ * another terminal.
+ */
 static int open_terminal(struct stdio *io, const struct msg_exec *e) {
     int flags = O_RDWR | O_NOCTTY | O_CLOEXEC;
     int unlock = 0;
@@ -76,7 +82,7 @@ static int open_one(struct stdio *io, int i, const struct msg_exec *e, int null)
         io->child[i] = io->child[1];
         return 0;
     default:
-        return 0; /* MSG_STDIO_FD: set by the caller */
+        return 0; /* MSG_STDIO_FD: the caller sets this descriptor */
     }
 }
 

@@ -8,13 +8,13 @@
 #include "guest/guest.h"
 
 struct stdio {
-    int child[3];     /* descriptors of the command */
-    bool is_ours[3];  /* child[i] was opened here and is closed by stdio_done() */
+    int child[3];     /* descriptors that become 0, 1 and 2 of the command */
+    bool is_ours[3];  /* stdio_open() opened child[i], and stdio_done() closes it */
     int host[3];      /* the guest's ends, or -1; take them with TAKE_FD */
     bool is_terminal; /* host[0] and host[1] are the master side of a terminal */
 };
 
-/* struct stdio io DEFER(stdio_done) = STDIO_NONE; */
+/* Use: struct stdio io DEFER(stdio_done) = STDIO_NONE; */
 #define STDIO_NONE ((struct stdio){.child = {-1, -1, -1}, .host = {-1, -1, -1}})
 
 /*
@@ -24,7 +24,10 @@ struct stdio {
 bool stdio_is_sound(const uint8_t modes[3]);
 uint32_t stdio_count_fds(const uint8_t modes[3]);
 
-/* fds: descriptors that came with the frame; the caller keeps them. -1 with errno on failure. */
+/*
+ * Opens the standard streams of a command. fds: descriptors that came with the frame; the caller
+ * keeps them. -1 with errno on failure.
+ */
 int stdio_open(struct stdio *io, const struct msg_exec *e, const int *fds, int null);
 void stdio_done(struct stdio *io);
 

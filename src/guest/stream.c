@@ -9,7 +9,7 @@
 
 #include "guest/log.h"
 
-/* Bytes read in one turn, before other streams are served: more than a pipe holds. */
+/* Number of bytes read from one stream before other streams are served: more than a pipe holds. */
 #define LOG_BURST (1u << 20)
 #define LOG_READ (256u << 10)
 
@@ -36,7 +36,10 @@ static int ring_pieces(uint8_t *ring, uint32_t size, uint64_t from, uint32_t n,
     return n > first ? 2 : 1;
 }
 
-/* Closes only the descriptor: the last bytes stay in the ring, to be sent again if needed. */
+/*
+ * Handles the end of an output stream. Closes only the descriptor: the last bytes stay in the ring,
+ * to be sent again if needed.
+ */
 static void out_ended(struct guest *g, struct stream_out *s) {
     s->eof = true;
     s->readable = false;
@@ -63,7 +66,7 @@ static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t 
     }
 }
 
-/* Number of bytes that may be read into the log now. */
+/* Returns the number of bytes that may be read into the log now. */
 static uint32_t log_room(const struct stream_out *s) {
     if (!s->paced)
         return LOG_READ;
@@ -135,7 +138,8 @@ bool stream_out_credit(struct stream_out *s, uint64_t consumed) {
 }
 
 static void in_ended(struct guest *g, struct stream_in *s) {
-    s->written = s->received; /* the command will not read it: report it as read */
+    /* the command will not read the rest of its input: report it as read */
+    s->written = s->received;
     source_close(g, &s->src);
 }
 
@@ -187,7 +191,7 @@ bool stream_in_add(struct guest *g, struct stream_in *s, const struct msg_data *
     if (data->offset > s->received || end < data->offset || end - s->written > s->size)
         return false;
     if (end < s->received || s->eof)
-        return true; /* sent again after a reconnect */
+        return true; /* the host sent this input again after a reconnect */
     uint32_t n = (uint32_t)(end - s->received);
     const uint8_t *bytes = data->data.p + (data->data.n - n);
     s->eof = eof;

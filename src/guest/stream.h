@@ -17,7 +17,10 @@ bool stream_out_fill(struct guest *g, struct stream_out *s);
 uint32_t stream_out_take(struct stream_out *s, uint8_t *to, uint32_t max);
 bool stream_out_has_news(const struct stream_out *s);
 
-/* The host has consumed the output up to this offset. False: the offset is larger than possible. */
+/*
+ * Call it when the host has consumed the output up to this offset. False: the offset is larger than
+ * possible.
+ */
 bool stream_out_credit(struct stream_out *s, uint64_t consumed);
 
 /* Adds input from the host. False: it exceeds the window, or does not follow the previous input. */

@@ -63,7 +63,7 @@ void tool_write_all(int fd, const void *bytes, size_t n, const char *path) {
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            tool_fail(done < 0 ? errno : EIO, "write", path);
+            tool_fail(done < 0 ? errno : EIO, "cannot write", path);
         bytes = (const uint8_t *)bytes + done;
         n -= (size_t)done;
     }
@@ -104,7 +104,7 @@ size_t guest_tool_read(void *to, size_t max) {
     while ((n = read(0, to, max)) < 0 && errno == EINTR)
         ;
     if (n < 0)
-        tool_fail(errno, "read", "stdin");
+        tool_fail(errno, "cannot read", "stdin");
     return (size_t)n;
 }
 

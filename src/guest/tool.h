@@ -24,7 +24,7 @@
 
 typedef int tool_fn(char **argv);
 
-/* NULL: no tool has that name. */
+/* Finds a tool by name. NULL: no tool has that name. */
 tool_fn *guest_tool_find(const char *name);
 
 tool_fn tool_tar, tool_untar, tool_untar_masked, tool_sha256, tool_put;
@@ -39,7 +39,9 @@ _Noreturn void tool_fail(int number, const char *what, const char *path);
 void guest_tool_write(const void *bytes, size_t n);
 void tool_flush(void);
 
-/* Reads up to max bytes from fd into that buffer; returns as read(2). */
+/*
+ * Reads up to max bytes from fd into the buffer of guest_tool_write(); returns the same as read(2).
+ */
 ssize_t tool_write_from(int fd, size_t max);
 
 /* Reads once from standard input; returns 0 at its end. */

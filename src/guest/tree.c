@@ -62,7 +62,10 @@ static int members_open(const struct tree *t) {
     return open(own_path(t->procs, path), O_RDONLY | O_CLOEXEC);
 }
 
-/* A cgroup whose list cannot be read counts as not empty. */
+/*
+ * True if the cgroup has no processes. A cgroup whose list of processes cannot be read counts as
+ * not empty.
+ */
 bool tree_is_empty(struct guest *g, const struct tree *t) {
     if (g->is_childless || !t)
         return true;
@@ -75,7 +78,7 @@ bool tree_is_empty(struct guest *g, const struct tree *t) {
     return is_empty;
 }
 
-/* Kills each pid in a page of cgroup.procs; returns how many. */
+/* Kills each process listed in a page of cgroup.procs; returns their number. */
 static int kill_listed(char *text, ssize_t n) {
     int killed = 0;
     for (char *end = text + n, *nl; (nl = memchr(text, '\n', (size_t)(end - text)));
@@ -88,8 +91,8 @@ static int kill_listed(char *text, ssize_t n) {
 }
 
 /*
- * Returns how many processes were killed, or -1 if the list could not be opened. An incomplete line
- * at the end of a read is read again with the next.
+ * Kills all processes of a cgroup. Returns their number, or -1 if the list of processes could not
+ * be opened. An incomplete line at the end of a page is read again with the next page.
  */
 static int kill_all(const struct tree *t) {
     char text[4096];
@@ -124,7 +127,10 @@ static bool is_frozen(const struct tree *t) {
     return memcmp(state, "FREEZING", 7) != 0;
 }
 
-/* While all processes are frozen, none can fork, so the list has all processes of the cgroup. */
+/*
+ * Freezes a cgroup and kills its processes. While all processes are frozen, none can fork, so the
+ * list has all processes of the cgroup.
+ */
 static bool kill_frozen(const struct tree *t) {
     freezer_set(t, "FROZEN", "1");
     int killed = 0;
@@ -143,7 +149,10 @@ struct process {
     pid_t pid, parent, session;
 };
 
-/* "pid (name) S ppid pgrp session ...": the name may hold anything, so look from its end. */
+/*
+ * Parses /proc/PID/stat: "pid (name) S ppid pgrp session ...". The name may contain any characters,
+ * so parse from its end.
+ */
 static bool process_read(int proc, const char *pid, struct process *ret) {
     char path[32], text[512];
     size_t len = strnlen(pid, sizeof(path) - 6);

@@ -1,18 +1,21 @@
 /*
- * The cgroup of each command. Every descendant stays in it, so killing it reaches all of them, also
- * processes that left their session or parent.
+ * The cgroup of each command. Every descendant of the command stays in its cgroup. So killing the
+ * cgroup kills all of them, also processes that left their session or parent.
  */
 #pragma once
 
 #include "guest/guest.h"
 
-/* Keeps the three descriptors (kill may be -1). False: the table is full; they are closed. */
+/*
+ * Adds a spare cgroup to the table, which then owns the three descriptors (kill may be -1). False:
+ * the table is full, and they are closed.
+ */
 bool tree_add(struct guest *g, int procs, int freeze, int kill);
 
 /* Returns a cgroup without processes for a new command; NULL: none is free. */
 struct tree *tree_take(struct guest *g);
 
-/* Forgets a cgroup that cannot be entered. */
+/* Removes a cgroup that no process can enter from the table. */
 void tree_drop(struct tree *t);
 uint32_t tree_spares(const struct guest *g);
 

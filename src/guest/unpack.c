@@ -22,8 +22,9 @@ static struct {
     bool is_partial;
     uint32_t masked; /* mode bits to clear (the umask); 0 inside a machine */
     struct tar_reader reader;
-    struct tar_entry entry; /* its path is cleaned: no leading slash, no "." and ".." */
-    const char *name;       /* the last part of its path */
+    /* the entry that is being unpacked; its path is cleaned: no leading slash, no "." and ".." */
+    struct tar_entry entry;
+    const char *name; /* the last part of entry.path */
     uint8_t in[64 << 10];
     size_t start, end;
     int parent; /* parent directory of entry.path, or -1; kept for the next entry */
@@ -62,12 +63,15 @@ static bool unpack_fill(void) {
 
 static const uint8_t *next_block(void) {
     if (u.end - u.start < TAR_BLOCK && !unpack_fill())
-        tool_fail(EIO, "the archive is truncated", "");
+        tool_fail(EIO, "the tar archive is truncated", "");
     u.start += TAR_BLOCK;
     return u.in + u.start - TAR_BLOCK;
 }
 
-/* Returns whole blocks of the buffer, at most `left` bytes of content and their padding. */
+/*
+ * Returns whole blocks of the archive from the buffer: at most `left` bytes of content and their
+ * padding.
+ */
 static const uint8_t *next_bytes(uint64_t left, size_t *ret) {
     const uint8_t *at = next_block();
     size_t more = (u.end - u.start) / TAR_BLOCK * TAR_BLOCK;
@@ -158,7 +162,7 @@ static int open_parent(char *path, const char **ret_name) {
     return u.parent;
 }
 
-/* Removes a file of that name after EEXIST; a directory stays. */
+/* Call it after EEXIST: removes an existing file with the entry's name; a directory stays. */
 static bool clear_way(void) {
     return errno == EEXIST && unlinkat(u.parent, u.name, 0) == 0;
 }
@@ -176,7 +180,7 @@ static void unpack_make_file(void) {
     if (fd < 0 && clear_way())
         fd = openat(u.parent, u.name, flags, 0600);
     if (fd < 0)
-        leave_out(errno, "make");
+        leave_out(errno, "cannot create");
     take_contents(fd);
     if (fd < 0)
         return;
@@ -214,7 +218,7 @@ static void unpack_make_dir(void) {
     if (mkdirat(u.parent, u.name, 0700) < 0 && !is_dir_there()) {
         errno = EEXIST;
         if (!clear_way() || mkdirat(u.parent, u.name, 0700) < 0) {
-            leave_out(errno, "create directory");
+            leave_out(errno, "cannot create directory");
             return;
         }
     }
@@ -232,12 +236,12 @@ static void unpack_make_dir(void) {
 static void make_symlink(void) {
     if (symlinkat(u.entry.target, u.parent, u.name) < 0 &&
         !(clear_way() && symlinkat(u.entry.target, u.parent, u.name) == 0))
-        leave_out(errno, "create link");
+        leave_out(errno, "cannot create link");
 }
 
 static void make_hardlink(void) {
     if (!clean(u.entry.target) || !*u.entry.target) {
-        leave_out(EINVAL, "link to");
+        leave_out(EINVAL, "the target of the hard link is not valid:");
         return;
     }
     char *slash = strrchr(u.entry.target, '/');
@@ -247,7 +251,7 @@ static void make_hardlink(void) {
     const char *name = slash ? slash + 1 : u.entry.target;
     if (dir < 0 || (linkat(dir, name, u.parent, u.name, 0) < 0 &&
                     !(clear_way() && linkat(dir, name, u.parent, u.name, 0) == 0)))
-        leave_out(errno, "link");
+        leave_out(errno, "cannot create hard link");
 }
 
 static void pass_over(void) {
@@ -265,13 +269,13 @@ static void unpack(void) {
     if (is_sound && !*u.entry.path && u.entry.kind == TAR_DIR)
         return; /* the top directory, which exists */
     if (!is_sound || !*u.entry.path) {
-        leave_out(EINVAL, "path");
+        leave_out(EINVAL, "the path is empty or contains '..':");
         take_contents(-1);
         return;
     }
     settle_until(u.entry.path);
     if (open_parent(u.entry.path, &u.name) < 0 || strlen(u.name) > NAME_MAX) {
-        leave_out(u.parent < 0 ? errno : ENAMETOOLONG, "open directory of");
+        leave_out(u.parent < 0 ? errno : ENAMETOOLONG, "cannot open the directory of");
         take_contents(-1);
         return;
     }
@@ -288,15 +292,15 @@ int tool_untar_masked(char **argv) {
 int tool_untar(char **argv) {
     const char *path = argv[1];
     if (!path || *path != '/')
-        tool_fail(EINVAL, "path", path ? path : "");
+        tool_fail(EINVAL, "the path must be absolute:", path ? path : "");
     u.parent = -1;
     u.root = sys_open(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0);
     if (u.root < 0 || tool_is_proc(u.root))
-        tool_fail(u.root < 0 ? errno : EACCES, "open", path);
+        tool_fail(u.root < 0 ? errno : EACCES, "cannot open", path);
     enum tar_step step;
     while ((step = tar_next(&u.reader, next_block(), &u.entry)) != TAR_END) {
         if (step == TAR_BAD)
-            tool_fail(EINVAL, "not an archive, or a damaged one", "");
+            tool_fail(EINVAL, "the input is not a tar archive, or it is damaged", "");
         if (step == TAR_ENTRY)
             unpack();
     }

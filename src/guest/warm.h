@@ -1,6 +1,7 @@
 /*
- * Warms the name cache of a new root: looks up the paths that most programs need, one at a time and
- * only while the guest is idle. It only looks up and never opens: a path in a box may be anything.
+ * Fills the kernel's cache of file names for a new root: looks up the paths that most programs
+ * need, one at a time and only while the guest is idle. It only looks up and never opens: a path in
+ * a box may be anything.
  */
 #pragma once
 
@@ -14,5 +15,5 @@ void warm_begin(bool first);
 /* Remembers the program that was started last: it is likely to be started again. */
 void warm_remember(const char *program);
 bool warm_is_due(void);
-/* Looks up the next few names. */
+/* Looks up the next few paths. */
 void warm_go_on(void);

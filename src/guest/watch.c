@@ -45,12 +45,14 @@ enum serve_result watch_add(struct guest *g, struct conn *c, const struct frame 
     SERVE_GET(watch, f, &m);
     int slot = slot_of(c, 0);
     if (f->head.id == 0 || slot < 0 || slot_of(c, f->head.id) >= 0) {
-        guest_conn_refuse(c, f, slot < 0 ? ERR_LIMIT : ERR_EXISTS, "watch");
+        guest_conn_refuse(
+            c, f, slot < 0 ? ERR_LIMIT : ERR_EXISTS,
+            "cannot watch the file: too many watches, or the id of the watch is already in use");
         return SERVE_DONE;
     }
     int wd = watcher_open(g, c) < 0 ? -errno : files_watch(c->watcher.fd, &m, EVENTS);
     if (wd < 0) {
-        conn_fail(c, f, -wd, "watch");
+        conn_fail(c, f, -wd, "cannot watch the file");
     } else if (slot_of_wd(c, wd) >= 0) {
         guest_conn_refuse(c, f, ERR_EXISTS, "this connection already watches the file");
     } else {
@@ -65,7 +67,7 @@ enum serve_result watch_remove(struct guest *g, struct conn *c, const struct fra
     (void)g;
     int slot = f->head.id ? slot_of(c, f->head.id) : -1;
     if (slot < 0) {
-        guest_conn_refuse(c, f, ERR_NOT_FOUND, "unwatch");
+        guest_conn_refuse(c, f, ERR_NOT_FOUND, "cannot end the watch: no watch has this id");
         return SERVE_DONE;
     }
     inotify_rm_watch(c->watcher.fd, c->watch_wds[slot]);
@@ -88,7 +90,10 @@ static void send_event(struct conn *c, const struct inotify_event *e) {
         c->watch_ids[slot] = 0;
 }
 
-/* Frames make a full read of small events at most 3 times larger, which REPLY_ROOM allows for. */
+/*
+ * Sends events of watched files to the host. In frames, a buffer full of small events becomes at
+ * most 3 times larger, which REPLY_ROOM allows for.
+ */
 void watch_pump(struct guest *g, struct conn *c) {
     (void)g;
     char events[EVENTS_BYTES] __attribute__((aligned(8)));

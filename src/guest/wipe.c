@@ -8,14 +8,16 @@
 #include "base/fs/dots.h"
 #include "guest/sys.h"
 
-/* One descriptor per level, so depth is limited. Deeper directories are moved to the top directory
- * and removed from there. */
+/*
+ * Each directory level needs one descriptor, so the depth is limited. Deeper directories are moved
+ * to the top directory and removed from there.
+ */
 #define DEPTH_MAX 64
 
 struct wiper {
     int top;
     unsigned moved;
-    bool again; /* an entry was moved to the top */
+    bool again; /* a directory was moved to the top directory, which must be read again */
 };
 
 static int wipe_inside(struct wiper *w, int dir, int depth);

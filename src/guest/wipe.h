@@ -5,5 +5,5 @@
  */
 #pragma once
 
-/* Returns 0 or an errno. Links are removed, not their targets. */
+/* Removes the directory tree dir/name. Returns 0 or an errno. */
 int wipe_tree(int dir, const char *name);

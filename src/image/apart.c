@@ -29,7 +29,8 @@ enum {
 
 /* ---- reader ---- */
 
-/* The reader dies with its supervisor: nothing else would stop a reader that was taken over. */
+/* The reader, the process that parses the archive, dies with its supervisor process. Nothing else
+ * would stop a reader that a hostile archive took over. */
 static void stay_with(pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(1);
@@ -130,9 +131,10 @@ static int hear_all(struct hearing *h, struct err *err) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_sys(err, "read from the archive reader") : 0;
+            return n < 0 ? err_sys(err, "cannot read from the archive reader process") : 0;
         if (!buf_add(&h->line, piece, (size_t)n))
-            return err_set(err, ERR_INVALID, "the archive reader sent a message that is too long");
+            return err_set(err, ERR_INVALID,
+                           "the archive reader process sent a message that is too long");
         if (hear_lines(h, err) < 0)
             return -1;
     }
@@ -147,9 +149,9 @@ static int await_reader(pid_t pid, const struct hearing *h, struct err *err) {
         *err = h->failed;
         return -1;
     }
-    return status == 0
-               ? 0
-               : err_set(err, ERR_INVALID, "the archive reader ended with status %d", status);
+    return status == 0 ? 0
+                       : err_set(err, ERR_INVALID,
+                                 "the archive reader process ended with status %d", status);
 }
 
 /* ---- check of the result ---- */
@@ -162,15 +164,17 @@ static bool is_expected(const char *name) {
     return false;
 }
 
-/* A file beside the tree is not part of the image id, but would be used as part of the image. */
+/* The image id does not cover a file outside root/ and spool/, so such a file is an error: machines
+ * would use it as part of the image. */
 static int check_left(struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(AT_FDCWD, ".");
     errno = d ? 0 : errno;
     for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (!is_expected(e->d_name))
-            return err_set(err, ERR_INVALID, "the archive reader created '%.60s' outside the image",
+            return err_set(err, ERR_INVALID,
+                           "the archive reader process created '%.60s' outside the image",
                            e->d_name);
-    return errno ? err_sys(err, "list the image's directory") : 0;
+    return errno ? err_sys(err, "cannot list the image's directory") : 0;
 }
 
 int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
@@ -179,7 +183,7 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
         .report = report, .line = BUF(LINE_BYTES), .config = ret};
     int words[2];
     if (pipe2(words, O_CLOEXEC) < 0)
-        return err_sys(err, "create a pipe to the archive reader");
+        return err_sys(err, "cannot create a pipe to the archive reader process");
     /* Keep the pipe above the descriptors with a fixed meaning (0 to 5). */
     int from = fcntl(words[0], F_DUPFD_CLOEXEC, AWAY), to = fcntl(words[1], F_DUPFD_CLOEXEC, AWAY);
     pid_t parent = getpid(), pid = from < 0 || to < 0 ? -1 : fork();
@@ -188,13 +192,13 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
         be_reader(dir, to, fn, arg);
     }
     if (pid < 0)
-        return err_sys(err, "start the archive reader");
+        return err_sys(err, "cannot start the archive reader process");
     close(STDIN_FILENO);
     close(words[1]);
     close(to);
     int reader = (int)syscall(SYS_pidfd_open, pid, 0);
     if (reader < 0 || dup2(from, FD_WORDS) < 0 || dup2(reader, FD_READER) < 0)
-        return err_sys(err, "read from the archive reader");
+        return err_sys(err, "cannot read from the archive reader process");
     if (jail_enter(dir, FD_READER, err) < 0 || hear_all(&h, err) < 0 ||
         await_reader(pid, &h, err) < 0)
         return -1;

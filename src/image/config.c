@@ -36,8 +36,8 @@ void image_config_done(struct image_config *c) {
 /* Strings of a configuration go into environments and messages, so their length is limited. */
 static int check_text(const char *text, const char *what, struct err *err) {
     if (strlen(text) > CONFIG_TEXT_MAX)
-        return err_set(err, ERR_LIMIT, "%s of the image is longer than %d KiB", what,
-                       CONFIG_TEXT_MAX >> 10);
+        return err_set(err, ERR_LIMIT, "%s in the image's configuration is longer than %d KiB",
+                       what, CONFIG_TEXT_MAX >> 10);
     return 0;
 }
 
@@ -47,7 +47,8 @@ static int take_text(const json_t *object, const char *name, char **ret, struct 
     if (!value || json_is_null(value) || (text && !*text))
         return 0;
     if (!text)
-        return err_set(err, ERR_INVALID, "'%s' of the image's configuration is not a string", name);
+        return err_set(err, ERR_INVALID, "field '%s' of the image's configuration is not a string",
+                       name);
     if (check_text(text, name, err) < 0)
         return -1;
     *ret = strdup(text);
@@ -58,7 +59,7 @@ static size_t name_length(const char *pair) {
     return strcspn(pair, "=");
 }
 
-/* Returns the index of a variable, or the index at which to insert it. */
+/* Returns the index of an environment variable, or the index at which to insert it. */
 static size_t env_place(const struct config_texts *env, const char *pair, int *ret_same) {
     size_t n = name_length(pair), at = 0;
     *ret_same = 0;
@@ -106,14 +107,19 @@ static int take_list(const json_t *object, const char *name, size_t max, struct 
     if (!list || json_is_null(list))
         return 0;
     if (!json_is_array(list))
-        return err_set(err, ERR_INVALID, "'%s' of the image's configuration is not a list", name);
+        return err_set(err, ERR_INVALID, "field '%s' of the image's configuration is not a list",
+                       name);
     if (json_array_size(list) > max)
-        return err_set(err, ERR_LIMIT, "'%s' of the image has more than %zu entries", name, max);
+        return err_set(err, ERR_LIMIT,
+                       "field '%s' of the image's configuration has more than %zu entries", name,
+                       max);
     json_array_foreach(list, i, value) {
         const char *text = json_string_value(value);
         if (!text)
-            return err_set(err, ERR_INVALID,
-                           "'%s' of the image contains an entry that is not a string", name);
+            return err_set(
+                err, ERR_INVALID,
+                "field '%s' of the image's configuration contains an entry that is not a string",
+                name);
         if (env) {
             if (image_config_set_env(env, text, err) < 0)
                 return -1;
@@ -173,7 +179,8 @@ int image_config_read_oci(const char *json, size_t len, struct image_config *ret
         return -1;
     const json_t *config = json_object_get(root, "config");
     if (config && !json_is_object(config) && !json_is_null(config))
-        return err_set(err, ERR_INVALID, "'config' of the image's configuration is not an object");
+        return err_set(err, ERR_INVALID,
+                       "field 'config' of the image's configuration is not a JSON object");
     if (take_text(root, "architecture", &ret->arch, err) == 0 &&
         take_all(config, &names, ret, err) == 0)
         return 0;

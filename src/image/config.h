@@ -23,7 +23,7 @@ enum {
 
 struct image_config {
     char *user;    /* "1000", "app:staff"; NULL: root */
-    char *workdir; /* absolute; NULL: "/" */
+    char *workdir; /* absolute path; NULL: "/" */
     char *arch;    /* "amd64", "arm64"; NULL: not stated */
     struct config_texts {
         char *v[CONFIG_ENV_MAX];
@@ -36,11 +36,11 @@ void image_config_done(struct image_config *c);
 
 /* Reads the configuration of an OCI or Docker image. */
 int image_config_read_oci(const char *json, size_t len, struct image_config *ret, struct err *err);
-/* Reads or prints Carrel's own format. */
+/* Reads or prints a configuration in Carrel's own format. */
 int image_config_read(const char *json, size_t len, struct image_config *ret, struct err *err);
 int image_config_print(const struct image_config *c, struct buf *ret, struct err *err);
 
-/* Sets the variable in `pair` (NAME=VALUE). Replaces its earlier value. */
+/* Sets the environment variable in `pair` (NAME=VALUE). Replaces its earlier value. */
 int image_config_set_env(struct image_config *c, const char *pair, struct err *err);
 
 /* OCI's name of the processor of this host, such as "amd64". */

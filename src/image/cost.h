@@ -1,6 +1,6 @@
 /*
- * Upper bound of the disk space of one entry on any supported filesystem: inode, blocks, link
- * target and attributes. Pure.
+ * Upper bound of the disk space that one file, directory or link of an image takes on any supported
+ * filesystem: inode, blocks, link target and attributes. Pure.
  */
 #pragma once
 

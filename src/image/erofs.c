@@ -15,10 +15,10 @@ enum {
     NAME_MAX_BYTES = 255,
     ATTRIBUTES_HEAD = 12,    /* bytes of the header in front of an inode's attributes */
     ATTRIBUTES_MAX = 262140, /* largest size of the attributes that an inode can record */
-    NONE = 0,                /* 0 is the root, which is never a child */
+    NONE = 0,                /* no node: 0 is the root, which is never a child */
 };
 
-#define TEXTS_MAX ((size_t)1 << 30) /* names, targets and attributes of a tree */
+#define TEXTS_MAX ((size_t)1 << 30) /* bytes of names, link targets and attributes of a tree */
 #define BLOCKS_MAX ((uint64_t)1 << 32)
 
 struct node {
@@ -26,15 +26,15 @@ struct node {
     uint32_t attribute_bytes;
     uint32_t mode, uid, gid, links;
     int64_t mtime;
-    uint64_t size; /* bytes of its data */
-    uint64_t at;   /* offset of its inode, in bytes */
+    uint64_t size; /* bytes of the node's data */
+    uint64_t at;   /* offset of its inode in the erofs file, in bytes */
     uint32_t block;
-    bool is_inline; /* the tail of its data follows its inode */
+    bool is_inline; /* the last bytes of its data follow its inode */
     uint32_t twin;  /* hard link: the node that holds the inode; NONE: this one */
     uint32_t parent, next, child, last_child; /* indexes of nodes, or NONE */
 };
 
-/* A file with several names: later names refer to its node. */
+/* A file with several names (hard links): later names refer to its node. */
 struct linked {
     uint32_t node;
     char path[];
@@ -51,7 +51,7 @@ struct tree {
     int out;
     uint64_t blocks;
     size_t at;      /* second walk: index of the next node */
-    uint64_t bytes; /* written so far */
+    uint64_t bytes; /* bytes written so far */
     uint8_t *piece;
 };
 
@@ -66,7 +66,8 @@ static void tree_done(struct tree *t) {
 }
 
 static int too_large(struct err *err) {
-    return err_set(err, ERR_LIMIT, "the image is too large for an erofs file");
+    return err_set(err, ERR_LIMIT,
+                   "the image is too large for an erofs file (the form that the kernel mounts)");
 }
 
 /* ---- first walk: collect nodes ---- */
@@ -318,7 +319,7 @@ static int erofs_put_bytes(const struct tree *t, const void *bytes, size_t n, ui
         if (w < 0 && errno == EINTR)
             continue;
         if (w <= 0)
-            return err_sys(err, "write the erofs file");
+            return err_sys(err, "cannot write the erofs file (mountable form) of the image");
         done += (size_t)w;
     }
     return 0;
@@ -387,14 +388,16 @@ static int read_piece(const struct walk_entry *e, uint8_t *to, size_t n, struct 
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return got < 0 ? err_sys(err, "read '/%.120s'", e->path)
-                           : err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
+            return got < 0 ? err_sys(err, "cannot read file '/%.120s'", e->path)
+                           : err_set(err, ERR_BUSY, "file '/%.120s' changed while it was read",
+                                     e->path);
         done += (size_t)got;
     }
     return 0;
 }
 
-/* Pieces that contain only zeros are not written, so holes of a file stay holes. */
+/* Pieces that contain only zeros are not written, so the erofs file takes no disk space for them.
+ */
 static int erofs_put_file(struct tree *t, uint32_t number, const struct walk_entry *e,
                           struct err *err) {
     const struct node *n = &t->v[number];
@@ -420,7 +423,7 @@ static int write_entry(void *arg, const struct walk_entry *e, struct err *err) {
     const struct node *n = number < t->count ? &t->v[number] : NULL;
     if (!n || n->mode != e->mode || strcmp(text_at(t, n->name), image_path_last(e->path)) != 0 ||
         (S_ISREG(n->mode) && n->size != e->size) || !n->twin != !e->twin)
-        return err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
+        return err_set(err, ERR_BUSY, "path '/%.120s' changed while it was read", e->path);
     if (n->twin)
         return 0;
     switch (n->mode & S_IFMT) {
@@ -458,7 +461,7 @@ int image_erofs(int out, int root, struct image_ids ids, const char *id, struct 
     if (r == 0)
         r = lay_out(t, err);
     if (r == 0 && ftruncate(out, (off_t)(t->blocks * EROFS_BLOCK)) < 0)
-        r = err_sys(err, "allocate the erofs file");
+        r = err_sys(err, "cannot allocate the erofs file (mountable form) of the image");
     w.fn = write_entry;
     if (r == 0)
         r = image_walk(&w, err);

@@ -83,8 +83,8 @@ static int fit_file(int dir, const char *name, const char *text, bool replace,
 
 static int in_the_way(struct err *err, const char *path) {
     if (errno != ENOTDIR && errno != EISDIR)
-        return err_sys(err, "prepare '/%s' of the image", path);
-    err_set(err, ERR_INVALID, "'/%s' of the image is %s", path,
+        return err_sys(err, "cannot create '/%s' in the image", path);
+    err_set(err, ERR_INVALID, "path '/%s' of the image is %s", path,
             errno == EISDIR ? "a directory" : "not a directory");
     return err_remedy(err, "delete this path from the image: every box creates its own");
 }
@@ -142,7 +142,7 @@ static const char *next_line(const char *line) {
     return *line ? line + 1 : line;
 }
 
-/* Finds the line with that name or number. */
+/* Finds the line of a passwd or group file with that name or number. */
 static const char *find_line(const char *text, const char *name, bool by_number) {
     uint32_t wanted = by_number ? (uint32_t)strtoul(name, NULL, 10) : 0, number;
     for (const char *line = text; *line; line = next_line(line)) {

@@ -23,11 +23,11 @@ static int open_reader(int fd, struct archive **ret, struct err *err) {
     if (archive_read_open_fd(a, fd, BLOCK) == ARCHIVE_OK) {
         if (archive_filter_count(a) <= FILTERS_MAX)
             return 0;
-        err_set(err, ERR_INVALID, "the archive is compressed more than once");
+        err_set(err, ERR_INVALID, "the image archive is compressed more than once");
         return err_remedy(err, "compress the tar once, with gzip, xz or zstd");
     }
     const char *why = archive_error_string(a);
-    err_set(err, ERR_INVALID, "unknown archive format: %.160s", why ? why : "");
+    err_set(err, ERR_INVALID, "unknown format of the image archive: %.160s", why ? why : "");
     return err_remedy(err, "use a tar, plain or compressed with gzip, xz or zstd");
 }
 
@@ -40,13 +40,13 @@ static int apply(struct unpack *u, int fd, bool lowest, struct err *err) {
         if (open_reader(fd, &marks, err) < 0 || unpack_whiteouts(u, marks, err) < 0)
             return -1;
         if (lseek(fd, 0, SEEK_SET) < 0)
-            return err_sys(err, "read a layer again");
+            return err_sys(err, "cannot read a layer of the image again");
     }
     return open_reader(fd, &a, err) < 0 ? -1 : unpack_rest(u, a, true, err);
 }
 
 static int apply_numbered(struct unpack *u, int fd, size_t i, struct err *err) {
-    return apply(u, fd, i == 0, err) < 0 ? err_wrap(err, "layer %zu", i + 1) : 0;
+    return apply(u, fd, i == 0, err) < 0 ? err_wrap(err, "image layer %zu", i + 1) : 0;
 }
 
 /* ---- OCI ---- */
@@ -65,7 +65,8 @@ static int find_manifest(const struct spool *s, struct buf *json, struct err *er
         if (!blob.is_index)
             return 0;
     }
-    return err_set(err, ERR_LIMIT, "the OCI indexes are nested more than %d deep", INDEX_DEPTH_MAX);
+    return err_set(err, ERR_LIMIT, "the image archive's OCI indexes are nested more than %d deep",
+                   INDEX_DEPTH_MAX);
 }
 
 static int import_oci(const struct spool *s, struct unpack *u, struct image_config *ret,
@@ -100,8 +101,9 @@ static int apply_docker(const struct spool *s, struct unpack *u, const struct do
     if (fd < 0 || spool_hash(fd, found, &size, err) < 0)
         return -1;
     if (wanted && strcmp(found, wanted) != 0)
-        return err_set(err, ERR_INVALID, "layer %zu does not match its hash in the configuration",
-                       i + 1);
+        return err_set(
+            err, ERR_INVALID,
+            "layer %zu of the image does not match its hash in the image's configuration", i + 1);
     return apply_numbered(u, fd, i, err);
 }
 
@@ -121,8 +123,9 @@ static int import_docker(const struct spool *s, struct unpack *u, struct image_c
         oci_diff_ids_read(config.data ? config.data : "", config.len, *ids, &count, err) < 0)
         return -1;
     if (count && count != m->count)
-        return err_set(err, ERR_INVALID, "the configuration lists %zu layers, the archive has %zu",
-                       count, m->count);
+        return err_set(err, ERR_INVALID,
+                       "the image's configuration lists %zu layers, but the archive has %zu", count,
+                       m->count);
     for (size_t i = 0; i < m->count; i++)
         if (apply_docker(s, u, m, i, count ? (*ids)[i] : NULL, err) < 0)
             return -1;
@@ -166,7 +169,7 @@ static int import_images(struct archive *a, struct archive_entry *e, int dir, st
     else if (r == 0 && has(s, "manifest.json"))
         r = import_docker(s, u, ret, err);
     else if (r == 0)
-        r = err_set(err, ERR_INVALID, "the archive has neither index.json nor manifest.json");
+        r = err_set(err, ERR_INVALID, "the image archive has neither index.json nor manifest.json");
     spool_done(s);
     free(s);
     return r;
@@ -178,11 +181,12 @@ static int read_own_config(struct archive *a, struct archive_entry *e, struct im
                            struct err *err) {
     char text[CONFIG_BYTES_MAX + 1];
     if (archive_entry_size(e) > CONFIG_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "'%s' in the archive is larger than %d KiB",
+        return err_set(err, ERR_LIMIT, "file '%s' in the image archive is larger than %d KiB",
                        IMAGE_CONFIG_NAME, CONFIG_BYTES_MAX >> 10);
     la_ssize_t n = archive_read_data(a, text, sizeof(text));
     if (n < 0 || n > CONFIG_BYTES_MAX)
-        return err_set(err, ERR_INVALID, "'%s' in the archive is unreadable", IMAGE_CONFIG_NAME);
+        return err_set(err, ERR_INVALID, "file '%s' in the image archive is damaged",
+                       IMAGE_CONFIG_NAME);
     return image_config_read(text, (size_t)n, ret, err);
 }
 
@@ -205,7 +209,8 @@ static void entry_free(struct archive_entry **e) {
         archive_entry_free(*e);
 }
 
-/* Reads the first entry. Skips "./", which does not show the format, and returns it as *ret_top. */
+/* Reads the first entry of the archive. Skips "./", which does not show the format, and returns it
+ * as *ret_top. */
 static int first_name(struct unpack *u, struct archive *a, struct archive_entry **ret,
                       struct archive_entry **ret_top, char path[IMAGE_PATH_SIZE], struct err *err) {
     int r = unpack_next(u, a, ret, err);
@@ -240,7 +245,7 @@ int image_import(int in, int spool, struct unpack *u, struct image_config *ret, 
         return -1;
     int r = first_name(u, a, &e, &top, path, err);
     if (r == 0)
-        r = err_set(err, ERR_INVALID, "the archive is empty");
+        r = err_set(err, ERR_INVALID, "the image archive is empty");
     else if (r > 0 && is_of_images(path))
         r = import_images(a, e, spool, u, ret, err);
     else if (r > 0)

@@ -129,14 +129,14 @@ static int load_filter(void) {
 
 int jail_enter(int dir, int last, struct err *err) {
     if (fchdir(dir) < 0 || chroot(".") < 0)
-        return err_sys(err, "enter the image's directory");
+        return err_sys(err, "cannot enter the image's directory");
     close_range((unsigned)last + 1, ~0u, 0);
     umask(0);
     lower_limits();
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return err_sys(err, "drop privileges");
+        return err_sys(err, "cannot drop the privileges of carrel-image");
     int r = drop_capabilities();
     if (r == 0 && !INSTRUMENTED)
         r = load_filter();
-    return r < 0 ? err_num(err, r, "drop privileges") : 0;
+    return r < 0 ? err_num(err, r, "cannot drop the privileges of carrel-image") : 0;
 }

@@ -6,5 +6,5 @@
 
 #include "base/err.h"
 
-/* dir becomes "/". Only descriptors up to `last` stay open. */
+/* Enters the jail: `dir` becomes "/", and only descriptors up to `last` stay open. */
 int jail_enter(int dir, int last, struct err *err);

@@ -102,13 +102,14 @@ static int load_config(struct image_config *ret, struct err *err) {
     char text[2 * CONFIG_BYTES_MAX];
     ssize_t n = read_file_at(AT_FDCWD, "image.json", text, sizeof(text));
     if (n < 0)
-        return err_num(err, (int)n, "read the image's configuration");
+        return err_num(err, (int)n, "cannot read the image's configuration");
     json_error_t why;
     json_t *json = json_loadb(text, (size_t)n, 0, &why);
     char *own DEFER_FREE = json_dumps(json_object_get(json, "image"), JSON_COMPACT);
     json_decref(json);
     return own ? image_config_read(own, strlen(own), ret, err)
-               : err_set(err, ERR_INTERNAL, "the image's configuration is damaged");
+               : err_set(err, ERR_INTERNAL,
+                         "image.json, the stored configuration of the image, is damaged");
 }
 
 /* Opens the tree of an image, or the view of a machine. */

@@ -10,12 +10,13 @@
 static json_t *oci_load(const char *json, size_t len, const char *what, struct err *err) {
     json_error_t why;
     if (len > OCI_JSON_MAX) {
-        err_set(err, ERR_LIMIT, "the %s is larger than %d MiB", what, OCI_JSON_MAX >> 20);
+        err_set(err, ERR_LIMIT, "the %s in the image archive is larger than %d MiB", what,
+                OCI_JSON_MAX >> 20);
         return NULL;
     }
     json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
     if (!root)
-        err_set(err, ERR_INVALID, "the %s is not JSON: %s", what, why.text);
+        err_set(err, ERR_INVALID, "the %s in the image archive is not JSON: %s", what, why.text);
     return root;
 }
 
@@ -42,11 +43,12 @@ static int read_blob(const json_t *d, const char *what, struct oci_blob *ret, st
     const char *digest = oci_text_of(d, "digest"), *type = oci_text_of(d, "mediaType");
     json_int_t size = json_integer_value(json_object_get(d, "size"));
     if (!oci_digest_valid(digest)) {
-        err_set(err, ERR_INVALID, "the %s has an unsupported digest '%.80s'", what, digest);
+        err_set(err, ERR_INVALID, "the %s in the image archive has an unsupported digest '%.80s'",
+                what, digest);
         return err_remedy(err, "only sha256 digests are supported");
     }
     if (size < 0)
-        return err_set(err, ERR_INVALID, "the %s has a negative size", what);
+        return err_set(err, ERR_INVALID, "the %s in the image archive has a negative size", what);
     snprintf(ret->digest, sizeof(ret->digest), "%s", digest);
     ret->size = (uint64_t)size;
     ret->is_index =
@@ -125,26 +127,28 @@ int oci_manifest_read(const char *json, size_t len, struct oci_manifest *ret, st
 static int oci_take_name(const json_t *value, char ret[OCI_NAME_SIZE], struct err *err) {
     const char *text = json_string_value(value);
     if (!text || !*text || strlen(text) >= OCI_NAME_SIZE)
-        return err_set(err, ERR_INVALID, "the archive's manifest has an invalid file name");
+        return err_set(err, ERR_INVALID,
+                       "the manifest of the Docker archive has an invalid file name");
     snprintf(ret, OCI_NAME_SIZE, "%s", text);
     return 0;
 }
 
 int docker_manifest_read(const char *json, size_t len, struct docker_manifest *ret,
                          struct err *err) {
-    json_t *root DEFER(json_decrefp) = oci_load(json, len, "archive's manifest", err);
+    json_t *root DEFER(json_decrefp) = oci_load(json, len, "manifest", err);
     ret->count = 0;
     if (!root)
         return -1;
     if (json_array_size(root) != 1) {
-        err_set(err, ERR_INVALID, "the archive contains %zu images", json_array_size(root));
+        err_set(err, ERR_INVALID, "the Docker archive contains %zu images", json_array_size(root));
         return err_remedy(err, "save each image to its own archive");
     }
     const json_t *image = json_array_get(root, 0), *layers = json_object_get(image, "Layers");
     if (oci_take_name(json_object_get(image, "Config"), ret->config, err) < 0)
         return -1;
     if (!json_is_array(layers))
-        return err_set(err, ERR_INVALID, "the archive's manifest has no list of layers");
+        return err_set(err, ERR_INVALID,
+                       "the manifest of the Docker archive has no list of layers");
     if (json_array_size(layers) > OCI_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, "the image has more than %d layers", OCI_LAYERS_MAX);
     for (; ret->count < json_array_size(layers); ret->count++)
@@ -155,7 +159,7 @@ int docker_manifest_read(const char *json, size_t len, struct docker_manifest *r
 
 int oci_diff_ids_read(const char *json, size_t len, char ret[OCI_LAYERS_MAX][OCI_DIGEST_SIZE],
                       size_t *ret_count, struct err *err) {
-    json_t *root DEFER(json_decrefp) = oci_load(json, len, "image's configuration", err);
+    json_t *root DEFER(json_decrefp) = oci_load(json, len, "configuration", err);
     const json_t *list = json_object_get(json_object_get(root, "rootfs"), "diff_ids");
     size_t i;
     json_t *value;
@@ -167,7 +171,8 @@ int oci_diff_ids_read(const char *json, size_t len, char ret[OCI_LAYERS_MAX][OCI
     json_array_foreach(list, i, value) {
         const char *text = json_string_value(value);
         if (!text || !oci_digest_valid(text))
-            return err_set(err, ERR_INVALID, "the configuration has an unsupported digest '%.80s'",
+            return err_set(err, ERR_INVALID,
+                           "the image's configuration has an unsupported digest '%.80s'",
                            text ? text : "");
         snprintf(ret[i], OCI_DIGEST_SIZE, "%s", text);
     }

@@ -27,7 +27,8 @@ static void entry_free(struct archive_entry **e) {
 
 static int pack_failed(struct archive *a, struct err *err) {
     const char *why = archive_error_string(a);
-    return err_set(err, ERR_INTERNAL, "write the archive: %.160s", why ? why : "unknown error");
+    return err_set(err, ERR_INTERNAL, "cannot write the image archive: %.160s",
+                   why ? why : "unknown error");
 }
 
 /* ---- output ---- */
@@ -91,8 +92,9 @@ static int put_contents(struct filling *f, const struct walk_entry *e, struct er
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_sys(err, "read '/%.120s'", e->path)
-                         : err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
+            return n < 0 ? err_sys(err, "cannot read file '/%.120s'", e->path)
+                         : err_set(err, ERR_BUSY, "file '/%.120s' changed while it was read",
+                                   e->path);
         if (archive_write_data(f->to, f->piece, (size_t)n) != n)
             return pack_failed(f->to, err);
         left -= (uint64_t)n;

@@ -13,11 +13,11 @@ enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI };
 
 struct pack {
     int out;
-    int root, usr; /* see struct walk */
+    int root, usr; /* directories to pack, as in struct walk */
     struct image_ids ids;
     const struct image_config *config; /* NULL: no configuration is written */
     struct report *report;
-    uint64_t entries, bytes; /* written so far */
+    uint64_t entries, bytes; /* entries and bytes written so far */
 };
 
 int image_pack(struct pack *p, enum pack_form form, struct err *err);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static int path_refuse(struct err *err, const char *raw, const char *why) {
-    return err_set(err, ERR_INVALID, "the entry '%.120s' %s", raw, why);
+    return err_set(err, ERR_INVALID, "archive entry '%.120s' %s", raw, why);
 }
 
 /* Returns the length of the next component and advances *at. */
@@ -21,7 +21,7 @@ int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
     size_t len = 0, depth = 0, n;
     ret[0] = '\0';
     if (!raw || !*raw)
-        return err_set(err, ERR_INVALID, "an entry of the archive has no name");
+        return err_set(err, ERR_INVALID, "an entry of the image archive has no name");
     if (*raw == '/')
         return path_refuse(err, raw, "has an absolute name");
     while ((n = next_part(&at, &part)) > 0) {

@@ -19,7 +19,7 @@ struct sealing {
     struct seal *ret;
     struct report *report;
     char *piece;
-    size_t attributes; /* bytes of the attributes of the current entry */
+    size_t attributes; /* bytes of the extended attributes of the current entry */
 };
 
 static void add_text(struct sealing *s, const char *text) {
@@ -46,8 +46,9 @@ static int add_contents(struct sealing *s, const struct walk_entry *e, struct er
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_sys(err, "read '/%.120s'", e->path)
-                         : err_set(err, ERR_BUSY, "'/%.120s' changed while it was read", e->path);
+            return n < 0 ? err_sys(err, "cannot read file '/%.120s'", e->path)
+                         : err_set(err, ERR_BUSY, "file '/%.120s' changed while it was read",
+                                   e->path);
         sha256_add(&s->sum, s->piece, (size_t)n);
         left -= (uint64_t)n;
         s->ret->bytes += (uint64_t)n;

@@ -28,10 +28,10 @@ void spool_done(struct spool *s) {
 static int write_piece(int fd, const void *bytes, size_t n, struct err *err) {
     int r = write_all(fd, bytes, n);
     if (r == -ENOSPC || r == -EDQUOT) {
-        err_set(err, ERR_LIMIT, "no disk space left for the archive");
+        err_set(err, ERR_LIMIT, "no disk space left for the image archive");
         return err_remedy(err, "free space in CARREL_HOME, for example with: carrel image prune");
     }
-    return r < 0 ? err_num(err, r, "store the archive temporarily") : 0;
+    return r < 0 ? err_num(err, r, "cannot write a temporary file of the image archive") : 0;
 }
 
 static int copy_in(struct spool *s, struct archive *a, int fd, struct err *err) {
@@ -42,11 +42,11 @@ static int copy_in(struct spool *s, struct archive *a, int fd, struct err *err) 
             return 0;
         if (n < 0) {
             const char *why = archive_error_string(a);
-            return err_set(err, ERR_INVALID, "the archive is broken: %.160s", why ? why : "");
+            return err_set(err, ERR_INVALID, "the image archive is broken: %.160s", why ? why : "");
         }
         s->bytes += (uint64_t)n;
         if (s->bytes > s->limit)
-            return err_set(err, ERR_LIMIT, "the archive is larger than %llu MiB",
+            return err_set(err, ERR_LIMIT, "the image archive is larger than %llu MiB",
                            (unsigned long long)(s->limit >> 20));
         if (unpack_charge(s->unpack, (uint64_t)n, err) < 0 ||
             write_piece(fd, piece, (size_t)n, err) < 0)
@@ -62,16 +62,18 @@ int spool_take(struct spool *s, struct archive *a, struct archive_entry *e, stru
     if (archive_entry_filetype(e) != AE_IFREG || archive_entry_hardlink(e))
         return 0;
     if (s->count == SPOOL_FILES_MAX)
-        return err_set(err, ERR_LIMIT, "the archive contains more than %d files", SPOOL_FILES_MAX);
+        return err_set(err, ERR_LIMIT, "the image archive contains more than %d files",
+                       SPOOL_FILES_MAX);
     for (size_t i = 0; i < s->count; i++)
         if (strcmp(s->names[i], path) == 0)
-            return err_set(err, ERR_INVALID, "the archive contains '%.120s' twice", path);
+            return err_set(err, ERR_INVALID, "the image archive contains file '%.120s' twice",
+                           path);
     snprintf(number, sizeof(number), "%zu", s->count);
     if (unpack_charge(s->unpack, COST_INODE + COST_BLOCK, err) < 0)
         return -1;
     int fd DEFER_CLOSE = openat(s->dir, number, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "store the archive temporarily");
+        return err_sys(err, "cannot write a temporary file of the image archive");
     if (!(s->names[s->count] = strdup(path)))
         return err_set(err, ERR_LIMIT, "out of memory");
     s->count++;
@@ -86,9 +88,10 @@ int spool_open(const struct spool *s, const char *name, struct err *err) {
         if (strcmp(s->names[i], path) == 0) {
             snprintf(number, sizeof(number), "%zu", i);
             int fd = openat(s->dir, number, O_RDONLY | O_CLOEXEC);
-            return fd >= 0 ? fd : err_sys(err, "open '%.120s' of the archive", path);
+            return fd >= 0 ? fd
+                           : err_sys(err, "cannot open file '%.120s' of the image archive", path);
         }
-    return err_set(err, ERR_INVALID, "the archive lacks '%.120s'", path);
+    return err_set(err, ERR_INVALID, "the image archive lacks file '%.120s'", path);
 }
 
 static int read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err) {
@@ -98,14 +101,14 @@ static int read_fd(int fd, const char *name, size_t max, struct buf *ret, struct
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_sys(err, "read '%.120s'", name);
+            return err_sys(err, "cannot read file '%.120s' of the image archive", name);
         if (n == 0)
             return 0;
         if (ret->len + (size_t)n > max || !buf_add(ret, piece, (size_t)n)) {
             char limit[AMOUNT_SIZE];
             amount_size(max, limit);
-            return err_set(err, ERR_LIMIT, "'%.120s' of the archive is larger than %s", name,
-                           limit);
+            return err_set(err, ERR_LIMIT, "file '%.120s' of the image archive is larger than %s",
+                           name, limit);
         }
     }
 }
@@ -126,7 +129,7 @@ int spool_hash(int fd, char ret[OCI_DIGEST_SIZE], uint64_t *ret_size, struct err
     *ret_size = 0;
     for (ssize_t n; (n = read(fd, piece, PIECE)) != 0;) {
         if (n < 0 && errno != EINTR)
-            return err_sys(err, "read the archive");
+            return err_sys(err, "cannot read the image archive");
         if (n > 0) {
             sha256_add(&sum, piece, (size_t)n);
             *ret_size += (uint64_t)n;
@@ -134,7 +137,7 @@ int spool_hash(int fd, char ret[OCI_DIGEST_SIZE], uint64_t *ret_size, struct err
     }
     sha256_end(&sum, hash);
     oci_digest_of(hash, ret);
-    return lseek(fd, 0, SEEK_SET) < 0 ? err_sys(err, "read the archive") : 0;
+    return lseek(fd, 0, SEEK_SET) < 0 ? err_sys(err, "cannot read the image archive") : 0;
 }
 
 int spool_open_blob(const struct spool *s, const struct oci_blob *blob, struct err *err) {
@@ -145,7 +148,8 @@ int spool_open_blob(const struct spool *s, const struct oci_blob *blob, struct e
     if (fd < 0 || spool_hash(fd, found, &size, err) < 0)
         return -1;
     if (strcmp(found, blob->digest) != 0 || size != blob->size)
-        return err_set(err, ERR_INVALID, "the blob '%s' does not match its digest", blob->digest);
+        return err_set(err, ERR_INVALID, "blob '%s' of the image archive does not match its digest",
+                       blob->digest);
     return TAKE_FD(fd);
 }
 

@@ -22,7 +22,7 @@ int image_id_from_disk(const struct image_ids *ids, uint32_t on_disk, uint32_t *
 
 int image_dir(const char *name, struct err *err) {
     int fd = dir_open(AT_FDCWD, name);
-    return fd >= 0 ? fd : err_sys(err, "open the image's directory '%s'", name);
+    return fd >= 0 ? fd : err_sys(err, "cannot open the image's directory '%s'", name);
 }
 
 static int open_beneath(int root, const char *path) {
@@ -35,13 +35,13 @@ static int tree_refuse(struct err *err, const char *path) {
     switch (errno) {
     case EXDEV:
     case ELOOP:
-        return err_set(err, ERR_INVALID, "the entry '%.120s' would follow a link out of the image",
+        return err_set(err, ERR_INVALID, "path '%.120s' would follow a link out of the image",
                        path);
     case ENOTDIR:
         return err_set(err, ERR_INVALID,
-                       "the entry '%.120s' is below a file that is not a directory", path);
+                       "path '%.120s' of the image is below a file, not a directory", path);
     default:
-        return err_sys(err, "open the directory of '%.120s'", path);
+        return err_sys(err, "cannot open the image's directory of '%.120s'", path);
     }
 }
 
@@ -53,10 +53,12 @@ static int tree_make_dir(int root, const char *path, const struct image_ids *ids
     if (parent < 0)
         return -1;
     if (mkdirat(parent, name, 0755) < 0)
-        return errno == EEXIST ? tree_refuse(err, path) : err_sys(err, "create '%.120s'", path);
+        return errno == EEXIST
+                   ? tree_refuse(err, path)
+                   : err_sys(err, "cannot create directory '%.120s' of the image", path);
     (*made)++;
     return fchownat(parent, name, owner, owner, AT_SYMLINK_NOFOLLOW) < 0
-               ? err_sys(err, "set the owner of '%.120s'", path)
+               ? err_sys(err, "cannot set the owner of directory '%.120s' of the image", path)
                : 0;
 }
 

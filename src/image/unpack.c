@@ -17,7 +17,7 @@
 enum {
     ATTRIBUTES_MAX = 64,
     ATTRIBUTE_BYTES_MAX = 64 << 10,
-    PASSES = 4, /* times the size limit that may be read: a layer is stored, then read twice */
+    PASSES = 4, /* an import reads at most 4 times its limit: layers are stored, then read twice */
 };
 
 #define WHITEOUT ".wh."
@@ -57,7 +57,7 @@ void unpack_reader_free(struct archive **a) {
 
 static int broken(struct archive *a, struct err *err) {
     const char *why = archive_error_string(a);
-    err_set(err, ERR_INVALID, "the archive is broken: %.160s", why ? why : "unknown error");
+    err_set(err, ERR_INVALID, "the image archive is broken: %.160s", why ? why : "unknown error");
     return err_remedy(err, "use a tar, plain or compressed with gzip, xz or zstd");
 }
 
@@ -148,7 +148,7 @@ static int open_parent(struct unpack *u, const char *path, struct err *err) {
     return u->parent;
 }
 
-/* Removes the file or directory at `path`. Closes u->parent if the removed one may be it. */
+/* Removes the file or directory at `path`. Closes u->parent if it may be the removed directory. */
 static int clear_place(struct unpack *u, int parent, const char *path, struct err *err) {
     const char *name = image_path_last(path);
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
@@ -156,7 +156,7 @@ static int clear_place(struct unpack *u, int parent, const char *path, struct er
     int r = errno == EISDIR ? image_tree_remove(parent, name, 0) : -errno;
     if (u->parent != parent)
         close_fd(&u->parent);
-    return r < 0 ? err_num(err, r, "replace '%.120s'", path) : 0;
+    return r < 0 ? err_num(err, r, "cannot replace '%.120s' in the image", path) : 0;
 }
 
 static bool is_below(const char *path, const char *dir) {
@@ -183,7 +183,7 @@ static int read_looks(const struct unpack *u, struct archive_entry *e, const cha
     int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
     if (uid < 0 || uid > IMAGE_ID_MAX || gid < 0 || gid > IMAGE_ID_MAX)
         return err_set(err, ERR_INVALID,
-                       "the entry '%.120s' has owner %lld:%lld; ids must be at most %d", path,
+                       "archive entry '%.120s' has owner %lld:%lld; ids must be at most %d", path,
                        (long long)uid, (long long)gid, IMAGE_ID_MAX);
     int64_t mtime = archive_entry_mtime_is_set(e) ? (int64_t)archive_entry_mtime(e) : 0;
     if (mtime < 0 || mtime > UINT32_MAX) /* range that every supported filesystem can store */
@@ -214,10 +214,10 @@ static int keep_dir_time(struct unpack *u, const char *path, int64_t mtime, stru
 
 static int unpack_failed(struct err *err, const char *path) {
     if (errno == ENOSPC || errno == EDQUOT) {
-        err_set(err, ERR_LIMIT, "no disk space left for '%.120s'", path);
+        err_set(err, ERR_LIMIT, "no disk space left for file '%.120s' of the image", path);
         return err_remedy(err, "free space in CARREL_HOME, for example with: carrel image prune");
     }
-    return err_sys(err, "write '%.120s'", path);
+    return err_sys(err, "cannot write '%.120s' to the image", path);
 }
 
 static int unpack_make_dir(struct unpack *u, const char *path, const struct looks *l,
@@ -242,8 +242,8 @@ static int unpack_make_dir(struct unpack *u, const char *path, const struct look
 static int attribute_wanted(const char *name, const char *path, bool *ret, struct err *err) {
     *ret = strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0;
     if (strncmp(name, "trusted.", 8) == 0 || strncmp(name, "user.overlay.", 13) == 0)
-        return err_set(err, ERR_INVALID, "the entry '%.120s' has the unsupported attribute '%.60s'",
-                       path, name);
+        return err_set(err, ERR_INVALID,
+                       "archive entry '%.120s' has the unsupported attribute '%.60s'", path, name);
     return 0;
 }
 
@@ -253,17 +253,19 @@ static int put_attributes(struct unpack *u, int fd, struct archive_entry *e, con
     const void *value;
     size_t size, total = 0, names = 0;
     if (archive_entry_xattr_reset(e) > ATTRIBUTES_MAX)
-        return err_set(err, ERR_LIMIT, "the entry '%.120s' has more than %d attributes", path,
+        return err_set(err, ERR_LIMIT, "archive entry '%.120s' has more than %d attributes", path,
                        ATTRIBUTES_MAX);
     while (archive_entry_xattr_next(e, &name, &value, &size) == ARCHIVE_OK) {
         bool wanted;
         if (attribute_wanted(name, path, &wanted, err) < 0)
             return -1;
         if ((total += size) > ATTRIBUTE_BYTES_MAX)
-            return err_set(err, ERR_LIMIT, "the attributes of '%.120s' are too large", path);
+            return err_set(err, ERR_LIMIT, "the attributes of archive entry '%.120s' are too large",
+                           path);
         names += strlen(name);
         if (wanted && fd >= 0 && fsetxattr(fd, name, value, size, 0) < 0 && errno != EOPNOTSUPP)
-            return err_sys(err, "set the attribute '%.60s' of '%.120s'", name, path);
+            return err_sys(err, "cannot set attribute '%.60s' of '%.120s' in the image", name,
+                           path);
     }
     return unpack_charge(u, cost_attributes(total + names), err);
 }
@@ -276,8 +278,8 @@ static int write_contents(struct unpack *u, struct archive *a, int fd, const cha
     int r;
     while ((r = archive_read_data_block(a, &bytes, &n, &at)) == ARCHIVE_OK) {
         if (at < 0 || at > size || (int64_t)n > size - at)
-            return err_set(err, ERR_INVALID, "the entry '%.120s' is larger than its header says",
-                           path);
+            return err_set(err, ERR_INVALID,
+                           "archive entry '%.120s' is larger than its header says", path);
         for (size_t done = 0; done < n;) {
             ssize_t w = pwrite(fd, (const char *)bytes + done, n - done, at + (off_t)done);
             if (w < 0 && errno == EINTR)
@@ -300,7 +302,7 @@ static int unpack_make_file(struct unpack *u, struct archive *a, struct archive_
     if (parent < 0)
         return -1;
     if (size < 0)
-        return err_set(err, ERR_INVALID, "the entry '%.120s' has a negative size", path);
+        return err_set(err, ERR_INVALID, "archive entry '%.120s' has a negative size", path);
     if (count_bytes(u, (uint64_t)size, err) < 0 || clear_place(u, parent, path, err) < 0)
         return -1;
     int fd DEFER_CLOSE = openat(parent, image_path_last(path),
@@ -322,18 +324,21 @@ static int make_hard_link(struct unpack *u, const char *path, const char *raw, s
     char target[IMAGE_PATH_SIZE];
     struct stat st;
     if (image_path(raw, target, err) < 0)
-        return err_wrap(err, "the hard link '%.80s'", path);
+        return err_wrap(err, "hard link '%.80s'", path);
     if (strcmp(target, path) == 0 || is_below(path, target))
-        return err_set(err, ERR_INVALID, "the hard link '%.120s' points to itself", path);
+        return err_set(err, ERR_INVALID, "hard link '%.120s' of the image archive points to itself",
+                       path);
     int from DEFER_CLOSE = tree_parent(u->root, target, NULL, err);
     if (from < 0)
-        return err_wrap(err, "the hard link '%.80s'", path);
+        return err_wrap(err, "hard link '%.80s'", path);
     if (!*target || fstatat(from, image_path_last(target), &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_set(err, ERR_INVALID,
-                       "the hard link '%.80s' points to '%.80s', which does not exist", path,
-                       target);
+        return err_set(
+            err, ERR_INVALID,
+            "hard link '%.80s' of the image archive points to '%.80s', which does not exist", path,
+            target);
     if (S_ISDIR(st.st_mode))
-        return err_set(err, ERR_INVALID, "the hard link '%.80s' points to a directory", path);
+        return err_set(err, ERR_INVALID,
+                       "hard link '%.80s' of the image archive points to a directory", path);
     int parent = open_parent(u, path, err);
     if (parent < 0 || clear_place(u, parent, path, err) < 0)
         return -1;
@@ -348,7 +353,9 @@ static int make_link(struct unpack *u, struct archive_entry *e, const char *path
     if (!target)
         target = archive_entry_symlink_utf8(e);
     if (!target || !*target || strlen(target) >= IMAGE_PATH_SIZE)
-        return err_set(err, ERR_INVALID, "the link '%.120s' has an empty or too long target", path);
+        return err_set(
+            err, ERR_INVALID,
+            "symbolic link '%.120s' of the image archive has an empty or too long target", path);
     int parent = open_parent(u, path, err);
     const char *name = image_path_last(path);
     const struct timespec times[2] = {{.tv_sec = l->mtime}, {.tv_sec = l->mtime}};
@@ -377,7 +384,8 @@ static int make_pipe(struct unpack *u, const char *path, const struct looks *l, 
 
 static int refuse_kind(struct err *err, const char *path, mode_t type) {
     bool device = type == AE_IFCHR || type == AE_IFBLK;
-    return err_set(err, ERR_INVALID, "the entry '%.120s' is a %s, which an image cannot have", path,
+    return err_set(err, ERR_INVALID, "archive entry '%.120s' is a %s, which an image cannot have",
+                   path,
                    device              ? "device"
                    : type == AE_IFSOCK ? "socket"
                                        : "file of unknown type");
@@ -432,13 +440,15 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
     if (!opaque && strncmp(name, WHITEOUT_META, strlen(WHITEOUT_META)) == 0)
         return 0; /* metadata of aufs, another union filesystem */
     if (!opaque && (!*hidden || is_dots(hidden)))
-        return err_set(err, ERR_INVALID, "the whiteout '%.120s' names no file", path);
+        return err_set(err, ERR_INVALID,
+                       "archive entry '%.120s' is a whiteout (deletion marker) that names no file",
+                       path);
     int parent = open_parent(u, path, err);
     if (parent < 0)
         return -1;
     int r = opaque ? tree_empty(parent, 0) : image_tree_remove(parent, hidden, 0);
     close_fd(&u->parent);
-    return r < 0 ? err_num(err, r, "delete '%.120s'", path) : 0;
+    return r < 0 ? err_num(err, r, "cannot delete '%.120s' from the image", path) : 0;
 }
 
 int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
@@ -462,11 +472,14 @@ int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, b
     if (is_left_out(path))
         return 0;
     if (strcmp(path, IMAGE_CONFIG_NAME) == 0)
-        return err_set(err, ERR_INVALID, "'%s' is allowed only as the first entry of a tar", path);
+        return err_set(err, ERR_INVALID,
+                       "archive entry '%s' is allowed only as the first entry of a tar", path);
     if (*path && is_whiteout(path)) {
         if (layered)
             return 0;
-        err_set(err, ERR_INVALID, "the entry '%.120s' is a whiteout of a layer, not a file", path);
+        err_set(err, ERR_INVALID,
+                "archive entry '%.120s' is a whiteout of a layer (a deletion marker), not a file",
+                path);
         return err_remedy(err, "import the whole image: an OCI layout, or a docker archive");
     }
     return make_entry(u, a, e, path, err);
@@ -494,7 +507,7 @@ int unpack_finish(struct unpack *u, struct err *err) {
         const char *name = *t->path ? image_path_last(t->path) : ".";
         if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISDIR(st.st_mode) && utimensat(parent, name, times, AT_SYMLINK_NOFOLLOW) < 0)
-            return err_sys(err, "set the time of '%.120s'", t->path);
+            return err_sys(err, "cannot set the time of directory '%.120s' of the image", t->path);
     }
     return 0;
 }

@@ -23,7 +23,7 @@
 struct image_limits {
     uint64_t entries;
     uint64_t bytes; /* total size of the unpacked files */
-    uint64_t disk;  /* by image/cost.h, including temporary files; 0: no limit */
+    uint64_t disk;  /* disk space by image/cost.h, with temporary files; 0: no limit */
 };
 #define IMAGE_LIMITS ((struct image_limits){.entries = 2000000, .bytes = 64ull << 30})
 
@@ -37,8 +37,8 @@ struct unpack {
     struct image_ids ids;
     struct image_limits limits;
     struct report *report;
-    uint64_t entries, bytes; /* unpacked so far */
-    uint64_t disk;           /* used so far, including entries that were replaced later */
+    uint64_t entries, bytes; /* entries and bytes unpacked so far */
+    uint64_t disk;           /* disk space used so far, with entries that were replaced later */
     uint64_t read;           /* bytes of entries read so far; data read twice counts twice */
     struct dir_time *times;  /* times of directories, set at the end */
     size_t time_count, time_size;

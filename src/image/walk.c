@@ -16,7 +16,7 @@
 
 enum { ATTRIBUTE_NAMES_MAX = 64 << 10, ATTRIBUTES_MAX = 256 };
 
-/* The first name of a file with several names. */
+/* The first name of a file with several names (hard links). */
 struct twin {
     char key[40];
     char path[];
@@ -104,7 +104,7 @@ static int walk_describe(struct state *s, const struct stat *st, struct walk_ent
         .path = s->path, .mode = st->st_mode, .mtime = st->st_mtim.tv_sec, .fd = -1};
     if (image_id_from_disk(&s->w->ids, st->st_uid, &ret->uid) < 0 ||
         image_id_from_disk(&s->w->ids, st->st_gid, &ret->gid) < 0)
-        return err_set(err, ERR_INVALID, "'/%.120s' has an owner that an image cannot store",
+        return err_set(err, ERR_INVALID, "path '/%.120s' has an owner that an image cannot store",
                        s->path);
     if (S_ISREG(st->st_mode))
         ret->size = (uint64_t)st->st_size;
@@ -126,20 +126,23 @@ static bool is_foreign(const char *name, bool is_dir) {
 static int check_attributes(const struct state *s, int fd, bool is_dir, struct err *err) {
     ssize_t n = s->w->strict && fd >= 0 ? flistxattr(fd, NULL, 0) : 0;
     if (n <= 0)
-        return n < 0 && errno != EOPNOTSUPP ? err_sys(err, "read attributes of '/%.80s'", s->path)
-                                            : 0;
+        return n < 0 && errno != EOPNOTSUPP
+                   ? err_sys(err, "cannot read the attributes of '/%.80s'", s->path)
+                   : 0;
     char *names DEFER_FREE = malloc(ATTRIBUTE_NAMES_MAX);
     if (!names)
         return err_set(err, ERR_LIMIT, "out of memory");
     if ((n = flistxattr(fd, names, ATTRIBUTE_NAMES_MAX)) < 0)
-        return err_sys(err, "read attributes of '/%.80s'", s->path);
+        return err_sys(err, "cannot read the attributes of '/%.80s'", s->path);
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
         if (!is_foreign(name, is_dir))
             continue;
-        err_set(err, ERR_INVALID, "'/%.120s' has the attribute '%.60s', which an image cannot have",
-                s->path, name);
-        return err_remedy(err, "if the archive does not set it, CARREL_HOME does: remove it there, "
-                               "see getfacl and setfacl");
+        err_set(err, ERR_INVALID,
+                "path '/%.120s' has the attribute '%.60s', which an image cannot have", s->path,
+                name);
+        return err_remedy(
+            err, "if the archive does not set the attribute, CARREL_HOME does: remove it there, "
+                 "see getfacl and setfacl");
     }
     return 0;
 }
@@ -156,11 +159,11 @@ static int walk_file(struct state *s, int dir, const char *name, const struct st
     e.linked = st->st_nlink > 1;
     int r = twin_of(s, st, &e.twin);
     if (r < 0)
-        return err_num(err, r, "read '/%.120s'", s->path);
+        return err_num(err, r, "cannot read file '/%.120s'", s->path);
     int fd DEFER_CLOSE =
         e.twin ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (!e.twin && fd < 0)
-        return err_sys(err, "open '/%.120s'", s->path);
+        return err_sys(err, "cannot open file '/%.120s'", s->path);
     e.fd = fd;
     return check_attributes(s, fd, false, err) < 0 ? -1 : walk_tell(s, &e, err);
 }
@@ -171,7 +174,7 @@ static int walk_link(struct state *s, int dir, const char *name, const struct st
     struct walk_entry e;
     ssize_t n = readlinkat(dir, name, target, sizeof(target) - 1);
     if (n < 0)
-        return err_sys(err, "read the link '/%.120s'", s->path);
+        return err_sys(err, "cannot read symbolic link '/%.120s'", s->path);
     target[n] = '\0';
     if (walk_describe(s, st, &e, err) < 0)
         return -1;
@@ -185,11 +188,12 @@ static int walk_name(struct state *s, int dir, const char *name, unsigned depth,
     struct stat st;
     struct walk_entry e;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_sys(err, "stat '/%.120s'", s->path);
+        return err_sys(err, "cannot read the metadata of '/%.120s'", s->path);
     if (S_ISDIR(st.st_mode)) {
         bool lent = s->w->usr >= 0 && strcmp(s->path, "usr") == 0;
         int sub DEFER_CLOSE = lent ? dir_open(s->w->usr, ".") : dir_open(dir, name);
-        return sub < 0 ? err_sys(err, "open '/%.120s'", s->path) : walk_dir(s, sub, depth, err);
+        return sub < 0 ? err_sys(err, "cannot open directory '/%.120s'", s->path)
+                       : walk_dir(s, sub, depth, err);
     }
     if (S_ISREG(st.st_mode))
         return walk_file(s, dir, name, &st, err);
@@ -206,20 +210,20 @@ static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
     struct walk_entry e;
     size_t len = strlen(s->path);
     if (depth > IMAGE_DEPTH_MAX)
-        return err_set(err, ERR_LIMIT, "'/%.120s' is more than %d directories deep", s->path,
+        return err_set(err, ERR_LIMIT, "path '/%.120s' is more than %d directories deep", s->path,
                        IMAGE_DEPTH_MAX);
     if (fstat(dir, &st) < 0)
-        return err_sys(err, "stat '/%.120s'", s->path);
+        return err_sys(err, "cannot read the metadata of '/%.120s'", s->path);
     if (walk_describe(s, &st, &e, err) < 0 || check_attributes(s, dir, true, err) < 0 ||
         walk_tell(s, &e, err) < 0)
         return -1;
     int r = walk_list(dir, &names);
     if (r < 0)
-        return err_num(err, r, "list '/%.120s'", s->path);
+        return err_num(err, r, "cannot list directory '/%.120s'", s->path);
     for (size_t i = 0; i < names.count; i++) {
         int n = snprintf(s->path + len, sizeof(s->path) - len, "%s%s", len ? "/" : "", names.v[i]);
         if (n < 0 || (size_t)n >= sizeof(s->path) - len)
-            return err_set(err, ERR_LIMIT, "a path below '/%.80s' is too long", s->path);
+            return err_set(err, ERR_LIMIT, "a path below directory '/%.80s' is too long", s->path);
         r = walk_name(s, dir, names.v[i], depth + 1, err);
         s->path[len] = '\0';
         if (r < 0)
@@ -246,14 +250,15 @@ int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *ar
     /* Most files have no attributes: one call is enough for them. */
     ssize_t n = e->fd < 0 ? 0 : flistxattr(e->fd, NULL, 0);
     if (n <= 0)
-        return n < 0 && errno != EOPNOTSUPP ? err_sys(err, "read attributes of '/%.80s'", e->path)
-                                            : 0;
+        return n < 0 && errno != EOPNOTSUPP
+                   ? err_sys(err, "cannot read the attributes of '/%.80s'", e->path)
+                   : 0;
     names = malloc(ATTRIBUTE_NAMES_MAX);
     value = malloc(ATTRIBUTE_NAMES_MAX);
     if (!names || !value)
         return err_set(err, ERR_LIMIT, "out of memory");
     if ((n = flistxattr(e->fd, names, ATTRIBUTE_NAMES_MAX)) < 0)
-        return err_sys(err, "read attributes of '/%.80s'", e->path);
+        return err_sys(err, "cannot read the attributes of '/%.80s'", e->path);
     for (char *name = names; name < names + n && count < ATTRIBUTES_MAX; name += strlen(name) + 1)
         if (is_kept(name))
             sorted[count++] = name;
@@ -261,7 +266,7 @@ int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *ar
     for (size_t i = 0; i < count; i++) {
         ssize_t size = fgetxattr(e->fd, sorted[i], value, ATTRIBUTE_NAMES_MAX);
         if (size < 0)
-            return err_sys(err, "read attributes of '/%.80s'", e->path);
+            return err_sys(err, "cannot read the attributes of '/%.80s'", e->path);
         if (fn(arg, sorted[i], value, (size_t)size, err) < 0)
             return -1;
     }

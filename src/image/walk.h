@@ -13,11 +13,11 @@
 
 struct walk_entry {
     const char *path; /* "" for the root */
-    mode_t mode;      /* with its type */
+    mode_t mode;      /* permissions and file type */
     uint32_t uid, gid;
     int64_t mtime;
     uint64_t size;      /* bytes of a regular file */
-    const char *target; /* of a symbolic link */
+    const char *target; /* target of a symbolic link */
     const char *twin;   /* an earlier path of the same file: this one is a hard link to it */
     bool linked;        /* the file has several hard links */
     int fd;             /* open regular file, at its start; else -1 */

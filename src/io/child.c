@@ -18,7 +18,7 @@ struct stream {
     int fd;
     struct loop_watch *watch;
     struct buf bytes;
-    size_t at; /* of stdin: number of bytes sent */
+    size_t at; /* stdin only: number of bytes sent */
     bool cut;
 };
 
@@ -167,7 +167,7 @@ static int listen_to(struct child *c, struct loop *loop, int ours[3], uint64_t l
                      struct err *err) {
     c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     if (c->pidfd < 0)
-        return err_sys(err, "watch a child process");
+        return err_sys(err, "cannot watch a child process");
     fcntl(c->pidfd, F_SETFD, FD_CLOEXEC);
     if (child_watch(loop, &c->in, TAKE_FD(ours[0]), LOOP_WRITE, input_ready, err) < 0 ||
         child_watch(loop, &c->out, TAKE_FD(ours[1]), LOOP_READ, output_ready, err) < 0 ||
@@ -189,7 +189,7 @@ struct child *child_start(struct loop *loop, const struct child_order *o, child_
     c->said = (struct stream){.fd = -1, .bytes = BUF(o->said_max)};
     int failed =
         buf_add(&c->in.bytes, o->input, o->input_bytes) ? spawn_with(o, ours, &c->pid) : -ENOMEM;
-    int n = failed < 0 ? err_num(err, failed, "run '%s'", o->path)
+    int n = failed < 0 ? err_num(err, failed, "cannot run program '%s'", o->path)
                        : listen_to(c, loop, ours, o->limit_ms, err);
     for (int i = 0; i < 3; i++)
         close_fd(&ours[i]);

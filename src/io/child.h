@@ -21,8 +21,8 @@ struct child_order {
     const char *input;
     size_t input_bytes;
     /*
-     * Become descriptors 3, 4, ... of the child; each must have a higher number in the caller, who
-     * still owns them.
+     * These become descriptors 3, 4, ... of the child. Each must have a higher number in the caller
+     * than in the child. The caller still owns them.
      */
     const int *fds;
     size_t fd_count;

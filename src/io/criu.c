@@ -106,7 +106,7 @@ int criu_check(struct err *err) {
     }
     int r = run_check(path, &said, &status);
     if (r < 0)
-        return err_num(err, r, "run %s", path);
+        return err_num(err, r, "cannot run %s", path);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     gather_errors(said.len ? said.data : (char[]){""}, errors);

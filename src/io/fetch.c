@@ -28,11 +28,11 @@ struct fetch {
     void *arg;
     struct loop_timer *idle;
     unsigned idle_ms;
-    uint64_t left; /* remaining bytes of max_bytes */
+    uint64_t left; /* how many more bytes of the answer are allowed */
     bool had_head;
     bool cancelled;
     bool joined; /* added to the multi handle of libcurl */
-    int end;     /* enum fetch_end set by this file, or -1 */
+    int end;     /* enum fetch_end if this file ended the fetch, or -1 */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -42,7 +42,7 @@ static char *copy_text(const char *text) {
 
 /* ---- Ends of fetches ---- */
 
-/* The list of header fields contains the secret. */
+/* Erases the list of header fields before it is freed: one of them contains the secret. */
 static void wipe_fields(struct curl_slist *fields) {
     for (struct curl_slist *i = fields; i; i = i->next)
         explicit_bzero(i->data, strlen(i->data));
@@ -110,7 +110,9 @@ static void fetch_finish(struct fetch *f, CURLcode code) {
         events.on_end(arg, end, end == FETCH_DONE ? "" : why);
 }
 
-/* Reads one message at a time, because a callback may start and cancel other fetches. */
+/*
+ * Reads one message of libcurl at a time, because a callback may start and cancel other fetches.
+ */
 static void finish_those_done(struct fetcher *m) {
     CURLMsg *message;
     int left;

@@ -28,29 +28,29 @@ struct fetcher *fetcher_new(struct loop *loop, const struct fetcher_config *conf
 /* Cancels all fetches without callbacks. Do not call it from a callback. */
 void fetcher_free(struct fetcher *f);
 
-/* A request. A 0 means the default in the comment. */
+/* A request. A limit of 0 means the default, which its comment names. */
 struct fetch_request {
     const char *method, *url;
     const struct http_pair *fields; /* NULL: none */
-    const char *secret_field;       /* such as "Authorization"; its value is lead and secret */
+    const char *secret_field;       /* such as "Authorization"; value: secret_lead, then secret */
     const char *secret_lead;        /* "Bearer " */
     const struct secret *secret;    /* NULL: no secret is sent */
     const void *body;               /* copied */
     size_t n;
-    unsigned connect_ms; /* 15000 */
-    unsigned idle_ms;    /* 120000 without a byte of the answer */
-    unsigned total_ms;   /* no limit */
-    uint64_t max_bytes;  /* 64 MiB of answer */
+    unsigned connect_ms; /* default: 15000 */
+    unsigned idle_ms;    /* time without a byte of the answer; default: 120000 */
+    unsigned total_ms;   /* default: no limit */
+    uint64_t max_bytes;  /* size of the answer; default: 64 MiB */
 };
 
 enum fetch_end {
-    FETCH_DONE,    /* the whole answer, whatever its status */
-    FETCH_STOPPED, /* on_bytes stopped it */
+    FETCH_DONE,    /* the whole answer was received, whatever its status */
+    FETCH_STOPPED, /* on_bytes stopped the fetch */
     FETCH_CONNECT, /* no connection: the request was not sent */
     FETCH_TRUST,   /* the certificate is not trusted: the request was not sent */
     FETCH_TIMEOUT,
     FETCH_CUT,   /* the connection ended early, or the answer was not HTTP */
-    FETCH_LARGE, /* more than max_bytes */
+    FETCH_LARGE, /* the answer has more than max_bytes */
 };
 
 /* Callbacks of a fetch. All except on_end may be NULL. */
@@ -71,7 +71,7 @@ int fetch_start(struct fetcher *fetcher, const struct fetch_request *request,
 void fetch_cancel(struct fetch *f);
 
 /*
- * The last header field of that name, or NULL. May be called from on_head on. Valid until the
- * callback returns.
+ * The value of the last header field of that name, or NULL. Call it only in on_head or later
+ * callbacks. Valid until the callback returns.
  */
 const char *fetch_field(const struct fetch *f, const char *name);

@@ -78,7 +78,7 @@ struct guest_link *guest_link_connect(const char *path, struct err *err) {
     memcpy(addr.sun_path, path, n + 1);
     int sock DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (sock < 0 || connect(sock, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
-        err_sys(err, "connect to guest '%s'", path);
+        err_sys(err, "cannot connect to the guest at socket '%s'", path);
         return NULL;
     }
     return guest_link_adopt(TAKE_FD(sock));
@@ -165,7 +165,7 @@ static ssize_t send_some(struct guest_link *l, size_t end, const int *fds, uint3
     ssize_t n = sendmsg(l->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n >= 0)
         return n;
-    return errno == EAGAIN || errno == EINTR ? 0 : err_sys(err, "send to guest");
+    return errno == EAGAIN || errno == EINTR ? 0 : err_sys(err, "cannot send to the guest");
 }
 
 /*
@@ -175,7 +175,7 @@ static ssize_t send_some(struct guest_link *l, size_t end, const int *fds, uint3
  */
 static struct parcel *due_parcel(struct guest_link *l, size_t *ret_end) {
     bool owing = l->out_start < l->owed;
-    uint32_t held_back = owing ? 0 : 1; /* the first parcel that must not be reached */
+    uint32_t held_back = owing ? 0 : 1; /* index of the first parcel that must wait */
     *ret_end = l->out.len;
     if (l->parcel_count > held_back)
         *ret_end = owing ? l->owed : l->parcels[held_back].at;
@@ -236,7 +236,7 @@ static int keep_parcel(struct guest_link *l, size_t at, const int *fds, uint32_t
         p->fds[p->nfds] = fcntl(fds[p->nfds], F_DUPFD_CLOEXEC, 3);
         if (p->fds[p->nfds] >= 0)
             continue;
-        err_sys(err, "duplicate a file descriptor");
+        err_sys(err, "cannot duplicate a file descriptor for the guest");
         while (p->nfds)
             close(p->fds[--p->nfds]);
         l->parcel_count--;
@@ -291,7 +291,8 @@ static int take_hello(struct guest_link *l, const struct frame *f, struct err *e
         return err_set(err, ERR_INTERNAL, "protocol error of the guest: it sent HELLO twice");
     if (msg_get_hello(f, &hello) < 0 || hello.version < MSG_VERSION_OLDEST ||
         hello.version > MSG_VERSION)
-        return err_set(err, ERR_UNSUPPORTED, "the guest uses another protocol version");
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the guest uses another protocol version than this program");
     l->features = hello.features;
     l->incarnation = hello.incarnation;
     return 0;
@@ -335,16 +336,16 @@ int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err
         if (claim_fds(l, ret, err) < 0)
             return -1;
         if (ret->head.type == MSG_ERROR && ret->head.tag == 0)
-            return guest_link_error(ret, err), err_wrap(err, "guest closed the connection");
+            return guest_link_error(ret, err), err_wrap(err, "the guest closed the connection");
         if (ret->head.type != MSG_HELLO)
             return 1;
         if (take_hello(l, ret, err) < 0)
             return -1;
     }
-    return got < 0 ? err_set(err, ERR_INTERNAL, "protocol error of the guest") : 0;
+    return got < 0 ? err_set(err, ERR_INTERNAL, "protocol error of the guest: malformed frame") : 0;
 }
 
-/* Returns the pages of large frames that were handled to the kernel. */
+/* Frees the memory of large frames, once they were handled. */
 static void trim(struct guest_link *l) {
     if (l->in.start < l->in.end || l->in.end < TRIM_BYTES)
         return;
@@ -354,7 +355,7 @@ static void trim(struct guest_link *l) {
     madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-/* Keeps received descriptors. False: there are more than a frame may have. */
+/* Keeps the received descriptors. False: there are more than one frame may have. */
 static bool keep_fds(struct guest_link *l, struct msghdr *m) {
     bool sound = !(m->msg_flags & MSG_CTRUNC);
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
@@ -374,7 +375,7 @@ static bool keep_fds(struct guest_link *l, struct msghdr *m) {
     return sound;
 }
 
-/* As recv(2); EPROTO for too many descriptors. */
+/* Works like recv(2), and fails with EPROTO if too many descriptors came. */
 static ssize_t receive_bytes(struct guest_link *l, int flags) {
     uint8_t *to;
     trim(l);
@@ -402,7 +403,7 @@ static int receive_some(struct guest_link *l, int flags, struct err *err) {
     if (n < 0 && errno == EAGAIN)
         return 0;
     if (n < 0 && errno != ECONNRESET)
-        return err_sys(err, "receive from guest");
+        return err_sys(err, "cannot receive from the guest");
     if (n <= 0)
         return err_set(err, ERR_GONE, "the guest closed the connection");
     frame_fed(&l->in, (size_t)n);
@@ -441,7 +442,7 @@ int guest_link_wait(struct guest_link *l, int timeout_ms, struct frame *ret, str
             return 0;
         struct pollfd p = {.fd = l->sock, .events = guest_link_events(l)};
         if (poll(&p, 1, (int)left) < 0 && errno != EINTR)
-            return err_sys(err, "wait for guest");
+            return err_sys(err, "cannot wait for the guest");
         if (p.revents & POLLOUT && guest_link_flush(l, err) < 0)
             return -1;
     }
@@ -498,7 +499,7 @@ int guest_link_run(struct guest_link *l, uint32_t id, const struct msg_exec *exe
     while (guest_link_wait(l, -1, &f, err) == 1) {
         int got = settles(&f, id, ret, err);
         if (got < 0)
-            return err_wrap(err, "run command");
+            return err_wrap(err, "cannot run the command");
         if (got == 1)
             return ret->never_began ? 0 : guest_link_ack(l, id, err);
         if (l->on_frame)

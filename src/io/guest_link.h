@@ -77,13 +77,16 @@ uint32_t guest_link_take_fds(struct guest_link *link, const struct frame *frame,
 /* Fills *err from an ERROR frame; returns -1. */
 int guest_link_error(const struct frame *frame, struct err *err);
 
-/* Receives the frames that a blocking call does not wait for; without it they are dropped. */
+/*
+ * Receives the frames that a blocking call does not wait for. Without such a function, these frames
+ * are dropped.
+ */
 typedef void guest_frame_fn(void *arg, const struct frame *frame);
 void guest_link_on_frame(struct guest_link *link, guest_frame_fn *fn, void *arg);
 
 /*
  * Sends a request and waits for its reply, which is in *ret unless it is ERROR (then -1 and *err).
- * The function chooses head.tag.
+ * The function sets head.tag, the number that the reply repeats.
  */
 int guest_link_call(struct guest_link *link, struct frame_head head, const void *msg,
                     struct frame *ret, struct err *err);
@@ -102,7 +105,10 @@ struct guest_result {
 int guest_link_run(struct guest_link *link, uint32_t id, const struct msg_exec *exec,
                    const int *fds, uint32_t nfds, struct guest_result *ret, struct err *err);
 
-/* The exit status a shell would show: 126, 127, 125, 124 for a timeout, 128 + signal. */
+/*
+ * The exit status a shell would show: 127 (program not found), 126 (not executable), 125 (not
+ * started), 124 (timeout), 128 + signal, or that of the command.
+ */
 int guest_result_status(const struct guest_result *result);
 
 /* Queue one frame: input for a command, or how much of its output was consumed. */

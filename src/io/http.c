@@ -120,7 +120,8 @@ static int parse_target(struct http_parser *p) {
 static int parse_version(struct http_parser *p, const char *s, size_t n) {
     if (n != 8 || memcmp(s, "HTTP/", 5) != 0 || !http_ch(s[5], HTTP_CH_DIGIT) || s[6] != '.' ||
         !http_ch(s[7], HTTP_CH_DIGIT))
-        return http_refuse(p, 400, "the first line does not contain a valid HTTP version");
+        return http_refuse(p, 400,
+                           "the first line of the message does not contain a valid HTTP version");
     if (s[5] != '1' || s[7] > '1')
         return http_refuse(p, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
     p->head->minor = s[7] - '0';
@@ -135,7 +136,8 @@ static int request_line(struct http_parser *p, const char *s, size_t n) {
     size_t at = h->method.n + 1;
     const char *end = memchr(s + at, ' ', n - at);
     if (!end)
-        return http_refuse(p, 400, "the first line does not contain a valid HTTP version");
+        return http_refuse(p, 400,
+                           "the first line of the message does not contain a valid HTTP version");
     h->target = (struct http_text){s + at, (size_t)(end - s) - at};
     if (parse_version(p, end + 1, n - (size_t)(end + 1 - s)) < 0)
         return -1;
@@ -147,7 +149,7 @@ static int status_line(struct http_parser *p, const char *s, size_t n) {
     struct http_head *h = p->head;
     if (n < 12 || s[8] != ' ' || http_span(s + 9, 3, HTTP_CH_DIGIT) != 3 ||
         (n > 12 && s[12] != ' '))
-        return http_refuse(p, 502, "the status line is malformed");
+        return http_refuse(p, 502, "the status line of the HTTP answer is malformed");
     if (parse_version(p, s, 8) < 0)
         return -1;
     h->status = (s[9] - '0') * 100 + (s[10] - '0') * 10 + (s[11] - '0');
@@ -156,7 +158,8 @@ static int status_line(struct http_parser *p, const char *s, size_t n) {
     if (n > 12)
         h->reason = (struct http_text){s + 13, n - 13};
     if (http_span(h->reason.s, h->reason.n, HTTP_CH_VALUE) != h->reason.n)
-        return http_refuse(p, 502, "the reason in the status line contains a control byte");
+        return http_refuse(
+            p, 502, "the reason in the status line of the HTTP answer contains a control byte");
     return 0;
 }
 
@@ -324,8 +327,8 @@ static int http_finish(struct http_parser *p) {
 /* Splitting the head into lines */
 
 /*
- * Checks the first byte of a line, so that a peer without HTTP is refused before the line is
- * complete.
+ * Checks the first byte of a line, so that a peer that does not speak HTTP is refused before the
+ * line is complete.
  */
 static bool starts_well(const struct http_parser *p, const char *bytes) {
     char c = bytes[p->line];
@@ -348,8 +351,9 @@ static int one_line(struct http_parser *p, const char *s, size_t n) {
 }
 
 static int too_long(struct http_parser *p) {
-    return p->state == AT_FIELDS ? http_refuse(p, 431, "the header fields are too long")
-                                 : http_refuse(p, 414, "the first line is too long");
+    return p->state == AT_FIELDS
+               ? http_refuse(p, 431, "the header fields of the HTTP message are too long")
+               : http_refuse(p, 414, "the first line of the HTTP message is too long");
 }
 
 /*
@@ -372,7 +376,7 @@ int http_parse(struct http_parser *p, const char *bytes, size_t n) {
         if (!http_fits(p, end + 1, length))
             return too_long(p);
         if (length == 0 || lf[-1] != '\r')
-            return http_refuse(p, 400, "a line ends without CR LF");
+            return http_refuse(p, 400, "a line of the HTTP message ends without CR LF");
         int r = one_line(p, bytes + p->line, length - 1);
         p->line = p->scan = end + 1;
         if (r < 0)

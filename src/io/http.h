@@ -4,8 +4,8 @@
  * Pure: it reads and writes the caller's memory, allocates nothing and makes no system call.
  * Strict: two readers must never disagree about where a message ends, so everything that RFC 9112
  * lets a recipient tolerate is refused (bare LF, folded lines, blanks before a colon,
- * both lengths, a repeated length, other codings than chunked). How the bytes were cut into
- * reads never changes a result.
+ * Content-Length together with chunks, a repeated Content-Length, other codings than chunked). How
+ * the bytes were cut into reads never changes a result.
  */
 #pragma once
 
@@ -79,7 +79,7 @@ struct http_head {
 
     enum http_framing framing;
     uint64_t length;      /* HTTP_SIZED */
-    bool keep_alive;      /* the message allows another one on the connection */
+    bool keep_alive;      /* another message may follow on the connection */
     bool upgrade;         /* "Connection: upgrade", and an Upgrade field */
     bool expect_continue; /* the peer waits for "100 Continue" before it sends the body */
 };
@@ -123,7 +123,7 @@ int http_parse(struct http_parser *p, const char *bytes, size_t n);
 const struct http_field *http_field_find(const struct http_head *head, const char *name);
 size_t http_field_count(const struct http_head *head, const char *name);
 
-/* The value, or a text with s = NULL when the field is absent or there is more than one. */
+/* The value of a field, or a text with s = NULL if the field is absent or given twice. */
 struct http_text http_field_only(const struct http_head *head, const char *name);
 
 /* Takes the next item of a comma-separated list, without blanks; empty items are skipped. */

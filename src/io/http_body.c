@@ -42,19 +42,19 @@ static int go(struct http_body *b, enum state state) {
 static int at_size(struct http_body *b, char c) {
     if (http_ch(c, HTTP_CH_HEX)) {
         if (b->digits++ == 16 || b->left > (INT64_MAX >> 4))
-            return http_body_refuse(b, "a chunk's size is out of range");
+            return http_body_refuse(b, "the size of a chunk of the HTTP body is out of range");
         b->left = b->left << 4 | http_hex(c);
         return go(b, SIZE);
     }
     if (b->digits == 0 || (c != ';' && c != '\r'))
-        return http_body_refuse(b, "a chunk's size is malformed");
+        return http_body_refuse(b, "the size of a chunk of the HTTP body is malformed");
     b->ext = 0;
     return go(b, c == ';' ? EXT : SIZE_LF);
 }
 
 static int at_waste(struct http_body *b) {
     if (b->ext++ == EXT_MAX || b->ext_all++ == WASTE_MAX)
-        return http_body_refuse(b, "chunk extensions or trailers are too long");
+        return http_body_refuse(b, "chunk extensions or trailers of the HTTP body are too long");
     return 0;
 }
 
@@ -62,7 +62,7 @@ static int at_ext(struct http_body *b, char c) {
     if (c == '\r')
         return go(b, SIZE_LF);
     if (!http_ch(c, HTTP_CH_VALUE))
-        return http_body_refuse(b, "a chunk extension contains a control byte");
+        return http_body_refuse(b, "a chunk extension of the HTTP body contains a control byte");
     return at_waste(b);
 }
 
@@ -75,7 +75,7 @@ static int at_trailer(struct http_body *b, char c) {
     if (b->state == TRAILER_VALUE && c == '\r')
         return go(b, TRAILER_LF);
     if (!http_ch(c, in_name ? HTTP_CH_TOKEN : HTTP_CH_VALUE))
-        return http_body_refuse(b, "a trailer is malformed");
+        return http_body_refuse(b, "a trailer (header field after the HTTP body) is malformed");
     if (b->state == TRAILER_FIRST)
         go(b, TRAILER_NAME);
     b->ext = 0; /* a trailer counts only towards WASTE_MAX */
@@ -83,7 +83,8 @@ static int at_trailer(struct http_body *b, char c) {
 }
 
 static int at_line_end(struct http_body *b, char c, char wanted, enum state next) {
-    return c == wanted ? go(b, next) : http_body_refuse(b, "a chunk does not end with CR LF");
+    return c == wanted ? go(b, next)
+                       : http_body_refuse(b, "a chunk of the HTTP body does not end with CR LF");
 }
 
 /* Takes one byte that is not data. */

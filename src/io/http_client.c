@@ -68,10 +68,10 @@ static int reconnect(struct http_client *c, struct err *err) {
     disconnect(c);
     c->sock = socket(c->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->sock < 0)
-        return err_sys(err, "create a socket");
+        return err_sys(err, "cannot create a socket");
     if (connect(c->sock, (struct sockaddr *)&c->address, c->address_len) < 0) {
         bool absent = errno == ENOENT || errno == ECONNREFUSED;
-        err_sys(err, "connect to '%s'", c->name);
+        err_sys(err, "cannot connect to '%s'", c->name);
         if (absent && err)
             err->code = ERR_NOT_FOUND;
         return -1;
@@ -107,7 +107,7 @@ struct http_client *http_client_tcp(const char *host, uint16_t port, struct err 
     bool is_v6 = inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
     const char *number = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     if (!is_v6 && inet_pton(AF_INET, number, &v4.sin_addr) != 1) {
-        err_set(err, ERR_INVALID, "'%s' is not a numeric address", host);
+        err_set(err, ERR_INVALID, "server '%s' is not a numeric address", host);
         err_remedy(err, "use a numeric address; names are not resolved here");
         return NULL;
     }
@@ -156,8 +156,8 @@ static int http_client_wait_for(struct http_client *c, short events, int timeout
         r = poll(&p, 1, timeout_ms);
     while (r < 0 && errno == EINTR);
     if (r < 0)
-        return err_sys(err, "wait for '%s'", c->name);
-    return r ? 0 : err_set(err, ERR_TIMEOUT, "'%s' did not answer in time", c->name);
+        return err_sys(err, "cannot wait for server '%s'", c->name);
+    return r ? 0 : err_set(err, ERR_TIMEOUT, "server '%s' did not answer in time", c->name);
 }
 
 static ssize_t send_once(struct http_client *c, const struct iovec *parts, size_t count,
@@ -206,7 +206,7 @@ static int send_all(struct http_client *c, struct iovec *parts, size_t count, co
             if (http_client_wait_for(c, POLLOUT, c->timeout_ms, err) < 0)
                 return -1;
         } else if (errno != EINTR) {
-            return err_sys(err, "send to '%s'", c->name);
+            return err_sys(err, "cannot send to server '%s'", c->name);
         }
     }
     return 0;
@@ -249,7 +249,7 @@ static ssize_t receive(struct http_client *c, int timeout_ms, struct err *err) {
     if (n < 0 && errno == ECONNRESET)
         return 0;
     if (n < 0)
-        return err_sys(err, "read from '%s'", c->name);
+        return err_sys(err, "cannot read from server '%s'", c->name);
     c->in_end += (size_t)n;
     return n;
 }
@@ -291,9 +291,10 @@ static int skip_rest(struct http_client *c, struct err *err) {
 int http_client_send(struct http_client *c, const struct http_request *request, struct err *err) {
     if (request->nfds > HTTP_CLIENT_FDS_MAX || (request->nfds && c->address.ss_family != AF_UNIX))
         return err_set(err, ERR_INVALID,
-                       "--dir works only with a daemon on this host, not with '%s'", c->name);
+                       "--dir works only with a daemon on this host, not with server '%s'",
+                       c->name);
     if (!put_request(c, request))
-        return err_set(err, ERR_INVALID, "'%s %s' is not a valid request", request->method,
+        return err_set(err, ERR_INVALID, "'%s %s' is not a valid HTTP request", request->method,
                        request->target);
     if (skip_rest(c, NULL) < 0 || !is_usable(c))
         if (reconnect(c, err) < 0)
@@ -330,7 +331,7 @@ int http_client_finish(struct http_client *c, struct err *err) {
 
 static int lost(struct http_client *c, struct err *err, const char *what) {
     disconnect(c);
-    return err_set(err, ERR_UNKNOWN, "'%s' closed the connection %s", c->name, what);
+    return err_set(err, ERR_UNKNOWN, "server '%s' closed the connection %s", c->name, what);
 }
 
 /* Reads one head, possibly that of an interim answer (1xx). */
@@ -339,7 +340,8 @@ static int http_client_read_head(struct http_client *c, struct err *err) {
         int r = http_parse(&c->parser, c->in, c->in_end);
         if (r < 0) {
             disconnect(c);
-            return err_set(err, ERR_INTERNAL, "answer of '%s': %s", c->name, c->parser.refusal.why);
+            return err_set(err, ERR_INTERNAL, "cannot read the answer of server '%s': %s", c->name,
+                           c->parser.refusal.why);
         }
         if (r > 0)
             return 0;
@@ -357,7 +359,8 @@ static bool is_interim(const struct http_head *h) {
 
 int http_client_answer(struct http_client *c, const struct http_head **ret, struct err *err) {
     if (c->sock < 0)
-        return err_set(err, ERR_INVALID, "no request was sent to '%s'", c->name);
+        return err_set(err, ERR_INVALID,
+                       "cannot read an answer: no request was sent to server '%s'", c->name);
     /* Unread bytes belong to this answer: they move to the start of the buffer. */
     memmove(c->in, c->in + c->in_at, c->in_end - c->in_at);
     c->in_end -= c->in_at;
@@ -390,7 +393,8 @@ int http_client_read(struct http_client *c, const char **ret, size_t *ret_n, str
         int r = http_body_next(&c->body, c->in + c->in_at, c->in_end - c->in_at, &used, &piece);
         if (r < 0) {
             disconnect(c);
-            return err_set(err, ERR_INTERNAL, "answer of '%s': %s", c->name, c->body.refusal.why);
+            return err_set(err, ERR_INTERNAL, "cannot read the answer of server '%s': %s", c->name,
+                           c->body.refusal.why);
         }
         c->in_at += used;
         c->in_body = r == 0;
@@ -420,7 +424,8 @@ int http_client_collect(struct http_client *c, struct buf *to, struct err *err) 
             char max[AMOUNT_SIZE];
             disconnect(c);
             amount_size(to->max, max);
-            return err_set(err, ERR_LIMIT, "the answer of '%s' is larger than %s", c->name, max);
+            return err_set(err, ERR_LIMIT, "the answer of server '%s' is larger than %s", c->name,
+                           max);
         }
     return r;
 }
@@ -452,5 +457,6 @@ int http_client_write_raw(struct http_client *c, const void *bytes, size_t n, st
     struct iovec part = {(void *)bytes, n};
     if (send_all(c, &part, 1, NULL, 0, err) < 0)
         return -1;
-    return c->send_failed ? err_set(err, ERR_GONE, "'%s' closed the connection", c->name) : 0;
+    return c->send_failed ? err_set(err, ERR_GONE, "server '%s' closed the connection", c->name)
+                          : 0;
 }

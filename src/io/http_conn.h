@@ -54,7 +54,7 @@ struct conn {
     uint64_t body_max, body_got, body_window;
     char *collected;
     size_t collected_cap;
-    struct http_refusal due; /* why the body failed, not sent yet */
+    struct http_refusal due; /* why the body is refused; the peer was not told yet */
 
     struct http_out out;
     uint64_t answer_left; /* bytes of the announced length that are not written yet */
@@ -67,8 +67,8 @@ struct conn {
     bool too_long;  /* the length of the body is over its limit */
     bool paused;
     bool begun;     /* the head of the answer was queued */
-    bool chunked;   /* the answer is */
-    bool sized;     /* the answer is */
+    bool chunked;   /* the answer is sent in chunks */
+    bool sized;     /* the answer has a Content-Length */
     bool mute;      /* the answer must not have a body: writes are dropped */
     bool keep;      /* the connection stays open after this answer */
     bool held_back; /* a request waits until more of the earlier answers is sent */
@@ -76,7 +76,7 @@ struct conn {
     bool told_gone;
     bool continued; /* "100 Continue" was sent */
     bool eof;       /* the peer has finished sending */
-    bool half;      /* a hang-up was seen while not reading */
+    bool half;      /* the peer hung up while the connection did not read */
     bool broken;    /* the connection must be cut */
 };
 
@@ -105,7 +105,7 @@ struct http_server {
 
 enum {
     HTTP_SCRATCH = 128 << 10,
-    HTTP_DIRECT = 4096,    /* at least so many certain body bytes are read without the buffer */
+    HTTP_DIRECT = 4096,    /* from this size on, body bytes are read without the buffer */
     HTTP_DRAIN = 64 << 10, /* an unread body up to this size is read and discarded */
     HTTP_LINGER_MS = 2000,
     HTTP_WINDOW = 4096, /* a collected body must receive so many bytes in body_ms */
@@ -114,7 +114,7 @@ enum {
 /* http_server.c */
 char *server_take_in(struct http_server *s);
 void server_give_in(struct http_server *s, char *in);
-void server_conn_gone(struct http_server *s, struct conn *c); /* frees it, or keeps it for reuse */
+void server_conn_gone(struct http_server *s, struct conn *c); /* frees c, or keeps it for reuse */
 const char *server_date(struct http_server *s);
 
 /* http_conn.c */

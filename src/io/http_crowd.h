@@ -11,12 +11,12 @@
 
 enum crowd_kind { CROWD_OWNER, CROWD_USER, CROWD_TCP };
 
-/* Numbers of open connections, without the one that is asked about. */
+/* Numbers of open connections, without the new one. */
 struct crowd {
     unsigned max;
     unsigned all;
-    unsigned strangers; /* of all peers except the owner */
-    unsigned same;      /* of the same user id, or of TCP */
+    unsigned strangers; /* connections of all peers except the owner */
+    unsigned same;      /* connections of the same user id, or over TCP */
 };
 
 /* True if the new connection may be served; otherwise it is answered with 503. */

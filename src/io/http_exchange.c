@@ -55,7 +55,7 @@ static void exchange_over(struct conn *c) {
     if (c->state == CONN_RAW)
         c->body_done = false; /* the peer may still be sending */
     if (c->state == CONN_DEAD && !c->busy) {
-        server_conn_gone(c->server, c); /* free it now: the loop may be ending */
+        server_conn_gone(c->server, c); /* free c now: the loop may be ending */
         return;
     }
     if (c->state != CONN_DEAD && !c->keep)
@@ -142,7 +142,10 @@ static bool put_framing(struct buf *b, const struct conn *c, int status, int64_t
     return !c->chunked || http_put_field(b, HTTP_TEXT("Transfer-Encoding"), HTTP_TEXT("chunked"));
 }
 
-/* Writes the head into server->line. False: a field contains characters that are not allowed. */
+/*
+ * Writes the head of the answer into server->line. False: a field contains characters that are not
+ * allowed.
+ */
 static bool compose(struct conn *c, int status, const struct http_pair *fields, int64_t length,
                     size_t nfds) {
     struct buf *b = &c->server->line;

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /*
- * Names of this server. A web page whose name was rebound to our address has another Host, and is
- * refused.
+ * True if the Host field is a name of this server. A web page whose host name was rebound to our
+ * address sends its own name as Host, and is refused.
  */
 static bool host_is_ours(struct http_text host) {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "carrel"};
@@ -46,7 +46,7 @@ static bool is_address(struct http_text host) {
 int http_check_origin(const struct http_exchange *x, struct err *err) {
     const struct http_field *origin = http_field_find(x->head, "Origin");
     if (!x->peer->local && !host_is_ours(x->head->authority) && !is_address(x->head->authority)) {
-        err_set(err, ERR_DENIED, "'%.*s' is not a name of this server",
+        err_set(err, ERR_DENIED, "host '%.*s' is not a name of this server",
                 (int)(x->head->authority.n < 100 ? x->head->authority.n : 100),
                 x->head->authority.s);
         return err_remedy(err, "use the address of the server, or localhost");

@@ -88,7 +88,10 @@ static void fill_config(struct http_server_config *c) {
     c->out_max = c->out_max ? c->out_max : 16 << 20;
 }
 
-/* Ticks so often that no time limit is exceeded by more than a quarter. */
+/*
+ * Returns the interval of the server's clock: so short that no time limit is exceeded by more than
+ * a quarter.
+ */
 static unsigned tick_for(const struct http_server_config *c) {
     const unsigned ms[] = {c->head_ms, c->body_ms, c->idle_ms, c->write_ms};
     unsigned least = 4000;
@@ -243,7 +246,7 @@ void server_conn_gone(struct http_server *s, struct conn *c) {
         return;
     if (s->freed)
         server_destroy(s);
-    else if (!s->deaf) /* else the clock must reopen the listeners */
+    else if (!s->deaf) /* if deaf, the clock must still reopen the listeners */
         loop_timer_stop(s->clock);
 }
 
@@ -395,15 +398,17 @@ void http_serve_fd(struct http_server *s, int fd) {
 static int clear_path(const struct sockaddr_un *a, struct err *err) {
     struct stat st;
     if (lstat(a->sun_path, &st) < 0)
-        return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", a->sun_path);
+        return errno == ENOENT ? 0 : err_sys(err, "cannot check socket path '%s'", a->sun_path);
     if (!S_ISSOCK(st.st_mode))
-        return err_set(err, ERR_EXISTS, "'%s' exists and is not a socket", a->sun_path);
+        return err_set(err, ERR_EXISTS, "path '%s' exists and is not a socket", a->sun_path);
     int probe DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (probe < 0)
-        return err_sys(err, "create a socket");
+        return err_sys(err, "cannot create a socket");
     if (connect(probe, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno != ECONNREFUSED)
-        return err_set(err, ERR_EXISTS, "another process already listens on '%s'", a->sun_path);
-    return unlink(a->sun_path) < 0 ? err_sys(err, "remove '%s'", a->sun_path) : 0;
+        return err_set(err, ERR_EXISTS, "another process already listens on socket '%s'",
+                       a->sun_path);
+    return unlink(a->sun_path) < 0 ? err_sys(err, "cannot remove the old socket '%s'", a->sun_path)
+                                   : 0;
 }
 
 int http_listen_unix(struct http_server *s, const char *path, mode_t mode, struct err *err) {
@@ -416,16 +421,16 @@ int http_listen_unix(struct http_server *s, const char *path, mode_t mode, struc
         return -1;
     int sock DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return err_sys(err, "create a socket");
+        return err_sys(err, "cannot create a socket");
     /* fchmod() before bind() sets the mode of the new file, so that it is never too permissive. */
     if (fchmod(sock, 0600) < 0 || bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 ||
         chmod(path, mode) < 0 || listen(sock, BACKLOG) < 0)
-        return err_sys(err, "listen on '%s'", path);
+        return err_sys(err, "cannot listen on socket '%s'", path);
     struct listener *l;
     if (listen_on(s, TAKE_FD(sock), &l, err) < 0)
         return -1;
     snprintf(l->path, sizeof(l->path), "%s", path);
-    return lstat(path, &l->made) < 0 ? err_sys(err, "look at '%s'", path) : 0;
+    return lstat(path, &l->made) < 0 ? err_sys(err, "cannot check socket '%s'", path) : 0;
 }
 
 static int parse_address(const char *host, uint16_t port, struct sockaddr_storage *a,
@@ -452,14 +457,14 @@ int http_listen_tcp(struct http_server *s, const char *host, uint16_t port, uint
     socklen_t n;
     int on = 1;
     if (parse_address(host, port, &a, &n) < 0)
-        return err_set(err, ERR_INVALID, "'%s' is not a numeric address", host);
+        return err_set(err, ERR_INVALID, "address '%s' to listen on is not numeric", host);
     int sock DEFER_CLOSE = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return err_sys(err, "create a socket");
+        return err_sys(err, "cannot create a socket");
     setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(sock, (struct sockaddr *)&a, n) < 0 || listen(sock, BACKLOG) < 0 ||
         getsockname(sock, (struct sockaddr *)&a, &n) < 0)
-        return err_sys(err, "listen on %s port %u", host, port);
+        return err_sys(err, "cannot listen on %s port %u", host, port);
     if (ret_port)
         *ret_port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
                                                   : ((struct sockaddr_in *)&a)->sin_port);

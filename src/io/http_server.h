@@ -64,20 +64,20 @@ struct http_exchange {
     size_t nfds;
 };
 
-/* A zero means the default in the comment. Times are in milliseconds. */
+/* A limit of zero means the default, which its comment names. Times are in milliseconds. */
 struct http_server_config {
     void (*on_request)(struct http_exchange *x, void *arg);
     void *arg;
     struct http_limits head;
-    unsigned connections_max; /* 1024; further ones get 503 */
+    unsigned connections_max; /* default 1024; further connections get 503 */
     bool shares;              /* connections are shared by the rules of io/http_crowd.h */
-    unsigned requests_max;    /* 1024 unanswered requests; further ones get 503 */
-    unsigned head_ms;         /* 10000 to receive a head, from its first byte or the connect */
-    unsigned body_ms;         /* 30000 without a byte of body; http_collect(): for every 4 KiB */
-    unsigned idle_ms;         /* 75000 between two requests */
-    unsigned write_ms;        /* 300000 while bytes wait and the peer takes none */
-    size_t out_high;          /* 256 KiB; http_write() returns false when more is unsent */
-    size_t out_max;           /* 16 MiB; a peer with more unsent bytes is cut off */
+    unsigned requests_max;    /* default 1024 unanswered requests; further ones get 503 */
+    unsigned head_ms;  /* default 10000; to receive a head, after its first byte or the connect */
+    unsigned body_ms;  /* default 30000; without a byte of body; http_collect(): per 4 KiB */
+    unsigned idle_ms;  /* default 75000; between two requests */
+    unsigned write_ms; /* default 300000; while bytes wait and the peer takes none */
+    size_t out_high;   /* default 256 KiB; http_write() returns false when more is unsent */
+    size_t out_max;    /* default 16 MiB; a peer with more unsent bytes is cut off */
 };
 
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config);

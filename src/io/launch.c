@@ -98,7 +98,7 @@ int launch(const struct place *place, const char *program, const char *log, cons
     if (place_make(place, err) < 0)
         return -1;
     if (pipe2(ready, O_CLOEXEC) < 0)
-        return err_sys(err, "create a pipe");
+        return err_sys(err, "cannot create a pipe");
     pid_t pid = fork();
     if (pid == 0) {
         /* Forks twice, so that the program is not our child and leaves no zombie. */
@@ -110,7 +110,7 @@ int launch(const struct place *place, const char *program, const char *log, cons
     close(ready[1]);
     int end DEFER_CLOSE = ready[0];
     if (pid < 0)
-        return err_sys(err, "create a process");
+        return err_sys(err, "cannot create a process");
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     void (*nobody)(void) = NULL;

@@ -59,7 +59,7 @@ struct loop *loop_new(struct err *err) {
     int r = uv_loop_init(&loop->uv);
     if (r < 0) {
         free(loop);
-        err_num(err, r, "start the event loop");
+        err_num(err, r, "cannot start the event loop");
         return NULL;
     }
     uv_idle_init(&loop->uv, &loop->idle);
@@ -142,7 +142,7 @@ int loop_watch_new(struct loop *loop, int fd, unsigned events, loop_watch_fn *fn
     int r = uv_poll_init(&loop->uv, &w->uv, fd);
     if (r < 0) {
         free(w);
-        return err_num(err, r, "watch descriptor %d", fd);
+        return err_num(err, r, "cannot watch file descriptor %d", fd);
     }
     loop_watch_set(w, events);
     *ret = w;
@@ -293,7 +293,7 @@ int loop_on_signal(struct loop *loop, int signum, loop_signal_fn *fn, void *arg,
     int r = uv_signal_start(&s->uv, on_signal, signum);
     if (r < 0) {
         handle_close((uv_handle_t *)&s->uv);
-        return err_num(err, r, "wait for signal %d", signum);
+        return err_num(err, r, "cannot wait for signal %d", signum);
     }
     /* A watched signal alone does not keep the loop running. */
     uv_unref((uv_handle_t *)&s->uv);

@@ -13,7 +13,7 @@
 static int map_log(struct outlog_fd *l, struct err *err) {
     void *map = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
     if (map == MAP_FAILED)
-        return err_sys(err, "map the output log of a command");
+        return err_sys(err, "cannot map the output log of a command");
     l->log.map = map;
     return 0;
 }
@@ -24,7 +24,7 @@ int outlog_fd_make(struct outlog_fd *ret, const struct outlog_caps *caps, struct
     if (l.bytes == 0)
         return err_set(err, ERR_INVALID, "the size of the output log of a command is out of range");
     if (l.fd < 0 || ftruncate(l.fd, (off_t)l.bytes) < 0 || fcntl(l.fd, F_ADD_SEALS, SEALS) < 0)
-        return err_sys(err, "create the output log of a command");
+        return err_sys(err, "cannot create the output log of a command");
     if (map_log(&l, err) < 0)
         return -1;
     outlog_format(l.log.map, caps);
@@ -43,7 +43,7 @@ int outlog_fd_adopt(struct outlog_fd *ret, int fd, struct err *err) {
         return err_set(err, ERR_DENIED,
                        "the output log of a command is not sealed against a change of its size");
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "read the size of the output log of a command");
+        return err_sys(err, "cannot read the size of the output log of a command");
     l.bytes = (uint64_t)st.st_size;
     if (map_log(&l, err) < 0)
         return -1;
@@ -69,7 +69,7 @@ static int outlog_fd_put(int file, const void *bytes, size_t n, uint64_t at, str
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return err_sys(err, "save the output of a command");
+            return err_sys(err, "cannot save the output of a command");
         bytes = (const char *)bytes + done;
         at += (uint64_t)done;
         n -= (size_t)done;
@@ -82,14 +82,15 @@ static int shape(const struct outlog *l, int file, struct err *err) {
     struct stat st;
     uint64_t bytes = outlog_bytes(&l->caps);
     if (fstat(file, &st) < 0)
-        return err_sys(err, "save the output of a command");
+        return err_sys(err, "cannot save the output of a command");
     if ((uint64_t)st.st_size == bytes)
         return 0;
     struct outlog_page page;
     outlog_format(&page, &l->caps);
     if (outlog_fd_put(file, &page, sizeof(page), 0, err) < 0)
         return -1;
-    return ftruncate(file, (off_t)bytes) < 0 ? err_sys(err, "save the output of a command") : 0;
+    return ftruncate(file, (off_t)bytes) < 0 ? err_sys(err, "cannot save the output of a command")
+                                             : 0;
 }
 
 static int keep_stream(const struct outlog *l, int stream, int file, struct outlog_kept *k,
@@ -133,7 +134,7 @@ static int put_page(int file, struct outlog_page page, const struct outlog_kept 
 }
 
 static int sync_file(int file, struct err *err) {
-    return fdatasync(file) < 0 ? err_sys(err, "sync the saved output of a command") : 0;
+    return fdatasync(file) < 0 ? err_sys(err, "cannot sync the saved output of a command") : 0;
 }
 
 /* True if the new bytes will overwrite bytes in the ring that the file still reports as kept. */
@@ -159,7 +160,7 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
         return 0;
     if (shape(l, file, err) < 0)
         return -1;
-    /* As in memory, bytes that will be overwritten are first reported as left out. */
+    /* Bytes that will be overwritten are first reported as left out, in the file as in memory. */
     struct outlog_kept claim = *done;
     bool is_new = false;
     for (int i = 0; i < 2; i++) {
@@ -189,7 +190,7 @@ int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, stru
 int outlog_open_kept(struct outlog *ret, int file, struct err *err) {
     struct stat st;
     if (fstat(file, &st) < 0)
-        return err_sys(err, "open the saved output of a command");
+        return err_sys(err, "cannot open the saved output of a command");
     if (outlog_open(ret, NULL, file, (uint64_t)st.st_size) < 0)
         return err_set(err, ERR_INVALID, "the file does not hold saved output of a command");
     return 0;

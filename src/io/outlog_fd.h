@@ -34,17 +34,17 @@ void outlog_fd_close(struct outlog_fd *l);
 /* How much of a log is already saved in its file. Zeroed: nothing. */
 struct outlog_kept {
     uint64_t produced[2];
-    uint64_t claimed[2]; /* beyond produced + tail: bytes of the tail that came too fast to save */
+    uint64_t claimed[2]; /* as in struct outlog_page: kept tail bytes start at claimed - tail */
 };
 
 /* True if both streams in this file have ended. Then nothing is added to it any more. */
 bool outlog_is_whole(int file);
 
 /*
- * Saves the output since `done` in the file, its numbers last. The file is sparse and reads as the
- * log does. When the function returns 0, the data is synced to disk. Do not call it twice at a time
- * for one file. After a failure call it again with the same `done`. A file whose streams have both
- * ended is not changed.
+ * Saves the output since `done` in the file, its numbers last. The file is sparse and has the same
+ * format as the log. When the function returns 0, the data is synced to disk. Do not call it twice
+ * at a time for one file. After a failure call it again with the same `done`. A file whose streams
+ * have both ended is not changed.
  */
 int outlog_keep(const struct outlog *l, int file, struct outlog_kept *done, struct err *err);
 
@@ -55,7 +55,8 @@ int outlog_open_kept(struct outlog *ret, int file, struct err *err);
 struct outlog_kept outlog_kept_of(const struct outlog *kept);
 
 /*
- * Frees the memory of saved output. Only of the heads, because the tails are still being written.
+ * Frees the memory of saved output, but only that of the heads (the first bytes of each stream),
+ * because the tails are still being written.
  * From then on saved output is read from the file.
  */
 void outlog_fd_release(struct outlog_fd *l, const struct outlog_kept *done);

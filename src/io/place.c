@@ -40,7 +40,7 @@ static int find_libexec(char to[PLACE_SIZE], struct err *err) {
     char self[PLACE_SIZE - 32], probe[PLACE_SIZE + 32];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (n < 0)
-        return err_sys(err, "find the path of this program");
+        return err_sys(err, "cannot find the path of this program");
     self[n] = '\0';
     *strrchr(self, '/') = '\0';
     for (size_t i = 0; i < sizeof(tails) / sizeof(*tails); i++) {
@@ -67,12 +67,12 @@ static int make_dirs(const char *path, struct err *err) {
     for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
         if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
-            return err_sys(err, "create directory '%s'", part);
+            return err_sys(err, "cannot create directory '%s'", part);
         *slash = '/';
     }
     struct stat st;
     if ((mkdir(path, 0700) < 0 && errno != EEXIST) || lstat(path, &st) < 0)
-        return err_sys(err, "create directory '%s'", path);
+        return err_sys(err, "cannot create directory '%s'", path);
     /* In /tmp another user may have created the directory first. */
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)) {
         err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);

@@ -22,15 +22,16 @@ int spawn_try_connect(const struct place *place, struct err *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return err_sys(err, "create a socket");
+        return err_sys(err, "cannot create a socket");
     if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/spawn.sock", place->run) >=
         (int)sizeof(a.sun_path)) {
-        err_set(err, ERR_INVALID, "socket path below '%s' is too long", place->run);
+        err_set(err, ERR_INVALID, "the path of the spawner's socket below '%s' is too long",
+                place->run);
         return err_remedy(err, "set CARREL_RUN to a shorter path");
     }
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
         bool absent = errno == ENOENT || errno == ECONNREFUSED;
-        err_sys(err, "connect to '%s'", a.sun_path);
+        err_sys(err, "cannot connect to the spawner at '%s'", a.sun_path);
         if (absent && err)
             err->code = ERR_NOT_FOUND;
         return -1;
@@ -54,7 +55,8 @@ int spawn_connect(const struct place *place, void (*waiting)(void), struct err *
             return fd;
         if (spawn_link_start(place, &waiting, err) < 0) {
             if (err->code != ERR_BUSY)
-                return err_wrap(err, "start the spawner");
+                return err_wrap(err,
+                                "cannot start the spawner (carrel-spawn, which creates machines)");
             usleep(20000);
         }
     }
@@ -75,10 +77,10 @@ static int spawn_link_ask(int link, struct plan_message *m, const int *fds, size
         r = recv_fds(link, packet, sizeof(packet), got);
     if (r < 0 || got->len == 0) {
         errno = r < 0 ? -r : ECONNRESET;
-        return err_sys(err, "send a request to the spawner");
+        return err_sys(err, "cannot send a request to the spawner");
     }
     if (plan_decode(packet, got->len, m, err) < 0)
-        return err_wrap(err, "read the answer of the spawner");
+        return err_wrap(err, "cannot read the answer of the spawner");
     if (m->type == PLAN_ERROR) {
         if (err)
             *err = m->error;
@@ -138,15 +140,15 @@ static int send_away(int link, struct err *err) {
     struct ucred peer;
     socklen_t size = sizeof(peer);
     if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-        return err_sys(err, "identify the spawner process");
+        return err_sys(err, "cannot identify the spawner process");
     int pid DEFER_CLOSE = pidfd_open(peer.pid, 0);
     struct pollfd connection = {.fd = link}, end = {.fd = pid, .events = POLLIN};
     if (pid < 0)
-        return errno == ESRCH ? 0 : err_sys(err, "identify the spawner process");
-    if (poll(&connection, 1, 0) != 0) /* it already exited, and its pid may be reused */
+        return errno == ESRCH ? 0 : err_sys(err, "cannot identify the spawner process");
+    if (poll(&connection, 1, 0) != 0) /* the spawner exited; its pid may be reused */
         return 0;
     if (pidfd_send_signal(pid, SIGTERM, NULL, 0) < 0 && errno != ESRCH)
-        return err_sys(err, "stop a spawner of another version or store");
+        return err_sys(err, "cannot stop a spawner of another version or store");
     return poll(&end, 1, LEAVE_MS) > 0
                ? 0
                : err_set(err, ERR_TIMEOUT,

@@ -28,9 +28,9 @@ int spawn_connect_current(const struct place *place, struct err *err);
 int spawn_try_connect(const struct place *place, struct err *err);
 
 /*
- * Creates a box. fds has one open directory per grant. *ret_guest is the connection to the guest.
- * ret_uppers (PLAN_MAX_GRANTS, -1 for none) are the directories that receive the changes of cow
- * grants, in their order. The answer is in m: m->text has warnings.
+ * Creates a box. fds has one open directory per grant (shared directory). *ret_guest is the
+ * connection to the guest. ret_uppers (PLAN_MAX_GRANTS, -1 for none) are the directories that
+ * receive the changes of cow grants, in their order. The answer is in m: m->text has warnings.
  */
 int spawn_create(int link, struct plan_message *m, const int *fds, int *ret_guest, int *ret_uppers,
                  struct err *err);

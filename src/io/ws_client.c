@@ -16,7 +16,7 @@ struct ws_client {
 };
 
 static int random_bytes(void *to, size_t n, struct err *err) {
-    return getrandom(to, n, 0) == (ssize_t)n ? 0 : err_sys(err, "read random numbers");
+    return getrandom(to, n, 0) == (ssize_t)n ? 0 : err_sys(err, "cannot read random numbers");
 }
 
 /* Opening */

@@ -108,7 +108,8 @@ static bool on_event(struct ws *ws, const struct ws_event *e) {
 
 static void on_bytes(struct http_exchange *x, const char *bytes, size_t n) {
     struct ws *ws = x->user;
-    char *at = (char *)bytes; /* a buffer of the server, free after we return: unmasked in place */
+    /* The server does not use this buffer after we return, so that it can be unmasked in place. */
+    char *at = (char *)bytes;
     bool goes_on = n > 0;
     while (goes_on) {
         struct ws_event e;

@@ -14,7 +14,7 @@ struct ws;
 
 struct ws_handler {
     void (*on_message)(struct ws *ws, enum ws_opcode kind, const char *data, size_t n);
-    void (*on_drain)(struct ws *ws);           /* after ws_send() returned false; may be NULL */
+    void (*on_drain)(struct ws *ws);           /* ws_send() has room again; may be NULL */
     void (*on_close)(struct ws *ws, int code); /* 1006: no close frame came */
     size_t message_max;
     const char *protocol; /* confirmed in Sec-WebSocket-Protocol if the client offers it; or NULL */
@@ -31,7 +31,7 @@ void *ws_user(const struct ws *ws);
  * Sends WS_TEXT (must be UTF-8), WS_BINARY or WS_PING. False: full, or closing; wait for on_drain.
  */
 bool ws_send(struct ws *ws, enum ws_opcode kind, const void *data, size_t n);
-bool ws_is_full(const struct ws *ws); /* on_drain will be called */
+bool ws_is_full(const struct ws *ws); /* true: on_drain will be called */
 size_t ws_pending(const struct ws *ws);
 
 /*

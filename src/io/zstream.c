@@ -64,7 +64,8 @@ void zunpack_free(struct zunpack *z) {
 static int check_bomb(const struct zunpack *z, struct err *err) {
     if (z->out <= BOMB_FREE || z->out / BOMB_RATIO <= z->in)
         return 0;
-    err_set(err, ERR_LIMIT, "the compressed body expands more than %u times", BOMB_RATIO);
+    err_set(err, ERR_LIMIT, "the compressed body of the request expands more than %u times",
+            BOMB_RATIO);
     return err_remedy(err, "send the body without compression");
 }
 
@@ -74,7 +75,8 @@ int zunpack_go(struct zunpack *z, const void *in, size_t n, void *out, size_t si
     ZSTD_outBuffer to = {out, size, 0};
     size_t left = ZSTD_decompressStream(z->d, &to, &from);
     if (ZSTD_isError(left)) {
-        err_set(err, ERR_INVALID, "decompress the body: %s", ZSTD_getErrorName(left));
+        err_set(err, ERR_INVALID, "cannot decompress the body of the request: %s",
+                ZSTD_getErrorName(left));
         return err_remedy(
             err, "compress the body with zstd, level 19 or lower (window of at most 8 MiB)");
     }

@@ -38,10 +38,10 @@ static int compare_start(const char *libexec, int socket, pid_t *ret, struct err
     int r = posix_spawn(ret, path, &actions, &attr, words, no_env);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
-    return r ? err_num(err, -r, "run '%s'", path) : 0;
+    return r ? err_num(err, -r, "cannot run '%s'", path) : 0;
 }
 
-/* Reads the whole result. False: timeout or too much output. */
+/* Reads the whole result of carrel-compare. False: timeout or too much output. */
 static bool compare_hear(int socket, struct buf *out) {
     static const size_t piece = 1 << 16;
     char *bytes DEFER_FREE = malloc(piece);
@@ -72,7 +72,7 @@ int compare_run(const char *libexec, const struct compare_order *o, const int *f
     int ends[2], all[COMPARE_FDS + 1];
     pid_t pid;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return err_sys(err, "create a socket pair");
+        return err_sys(err, "cannot create a socket pair for carrel-compare");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
     int room = 2 * (int)sizeof(*o);
     setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
@@ -87,7 +87,7 @@ int compare_run(const char *libexec, const struct compare_order *o, const int *f
         kill(pid, SIGKILL);
     int status = compare_wait_for(pid);
     if (r < 0)
-        return err_num(err, r, "send the request to carrel-compare");
+        return err_num(err, r, "cannot send the request to carrel-compare");
     if (whole && status == 0)
         return 0;
     return err_set(err, ERR_INTERNAL, "carrel-compare %s",

@@ -171,7 +171,7 @@ static void grow_pending(struct guest *g) {
     g->pending_cap = cap;
 }
 
-/* Allocates a slot with a new tag. NULL: too many requests are pending. */
+/* Allocates a slot for a request, with a new tag (number). NULL: too many requests are pending. */
 static struct pending *pending_new(struct guest *g) {
     if (g->pending_count == g->pending_cap && g->pending_cap == PENDING_MAX)
         return NULL;
@@ -364,7 +364,7 @@ static int take_exit(struct guest *g, const struct frame *f) {
         return 0;
     c->has_exited = true;
     if (c->awaits == TAG_EXEC)
-        c->awaits = 0; /* for a quiet command the exit is the reply */
+        c->awaits = 0; /* a quiet command gets no reply but its exit */
     if (c->exited)
         c->exited(c->arg, &m);
     return 0;
@@ -437,7 +437,8 @@ static void take_frames(struct guest *g) {
         frame_fn *handle = guest_incarnation(g) ? handler_of(g, &f) : NULL;
         if (handle && handle(g, &f) == 0)
             continue;
-        err_set(&err, ERR_INTERNAL, "the guest sent an invalid %s", msg_type_name(f.head.type));
+        err_set(&err, ERR_INTERNAL, "the guest of the machine sent an invalid message %s",
+                msg_type_name(f.head.type));
         r = -1;
         break;
     }

@@ -1,10 +1,10 @@
 /*
  * The daemon's connection to one guest: requests and commands over a guest_link, on the loop.
  *
- * A request is a frame with a tag and gets one reply. A command has a `struct guest_command` that
- * receives its events until guest_forget(). When the connection breaks, pending requests fail with
- * `gone` or `unknown`, then on_gone is called. Guests are hostile: invalid frames close the
- * connection, and users of numbers must check them.
+ * A request is a frame with a tag (number) and gets one reply, which repeats the tag. A command has
+ * a `struct guest_command` that receives its events until guest_forget(). When the connection
+ * breaks, pending requests fail with `gone` or `unknown`, then on_gone is called. Guests are
+ * hostile: invalid frames close the connection, and users of numbers must check them.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 
 struct guest;
 
-/* frame NULL: err is the reason. The payload is valid only during the call. */
+/* frame: the reply; NULL: err is the reason. The payload is valid only during the call. */
 typedef void guest_reply_fn(void *arg, const struct frame *frame, const struct err *err);
 
 /*
@@ -63,9 +63,9 @@ struct guest_command {
     /* The reply to guest_log_wait(); m NULL: the guest has no log of this command. */
     void (*grew)(void *arg, const struct msg_log *m);
     void (*data)(void *arg, unsigned stream, uint64_t offset, const uint8_t *p, uint32_t n,
-                 bool eof);                              /* output sent in frames */
+                 bool eof);                              /* output that the guest sends in frames */
     void (*credit)(void *arg, uint64_t consumed);        /* consumed: bytes of standard input */
-    void (*exited)(void *arg, const struct msg_exit *m); /* once; not yet acknowledged */
+    void (*exited)(void *arg, const struct msg_exit *m); /* once; guest_forget() acknowledges it */
     void (*lost)(void *arg, const struct err *err);      /* the connection broke */
     struct guest_command *next;                          /* from here on: used by guest.c */
     struct guest *in;
@@ -95,7 +95,7 @@ struct guest_watch {
     void *arg;
     void (*ready)(void *arg);                            /* events follow from now on */
     void (*event)(void *arg, const struct msg_event *m); /* IN_Q_OVERFLOW: events were lost */
-    void (*ended)(void *arg, const struct err *err);     /* refused, or the connection broke */
+    void (*ended)(void *arg, const struct err *err);     /* the watch was refused or lost */
     struct guest_watch *next;                            /* from here on: used by guest.c */
     bool awaits;                                         /* the reply to MSG_WATCH is pending */
 };

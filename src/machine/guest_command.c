@@ -34,7 +34,8 @@ void guest_command_remove(struct guest *g, struct guest_command *c) {
 
 static int command_add(struct guest *g, struct guest_command *c, struct err *err) {
     if (c->id == 0 || guest_command_find(g, c->id))
-        return err_set(err, ERR_EXISTS, "command %u already exists", c->id);
+        return err_set(err, ERR_EXISTS, "command number %u of the machine is already in use",
+                       c->id);
     if (g->command_count == COMMANDS_MAX)
         return err_set(err, ERR_LIMIT, "too many commands run in the machine");
     struct guest_command **at = bucket(g, c->id);
@@ -147,7 +148,7 @@ void guest_watch(struct guest *g, struct guest_watch *w, const struct msg_path *
     struct err err;
     int r = 0;
     if (w->id == 0 || guest_watch_find(g, w->id))
-        r = err_set(&err, ERR_EXISTS, "watch %u already exists", w->id);
+        r = err_set(&err, ERR_EXISTS, "watch number %u of the machine is already in use", w->id);
     else if (g->watch_count == WATCHES_MAX)
         r = err_set(&err, ERR_LIMIT, "too many watched paths: at most %d", WATCHES_MAX);
     if (r == 0)

@@ -13,8 +13,8 @@ enum {
     ACK_MS = 4,
 };
 
-/* Tags of requests whose reply is found by its id. Other tags are a turn number in the high bits
- * and the index in `pending` in the low PLACE_BITS. */
+/* Tags of requests whose reply is found by the id of its command or watch. Other tags are a counter
+ * in the high bits and the index in `pending` in the low PLACE_BITS. */
 #define TAG_EXEC UINT32_MAX
 #define TAG_ATTACH (UINT32_MAX - 1)
 #define TAG_WATCH (UINT32_MAX - 2)

@@ -43,7 +43,7 @@ static void table_came(void *arg, const struct frame *frame, const struct err *e
     struct msg_row row;
     struct err bad;
     if (!err && msg_get_rows(frame, &table) < 0) {
-        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&bad, ERR_INTERNAL, "the guest of the machine sent an invalid list of commands");
         err = &bad;
     }
     if (err) {
@@ -61,7 +61,8 @@ static void busy_came(void *arg, const struct frame *frame, const struct err *er
     struct msg_busy_state state;
     struct err bad;
     if (!err && msg_get_busy(frame, &state) < 0) {
-        err_set(&bad, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(&bad, ERR_INTERNAL,
+                "the guest of the machine sent an invalid reply about its processes");
         err = &bad;
     } else if (!err && state.busy && loop_now_ms(h->loop) >= h->until_ms) {
         err_set(&bad, ERR_BUSY, "a process in machine '%s' does not end", h->machine->id);

@@ -21,7 +21,7 @@ struct machine;
 struct machine_host; /* state of a driver on this host: opened once by the daemon */
 
 struct machine_limits {
-    uint64_t mem_bytes; /* each: 0 is the default of the kind; in limit(): unchanged */
+    uint64_t mem_bytes; /* 0 in any limit: the default of the kind; in limit(): unchanged */
     uint64_t cpu_milli; /* in limit(): MACHINE_UNLIMITED removes the limit */
     uint64_t pids;
     uint64_t disk_bytes;
@@ -34,17 +34,19 @@ struct machine_spec {
     const char *image;
     const char *hostname;
     struct machine_limits limits;
-    uint64_t deadline_ms; /* from now, enforced by the machine itself; 0: none */
+    uint64_t deadline_ms; /* time from now after which the machine ends itself; 0: none */
     bool linger;          /* false: the machine ends when the daemon releases it or dies */
     /*
      * True: `made` is called before the guest has replied. Commands can be sent at once; the first
      * reply shows that the machine exists. False: the machine exists when `made` is called.
      */
     bool early;
-    bool same;             /* the machine existed before and keeps its identity */
-    bool gate;             /* open the sockets of the gate: see `doors` */
-    const char *stack;     /* layers of its root (base/layers.h); NULL: only the image */
-    const char *undrifted; /* id of a machine; `unsupported` if it has drifted. NULL: no check */
+    bool same;         /* the machine existed before and keeps its identity */
+    bool gate;         /* open the sockets of the gate: see `doors` */
+    const char *stack; /* layers of the machine's root (base/layers.h); NULL: only the image */
+    /* Id of a machine. If the host's packages changed after its creation, `create` fails with
+     * `unsupported`. NULL: no check. */
+    const char *undrifted;
     const struct plan_grant *grants;
     const int *grant_fds; /* one open directory per grant, owned by the caller */
     size_t grant_count;
@@ -57,15 +59,15 @@ struct machine_stats {
     uint64_t mem_peak_bytes;
     uint64_t mem_limit_bytes;
     uint64_t pids;
-    uint64_t io_bytes;            /* read and written by system calls */
-    uint64_t disk_bytes;          /* used in the upper (the writable layer) */
+    uint64_t io_bytes;            /* bytes that system calls read and wrote */
+    uint64_t disk_bytes;          /* bytes used in the upper (the writable layer) */
     uint64_t disk_files_permille; /* files on the disk, in thousandths of its limit */
     uint64_t oom_kills;
     uint64_t pids_refused;
     uint64_t lookups_refused;
     bool frozen;
     bool drifted;
-    bool busy; /* without counters: processes other than the guest exist */
+    bool busy; /* on a host without counters: processes other than the guest exist */
 };
 
 typedef void machine_done_fn(void *arg, const struct err *err); /* err NULL: success */
@@ -97,7 +99,7 @@ struct machine_driver {
                    machine_made_fn *done, void *arg);
     /* Takes over an existing machine. Done when its guest replies, or after two seconds. */
     void (*adopt)(struct machine_host *host, const char *id, machine_made_fn *done, void *arg);
-    /* Makes a machine of any store belong to ours. stack: the layers below its root. */
+    /* Makes a machine of any store belong to our store. stack: the layers below its root. */
     void (*claim)(struct machine_host *host, const char *id, machine_claim_fn *done, void *arg);
     /*
      * Destroys a machine by its id. Succeeds if nothing of the machine is left, also for an id that
@@ -110,7 +112,8 @@ struct machine_driver {
      * commands and the deadline continue. `busy`: a process did not freeze within two seconds.
      */
     void (*freeze)(struct machine *m, bool frozen, machine_done_fn *done, void *arg);
-    /* `busy`: more memory is in use. The disk limit changes only if the store has project quota. */
+    /* `busy`: more memory is in use than the new limit allows. The disk limit changes only if the
+     * store has project quota. */
     void (*limit)(struct machine *m, const struct machine_limits *limits, machine_done_fn *done,
                   void *arg);
     void (*set_deadline)(struct machine *m, uint64_t in_ms, machine_done_fn *done, void *arg);
@@ -126,11 +129,11 @@ struct machine_driver {
      */
     void (*root)(struct machine *m, const char *stack, uint32_t layer, unsigned how,
                  machine_root_fn *done, void *arg);
-    /* Opens the merged files of a stack, read-only, with ids as on disk. */
+    /* Opens the merged files of a stack (list of layers), read-only, with user ids as on disk. */
     void (*view)(struct machine *m, const char *stack, machine_view_fn *done, void *arg);
     /*
      * Opens the machine's own disk, read-only: N/u and N/U hold the changes of its layer N in the
-     * root and in /usr. usr is the user namespace of the ids on disk if rootless, else -1.
+     * root and in /usr. usr is the user namespace of the user ids on disk if rootless, else -1.
      */
     void (*disk)(struct machine *m, machine_view_fn *done, void *arg);
     /*
@@ -139,7 +142,8 @@ struct machine_driver {
      */
     void (*merge)(struct machine *m, const char *stack, uint32_t layer, machine_done_fn *done,
                   void *arg);
-    /* ranges: "3 7-9 12". Removes all other layers of this machine except its upper. */
+    /* ranges: layer numbers, such as "3 7-9 12". Removes all other layers of this machine except
+     * its upper. */
     void (*keep)(struct machine *m, const char *ranges, machine_done_fn *done, void *arg);
     /*
      * Copies the upper of a frozen machine to a layer of that number. how: btrfs, reflink or copy.
@@ -153,7 +157,8 @@ struct machine_driver {
      */
     void (*save)(struct machine *m, const char *layer, const char *disk, uint32_t number,
                  machine_done_fn *done, void *arg);
-    /* ranges: "3 7-9". Removes all other layers saved on that disk; NULL: removes all. */
+    /* ranges: layer numbers, such as "3 7-9". Removes all other layers saved on that disk; NULL:
+     * removes all. */
     void (*shed)(struct machine_host *host, const char *disk, const char *ranges,
                  machine_done_fn *done, void *arg);
     /* Sets the network of `/run/carrel/machine.json` in the machine: one JSON object. */
@@ -199,7 +204,7 @@ struct machine {
     struct machine_host *host;
     char id[ID_SIZE];
     struct guest *guest;         /* commands, files, terminals; NULL for a kind without a guest */
-    unsigned calls;              /* pending: each uses the machine until its reply comes */
+    unsigned calls;              /* pending calls: each uses the machine until its reply comes */
     int uppers[PLAN_MAX_GRANTS]; /* changes of cow (copy-on-write) grants, in order; -1: none */
     bool uppers_lost;            /* `uppers` could not be opened again */
     int doors[PLAN_GATE_FDS];    /* sockets of the gate, until the service takes them; -1: none */

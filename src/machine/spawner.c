@@ -15,13 +15,13 @@
 enum {
     UNDER_WAY_MAX = 32, /* requests with a fast reply: few enough that the spawner never finds our
                            socket full */
-    ENDING_MAX = 256,   /* requests answered when a box is gone: small and slow */
+    ENDING_MAX = 256,   /* requests to end a box, answered when it is gone: small and slow */
     TRIES_MAX = 4,
-    PACKETS_MAX = 16, /* per turn of the loop */
+    PACKETS_MAX = 16, /* packets read per turn of the loop */
     AGAIN_MS = 200,
     AGAIN_MAX_MS = 5000,
-    SILENCE_MS = 20000, /* silence although a fast request is pending */
-    LOOKS = 10,         /* checks in that time */
+    SILENCE_MS = 20000, /* time without a reply to a fast request that counts as silence */
+    LOOKS = 10,         /* checks for silence in that time */
 };
 
 struct request {
@@ -73,7 +73,8 @@ struct spawner_link {
     uint64_t tag;
     uint64_t losses;
     struct loop_timer *look; /* checks whether the spawner still replies */
-    uint64_t heard_ms;       /* time of its last reply, or of the first request after idle time */
+    /* Time of the spawner's last reply, or of the first request after idle time. */
+    uint64_t heard_ms;
     uint64_t silence_ms;
     bool is_silent; /* requests fail at once until the spawner responds again */
     unsigned depth;
@@ -256,7 +257,8 @@ static int say_silent(const struct spawner_link *l, struct err *err) {
     err_set(err, ERR_TIMEOUT, "the spawner (pid %d) does not respond: it may be stopped",
             (int)peer.pid);
     return err_remedy(
-        err, "continue it with `kill -CONT %d`, or use `kill -KILL`: machines keep running",
+        err,
+        "continue the spawner with `kill -CONT %d`, or use `kill -KILL`: machines keep running",
         (int)peer.pid);
 }
 
@@ -266,7 +268,7 @@ static int keep_fds(struct request *r, const int *fds, size_t nfds, struct err *
     for (; r->nfds < nfds; r->nfds++) {
         r->fds[r->nfds] = fcntl(fds[r->nfds], F_DUPFD_CLOEXEC, 3);
         if (r->fds[r->nfds] < 0)
-            return err_sys(err, "duplicate a descriptor");
+            return err_sys(err, "cannot duplicate a descriptor for a request to the spawner");
     }
     return 0;
 }
@@ -297,7 +299,7 @@ void spawner_ask(struct spawner_link *l, struct plan_message *m, const int *fds,
 
 /* ---- loss of the spawner ---- */
 
-/* Fails all waiting requests, or only those over TRIES_MAX. */
+/* Fails all waiting requests, or only those that were sent TRIES_MAX times. */
 static void fail_waiting(struct spawner_link *l, bool all, const struct err *why) {
     for (int i = 0; i < LANES; i++) {
         struct line *line = &l->lanes[i].waiting;
@@ -433,14 +435,15 @@ static void take_packet(struct spawner_link *l, struct fd_message *in) {
         err_set(&m->error, ERR_UNKNOWN, "the spawner ended before it replied");
     if (!failed && m->type != plan_reply(r->type)) {
         failed = true;
-        err_set(&m->error, ERR_INTERNAL, "the spawner replied to request %d with message %d",
+        err_set(&m->error, ERR_INTERNAL,
+                "the spawner replied to a request of type %d with a message of type %d",
                 (int)r->type, (int)m->type);
         err_remedy(&m->error, "kill carrel-spawn: a new one starts by itself, and machines go on");
     }
     spawner_tell(l, r, failed ? NULL : m, in, failed ? &m->error : NULL);
 }
 
-/* Returns 1 for a packet, 0 for none now, -1 if the connection is closed. */
+/* Reads one packet. Returns 1 if there was one, 0 if none waits, -1 if the connection is closed. */
 static int take_one(struct spawner_link *l) {
     struct fd_message in DEFER(fd_message_close) = {0};
     int r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
@@ -449,7 +452,7 @@ static int take_one(struct spawner_link *l) {
         r = recv_fds(l->fd, l->packet, sizeof(l->packet), &in);
     if (r == -EAGAIN)
         return 0;
-    /* The descriptors did not fit. Pass the reply on; a receiver that needs them checks. */
+    /* The reply's descriptors did not fit. Pass it on; a receiver that needs them checks. */
     if (r == -EMSGSIZE && in.len > 0)
         r = 0;
     if (r < 0 || in.len == 0)

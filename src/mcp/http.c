@@ -139,7 +139,8 @@ static struct session *http_named(struct mcp_http *h, struct http_exchange *x, c
     struct http_text id = http_field_only(x->head, "Mcp-Session-Id");
     char text[SESSION_ID_SIZE];
     if (!id.s) {
-        http_refuse(x, 400, message, MCP_INVALID, "the header Mcp-Session-Id is missing", NULL);
+        http_refuse(x, 400, message, MCP_INVALID, "the HTTP header Mcp-Session-Id is missing",
+                    NULL);
         return NULL;
     }
     struct session *s = session_find(h, owner, id);
@@ -161,7 +162,9 @@ static bool version_served(struct http_exchange *x, const json_t *message) {
     struct http_text version = http_field_only(x->head, "MCP-Protocol-Version");
     if (!version.s || mcp_version_known(version.s, version.n))
         return true;
-    http_refuse(x, 400, message, MCP_INVALID, "unsupported protocol version", mcp_versions_json());
+    http_refuse(x, 400, message, MCP_INVALID,
+                "the MCP protocol version in the HTTP header MCP-Protocol-Version is not supported",
+                mcp_versions_json());
     return false;
 }
 
@@ -184,7 +187,9 @@ static struct session *session_for(struct posting *p, struct http_exchange *x,
     return s;
 }
 
-/* Drops the oldest ended stream to make room for a new one. */
+/*
+ * Makes room for a new event stream: drops the oldest ended one if needed. False: none has ended.
+ */
 static bool room_for_stream(struct session *s) {
     struct stream *oldest = NULL;
     if (s->stream_count < MCP_STREAMS_MAX)
@@ -205,7 +210,8 @@ static void take_message(struct session *s, struct http_exchange *x, json_t *mes
     struct mcp_http *h = s->http;
     bool initialize = mcp_is_initialize(message), request = is_request(message);
     if (!room_for_stream(s)) {
-        http_refuse(x, 503, message, MCP_BUSY, "too many streams of this session are open", NULL);
+        http_refuse(x, 503, message, MCP_BUSY,
+                    "too many event streams of this MCP session are open", NULL);
         json_decref(message);
         return;
     }
@@ -259,11 +265,13 @@ static void post(struct mcp_http *h, struct http_exchange *x, const char *owner,
     if (!http_list_has(x->head, "Accept", "application/json") ||
         !http_list_has(x->head, "Accept", "text/event-stream")) {
         http_refuse(x, 406, NULL, MCP_INVALID,
-                    "Accept must include application/json and text/event-stream", NULL);
+                    "the HTTP header Accept must include application/json and text/event-stream",
+                    NULL);
         return;
     }
     if (!is_type(http_field_only(x->head, "Content-Type"), "application/json")) {
-        http_refuse(x, 415, NULL, MCP_INVALID, "Content-Type must be application/json", NULL);
+        http_refuse(x, 415, NULL, MCP_INVALID,
+                    "the HTTP header Content-Type must be application/json", NULL);
         return;
     }
     struct posting *p = xmalloc(sizeof(*p) + h->config.who_size);
@@ -306,7 +314,8 @@ static struct stream *stream_find(struct session *s, uint32_t number) {
 static void attach(struct stream *t, struct http_exchange *x, bool again, uint32_t after) {
     struct http_exchange *old = mcp_http_unlisten(t);
     if (old)
-        http_end(old); /* the client reconnected before we noticed that it had gone */
+        /* the client reconnected before the server noticed that its old connection was gone */
+        http_end(old);
     http_hold(x);
     mcp_http_listen_with(t, x);
     const struct http_pair fields[] = {{"Content-Type", "text/event-stream"},
@@ -329,21 +338,25 @@ static void get(struct mcp_http *h, struct http_exchange *x, const char *owner, 
     struct http_text last = http_field_only(x->head, "Last-Event-ID");
     uint32_t number = 0, event = 0;
     if (!http_list_has(x->head, "Accept", "text/event-stream")) {
-        http_refuse(x, 406, NULL, MCP_INVALID, "Accept must include text/event-stream", NULL);
+        http_refuse(x, 406, NULL, MCP_INVALID,
+                    "the HTTP header Accept must include text/event-stream", NULL);
         return;
     }
     struct session *s = version_served(x, NULL) ? http_named(h, x, owner, who, NULL) : NULL;
     if (!s)
         return;
     if (last.s && read_event_id(last, &number, &event) < 0) {
-        http_refuse(x, 400, NULL, MCP_INVALID, "Last-Event-ID was not issued by this server", NULL);
+        http_refuse(x, 400, NULL, MCP_INVALID,
+                    "the event id in the HTTP header Last-Event-ID was not issued by this server",
+                    NULL);
         return;
     }
     struct stream *t = stream_find(s, number);
     if (!t)
-        http_refuse(x, 404, NULL, MCP_INVALID, "the event stream has expired", NULL);
+        http_refuse(x, 404, NULL, MCP_INVALID, "the event stream to resume has expired", NULL);
     else if (!last.s && t->x)
-        http_refuse(x, 409, NULL, MCP_INVALID, "this session already has an open stream", NULL);
+        http_refuse(x, 409, NULL, MCP_INVALID, "this MCP session already has an open event stream",
+                    NULL);
     else
         attach(t, x, last.s != NULL, event);
 }
@@ -399,7 +412,8 @@ static void lines_came(struct http_exchange *x, const char *bytes, size_t n) {
     }
     s->used_ms = mcp_http_now(s->http);
     if (!buf_add(&s->rest, bytes, n)) {
-        char *error DEFER_FREE = mcp_error_text(NULL, MCP_PARSE, "the message is too long", NULL);
+        char *error DEFER_FREE =
+            mcp_error_text(NULL, MCP_PARSE, "the MCP message is too long", NULL);
         line_send(s, error, strlen(error));
         session_free(s);
         return;

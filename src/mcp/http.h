@@ -3,9 +3,10 @@
  * `carrel mcp` connects to its standard streams.
  *
  * A short answer that comes soon is sent as JSON, any other as a stream of events. A stream starts
- * with an empty event, so a client that loses it can resume (GET with Last-Event-ID) without loss.
- * Sent events are kept for some minutes, within limits. A disconnect cancels nothing; only a
- * notification does, or the end of the session (DELETE, or closing the upgraded connection).
+ * with an empty event, so a client that loses the connection can resume the stream (GET with
+ * Last-Event-ID) without loss. Sent events are kept for some minutes, within limits. A disconnect
+ * cancels nothing; only a notification does, or the end of the session (DELETE, or closing the
+ * upgraded connection).
  *
  * The caller has authenticated the request: a session belongs to one owner string.
  */
@@ -16,17 +17,18 @@
 
 enum {
     MCP_OWNER_SIZE = 128,
-    MCP_SESSIONS_MAX = 1024, /* sessions in total */
-    MCP_SESSIONS_EACH = 64,  /* sessions per owner */
-    MCP_STREAMS_MAX = 128,   /* streams per session, including ended ones that are kept */
-    MCP_KEPT_MAX = 4 << 20,  /* bytes kept of one stream */
+    MCP_SESSIONS_MAX = 1024, /* largest number of sessions in total */
+    MCP_SESSIONS_EACH = 64,  /* largest number of sessions per owner */
+    /* largest number of event streams per session, including ended ones that are kept */
+    MCP_STREAMS_MAX = 128,
+    MCP_KEPT_MAX = 4 << 20, /* bytes of sent events kept per stream */
 };
 
 struct mcp_http;
 
 /*
- * who: as passed to mcp_http_take(), valid during the call. id: id of the session; "" for a session
- * of JSON lines.
+ * Settings and callbacks of the server. who: as passed to mcp_http_take(), valid during the call.
+ * id: id of the session; "" for a session of JSON lines.
  */
 struct mcp_http_config {
     struct loop *loop;
@@ -38,9 +40,9 @@ struct mcp_http_config {
     /* Passes the new session to the backend. */
     void (*opened)(void *backend_arg, struct mcp_session *s);
     void (*close)(void *backend_arg);
-    /* May be NULL. Restores a session from before a restart by its id; else like open(). */
+    /* Restores a session from before a restart by its id; otherwise like open(). May be NULL. */
     void *(*revive)(void *arg, const void *who, const char *id);
-    unsigned stream_ms; /* an answer that takes longer becomes a stream; 0: 400 ms */
+    unsigned stream_ms; /* an answer that takes longer is sent as an event stream; 0: 400 ms */
     unsigned kept_ms;   /* how long an ended stream can be read again; 0: 5 minutes */
     unsigned idle_ms;   /* idle sessions end after this time; 0: one hour */
 };
@@ -54,9 +56,12 @@ size_t mcp_http_busy(const struct mcp_http *h);
 /* Handles one HTTP request for the MCP path. Call it in on_request(); owner and who are copied. */
 void mcp_http_take(struct mcp_http *h, struct http_exchange *x, const char *owner, const void *who);
 
-/* Turns the connection into a session of JSON lines. */
+/* Turns the HTTP connection into an MCP session of JSON lines. */
 void mcp_http_lines(struct mcp_http *h, struct http_exchange *x, const char *owner,
                     const void *who);
 
-/* For backends: closes the stream of a request early; the client resumes it for the answer. */
+/*
+ * For backends: closes the event stream of a request early; the client resumes the stream to get
+ * the answer.
+ */
 void mcp_http_hang_up(struct mcp_request *r);

@@ -22,7 +22,7 @@ enum {
     SESSION_ID_SIZE = 2 * ID_SIZE,
 };
 
-/* An event that was sent, or waits for the client to resume. */
+/* An event that was sent, or that waits until the client resumes the stream. */
 struct kept {
     struct kept *next;
     uint32_t number;
@@ -30,19 +30,19 @@ struct kept {
     char text[];
 };
 
-/* The answer to one POST, or to the standalone GET. */
+/* An event stream: the answer to one POST, or to the standalone GET. */
 struct stream {
     struct session *session;
     struct stream *next, **at;
     uint32_t number;
-    struct http_exchange *x; /* NULL: no client connected */
+    struct http_exchange *x; /* connection of the client; NULL: no client is connected */
     struct kept *kept, **kept_end;
     size_t kept_bytes, kept_count;
-    uint32_t events; /* number of the last event */
-    bool begun;      /* true: an event stream; false: not decided yet */
+    uint32_t events; /* number of the last event of the stream */
+    bool begun;      /* true: the answer is an event stream; false: not decided yet */
     bool over;
-    bool wrong; /* the message was malformed: answer with status 400 */
-    bool lost;  /* the client left before the stream began, so it cannot resume */
+    bool wrong; /* the client's message was malformed: answer with HTTP status 400 */
+    bool lost;  /* the client left before the stream began, so it cannot resume the stream */
     bool initialize;
     uint64_t over_ms;
     struct loop_timer *patience;
@@ -51,19 +51,19 @@ struct stream {
 struct session {
     struct mcp_http *http;
     struct session *next, **at;
-    char id[SESSION_ID_SIZE]; /* empty for a session of JSON lines */
+    char id[SESSION_ID_SIZE]; /* id of the session; empty for a session of JSON lines */
     char owner[MCP_OWNER_SIZE];
     struct mcp_session *core;
     void *backend_arg;
     struct stream *streams;
-    struct stream *standalone; /* stream number 0, exists from the start */
+    struct stream *standalone; /* stream number 0, which exists from the start of the session */
     size_t stream_count;
     uint32_t stream_numbers;
     uint64_t used_ms;
     /* Only for a session of JSON lines: */
     struct http_exchange *line;
     struct buf rest;
-    bool closing; /* session_free() runs */
+    bool closing; /* session_free() is freeing this session */
 };
 
 struct mcp_http {

@@ -1,4 +1,7 @@
-/* Event streams: a client may disconnect and resume after the last event that it saw. */
+/*
+ * Event streams of MCP over HTTP: a client may disconnect and resume after the last event that it
+ * saw.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +145,7 @@ void mcp_http_reply_json(struct http_exchange *x, int status, const char *sessio
     http_reply(x, status, fields, json, n);
 }
 
-/* The answer came before the stream began, so it is a plain JSON response. */
+/* Sends an answer that came before the event stream began, so that it is a plain JSON response. */
 static void answer_whole(struct stream *t, const char *json, size_t n) {
     struct http_exchange *x = mcp_http_unlisten(t);
     if (x && n)
@@ -168,7 +171,9 @@ void mcp_http_stream_send(struct stream *t, const char *json, size_t n, bool las
         end_stream(t);
 }
 
-/* The client disconnected: the request continues, and a client that knows the stream can resume it.
+/*
+ * Called when the client disconnected: the request continues, and a client that knows the stream's
+ * id can resume it.
  */
 static void listener_gone(struct http_exchange *x) {
     struct stream *t = x->user;

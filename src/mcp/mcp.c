@@ -110,7 +110,7 @@ static void request_free(struct mcp_request *r) {
     free(r);
 }
 
-/* Detaches the request from its session. It is freed when its backend answers. */
+/* Detaches a cancelled request from its session. The request is freed when its backend answers. */
 static void request_cancel(struct mcp_request *r) {
     struct mcp_session *s = r->session;
     request_unlink(r);
@@ -144,7 +144,7 @@ void mcp_answer(struct mcp_request *r, const char *result, size_t n) {
         j.failed = true;
     jot_end(&j, '}');
     if (j.failed)
-        mcp_refuse(r, MCP_INTERNAL, "the answer is larger than the message limit", NULL);
+        mcp_refuse(r, MCP_INTERNAL, "the answer is larger than an MCP message may be", NULL);
     else
         mcp_finish(r, &j);
 }
@@ -290,18 +290,20 @@ static enum mcp_receipt mcp_take_message(struct mcp_session *s, json_t *message,
     const json_t *version = json_object_get(message, "jsonrpc");
     json_t *params = json_object_get(message, "params");
     if (!json_is_string(version) || strcmp(json_string_value(version), "2.0") != 0)
-        return mcp_refuse_message(s, message, stream, MCP_INVALID, "jsonrpc must be \"2.0\"");
+        return mcp_refuse_message(s, message, stream, MCP_INVALID,
+                                  "the field jsonrpc must be \"2.0\"");
     if (!method) {
         bool answer = json_object_get(message, "result") || json_object_get(message, "error");
         if (!answer || !json_object_get(message, "id"))
             return mcp_refuse_message(
                 s, message, stream, MCP_INVALID,
-                "a message must have a method, or an id with a result or error");
+                "an MCP message must have a method, or an id with a result or error");
         take_reply(s, message);
         return MCP_TAKEN;
     }
     if (params && !json_is_object(params))
-        return mcp_refuse_message(s, message, stream, MCP_INVALID, "params must be an object");
+        return mcp_refuse_message(s, message, stream, MCP_INVALID,
+                                  "the field params must be an object");
     if (json_object_get(message, "id"))
         return mcp_take_request(s, message, method, params, stream);
     if (strcmp(method, "notifications/cancelled") == 0)
@@ -322,12 +324,13 @@ json_t *mcp_parse(const char *bytes, size_t n, char **ret_error) {
     if (json_is_object(message))
         return message;
     if (!n)
-        snprintf(text, sizeof(text), "the message is empty");
+        snprintf(text, sizeof(text), "the MCP message is empty");
     else if (!message)
-        snprintf(text, sizeof(text), "the message is not JSON: line %d column %d: %s", why.line,
+        snprintf(text, sizeof(text), "the MCP message is not JSON: line %d column %d: %s", why.line,
                  why.column, why.text);
     else
-        snprintf(text, sizeof(text), "a message must be one object; batches are not supported");
+        snprintf(text, sizeof(text),
+                 "an MCP message must be one JSON object; batches are not supported");
     *ret_error = mcp_error_text(NULL, message ? MCP_INVALID : MCP_PARSE, text, NULL);
     json_decref(message);
     return NULL;

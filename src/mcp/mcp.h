@@ -1,9 +1,10 @@
 /*
- * The server side of the Model Context Protocol. Pure: no descriptor, no clock, no thread.
+ * The server side of the Model Context Protocol. It has no descriptors, clocks or threads of its
+ * own.
  *
  * A transport (http.h) feeds a session with parsed messages. The session gets tools, resources and
- * prompts from a backend, and sends its messages with the transport's send(). Protocols 2025-06-18
- * and 2025-11-25; clients of older versions get 2025-06-18.
+ * prompts from a backend, and sends its messages with the transport's send(). It supports the
+ * protocol versions 2025-06-18 and 2025-11-25; clients of older versions get 2025-06-18.
  *
  * The backend answers each request exactly once, now or later, with mcp_answer() or mcp_refuse(),
  * even after a cancel or the end of the session; the answer is then dropped.
@@ -23,11 +24,11 @@
 #define MCP_VERSION_OLDEST "2025-06-18"
 
 enum {
-    MCP_REQUESTS_MAX = 64, /* requests in progress per session */
+    MCP_REQUESTS_MAX = 64, /* largest number of requests in progress per session */
     MCP_SUBSCRIPTIONS_MAX = 256,
     MCP_URI_MAX = 4096,
-    MCP_MESSAGE_MAX = 16 << 20, /* bytes of one message, in both directions */
-    MCP_PAGE = 50,              /* entries of a list in one answer */
+    MCP_MESSAGE_MAX = 16 << 20, /* largest size of one message in bytes, in both directions */
+    MCP_PAGE = 50,              /* largest number of list entries in one answer */
 };
 
 /* Error codes of JSON-RPC and MCP. */
@@ -69,12 +70,13 @@ struct mcp_session;
 struct mcp_ask;
 
 struct mcp_request {
-    struct mcp_session *session; /* NULL: cancelled, or the session ended */
+    struct mcp_session *session; /* NULL: the request was cancelled, or the session ended */
     enum mcp_verb verb;
-    const json_t *params; /* an object, valid until the request is answered */
-    void *user;           /* set and used only by the backend */
-    void *stream;         /* set and used only by the transport */
-    /* Private to the session. */
+    /* parameters of the request: an object, valid until the request is answered */
+    const json_t *params;
+    void *user;   /* set and used only by the backend */
+    void *stream; /* set and used only by the transport */
+    /* The following fields are private to mcp.c and methods.c. */
     json_t *message;
     struct mcp_request *next, **at;
     struct mcp_ask *asks;
@@ -85,7 +87,7 @@ struct mcp_backend {
     /* Writes the entries [from, from + max) of a list, each as one object. True: there are more. */
     bool (*list)(void *arg, enum mcp_list what, size_t from, size_t max, struct jot *j);
     void (*handle)(void *arg, struct mcp_request *r);
-    /* The request was cancelled: stop its work, then answer it as usual. */
+    /* Called when a request was cancelled: stop the work on it, then answer it as usual. */
     void (*cancel)(void *arg, struct mcp_request *r);
     /* Starts (on) or stops notifications of the client about changes of this uri: mcp_updated(). */
     int (*subscribe)(void *arg, const char *uri, bool on, struct err *err);
@@ -99,11 +101,11 @@ struct mcp_backend {
 struct mcp_wire {
     void *arg;
     void (*send)(void *arg, void *stream, const char *json, size_t n, bool last);
-    /* May be NULL. Called before send() if the message of this stream was malformed. */
+    /* Called before send() if the client's message on this stream was malformed. May be NULL. */
     void (*wrong)(void *arg, void *stream);
 };
 
-/* backend_arg is passed to every function of the backend. */
+/* Creates a session. backend_arg is passed to every function of the backend. */
 struct mcp_session *mcp_session_new(const struct mcp_backend *backend, void *backend_arg,
                                     const struct mcp_wire *wire);
 /*
@@ -114,7 +116,8 @@ void mcp_session_revive(struct mcp_session *s);
 void mcp_session_free(struct mcp_session *s);
 
 /*
- * Parses bytes as one message. NULL: malformed; *ret_error is the JSON answer, to be freed.
+ * Parses bytes as one message. NULL: the message is malformed; *ret_error is the JSON answer, which
+ * the caller frees.
  */
 json_t *mcp_parse(const char *bytes, size_t n, char **ret_error);
 bool mcp_is_initialize(const json_t *message);
@@ -133,35 +136,41 @@ char *mcp_error_text(const json_t *message, int code, const char *text, const ch
 
 /* True if the protocol version from an HTTP header is supported. */
 bool mcp_version_known(const char *version, size_t n);
-/* {"supported":["2025-11-25",...]} */
+/* Returns the supported protocol versions as JSON: {"supported":["2025-11-25",...]} */
 const char *mcp_versions_json(void);
 
 /* ---- for backends ---- */
 
-/* result: JSON text of an object. */
+/* Answers a request. result: JSON text of an object. */
 void mcp_answer(struct mcp_request *r, const char *result, size_t n);
-/* data: JSON text or NULL. */
+/* Answers a request with an error. data: JSON text or NULL. */
 void mcp_refuse(struct mcp_request *r, int code, const char *message, const char *data);
 
-/* Progress is sent only if the client asked for it, and must grow. total 0: unknown. */
+/*
+ * Progress of a request is sent only if the client asked for it, and must grow. total 0: unknown.
+ */
 bool mcp_wants_progress(const struct mcp_request *r);
 void mcp_progress(struct mcp_request *r, double progress, double total, const char *message);
 
-/* Sends a log message to the client. r NULL: not part of a request. data: JSON text. */
+/*
+ * Sends a log message to the client. r: the request that the message belongs to, or NULL. data:
+ * JSON text.
+ */
 void mcp_log(struct mcp_session *s, struct mcp_request *r, enum mcp_level level, const char *logger,
              const char *data);
 void mcp_updated(struct mcp_session *s, const char *uri);
-/* Calls fn with every subscribed uri. */
+/* Calls fn with every uri whose changes the client subscribed to. */
 void mcp_subscriptions(struct mcp_session *s, void (*fn)(void *arg, const char *uri), void *arg);
 
 /*
- * Sends a request to the client on behalf of a request. fn is called once with the result, or with
- * NULL if the client refused; never after the request was answered or cancelled.
+ * Sends a request to the client while the server handles one of the client's requests. fn is called
+ * once with the result, or with NULL if the client refused; never after the request was answered or
+ * cancelled.
  */
 typedef void mcp_reply_fn(void *arg, const json_t *result);
 void mcp_ask(struct mcp_request *r, const char *method, const char *params, mcp_reply_fn *fn,
              void *arg);
-unsigned mcp_abilities(const struct mcp_session *s); /* enum mcp_ability */
+unsigned mcp_abilities(const struct mcp_session *s); /* bits of enum mcp_ability */
 
 /* Returns the name that the client reported; "" before initialize. */
 const char *mcp_client_name(const struct mcp_session *s);

@@ -1,4 +1,7 @@
-/* The methods of a session: it answers some itself and passes the others to its backend. */
+/*
+ * The methods of the MCP protocol: a session answers some itself and passes the others to its
+ * backend.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,7 @@
 #include "mcp/mcp.h"
 #include "mcp/mcp_inner.h"
 
-/* Newest first. */
+/* Supported protocol versions, newest first. */
 static const char *const versions[] = {MCP_VERSION_NEWEST, MCP_VERSION_OLDEST};
 enum { VERSIONS = sizeof(versions) / sizeof(*versions) };
 
@@ -36,8 +39,8 @@ static enum mcp_receipt do_ping(struct mcp_session *s, const json_t *message, co
 }
 
 /*
- * Chooses the protocol version: that of the client if supported. An older client gets our oldest
- * version, any other our newest.
+ * Chooses the protocol version: that of the client if supported. An older client gets the oldest
+ * supported version, any other client the newest.
  */
 static const char *agree(const char *wanted) {
     for (size_t i = 0; i < VERSIONS; i++)
@@ -66,7 +69,7 @@ static enum mcp_receipt do_initialize(struct mcp_session *s, const json_t *messa
     const char *name = mcp_member(json_object_get(params, "clientInfo"), "name");
     if (s->greeted)
         return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                  "this session is already initialized");
+                                  "this MCP session is already initialized");
     if (!wanted)
         return mcp_refuse_message(s, message, stream, MCP_PARAMS,
                                   "params.protocolVersion must be a string");
@@ -138,7 +141,7 @@ static enum mcp_receipt do_list(struct mcp_session *s, const json_t *message, co
     jot_end(&j, '}');
     if (j.failed)
         return mcp_refuse_message(s, message, stream, MCP_INTERNAL,
-                                  "the list is larger than the message limit");
+                                  "the list is larger than an MCP message may be");
     answer_now(s, message, stream, &out);
     return MCP_ASKED;
 }
@@ -196,7 +199,7 @@ static enum mcp_receipt change_subscription(struct mcp_session *s, const json_t 
     struct subscription **at = subscribed(s, uri);
     if (on && !*at && s->subscription_count == MCP_SUBSCRIPTIONS_MAX)
         return mcp_refuse_message(s, message, stream, MCP_BUSY,
-                                  "this session already has 256 subscriptions");
+                                  "this MCP session already has 256 subscriptions");
     if (on && !*at) {
         if (s->backend->subscribe(s->backend_arg, uri, true, &err) < 0)
             return mcp_refuse_message(s, message, stream,
@@ -228,7 +231,7 @@ static enum mcp_receipt pass_on(struct mcp_session *s, const json_t *message, co
     if (s->request_count == MCP_REQUESTS_MAX)
         return mcp_refuse_message(
             s, message, stream, MCP_BUSY,
-            "64 requests of this session are in progress; wait for one to end");
+            "64 requests of this MCP session are in progress; wait for one to end");
     struct mcp_request *r = xnew(struct mcp_request);
     *r = (struct mcp_request){.session = s,
                               .verb = verb,
@@ -289,7 +292,7 @@ static const struct {
     const char *name;
     enum mcp_receipt (*answer)(struct mcp_session *s, const json_t *message, const json_t *params,
                                void *stream);
-    bool first; /* the client may call it before initialize */
+    bool first; /* the client may call the method before initialize */
 } methods[] = {
     {"initialize", do_initialize, true},
     {"ping", do_ping, true},
@@ -311,7 +314,7 @@ enum mcp_receipt mcp_take_request(struct mcp_session *s, const json_t *message, 
     char text[160];
     if (!mcp_id_of(message))
         return mcp_refuse_message(s, NULL, stream, MCP_INVALID,
-                                  "id must be a string or an integer");
+                                  "the field id must be a string or an integer");
     for (struct mcp_request *r = s->requests; r; r = r->next)
         if (mcp_same_id(mcp_id_of(r->message), mcp_id_of(message)))
             return mcp_refuse_message(s, message, stream, MCP_INVALID,
@@ -321,9 +324,9 @@ enum mcp_receipt mcp_take_request(struct mcp_session *s, const json_t *message, 
             continue;
         if (!methods[i].first && !s->greeted)
             return mcp_refuse_message(s, message, stream, MCP_INVALID,
-                                      "the session must be initialized first");
+                                      "the MCP session must be initialized first: send initialize");
         return methods[i].answer(s, message, params, stream);
     }
-    snprintf(text, sizeof(text), "unknown method '%.100s'", method);
+    snprintf(text, sizeof(text), "unknown MCP method '%.100s'", method);
     return mcp_refuse_message(s, message, stream, MCP_NO_METHOD, text);
 }

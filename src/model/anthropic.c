@@ -58,12 +58,13 @@ static void put_words(struct jot *j, const struct model_part *p) {
     jot_text(j, "text", p);
 }
 
-/* Opaque parts are written as they came, so nothing can be added to them. */
+/* Whether a cache mark can be added to the part. Opaque parts are written as they came, so nothing
+ * can be added to them. */
 static bool can_be_marked(const struct model_part *p) {
     return p->kind != MODEL_OPAQUE;
 }
 
-/* The server rejects empty texts. */
+/* Whether the part is sent to the server, which rejects empty texts. */
 bool anthropic_is_sent(const struct model_part *p) {
     if (p->kind == MODEL_OPAQUE)
         return p->codec == &model_anthropic;
@@ -308,7 +309,7 @@ static int get_request(const json_t *root, struct hearing *h, struct err *err) {
     hear_choice(h, json_object_get(root, "tool_choice"));
     json_array_foreach(json_object_get(root, "messages"), i, item) {
         if (hear_message(h, item, err) < 0)
-            return err_wrap(err, "message %zu", i);
+            return err_wrap(err, "message %zu of the request", i);
     }
     return 0;
 }
@@ -349,7 +350,8 @@ static void set_count(uint64_t *to, const json_t *usage, const char *name) {
         *to = json_count(usage, name);
 }
 
-/* Counts are cumulative: a later value replaces an earlier one, an absent one keeps it. */
+/* Token counts are cumulative: a later count replaces an earlier one, and an absent count keeps
+ * it. */
 static void get_usage(struct model_answer *a, const json_t *usage) {
     uint64_t written = a->usage.cache_write + a->usage.cache_write_long;
     if (!json_is_object(usage))
@@ -439,7 +441,7 @@ static int add_citation(struct block *b, json_t *citation) {
 static const struct {
     const char *type, *member;
     size_t to; /* offset of the buffer in struct block */
-    int seen;  /* enum model_seen_kind, or -1 */
+    int seen;  /* enum model_seen_kind of the piece; -1: not displayed */
 } deltas[] = {
     {"text_delta", "text", offsetof(struct block, text), MODEL_SEEN_TEXT},
     {"thinking_delta", "thinking", offsetof(struct block, text), MODEL_SEEN_REASONING},
@@ -510,7 +512,7 @@ static const struct {
     {"error", on_error},
 };
 
-/* Unknown events and pings are ignored. */
+/* Handles one event of the stream. Unknown events and pings are ignored. */
 static int on_record(struct model_stream *s, const char *name, const json_t *root,
                      struct err *err) {
     const char *type = json_member_or(root, "type", name);

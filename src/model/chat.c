@@ -28,7 +28,7 @@ static void chat_put_call(struct jot *j, const struct model_part *p, bool as_it_
     jot_end(j, '}');
 }
 
-/* Writes all texts of a message as one string; null if it has none. */
+/* Writes all texts of a message as one string; null if the message has no text. */
 static void put_content(struct jot *j, const struct model_part *parts, size_t count) {
     struct buf all DEFER(buf_done) = BUF(MODEL_REQUEST_MAX);
     for (size_t i = 0; i < count; i++)
@@ -100,7 +100,7 @@ static void put_user_part(struct jot *j, const struct model_part *p) {
     } else if (p->kind == MODEL_OPAQUE && p->codec == &model_chat) {
         jot_raw(j, NULL, p->text);
     }
-    /* In this format results hold text only, so images go into a user message. */
+    /* In this format tool results hold text only, so images go into a user message. */
     for (size_t i = 0; i < p->image_count; i++)
         put_image(j, &p->images[i]);
 }
@@ -313,7 +313,7 @@ static int get_request(const json_t *root, struct hearing *h, struct err *err) {
     openai_get_choice(h, json_object_get(root, "tool_choice"));
     json_array_foreach(json_object_get(root, "messages"), i, item) {
         if (hear_message(h, item, err) < 0)
-            return err_wrap(err, "message %zu", i);
+            return err_wrap(err, "message %zu of the request", i);
     }
     return 0;
 }

@@ -21,9 +21,9 @@ struct model_call {
     char url[CONF_TEXT_SIZE + 32];
     bool stream;
     struct cost worst;
-    struct rehearsal_ask ask; /* for a rehearsal; its text is in `body` */
+    struct rehearsal_ask ask; /* for a rehearsal (scripted model); its text is in `body` */
     unsigned attempt;         /* number of attempts so far */
-    uint64_t deadline;        /* on the loop's clock; 0: none */
+    uint64_t deadline;        /* end of all attempts, on the loop's clock; 0: none */
 
     /* The members from here to `err` belong to the current attempt. */
     struct paid paid;
@@ -32,15 +32,15 @@ struct model_call {
     struct buf whole; /* an answer that is not a stream, or the body of an error */
     int status;
     bool sent;
-    bool said_retry, may_retry; /* from the field x-should-retry */
+    bool said_retry, may_retry; /* what the field x-should-retry of the answer says */
     uint64_t retry_after_ms;    /* 0: the provider did not say */
-    enum model_failure failure; /* found while the answer was read */
+    enum model_failure failure; /* the failure that was found while the answer was read */
     struct err err;
 
     struct loop_timer *timer;
     struct model_answer answer;
     bool telling;   /* a callback is running */
-    bool cancelled; /* cancelled by the callback: freed after it returns */
+    bool cancelled; /* the callback cancelled the call: freed after the callback returns */
 };
 
 static void attempt_start(void *arg);
@@ -119,7 +119,7 @@ static void attempt_fail(struct model_call *c, enum model_failure failure) {
     uint64_t wait_ms = wait_of(c);
     if (!tries_again(c, failure, wait_ms)) {
         if (c->attempt > 1)
-            err_wrap(&c->err, "after %u attempts", c->attempt);
+            err_wrap(&c->err, "the model call failed after %u attempts", c->attempt);
         client_finish(c, failure);
         return;
     }
@@ -187,12 +187,13 @@ static const enum model_failure failures[] = {
     [FETCH_LARGE] = MODEL_FAIL_LARGE,
 };
 
-/* A refusal costs nothing; an answer that was cut off costs the held amount. */
+/* A request that the provider refused costs nothing; an answer that was cut off costs the held
+ * (reserved) amount. */
 static void client_on_end(void *arg, enum fetch_end end, const char *why) {
     struct model_call *c = arg;
     c->fetch = NULL;
     bool refused = c->status != 0 && c->status != 200;
-    if (refused) { /* even if the body of the error was cut */
+    if (refused) { /* the status says enough, even if the body of the error was cut off */
         paid_nothing(&c->paid);
         attempt_fail(c, model_failure_read(c->status, c->whole.data, c->whole.len, &c->err));
         return;
@@ -276,7 +277,7 @@ static void rehearse(struct model_call *c) {
         model_failure_err(c->failure, "a fault of the rehearsal script", &c->err);
     if (c->failure == MODEL_FAIL_NONE)
         rehearsal_answer(turn, &c->ask, c->options.provider->model, &c->answer);
-    c->status = -1; /* tells attempt_start() that the timer ends the turn */
+    c->status = -1; /* tells attempt_start() that its timer ends the turn */
     loop_timer_start(c->timer, wait_ms, 0);
 }
 

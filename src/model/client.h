@@ -25,16 +25,16 @@ struct model_call_options {
     uint64_t turn;                /* turn of the run, by which a rehearsal chooses its answer */
     bool tells_turn;              /* also send the turn over HTTP, as the field "Carrel-Turn" */
     struct store *store;          /* the store with the ledger; NULL: no accounting */
-    const char *account;          /* the account that pays; copied */
+    const char *account;          /* id of the account that pays; copied */
     const struct conf_model *row; /* price and context window; NULL: not known */
     unsigned attempts_max;        /* default: 8 */
     uint64_t back_off_ms;         /* delay before the first retry; default: 500 */
-    uint64_t deadline_ms;         /* for all attempts together; default: none */
+    uint64_t deadline_ms;         /* limit for all attempts together; default: none */
     unsigned connect_ms, idle_ms; /* timeouts, with the defaults of io/fetch.h */
 };
 
 struct model_call_events {
-    model_seen_fn *on_seen; /* a piece of the answer, for display; may be NULL, as on_retry */
+    model_seen_fn *on_seen; /* a piece of the answer, for display; may be NULL, like on_retry */
     /* An attempt failed and is retried: discard what on_seen reported for it. */
     void (*on_retry)(void *arg, unsigned attempt, uint64_t wait_ms, const struct err *why);
     /*

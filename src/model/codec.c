@@ -29,7 +29,8 @@ void jot_text(struct jot *j, const char *name, const struct model_part *p) {
     jot_bytes(j, name, p->text, p->n);
 }
 
-/* The model must see its bad call again, but servers accept only a JSON object as arguments. */
+/* The model must see its malformed call again, but servers accept only a JSON object as
+ * arguments. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text) {
     struct buf own DEFER(buf_done) = BUF(8 * (size_t)MODEL_ANSWER_MAX);
     struct jot inner = JOT(&own);
@@ -82,7 +83,7 @@ bool record_end(struct record *r, const char *name, struct buf *to) {
 
 static int check_request(const struct model_request *r, struct err *err) {
     if (!r->model || !r->model[0]) {
-        err_set(err, ERR_INVALID, "the model is missing");
+        err_set(err, ERR_INVALID, "the request does not name a model");
         return err_remedy(
             err, "name the model with --model, or set 'default' in [models] of carrel.conf");
     }
@@ -100,7 +101,7 @@ static int codec_finish(const struct jot *j, struct buf *to, size_t before, cons
     char max[AMOUNT_SIZE];
     http_roll_back(to, before);
     amount_size(to->max, max);
-    return err_set(err, ERR_LIMIT, "the %s is larger than %s", what, max);
+    return err_set(err, ERR_LIMIT, "the %s is larger than the limit of %s", what, max);
 }
 
 int model_put_request(const struct model_codec *codec, const struct model_request *request,
@@ -110,7 +111,7 @@ int model_put_request(const struct model_codec *codec, const struct model_reques
     if (check_request(request, err) < 0)
         return -1;
     codec->put_request(request, wire ? wire : &(struct model_wire){0}, &j);
-    return codec_finish(&j, to, before, "request", err);
+    return codec_finish(&j, to, before, "request to the model", err);
 }
 
 int model_put_answer(const struct model_codec *codec, const struct model_answer *answer,
@@ -118,7 +119,7 @@ int model_put_answer(const struct model_codec *codec, const struct model_answer 
     struct jot j = JOT(to);
     size_t before = to->len;
     codec->put_answer(answer, &j);
-    return codec_finish(&j, to, before, "answer", err);
+    return codec_finish(&j, to, before, "answer of the model", err);
 }
 
 int model_put_stream(const struct model_codec *codec, const struct model_answer *answer,
@@ -126,7 +127,7 @@ int model_put_stream(const struct model_codec *codec, const struct model_answer 
     struct jot j = JOT(to);
     size_t before = to->len;
     j.failed = !codec->put_stream(answer, to);
-    return codec_finish(&j, to, before, "answer", err);
+    return codec_finish(&j, to, before, "answer of the model", err);
 }
 
 int model_put_failure(const struct model_codec *codec, enum model_failure failure,
@@ -150,14 +151,14 @@ int model_get_request(const struct model_codec *codec, const char *bytes, size_t
     struct model_heard heard DEFER(model_heard_done) = {0};
     struct hearing h = {.heard = &heard};
     if (n > MODEL_REQUEST_MAX)
-        return err_set(err, ERR_LIMIT, "the request is larger than %d MiB",
+        return err_set(err, ERR_LIMIT, "the request to the model is larger than %d MiB",
                        MODEL_REQUEST_MAX >> 20);
     json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, JSON_ALLOW_NUL, &why);
     if (!root)
-        return err_set(err, ERR_INVALID, "the request is not JSON: %s", why.text);
+        return err_set(err, ERR_INVALID, "the request to the model is not JSON: %s", why.text);
     const char *model = json_member(root, "model");
     if (!model || !model[0])
-        return err_set(err, ERR_INVALID, "the request has no 'model'");
+        return err_set(err, ERR_INVALID, "the request to the model has no member 'model'");
     heard.request.model = arena_copy(&heard.arena, model, strlen(model));
     heard.request.stream = json_is_true(json_object_get(root, "stream"));
     if (codec->get_request(root, &h, err) < 0 || hear_end(&h, err) < 0)

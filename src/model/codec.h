@@ -24,10 +24,11 @@ const char *model_codec_name(const struct model_codec *codec);
 const char *model_codec_path(const struct model_codec *codec);
 
 struct model_wire {
-    bool old_max_tokens; /* the Chat server accepts only "max_tokens" */
+    bool old_max_tokens; /* the Chat server accepts only the older member "max_tokens" */
 };
 
-/* Writes a request. ERR_LIMIT: it does not fit in the buffer. ERR_INVALID: it is malformed. */
+/* Writes a request. ERR_LIMIT: the request does not fit in the buffer. ERR_INVALID: it is
+ * malformed. */
 int model_put_request(const struct model_codec *codec, const struct model_request *request,
                       const struct model_wire *wire, struct buf *to, struct err *err);
 

@@ -147,7 +147,7 @@ enum model_failure model_failure_read(int status, const char *body, size_t n, st
     return f;
 }
 
-/* Reduces foreign text to one printable line. */
+/* Reduces a provider's text to one printable line. */
 static void clean(char *to, size_t size, const char *from) {
     size_t n = 0;
     for (; from[n] && n + 1 < size; n++)

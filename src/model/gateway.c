@@ -76,7 +76,8 @@ static void forward_free(struct forward *f) {
     free(f);
 }
 
-/* Reports the outcome of a request once. usage NULL: unknown, so the held amount is the cost. */
+/* Reports the outcome of a request once. usage NULL: unknown, so the held (reserved) amount is the
+ * cost. */
 static void gateway_tell(struct forward *f, int status, const struct model_usage *usage,
                          const char *why) {
     const struct gateway_config *c = &f->gateway->config;
@@ -98,7 +99,7 @@ static void gateway_tell(struct forward *f, int status, const struct model_usage
     f->told = true;
 }
 
-/* Detaches f from the exchange: the server makes no more callbacks for it. */
+/* Detaches f from the HTTP exchange: the HTTP server makes no more callbacks for it. */
 static void gateway_let_go(struct forward *f) {
     f->x->user = NULL;
     f->x->on_gone = NULL;
@@ -289,7 +290,7 @@ static void on_held(void *arg, const struct err *failed) {
     gateway_refuse(f, MODEL_FAIL_INVALID, &err);
 }
 
-/* The client has gone: end the request and charge the held amount. */
+/* The client has closed the connection: ends the request and charges the held amount. */
 static void on_gone(struct http_exchange *x) {
     struct forward *f = x->user;
     if (!f)
@@ -342,7 +343,7 @@ static int find_provider(struct forward *f, const char *model, struct err *err) 
     const struct gateway_config *c = &f->gateway->config;
     char name[192];
     if (!model || !model[0])
-        return err_set(err, ERR_INVALID, "the request has no 'model'");
+        return err_set(err, ERR_INVALID, "the request has no member 'model'");
     full_name(c->conf, f->codec, model, name, sizeof(name));
     if (model_provider_find(c->conf, name, c->env, c->env_arg, &f->provider, err) < 0)
         return -1;
@@ -353,7 +354,8 @@ static int find_provider(struct forward *f, const char *model, struct err *err) 
                       f->provider.codec ? model_codec_path(f->provider.codec) : "(none)");
 }
 
-/* Returns the token limit of the answer. If the request has none, adds the default to it. */
+/* Returns the token limit of the answer. If the request has no limit, adds the default limit to the
+ * request. */
 static uint64_t limit_tokens(struct forward *f, json_t *root) {
     static const char *const names[] = {"max_completion_tokens", "max_output_tokens", "max_tokens"};
     const struct conf_model *row = f->paid.row;
@@ -418,7 +420,7 @@ static int rewrite(struct forward *f, json_t *root, uint64_t *ret_max, struct er
         return -1;
     char *text DEFER_FREE = json_dumps(root, JSON_COMPACT);
     if (!text || !buf_add(&f->body, text, strlen(text)))
-        return err_set(err, ERR_LIMIT, "the request is too large");
+        return err_set(err, ERR_LIMIT, "the request to the model is too large");
     snprintf(f->url, sizeof(f->url), "%s%s", f->provider.url, model_codec_path(f->codec));
     return 0;
 }
@@ -438,7 +440,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     json_error_t why;
     json_t *root DEFER(json_decrefp) = json_loadb(body, n, JSON_ALLOW_NUL, &why);
     if (!json_is_object(root))
-        err_set(&err, ERR_INVALID, "the request is not a JSON object");
+        err_set(&err, ERR_INVALID, "the request to the model is not a JSON object");
     if (err.code || rewrite(f, root, &max_tokens, &err) < 0) {
         gateway_refuse(f, failure_for(&err), &err);
         return;
@@ -483,7 +485,8 @@ static void list_models(struct gateway *g, struct http_exchange *x) {
     http_reply(x, 200, HTTP_FIELDS({"Content-Type", "application/json"}), body.data, body.len);
 }
 
-/* While the body is collected the server owns the exchange, so only free our state. */
+/* While the body is collected the HTTP server owns the exchange, so this frees only the struct
+ * forward. */
 static void on_gone_early(struct http_exchange *x) {
     if (x->user)
         forward_free(x->user);

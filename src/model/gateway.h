@@ -7,7 +7,7 @@
  * are dropped. Answers pass through unchanged. The gateway does not retry; the client does.
  *
  * "PROVIDER/MODEL" names both; a plain "MODEL" goes to the first provider of carrel.conf with that
- * format, else to the built-in one.
+ * format, else to the built-in provider.
  */
 #pragma once
 
@@ -42,13 +42,15 @@ struct gateway_config {
     void *told_arg;
     /*
      * May be NULL. Called before a request that makes the provider do more than answer
-     * (model/reach.h); what: that part of the request. -1: refuse the request with this error.
+     * (model/reach.h); what: the part of the request that does so. -1: refuse the request with
+     * *err.
      */
     int (*reaches)(void *arg, const char *account, const char *what, struct err *err);
     void *reaches_arg;
 };
 
-enum { GATEWAY_MAX_TOKENS = 8192 }; /* default if neither the request nor carrel.conf sets one */
+/* The token limit of an answer if neither the request nor carrel.conf sets one. */
+enum { GATEWAY_MAX_TOKENS = 8192 };
 
 struct gateway *gateway_new(const struct gateway_config *config);
 /* Ends the requests in progress and charges their reserved cost. Do not call inside a callback. */

@@ -25,12 +25,12 @@ struct maker {
 };
 
 void make_text(struct maker *m, const char *text, size_t n);
-/* Adds a call. Empty arguments become {}; `bad` may be NULL. Duplicate or missing ids are replaced.
- */
+/* Adds a tool call. Empty arguments become {}; `bad` may be NULL. Duplicate or missing ids are
+ * replaced. */
 void make_call(struct maker *m, const char *id, const char *name, const char *arguments, size_t n,
                const char *bad);
 void make_opaque(struct maker *m, const struct model_codec *codec, const json_t *value);
-/* Adds a JSON string as text. */
+/* Adds a JSON string to the answer as text. */
 void make_json_text(struct maker *m, const json_t *string);
 /* Finishes the answer: with calls the stop reason is MODEL_STOP_CALLS, and the last call of a cut
  * answer is bad. */
@@ -38,7 +38,7 @@ int make_end(struct maker *m, enum model_stop stop, struct err *err);
 
 /* ---- Reading a stream ---- */
 
-/* One block, call or item of the answer, by the number that the stream gives it. */
+/* One block, call or item of a streamed answer. Its key is the number that the stream gives it. */
 struct block {
     uint64_t index;
     json_t *start; /* the opening object; for Responses the finished item */
@@ -94,26 +94,27 @@ int hear_text(struct hearing *h, enum model_role role, const json_t *string, str
 int hear_opaque(struct hearing *h, enum model_role role, const struct model_codec *codec,
                 const json_t *value, struct err *err);
 int hear_image(struct hearing *h, struct model_part *p, const char *media, const char *data);
-/* Adds an image to a result. */
+/* Adds an image to a tool result. */
 int hear_result_image(struct hearing *h, struct model_part *result, const char *media,
                       const char *data);
 int hear_call(struct hearing *h, const char *id, const char *name, const char *arguments, size_t n,
               struct err *err);
-/* Removes the prefix that jot_outcome() adds to the text of a failed call. */
+/* Adds the text of a tool result. Removes the prefix that jot_outcome() adds for a failed call. */
 void hear_outcome(struct hearing *h, struct model_part *result, const char *text, size_t n);
 void hear_system(struct hearing *h, const char *text); /* adds text to the system prompt */
 int hear_tool(struct hearing *h, const json_t *tool, const char *schema_name, struct err *err);
 int hear_end(struct hearing *h, struct err *err);
 
-/* Splits "data:image/png;base64,AAAA". False: another kind of URL. */
+/* Splits a URL such as "data:image/png;base64,AAAA". False: another kind of URL. */
 bool data_url(struct arena *a, const char *url, const char **ret_media, const char **ret_data);
 
 /* ---- Writing JSON ---- */
 
 void jot_text(struct jot *j, const char *name, const struct model_part *p);
-/* Writes the arguments of an earlier call, always as a JSON object. */
+/* Writes the arguments of an earlier tool call, always as a JSON object. */
 void jot_arguments(struct jot *j, const char *name, const struct model_part *call, bool as_text);
-/* Writes the text of a result, with a prefix for failures, for formats without a failure flag. */
+/* Writes the text of a tool result, with a prefix for failures, for formats without a failure
+ * flag. */
 #define OUTCOME_FAILED "The call failed.\n"
 void jot_outcome(struct jot *j, const char *name, const struct model_part *result);
 /* Writes one record of a stream: fill the object between record_begin() and record_end(). */

@@ -74,8 +74,8 @@ void make_opaque(struct maker *m, const struct model_codec *codec, const json_t 
         p->codec = codec;
 }
 
-/* Marks the last call of a cut answer as bad. It can look complete, because missing arguments are
- * read as {}. */
+/* Marks the last call of an answer that was cut off as bad. The call can look complete, because
+ * missing arguments are read as {}. */
 static void doubt_last_call(struct maker *m) {
     struct model_part *last = m->count ? &m->parts[m->count - 1] : NULL;
     if (last && last->kind == MODEL_CALL && !last->bad)

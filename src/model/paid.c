@@ -30,7 +30,7 @@ static void flush_done(void *arg) {
         return;
     }
     paid_nothing(w.paid);
-    err_wrap(&w.err, "reserve the cost of the model call");
+    err_wrap(&w.err, "cannot reserve the cost of the model call");
     w.fn(w.arg, &w.err);
 }
 
@@ -49,7 +49,8 @@ int paid_hold(struct paid *p, const struct cost *worst, paid_fn *fn, void *arg, 
     return 0;
 }
 
-/* If the ledger cannot be written, the hold stays, so the budget is never exceeded. */
+/* If the ledger cannot be written, the hold (reserved amount) stays, so the budget is never
+ * exceeded. */
 void paid_settle(struct paid *p, const struct model_usage *usage) {
     if (p->wait)
         p->wait->paid = NULL;

@@ -18,7 +18,7 @@ struct paid {
     struct store *store;          /* NULL: no accounting, nothing is held */
     const char *account, *model;  /* owned by the caller */
     const struct conf_model *row; /* price; NULL: not known */
-    char hold[ID_SIZE];           /* empty: nothing is held */
+    char hold[ID_SIZE];           /* id of the hold; empty: nothing is held */
     struct paid_wait *wait;
 };
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Returns how well the pattern matches; SIZE_MAX: the exact name, 0: no match. */
+/* Returns how well the pattern matches the model's name; SIZE_MAX: the exact name, 0: no match. */
 static size_t match(const char *pattern, const char *model) {
     size_t n = strlen(pattern);
     if (n == 0 || pattern[n - 1] != '*')
@@ -47,7 +47,7 @@ uint64_t model_window(const struct conf_model *row) {
 
 struct model_usage model_worst(const struct conf_model *row, size_t request_bytes,
                                uint64_t max_tokens) {
-    /* Tokens that providers add themselves, such as instructions about tools. */
+    /* Tokens that providers add to a request themselves, such as instructions about tools. */
     enum { AROUND = 2048 };
     uint64_t in = request_bytes + AROUND;
     if (row && row->window && in > row->window)

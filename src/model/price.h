@@ -12,7 +12,8 @@
 #include "store/accounts.h"
 #include "store/conf_models.h"
 
-/* Finds the row for this model: an exact name first, then the longest match with a star. */
+/* Finds the row of carrel.conf for this model: an exact name first, then the longest match with a
+ * star. */
 const struct conf_model *model_row(const struct conf_model *rows, size_t count, const char *model);
 
 /* row may be NULL or without prices: the money is then 0, and budgets in money are refused. */

@@ -79,7 +79,7 @@ static int from_table(const char *name, model_env_fn *env, void *arg, struct con
         snprintf(ret->format, sizeof(ret->format), "%s", known[i].format);
         snprintf(ret->key_env, sizeof(ret->key_env), "%s", known[i].key_env);
         if (set_url(ret->url, sizeof(ret->url), url && url[0] ? url : known[i].url, err) < 0)
-            return err_wrap(err, "%s", known[i].url_env);
+            return err_wrap(err, "variable %s", known[i].url_env);
         return 1;
     }
     return 0;
@@ -150,7 +150,7 @@ int model_provider_find(const struct conf *conf, const char *wanted, model_env_f
     char model[128], name[32];
     wanted = wanted_or_default(conf, wanted);
     if (!wanted || !wanted[0]) {
-        err_set(err, ERR_INVALID, "the model is missing");
+        err_set(err, ERR_INVALID, "the request does not name a model");
         return err_remedy(err, "name the model with --model PROVIDER/MODEL, or set 'default' in "
                                "[models] of carrel.conf");
     }

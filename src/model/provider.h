@@ -23,7 +23,7 @@ struct model_provider {
     char auth[16];    /* "bearer" or "x-api-key" */
     char version[24]; /* version of the Anthropic API */
     struct model_wire wire;
-    struct secret *key; /* API key, owned; NULL: none */
+    struct secret *key; /* API key, owned by this struct; NULL: none */
     char model[128];
 };
 void model_provider_done(struct model_provider *p);

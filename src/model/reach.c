@@ -7,7 +7,7 @@
 /* ---- the allow-list ---- */
 
 enum kind {
-    DATA,   /* any value: the provider does not follow it */
+    DATA,   /* any value: the provider does not fetch anything for it */
     SCHEMA, /* a JSON schema, which must not refer to another document */
     INLINE, /* bytes in base64 or a data: URL, but no other URL */
     MODEL,  /* the name of a model; some models search the web */
@@ -26,7 +26,7 @@ struct form {
 };
 struct shape {
     enum kind kind;
-    const struct form *forms; /* the last one has no members */
+    const struct form *forms; /* the list ends with a form without members */
 };
 
 #define MEMBERS(...) ((const struct member[]){__VA_ARGS__, {NULL, NULL}})
@@ -87,7 +87,7 @@ static const struct shape anthropic_content =
 static const struct shape anthropic_messages =
     SHAPE(FORMS, {NULL, MEMBERS({"role", &data}, {"content", &anthropic_content})});
 
-/* Tools that Anthropic defines but the client runs, as it runs functions. */
+/* Tools that Anthropic defines but the client runs, in the same way as functions. */
 #define ANTHROPIC_OWN(type)                                                                       \
     {                                                                                             \
         type, MEMBERS({"name", &data}, {"display_width_px", &data}, {"display_height_px", &data}, \
@@ -228,7 +228,8 @@ static bool found(char *ret, const char *name, const char *what) {
     return true;
 }
 
-/* NULL also for a string with a NUL byte, because C functions would compare only its first part. */
+/* Returns the string; NULL also for a string with a NUL byte, because C functions would compare
+ * only its first part. */
 static const char *reach_text_of(const json_t *value) {
     const char *text = json_string_value(value);
     return text && strlen(text) == json_string_length(value) ? text : NULL;
@@ -273,7 +274,8 @@ static bool looks_schema(const json_t *value, char *ret) {
     return false;
 }
 
-/* The list of such model names is never complete; known patterns are caught here. */
+/* Detects models that search the web. A list of their names is never complete; this finds known
+ * patterns. */
 static bool looks_model(const json_t *value, char *ret) {
     static const char *const marks[] = {"search", "research", "online", "sonar", "compound"};
     const char *name = reach_text_of(value);

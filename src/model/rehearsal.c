@@ -56,12 +56,12 @@ static int read_fault(const json_t *fault, struct rehearsal_turn *t, struct err 
     if (!fault)
         return 0;
     if (check_names(fault, names, err) < 0)
-        return err_wrap(err, "fault");
+        return err_wrap(err, "member 'fault'");
     for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
         if (json_member_is(fault, "kind", faults[i].name))
             t->fault = faults[i].fault;
     if (t->fault == REHEARSAL_FINE) {
-        err_set(err, ERR_INVALID, "fault: unknown kind");
+        err_set(err, ERR_INVALID, "member 'fault' has an unknown kind");
         return err_remedy(err, "use one of: status garbage cut reset error slow");
     }
     t->times = json_object_get(fault, "times") ? json_count(fault, "times") : 1;
@@ -69,7 +69,7 @@ static int read_fault(const json_t *fault, struct rehearsal_turn *t, struct err 
     t->retry_after_ms = json_count(fault, "retry_after_ms");
     t->wait_ms = json_count(fault, "ms");
     if (t->fault == REHEARSAL_STATUS && t->status < 400)
-        return err_set(err, ERR_INVALID, "fault: 'status' must be 400 to 599");
+        return err_set(err, ERR_INVALID, "'status' of member 'fault' must be 400 to 599");
     return 0;
 }
 
@@ -80,7 +80,7 @@ static struct model_part *add_part(struct rehearsal *r, struct rehearsal_turn *t
     return &parts[t->count++];
 }
 
-/* Reads a call. "arguments" is an object; "raw" is a text that need not be JSON. */
+/* Reads a tool call of a turn. "arguments" is an object; "raw" is a text that need not be JSON. */
 static int read_call(struct rehearsal *r, const json_t *call, struct rehearsal_turn *t,
                      struct err *err) {
     static const char *const names[] = {"tool", "arguments", "raw", NULL};
@@ -128,7 +128,10 @@ static int read_stop(const json_t *turn, struct rehearsal_turn *t, struct err *e
             t->stop = (enum model_stop)s;
             return 0;
         }
-    return stop ? err_set(err, ERR_INVALID, "unknown stop reason '%.40s'", stop) : 0;
+    return stop ? err_set(err, ERR_INVALID,
+                          "'stop' is '%.40s', not done, calls, length, refused, full or paused",
+                          stop)
+                : 0;
 }
 
 static int read_match(struct rehearsal *r, const json_t *turn, struct rehearsal_turn *t,
@@ -172,13 +175,13 @@ static int read_turns(struct rehearsal *r, const json_t *turns, struct err *err)
     const json_t *turn;
     size_t n = json_array_size(turns);
     if (n == 0 || n > REHEARSAL_TURNS_MAX)
-        return err_set(err, ERR_INVALID, "the script has no turns, or more than %d",
+        return err_set(err, ERR_INVALID, "the rehearsal script has no turns, or more than %d",
                        REHEARSAL_TURNS_MAX);
     r->turns = xcalloc(n, sizeof(*r->turns));
     r->played = xcalloc(n, sizeof(*r->played));
     json_array_foreach(turns, i, turn) {
         if (read_turn(r, turn, &r->turns[i], err) < 0)
-            return err_wrap(err, "turn %zu of the script", i);
+            return err_wrap(err, "turn %zu of the rehearsal script", i);
         r->count++;
     }
     return 0;
@@ -188,13 +191,14 @@ int rehearsal_parse(const char *bytes, size_t n, struct rehearsal **ret, struct 
     static const char *const names[] = {"turns", "note", NULL};
     json_error_t why;
     if (n > REHEARSAL_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the script is larger than %d MiB",
+        return err_set(err, ERR_LIMIT, "the rehearsal script is larger than %d MiB",
                        REHEARSAL_BYTES_MAX >> 20);
     json_t *root DEFER(json_decrefp) = json_loadb(bytes, n, 0, &why);
     if (!root)
-        return err_set(err, ERR_INVALID, "the script is not JSON: line %d: %s", why.line, why.text);
+        return err_set(err, ERR_INVALID, "the rehearsal script is not JSON: line %d: %s", why.line,
+                       why.text);
     if (check_names(root, names, err) < 0)
-        return err_wrap(err, "the script");
+        return err_wrap(err, "the rehearsal script");
     struct rehearsal *r DEFER(rehearsal_freep) = xnew(struct rehearsal);
     if (read_turns(r, json_object_get(root, "turns"), err) < 0)
         return -1;

@@ -2,9 +2,9 @@
  * A scripted model, so that everything around a model can be tested and shown without an API key.
  * It is called `rehearsal` everywhere.
  *
- * A turn is chosen by its number in the run and by the last result, never by the number of
- * requests, so a repeated request gets the same turn. The first matching turn is played. A turn may
- * have a fault that is played a number of times before it.
+ * A turn (one answer of the model) is chosen by its number in the run and by the last tool result,
+ * never by the number of requests, so a repeated request gets the same turn. The first matching
+ * turn is played. A turn may have a fault that is played a number of times before it.
  */
 #pragma once
 
@@ -21,9 +21,9 @@ enum rehearsal_fault {
 };
 
 struct rehearsal_turn {
-    int64_t number;    /* turns of the model before this one; -1: any */
-    const char *after; /* text that the last result must contain; NULL: any */
-    int failed;        /* 1: the last result must have failed; 0: must not; -1: either */
+    int64_t number;    /* number of the model's turns before this one; -1: any */
+    const char *after; /* text that the last tool result must contain; NULL: any */
+    int failed;        /* 1: the last tool call must have failed; 0: must not; -1: either */
     const struct model_part *parts;
     size_t count, calls;
     enum model_stop stop;
@@ -47,7 +47,7 @@ void rehearsal_freep(struct rehearsal **r);
 /* The part of a request by which a turn is chosen. */
 struct rehearsal_ask {
     uint64_t turns;   /* turns of the model so far */
-    const char *last; /* the newest result, or the last text of the user */
+    const char *last; /* the newest tool result, or the last text of the user */
     size_t n;
     bool failed;
 };

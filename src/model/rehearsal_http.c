@@ -210,7 +210,7 @@ static void on_body(struct http_exchange *x, const char *body, size_t n) {
     x->on_gone = NULL;
     p->server->count++;
     if (!has_key(x, p->server->key)) {
-        rehearsal_http_refuse(p, MODEL_FAIL_KEY, 401, "wrong API key", NULL);
+        rehearsal_http_refuse(p, MODEL_FAIL_KEY, 401, "the API key is wrong", NULL);
         return;
     }
     if (model_get_request(p->codec, body, n, &heard, &err) < 0) {
@@ -235,7 +235,8 @@ static const struct model_codec *codec_for(const struct http_head *head) {
     return NULL;
 }
 
-/* While the body is collected the server owns the exchange, so only free our state. */
+/* While the body is collected the HTTP server owns the exchange, so this frees only the struct
+ * play. */
 static void on_gone_early(struct http_exchange *x) {
     if (x->user)
         play_free(x->user);

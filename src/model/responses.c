@@ -91,7 +91,7 @@ static void put_user(struct jot *j, const struct model_message *m) {
     item_end(j);
 }
 
-/* Keeps the order: reasoning must come before the call that it led to. */
+/* Keeps the order of the parts: reasoning must come before the call that it led to. */
 static void put_assistant(struct jot *j, const struct model_message *m) {
     for (size_t i = 0; i < m->count; i++) {
         const struct model_part *p = &m->parts[i];
@@ -270,7 +270,7 @@ static int get_request(const json_t *root, struct hearing *h, struct err *err) {
         return hear_text(h, MODEL_USER, input, err);
     json_array_foreach(input, i, item) {
         if (hear_item(h, item, err) < 0)
-            return err_wrap(err, "item %zu of the input", i);
+            return err_wrap(err, "item %zu of the member 'input' of the request", i);
     }
     return 0;
 }
@@ -336,7 +336,7 @@ static int on_item_added(struct model_stream *s, const json_t *root, struct err 
     return 0;
 }
 
-/* The finished item repeats everything, so deltas are for display only. */
+/* Takes a finished item, which repeats all its deltas. So the deltas are for display only. */
 static int on_item_done(struct model_stream *s, const json_t *root, struct err *err) {
     const json_t *item = json_object_get(root, "item");
     struct block *b = stream_block(s, json_count(root, "output_index"));

@@ -12,7 +12,7 @@ enum { MODEL_WAIT_MAX_MS = 60000 };
 
 /*
  * Reads the fields "retry-after-ms" (milliseconds) and "retry-after" (seconds or a date); either
- * may be NULL. At most one day. False: no usable value.
+ * may be NULL. *ret_ms is at most one day. False: no usable value.
  */
 bool model_retry_after(const char *ms, const char *after, int64_t now_s, uint64_t *ret_ms);
 

@@ -5,7 +5,8 @@
 #include "base/defer.h"
 #include "model/inner.h"
 
-/* The limit of a record: the last one may repeat the whole answer, with all characters escaped. */
+/* The size limit of a record: the last record may repeat the whole answer, with all characters
+ * escaped. */
 enum { RECORD_MAX = 2 * MODEL_ANSWER_MAX };
 
 struct model_stream *model_stream_new(const struct model_codec *codec, model_seen_fn *fn,
@@ -60,7 +61,7 @@ void stream_name(struct model_stream *s, const json_t *object) {
         s->answer.model = arena_copy(&s->answer.arena, model, strnlen(model, 200));
 }
 
-/* Searches from the newest block, because most deltas belong to it. */
+/* Finds a block by its number. Searches from the newest block, because most deltas belong to it. */
 struct block *stream_find(struct model_stream *s, uint64_t index) {
     for (size_t i = s->count; i > 0; i--)
         if (s->blocks[i - 1].index == index)
@@ -147,7 +148,7 @@ int model_stream_end(struct model_stream *s, struct model_answer *ret, struct er
     *ret = s->answer;
     s->answer = (struct model_answer){.id = "", .model = ""};
     s->maker = (struct maker){.answer = &s->answer};
-    s->failed = true; /* the answer was moved out: no second one can be taken */
+    s->failed = true; /* the answer was moved to the caller: no second one can be taken */
     s->failure = MODEL_FAIL_CUT;
     return 0;
 }

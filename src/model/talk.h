@@ -28,23 +28,23 @@ enum {
 
 enum model_part_kind {
     MODEL_TEXT,
-    MODEL_IMAGE,  /* text is base64 */
-    MODEL_CALL,   /* text is a JSON object, the arguments */
-    MODEL_RESULT, /* text, and perhaps images */
-    MODEL_OPAQUE, /* text is JSON of one codec, sent back unchanged */
+    MODEL_IMAGE,  /* an image; text is base64 */
+    MODEL_CALL,   /* a tool call; text is a JSON object, the arguments */
+    MODEL_RESULT, /* the result of a tool call: text, and perhaps images */
+    MODEL_OPAQUE, /* a part that only one codec understands; text is JSON, sent back unchanged */
 };
 
 struct model_part {
     enum model_part_kind kind;
-    const char *text; /* may hold zero bytes; a NUL follows */
+    const char *text; /* n bytes, which may include NULs; a final NUL follows */
     size_t n;
-    const char *id;                  /* of a call; in a result, the id of its call */
-    const char *name;                /* of the called tool */
-    const char *media;               /* of an image: "image/png" */
+    const char *id;                  /* id of a call; in a result, the id of its call */
+    const char *name;                /* name of the called tool */
+    const char *media;               /* media type of an image: "image/png" */
     const char *bad;                 /* of a call: why it must not be made; else NULL */
     bool failed;                     /* of a result: the call failed */
-    const struct model_codec *codec; /* of an opaque part */
-    const struct model_part *images; /* of a result */
+    const struct model_codec *codec; /* the codec that understands an opaque part */
+    const struct model_part *images; /* images of a result */
     size_t image_count;
 };
 
@@ -73,8 +73,9 @@ struct model_request {
     const char *choice_name; /* name of the tool for MODEL_CHOICE_NAMED */
     const struct model_message *messages;
     size_t message_count;
-    uint64_t max_tokens;   /* limit of the answer; 0 (none) only in parsed requests */
-    const char *cache_key; /* the same for requests that begin with the same messages; NULL: none */
+    uint64_t max_tokens;   /* token limit of the answer; 0 (none) only in parsed requests */
+    const char *cache_key; /* key of the provider's cache: the same for requests that begin with the
+                              same messages; NULL: none */
     const char *effort;    /* reasoning effort, as the provider names it; NULL: the default */
     bool stream;
 };
@@ -88,11 +89,11 @@ void model_heard_done(struct model_heard *h);
 
 enum model_stop {
     MODEL_STOP_DONE = 1,
-    MODEL_STOP_CALLS,        /* tools are to be called */
+    MODEL_STOP_CALLS,        /* the model wants tools to be called */
     MODEL_STOP_LENGTH,       /* max_tokens was reached: the last part may be cut */
-    MODEL_STOP_REFUSED,      /* the model or its provider refused */
+    MODEL_STOP_REFUSED,      /* the model or its provider refused to answer */
     MODEL_STOP_CONTEXT_FULL, /* the conversation is longer than the model's window */
-    MODEL_STOP_PAUSED,       /* send the same conversation again to continue */
+    MODEL_STOP_PAUSED,       /* the model paused: send the same conversation again to continue */
 };
 const char *model_stop_name(enum model_stop stop);
 

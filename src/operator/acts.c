@@ -22,7 +22,7 @@ static struct run_call *call_of(const struct acting *x) {
 
 /* ---- results ---- */
 
-/* Keeps the beginning and the end of a text that is too long. */
+/* Shortens a text longer than RUN_RESULT_MAX to its beginning and its end. */
 static const char *clipped(const char *text, struct buf *to) {
     size_t n = strlen(text), half = RUN_RESULT_MAX / 2 - 64;
     if (n <= RUN_RESULT_MAX)
@@ -32,7 +32,7 @@ static const char *clipped(const char *text, struct buf *to) {
     if (!buf_add(to, text, head) ||
         !buf_addf(to, "\n[... %zu bytes left out ...]\n", n - head - (half - skip)) ||
         !buf_add(to, tail + skip, half - skip))
-        abort(); /* never: the buffer is larger than a clipped text */
+        abort(); /* unreachable: the buffer is larger than a clipped text */
     return to->data;
 }
 
@@ -124,7 +124,7 @@ static void sure(void *arg, struct act *a, const char *sha256, act_go_fn *go) {
     struct run_event e = {.kind = RUN_SURE, .index = x->index, .hash = sha256};
     x->act = a;
     x->go = go;
-    if (live_add(x->live, &e) == 0) /* otherwise the run stops and drops the call */
+    if (live_add(x->live, &e) == 0) /* if the line cannot be written, the run stops */
         live_flush(x->live, sure_flushed);
 }
 
@@ -157,8 +157,8 @@ static void show_transcript(struct acting *x, const json_t *arguments) {
 
 /* ---- making a call ---- */
 
-/* A resumed run cannot find out whether input or a signal reached a session, so it does not repeat
- * such a call. */
+/* A resumed run cannot find out whether input or a signal reached a session (a running command), so
+ * it does not repeat such a call. */
 static bool cannot_be_repeated(const struct acting *x, const json_t *arguments) {
     return x->again && strcmp(x->tool->name, "session") == 0 &&
            (json_object_get(arguments, "type") || json_object_get(arguments, "eof") ||
@@ -263,13 +263,13 @@ void acts_start(struct live_run *l, const struct run_intent *in) {
     live_flush(l, acts_flushed);
 }
 
-/* A write that waits for its RUN_SURE line needs a call of go() to notice that it is cancelled. */
+/* A file write that waits for its RUN_SURE line notices that it is cancelled only in go(). */
 static void acts_let_go(struct acting *x, bool leaving) {
     act_go_fn *go = TAKE(x->go);
     struct act *act = x->act;
     if (!act)
         return;
-    /* Tools of own.c use the live run, so they cannot continue without it. */
+    /* The tools in own.c use the live run, so their calls cannot continue without it. */
     if (leaving && !own_tool_find(x->tool->name))
         act_abandon(act);
     else

@@ -1,6 +1,7 @@
 /*
- * inspect and map: each text is read by a separate model call without tools, which sees only that
- * text and the question. Its answer reaches the run only as a record of a bounded schema.
+ * The tools inspect and map: each text is read by a separate model call without tools, which sees
+ * only that text and the question. The answer reaches the run only as a record that fits a bounded
+ * schema.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ static void cancelled(struct act *a) {
     if (s->call)
         model_call_cancel(TAKE(s->call));
     s->stop = true;
-    err_set(&err, ERR_GONE, "the call was cancelled");
+    err_set(&err, ERR_GONE, "the tool call was cancelled");
     if (!s->reading)
         aside_fail(s, &err);
 }
@@ -84,7 +85,7 @@ static void put_item(struct aside *s, const char *record, const char *error) {
     s->arena = (struct arena){0};
 }
 
-/* The answer must be one JSON object; a Markdown code fence around it is allowed. */
+/* The model's answer must be one JSON object; a Markdown code fence around it is allowed. */
 static json_t *record_in(const struct model_answer *answer) {
     for (size_t i = 0; i < answer->count; i++) {
         const struct model_part *p = &answer->parts[i];
@@ -99,7 +100,7 @@ static json_t *record_in(const struct model_answer *answer) {
     return NULL;
 }
 
-/* Never quote an answer that does not match the schema: hostile text would reach the run. */
+/* An answer that does not match the schema is never quoted: hostile text would reach the run. */
 static void take_answer(struct aside *s, const struct model_answer *answer) {
     struct err err;
     json_t *record = record_in(answer);
@@ -183,7 +184,7 @@ static void file_ended(void *arg, const struct err *err, bool whole) {
     struct err gone;
     s->reading = false;
     if (!s->live) {
-        err_set(&gone, ERR_GONE, "the call was cancelled");
+        err_set(&gone, ERR_GONE, "the tool call was cancelled");
         aside_fail(s, &gone);
         return;
     }
@@ -218,7 +219,9 @@ static void done(struct aside *s) {
     struct err err;
     jot_end(&s->json, ']');
     if (s->json.failed) {
-        err_set(&err, ERR_LIMIT, "the records are larger than %d MiB", RECORDS_MAX >> 20);
+        err_set(&err, ERR_LIMIT,
+                "the answers about all items are larger than %d MiB: pass fewer items",
+                RECORDS_MAX >> 20);
         aside_fail(s, &err);
         return;
     }

@@ -69,7 +69,7 @@ static uint64_t prunable(const struct run *r, size_t turn) {
 size_t run_prune_at(const struct run *r) {
     uint64_t window = r->start.window, gain = 0, kept = 0;
     uint64_t keep = window / 4 < KEPT_RESULT_TOKENS ? window / 4 : KEPT_RESULT_TOKENS;
-    size_t at = r->count - 1; /* the newest turn is never pruned */
+    size_t at = r->count - 1; /* the results of the newest turn are never shortened */
     while (at > 0 && kept * token_milli(r) / 1000 < keep)
         kept += turn_bytes(r, at--);
     for (size_t i = r->prune_before; i < at; i++)
@@ -142,7 +142,7 @@ static const char *meter(struct rendering *w, size_t turn) {
     return arena_printf(w->arena, "[turn %zu%s%s%s]", turn, turns, tokens, elapsed);
 }
 
-/* Adds the results in the order of the calls, then the notes. */
+/* Adds the results of a turn's calls, in the order of the calls, then the notes to the model. */
 static void add_results(struct rendering *w, size_t turn, const char *more) {
     const struct run_turn *t = &w->run->turns[turn];
     struct model_part *parts =
@@ -168,7 +168,8 @@ static const char *hand_over_text(struct rendering *w) {
     return "(none: the context window was full)";
 }
 
-/* Adds the first message. The turn of the hand-over is not shown, so its notes are added here. */
+/* Adds the first message. The turn in which the model wrote a hand-over (a summary of the turns
+ * before) is not shown, so its notes are added here. */
 static void add_first(struct rendering *w) {
     const struct run *r = w->run;
     const struct run_turn *t = &r->turns[0];

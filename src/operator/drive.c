@@ -1,4 +1,4 @@
-/* Drives a run: executes the intents of run_next() until the run ends or waits. */
+/* Drives a run: carries out the actions that run_next() returns until the run ends or waits. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,8 +141,8 @@ static void model_done(void *arg, struct model_answer *answer, enum model_failur
 static void model_retry(void *arg, unsigned attempt, uint64_t wait_ms, const struct err *why) {
     struct live_run *l = arg;
     log_line(LOG_NOTE, "operator",
-             "call the model: attempt %u failed, next in %" PRIu64 " ms: %s run=%s", attempt,
-             wait_ms, why->text, l->run.start.run);
+             "call the model: attempt %u failed, next attempt in %" PRIu64 " ms: %s run=%s",
+             attempt, wait_ms, why->text, l->run.start.run);
 }
 
 static uint64_t deadline_ms(const struct live_run *l) {
@@ -211,7 +211,7 @@ void live_tell_end(struct live_run *l) {
         service_run_tell(l->runs->service, &l->who, r->start.machine, "run.end", text.data);
 }
 
-/* Writes the hash of the fixed calls to the journal, as evidence, before the first is made. */
+/* Writes the hash of the fixed calls (the run's plan) to the journal before the first is made. */
 static int note_frozen(struct live_run *l, const struct run_event *e) {
     const struct run_record what = {"run.freeze", l->run.start.machine, e->text};
     uint64_t intent;

@@ -154,7 +154,8 @@ int run_event_write(const struct run_event *e, struct buf *to, struct err *err) 
     if (!j.failed && buf_add(to, "\n", 1))
         return 0;
     to->len = before;
-    return err_set(err, ERR_LIMIT, "the transcript line is longer than %d MiB", RUN_LINE_MAX >> 20);
+    return err_set(err, ERR_LIMIT, "cannot write a transcript line: it is longer than %d MiB",
+                   RUN_LINE_MAX >> 20);
 }
 
 /* ---- reading ---- */
@@ -198,7 +199,8 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
     bool is_call = kind == MODEL_CALL, is_opaque = kind == MODEL_OPAQUE;
     if ((kind != MODEL_TEXT && !is_call && !is_opaque) || !json_is_string(text) ||
         (is_call && (!json_is_string(id) || !json_is_string(name))))
-        return err_set(err, ERR_INVALID, "the transcript line has an unknown kind of answer part");
+        return err_set(err, ERR_INVALID,
+                       "a part of the model's answer in the transcript line is of an unknown kind");
     ret->kind = (enum model_part_kind)kind;
     ret->text = text_in(a, text);
     ret->n = json_string_length(text);
@@ -210,8 +212,9 @@ static int get_part(const json_t *value, struct arena *a, struct model_part *ret
     if (is_opaque) {
         ret->codec = model_codec_named(json_is_string(format) ? json_string_value(format) : "");
         if (!ret->codec)
-            return err_set(err, ERR_INVALID,
-                           "the transcript line has an answer part in an unknown format");
+            return err_set(
+                err, ERR_INVALID,
+                "a part of the model's answer in the transcript line has an unknown format");
     }
     return 0;
 }
@@ -222,8 +225,7 @@ static int get_answer(const json_t *line, struct arena *a, struct run_event *e, 
     const json_t *parts = json_object_get(line, "parts");
     if (purpose < 0 || stop < MODEL_STOP_DONE || stop > MODEL_STOP_PAUSED ||
         !json_is_array(parts) || json_array_size(parts) > MODEL_PARTS_MAX)
-        return err_set(err, ERR_INVALID,
-                       "the transcript line has an incomplete answer of the model");
+        return err_set(err, ERR_INVALID, "the model's answer in the transcript line is incomplete");
     e->purpose = (enum run_purpose)purpose;
     e->stop = (enum model_stop)stop;
     e->count = json_array_size(parts);
@@ -266,7 +268,7 @@ static int event_check(const struct run_event *e, struct err *err) {
         whole = e->status && e->report;
     if (whole)
         return 0;
-    return err_set(err, ERR_INVALID, "a required field of transcript line '%s' is missing",
+    return err_set(err, ERR_INVALID, "a transcript line of kind '%s' lacks a required field",
                    kind_names[e->kind]);
 }
 

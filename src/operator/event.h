@@ -20,40 +20,40 @@
 enum {
     RUN_LINE_MAX = 24 << 20,
     RUN_TASK_MAX = 256 << 10,
-    RUN_RESULT_MAX = 96 << 10, /* bytes of a result's text, in the transcript and in requests */
+    RUN_RESULT_MAX = 96 << 10, /* largest text of a tool result, in bytes */
     RUN_TRIES_MAX = 8,
 };
 
 enum run_kind {
     RUN_START = 1, /* the run's settings */
-    RUN_RESUME,    /* a driver resumed the run */
+    RUN_RESUME,    /* the run was resumed */
     RUN_ANSWER,    /* a complete answer of the model */
-    RUN_CALL,      /* intent: this call is about to be made */
+    RUN_CALL,      /* intent: this tool call is about to be made */
     RUN_SURE,      /* hash of the file that the call is about to write */
-    RUN_RESULT,    /* the result of a call */
+    RUN_RESULT,    /* the result of a tool call */
     RUN_POINT, /* intent (without step) and result (with step) of a checkpoint that the run makes */
     RUN_BACK,  /* intent and result of a rewind that the run makes */
     RUN_NOTE,  /* a text for the model, sent with the results of this turn */
-    RUN_PRUNE, /* results of earlier turns are shown as one line from now on */
+    RUN_PRUNE, /* from now on the model sees each result of earlier turns as one line */
     RUN_STOPPED, /* interrupted, with the reason; the run can be resumed */
     RUN_END,     /* the end of the run, with its report */
-    RUN_ASIDE,   /* cost of a model call that is not a turn */
-    RUN_HELD,    /* the run waits for the user; JSON says for what */
+    RUN_ASIDE,   /* cost outside the turns: of the tools inspect and map, or of a sub-agent */
+    RUN_HELD,    /* the run waits for the user; the text is JSON and says for what */
     RUN_FREED,   /* the run continues after RUN_HELD */
     RUN_RETURN,  /* the owner returned an ended run with a comment */
-    RUN_TRY,     /* machine of a try; written again with its run */
+    RUN_TRY,     /* the machine of a try (one of several attempts); a second line adds its run */
     RUN_JUDGED,  /* verdict and cost of a try */
     RUN_WORD,    /* the owner approved or denied a call that is not in the plan */
     RUN_CANCEL,  /* cancelled: the run ends once the machines of its tries are deleted */
 };
 
-/* The purpose of a turn of the model. */
+/* The purpose of a model call: to work, to write the report, or to sum up all earlier turns. */
 enum run_purpose { RUN_WORK, RUN_REPORT, RUN_HAND_OVER };
 
-/* The reason for a note. */
+/* The reason for a note to the model. */
 enum run_note {
     RUN_NOTE_PLAIN,
-    RUN_NOTE_WARN_TURNS, /* 80 % of this budget is spent */
+    RUN_NOTE_WARN_TURNS, /* 80 % of the turns are used; below: of the tokens, money, time */
     RUN_NOTE_WARN_TOKENS,
     RUN_NOTE_WARN_MONEY,
     RUN_NOTE_WARN_TIME,
@@ -61,13 +61,13 @@ enum run_note {
     RUN_NOTE_SPENT,  /* the ledger (the record of costs) refuses a model call */
     RUN_NOTE_FULL,   /* the model's context window is full */
     RUN_NOTE_STUCK,
-    RUN_NOTE_NUDGE,  /* the answer had no call */
-    RUN_NOTE_FORMAT, /* the calls could not be parsed, repeatedly */
+    RUN_NOTE_NUDGE,  /* the model's answer had no tool call */
+    RUN_NOTE_FORMAT, /* the model's tool calls could not be parsed, repeatedly */
     RUN_NOTE_CHECK,  /* the model must run a check before it finishes */
     RUN_NOTE_COUNT,
 };
 
-/* Limits of a run; 0: no limit. micro: cost in millionths. */
+/* Limits of a run; 0: no limit. micro: cost in millionths of the owner's currency. */
 struct run_budget {
     uint64_t turns, tokens, micro, timeout_ms;
 };
@@ -77,15 +77,15 @@ struct run_event {
     int64_t time_ms;
     /* RUN_START */
     const char *run, *owner, *machine, *task, *model, *script, *card, *mode, *menu;
-    const char *parent; /* "RUN.TURN.CALL" that spawned this run; NULL: none */
+    const char *parent; /* the call that started this run, as "RUN.TURN.CALL"; NULL: none */
     struct run_budget budget;
-    uint64_t window, prompt_bytes; /* prompt_bytes: size of the tools and fixed prompts */
+    uint64_t window, prompt_bytes; /* prompt_bytes: size of the tool descriptions and prompts */
     bool own_machine;              /* the machine was created for this run */
-    uint64_t tries;                /* number of tries, of which the best is kept; 0: a plain run */
-    const char *check;             /* command that must exit with 0 for a try to be good */
-    const char *check_files;       /* files for the check: a JSON object of paths and texts */
-    bool guard;                    /* the machines of the tries are guarded */
-    bool asks;                     /* the owner may approve calls that are not in the plan */
+    uint64_t tries;          /* number of tries (attempts), the best is kept; 0: a plain run */
+    const char *check;       /* command that must exit with 0 for a try to be good */
+    const char *check_files; /* files for the check: a JSON object of paths and texts */
+    bool guard;              /* a try's machine loses its network once it is tainted */
+    bool asks;               /* the owner may approve calls that are not in the plan */
     /* RUN_ANSWER */
     enum run_purpose purpose;
     enum model_stop stop;
@@ -94,9 +94,9 @@ struct run_event {
     uint64_t micro, request_bytes;
     const struct model_part *parts;
     size_t count;
-    /* RUN_CALL, RUN_SURE, RUN_RESULT; index: of the call among the calls of the turn */
+    /* RUN_CALL, RUN_SURE, RUN_RESULT; index: position of the call among the calls of its turn */
     uint64_t index;
-    const char *tool, *arguments; /* copied from the answer, for human readers */
+    const char *tool, *arguments; /* copied from the model's answer, for human readers */
     const char *hash;
     const char *text; /* also the text of a note, and the reason of RUN_STOPPED */
     const char *image, *media;
@@ -110,7 +110,7 @@ struct run_event {
     uint64_t before;
     /* RUN_JUDGED, RUN_WORD */
     bool good;
-    uint64_t changes; /* size of the changes: the good try with the fewest wins */
+    uint64_t changes; /* size of a try's changes: the good try with the smallest size wins */
     const char *changeset;
     /* RUN_END */
     const char *status, *report; /* report: a JSON object */
@@ -118,7 +118,7 @@ struct run_event {
 
 /* Appends the event to the buffer as one line, with its newline. */
 int run_event_write(const struct run_event *e, struct buf *to, struct err *err);
-/* Reads one line, with or without its newline. Strings in *ret belong to the arena. */
+/* Reads one transcript line, with or without its newline. Strings in *ret belong to the arena. */
 int run_event_read(const char *line, size_t n, struct arena *a, struct run_event *ret,
                    struct err *err);
 

@@ -62,7 +62,8 @@ static void put_message(struct exporting *x, const struct run_event *e) {
     jot_bytes(&x->json, "message", text.data ? text.data : "", text.len);
 }
 
-/* ATIF requires an object, so arguments that are not a valid object are exported as text. */
+/* ATIF (the export format) requires an object, so arguments of a tool call that are not a valid
+ * JSON object are exported as text. */
 static void put_arguments(struct jot *j, const struct model_part *p) {
     struct arena a DEFER(arena_done) = {0};
     if (!p->bad && !model_arguments_fault(&a, p->text, p->n)) {
@@ -101,7 +102,7 @@ static const char *call_id(const struct run_event *answer, uint64_t index) {
     return "";
 }
 
-/* Writes the results of the calls of the answer at index `at`. */
+/* Writes the results of the tool calls in the answer at index `at`. */
 static void put_results(struct exporting *x, size_t at) {
     struct jot *j = &x->json;
     bool any = false;
@@ -200,7 +201,7 @@ static int read_events(struct exporting *x, const char *bytes, size_t n, struct 
     }
     return x->count && x->events[0].kind == RUN_START
                ? 0
-               : err_set(err, ERR_INVALID, "the first transcript line is not 'start'");
+               : err_set(err, ERR_INVALID, "the first transcript line is not of the kind 'start'");
 }
 
 int run_export(const char *bytes, size_t n, struct buf *to, struct err *err) {

@@ -1,7 +1,7 @@
 /*
  * A run that waits for its owner: for an answer to a question, or for the approval of a request
- * that the gate holds. The wait is in the transcript, is shown, and is not charged to the time
- * budget.
+ * that the gate holds. The wait is written to the transcript and shown to the owner, and is not
+ * charged to the time budget of the run.
  */
 #include <string.h>
 

@@ -20,7 +20,7 @@
 struct runs {
     struct loop *loop;
     struct service *service;
-    struct model_access access; /* ledger, prices, connections */
+    struct model_access access; /* for model calls: record of costs, prices, connections */
     struct map live;            /* runs in progress: id -> struct live_run */
     struct event_watch watch;
     char dir[PLACE_SIZE + 8];
@@ -37,10 +37,10 @@ struct acting {
     const char *expected;
     char key[48];
     uint64_t intent;
-    struct act *asked; /* the act that asked a question and waits for the answer */
+    struct act *asked; /* the act (tool call) that asked a question and waits */
     act_answer_fn *answer;
     char *question; /* the question to the owner, JSON */
-    act_go_fn *go;  /* called once the line of the call is on disk */
+    act_go_fn *go;  /* continues the call once its RUN_SURE line is on disk */
 };
 
 struct flushing;
@@ -56,7 +56,7 @@ struct live_run {
     struct rehearsal *rehearsal;
     const struct conf_model *row;
     const struct run_mode *mode;
-    const char *menu; /* menu of the run, or of the request before the run exists */
+    const char *menu; /* allowed calls of the run, or of the request before the run exists */
     struct run_prompt prompt;
     struct arena prompt_arena;
     const char *tool_names;
@@ -68,15 +68,15 @@ struct live_run {
     enum run_purpose purpose;
     struct flushing *flushing;
     struct acting acting[MODEL_CALLS_MAX];
-    size_t first, count; /* calls to start after the flush */
+    size_t first, count; /* tool calls to start once the transcript is flushed */
     size_t active;
     struct act *mark; /* a checkpoint or rewind that the run makes itself */
     bool marking, is_back;
     uint64_t mark_intent;
     struct loop_timer *wall, *hold;
-    bool leaving;           /* the driver stops, but the run does not end: it can be resumed */
-    bool is_child, borrows; /* borrows: provider and rehearsal belong to the parent */
-    bool gated;             /* the gate holds a request of the run's machine */
+    bool leaving;           /* work on the run stops, but the run does not end and can be resumed */
+    bool is_child, borrows; /* borrows: provider and rehearsal belong to the parent run */
+    bool gated;             /* the gate holds a network request of the run's machine */
     struct run_follower *followers;
     struct trying *trying; /* state of a run with several tries (tries.c) */
     bool is_try;           /* one of several tries: no user can answer its questions */
@@ -88,7 +88,7 @@ struct live_run {
 int live_add(struct live_run *l, struct run_event *e);
 /* Schedules live_go_on() on the loop. */
 void live_again(struct live_run *l);
-/* Calls fn(l) once all written lines are on disk; never, if the run is closed before. */
+/* Calls fn(l) once all written transcript lines are on disk; never, if the run is closed before. */
 void live_flush(struct live_run *l, void (*fn)(struct live_run *l));
 /* Cancels a pending live_flush(). */
 void live_unflush(struct live_run *l);
@@ -101,13 +101,13 @@ void live_wall(struct live_run *l);
 void live_go_on(void *arg);
 /* The options for a model call made now. */
 struct model_call_options live_call_options(const struct live_run *l);
-/* A tool that this run offers; NULL if it does not offer that one. */
+/* Finds a tool by its name; NULL if the run does not offer it. */
 const struct tool *live_tool(const struct live_run *l, const char *name);
 /* ---- acts.c ---- */
 void acts_start(struct live_run *l, const struct run_intent *in);
-/* Ends all calls in progress; `why` becomes their result. */
+/* Ends all tool calls in progress; `why` becomes their result. */
 void acts_cut(struct live_run *l, const char *why);
-/* Detaches from the calls in progress; their commands continue. */
+/* Detaches from the tool calls in progress; their commands continue. */
 void acts_leave(struct live_run *l);
 /* ---- operator.c: permissions and lookup ---- */
 int runs_allowed(const struct caller *who, enum token_scope scope, struct err *err);
@@ -117,7 +117,7 @@ int runs_find_live(struct runs *o, const struct caller *who, enum token_scope sc
 /* Reads a run from disk; `not_found` also for a run of another owner. */
 int runs_load(struct runs *o, const struct caller *who, const char *id, struct run *run,
               struct transcript *t, struct err *err);
-/* Ends the runs that run `id` started and that no driver works on. */
+/* Ends the sub-agents and tries of run `id` that have not ended. */
 void runs_end_within(struct runs *o, const struct caller *who, const char *id);
 /* Calls done() with the view of the run. l NULL: the run is not live. */
 void live_answer(const struct run *r, const struct live_run *l, operator_fn *done, void *arg);
@@ -133,7 +133,7 @@ void live_equip(struct live_run *l, const char *machine);
 void live_prepare(struct live_run *l);
 void live_go(struct live_run *l);
 uint64_t live_prompt_bytes(const struct live_run *l);
-/* Writes a journal record and notifies watchers. */
+/* Writes a journal record about the run and notifies those who watch events. */
 int live_note(struct live_run *l, const char *verb, struct err *err);
 /* The description of the machine for the model; live_card_for() adds the rules of the mode. */
 const char *live_card(struct arena *a, const struct machine_view *view);
@@ -149,15 +149,15 @@ enum inner_kind { INNER_CHILD, INNER_TRY };
 /* Starts a sub-agent on this machine with its parent's provider and account. */
 int live_child(struct live_run *parent, const struct machine_view *view, const char *task,
                const char *key, struct run_budget budget, char ret_run[ID_SIZE], struct err *err);
-/* Starts one of several tries. A resumed parent finds it by its key. */
+/* Starts one of several tries (attempts at one task). A resumed parent finds it by its key. */
 int live_try(struct live_run *parent, const struct machine_view *view, const char *key,
              char ret_run[ID_SIZE], struct err *err);
-/* Resumes an inner run from before a restart, if it has not ended. */
+/* Resumes a sub-agent or try that was started before a restart, if it has not ended. */
 int live_inner_again(struct live_run *parent, enum inner_kind kind, const char *run,
                      struct err *err);
 void live_inner_leave(struct runs *o, const char *run);
 /* ---- drive.c ---- */
-/* Writes the end of the run to the journal and notifies watchers. */
+/* Writes the end of the run to the journal and notifies those who watch events. */
 void live_tell_end(struct live_run *l);
 /* ---- tries.c ---- */
 void tries_go_on(struct live_run *l);
@@ -186,7 +186,7 @@ struct judge_request {
 typedef void judge_fn(void *arg, const struct err *err);
 void judge_apply(struct service *s, const struct caller *who, const struct judge_request *r,
                  judge_fn *done, void *arg);
-/* Ends every process of a try. A process left running could change the frozen files before the
- * check reads them. */
+/* Ends every process in the machine of a try. A process left running could change the frozen files
+ * before the check reads them. */
 void judge_end_all(struct service *s, const struct caller *who, const char *machine, judge_fn *done,
                    void *arg);

@@ -1,6 +1,6 @@
 /*
- * Copies the work of a try into a machine that the try never touched. Only the work directories
- * are copied, so the check runs with the programs of the starting step.
+ * Copies the work of a try (one of several attempts) into a machine that the try never touched.
+ * Only the work directories are copied, so the check runs with the programs of the starting step.
  *
  * Files are unpacked into a staging directory and moved into place by one command. Commands have
  * keys, so a resumed run moves nothing twice, even if it packs files again.
@@ -22,7 +22,7 @@ enum {
     JUDGE_DIRS = 2,
     JUDGE_STOPS = 15,
     JUDGE_KEY_SIZE = 80,
-    JUDGE_WINDOW = 16 << 20, /* bytes in the buffer; larger than the window of a tool */
+    JUDGE_WINDOW = 16 << 20, /* size of the buffer; more than a tool sends before a reply */
 };
 
 #define STAGING "/.carrel-judge"
@@ -32,7 +32,7 @@ struct judging {
     struct caller who;
     char from[ID_SIZE], to[ID_SIZE], key[JUDGE_KEY_SIZE];
     char dirs[JUDGE_DIRS][4096], uid[16]; /* uid: owner of the work directories */
-    bool lent; /* dirs[0] is a lent directory, in which dot files are work as well */
+    bool lent; /* dirs[0] is a directory that the owner lent; its dot files are copied too */
     size_t at;
     /* The command in progress. */
     struct exec *exec;
@@ -74,7 +74,7 @@ static void command_changed(void *arg) {
         j->next(j);
         return;
     }
-    err_set(&err, ERR_UNKNOWN, "a command that prepares the check's machine failed");
+    err_set(&err, ERR_UNKNOWN, "cannot prepare the machine for the check: a command in it failed");
     judging_end(j, &err);
 }
 
@@ -115,7 +115,7 @@ static const char prepare[] =
     "umask 077; mkdir -p \"$1/0\" \"$1/1\" && chown \"$5:$5\" \"$1\" \"$1/0\" \"$1/1\"";
 
 /*
- * Moves from the staging directory $1 to the work directories $2 and $3. Dot files in a home
+ * Moves files from the staging directory $1 to the work directories $2 and $3. Dot files in a home
  * directory are settings of programs that the check runs, so those of the try are left out.
  */
 static const char move_into_place[] =
@@ -135,7 +135,7 @@ static void dirs_moved(struct judging *j) {
     judging_end(j, NULL);
 }
 
-/* Called when both tools have ended or were never started. */
+/* Called when the packing and the unpacking tool have ended or were never started. */
 static void dir_over(struct judging *j, const struct err *err) {
     buf_done(&j->bytes);
     if (err) {
@@ -183,14 +183,15 @@ static void dir_packing(void *arg, const uint8_t *bytes, uint32_t n) {
      */
     int r = service_taint_flow(j->service, &j->who, TAINT_CHECK, j->from, j->to, &err);
     if (r == 0 && !buf_add(&j->bytes, bytes, n))
-        r = err_set(&err, ERR_LIMIT, "the machine sent more of a directory than was requested");
+        r = err_set(&err, ERR_LIMIT,
+                    "the try's machine sent more bytes of a directory than requested");
     if (r < 0)
         tool_stop(j->out, &err);
     else
         dir_feed(j);
 }
 
-/* A missing directory is treated as an empty archive. */
+/* True if the work directory does not exist in the try's machine; it is copied as an empty one. */
 static bool is_absent(const struct judging *j, const struct err *why) {
     return why->code == ERR_NOT_FOUND && !j->bytes.len;
 }
@@ -280,7 +281,7 @@ static void up_again(void *arg, const struct machine_view *view, const struct er
     e->done(e->arg, err);
 }
 
-/* Retries a stop: a large process tree or a busy host takes longer than one stop waits. */
+/* Repeats a stop of the machine, because a large process tree may outlast the first one. */
 static void all_ended(void *arg, const struct machine_view *view, const struct err *err) {
     struct ending *e = arg;
     if (err && err->code == ERR_BUSY && ++e->tries < JUDGE_STOPS)

@@ -1,4 +1,4 @@
-/* Reading runs: list all of them, and follow the transcript of one. */
+/* Lists runs, and follows or exports the transcript of one run. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int newer(const void *a, const void *b) {
         return x->at.tv_sec < y->at.tv_sec ? 1 : -1;
     if (x->at.tv_nsec != y->at.tv_nsec)
         return x->at.tv_nsec < y->at.tv_nsec ? 1 : -1;
-    return strcmp(x->id, y->id); /* runs of the same time have a stable order */
+    return strcmp(x->id, y->id); /* a stable order for runs that changed at the same time */
 }
 
 static size_t find_all(const struct runs *o, struct arena *a, struct found **ret) {
@@ -131,7 +131,8 @@ int operator_export(struct runs *o, const struct caller *who, const char *id, st
             return -1;
         more = piece.len;
         if (more && !buf_add(&lines, piece.data, piece.len))
-            return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
+            return err_set(err, ERR_LIMIT,
+                           "cannot export the run: its transcript is longer than %d MiB",
                            TRANSCRIPT_BYTES_MAX >> 20);
     }
     return run_export(lines.data ? lines.data : "", lines.len, to, err);

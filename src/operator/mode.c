@@ -108,8 +108,9 @@ static int check_calls(const char *text, bool in_order, const struct run_tools *
 
 int mode_menu_check(const char *menu, const struct run_tools *may, struct err *err) {
     if (strlen(menu) > MODE_MENU_MAX)
-        return err_set(err, ERR_LIMIT, "the menu is longer than %d KiB", MODE_MENU_MAX >> 10);
-    return check_calls(menu, false, may, err) < 0 ? err_wrap(err, "the menu") : 0;
+        return err_set(err, ERR_LIMIT, "the menu (list of allowed calls) is longer than %d KiB",
+                       MODE_MENU_MAX >> 10);
+    return check_calls(menu, false, may, err) < 0 ? err_wrap(err, "the menu is not valid") : 0;
 }
 
 int mode_freeze(const struct run *r, const char *arguments, const struct run_tools *may,
@@ -174,7 +175,7 @@ static bool tells_content(const char *tool) {
     return false;
 }
 
-/* An error about arguments quotes only the model's own text, so it may be shown. */
+/* An error about arguments quotes only the model's own text, so the model may see it. */
 static bool is_own_fault(const struct run_event *e) {
     static const char words[] = "invalid: arguments of '";
     return e->failed && strncmp(e->text, words, sizeof(words) - 1) == 0;
@@ -188,7 +189,7 @@ bool mode_hides(const struct run *r, const struct run_call *c) {
            (tells_content(c->part->name) && !is_own_fault(c->result));
 }
 
-/* Copies the members that Carrel itself produces: numbers, states and ids. */
+/* Copies the members of a result that Carrel itself produces: numbers, states and ids. */
 static void copy_facts(json_t *to, const json_t *from) {
     static const char *const texts[] = {"status", "session", "machine", "outcome"};
     const char *name;
@@ -291,7 +292,7 @@ const char *mode_shown(const struct run *r, size_t turn, size_t index, struct ar
 
 /* ---- handles ---- */
 
-/* The tool `read` prefixes each line with its number and a tab. */
+/* Removes the line number and the tab that the tool `read` puts before each line. */
 static const char *without_numbers(const char *text, struct arena *a) {
     char *copy = arena_copy(a, text, strlen(text)), *to = copy;
     for (const char *at = text; *at;) {

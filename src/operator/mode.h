@@ -1,7 +1,7 @@
 /*
  * Modes of a run: which calls the model may make and what it sees of their results, whatever the
- * model says. One table row per mode, consulted in three places of the run: the list of tools, the
- * check of a call, and the display of a result. Pure.
+ * model says. Each mode is a table row that is consulted in three places of the run: the list of
+ * tools, the check of a call, and the display of a result. Pure.
  *
  *   free               any call, full results
  *   plan-then-execute  the model fixes its calls before it reads anything; only those run, in order
@@ -22,12 +22,12 @@ struct run_mode {
     const char *name;
     enum mode_calls calls;
     enum mode_results results;
-    bool verifies; /* `finish` with status done needs a check that ran after the first finish */
+    bool verifies;      /* `finish` with status done needs a check after the first `finish` */
     const char *own[3]; /* names of tools that only a run has, NULL-terminated */
     const char *card;   /* description of the mode for the model */
 };
 
-/* name NULL: `free`. The remedy of `invalid` lists all modes. */
+/* name NULL: mode `free`. The remedy of the error `invalid` lists all modes. */
 const struct run_mode *mode_find(const char *name, struct err *err);
 /* The mode of a run whose start line was applied. */
 const struct run_mode *mode_of(const struct run *r);
@@ -49,5 +49,5 @@ const char *mode_shown(const struct run *r, size_t turn, size_t index, struct ar
 bool mode_hides(const struct run *r, const struct run_call *c);
 /* The text behind a handle, in the arena; NULL: unknown handle. */
 const char *mode_content(const struct run *r, const char *handle, struct arena *a);
-/* Replaces handles by their text, in arguments that may hold any text. */
+/* Replaces handles by the text behind them, in arguments of a call that may hold any text. */
 void mode_fill(const struct run *r, const char *tool, json_t *arguments);

@@ -19,8 +19,8 @@ enum {
     WORK_TOKENS = 8192,
     REPORT_TOKENS = 2048,
     HAND_OVER_TOKENS = 4096,
-    SILENT_MAX = 3,    /* consecutive answers without a call */
-    MALFORMED_MAX = 3, /* consecutive answers in which no call can be parsed */
+    SILENT_MAX = 3,    /* consecutive answers without a tool call that end the run */
+    MALFORMED_MAX = 3, /* consecutive answers without a parsable call that end the run */
     CHECKS_MAX = 3,
     REFUSALS_MAX = 2,
     FULL_MAX = 3,
@@ -171,7 +171,7 @@ static bool freeze_called(struct looking *l, size_t index, const struct run_call
 
 /* ---- calls ---- */
 
-/* True if a word of the command makes it risky enough for a checkpoint. */
+/* True if the call is so risky that a checkpoint must be made before it. */
 static bool call_is_risky(const struct run_call *c) {
     json_t *in DEFER(json_decrefp) = json_loads(c->part->text, 0, NULL);
     const char *cmd = json_string_value(json_object_get(in, "cmd"));
@@ -253,7 +253,7 @@ static bool refuse_unseen(struct looking *l, size_t i) {
                                     WORD_MAX >> 10));
 }
 
-/* A call that is not in the plan: ask the owner, if the run allows that. */
+/* Asks the owner to approve a call that is not in the plan, and waits for the decision. */
 static bool wait_for_word(struct looking *l, size_t i, const struct run_call *c, const char *why) {
     struct buf text DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&text);

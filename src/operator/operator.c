@@ -27,7 +27,7 @@ static const char *state_of(const struct run *r, const struct live_run *l) {
     return r->held ? "waiting" : "running";
 }
 
-/* The machine that the view shows: of several tries that of the best one, once it is known. */
+/* The machine that the view shows; with several tries, that of the best try once it is known. */
 static const char *machine_of(const struct run *r) {
     return r->start.tries && r->phase == RUN_ENDED && r->tries[0].judged && !r->cancelling
                ? r->tries[run_best_try(r)].machine
@@ -83,7 +83,6 @@ static int check_id(const char *id, struct err *err) {
     return err_remedy(err, "run ids start with r-; list them with carrel do --ls");
 }
 
-/* Returns 0 with *ret NULL if the run is not live. */
 int runs_find_live(struct runs *o, const struct caller *who, enum token_scope scope, const char *id,
                    struct live_run **ret, struct err *err) {
     if (runs_allowed(who, scope, err) < 0 || check_id(id, err) < 0)
@@ -125,7 +124,8 @@ static int resume_event(const struct run *r, const struct run_return *back, stru
     bool ended = r->phase == RUN_ENDED;
     *ret = (struct run_event){.kind = RUN_RESUME, .time_ms = wall_ms()};
     if (!ended && comment) {
-        err_set(err, ERR_BUSY, "run '%s' has not ended, so it cannot be returned", r->start.run);
+        err_set(err, ERR_BUSY, "run '%s' has not ended, so it cannot be returned with a comment",
+                r->start.run);
         return err_remedy(err, "resume the run and wait for its report");
     }
     if (!ended)
@@ -136,7 +136,7 @@ static int resume_event(const struct run *r, const struct run_return *back, stru
         return err_remedy(err, "start a new run");
     }
     if (!comment) {
-        err_set(err, ERR_GONE, "run '%s' has ended: %s", r->start.run, r->status);
+        err_set(err, ERR_GONE, "run '%s' has ended with status '%s'", r->start.run, r->status);
         return err_remedy(err, "return the run with a comment, or start a new run on machine %s",
                           r->start.machine);
     }
@@ -147,7 +147,7 @@ static int resume_event(const struct run *r, const struct run_return *back, stru
     return 0;
 }
 
-/* A sub-agent or try is recognised by its `parent` member. */
+/* True for the `parent` member of a try; the `parent` member of a sub-agent has no ".try.". */
 static bool is_try(const char *parent) {
     return parent && strstr(parent, ".try.");
 }
@@ -191,7 +191,8 @@ void operator_resume(struct runs *o, const struct caller *who, const char *id,
         return;
     }
     if (l && back->comment && !was_returned(&l->run, back)) {
-        err_set(&err, ERR_BUSY, "run '%s' is still running, so it cannot be returned yet", id);
+        err_set(&err, ERR_BUSY,
+                "run '%s' is still running, so it cannot be returned with a comment", id);
         done(arg, NULL, &err);
         return;
     }
@@ -382,7 +383,7 @@ static struct live_run *find_waiting(struct runs *o, const struct caller *who, c
     struct live_run *l = NULL;
     char id[ID_SIZE], waits[WORD_ITEM_SIZE];
     if (!word_run(item, id)) {
-        err_set(err, ERR_NOT_FOUND, "'%.60s' is not the id of a call of a run", item);
+        err_set(err, ERR_NOT_FOUND, "item '%.60s' is not the id of a tool call of a run", item);
         return NULL;
     }
     if (runs_find_live(o, who, SCOPE_RUN, id, &l, err) < 0 ||
@@ -395,7 +396,8 @@ static struct live_run *find_waiting(struct runs *o, const struct caller *who, c
     word_item(&l->run, l->run.word_index, waits);
     if (strcmp(item, waits) == 0)
         return l;
-    err_set(err, ERR_NOT_FOUND, "run '%s' is not waiting for a decision about '%.60s'", id, item);
+    err_set(err, ERR_NOT_FOUND, "run '%s' is not waiting for a decision about call '%.60s'", id,
+            item);
     err_remedy(err, "list the waiting items with `carrel pending`");
     return NULL;
 }

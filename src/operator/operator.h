@@ -20,20 +20,20 @@ size_t operator_busy(const struct runs *o);
 
 struct operator_request {
     const char *task;
-    const char *machine; /* NULL: create one */
+    const char *machine; /* NULL: create a machine */
     const char *model;   /* "PROVIDER/MODEL"; NULL: the default of carrel.conf */
-    const char *script;  /* for the provider `rehearsal` */
-    const char *mode;    /* operator/mode.h; NULL: free */
-    const char *menu;    /* for the mode action-selector, JSON */
-    bool guard;          /* guard the machine: service_net_guard() */
-    struct texts keys;   /* names and values, as in an environment; never stored */
+    const char *script;  /* for the provider `rehearsal`: its answers */
+    const char *mode;    /* a mode of operator/mode.h; NULL: free */
+    const char *menu;    /* for the mode action-selector: the allowed calls, JSON */
+    bool guard;          /* close the network once the machine is tainted: service_net_guard() */
+    struct texts keys;   /* keys of model providers: names and values; never stored */
     struct given turns, tokens, money, timeout; /* money in millionths, timeout in ms */
-    struct given tries; /* number of tries, on forks of the machine or on new machines */
+    struct given tries; /* number of tries (attempts), on forks of the machine or new machines */
     struct texts
         machines;      /* existing machines for the tries, one each; all but the best are deleted */
     bool asks;         /* plan-then-execute: the owner may approve calls that are not in the plan */
     const char *check; /* command that must exit with 0 on the result of a good try */
-    struct texts check_files; /* paths and texts, copied from the owner before the check runs */
+    struct texts check_files; /* paths and texts of the owner's files for the check */
 };
 enum { OPERATOR_KEYS_MAX = 16, OPERATOR_FILES_MAX = 16, OPERATOR_TURNS_DEFAULT = 200 };
 
@@ -47,7 +47,7 @@ struct run_view {
     uint64_t created_ms, turns, calls, tokens, cost_micro, wall_ms, lines;
 };
 
-/* Called once with the view or the error, possibly before the function returns. */
+/* Called once with the view or the error, possibly before the called function returns. */
 typedef void operator_fn(void *arg, const struct run_view *view, const struct err *err);
 
 void operator_start(struct runs *o, const struct caller *who, const struct operator_request *r,
@@ -66,7 +66,7 @@ void operator_resume(struct runs *o, const struct caller *who, const char *run,
                      void *arg);
 void operator_cancel(struct runs *o, const struct caller *who, const char *run, operator_fn *done,
                      void *arg);
-/* Answers the question of a run. action: accept, decline or cancel. `invalid`: it asked nothing. */
+/* Answers the question of a run. action: accept, decline or cancel. `invalid`: no question. */
 void operator_answer(struct runs *o, const struct caller *who, const char *run, const char *action,
                      const char *answer, operator_fn *done, void *arg);
 /* Approves or denies a call that is not in the plan. Allowed only from this host, or with the scope

@@ -14,20 +14,20 @@ extern const size_t own_tool_count;
 const struct tool *own_tool_find(const char *name); /* NULL: unknown */
 
 struct inspect_input {
-    const char *machine; /* always NULL: the run's machine */
+    const char *machine; /* always NULL: the call uses the run's machine */
     const char *handle, *question;
     const json_t *schema;
 };
 
 struct map_input {
-    const char *machine; /* always NULL: the run's machine */
+    const char *machine; /* always NULL: the call uses the run's machine */
     struct texts items;
     const char *question;
     const json_t *schema;
 };
 
 struct spawn_input {
-    const char *machine; /* always NULL: the run's machine */
+    const char *machine; /* always NULL: the call uses the run's machine */
     const char *task, *bring;
     struct given turns;
 };

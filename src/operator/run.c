@@ -28,7 +28,7 @@ uint64_t run_active_ms(const struct run *r, int64_t now_ms) {
 }
 
 static int run_refuse(const struct run_event *e, struct err *err) {
-    return err_set(err, ERR_INVALID, "transcript line '%s' is out of order",
+    return err_set(err, ERR_INVALID, "a transcript line of kind '%s' is out of order",
                    run_kind_name(e->kind));
 }
 
@@ -68,7 +68,7 @@ static int take_start(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
-/* The driver has changed: calls in progress have an unknown outcome. */
+/* Tool calls that were in progress before the resume have an unknown outcome. */
 static int take_resume(struct run *r, const struct run_event *e, struct err *err) {
     struct run_turn *t = turn_now(r);
     (void)e;
@@ -125,7 +125,7 @@ static void pay(struct run *r, const struct run_event *e) {
     r->last_bytes = e->request_bytes;
 }
 
-/* The text of a hand-over replaces all earlier turns in the context. */
+/* A hand-over (the model's summary of its work) replaces all earlier turns in the context. */
 static void hand_over(struct run *r, uint64_t keep_tokens) {
     uint64_t bytes = 0;
     size_t i = r->count - 1;
@@ -306,7 +306,7 @@ static int take_freed(struct run *r, const struct run_event *e, struct err *err)
     return 0;
 }
 
-/* True if a decision is about this call. An older daemon wrote lines without a hash. */
+/* True if the owner's decision is about this call. An older daemon wrote no hash. */
 static bool is_about(const struct run_event *e, const struct run_call *c) {
     char hash[WORD_HASH_SIZE];
     word_hash(c->part, hash);
@@ -409,7 +409,7 @@ static int take_end(struct run *r, const struct run_event *e, struct err *err) {
     return 0;
 }
 
-/* The run continues with its whole history and the same budget. */
+/* A returned run continues with its whole history and the same budget. */
 static int take_return(struct run *r, const struct run_event *e, struct err *err) {
     const struct run_event note = {.kind = RUN_NOTE, .note = RUN_NOTE_PLAIN, .text = e->text};
     struct run_turn *t = turn_now(r);
@@ -431,7 +431,7 @@ static struct run_try *try_of(struct run *r, const struct run_event *e) {
     return e->index < r->start.tries ? &r->tries[e->index] : NULL;
 }
 
-/* The first line of a try sets its machine, the second its run; neither changes later. */
+/* The first RUN_TRY line of a try sets its machine, the second its run; neither changes later. */
 static int take_try(struct run *r, const struct run_event *e, struct err *err) {
     struct run_try *x = try_of(r, e);
     bool first = x && !x->machine && !e->run,
@@ -488,7 +488,7 @@ static take_fn *const takers[] = {
     [RUN_WORD] = run_take_word, [RUN_CANCEL] = take_cancel,
 };
 
-/* Time between lines is charged, except while the run waits or is interrupted. */
+/* The time between transcript lines is charged to the run, unless it waits or is interrupted. */
 static void count_time(struct run *r, const struct run_event *e, bool was_held) {
     if (e->kind != RUN_RESUME && e->kind != RUN_RETURN && !was_held && r->phase == RUN_RUNNING &&
         e->time_ms > r->last_ms)
@@ -524,7 +524,7 @@ int run_take_bytes(struct run *r, const char *bytes, size_t n, size_t *ret_used,
             status = run_take(r, &e, err);
         arena_done(&a);
         if (status < 0)
-            return err_wrap(err, "line %llu", (unsigned long long)r->lines + 1);
+            return err_wrap(err, "line %llu of the transcript", (unsigned long long)r->lines + 1);
         at += len + 1;
         *ret_used = at;
         if (at == n)

@@ -32,7 +32,8 @@ static int check_choices(const json_t *choices, struct err *err) {
     for (size_t i = 0; i < n; i++) {
         size_t len = json_string_length(json_array_get(choices, i));
         if (!len || len > SHAPE_TEXT_MAX)
-            return err_set(err, ERR_INVALID, "'enum' values must be strings of 1 to %d bytes",
+            return err_set(err, ERR_INVALID,
+                           "the values of 'enum' in a schema must be strings of 1 to %d bytes",
                            SHAPE_TEXT_MAX);
     }
     return 0;
@@ -78,18 +79,19 @@ static int fits_text(const json_t *shape, const json_t *value, struct err *err) 
     const json_t *choices = json_object_get(shape, "enum"), *choice;
     size_t i, n = json_string_length(value);
     if (!text)
-        return err_set(err, ERR_INVALID, "the value is not a string");
+        return err_set(err, ERR_INVALID, "the schema requires a string");
     json_array_foreach(choices, i, choice) {
         if (json_equal(choice, value))
             return 0;
     }
     if (choices)
-        return err_set(err, ERR_INVALID, "the value is not one of the enum values");
+        return err_set(err, ERR_INVALID, "the value is not one of the enum values of its schema");
     if (n > (size_t)json_integer_value(json_object_get(shape, "maxLength")))
-        return err_set(err, ERR_INVALID, "the value is longer than its maxLength");
+        return err_set(err, ERR_INVALID, "the value is longer than the maxLength of its schema");
     return strspn(text, text_marks) == n
                ? 0
-               : err_set(err, ERR_INVALID, "the value contains characters that are not allowed");
+               : err_set(err, ERR_INVALID,
+                         "the schema allows only letters, digits, spaces and _.,:/@+- in a string");
 }
 
 static int fits_number(const json_t *shape, const json_t *value, struct err *err) {
@@ -97,16 +99,18 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
     bool whole = strcmp(json_string_value(json_object_get(shape, "type")), "integer") == 0;
     double n = json_number_value(value);
     if (!json_is_number(value) || (whole && !json_is_integer(value)))
-        return err_set(err, ERR_INVALID, "the value is not a %s",
+        return err_set(err, ERR_INVALID, "the schema requires a %s",
                        whole ? "whole number" : "number");
     if (!(n >= json_number_value(min) && n <= json_number_value(max)))
-        return err_set(err, ERR_INVALID, "the value is not between its minimum and maximum");
+        return err_set(err, ERR_INVALID,
+                       "the value is not between the minimum and maximum of its schema");
     return 0;
 }
 
 static int fits_flag(const json_t *shape, const json_t *value, struct err *err) {
     (void)shape;
-    return json_is_boolean(value) ? 0 : err_set(err, ERR_INVALID, "the value is not true or false");
+    return json_is_boolean(value) ? 0
+                                  : err_set(err, ERR_INVALID, "the schema requires true or false");
 }
 
 static const struct {
@@ -162,11 +166,13 @@ int shape_record_check(const json_t *shape, struct err *err) {
     if (!type || strcmp(type, "object") != 0 || known_members(shape, names, err) < 0)
         return err_set(err, ERR_INVALID, "the schema must be {\"type\":\"object\",\"properties\"}");
     if (!n || n > SHAPE_MEMBERS_MAX)
-        return err_set(err, ERR_INVALID, "'properties' must have 1 to %d members",
+        return err_set(err, ERR_INVALID, "'properties' of a schema must have 1 to %d members",
                        SHAPE_MEMBERS_MAX);
     json_object_foreach(members, name, member) {
         if (!is_name(name))
-            return err_set(err, ERR_INVALID, "'%.60s' is not a valid property name", name);
+            return err_set(
+                err, ERR_INVALID,
+                "property name '%.60s' in a schema is not valid: use letters, digits and _", name);
         if (shape_check(member, err) < 0)
             return err_wrap(err, "property '%s'", name);
     }
@@ -177,12 +183,14 @@ int shape_record_fits(const json_t *shape, const json_t *value, struct err *err)
     json_t *members = json_object_get(shape, "properties"), *member;
     const char *name;
     if (!json_is_object(value) || json_object_size(value) != json_object_size(members))
-        return err_set(err, ERR_INVALID,
-                       "the value must be an object with exactly the schema's properties");
+        return err_set(
+            err, ERR_INVALID,
+            "the record must be a JSON object with exactly the properties of its schema");
     json_object_foreach(members, name, member) {
         const json_t *given = json_object_get(value, name);
         if (!given)
-            return err_set(err, ERR_INVALID, "property '%s' is missing", name);
+            return err_set(err, ERR_INVALID, "property '%s' of the schema is missing in the record",
+                           name);
         if (shape_fits(member, given, err) < 0)
             return err_wrap(err, "property '%s'", name);
     }

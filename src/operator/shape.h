@@ -26,6 +26,7 @@ int shape_fits(const json_t *shape, const json_t *value, struct err *err);
 /* For a checked schema: true if its values cannot be free text. */
 bool shape_is_closed(const json_t *shape);
 
-/* A record: an object in which every property is required and no other is allowed. */
+/* Checks the schema of a record: an object in which every property is required, and no other is
+ * allowed. */
 int shape_record_check(const json_t *shape, struct err *err);
 int shape_record_fits(const json_t *shape, const json_t *value, struct err *err);

@@ -24,11 +24,11 @@ enum { BRING_MAX = 64 << 20, BRING_LIMIT_MS = 120000, TURNS_DEFAULT = 50 };
 
 struct spawning {
     struct act *act;
-    struct live_run *parent; /* NULL: the parent was closed */
+    struct live_run *parent; /* NULL: the parent run was closed */
     struct runs *runs;
     struct caller who;
     const struct spawn_input *in;
-    char key[48]; /* key of the call */
+    char key[48]; /* key of the call that starts the sub-agent */
     char machine[ID_SIZE], run[ID_SIZE];
     struct run_follower follower;
     json_t *report;
@@ -52,13 +52,14 @@ static void spawn_gone(void *arg, const struct machine_view *view, const struct 
     (void)err;
 }
 
-/* Deletes the fork, which is no longer needed. */
+/* Deletes the sub-agent's machine, which is no longer needed. */
 static void drop_machine(struct spawning *s) {
     if (s->machine[0])
         service_destroy(s->runs->service, &s->who, s->machine, spawn_gone, NULL);
 }
 
-/* A report or a file from a tainted fork taints the parent's machine. */
+/* A report or a file from a tainted fork (one that has read untrusted data) taints the parent's
+ * machine. */
 static int join(struct spawning *s, enum taint_flow flow, struct err *err) {
     if (!s->machine[0])
         return 0;
@@ -77,7 +78,7 @@ static void spawn_fail(struct spawning *s, const struct err *err) {
 
 static void fail_gone(struct spawning *s) {
     struct err err;
-    err_set(&err, ERR_GONE, "the call was cancelled");
+    err_set(&err, ERR_GONE, "the tool call was cancelled");
     spawn_fail(s, &err);
 }
 
@@ -137,7 +138,8 @@ static void packed(void *arg, const uint8_t *bytes, uint32_t n) {
         tool_consumed(s->tool, n);
         return;
     }
-    err_set(&err, ERR_LIMIT, "the directory to bring is larger than %d MiB", BRING_MAX >> 20);
+    err_set(&err, ERR_LIMIT, "the directory in argument 'bring' is larger than %d MiB",
+            BRING_MAX >> 20);
     tool_stop(s->tool, &err);
 }
 
@@ -329,7 +331,7 @@ static void cancelled(struct act *a) {
     else if (s->run[0])
         operator_cancel(s->runs, &s->who, s->run, child_over, NULL);
     if (leaving && s->run[0])
-        s->machine[0] = '\0'; /* keep the fork */
+        s->machine[0] = '\0'; /* keep the fork: a resumed parent uses it again */
     if (s->tool)
         tool_cancel(TAKE(s->tool));
     if (!s->busy)

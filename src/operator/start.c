@@ -40,7 +40,7 @@ static int check_provider(const struct runs *o, const struct caller *who, const 
         return -1;
     for (size_t i = 0; i + 1 < given->count; i += 2)
         if (model_env_is_url(given->v[i]) && authorise(who, RIGHT_RUN_URL, err) < 0)
-            return err_wrap(err, "%s", given->v[i]);
+            return err_wrap(err, "variable '%s'", given->v[i]);
     return 0;
 }
 
@@ -135,7 +135,7 @@ static const char *start_copy(struct arena *a, const char *text) {
     return text ? arena_copy(a, text, strlen(text)) : NULL;
 }
 
-/* Writes RUN_TRY lines for the named machines, as for created ones. */
+/* Writes a RUN_TRY line for each machine that the request names, as for created machines. */
 static int note_machines(struct live_run *l, const struct texts *machines, struct err *err) {
     for (size_t i = 0; i < machines->count; i++) {
         struct run_event e = {
@@ -183,7 +183,7 @@ static void with_source(void *arg, const struct machine_view *view, const struct
         tries_go(s, view->id, &none);
 }
 
-/* Checks that each machine exists and that the caller may use it. */
+/* State of the check that each machine in the request exists and that the caller may use it. */
 struct looking {
     struct err err;
     bool failed;
@@ -196,7 +196,7 @@ static void add_machine(struct looking *k, const char *id) {
     for (size_t i = 0; i < k->count; i++)
         if (strcmp(k->ids[i], id) == 0 && !k->failed) {
             k->failed = true;
-            err_set(&k->err, ERR_INVALID, "'machines' lists '%s' twice", id);
+            err_set(&k->err, ERR_INVALID, "field 'machines' lists machine '%s' twice", id);
             err_remedy(&k->err, "list a different machine for each try");
         }
     snprintf(k->ids[k->count++], ID_SIZE, "%s", id);
@@ -255,22 +255,25 @@ static void start_tries(struct starting *s, const struct operator_request *r) {
 
 static int check_tries(const struct operator_request *r, struct err *err) {
     if (!r->tries.is && (r->check || r->machines.count))
-        return err_set(err, ERR_INVALID, "'%s' needs 'tries'", r->check ? "check" : "machines");
+        return err_set(err, ERR_INVALID, "field '%s' needs field 'tries'",
+                       r->check ? "check" : "machines");
     if (r->check_files.count && !r->check)
-        return err_set(err, ERR_INVALID, "'check_files' needs 'check'");
+        return err_set(err, ERR_INVALID, "field 'check_files' needs field 'check'");
     size_t bytes = 0;
     for (size_t i = 0; i + 1 < r->check_files.count; i += 2) {
         bytes += strlen(r->check_files.v[i + 1]);
         if (r->check_files.v[i][0] != '/')
-            return err_set(err, ERR_INVALID, "'check_files': '%.80s' is not an absolute path",
+            return err_set(err, ERR_INVALID, "field 'check_files': '%.80s' is not an absolute path",
                            r->check_files.v[i]);
     }
     if (bytes > CHECK_FILES_MAX)
-        return err_set(err, ERR_LIMIT, "'check_files' are larger than %d KiB in total",
+        return err_set(err, ERR_LIMIT,
+                       "the files in field 'check_files' are larger than %d KiB in total",
                        CHECK_FILES_MAX >> 10);
     if (r->machines.count && (r->machine || r->machines.count != r->tries.value))
-        return err_set(err, ERR_INVALID,
-                       "'machines' must list one machine per try, without 'machine'");
+        return err_set(
+            err, ERR_INVALID,
+            "field 'machines' must list one machine per try (attempt), without field 'machine'");
     return 0;
 }
 
@@ -309,8 +312,8 @@ static int find_mode(struct live_run *l, const char *mode, const char *menu, str
         return -1;
     bool takes = l->mode->calls == MODE_CALLS_MENU;
     if (takes != (menu != NULL))
-        return err_set(err, ERR_INVALID, "mode '%s' of a run takes %s menu", l->mode->name,
-                       takes ? "a" : "no");
+        return err_set(err, ERR_INVALID, "mode '%s' of a run takes %s menu (list of allowed calls)",
+                       l->mode->name, takes ? "a" : "no");
     const struct run_tools may = {find_any, NULL, ""};
     return menu ? mode_menu_check(menu, &may, err) : 0;
 }

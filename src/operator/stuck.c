@@ -50,7 +50,7 @@ void stuck_told(struct stuck *s) {
     s->since = s->count;
 }
 
-/* Finds the first of the last n rows. False: fewer rows were added since the last report. */
+/* Finds the first of the last n rows (calls). False: fewer were added since the last report. */
 static bool tail(const struct stuck *s, size_t n, size_t *ret_first) {
     *ret_first = s->count - n;
     return s->count >= s->since + n;

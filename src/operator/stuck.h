@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 enum stuck_limits {
-    STUCK_SAME = 3,      /* the same call with the same result, in a row */
-    STUCK_FAILING = 3,   /* the same call failing, in a row */
-    STUCK_ALTERNATE = 6, /* A, B, A, B, A, B */
+    STUCK_SAME = 3,      /* times in a row that the same call gives the same result */
+    STUCK_FAILING = 3,   /* times in a row that the same call fails */
+    STUCK_ALTERNATE = 6, /* calls that alternate: A, B, A, B, A, B */
     STUCK_NOTHING = 15,  /* consecutive calls whose result was seen before */
     STUCK_KEPT = 512,
 };
@@ -32,7 +32,7 @@ struct stuck_row {
 };
 
 struct stuck {
-    struct stuck_row rows[STUCK_KEPT]; /* ring buffer of the newest rows */
+    struct stuck_row rows[STUCK_KEPT]; /* ring buffer of the newest rows, one per call */
     size_t count;                      /* rows ever added */
     size_t since;                      /* rows before this one were reported */
 };

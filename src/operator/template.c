@@ -11,7 +11,7 @@ static const json_t *hole_of(const json_t *value) {
     return json_is_object(value) && json_object_size(value) == 1 ? hole : NULL;
 }
 
-/* Looks for a hole at any depth, where holes are not allowed. */
+/* True if the value, or a part of it at any depth, is a hole (filled in later). */
 static bool has_hole(const json_t *value) {
     const char *name;
     json_t *item;
@@ -64,15 +64,16 @@ static enum hole_kind place_kind(const char *tool, const char *argument) {
 
 /*
  * Programs that treat their operands and their input as data: none of their options runs or writes
- * what a later word names. The list must not contain sort (-o), rg (--pre), find, sed, tee, or a
- * program that starts another one.
+ * what a later argument names. The list must not contain sort (-o), rg (--pre), find, sed, tee, or
+ * a program that starts another one.
  */
 static const char *const readers[] = {"basename", "cat", "cmp",   "comm", "cut",       "diff",
                                       "dirname",  "du",  "echo",  "grep", "head",      "ls",
                                       "md5sum",   "nl",  "pgrep", "seq",  "sha256sum", "stat",
                                       "tail",     "tr",  "wc"};
 
-/* True if the program is a reader. With a path in its name, or another PATH, it may be any file. */
+/* True if the program is in `readers`. A program with a path in its name, or found with another
+ * PATH, may be any file. */
 static bool only_reads(const json_t *arguments) {
     const char *name = json_string_value(json_array_get(json_object_get(arguments, "argv"), 0));
     if (json_object_get(arguments, "cmd") || json_object_get(arguments, "env"))
@@ -91,7 +92,9 @@ static int check_words(const json_t *arguments, struct err *err) {
     json_array_foreach(words, i, word) {
         const json_t *hole = hole_of(word);
         if (!hole && !json_is_string(word))
-            return err_set(err, ERR_INVALID, "'argv' elements must be strings or holes");
+            return err_set(
+                err, ERR_INVALID,
+                "the elements of 'argv' must be strings or holes (values filled in later)");
         if (!hole)
             continue;
         if (i == 0)
@@ -114,7 +117,8 @@ static int check_words(const json_t *arguments, struct err *err) {
 static int check_stdin(const json_t *arguments, struct err *err) {
     if (only_reads(arguments))
         return 0;
-    err_set(err, ERR_INVALID, "'stdin' needs an 'enum': the command may run what it reads");
+    err_set(err, ERR_INVALID,
+            "argument 'stdin' needs an 'enum': the command may run what it reads");
     return err_remedy(
         err, "list the values in an 'enum', or use an 'argv' that only reads, such as grep");
 }
@@ -123,13 +127,14 @@ static int check_hole(const char *tool, const json_t *arguments, const char *nam
                       const json_t *hole, struct err *err) {
     enum hole_kind kind = place_kind(tool, name);
     if (kind == HOLE_NONE) {
-        err_set(err, ERR_INVALID, "argument '%.40s' cannot be a hole", name);
+        err_set(err, ERR_INVALID, "argument '%.40s' cannot be a hole (a value filled in later)",
+                name);
         return err_remedy(err, strcmp(tool, "exec") == 0
                                    ? "use 'argv', with holes after its first element"
                                    : "write the value of the argument into the call");
     }
     if (shape_check(hole, err) < 0)
-        return err_wrap(err, "hole '%.40s'", name);
+        return err_wrap(err, "hole in argument '%.40s'", name);
     if (shape_is_closed(hole))
         return 0;
     if (kind == HOLE_CLOSED)
@@ -148,9 +153,10 @@ static int check_argument(const char *tool, const json_t *arguments, const char 
         return check_words(arguments, err);
     if (!has_hole(value))
         return 0;
-    return err_set(err, ERR_INVALID,
-                   "a hole must be a whole argument or element of 'argv', not a part of '%.40s'",
-                   name);
+    return err_set(
+        err, ERR_INVALID,
+        "a hole must be a whole argument or element of 'argv', not a part of argument '%.40s'",
+        name);
 }
 
 static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char *name), void *arg,
@@ -158,7 +164,7 @@ static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char 
     const char *tool = json_string_value(json_object_get(call, "tool")), *name;
     json_t *arguments = json_object_get(call, "arguments"), *value;
     if (!tool || !json_is_object(arguments))
-        return err_set(err, ERR_INVALID, "a call must be {\"tool\":NAME,\"arguments\":{...}}");
+        return err_set(err, ERR_INVALID, "a tool call must be {\"tool\":NAME,\"arguments\":{...}}");
     if (!is_tool(arg, tool))
         return err_set(err, ERR_INVALID, "tool '%.60s' does not exist", tool);
     json_object_foreach(arguments, name, value) {
@@ -212,7 +218,8 @@ int templates_check(const json_t *list, bool in_order, bool (*is_tool)(void *arg
     size_t i, n = json_array_size(list);
     const json_t *call;
     if (!n || n > TEMPLATES_MAX)
-        return err_set(err, ERR_INVALID, "the list must have 1 to %d calls", TEMPLATES_MAX);
+        return err_set(err, ERR_INVALID, "the list of tool calls must have 1 to %d calls",
+                       TEMPLATES_MAX);
     json_array_foreach(list, i, call) {
         if (check_call(call, is_tool, arg, err) < 0)
             return err_wrap(err, "call %zu", i + 1);
@@ -235,7 +242,8 @@ static int match_value(const char *name, const json_t *wanted, const json_t *giv
     if (shape_fits(hole, given, err) < 0)
         return err_wrap(err, "argument '%.40s'", name);
     if (text && text[0] == '-' && !json_object_get(hole, "enum"))
-        return err_set(err, ERR_INVALID, "argument '%.40s': the value looks like an option", name);
+        return err_set(err, ERR_INVALID, "the value of argument '%.40s' looks like an option",
+                       name);
     return 0;
 }
 
@@ -252,8 +260,7 @@ static int match_words(const json_t *wanted, const json_t *given, struct err *er
     size_t i, n = json_array_size(wanted);
     const json_t *word;
     if (!json_is_array(given) || json_array_size(given) != n)
-        return err_set(err, ERR_INVALID,
-                       "'argv' does not have %zu elements, as the fixed call does", n);
+        return err_set(err, ERR_INVALID, "'argv' must have %zu elements, as in the fixed call", n);
     json_array_foreach(wanted, i, word) {
         const json_t *shape = hole_of(word), *text = json_array_get(given, i);
         json_t *number = NULL;
@@ -271,9 +278,9 @@ int template_match(const json_t *call, const char *tool, const json_t *arguments
     json_t *fixed = json_object_get(call, "arguments"), *value;
     const char *name;
     if (strcmp(json_string_value(json_object_get(call, "tool")), tool) != 0)
-        return err_set(err, ERR_INVALID, "the tool of the fixed call is not '%.60s'", tool);
+        return err_set(err, ERR_INVALID, "the tool of the fixed call is not tool '%.60s'", tool);
     if (!json_is_object(arguments))
-        return err_set(err, ERR_INVALID, "the arguments are not a JSON object");
+        return err_set(err, ERR_INVALID, "the arguments of the tool call are not a JSON object");
     json_object_foreach((json_t *)arguments, name, value) {
         if (!json_object_get(fixed, name))
             return err_set(err, ERR_INVALID, "argument '%.40s' is not in the fixed call", name);
@@ -282,7 +289,8 @@ int template_match(const json_t *call, const char *tool, const json_t *arguments
         const json_t *given = json_object_get(arguments, name);
         bool words = strcmp(name, "argv") == 0 && json_is_array(value);
         if (!given)
-            return err_set(err, ERR_INVALID, "argument '%.40s' is missing", name);
+            return err_set(err, ERR_INVALID,
+                           "argument '%.40s' is missing, but the fixed call has it", name);
         if ((words ? match_words(value, given, err) : match_value(name, value, given, NULL, err)) <
             0)
             return -1;

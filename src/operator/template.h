@@ -23,5 +23,5 @@ enum { TEMPLATES_MAX = 100 };
 /* Checks a list of calls to known tools. in_order: each call is made once, in this order. */
 int templates_check(const json_t *list, bool in_order, bool (*is_tool)(void *arg, const char *name),
                     void *arg, struct err *err);
-/* On `invalid`, err describes the difference for the model. */
+/* Compares a tool call with a fixed call. On `invalid`, err tells the model the difference. */
 int template_match(const json_t *call, const char *tool, const json_t *arguments, struct err *err);

@@ -20,7 +20,7 @@ static void transcript_path_of(const char *dir, const char *id, char ret[PATH_SI
 /* Syncs the directory, so that the new file name survives a power failure. */
 static int sync_dir(const char *dir, struct err *err) {
     int fd DEFER_CLOSE = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 || fsync(fd) < 0 ? err_sys(err, "flush '%s'", dir) : 0;
+    return fd < 0 || fsync(fd) < 0 ? err_sys(err, "cannot flush directory '%s'", dir) : 0;
 }
 
 int transcript_new(const char *dir, const char *id, struct transcript *ret, struct err *err) {
@@ -29,7 +29,7 @@ int transcript_new(const char *dir, const char *id, struct transcript *ret, stru
     int fd DEFER_CLOSE =
         open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return err_sys(err, "create '%s'", path);
+        return err_sys(err, "cannot create transcript '%s'", path);
     if (sync_dir(dir, err) < 0)
         return -1;
     *ret = (struct transcript){.fd = TAKE_FD(fd)};
@@ -46,7 +46,7 @@ static int read_all(int fd, size_t size, char *to, struct err *err) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return err_sys(err, "read a transcript");
+            return err_sys(err, "cannot read the transcript of a run");
         at += (size_t)n;
     }
     return 0;
@@ -71,15 +71,15 @@ int transcript_open(const char *dir, const char *id, struct transcript *ret, str
     if (fd < 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "run '%s' does not exist", id);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open transcript '%s'", path);
     if (st.st_size > TRANSCRIPT_BYTES_MAX)
         return err_set(err, ERR_LIMIT, "the transcript of run '%s' is too long", id);
     if (take_file(fd, (size_t)st.st_size, run, &used, err) < 0)
-        return err_wrap(err, "transcript of run '%s'", id);
+        return err_wrap(err, "cannot read run '%s'", id);
     if (!run->lines)
         return err_set(err, ERR_NOT_FOUND, "run '%s' has an empty transcript", id);
     if (used < (size_t)st.st_size && ftruncate(fd, (off_t)used) < 0)
-        return err_sys(err, "truncate the partial last line of '%s'", path);
+        return err_sys(err, "cannot remove the incomplete last line of transcript '%s'", path);
     *ret = (struct transcript){.fd = TAKE_FD(fd), .size = used};
     return 0;
 }
@@ -89,20 +89,21 @@ int transcript_add(struct transcript *t, const struct run_event *e, struct err *
     if (run_event_write(e, &line, err) < 0)
         return -1;
     if (t->size + line.len > TRANSCRIPT_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the transcript is longer than %d MiB",
+        return err_set(err, ERR_LIMIT,
+                       "cannot write to the transcript: it would be longer than %d MiB",
                        TRANSCRIPT_BYTES_MAX >> 20);
     int status = write_all(t->fd, line.data, line.len);
     if (status < 0) { /* remove a partial line */
         if (ftruncate(t->fd, (off_t)t->size) < 0)
-            err_sys(err, "truncate a partial transcript line");
-        return err_num(err, status, "write the transcript");
+            err_sys(err, "cannot remove an incomplete line of a transcript");
+        return err_num(err, status, "cannot write to the transcript of a run");
     }
     t->size += line.len;
     return 0;
 }
 
 int transcript_sync(int fd, struct err *err) {
-    return fdatasync(fd) < 0 ? err_sys(err, "flush a transcript") : 0;
+    return fdatasync(fd) < 0 ? err_sys(err, "cannot flush the transcript of a run") : 0;
 }
 
 int transcript_read(int fd, uint64_t from, size_t max, struct buf *to, struct err *err) {
@@ -111,7 +112,7 @@ int transcript_read(int fd, uint64_t from, size_t max, struct buf *to, struct er
         char piece[PIECE / 16];
         ssize_t n = pread(fd, piece, sizeof(piece), (off_t)(from + to->len));
         if (n < 0)
-            return err_sys(err, "read a transcript");
+            return err_sys(err, "cannot read the transcript of a run");
         if (n == 0)
             break;
         if (!buf_add(to, piece, (size_t)n))

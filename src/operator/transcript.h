@@ -23,7 +23,7 @@ void transcript_close(struct transcript *t);
 
 /* The line survives kill -9; transcript_sync() makes it survive a power failure. */
 int transcript_add(struct transcript *t, const struct run_event *e, struct err *err);
-/* May be called from any thread. */
+/* Writes all lines to disk. May be called from any thread. */
 int transcript_sync(int fd, struct err *err);
-/* Reads complete lines from an offset: at least one, at most about max bytes. */
+/* Reads complete transcript lines from an offset: at least one, at most about max bytes. */
 int transcript_read(int fd, uint64_t from, size_t max, struct buf *to, struct err *err);

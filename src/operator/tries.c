@@ -93,7 +93,7 @@ static void made(void *arg, const struct machine_view *view, const struct err *e
         return;
     struct run_event e = {.kind = RUN_TRY, .machine = view ? view->id : NULL};
     if (err)
-        stop(t, "create a machine", err);
+        stop(t, "cannot create a machine", err);
     else
         tries_add(t, &e);
 }
@@ -145,13 +145,13 @@ static void shown(void *arg, const struct machine_view *view, const struct err *
     struct err why;
     if (tries_is_unwanted(t))
         return;
-    if (t->live->run.resumed) /* the previous driver may have started the run of this try */
+    if (t->live->run.resumed) /* the run of this try may have been started before the resume */
         runs_each(t->live->runs, tries_look_at, &f);
     if (!err && !f.run[0] && live_try(t->live, view, t->key, f.run, &why) < 0)
         err = &why;
     struct run_event e = {.kind = RUN_TRY, .run = f.run, .machine = tries_try_of(t)->machine};
     if (err)
-        stop(t, "start its run", err);
+        stop(t, "cannot start its run", err);
     else
         tries_add(t, &e);
 }
@@ -204,7 +204,7 @@ static int await(struct trying *t, size_t i) {
     tries_outcome_of(t, i, &o);
     if (strcmp(o.state, "ended") == 0)
         return 1;
-    if (!t->taken[i]) { /* interrupted before, or its model was unreachable: resume it once */
+    if (!t->taken[i]) { /* the try was interrupted, or its model was unreachable: resume it once */
         t->taken[i] = true;
         if (live_inner_again(l, INNER_TRY, l->run.tries[i].run, &err) == 0 &&
             operator_follow(l->runs, l->run.tries[i].run, f))
@@ -250,7 +250,7 @@ static void put_try(struct jot *j, struct trying *t, size_t i) {
     jot_end(j, '}');
 }
 
-/* The other machines are deleted only after the verdicts are on disk. */
+/* All machines but that of the best try are deleted, once the verdicts are on disk. */
 static void tries_finish(struct live_run *l) {
     struct trying *t = l->trying;
     struct arena a DEFER(arena_done) = {0};
@@ -265,7 +265,7 @@ static void tries_finish(struct live_run *l) {
     for (size_t i = 0; i < r->start.tries; i++) {
         if (i != best)
             tries_drop(t, r->tries[i].machine);
-        if (r->tries[i].place) /* left over if the daemon was killed before the deletion */
+        if (r->tries[i].place) /* the check's machine may be left after a crash */
             tries_drop(t, r->tries[i].place);
     }
     jot_object(&j, NULL);
@@ -305,7 +305,7 @@ static void end_runs(struct trying *t) {
         if (l->run.tries[i].run)
             operator_cancel(l->runs, &l->who, l->run.tries[i].run, over, NULL);
     }
-    if (l->run.resumed) /* the previous driver may have started a run without writing a line */
+    if (l->run.resumed) /* a run may have been started before the resume, without a line */
         runs_end_within(l->runs, &l->who, l->run.start.run);
 }
 
@@ -316,7 +316,7 @@ static void add_drop(struct trying *t, const char *machine) {
     snprintf(t->drops[t->drop_count++], ID_SIZE, "%s", machine);
 }
 
-/* Lists the machines of the tries, including those created before their line was written. */
+/* Lists the machines of the tries, including those that have no transcript line yet. */
 static void list_drops(struct live_run *l) {
     struct trying *t = l->trying;
     struct run_machines made = {.count = 0};
@@ -343,7 +343,7 @@ static void one_dropped(void *arg, const struct machine_view *view, const struct
         return;
     t->dropped++;
     if (err && err->code != ERR_NOT_FOUND && err->code != ERR_GONE)
-        stop(t, "delete its machine", err);
+        stop(t, "cannot delete its machine", err);
     else
         live_again(t->live);
 }

@@ -1,4 +1,5 @@
-/* Judges a try: its change set is applied in a fork of its machine, and the check runs there. */
+/* Judges a try (attempt): its work is copied to a fork of its machine as it was at the start, and
+ * the check runs there. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static uint64_t number_in(const json_t *object, const char *name) {
     return n > 0 ? (uint64_t)n : 0;
 }
 
-/* The fork is deleted only after the verdict is written: a resumed run reuses it. */
+/* The check's machine is deleted only after the verdict is written: a resumed run reuses it. */
 static void judge_over(struct trying *t) {
     tries_leave_check(t);
     t->judged.kind = RUN_JUDGED;
@@ -54,7 +55,7 @@ static void check_begun(void *arg, struct exec *x, const struct err *err) {
         return;
     }
     if (err) {
-        judge_failed(t, "run the check", err);
+        judge_failed(t, "cannot run the check", err);
         return;
     }
     t->exec = x;
@@ -72,7 +73,7 @@ static void file_there(void *arg, const struct err *err) {
         return;
     t->file++;
     if (err)
-        judge_failed(t, "copy a check file to the check's machine", err);
+        judge_failed(t, "cannot copy a check file to the check's machine", err);
     else
         put_files(t);
 }
@@ -113,7 +114,7 @@ static void work_applied(void *arg, const struct err *err) {
     if (tries_is_unwanted(t))
         return;
     if (err)
-        judge_failed(t, "copy the try's work to the check's machine", err);
+        judge_failed(t, "cannot copy the try's work to the check's machine", err);
     else
         put_files(t);
 }
@@ -124,7 +125,7 @@ static void check_forked(void *arg, const struct err *err) {
         return;
     t->forked = !err;
     if (err) {
-        judge_failed(t, "create the check's machine", err);
+        judge_failed(t, "cannot create the check's machine", err);
         return;
     }
     tries_key_of(t, "judge");
@@ -149,7 +150,7 @@ static void frozen(void *arg, const struct changeset_view *view, const struct er
     if (tries_is_unwanted(t))
         return;
     if (err) {
-        judge_failed(t, "freeze the try's machine", err);
+        judge_failed(t, "cannot freeze the try's machine", err);
         return;
     }
     snprintf(t->changeset, sizeof(t->changeset), "%s", view->id);
@@ -165,7 +166,7 @@ static void compared(void *arg, const struct diff_view *view, const struct err *
     begin_check(t);
 }
 
-/* The first directory that was lent as a copy. */
+/* Finds the first directory that the owner lent to the machine as a copy. */
 static bool find_lent(const char *json, char ret[4096]) {
     json_t *all = json_loads(json ? json : "{}", 0, NULL), *grant;
     size_t i;
@@ -206,7 +207,7 @@ static void nothing_runs(void *arg, const struct err *err) {
         return;
     t->busy = !err;
     if (err)
-        judge_failed(t, "end the try's processes", err);
+        judge_failed(t, "cannot end the try's processes", err);
     else
         service_grant_list(t->service, &t->live->who, t->place, grants_known, t);
 }

@@ -26,7 +26,7 @@ static struct live_run *inner_new(struct live_run *parent, enum inner_kind kind)
     return l;
 }
 
-/* Each try has its own account. */
+/* Opens an account (a share of the budget) for a try; a sub-agent uses its parent's. */
 static int open_account(struct live_run *l, const struct run_event *start, struct err *err) {
     const struct cost limit = {start->budget.tokens, start->budget.micro};
     return !l->is_try ? 0
@@ -36,7 +36,7 @@ static int open_account(struct live_run *l, const struct run_event *start, struc
 
 /* ---- start of an inner run ---- */
 
-/* Fields that both kinds take from the parent. */
+/* The fields of RUN_START that a sub-agent and a try take from the parent. */
 static struct run_event start_of(const struct live_run *parent, const struct machine_view *view,
                                  const char *key, const char *run) {
     return (struct run_event){.kind = RUN_START,

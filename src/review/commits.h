@@ -17,7 +17,7 @@ enum { COMMITS_FILES_MAX = 20000, COMMITS_HASH = 65, COMMITS_SCAN_MAX = 1 << 20 
 
 struct commits_file {
     const char *path;        /* points into the text that was parsed */
-    char change;             /* A M D; C: only in a commit before the last */
+    char change;             /* A added, M modified, D deleted; C: only in an earlier commit */
     uint32_t before, after;  /* modes as in git; 0: the file does not exist */
     char blob[COMMITS_HASH]; /* git's hash of the content */
     uint64_t size;

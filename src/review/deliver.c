@@ -28,8 +28,8 @@ static void stage_name(const char *id, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, ".carrel-ship-%s", id);
 }
 
-/* Writes the name of a file in the stage. Deliveries of the same change set share a stage, so the
- * record is part of the name. */
+/* Writes the name of a file in the stage (staging directory). Deliveries of the same change set
+ * share a stage, so the record is part of the name. */
 static void part_name(long long record, long long n, const char *ending, char ret[NAME_SIZE]) {
     snprintf(ret, NAME_SIZE, "%lld.%lld.%s", record, n, ending);
 }
@@ -38,13 +38,13 @@ static int open_stage(int dir, const char *id, bool make, struct err *err) {
     char name[NAME_SIZE];
     stage_name(id, name);
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", name);
+        return err_sys(err, "cannot create staging directory '%s'", name);
     int fd = dir_open(dir, name);
     if (fd >= 0)
         return fd;
     if (errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "change set '%s' was not shipped to this directory", id);
-    return err_sys(err, "open '%s'", name);
+    return err_sys(err, "cannot open staging directory '%s'", name);
 }
 
 long delivery_hash(const struct parcel *p, char ret[SHA256_HEX]) {
@@ -73,7 +73,9 @@ static int give(int fd, int parent, struct err *err) {
     struct stat st;
     if (geteuid() != 0 || fstat(parent, &st) < 0)
         return 0;
-    return fchown(fd, st.st_uid, st.st_gid) < 0 ? err_sys(err, "change the owner of a file") : 0;
+    return fchown(fd, st.st_uid, st.st_gid) < 0
+               ? err_sys(err, "cannot change the owner of a shipped file")
+               : 0;
 }
 
 /* An existing file keeps its mode, except for the executable bits. */
@@ -93,11 +95,11 @@ static int stage_file(int dir, int stage, const char *name, const struct parcel_
         openat(stage, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, i->bytes, i->n);
     if (status < 0)
-        return err_num(err, status, "copy '%s' to the staging directory", i->path);
+        return err_num(err, status, "cannot copy file '%s' to the staging directory", i->path);
     if (give(fd, dir, err) < 0)
         return -1;
     if (fchmod(fd, mode_for(dir, i)) < 0 || fsync(fd) < 0)
-        return err_sys(err, "copy '%s' to the staging directory", i->path);
+        return err_sys(err, "cannot copy file '%s' to the staging directory", i->path);
     return 0;
 }
 
@@ -111,7 +113,7 @@ static int stage_item(const struct delivery *d, int stage, size_t n, const struc
         return stage_file(d->dir, stage, name, i, err);
     unlinkat(stage, name, 0);
     return symlinkat(i->target, stage, name) < 0
-               ? err_sys(err, "copy '%s' to the staging directory", i->path)
+               ? err_sys(err, "cannot copy file '%s' to the staging directory", i->path)
                : 0;
 }
 
@@ -119,7 +121,8 @@ static const char *kind_word(const struct parcel_item *i) {
     return i->kind == TAR_DIR ? "directory" : i->kind == TAR_SYMLINK ? "symlink" : "file";
 }
 
-/* Writes the receipt. deliver_finish() and deliver_undo() read it, so it is on the disk first. */
+/* Writes the receipt (the list of shipped files). deliver_finish() and deliver_undo() read it, so
+ * it is on the disk first. */
 static int write_list(const struct delivery *d, const struct parcel *p, int stage, const char *name,
                       struct err *err) {
     struct buf text DEFER(buf_done) = BUF(LIST_MAX);
@@ -151,12 +154,13 @@ static int write_list(const struct delivery *d, const struct parcel *p, int stag
     jot_end(&j, ']');
     jot_end(&j, '}');
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "the receipt is too long");
+        return err_set(err, ERR_LIMIT,
+                       "the receipt (list of shipped files) is too long: ship fewer files at once");
     int fd DEFER_CLOSE =
         openat(stage, "receipt.part", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || write_all(fd, text.data, text.len) < 0 || fsync(fd) < 0 ||
         renameat(stage, "receipt.part", stage, name) < 0 || fsync(stage) < 0)
-        return err_sys(err, "write the receipt");
+        return err_sys(err, "cannot write the receipt (list of shipped files)");
     return 0;
 }
 
@@ -170,7 +174,9 @@ static int sync_names(int dir, const char *path, struct err *err) {
     int fd DEFER_CLOSE = parent < 0 ? -1 : dir_open(parent, ".");
     if (parent < 0)
         return 0;
-    return fd < 0 || fsync(fd) < 0 ? err_sys(err, "flush the directory of '%s'", path) : 0;
+    return fd < 0 || fsync(fd) < 0
+               ? err_sys(err, "cannot flush the directory of file '%s' to disk", path)
+               : 0;
 }
 
 /* Flushes all directories between dir and the path, the innermost first. */
@@ -189,8 +195,8 @@ static bool is_beside(const char *a, const char *b) {
     return strncmp(a, b, n) == 0 && !strchr(b + n, '/');
 }
 
-/* Flushes the directories of all files of a receipt, each run of neighbours once; then the stage,
- * which has the previous versions, and dir, which has the stage. */
+/* Flushes the directories of all files of a receipt, each once for files that follow one another;
+ * then the stage, which has the previous versions, and dir, which has the stage. */
 static int sync_places(int dir, int stage, const json_t *receipt, struct err *err) {
     const json_t *file;
     const char *before = NULL;
@@ -201,7 +207,9 @@ static int sync_places(int dir, int stage, const json_t *receipt, struct err *er
             return -1;
         before = path;
     }
-    return fsync(stage) < 0 || fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
+    return fsync(stage) < 0 || fsync(dir) < 0
+               ? err_sys(err, "cannot flush the target directory to disk")
+               : 0;
 }
 
 /* ---- put files in their place ---- */
@@ -252,10 +260,10 @@ static int make_parents(int dir, const char *path, struct err *err) {
         if (is_in_the_way(parent))
             return LEFT;
         if (parent < 0)
-            return err_num(err, parent, "open directory '%s'", part);
+            return err_num(err, parent, "cannot open directory '%s'", part);
         if (mkdirat(parent, name, 0755) < 0) {
             if (errno != EEXIST)
-                return err_sys(err, "create directory '%s'", part);
+                return err_sys(err, "cannot create directory '%s'", part);
             continue;
         }
         int made DEFER_CLOSE = dir_open(parent, name);
@@ -303,7 +311,7 @@ static int place_dir(const struct spot *s, const struct row *r, struct err *err)
     struct stat st;
     if (mkdirat(s->parent, s->name, 0755) < 0) {
         if (errno != EEXIST)
-            return err_sys(err, "create directory '%s'", r->path);
+            return err_sys(err, "cannot create directory '%s'", r->path);
         bool there = fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         return there && !S_ISDIR(st.st_mode) ? LEFT : PLACED;
     }
@@ -315,7 +323,7 @@ static int place_added(const struct spot *s, const struct row *r, struct err *er
     if (move_new(s->stage, s->new, s->parent, s->name) == 0)
         return PLACED;
     if (errno != EEXIST)
-        return err_sys(err, "put '%s' in its place", r->path);
+        return err_sys(err, "cannot move file '%s' to its place", r->path);
     if (!holds(s, r, r->sha256))
         return LEFT;
     unlinkat(s->stage, s->new, 0);
@@ -325,16 +333,18 @@ static int place_added(const struct spot *s, const struct row *r, struct err *er
 /* The new and the previous version are exchanged in one step: whatever the owner saved up to that
  * moment is in the stage afterwards. */
 static int place_modified(const struct spot *s, const struct row *r, struct err *err) {
-    if (is_same(s->stage, s->new, s->stage, s->old)) /* interrupted just after the exchange */
-        return unlinkat(s->stage, s->new, 0) < 0 ? err_sys(err, "clear the staging directory")
-                                                 : PLACED;
+    /* an earlier delivery was interrupted just after the exchange */
+    if (is_same(s->stage, s->new, s->stage, s->old))
+        return unlinkat(s->stage, s->new, 0) < 0
+                   ? err_sys(err, "cannot clear the staging directory")
+                   : PLACED;
     if (!holds(s, r, r->before) && !holds(s, r, r->sha256))
         return LEFT;
     if (linkat(s->parent, s->name, s->stage, s->old, 0) < 0) {
         if (errno == ENOENT)
             return LEFT;
         if (errno != EEXIST)
-            return err_sys(err, "keep the previous version of '%s'", r->path);
+            return err_sys(err, "cannot keep the previous version of file '%s'", r->path);
         if (!is_same(s->parent, s->name, s->stage, s->old))
             return holds(s, r, r->sha256) ? PLACED : LEFT;
     }
@@ -345,7 +355,7 @@ static int place_modified(const struct spot *s, const struct row *r, struct err 
         status = is_same(s->stage, s->new, s->stage, s->old)
                      ? unlinkat(s->stage, s->new, 0)
                      : renameat(s->stage, s->new, s->stage, s->old);
-    return status < 0 ? err_sys(err, "put '%s' in its place", r->path) : PLACED;
+    return status < 0 ? err_sys(err, "cannot move file '%s' to its place", r->path) : PLACED;
 }
 
 static int place_removed(const struct spot *s, const struct row *r, struct err *err) {
@@ -356,7 +366,7 @@ static int place_removed(const struct spot *s, const struct row *r, struct err *
     if (errno == EEXIST && !is_same(s->parent, s->name, s->stage, s->old))
         return LEFT;
     if (errno != EEXIST || unlinkat(s->parent, s->name, 0) < 0)
-        return err_sys(err, "remove '%s'", r->path);
+        return err_sys(err, "cannot remove file '%s'", r->path);
     return PLACED;
 }
 
@@ -391,7 +401,7 @@ static int place(int dir, int stage, const struct row *r, struct err *err) {
     if (parent == -ENOENT && r->change == 'D')
         return PLACED;
     if (parent < 0)
-        return err_num(err, parent, "open the directory of '%s'", r->path);
+        return err_num(err, parent, "cannot open the directory of file '%s'", r->path);
     s.parent = parent;
     return place_at(&s, r, err);
 }
@@ -421,13 +431,14 @@ typedef int receipt_fn(int stage, const char *name, json_t *receipt, void *arg, 
 static int each_receipt(int stage, receipt_fn *fn, void *arg, struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(stage, ".");
     if (!d)
-        return err_sys(err, "read the staging directory");
+        return err_sys(err, "cannot read the staging directory");
     for (struct dirent *e; (e = readdir(d));) {
         if (!is_receipt(e->d_name))
             continue;
         json_t *receipt DEFER(json_decrefp) = read_receipt(stage, e->d_name);
         if (!json_is_array(json_object_get(receipt, "files")))
-            return err_set(err, ERR_INVALID, "'%s' is not a valid receipt", e->d_name);
+            return err_set(err, ERR_INVALID,
+                           "file '%s' is not a valid receipt (list of shipped files)", e->d_name);
         if (fn(stage, e->d_name, receipt, arg, err) < 0)
             return -1;
     }
@@ -511,7 +522,7 @@ static int finish_one(int stage, const char *name, json_t *receipt, void *arg, s
     snprintf(mark, sizeof(mark), "%s" DONE_ENDING, name);
     int fd DEFER_CLOSE = openat(stage, mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     f->count += what.count;
-    return fd < 0 ? err_sys(err, "mark '%s' as done", name) : 0;
+    return fd < 0 ? err_sys(err, "cannot mark receipt '%s' as done", name) : 0;
 }
 
 long deliver_finish(int dir, const char *id, deliver_fn *done, deliver_left_fn *left, void *arg,
@@ -544,7 +555,7 @@ int deliver(const struct delivery *d, const struct parcel *p, char receipt[DELIV
     snprintf(receipt, DELIVER_NAME, "%s", name);
     if (write_list(d, p, stage, name, err) < 0)
         return -1;
-    return fsync(d->dir) < 0 ? err_sys(err, "flush the directory") : 0;
+    return fsync(d->dir) < 0 ? err_sys(err, "cannot flush the target directory to disk") : 0;
 }
 
 /* The name comes from the content, so keeping the same version again makes no second file. */
@@ -554,12 +565,14 @@ int deliver_aside(int dir, const char *id, const struct parcel_item *i, char ret
     snprintf(ret_name, DELIVER_NAME, "aside.%.16s", i->sha256);
     if (stage < 0 || stage_file(dir, stage, ret_name, i, err) < 0)
         return -1;
-    return fsync(stage) < 0 || fsync(dir) < 0 ? err_sys(err, "flush the directory") : 0;
+    return fsync(stage) < 0 || fsync(dir) < 0
+               ? err_sys(err, "cannot flush the target directory to disk")
+               : 0;
 }
 
 /* ---- undo ---- */
 
-/* 1: undone. 0: the file changed after the delivery, and stays. */
+/* Returns 1 if the file was restored, 0 if it changed after the delivery and stays. */
 static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
     char old[NAME_SIZE], now[SHA256_HEX] = "";
     const char *name;
@@ -568,19 +581,20 @@ static int undo_one(int dir, int stage, const struct row *r, struct err *err) {
     bool there = parent >= 0 && parcel_hash(dir, r->path, now);
     if (is_dir(r)) {
         if (parent >= 0)
-            unlinkat(parent, name, AT_REMOVEDIR); /* unless it has other files */
+            unlinkat(parent, name, AT_REMOVEDIR); /* fails if it has other files */
         return 1;
     }
     if (r->change == 'D' ? there : !there || strcmp(now, r->sha256) != 0)
         return 0;
     if (parent < 0)
-        return err_num(err, parent, "open the directory of '%s'", r->path);
+        return err_num(err, parent, "cannot open the directory of file '%s'", r->path);
     int status = r->change == 'A'   ? unlinkat(parent, name, 0)
                  : r->change == 'D' ? move_new(stage, old, parent, name)
                                     : renameat(stage, old, parent, name);
     if (status < 0 && r->change == 'D' && errno == EEXIST)
         return 0;
-    return status < 0 ? err_sys(err, "put '%s' back", r->path) : 1;
+    return status < 0 ? err_sys(err, "cannot put the previous version of file '%s' back", r->path)
+                      : 1;
 }
 
 struct undoing {
@@ -616,7 +630,7 @@ static int remove_stage(int dir, int stage, const char *id, struct err *err) {
         unlinkat(stage, e->d_name, 0);
     stage_name(id, name);
     if (unlinkat(dir, name, AT_REMOVEDIR) < 0 || fsync(dir) < 0)
-        return err_sys(err, "remove '%s'", name);
+        return err_sys(err, "cannot remove staging directory '%s'", name);
     return 0;
 }
 
@@ -631,5 +645,7 @@ long deliver_undo(int dir, const char *id, long *ret_kept, char files_sha256[SHA
         return -1;
     return u.receipts
                ? u.count
-               : err_set(err, ERR_INVALID, "this directory has no receipt of change set '%s'", id);
+               : err_set(err, ERR_INVALID,
+                         "this directory has no receipt (list of shipped files) of change set '%s'",
+                         id);
 }

@@ -15,9 +15,9 @@
 
 struct delivery {
     int dir;
-    const char *id;                /* of the change set */
+    const char *id;                /* id of the change set */
     long long record;              /* number of the journal record, written before the delivery */
-    const char *machine, *archive; /* for the receipt */
+    const char *machine, *archive; /* written to the receipt (list of shipped files) */
     const char *files_sha256;
 };
 

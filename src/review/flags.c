@@ -16,7 +16,7 @@
 static const struct rule {
     const char *name;
     unsigned flag;
-    const char *why; /* for the reviewer */
+    const char *why; /* the reason, for the reviewer */
 } rules[] = {
     {".git", FLAG_HOOK, "git runs and obeys it"},
     {".gitmodules", FLAG_HOOK, "git runs and obeys it"},
@@ -233,7 +233,7 @@ const char *flags_why(const char *path) {
 
 /* ---- by content ---- */
 
-/* A prefix, and the number of key characters that must follow. */
+/* Prefixes of secret keys, and the number of key characters that must follow. */
 static const struct {
     const char *lead;
     size_t more;
@@ -273,8 +273,8 @@ static bool has_secret(const char *bytes, size_t n) {
 
 /* ---- by target ---- */
 
-/* False if all ".." come first and stay inside the tree. "x/.." counts as leaving, because x may be
- * a link. */
+/* Returns false if all ".." come first and stay inside the tree. "x/.." counts as leaving, because
+ * x may be a link. */
 static bool leaves(const char *path, const char *target) {
     long depth = 0;
     bool down = false;

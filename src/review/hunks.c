@@ -62,12 +62,13 @@ int hunks_apply(const char *text, size_t text_n, const char *diff, size_t n,
     size_t count = hunks_count(diff, n), i = 0;
     for (size_t k = count + 1; k <= HUNKS_MAX; k++)
         if (chosen[k])
-            return err_set(err, ERR_NOT_FOUND, "hunk %zu does not exist: the file has %zu", k,
-                           count);
+            return err_set(err, ERR_NOT_FOUND,
+                           "hunk %zu does not exist: the last hunk of the file is %zu", k, count);
     for (const char *at = next_hunk(diff, end), *next; at < end; at = next) {
         next = next_hunk(at + 1, end);
         if (++i <= HUNKS_MAX && chosen[i] && !buf_add(&picked, at, (size_t)(next - at)))
-            return err_set(err, ERR_LIMIT, "the hunks are larger than %d MiB", PICKED_MAX >> 20);
+            return err_set(err, ERR_LIMIT, "the chosen hunks are larger than %d MiB",
+                           PICKED_MAX >> 20);
     }
     if (!textdiff_apply(out, text, text_n, picked.data ? picked.data : "", picked.len))
         return err_set(err, ERR_LIMIT, "the chosen hunks cannot be applied to the file");

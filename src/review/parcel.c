@@ -165,12 +165,14 @@ static int read_archive(struct parcel *p, struct tar_reader *r, struct tar_entry
         if (step == TAR_END)
             return 0;
         if (step == TAR_BAD)
-            return err_set(err, ERR_INVALID, "the archive is broken at byte %zu", at);
+            return err_set(err, ERR_INVALID, "the archive of the change set is broken at byte %zu",
+                           at);
         if (step != TAR_ENTRY)
             continue;
         uint64_t size = e->kind == TAR_FILE ? e->size : 0;
         if (size > p->size - at)
-            return err_set(err, ERR_INVALID, "the archive ends in the middle of a file");
+            return err_set(err, ERR_INVALID,
+                           "the archive of the change set ends in the middle of a file");
         if (take_entry(p, e, p->archive + at, err) < 0)
             return -1;
         at += size + tar_padding(size);
@@ -282,7 +284,7 @@ static bool leads_out(struct walk *w, const char *from, const char *way) {
     return false;
 }
 
-/* Refuses a link that leads out. */
+/* Refuses a link that leads out of the tree. */
 static void check_target(const struct parcel *p, struct parcel_item *item) {
     char above[TAR_NAME_MAX + 1];
     const char *slash = strrchr(item->path, '/');
@@ -462,7 +464,7 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
         return 0;
     int top = dir_open(dir, ".");
     if (top < 0)
-        return err_sys(err, "read the directory to compare with");
+        return err_sys(err, "cannot read the directory to compare the change set with");
     if (find_removed(p, top, "", p->count, 0, &side, err) < 0)
         return -1;
     sort(p);

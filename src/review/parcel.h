@@ -25,17 +25,17 @@ struct parcel_item {
     const char *bytes; /* contents of a file: in the archive, or in `own` */
     char *own;         /* allocated contents, or NULL */
     size_t n;
-    char *target;            /* of a link */
-    char sha256[SHA256_HEX]; /* of the content or target; for D, of what is deleted */
-    char before[SHA256_HEX]; /* for M: of the version in the directory */
+    char *target;            /* target of a link */
+    char sha256[SHA256_HEX]; /* hash of the content or target; if deleted, of the old one */
+    char before[SHA256_HEX]; /* if modified: hash of the version in the directory */
     char change;             /* A added, M modified, D deleted, = unchanged */
-    const char *refused;     /* reason, or NULL */
+    const char *refused;     /* reason why the file is refused, or NULL */
     unsigned flags;
-    uint64_t step; /* number of the step that changed it, by its mtime; 0: unknown */
+    uint64_t step; /* number of the step that changed the file, by its mtime; 0: unknown */
     int64_t mtime; /* seconds */
     bool wanted;
-    bool differs;        /* refused because both sides changed it */
-    const char *partner; /* of a renamed file: its other path; else NULL */
+    bool differs;        /* refused because owner and machine both changed it */
+    const char *partner; /* the other path of a renamed file; else NULL */
 };
 
 struct parcel {

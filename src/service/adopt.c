@@ -27,7 +27,7 @@
 enum {
     PATIENCE_MS = 5000,      /* time that a silent guest may delay the start of the daemon */
     UNKNOWN_MAX = 1024,      /* commands per machine that are missing in this database */
-    UNKNOWN_AHEAD = 1 << 20, /* most that their number may exceed the highest known number */
+    UNKNOWN_AHEAD = 1 << 20, /* most that their numbers may exceed the highest one in it */
 };
 
 static void one_less(struct service *s) {
@@ -76,7 +76,8 @@ struct hearing {
 static int settle_unheard(struct live *l, struct err *err);
 
 static void not_adopted(struct live *l, const struct err *err) {
-    log_line(LOG_ERROR, "service", "adopt a machine: %s id=%s", err->text, l->row.id);
+    log_line(LOG_ERROR, "service", "adopt a machine of an earlier daemon: %s id=%s", err->text,
+             l->row.id);
     not_reached(l, err->text);
 }
 
@@ -104,7 +105,7 @@ static void root_entered(void *arg, bool changed, const struct err *err) {
     if (is_ending(l)) {
         await_no_more(l);
     } else if (err && err->code != ERR_BUSY) {
-        log_line(LOG_WARN, "service", "enter the root of a machine: %s id=%s", err->text,
+        log_line(LOG_WARN, "service", "enter the root directory of a machine: %s id=%s", err->text,
                  l->row.id);
         not_reached(l, err->text);
     } else {
@@ -171,7 +172,8 @@ static void log_came(void *arg, const struct frame *frame, const struct err *err
     if (frame && m)
         guest_take_fds(m->guest, frame, &fd, 1);
     if (err)
-        log_line(LOG_WARN, "service", "get the log of a command: %s exec=%s", err->text, c->row.id);
+        log_line(LOG_WARN, "service", "get the output log of a command: %s exec=%s", err->text,
+                 c->row.id);
     if (is_lost(err))
         h->lost = true;
     else if (m && !is_ending(h->live) && !exec_is_listed(h->live, c->row.number))
@@ -267,7 +269,7 @@ static int settle_page(struct live *l, uint32_t *last, struct err *err) {
                                  .before = *last,
                                  .states = 1u << EXEC_STARTING | 1u << EXEC_RUNNING};
     if (store_exec_list(l->service->store, &filter, &list, err) < 0)
-        return err_wrap(err, "list commands of the machine");
+        return err_wrap(err, "cannot list the commands of the machine");
     if (list.count)
         *last = list.rows[list.count - 1].number;
     for (size_t i = 0; i < list.count; i++)
@@ -403,7 +405,7 @@ void adopt_look(struct live *l, uint64_t now_ms) {
         return;
     if (!l->machine)
         reach(l);
-    else if (!guest_why_gone(l->machine->guest)) /* otherwise adopt_back() asks */
+    else if (!guest_why_gone(l->machine->guest)) /* otherwise adopt_back() asks the guest */
         adopt_hear(l);
 }
 
@@ -498,7 +500,7 @@ static void list_came(void *arg, const struct plan_found *found, size_t count,
     for (size_t i = 0; i < count; i++)
         map_put(&there, found[i].id, (void *)&found[i]);
     if (failed) {
-        log_line(LOG_ERROR, "service", "list machines: %s", failed->text);
+        log_line(LOG_ERROR, "service", "list the machines on this host: %s", failed->text);
         s->list_again_ms = loop_now_ms(s->loop) + back_off_ms(s->list_tries++);
     }
     if (first)
@@ -517,7 +519,7 @@ static void adopt_list(struct service *s) {
 
 int adopt_all(struct service *s, struct err *err) {
     if (store_machine_ids(s->store, &s->wanted, err) < 0)
-        return err_wrap(err, "find the machines of this store");
+        return err_wrap(err, "cannot find the machines of this store");
     s->adopting = 1;
     adopt_list(s);
     return 0;

@@ -40,8 +40,8 @@ static void change_late(void *arg, const struct err *why) {
     service_machine_fn *done = c->done;
     struct err err;
     c->done = no_answer;
-    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' is done but not saved yet: %s", c->verb,
-            c->live->row.id, why->text);
+    err_set(&err, ERR_UNKNOWN, "operation %s of machine '%s' is done but not saved yet: %s",
+            c->verb, c->live->row.id, why->text);
     err_remedy(&err, "free space on the disk that holds CARREL_HOME");
     done(c->arg, NULL, &err);
 }

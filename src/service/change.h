@@ -21,9 +21,9 @@ struct change {
 };
 
 enum change_kind {
-    CHANGE_LIVE,  /* requires a guest */
-    CHANGE_WAKES, /* also accepts a machine that waits to be resumed */
-    CHANGE_ENDS,  /* requires no guest, and may be requested twice */
+    CHANGE_LIVE,  /* the operation requires a running guest */
+    CHANGE_WAKES, /* it also accepts a machine that waits to be resumed */
+    CHANGE_ENDS,  /* it requires no guest, and may be requested twice */
 };
 /*
  * Authorises the caller, finds the machine and writes the intent. NULL: `done` was called with the

@@ -19,7 +19,7 @@ struct commits {
     struct loop *loop;
     struct store *store;
     struct loop_timer *timer;
-    struct commit_lane *lanes; /* lanes with waiting commits */
+    struct commit_lane *lanes; /* lanes (queues of machines) with waiting commits */
     uint64_t log_ms;           /* earliest time of the next log line */
 };
 
@@ -39,7 +39,7 @@ static void commit_log(struct commits *q, const struct err *why) {
     if (now < q->log_ms)
         return;
     q->log_ms = now + LOG_EVERY_MS;
-    log_line(LOG_ERROR, "service", "save a change: %s; retrying", why->text);
+    log_line(LOG_ERROR, "service", "save a change to the database: %s; retrying", why->text);
 }
 
 /* ---- lanes: the queue of one machine ---- */

@@ -36,7 +36,7 @@ struct ending {
     struct waiter *waiters, **last;
     bool asked; /* the driver was asked and has not answered */
     bool own;   /* nobody requested it: the journal names the daemon */
-    bool falls; /* only the box has ended: the machine returns to its durable step */
+    bool falls; /* only the box has ended: the machine returns to its last step on disk */
     uint64_t intent;
     unsigned tries;
     uint64_t again_ms;
@@ -126,7 +126,7 @@ static void end_failed(struct live *l, const struct err *err) {
     struct ending *e = l->ending;
     e->asked = false;
     note_end(l, err);
-    log_line(LOG_ERROR, "service", "end machine: %s id=%s", err->text, l->row.id);
+    log_line(LOG_ERROR, "service", "end a machine: %s id=%s", err->text, l->row.id);
     e->again_ms = loop_now_ms(l->service->loop) + back_off_ms(e->tries++);
     /* A full disk or a stopped spawner will not recover by itself. */
     if (e->tries >= TRIES_UNTOLD || err->code == ERR_LIMIT || err->code == ERR_TIMEOUT)
@@ -182,7 +182,7 @@ static bool is_at_rest(const struct live *l) {
 static int become_durable(struct live *l, struct err *err) {
     if (!is_at_rest(l))
         return err_set(err, ERR_BUSY,
-                       "machine '%s' still has a step, layer merge or grant in progress",
+                       "machine '%s' still has a step (snapshot), layer merge or grant in progress",
                        l->row.id);
     char reason[STORE_REASON_SIZE];
     snprintf(reason, sizeof(reason),
@@ -213,9 +213,10 @@ static void has_fallen(struct live *l, const struct err *err) {
         err = &why;
     if (err) {
         if (err->code != ERR_BUSY)
-            log_line(LOG_ERROR, "service", "stop machine: %s id=%s", err->text, l->row.id);
+            log_line(LOG_ERROR, "service", "stop a machine: %s id=%s", err->text, l->row.id);
         else if (e->tries >= TRIES_UNTOLD) /* the first tries often fail */
-            log_line(LOG_WARN, "service", "stop machine: %s; retrying id=%s", err->text, l->row.id);
+            log_line(LOG_WARN, "service", "stop a machine: %s; retrying id=%s", err->text,
+                     l->row.id);
         e->again_ms = loop_now_ms(s->loop) + back_off_ms(e->tries++);
     } else {
         struct journal_record what = verb_record("machine.fall", l);
@@ -241,7 +242,7 @@ static void destroyed(void *arg, const struct err *err) {
         return;
     }
     find_unheard(l, &l->ending->unheard);
-    execs_lose(l, "its machine ended"); /* their rows are written first */
+    execs_lose(l, "its machine ended"); /* the rows of the commands are written first */
     const struct commit commit = {write_end, end_written, end_late, l};
     commit_run(l->service->commits, &l->lane, &commit);
 }
@@ -257,7 +258,7 @@ static void ask_end(struct live *l) {
 static void ending_write(struct live *l) {
     struct err err;
     if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
-        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "end a machine: %s id=%s", err.text, l->row.id);
 }
 
 /*
@@ -271,7 +272,7 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     e->own = own;
     e->falls = falls;
     if (own && note_intent(l->service, NULL, &what, &e->intent, &err) < 0)
-        log_line(LOG_ERROR, "service", "end machine: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "end a machine: %s id=%s", err.text, l->row.id);
     l->ending = e;
     e->last = &e->waiters;
     snprintf(e->reason, sizeof(e->reason), "%s", reason);
@@ -298,7 +299,7 @@ static void live_fall(struct live *l) {
 void live_end(struct live *l, const char *reason, service_done_fn *done, void *arg) {
     if (!l->ending)
         ending_begin(l, reason, !done, false);
-    if (l->ending->falls) { /* do not keep its durable step */
+    if (l->ending->falls) { /* end the machine, do not stop it at its last step on disk */
         l->ending->falls = l->ending->own = false;
         snprintf(l->ending->reason, sizeof(l->ending->reason), "%s", reason);
         ending_write(l);

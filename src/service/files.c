@@ -107,7 +107,7 @@ static void answered(void *arg, const struct frame *frame, const struct err *err
     struct err named;
     if (err && c->path) {
         named = *err;
-        err_wrap(&named, "'%.200s'", c->path);
+        err_wrap(&named, "path '%.200s'", c->path);
         err = &named;
     }
     if (c->verb) {

@@ -40,7 +40,7 @@ static void ask_criu(void *arg) {
 
 static void criu_known(void *arg) {
     struct hibernating *h = arg;
-    err_wrap(&h->err, "hibernate machine '%s'", h->live->row.id);
+    err_wrap(&h->err, "cannot hibernate machine '%s'", h->live->row.id);
     err_remedy(&h->err, "pause keeps memory while the host runs; --files-only keeps the files");
     hibernate_refuse(h, &h->err);
 }

@@ -46,7 +46,8 @@ struct room_view {
 };
 void service_room(const struct service *s, const struct caller *who, struct room_view *ret);
 
-/* The last record that this daemon wrote. A journal that ends before it was truncated. */
+/* Returns the last journal record that this daemon wrote. A journal that ends before it was
+ * truncated. */
 void service_journal_head(const struct service *s, struct journal_head *ret);
 
 /*

@@ -61,7 +61,8 @@ static char *change_env(const struct live *l, const struct env_change *changes, 
         else if (json_object_set_new(env, changes[i].name, json_string(changes[i].value)) < 0)
             break;
     if (i < n)
-        err_set(err, ERR_INVALID, "the value of variable '%.60s' is not UTF-8", changes[i].name);
+        err_set(err, ERR_INVALID, "the value of environment variable '%.60s' is not UTF-8",
+                changes[i].name);
     else
         text = alloc_check(json_dumps(env, JSON_COMPACT));
     json_decref(env);

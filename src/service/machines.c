@@ -69,7 +69,7 @@ static int parse_states(const char *text, unsigned *ret, struct err *err) {
 int list_cursor(const char *text, uint64_t max, uint64_t *ret, struct err *err) {
     if (parse_u64(text, 1, max, ret, NULL) == 0)
         return 0;
-    err_set(err, ERR_INVALID, "'%.40s' is not a valid cursor of this list", text);
+    err_set(err, ERR_INVALID, "cursor '%.40s' is not valid for this list", text);
     return err_remedy(err, "use `next` of the previous page, or leave the cursor out");
 }
 

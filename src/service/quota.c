@@ -10,7 +10,7 @@ struct quota_rule {
     uint64_t limit, have, want; /* want 0: the machine has no limit */
 };
 
-/* whose quota it is: "the owner" or "this token" */
+/* Checks one quota. whose: "the owner" or "this token". */
 static int quota_rule_check(const struct quota_rule *r, const char *whose, struct err *err) {
     char limit[AMOUNT_SIZE], have[AMOUNT_SIZE], want[AMOUNT_SIZE];
     amount_show(r->unit, r->limit, limit);

@@ -49,7 +49,7 @@ struct net_request {
 /* A placeholder for a secret of the owner, valid for one host. */
 struct secret_grant_request {
     const char *name, *host;
-    const char *as; /* header (default), basic, query */
+    const char *as; /* how the gate sends the secret: header (default), basic, query */
 };
 
 /* A grant of any kind. */
@@ -65,7 +65,7 @@ struct grant_request {
 
 /* Access of the machine to models at http://models.carrel. */
 struct models_request {
-    bool allow;                 /* a limit implies it */
+    bool allow;                 /* allow access; a limit implies it */
     struct given tokens, money; /* limits; money in millionths; 0: no limit */
 };
 
@@ -80,8 +80,8 @@ struct machine_request {
     struct models_request models;
     struct rows secrets;  /* struct secret_grant_request */
     struct rows grants;   /* struct grant_request */
-    struct given expires; /* applies to all grants of this request */
-    const char *steps;    /* every, risky, manual; NULL: as configured */
+    struct given expires; /* time after which all grants of this request are revoked */
+    const char *steps;    /* when steps are taken: every, risky, manual; NULL: as configured */
     bool unreviewed;
     bool guard; /* see service_net_guard() */
     struct {
@@ -101,7 +101,7 @@ struct update_request {
     const char *idle_action;
     const char *steps;
     struct texts metadata;
-    struct models_request models; /* only limits; money already spent still counts */
+    struct models_request models; /* only its limits; money already spent still counts */
 };
 
 struct pty_request {

@@ -93,7 +93,8 @@ bool risks_note(struct live *l, char ret[RISKS_SIZE]) {
     free(before);
     if (store_log(l->service->store, &r, NULL, &err) < 0 ||
         store_machine_update(l->service->store, &l->row, &err) < 0)
-        log_line(LOG_ERROR, "service", "save a warning: %s id=%s", err.text, l->row.id);
+        log_line(LOG_ERROR, "service", "save a warning about a machine: %s id=%s", err.text,
+                 l->row.id);
     event_tell(l->service, l->row.owner, l->row.id, "grant.risk", NULL);
     return true;
 }

@@ -50,5 +50,5 @@ int service_run_flush(struct service *s, struct err *err) {
 int service_run_dir(struct service *s, char *ret, size_t size, struct err *err) {
     snprintf(ret, size, "%s/runs", s->place->home);
     int status = folder_make(ret);
-    return status < 0 ? err_num(err, status, "create '%s'", ret) : 0;
+    return status < 0 ? err_num(err, status, "cannot create directory '%s'", ret) : 0;
 }

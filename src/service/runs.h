@@ -27,7 +27,8 @@ void service_run_tell(struct service *s, const struct caller *who, const char *m
                       const char *type, const char *json);
 
 /*
- * Live machines that were created for a run: the key of their request starts with its id and a dot.
+ * Live machines that were created for a run: the key of their request starts with the run's id and
+ * a dot.
  */
 enum { RUN_MACHINES_MAX = 64 };
 struct run_machines {

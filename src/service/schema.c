@@ -226,7 +226,7 @@ static int read_object(const struct schema *schema, const struct path *p, const 
                        void *into, struct err *err) {
     if (!json_is_object(v))
         return p->name ? schema_refuse(p, err, "must be an object")
-                       : err_set(err, ERR_INVALID, "the body must be a JSON object");
+                       : err_set(err, ERR_INVALID, "the body of the request must be a JSON object");
     const char *key;
     json_t *item;
     json_object_foreach((json_t *)v, key, item) {
@@ -320,7 +320,7 @@ static void schema_show(const struct field *f, struct jot *j, const void *at) {
         schema_write(f->sub, j, f->name, at);
         break;
     default:
-        abort(); /* a request field in the table of a response */
+        abort(); /* bug: a request field in the table of a response */
     }
 }
 

@@ -122,7 +122,7 @@ static void look_after(struct live *l, uint64_t now, int64_t wall) {
     }
     if (!l->row.idle_ms || l->row.state != MACHINE_RUNNING || now < l->idle_check_ms)
         return;
-    if (!l->machine || !l->reach.heard) /* it may run commands that this daemon does not know yet */
+    if (!l->machine || !l->reach.heard) /* the machine's commands are not known yet */
         return;
     l->idle_check_ms = now + idle_next_ms(l->row.idle_ms);
     live_ref(l);

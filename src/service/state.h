@@ -37,7 +37,7 @@ struct service_steps;
 
 /* Progress of adopting a machine of an earlier daemon. A new machine is `heard` at once. */
 struct reach {
-    bool heard;         /* its commands are known */
+    bool heard;         /* the commands of the machine are known */
     bool calling;       /* adoption or a query is in progress */
     bool awaited;       /* the start of the daemon waits for this machine, for a limited time */
     bool between_roots; /* taken over from another store: its last step may be unfinished */
@@ -65,10 +65,10 @@ struct live {
     struct ending *ending; /* set once the machine is ending */
     uint64_t expires_ms;   /* when its ttl ends, by boot_ms(); 0: never */
     struct idle_state idle;
-    uint64_t idle_check_ms;   /* time of the next check */
+    uint64_t idle_check_ms;   /* time of the next check for idleness */
     struct commit_lane lane;  /* commits that wait to be saved */
     bool dormant;             /* has no box; waits to be resumed */
-    char *cwd;                /* directory of commands: a granted one; NULL: the default */
+    char *cwd;                /* working directory of commands: a granted one; NULL: default */
     struct live_image *image; /* its image; NULL: the host's */
     struct gate_machine *gate;
     /* State of each folder; the structs are in inner.h of the folder. */
@@ -176,7 +176,8 @@ void live_unref(struct live *l);
 /* Ends an operation and allows the next one, unless the machine is ending. */
 void live_verb_over(struct live *l);
 void live_view(const struct live *l, struct machine_view *ret);
-void machine_row_view(const struct machine_row *row, struct machine_view *ret); /* an ended one */
+/* Fills the view of an ended machine. */
+void machine_row_view(const struct machine_row *row, struct machine_view *ret);
 
 /* Returns the defaults of commands from the image; NULL: the machine uses the host's image. */
 const struct exec_defaults *live_defaults(const struct live *l);

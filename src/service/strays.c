@@ -35,7 +35,8 @@ void strays_add(struct service *s, enum stray_kind kind, const struct plan_found
     *st = (struct stray){.found = *found, .kind = kind};
     snprintf(st->why, sizeof(st->why), "%s", why ? why : "");
     map_put(&s->strays, st->found.id, st);
-    log_line(LOG_WARN, "service", "leave box '%s' alone: %s%s; see: carrel store boxes", found->id,
+    log_line(LOG_WARN, "service", "box '%s' is left alone: %s%s; see: carrel store boxes",
+             found->id,
              kind == STRAY_NO_ROW    ? "it is not in the database"
              : kind == STRAY_DAMAGED ? "its row cannot be read: "
                                      : "it belongs to store ",
@@ -231,7 +232,8 @@ void service_stray_adopt(struct service *s, const struct caller *who, const char
         r = err_remedy(&err, "list them with: carrel store boxes");
     }
     if (r == 0 && st->kind == STRAY_DAMAGED) {
-        err_set(&err, ERR_INVALID, "the database row of machine '%s' is damaged: %s", id, st->why);
+        err_set(&err, ERR_INVALID, "the row of machine '%s' in carrel.db is damaged: %s", id,
+                st->why);
         r = err_remedy(&err, "restore carrel.db from a backup");
     }
     struct taking *t = xnew(struct taking);

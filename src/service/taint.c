@@ -123,7 +123,8 @@ static void tell_tainted(struct live *to, enum taint_flow flow) {
 
 static int store_taint(struct live *to, enum taint_flow flow, struct err *err) {
     if (net_keep(to, err) < 0)
-        return err_wrap(err, "record the taint of machine '%s'", to->row.id);
+        return err_wrap(err, "cannot record the taint (mark of untrusted data) of machine '%s'",
+                        to->row.id);
     if (to->taint.untold)
         tell_tainted(to, flow);
     return join_sharers(to, err);
@@ -182,7 +183,8 @@ static int join_path(struct service *s, const char *owner, const char *path, enu
 static int taint_place(struct service *s, const char *owner, const char *path, enum taint_flow flow,
                        const char *source, struct err *err) {
     if (store_taint_put(s->store, owner, "dir", path, source, wall_ms(), err) < 0)
-        return err_wrap(err, "record the taint of '%.100s'", path);
+        return err_wrap(
+            err, "cannot record the taint (mark of untrusted data) of directory '%.100s'", path);
     return join_path(s, owner, path, flow, source, err);
 }
 
@@ -252,7 +254,8 @@ int service_taint_heard(struct service *s, const struct caller *who, const char 
                         const char *source, struct err *err) {
     if (store_taint_trim(s->store, "talk", wall_ms() - talk_ms, err) < 0 ||
         store_taint_put(s->store, who->owner, "talk", talk, source, wall_ms(), err) < 0)
-        return err_wrap(err, "record the taint of this conversation");
+        return err_wrap(err,
+                        "cannot record the taint (mark of untrusted data) of this conversation");
     return 0;
 }
 

@@ -37,7 +37,7 @@ struct taint_flow_row {
 };
 extern const struct taint_flow_row taint_flows[TAINT_FLOWS];
 
-enum { TAINT_SOURCE_SIZE = 256 }; /* as in the gate policy */
+enum { TAINT_SOURCE_SIZE = 256 }; /* bytes, the same as in the gate's policy */
 
 /* ---- taint of machines ---- */
 

@@ -1,6 +1,6 @@
 /*
  * Deletes old data: machines that ended long ago with commands and output, events, frozen change
- * sets, and old journal segments.
+ * sets, and old segments (files) of the journal.
  *
  * It works in small pieces, so that requests do not wait. A worker deletes files first and their
  * rows afterwards, so that a crash leaves no file without a row.
@@ -27,7 +27,7 @@ struct trimming {
     struct service *service;
     struct id_list machines;
     int64_t ended_before_ms;
-    uint64_t journal_first; /* first segment to keep; 0: keep all */
+    uint64_t journal_first; /* first journal segment (file) to keep; 0: keep all */
     bool changesets;        /* check change sets in this round */
     bool forgotten;
     struct err err;
@@ -86,7 +86,7 @@ void trim_look(struct service *s, uint64_t now_ms) {
         s->changesets_look_ms = now_ms + (keep < CHANGESETS_EVERY_MS ? keep : CHANGESETS_EVERY_MS);
     }
     if (find_old(t, &err) < 0)
-        log_line(LOG_WARN, "service", "find old records and machines: %s", err.text);
+        log_line(LOG_WARN, "service", "find old journal records and machines: %s", err.text);
     if (!t->machines.count && !t->journal_first && !t->changesets) {
         id_list_done(&t->machines);
         free(t);

@@ -12,7 +12,7 @@
 #include "base/id.h"
 
 struct limits_view {
-    uint64_t mem, cpus, pids, disk; /* bytes, thousandths, count, bytes */
+    uint64_t mem, cpus, pids, disk; /* mem and disk in bytes, cpus in thousandths */
 };
 
 struct machine_view {

@@ -52,7 +52,7 @@ int note_intent(struct service *s, const struct caller *who, const struct journa
     if (use != STORE_USES && err->code == ERR_LIMIT && store_dig(s->store) &&
         store_log(s->store, &r, ret_seq, err) == 0)
         return 0;
-    return err_wrap(err, "write the journal");
+    return err_wrap(err, "cannot write the journal");
 }
 
 void note_result(struct service *s, const struct caller *who, const struct journal_record *what,
@@ -81,7 +81,7 @@ int event_put(struct service *s, const char *owner, const char *machine, const c
     snprintf(row.machine, sizeof(row.machine), "%s", machine ? machine : "");
     snprintf(row.type, sizeof(row.type), "%s", type);
     if (store_event_add(s->store, &row, &row.id, err) < 0)
-        return err_wrap(err, "save an event");
+        return err_wrap(err, "cannot save an event");
     loop_defer(s->loop, &s->events_call);
     return 0;
 }

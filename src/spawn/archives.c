@@ -26,27 +26,37 @@
 
 enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };
 
-/* Descriptors of carrel-image; see image/main.c. */
+/*
+ * One task for a worker, which is a process of the program carrel-image: its arguments and
+ * descriptors. See image/main.c.
+ */
 struct work {
     const char *verb;
-    const char *how;                /* "view", "sealed"; NULL: the files are in `dir` */
-    int in, out, report, dir, tree; /* -1: none */
-    const char *id;                 /* image id, if the worker must know it */
-    uint64_t disk;                  /* limit in bytes; 0: none */
+    const char *how; /* "view" or "sealed"; NULL: the files of the image are in `dir` */
+    int in, out, report, dir, tree; /* descriptors for the worker; -1: none */
+    const char *id;                 /* id of the image, if the worker needs it */
+    uint64_t disk;                  /* limit for the unpacked image in bytes; 0: none */
 };
 
-/* True for the id of an image, or of one being made ("n-4kq2x7w3n5ab"); false for a path. */
+/*
+ * True for the id of an image, or of an image that is being made ("n-4kq2x7w3n5ab"); false for a
+ * path.
+ */
 static bool is_name(const char *name) {
     return image_id_valid(name) || id_valid(name, strlen(name), 'n');
 }
 
 static int bad_name(const char *name, struct err *err) {
-    return err_set(err, ERR_INVALID, "malformed request: '%.60s' is not an image id", name);
+    return err_set(err, ERR_INVALID,
+                   "the daemon's request is malformed: '%.60s' is not an image id", name);
 }
 
 /* ---- worker process ---- */
 
-/* Returns to the host's root, because the worker loads its libraries from there. */
+/*
+ * Makes the host's root directory the root again, because the worker loads its libraries from
+ * there.
+ */
 static void go_home(const struct spawner *s) {
     if (fchdir(s->host) < 0 || chroot(".") < 0 || chdir("/") < 0)
         _exit(127);
@@ -54,7 +64,7 @@ static void go_home(const struct spawner *s) {
 
 /*
  * Leaves the spawner's own mounts: if the spawner is killed, the worker must not keep them and
- * their files alive. The worker has everything open that it reads.
+ * their files alive. All files that the worker reads are already open.
  */
 static void leave_workshop(const struct spawner *s) {
     char link[32], path[PATH_MAX];
@@ -113,11 +123,15 @@ static void become(const struct spawner *s, const struct work *w) {
     _exit(127);
 }
 
-/* Forks twice, so that the worker is not a child of the spawner and need not be reaped. */
+/*
+ * Forks twice, so that the worker is not a child of the spawner, which need not wait for its end.
+ */
 static int archives_start(struct spawner *s, const struct work *w, struct err *err) {
     if (!s->archiver[0] || faccessat(s->host, s->archiver + 1, X_OK, 0) < 0) {
-        err_set(err, ERR_UNSUPPORTED, "carrel-image is not installed");
-        return err_remedy(err, "reinstall Carrel: carrel-image belongs beside carrel-spawn");
+        err_set(err, ERR_UNSUPPORTED,
+                "program carrel-image, which reads and writes image archives, is not installed");
+        return err_remedy(
+            err, "reinstall Carrel: carrel-image must be in the directory of carrel-spawn");
     }
     pid_t pid = fork();
     if (pid == 0) {
@@ -126,7 +140,7 @@ static int archives_start(struct spawner *s, const struct work *w, struct err *e
         _exit(0);
     }
     if (pid < 0)
-        return err_sys(err, "start carrel-image");
+        return err_sys(err, "cannot start program carrel-image");
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     return 0;
@@ -134,7 +148,7 @@ static int archives_start(struct spawner *s, const struct work *w, struct err *e
 
 /* ---- requests ---- */
 
-/* Creates the directory of a new image. Only the worker uses it until it becomes an image. */
+/* Creates the directory of a new image. Only the worker uses it until the image is complete. */
 static int make_staging(struct spawner *s, const char *name, struct err *err) {
     uid_t root = s->rootless ? id_shared(0, s->maker.slots.base) : 0;
     /* If the directory exists, an earlier copy of this request already started a worker. */
@@ -146,11 +160,14 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
         r = tree_dir(dir, "root", 0755, root, root);
     if (r == 0)
         r = tree_dir(dir, "spool", 0700, 0, 0);
-    return r < 0 ? err_num(err, r, "create the directory of an image") : TAKE_FD(dir);
+    return r < 0 ? err_num(err, r, "cannot create the directory of a new image") : TAKE_FD(dir);
 }
 
-/* Parses `text`: an id and a disk limit in bytes, such as "n-4kq2x7w3n5ab 16777216"; no number, or
- * 0, means no limit. */
+/*
+ * Handles UNPACK: starts a worker that unpacks an archive to a new image. `text` is the image's
+ * temporary id and a disk limit in bytes, such as "n-4kq2x7w3n5ab 16777216"; no number, or 0, means
+ * no limit.
+ */
 static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
                         struct err *err) {
     char name[ID_SIZE];
@@ -188,7 +205,10 @@ static int open_tree_apart(struct spawner *s, const char *name, int dir, int *re
     return 0;
 }
 
-/* Parses `text`: the format and the image id, such as "oci i-...". */
+/*
+ * Handles PACK: starts a worker that writes an image to an archive. `text` is the format and the
+ * image id, such as "oci i-...".
+ */
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
     static const char *const forms[] = {"tar", "tar.zst", "oci", "erofs"};
@@ -209,7 +229,10 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
     return archives_start(s, &w, err);
 }
 
-/* Packs the files of a machine's stack; the worker reads them through its own mounts. */
+/*
+ * Handles DRAW: starts a worker that writes the files of a machine's layers to an archive; the
+ * worker reads them through mounts of its own.
+ */
 static int begin_draw(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
                       struct err *err) {
     int dirs[2] = {-1, -1};
@@ -224,7 +247,8 @@ int archives_begin(struct spawner *s, const struct plan_message *m, const struct
                    struct err *err) {
     if (in->nfds != 2)
         return err_set(err, ERR_INVALID,
-                       "malformed request: %zu descriptors for an archive and its report",
+                       "the daemon's request is malformed: it has %zu descriptors instead of two, "
+                       "for the image archive and the report",
                        in->nfds);
     switch (m->type) {
     case PLAN_UNPACK:
@@ -252,9 +276,10 @@ static int check_left(struct spawner *s, const char *id, struct err *err) {
     image_close(&image);
     int dir DEFER_CLOSE = dir_open(s->store, id);
     if (dir < 0 || !sealed_is_mounted(s, id))
-        return err_set(err, ERR_INVALID, "image '%s' is not an erofs file", id);
+        return err_set(err, ERR_INVALID, "image '%s' is not stored as an erofs file", id);
     return flock(dir, LOCK_EX | LOCK_NB) < 0
-               ? err_set(err, ERR_BUSY, "image '%s' is being read", id)
+               ? err_set(err, ERR_BUSY,
+                         "image '%s' is in use: another process still reads its directory", id)
                : 0;
 }
 
@@ -269,17 +294,20 @@ int archives_wipe(struct spawner *s, const struct plan_message *m, struct undert
     if (check_unused(s, id, err) < 0 || (left && check_left(s, id, err) < 0))
         return -1;
     if (left) {
-        ready_renew(s, id); /* prepared boxes may use the directory */
+        ready_renew(s, id); /* ready boxes of this image may use the directory */
     } else {
         ready_forget(s, id);
         sealed_forget(s, id);
     }
     if (mkdirat(s->store, "trash", 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create the trash directory of images");
+        return err_sys(err, "cannot create the trash directory in the store directory");
     snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
     if (renameat(s->store, m->text, s->store, to) < 0 && errno != ENOENT)
-        return err_sys(err, "move image '%s' to the trash", id);
-    /* If the undertaker is too busy or dies, the next spawner empties the trash. */
+        return err_sys(err, "cannot move image '%s' to the trash directory", id);
+    /*
+     * If the undertaker (the process that deletes files) is too busy or dies, the next spawner
+     * empties the trash.
+     */
     undertaker_wipe(u, s->store);
     return 0;
 }

@@ -27,10 +27,13 @@
 #include "spawn/rootless.h"
 #include "spawn/spawner.h"
 
-/* SPARES_MAX is more command cgroups than a guest can hold. */
+/*
+ * SPARES_MAX: number of command cgroups after which a guest gets no more. The table of the guest
+ * cannot hold that many.
+ */
 enum { CLEAN_TRIES = 50, SPARES_MAX = 1024 };
 
-/* A limit that cannot be enforced is refused, never silently ignored. */
+/* A resource limit that this host cannot enforce is refused, never silently ignored. */
 int limits_check(const struct spawner *s, const struct plan *plan, struct err *err) {
     const struct limits_told asked = {.mem_bytes = plan->mem_bytes,
                                       .disk_bytes = plan->disk_bytes,
@@ -64,21 +67,26 @@ static int box_check(const struct spawner *s, const struct plan *plan, size_t fd
     if (strcmp(plan->image, "host") != 0 && !image_id_valid(plan->image))
         return err_set(err, ERR_NOT_FOUND, "image '%s' does not exist", plan->image);
     if (fds != plan->grant_count)
-        return err_set(err, ERR_INVALID, "malformed request: %zu descriptors for %zu grants", fds,
-                       plan->grant_count);
+        return err_set(err, ERR_INVALID,
+                       "the daemon's request to create a machine is malformed: it has %zu "
+                       "descriptors for %zu granted directories",
+                       fds, plan->grant_count);
     if (s->rootless && plan->disk_bytes > (1ull << 40))
         return err_set(err, ERR_UNSUPPORTED, "a disk limit above 1T requires root");
     return 0;
 }
 
-/* Layers that were written over an older /usr are used over the current one only on request. */
+/*
+ * Checks the layers of a new machine. Layers that were written over an older /usr of the host are
+ * used over the current /usr only if the user requests it.
+ */
 static int check_source(struct spawner *s, const struct plan *plan, struct err *err) {
     const struct box *source = plan->undrifted[0] ? box_find(s, plan->undrifted) : NULL;
     if (!source || !source->drifted)
         return 0;
     err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was created",
             source->id);
-    return err_remedy(err, "use --drifted to start its files over the host's current /usr");
+    return err_remedy(err, "use --drifted to start the machine with the host's current /usr");
 }
 
 struct box *box_new(struct spawner *s, const char *id, uint64_t linger) {
@@ -141,7 +149,10 @@ uint64_t box_due(const struct plan *plan) {
     return plan->deadline_ms ? boot_ms() + plan->deadline_ms + OVERDUE_MS : 0;
 }
 
-/* A rootless spawner cannot open the network namespace of a box later, so keep a descriptor. */
+/*
+ * A rootless spawner cannot open the network namespace of a box later, so the box keeps a
+ * descriptor of it.
+ */
 static void keep_netns(const struct spawner *s, struct box *box, const struct making *m) {
     if (s->rootless)
         box->netns = fcntl(m->berth.netns, F_DUPFD_CLOEXEC, 3);
@@ -153,7 +164,7 @@ static struct making *begin_from_berth(struct spawner *s, const struct plan *pla
     struct box *box DEFER_FREE = box_new(s, plan->id, plan->linger);
     if (!m || !box) {
         free(m);
-        err_set(err, ERR_LIMIT, "out of memory");
+        err_set(err, ERR_LIMIT, "cannot create a machine: the spawner is out of memory");
         return NULL;
     }
     if (making_gather(s, plan, fds, m, err) < 0 || making_order(m, plan, err) < 0) {
@@ -239,8 +250,9 @@ static void ask_to_end(const struct box *box) {
 }
 
 /*
- * Killing pid 1 kills everything in its pid namespace, except frozen processes. If rootless, a box
- * of an earlier spawner is in the user namespace of that spawner, where this one may not signal.
+ * Killing pid 1 kills everything in its pid namespace, except frozen processes. Without root, a box
+ * of an earlier spawner is in the user namespace of that spawner, where this spawner may not send
+ * signals.
  */
 void box_kill(struct spawner *s, struct box *box) {
     bool first = !box->ending;
@@ -254,10 +266,14 @@ void box_kill(struct spawner *s, struct box *box) {
         return;
     if (errno == EPERM && rootless_end(s, box->pidfd) < 0)
         ask_to_end(box);
-    spaces_close(box->held); /* the kernel may have reused its pid */
+    /* the kill failed: these may be namespaces of another process that got the same pid */
+    spaces_close(box->held);
 }
 
-/* Removes the spawner's own entries by name. Lists the directory only if others remain. */
+/*
+ * Removes the directory of a box in $CARREL_RUN/boxes. Removes the known files by name, and lists
+ * the directory only if other files remain.
+ */
 static int remove_place(struct spawner *s, const char *id) {
     static const char *const names[] = {"box", "guest.sock", "admin.sock"};
     char path[64];
@@ -268,7 +284,10 @@ static int remove_place(struct spawner *s, const char *id) {
     return unlinkat(s->boxes, id, AT_REMOVEDIR) == 0 ? 0 : tree_remove(s->boxes, id);
 }
 
-/* True if a box other than `but` uses this upper (writable layer). A fork may, so it is kept. */
+/*
+ * True if a box other than `but` uses this upper (writable layer). A forked machine may use it, and
+ * then it must not be deleted.
+ */
 static bool is_used(const struct spawner *s, uint32_t upper, const struct box *but) {
     for (const struct box *b = s->list; b; b = b->next) {
         if (b == but || b->elsewhere)
@@ -298,7 +317,9 @@ bool box_clean(struct spawner *s, struct box *box) {
     if (!cgroup_remove(&s->cgroups, box->cgroup))
         return false;
     bury_uppers(s, box);
-    /* Retry a limited number of times; the next spawner removes the rest. */
+    /*
+     * Retry to remove the directory a limited number of times; the next spawner removes the rest.
+     */
     if (remove_place(s, box->id) < 0 && box->clean_tries++ < CLEAN_TRIES)
         return false;
     slots_give(&s->maker.slots, box->slot);
@@ -348,15 +369,20 @@ int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], str
     int ns DEFER_CLOSE = open_netns(s, box);
     int r = ns < 0 ? ns : netns_listen(&s->net, ns, ret);
     if (r == -EADDRINUSE)
-        return err_set(err, ERR_BUSY, "a program in machine '%s' listens on the port of its gate",
-                       box->id);
-    return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", box->id) : 0;
+        return err_set(
+            err, ERR_BUSY,
+            "a program in machine '%s' already listens on a port that Carrel's network gate needs",
+            box->id);
+    return r < 0
+               ? err_num(err, r, "cannot listen in the network namespace of machine '%s'", box->id)
+               : 0;
 }
 
 int box_dial(struct spawner *s, const struct box *box, uint16_t port, struct err *err) {
     int ns DEFER_CLOSE = open_netns(s, box);
     int fd = ns < 0 ? ns : netns_dial(&s->net, ns, port);
-    return fd < 0 ? err_num(err, fd, "connect to port %u of machine '%s'", port, box->id) : fd;
+    return fd < 0 ? err_num(err, fd, "cannot connect to port %u of machine '%s'", port, box->id)
+                  : fd;
 }
 
 /* Refused DNS lookups are counted as datagrams to a closed port. */
@@ -384,8 +410,8 @@ static uint64_t number_after(const char *text, const char *key) {
 }
 
 /*
- * True if the process is pid 1 of the recorded box. Pids are reused, and so are id ranges when
- * rootless, but not a pid together with its start time.
+ * True if the process is pid 1 of the recorded box. Pids are reused, and without root so are id
+ * ranges, but not a pid together with its start time.
  */
 static bool is_box(struct spawner *s, const struct box *box, int pidfd) {
     char path[32], text[4096];
@@ -399,7 +425,10 @@ static bool is_box(struct spawner *s, const struct box *box, int pidfd) {
            process_born(s->proc, box->pid, pidfd) == box->born;
 }
 
-/* Inspects the process by pid; the pidfd then proves that it is still the same one. */
+/*
+ * Opens pid 1 of a recorded box. Inspects the process by pid; its pidfd, opened before, proves that
+ * the pid was not reused meanwhile.
+ */
 static int find_init(struct spawner *s, const struct box *box) {
     int pidfd DEFER_CLOSE = box->pid > 0 ? pidfd_open(box->pid, 0) : -1;
     if (pidfd < 0 || !is_box(s, box, pidfd))
@@ -417,7 +446,7 @@ static int reconnect(struct spawner *s, const char *id) {
     return TAKE_FD(fd);
 }
 
-/* Parses lines "disk=m-4kq2x7w3n5ab:0", in their order. */
+/* Reads the disks of a box from the lines "disk=m-4kq2x7w3n5ab:0" of its record, in their order. */
 static void adopt_disks(struct box *box, const char *text) {
     for (const char *at = text; (at = strstr(at, "disk=")) && box->disk_count < LAYERS_DISKS_MAX;) {
         at += strlen("disk=");
@@ -434,7 +463,10 @@ static void copy_word(const char *text, const char *key, char *to, size_t size) 
     snprintf(to, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Records of older spawners use the monotonic clock, which stops while the host sleeps. */
+/*
+ * Returns the deadline in a box's record. Records of older spawners use the monotonic clock, which
+ * stops while the host sleeps.
+ */
 static uint64_t adopt_due(const char *text) {
     uint64_t until = number_after(text, "\nuntil="), due = number_after(text, "\ndue=");
     if (until || !due)
@@ -463,8 +495,8 @@ static bool is_record(const char *text) {
 }
 
 /*
- * 1: text is the record. 0: no record, since the box was never complete. -1: the record is
- * unreadable, so the box may be alive.
+ * Reads the record of a box. 1: `text` is the record. 0: there is no record, since the box was
+ * never complete. -1: the record cannot be read, so the box may be alive.
  */
 static int read_record(const struct spawner *s, const char *id, char *text, size_t size) {
     char path[64];
@@ -475,7 +507,10 @@ static int read_record(const struct spawner *s, const char *id, char *text, size
     return n > 0 && is_record(text) ? 1 : -1;
 }
 
-/* A live guest listens, whatever happened to its record. */
+/*
+ * True if the guest of the box is alive: then it listens on its socket, even if the record of the
+ * box is damaged.
+ */
 static bool is_listening(struct spawner *s, const char *id) {
     struct sockaddr_un a = box_socket(s, id, "admin.sock");
     int fd DEFER_CLOSE = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -485,8 +520,10 @@ static bool is_listening(struct spawner *s, const char *id) {
 
 static void note_unread(struct spawner *s, const char *id) {
     void *more = realloc(s->unread, (s->unread_count + 1) * sizeof(*s->unread));
-    log_line(LOG_ERROR, "spawn", "read the record of machine '%s': damaged; the machine is kept",
-             id);
+    log_line(
+        LOG_ERROR, "spawn",
+        "the record of machine '%s' is damaged: the machine keeps running, but cannot be managed",
+        id);
     if (!more) {
         s->unlisted = true;
         return;
@@ -501,7 +538,7 @@ static void adopt(struct spawner *s, const char *id) {
     if (r < 0 && is_listening(s, id))
         note_unread(s, id);
     else if (r <= 0)
-        tree_remove(s->boxes, id); /* it was never complete, or ended long ago */
+        tree_remove(s->boxes, id); /* the box was never complete, or ended long ago */
     struct box *box = r > 0 ? box_new(s, id, number_after(text, "linger=")) : NULL;
     if (!box)
         return;
@@ -551,7 +588,7 @@ static void sweep_cgroup(uint64_t number, void *arg) {
         sweep->left = true;
 }
 
-/* The cgroup of a killed process stays busy for a moment, so this retries. */
+/* The cgroup of a killed process cannot be removed for a moment, so this retries. */
 void boxes_sweep(struct spawner *s) {
     struct sweep sweep = {s, true};
     for (int tries = 0; sweep.left && tries < 500; tries++) {
@@ -575,7 +612,9 @@ void boxes_adopt(struct spawner *s) {
             adopt(s, e->d_name);
     if (errno) {
         s->unlisted = true;
-        log_line(LOG_ERROR, "spawn", "list the boxes: %s; unused files are kept", strerror(errno));
+        log_line(LOG_ERROR, "spawn",
+                 "list the directory of boxes: %s; unused files of machines are not deleted",
+                 strerror(errno));
     }
     boxes_sweep(s);
     if (!s->unread_count && !s->unlisted)

@@ -27,7 +27,10 @@ static int make_group(int dir, const char *name) {
     return mkdirat(dir, name, 0755) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* Finds the group of our own process in /proc/self/cgroup, with lines "N:controllers:/path". */
+/*
+ * Finds the cgroup of the spawner itself in /proc/self/cgroup, which has lines
+ * "N:controllers:/path".
+ */
 static bool own_path(const char *table, const char *controller, char *path, size_t size) {
     char needle[40];
     for (const char *line = table; *line;) {
@@ -51,7 +54,7 @@ static bool own_path(const char *table, const char *controller, char *path, size
     return false;
 }
 
-/* Opens root/MOUNT/own-path/NAME and creates it if needed. */
+/* Opens the cgroup directory root/MOUNT/OWN/NAME and creates it if needed. */
 static int open_base(int root, const char *mount, const char *own, const char *name) {
     char path[700];
     snprintf(path, sizeof(path), "%s%s%s", mount, *own == '/' ? "" : "/", own);
@@ -65,7 +68,7 @@ static int open_base(int root, const char *mount, const char *own, const char *n
 }
 
 static const char *const v1_mounts[][3] = {
-    /* controller, then the places where distributions mount it */
+    /* a controller of cgroup v1, then the directories where distributions mount it */
     {"memory", "memory", NULL},
     {"cpu", "cpu", "cpu,cpuacct"},
     {"pids", "pids", NULL},
@@ -104,7 +107,10 @@ static bool may_use(int root, const char *mount, const char *path) {
     return faccessat(root, procs, W_OK, AT_EACCESS) == 0;
 }
 
-/* Climbs from our own group to the highest one that we may use: the root, or a delegated group. */
+/*
+ * Climbs from the spawner's own cgroup to the highest one that it may use: the root, or a delegated
+ * cgroup.
+ */
 static void climb(int root, const char *mount, char *path) {
     for (size_t len = strlen(path); len > 0;) {
         char above[512];
@@ -117,8 +123,9 @@ static void climb(int root, const char *mount, char *path) {
 }
 
 /*
- * v2: every level above must enable the controllers, and a group that does so must not contain
- * processes, except the root. If our own process is in such a group, it moves to a leaf.
+ * Opens cgroup v2. Every cgroup above those of boxes must enable the controllers, and a cgroup that
+ * does so must not contain processes, except the root. If the spawner is in such a cgroup, it moves
+ * to a child cgroup.
  */
 static int open_v2(struct cgroups *cg, int root, const char *mount, const char *table,
                    const char *name) {
@@ -176,7 +183,7 @@ int cgroups_open(struct cgroups *cg, int root, int proc, const char *name, struc
 void cgroups_close(struct cgroups *cg) {
     const int bases[] = {cg->memory, cg->cpu, cg->pids, cg->freezer};
     if (cg->mode == CGROUP_V2) {
-        /* Leave our own leaf first: a group with processes cannot be removed. */
+        /* Leave the spawner's own child cgroup first: a cgroup with processes cannot be removed. */
         if (cg->back < 0 || write(cg->back, "0", 1) < 0)
             write_file_at(cg->freezer, "../cgroup.procs", "0");
         unlinkat(cg->freezer, "spawner", AT_REMOVEDIR);
@@ -246,7 +253,7 @@ static int new_v2(struct cgroups *cg, const char *name) {
     snprintf(path, sizeof(path), "%s/work", name);
     r = make_group(cg->freezer, path);
     snprintf(path, sizeof(path), "%s/work/memory.swap.max", name);
-    write_file_at(cg->freezer, path, "0"); /* no swap, which memory.max does not count */
+    write_file_at(cg->freezer, path, "0"); /* forbid swap, because memory.max does not count it */
     return r;
 }
 
@@ -279,7 +286,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     if (r == 0 && cgroup_limit(cg, set.number, &defaults, err) < 0)
         r = -EINVAL;
     else if (r < 0) {
-        err_num(err, r, "create cgroup '%s'", name);
+        err_num(err, r, "cannot create cgroup '%s'", name);
     }
     if (r < 0) {
         cgroup_close(&set);
@@ -290,7 +297,7 @@ int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
     return 0;
 }
 
-#define NO_LIMIT UINT64_MAX /* written as -1 (v1) or "max" (v2) */
+#define NO_LIMIT UINT64_MAX /* no limit: written as -1 (v1) or "max" (v2) */
 
 struct knob {
     int base;
@@ -314,12 +321,12 @@ static int turn(struct cgroups *cg, const char *name, const struct knob *k, stru
     int r = write_file_at(k->base, path, text);
     if (r == 0)
         return 0;
-    return err_num(err, r, "set %s to %" PRIu64, k->what, k->value);
+    return err_num(err, r, "cannot set the %s of a machine to %" PRIu64, k->what, k->value);
 }
 
 /*
- * The limit of memory and swap must not be below that of memory: when raising, set it first; when
- * lowering, this write fails and is repeated afterwards.
+ * The limit of memory plus swap must not be below the limit of memory. So it is set first when
+ * limits are raised; when they are lowered, this write fails and is repeated afterwards.
  */
 static void raise_memsw(struct cgroups *cg, const char *name, uint64_t bytes) {
     char path[96], text[24];
@@ -335,7 +342,10 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
     int memsw = cg->has_memsw ? cg->memory : -1, tcp = cg->has_tcp ? cg->memory : -1;
     if (memsw >= 0 && plan->mem_bytes && !weakened("memory limit"))
         raise_memsw(cg, name, plan->mem_bytes);
-    /* On v1 the guest's worker thread counts, but it does not belong to the box. */
+    /*
+     * On cgroup v1 the guest's worker thread counts as a process, but it is not a process of the
+     * machine's user.
+     */
     uint64_t workers = cg->mode == CGROUP_V1;
     const struct knob knobs[] = {
         {cg->memory, "memory.limit_in_bytes", "memory.max", plan->mem_bytes, "memory limit"},
@@ -388,8 +398,10 @@ unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box) {
     return next;
 }
 
-/* Visits processes in base/name and the groups below it, as many per group as fit into `text`.
- * Callers repeat it. */
+/*
+ * Visits the processes in the cgroup base/name and in the cgroups below it, at most as many per
+ * cgroup as fit into `text`. Callers repeat it until none is left.
+ */
 static void each_pid(int base, const char *name, void (*visit)(int pid, void *arg), void *arg) {
     int dir DEFER_CLOSE = dir_open(base, name);
     if (dir < 0)
@@ -404,8 +416,8 @@ static void each_pid(int base, const char *name, void (*visit)(int pid, void *ar
 }
 
 /*
- * v1: each controller has all tasks of a box in one flat group, which is faster to read than the
- * tree of the freezer.
+ * On cgroup v1, each controller has all tasks of a box in one cgroup without children, which is
+ * faster to read than the tree of the freezer.
  */
 void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
                      void *arg) {
@@ -446,7 +458,10 @@ static void kill_pid(int pid, void *arg) {
     kill(pid, SIGKILL);
 }
 
-/* Frozen processes neither fork nor exit: the list is complete, and no pid in it can be reused. */
+/*
+ * Freezes the processes of a cgroup, then kills them. Frozen processes neither fork nor exit: so
+ * the list of processes is complete, and no pid in it can be reused.
+ */
 static void kill_frozen(struct cgroups *cg, const char *name) {
     char path[64], state[16] = "";
     snprintf(path, sizeof(path), "%s/freezer.state", name);
@@ -497,8 +512,8 @@ void cgroup_thaw(struct cgroups *cg, uint64_t number) {
 }
 
 /*
- * The normal case: groups are empty, and those of commands are numbered from c0. Removing them
- * without listing is faster.
+ * Removes the cgroups of a box in the normal case: they are empty, and those of commands are
+ * numbered from c0. Removing them without listing the directory is faster.
  */
 static bool remove_empty(struct cgroups *cg, const char *name) {
     char path[64];

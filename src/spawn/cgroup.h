@@ -18,24 +18,27 @@
 enum cgroup_mode { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 enum { CGROUP_TASKS = 3, CGROUP_SPARES = 4 };
 
-/* Hierarchies of the host. On v1 each controller has its own. */
+/* The cgroup hierarchies of the host. On v1 each controller has its own hierarchy. */
 struct cgroups {
     int back; /* v2: cgroup.procs of the spawner's original group, to return to it; or -1 */
     enum cgroup_mode mode;
-    int memory, cpu, pids, freezer; /* Carrel's directory in each; -1: none. v2: all the same */
-    char name[32];                  /* name of those directories */
-    uint64_t next;                  /* number of the next group */
+    /*
+     * Carrel's directory in the hierarchy of each controller; -1: none. v2: one directory for all
+     */
+    int memory, cpu, pids, freezer;
+    char name[32];           /* name of those directories */
+    uint64_t next;           /* number of the cgroups of the next box */
     bool has_memsw, has_tcp; /* v1: separate limits for memory plus swap, and for TCP buffers */
 };
 
-/* A spare: the group of one future command. The guest uses its descriptors. */
+/* A spare: the cgroup of one future command. The guest uses its descriptors. */
 struct cgroup_spare {
     int procs;
     int freeze;
-    int kill; /* v2 only, else -1 */
+    int kill; /* file cgroup.kill (v2 only, else -1) */
 };
 
-/* The groups of one box. Its descriptors are passed to the guest. */
+/* The cgroups of one box. The descriptors are passed to the guest. */
 struct cgroup_set {
     uint64_t number;
     int guest_procs;
@@ -52,10 +55,10 @@ void cgroups_close(struct cgroups *cg);
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
-/* Returns the number of the next spare of an adopted box: a number is used only once. */
+/* Returns the number for the next spare cgroup of an adopted box: a number is used only once. */
 unsigned cgroup_next_spare(struct cgroups *cg, uint64_t box);
 
-/* Applies the limits that differ from the defaults of a new group. */
+/* Applies the limits of the plan that differ from the defaults of a new cgroup. */
 int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, struct err *err);
 void cgroup_close(struct cgroup_set *set); /* closes descriptors; the groups stay */
 
@@ -64,7 +67,8 @@ bool cgroup_remove(struct cgroups *cg, uint64_t number);
 
 /*
  * Thaws all groups of a box (v1 only). A frozen process cannot die, and a guest that is killed
- * while it ends a command leaves the group of that command frozen. Harmless if nothing is frozen.
+ * while it ends a command leaves the group of that command frozen. It has no effect if nothing is
+ * frozen.
  */
 void cgroup_thaw(struct cgroups *cg, uint64_t number);
 
@@ -78,10 +82,10 @@ int cgroup_freeze(struct cgroups *cg, uint64_t number, bool frozen);
 void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid, void *arg),
                      void *arg);
 
-/* Visits every existing group number, to clean up after a crash. */
+/* Calls seen() for the number of every existing cgroup of a box, to clean up after a crash. */
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
 
 /* counters.c */
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
-/* Fills the fields of *ret that come from cgroups; proc is an open /proc. */
+/* Fills the fields of *ret that come from cgroups; proc: descriptor of /proc. */
 void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret);

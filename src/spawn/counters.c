@@ -1,4 +1,4 @@
-/* Reads kernel counters of a box from cgroup files and /proc. Read-only. */
+/* Reads kernel counters of a box from cgroup files and /proc, and changes nothing. */
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,7 +6,10 @@
 #include "base/fdio.h"
 #include "spawn/cgroup.h"
 
-/* Reads the number after `key` in a file of "key number" lines; key NULL: the only number. */
+/*
+ * Reads the number after `key` in a file of "key number" lines; key NULL: the file contains only a
+ * number.
+ */
 static uint64_t read_counter(int base, const char *group, const char *file, const char *key) {
     char path[96], text[1024] = "";
     if (base < 0)
@@ -37,17 +40,20 @@ void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
 struct sum {
     int proc;
     uint64_t ticks, io_bytes;
-    unsigned left; /* processes that may still be read */
+    unsigned left; /* number of processes that may still be read */
 };
 
-/* Fields 14 to 17 of /proc/PID/stat: user and system time, own and of reaped children. */
+/*
+ * Returns the sum of the fields 14 to 17 of /proc/PID/stat: user and system time of the process and
+ * of its ended children.
+ */
 static uint64_t ticks_of(int proc, int pid) {
     char path[32], text[1024];
     unsigned long long t[4];
     snprintf(path, sizeof(path), "%d/stat", pid);
     if (read_file_at(proc, path, text, sizeof(text)) <= 0)
         return 0;
-    /* The process chooses the name in parentheses: parse after the last ')'. */
+    /* The process chooses its name, which stands in parentheses: parse after the last ')'. */
     const char *after = strrchr(text, ')');
     int n = after ? sscanf(after + 1,
                            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
@@ -75,8 +81,9 @@ static void add_process(int pid, void *arg) {
 }
 
 /*
- * A process counts the time of children that it reaped, and pid 1 reaps all others: the sum over
- * live processes includes dead ones. Hosts without cpuacct beside cpu have no other counter.
+ * Adds up the CPU time of the processes of a box. A process counts the time of the children that it
+ * waited for, and pid 1 waits for all others: so the sum over live processes includes dead ones.
+ * Hosts without cpuacct beside cpu have no other counter.
  */
 static void add_processes(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret) {
     struct sum sum = {.proc = proc, .left = 256};

@@ -13,7 +13,7 @@
 
 #define NOTE "favordynmods"
 
-/* Mount options of the hierarchy: a remount must repeat them, or it turns them off. */
+/* Other mount options of cgroup2: a remount must repeat them, or it turns them off. */
 static const char *const known[] = {"nsdelegate", "memory_localevents", "memory_recursiveprot",
                                     "memory_hugetlb_accounting", "pids_localevents"};
 
@@ -72,7 +72,8 @@ void dynmods_favor(struct dynmods *d, int run, int lock_dir) {
     snprintf(options, sizeof(options), "%s%sfavordynmods", d->options, d->options[0] ? "," : "");
     if (mount("none", d->where, "none", MS_REMOUNT, options) < 0)
         log_line(LOG_NOTE, "spawn",
-                 "set cgroup option favordynmods: %s; starting commands will be slow",
+                 "set the mount option favordynmods of cgroup2: %s; starting commands will "
+                 "be slow",
                  strerror(errno));
 }
 

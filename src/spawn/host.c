@@ -1,6 +1,6 @@
 /*
- * Everything that a spawner sets up before its first box: directories, namespaces, templates,
- * probes.
+ * Everything that a spawner sets up before its first box: directories, namespaces, templates, and
+ * tests of the kernel.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,8 +35,8 @@
 #include "spawn/spawner.h"
 
 /*
- * Files of /proc that describe the host rather than the box. Files readable only by their owner
- * need no cover: the owner is the host's root, which does not exist in a box.
+ * Files of /proc that describe the host rather than the box. Files that only their owner may read
+ * need not be hidden: the owner is the host's root, which does not exist in a box.
  */
 static const char *const hidden[] = {
     "acpi",       "asound",        "bus",         "cmdline",
@@ -50,19 +50,22 @@ static const char *const hidden[] = {
 
 static int open_place(const char *path, bool make, struct err *err) {
     if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", path);
+        return err_sys(err, "cannot create directory '%s'", path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
+    return fd < 0 ? err_sys(err, "cannot open directory '%s'", path) : fd;
 }
 
-/* The contents of this directory are trusted, so no other user may be able to write there. */
+/* The spawner trusts the files in this directory, so no other user may be able to write there. */
 static int check_private(int dir, const char *path, struct err *err) {
     struct stat st;
     if (fstat(dir, &st) < 0)
-        return err_sys(err, "stat '%s'", path);
+        return err_sys(err, "cannot read owner and mode of directory '%s'", path);
     if (st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
         return 0;
-    return err_set(err, ERR_DENIED, "'%s' is not a private directory of this user", path);
+    return err_set(err, ERR_DENIED,
+                   "'%s' is not a private directory: it must belong to this user, and no other "
+                   "user may write to it",
+                   path);
 }
 
 /* Enters a private mount namespace and creates the workshop, a directory for temporary mounts that
@@ -70,19 +73,19 @@ static int check_private(int dir, const char *path, struct err *err) {
 static int enter_workshop(const char *run, struct err *err) {
     char path[4096];
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", "none", MS_REC | MS_SLAVE, NULL) < 0)
-        return err_sys(err, "create a mount namespace");
+        return err_sys(err, "cannot create the mount namespace of the spawner");
     snprintf(path, sizeof(path), "%s/workshop", run);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", path);
+        return err_sys(err, "cannot create directory '%s'", path);
     if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
-        return err_sys(err, "mount the workshop directory");
+        return err_sys(err, "cannot mount the workshop directory");
     int fd = open_place(path, false, err);
     if (fd < 0)
         return -1;
     static const char *const dirs[] = {"lower", "empty", "dev"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
         if (mkdirat(fd, dirs[i], 0755) < 0)
-            return err_sys(err, "create the workshop directory");
+            return err_sys(err, "cannot create the workshop directory");
     return fd;
 }
 
@@ -139,8 +142,8 @@ static int make_stat(int proc, const char *name) {
 
 /*
  * Runs in a child: creates the anchor, a mount namespace that shows only a small read-only
- * directory, in which the root of a box is mounted later. "file" and "dir" cover files of /proc.
- * They belong to a user that no box has, so nobody in a box can open them.
+ * directory, in which the root of a box is mounted later. Its entries "file" and "dir" are mounted
+ * over files of /proc. They belong to a user that no box has, so nobody in a box can open them.
  */
 static int become_anchor(int proc, int workshop, uid_t owner) {
     if (fchdir(workshop) < 0 || unshare(CLONE_NEWNS) < 0 ||
@@ -166,7 +169,7 @@ static int become_anchor(int proc, int workshop, uid_t owner) {
 static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) < 0)
-        return err_sys(err, "create the mount namespace of boxes");
+        return err_sys(err, "cannot create the empty mount namespace that machines start in");
     pid_t pid = fork();
     if (pid == 0) {
         int r = become_anchor(proc, workshop, owner);
@@ -187,7 +190,8 @@ static int open_anchor(int proc, int workshop, uid_t owner, struct err *err) {
     }
     if (r < 0)
         errno = -r;
-    return ns < 0 ? err_sys(err, "create the mount namespace of boxes") : ns;
+    return ns < 0 ? err_sys(err, "cannot create the empty mount namespace that machines start in")
+                  : ns;
 }
 
 /* If the spawner may not create device nodes, all boxes share one /dev with the host's nodes. */
@@ -200,7 +204,7 @@ static int open_dev(int workshop, int host, struct err *err) {
     if (r == 0)
         r = mount_read_only(dev);
     if (r < 0) {
-        return err_num(err, r, "create the /dev of boxes");
+        return err_num(err, r, "cannot create the /dev that machines share");
     }
     return TAKE_FD(dev);
 }
@@ -215,15 +219,18 @@ static int open_guest(int workshop, const char *path, uid_t owner, struct err *e
      * itself.
      */
     if (faccessat(AT_FDCWD, path, R_OK, 0) < 0 || !realpath(path, real))
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open the guest program '%s'", path);
     if (tree_copy(AT_FDCWD, real, workshop, "guest", &how, err) < 0)
         return -1;
-    /* The owner must be unknown in the box, or root in the box would own the file. */
+    /*
+     * The owner of the guest program must not exist in the box, or root in the box would own the
+     * file.
+     */
     if ((owner && fchownat(workshop, "guest", owner, owner, AT_SYMLINK_NOFOLLOW) < 0) ||
         fchmodat(workshop, "guest", 0111, 0) < 0)
-        return err_sys(err, "set the permissions of the guest program");
+        return err_sys(err, "cannot set owner and mode of the copied guest program");
     int fd = openat(workshop, "guest", O_PATH | O_CLOEXEC);
-    return fd < 0 ? err_sys(err, "open the guest program") : fd;
+    return fd < 0 ? err_sys(err, "cannot open the copied guest program") : fd;
 }
 
 static void find_masks(struct spawner *s) {
@@ -232,7 +239,10 @@ static void find_masks(struct spawner *s) {
         struct stat st;
         if (fstatat(s->proc, hidden[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode))
             continue;
-        /* Others have no access, so it needs no cover: only its real owner could open it. */
+        /*
+         * Only the owner and the group may open this file of /proc, and no user of a box is one of
+         * them. So it need not be hidden.
+         */
         if (!(st.st_mode & 0007))
             continue;
         s->masks[n++] = (struct mask){hidden[i], S_ISDIR(st.st_mode)};
@@ -261,8 +271,8 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
     snprintf(boxes, sizeof(boxes), "%s/boxes", paths->run);
     snprintf(images, sizeof(images), "%s/images", paths->home);
     /*
-     * Opened after enter_workshop(): a descriptor belongs to the mount namespace in which it was
-     * opened.
+     * Opens the directories after enter_workshop(), because a descriptor belongs to the mount
+     * namespace in which it was opened.
      */
     if ((s->run = open_place(paths->run, false, err)) < 0 ||
         check_private(s->run, paths->run, err) < 0 ||
@@ -279,8 +289,10 @@ static int open_places(struct spawner *s, const struct spawner_paths *paths, str
 static int open_nest(struct spawner *s, struct err *err) {
     struct id_map map = id_map_nest(s->maker.slots.base);
     s->maker.nest = s->rootless ? userns_new(s->proc, 0, &map) : -1;
-    return s->rootless && s->maker.nest < 0 ? err_num(err, s->maker.nest, "create a user namespace")
-                                            : 0;
+    return s->rootless && s->maker.nest < 0
+               ? err_num(err, s->maker.nest,
+                         "cannot create the user namespace that contains those of machines")
+               : 0;
 }
 
 static uint32_t name_hash(const char *text) {
@@ -290,7 +302,10 @@ static uint32_t name_hash(const char *text) {
     return h;
 }
 
-/* A rootless overlay stores its marks, such as a replaced directory, in user.* attributes. */
+/*
+ * True if a tmpfs supports user.* attributes. A rootless overlay stores its marks in them, for
+ * example that a directory was replaced.
+ */
 static bool tmpfs_has_user_attributes(void) {
     int fs DEFER_CLOSE = mount_new("tmpfs", NULL, 0, 0);
     char path[32];
@@ -298,7 +313,10 @@ static bool tmpfs_has_user_attributes(void) {
     return fs >= 0 && setxattr(path, "user.carrel", "", 0, 0) == 0;
 }
 
-/* The name of the run directory is part of the names of its uppers and cgroups. */
+/*
+ * Opens the directory of uppers (writable layers). Its name, like those of cgroups, contains a hash
+ * of the path of the run directory.
+ */
 static void open_uppers(struct spawner *s, const char *run) {
     char name[16];
     snprintf(name, sizeof(name), "%08x", name_hash(run));
@@ -312,8 +330,8 @@ static void open_uppers(struct spawner *s, const char *run) {
 }
 
 /*
- * A store on btrfs uses btrfs disks by default. It is an error only if `carrel store init` chose
- * btrfs and this host cannot do it.
+ * A store on btrfs uses btrfs disks by default. If btrfs does not work on this host, that is an
+ * error only if `carrel store init` chose btrfs.
  */
 static int open_disks(struct spawner *s, struct err *err) {
     struct disks d;
@@ -336,7 +354,8 @@ static void open_cgroups(struct spawner *s, const char *run) {
 
 /*
  * The spawner starts without an image if the store is full, so that machines can be listed and
- * destroyed. Until there is space, stack_mount() refuses and the server retries.
+ * destroyed. Until there is space, stack_mount() refuses to create machines and the server retries
+ * to build the image.
  */
 static int open_image(struct spawner *s, struct err *err) {
     struct err why;
@@ -363,13 +382,15 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     open_uppers(s, paths->run);
     s->net = (struct netns_maker){.proc = s->proc};
     if ((s->net.home = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
-        return err_sys(err, "open own network namespace");
+        return err_sys(err, "cannot open the spawner's own network namespace");
     if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
-        return err_sys(err, "open own UTS namespace");
+        return err_sys(err, "cannot open the spawner's own UTS namespace");
     if ((s->own_mnt = openat(s->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC)) < 0)
-        return err_sys(err, "open own mount namespace");
+        return err_sys(err, "cannot open the spawner's own mount namespace");
     s->maker.has_nodes = dev_can_make(s->maker.workshop);
-    /* The host's root is unknown in every box; for rootless see id_map_shared(). */
+    /*
+     * A user that exists in no box: the host's root, or for a rootless spawner see id_map_shared().
+     */
     uid_t unknown = s->rootless ? s->maker.slots.base + 1000 : 0;
     if ((s->anchor_ns = open_anchor(s->proc, s->maker.workshop, unknown, err)) < 0 ||
         (!s->maker.has_nodes && (s->dev = open_dev(s->maker.workshop, s->host, err)) < 0) ||

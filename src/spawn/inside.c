@@ -32,7 +32,11 @@ int box_go_in(struct spawner *s, const struct box *box) {
 
 void box_go_out(struct spawner *s) {
     if (setns(s->own_mnt, CLONE_NEWNS) < 0)
-        abort(); /* everything that follows would happen inside the box */
+        /*
+         * the spawner could not leave the box's namespace: everything that follows would happen
+         * inside the box
+         */
+        abort();
 }
 
 const char *box_side_path(char side) {
@@ -74,8 +78,8 @@ static const char *path_inside(const struct box *box, const char *path) {
 }
 
 /*
- * In the box's namespace: finds the next mount to remove. 1: *ret is its path; 0: none. Reads the
- * mount table of the spawner itself, because the guest may be changing its root.
+ * Runs in the box's mount namespace: finds the next mount to remove. 1: *ret is its path; 0: there
+ * is none. Reads the mount table of the spawner itself, because the guest may be changing its root.
  */
 static int find_stray(const struct spawner *s, const struct box *box, const char *stay,
                       char ret[PATH_MAX]) {
@@ -96,7 +100,7 @@ static int find_stray(const struct spawner *s, const struct box *box, const char
 
 /*
  * Unmounts `path` by its name in the parent directory, so that no descriptor of the spawner keeps
- * the mount busy. 1: a process in the box uses it.
+ * the mount busy. 1: a process in the box still uses the mount.
  */
 static int take_away(const struct box *box, char *path) {
     char *name = strrchr(path, '/');
@@ -114,13 +118,17 @@ static int take_away(const struct box *box, char *path) {
     return umount2(name, UMOUNT_NOFOLLOW | MNT_DETACH) < 0 ? -errno : 1;
 }
 
-/* A process in the box moved the mount meanwhile: search again. */
+/*
+ * True if the error r means that a process in the box moved the mount meanwhile: then search again.
+ */
 static bool is_elsewhere(int r) {
     return r == -ENOENT || r == -ENOTDIR || r == -EINVAL || r == -ELOOP;
 }
 
-/* Unmounts all mounts that do not stay. Returns how many were in use, or -errno; -EAGAIN: new ones
- * keep appearing. */
+/*
+ * Unmounts all granted directories whose paths are not in `stay`. Returns how many were in use, or
+ * -errno; -EAGAIN: new mounts keep appearing.
+ */
 static int take_strays(const struct spawner *s, const struct box *box, const char *stay) {
     static char path[PATH_MAX];
     int in_use = 0;
@@ -139,15 +147,17 @@ static int take_strays(const struct spawner *s, const struct box *box, const cha
 int box_lend(struct spawner *s, const struct box *box, struct plan_message *m, struct err *err) {
     int r = box_go_in(s, box);
     if (r < 0)
-        return err_num(err, r, "enter machine '%s'", box->id);
+        return err_num(err, r, "cannot enter the mount namespace of machine '%s'", box->id);
     r = take_strays(s, box, m->text);
     box_go_out(s);
     if (r == -EAGAIN) {
-        err_set(err, ERR_BUSY, "machine '%s' keeps moving its granted directory", box->id);
-        return err_remedy(err, "stop it first: carrel stop %s", box->id);
+        err_set(err, ERR_BUSY,
+                "cannot unmount a granted directory: processes in machine '%s' keep moving it",
+                box->id);
+        return err_remedy(err, "stop the machine first: carrel stop %s", box->id);
     }
     if (r < 0)
-        return err_num(err, r, "unmount a directory of machine '%s'", box->id);
+        return err_num(err, r, "cannot unmount a granted directory of machine '%s'", box->id);
     m->type = PLAN_TEXT;
     snprintf(m->text, sizeof(m->text), "%s", r ? "in use" : "");
     return 0;

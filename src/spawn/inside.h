@@ -12,8 +12,10 @@
 struct spawner;
 struct box;
 
-/* Between these two calls "/" is the anchor, the outermost root of a box (host.c). -errno: the
- * namespace was not entered. */
+/*
+ * Enter and leave the mount namespace of a box. Between these two calls "/" is the anchor, the
+ * outermost root of a box (host.c). -errno: the namespace was not entered.
+ */
 int box_go_in(struct spawner *s, const struct box *box);
 void box_go_out(struct spawner *s);
 
@@ -21,13 +23,16 @@ void box_go_out(struct spawner *s);
 const char *box_side_path(char side);
 
 /*
- * Handles LEND: keeps the granted directories at the paths in m->text (one per line) and unmounts
- * all others, also those that were moved. *m becomes the answer: "in use" if a process in the box
- * still uses an unmounted directory.
+ * Handles the request LEND: keeps the granted directories at the paths in m->text (one per line)
+ * and unmounts all others, also those that were moved. *m becomes the answer: "in use" if a process
+ * in the box still uses an unmounted directory.
  */
 int box_lend(struct spawner *s, const struct box *box, struct plan_message *m, struct err *err);
 
-/* True for a path that belongs to the box itself, where nothing is ever granted. */
+/*
+ * True for a path that belongs to the box itself, such as /proc, where no directory is ever
+ * granted.
+ */
 bool lend_is_own(const char *path);
-/* True if `lines` contains the path. */
+/* True if one of the lines in `lines` is the path. */
 bool lend_stays(const char *lines, const char *path);

@@ -1,4 +1,4 @@
-/* carrel-spawn: start-up and wiring. See spawner.h. */
+/* carrel-spawn: the start of the spawner, from options to its event loop. See spawner.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -23,14 +23,16 @@
 #include "spawn/weaken.h"
 
 enum { IDLE_MS = 60000 };
-#define UID_BASE 1879048192u /* above the ranges that distributions assign */
+/* first host user id of machines, above the ranges that distributions assign */
+#define UID_BASE 1879048192u
 
 struct options {
     struct spawner_paths paths;
     uint64_t idle_ms;
     uint64_t uid_base;
-    uint64_t ready_boxes; /* 0: every box is created on request, from a berth */
-    int ready;            /* receives a byte once the socket answers */
+    /* number of ready boxes to keep; 0: every box is created on request, from a berth */
+    uint64_t ready_boxes;
+    int ready; /* descriptor that gets a byte once the spawner's socket accepts requests */
 };
 
 static const struct option long_options[] = {
@@ -80,11 +82,12 @@ static int read_options(int argc, char **argv, struct options *o, struct err *er
                 return -1;
             break;
         default:
-            return err_set(err, ERR_INVALID, "unknown option of carrel-spawn");
+            return err_set(err, ERR_INVALID, "carrel-spawn: unknown option or missing value");
         }
     }
     if (!o->paths.run || !o->paths.home || !o->paths.guest)
-        return err_set(err, ERR_INVALID, "--run, --home and --guest are required");
+        return err_set(err, ERR_INVALID,
+                       "carrel-spawn: the options --run, --home and --guest are required");
     return 0;
 }
 
@@ -94,7 +97,7 @@ static int take_lock(const struct spawner_paths *paths, struct err *err) {
     struct lock_holder other;
     bool is_taken;
     if (mkdir(paths->run, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", paths->run);
+        return err_sys(err, "cannot create directory '%s'", paths->run);
     snprintf(path, sizeof(path), "%s/spawn.lock", paths->run);
     return lockfile_take(path, paths->home, &is_taken, &other, err);
 }
@@ -105,11 +108,14 @@ static int open_socket(int run, struct err *err) {
     unlinkat(run, "spawn.sock", 0);
     snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/spawn.sock", run);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 128) < 0)
-        return err_sys(err, "listen on spawn.sock");
+        return err_sys(err, "cannot listen on the spawner's socket spawn.sock");
     return TAKE_FD(fd);
 }
 
-/* Also called after a failed start: frees whatever exists. */
+/*
+ * Frees the resources of the spawner. It is also called after a failed start, when only some of
+ * them exist.
+ */
 static void main_leave(struct spawner *s) {
     char workshop[48];
     pool_drop(s);
@@ -155,8 +161,8 @@ static int serve(struct spawner *s, struct options *o, struct err *err) {
 }
 
 /*
- * Hashes the program before the host's files are out of reach. The weakened program of a test
- * pretends to be the real one.
+ * Hashes the spawner's program before the host's files are out of reach. The weakened program of a
+ * test reports the hash of the real one.
  */
 static void note_program(struct spawner *s) {
     char path[PATH_MAX] = "";
@@ -186,7 +192,7 @@ static int main_run(struct options *o, struct err *err) {
     return r;
 }
 
-/* A thousand boxes need several thousand descriptors. */
+/* Raises the limit of open files, because a thousand boxes need several thousand descriptors. */
 static void allow_descriptors(void) {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -205,7 +211,7 @@ int main(int argc, char **argv) {
     allow_descriptors();
     if (read_options(argc, argv, &o, &err) == 0 && main_run(&o, &err) == 0)
         return 0;
-    /* The starting process reads the reason from the pipe. */
+    /* The process that started the spawner reads the reason of the failure from this pipe. */
     if (o.ready >= 0)
         dprintf(o.ready, "%c%s\n%s", err.code == ERR_BUSY ? 'B' : 'E', err.text, err.remedy);
     log_line(LOG_ERROR, "spawn", "%s", err.text);

@@ -23,7 +23,10 @@ static void answer_error(struct server *v, struct client *c, const struct err *e
     server_answer(v, c, &v->message, NULL, 0);
 }
 
-/* Rebuilds the host image if the host's packages changed, and marks its boxes as drifted. */
+/*
+ * Rebuilds the image `host` if the host's packages changed, and marks the boxes that use the old
+ * image as drifted.
+ */
 static void renew_image(struct server *v) {
     struct spawner *s = v->s;
     struct image fresh;
@@ -40,13 +43,17 @@ static void renew_image(struct server *v) {
         s->image_room = fs_room(s->store);
         return;
     }
-    /* The packages are the same: reading them had failed before, or only their times changed. */
+    /*
+     * The key is unchanged, so the packages are the same: the image could not be built before, or
+     * the files changed only for a moment.
+     */
     if (strcmp(fresh.key, s->image.key) == 0) {
         image_close(&s->image);
         s->image = fresh;
         return;
     }
-    log_line(LOG_NOTE, "spawn", "the host's packages changed: image=%s", fresh.key);
+    log_line(LOG_NOTE, "spawn", "the host's packages changed: built a new host image image=%s",
+             fresh.key);
     pool_drop(s);
     image_close(&s->image);
     s->image = fresh;
@@ -109,7 +116,10 @@ static void do_create(struct server *v, struct client *c, const struct fd_messag
     v->warned = true;
     server_answer(v, c, &v->message, fds, box_descriptors(m, fds));
     server_watch_box(v, box);
-    /* If the client is gone, nobody knows the box: end it, even if it was to outlive its client. */
+    /*
+     * If the client is gone, nobody knows the new box: end the box, even if it was to outlive its
+     * client.
+     */
     if (box_settle(v->s, box, &v->message.plan, m) < 0 || c->gone)
         server_end_box(v, box);
 }
@@ -148,7 +158,8 @@ static void do_destroy(struct server *v, struct client *c, const struct fd_messa
     }
     struct waiter *w = v->waiting_count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
     if (!w) {
-        err_set(&err, ERR_BUSY, "too many requests wait for machines to end");
+        err_set(&err, ERR_BUSY,
+                "too many requests already wait for machines to end: try again later");
         answer_error(v, c, &err);
         return;
     }
@@ -235,7 +246,8 @@ static void do_root(struct server *v, struct client *c, const struct fd_message 
     int root DEFER_CLOSE = -1;
     struct box *box = box_find(v->s, v->message.plan.id);
     /*
-     * Nothing uses box->old_root any more. Closing it may take long, so the undertaker does it.
+     * The previous switch of the root is complete, so nothing uses box->old_root any more. Closing
+     * it may take long, so the undertaker does it.
      */
     if (box)
         left_add(&v->s->maker.left, TAKE_FD(box->old_root));
@@ -343,7 +355,8 @@ static void do_stop(struct server *v, struct client *c, const struct fd_message 
     (void)in;
     struct err err;
     if (v->s->box_count) {
-        err_set(&err, ERR_BUSY, "%zu boxes are still running", v->s->box_count);
+        err_set(&err, ERR_BUSY, "the spawner cannot stop: %zu machines are still running",
+                v->s->box_count);
         answer_error(v, c, &err);
         return;
     }
@@ -367,7 +380,7 @@ static void do_verb(struct server *v, struct client *c, verb_fn *verb) {
     int r = verb(v->s, &v->message, &fds, &err);
     struct box *box = box_find(v->s, v->message.plan.id);
     if (box)
-        server_note_due(v, box); /* its deadline may have changed */
+        server_note_due(v, box); /* the deadline of the box may have changed */
     if (r < 0)
         answer_error(v, c, &err);
     else
@@ -382,7 +395,8 @@ void server_serve_client(struct server *v, struct client *c) {
     int r = recv_fds(c->fd, v->packet, sizeof(v->packet), &in);
     if (r < 0 || in.len == 0) {
         c->gone = r != -EAGAIN;
-        fd_message_close(&in); /* an empty packet may carry descriptors */
+        /* even a packet without data may carry descriptors, which must be closed */
+        fd_message_close(&in);
         return;
     }
     if (plan_decode(v->packet, in.len, &v->message, &err) < 0)

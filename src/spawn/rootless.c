@@ -19,7 +19,9 @@
 /* Finds the first range of at least 65,536 ids for this user in /etc/subuid or /etc/subgid. */
 static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct err *err) {
     char text[65536], number[16], name[64] = "";
-    /* Reads the user's name from the file: a static program must not load a name service. */
+    /*
+     * Reads the user's name from /etc/passwd itself: a static program must not load a name service.
+     */
     if (read_file_at(AT_FDCWD, "/etc/passwd", text, sizeof(text)) > 0) {
         char needle[32];
         snprintf(needle, sizeof(needle), ":%" PRIu32 ":", id);
@@ -43,7 +45,7 @@ static int sub_range(const char *file, uint32_t id, uint32_t *ret_first, struct 
             return 0;
         }
     }
-    err_set(err, ERR_UNSUPPORTED, "user %s needs %d subordinate ids in %s", name, SLOT_IDS, file);
+    err_set(err, ERR_UNSUPPORTED, "user '%s' needs %d subordinate ids in %s", name, SLOT_IDS, file);
     return err_remedy(
         err, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", name);
 }
@@ -64,11 +66,15 @@ static int run_helper(const char *program, pid_t pid, uint32_t own, uint32_t fir
         ;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
-    err_set(err, ERR_UNSUPPORTED, "%s failed (status %d)", program, status);
+    err_set(err, ERR_UNSUPPORTED, "program %s, which maps user ids, failed (exit status %d)",
+            program, status);
     return err_remedy(err, "sudo apt-get install uidmap");
 }
 
-/* Runs in the child: waits for the id maps, then becomes root. */
+/*
+ * Runs in the child: waits until the parent has set the id maps, then becomes root of the user
+ * namespace.
+ */
 static int become_root(int mapped) {
     char c;
     if (read(mapped, &c, 1) != 1)
@@ -79,7 +85,10 @@ static int become_root(int mapped) {
     return 0;
 }
 
-/* Serves as the outsider. It keeps only one socket open, so that it keeps nothing else alive. */
+/*
+ * Runs as the outsider, the process outside the user namespace. It keeps only one socket open, so
+ * that no other resource stays in use because of it.
+ */
 static void __attribute__((noreturn)) stay_outside(int socket) {
     prctl(PR_SET_NAME, "carrel-outside");
     socket = dup2(socket, 3);
@@ -114,10 +123,10 @@ int rootless_enter(struct spawner *s, struct err *err) {
         return -1;
     if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
-        return err_sys(err, "create pipes to the spawner");
+        return err_sys(err, "cannot create pipes to the spawner");
     pid_t pid = fork();
     if (pid < 0)
-        return err_sys(err, "start the spawner");
+        return err_sys(err, "cannot start the spawner");
     if (pid == 0) {
         close(mapped[1]);
         close(link[1]);
@@ -126,7 +135,7 @@ int rootless_enter(struct spawner *s, struct err *err) {
         (void)!write(ready[1], ok ? "u" : "e", 1);
         int r = ok ? become_root(mapped[0]) : -EPERM;
         if (r < 0) {
-            return err_num(err, r, "become root of a user namespace");
+            return err_num(err, r, "cannot become root of the spawner's user namespace");
         }
         s->rootless = true;
         s->maker.slots =
@@ -138,7 +147,8 @@ int rootless_enter(struct spawner *s, struct err *err) {
     if (!born || run_helper("newuidmap", pid, uid, uids, err) < 0 ||
         run_helper("newgidmap", pid, gid, gids, err) < 0) {
         if (!born) {
-            err_set(err, ERR_UNSUPPORTED, "this user may not create user namespaces");
+            err_set(err, ERR_UNSUPPORTED,
+                    "the kernel does not allow this user to create user namespaces");
             err_remedy(err, "sudo sysctl kernel.unprivileged_userns_clone=1");
         }
         kill(pid, SIGKILL);

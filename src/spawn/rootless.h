@@ -10,14 +10,15 @@
 #include "spawn/spawner.h"
 
 /*
- * Returns at once if already root. Otherwise returns in a child that is root of the new namespace;
- * the parent stays outside, as the outsider.
+ * Returns at once if the process is root. Otherwise returns in a child process that is root of a
+ * new user namespace; the parent stays outside of it, as the outsider.
  */
 int rootless_enter(struct spawner *s, struct err *err);
 
 /*
- * Rights over a user namespace exist only outside of it, for its creator. So boxes of an earlier
- * spawner are ended by the outsider, which never entered one. -1: the outsider does not run.
+ * Ends a box of an earlier spawner. Only its creator, outside of it, has rights over a user
+ * namespace. So the outsider, which never entered one, kills the box. -1: the outsider does not
+ * run.
  */
 int rootless_end(struct spawner *s, int pidfd);
 /* Ends the outsider. Call it when no box of an earlier spawner is left. */

@@ -25,7 +25,9 @@
 #include "spawn/server.h"
 #include "spawn/spawner.h"
 
-/* The source of an epoll event. A box has two: its pid 1 and the connection to its guest. */
+/*
+ * The source of an epoll event. A box has two sources: its pid 1 and the connection to its guest.
+ */
 enum source {
     SOURCE_LISTENER,
     SOURCE_SIGNAL,
@@ -35,7 +37,10 @@ enum source {
     SOURCE_UNDERTAKER
 };
 
-/* The event holds descriptor and source instead of a pointer, so it cannot dangle. */
+/*
+ * Watches a descriptor. The epoll event holds the descriptor and its source instead of a pointer,
+ * so it cannot point to freed memory.
+ */
 static void server_watch(struct server *v, int fd, enum source source) {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | (uint32_t)fd};
     epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e);
@@ -86,7 +91,8 @@ void server_end_box(struct server *v, struct box *box) {
 }
 
 /*
- * Boxes that still live after a while are killed again and thawed: the guest may have frozen them.
+ * Kills and thaws the boxes again that are still alive some time after they were killed: the guest
+ * may have frozen them.
  */
 static void press_ending(struct server *v) {
     uint64_t now = boot_ms();
@@ -116,13 +122,16 @@ static void end_overdue(struct server *v) {
         if (b->due_ms > now) {
             server_note_due(v, b);
         } else if (b->due_ms && !b->dead && !b->ending) {
-            log_line(LOG_NOTE, "spawn", "end machine '%s': its ttl is over", b->id);
+            log_line(LOG_NOTE, "spawn", "ending machine '%s': its time to live (ttl) is over",
+                     b->id);
             server_end_box(v, b);
         }
     }
 }
 
-/* Removes a waiter for `id` (NULL: any) of `client` (-1: any). */
+/*
+ * Removes from the list a waiter for machine `id` (NULL: any machine) of `client` (-1: any client).
+ */
 static struct waiter *take_waiter(struct server *v, const char *id, int client) {
     for (struct waiter **at = &v->waiters; *at; at = &(*at)->next) {
         struct waiter *w = *at;
@@ -187,12 +196,15 @@ static struct client *client_by_fd(struct server *v, int fd) {
     return NULL;
 }
 
-/* Uses a table to be fast: ending a thousand boxes causes two thousand events. */
+/*
+ * Finds the box of a descriptor in a table, which is fast: ending a thousand boxes causes two
+ * thousand events.
+ */
 static struct box *box_by_fd(struct server *v, int fd) {
     return fd >= 0 && fd < BOX_FD_MAX ? v->box_of[fd] : NULL;
 }
 
-/* Reaps pid 1 of the box at once. clean_one() removes its disk and cgroups later. */
+/* Waits for pid 1 of the box, which is dead. clean_one() removes its disk and cgroups later. */
 static void box_died(struct server *v, struct box *box) {
     unwatch(v, box->pidfd);
     unwatch(v, box->link);
@@ -205,8 +217,8 @@ static void box_died(struct server *v, struct box *box) {
 }
 
 /*
- * Data from a guest is untrusted: anything but a small request ends reading. A frame may arrive in
- * pieces.
+ * Reads requests of a guest. Its data is untrusted: after anything but a small valid request, the
+ * connection is not read any more. A frame may arrive in pieces.
  */
 static void serve_guest(struct server *v, struct box *box) {
     uint8_t *to;
@@ -224,7 +236,7 @@ static void serve_guest(struct server *v, struct box *box) {
     while ((r = frame_next(&box->heard, &frame)) > 0) {
         struct msg_spares want;
         if (msg_get_spares_want(&frame, &want) == 0 && box_add_spares(v->s, box, want.count) < 0) {
-            r = -1; /* the guest does not read its replies */
+            r = -1; /* the guest does not read the replies of the spawner */
             break;
         }
         box->words++;
@@ -277,12 +289,13 @@ static void hear_undertaker(struct server *v) {
         stop_undertaker(v);
 }
 
-/* True if the mounts of the box are gone; otherwise starts removing them. */
+/* True if the mounts of the dead box are gone; otherwise starts removing them. */
 static bool is_buried(struct server *v, struct box *box) {
     if (box->burying || !spaces_held(box->held))
         return !box->burying;
     if (!v->undertaker.pid && server_start_undertaker(v) < 0) {
-        spaces_close(box->held); /* closing here unmounts them */
+        /* the spawner itself closes the namespaces, which unmounts their filesystems */
+        spaces_close(box->held);
         return true;
     }
     if (!v->undertaker_busy) {
@@ -292,7 +305,7 @@ static bool is_buried(struct server *v, struct box *box) {
     return false;
 }
 
-/* Cleans up one dead box. Returns true while others cannot be cleaned yet. */
+/* Cleans up one dead box. Returns true while other dead boxes cannot be cleaned up yet. */
 static bool clean_one(struct server *v, bool *ret_did) {
     bool left = false;
     for (struct box *b = v->dead_count ? v->s->list : NULL, *next; b; b = next) {
@@ -325,7 +338,10 @@ static void handle(struct server *v, const struct epoll_event *e) {
         v->stopping = true;
         break;
     case SOURCE_CLIENT:
-        /* Requests of a dead client are dropped: they must not run after those of its successor. */
+        /*
+         * Requests of a client that disconnected are dropped: they must not run after the requests
+         * of the next daemon.
+         */
         if ((c = client_by_fd(v, fd)) && e->events & (EPOLLHUP | EPOLLERR))
             c->gone = true;
         else if (c)
@@ -356,8 +372,8 @@ static int open_signals(void) {
 }
 
 /*
- * Cleaning and refilling compete with new and dying boxes. They wait until nothing was created or
- * died for a moment, unless they are urgent.
+ * True if background work may run now. Cleaning up and refilling the pools take time from new and
+ * dying boxes. So they wait until no box was created or died for a moment, unless they are urgent.
  */
 static bool may_tidy(const struct server *v) {
     uint64_t now = boot_ms();
@@ -368,12 +384,15 @@ static bool may_tidy(const struct server *v) {
     return v->dead_count > DEAD_MANY || v->waiting_count || now - v->created_ms >= QUIET_MS;
 }
 
-/* Under load each request makes what it needs; pools are refilled when no request waits. */
+/*
+ * Refills the pools of prepared boxes if no request waits. Under load each request creates the
+ * parts that it needs.
+ */
 static bool refill(struct server *v, bool asked) {
     return asked || pool_refill(v->s) || ready_refill(v->s);
 }
 
-/* Does one unit of background work. True if there may be more. */
+/* Does one unit of background work. True if there may be more work. */
 static bool tidy(struct server *v, bool asked, bool *ret_dying) {
     bool did = false;
     *ret_dying = clean_one(v, &did);
@@ -413,7 +432,10 @@ static bool is_idle(const struct server *v, uint64_t idle_ms) {
            boot_ms() - v->quiet_since_ms >= idle_ms;
 }
 
-/* Closes old roots; the undertaker does it if there is one, because it takes long. */
+/*
+ * Closes mounts that are no longer needed; the undertaker does it if it runs, because it takes
+ * long.
+ */
 static void close_left(struct server *v) {
     struct left *left = &v->s->maker.left;
     if (left->count)
@@ -444,7 +466,7 @@ static void serve(struct server *v, uint64_t idle_ms) {
     }
 }
 
-/* True if a box must be cleaned up before exit. Running boxes outlive the spawner. */
+/* True if a box must be cleaned up before the spawner exits. Running boxes outlive the spawner. */
 static bool some_dying(const struct server *v) {
     for (const struct box *b = v->s->list; b; b = b->next)
         if (b->dead || b->ending)
@@ -474,7 +496,7 @@ int server_run(struct spawner *s, int listener, uint64_t idle_ms, struct err *er
     int epoll DEFER_CLOSE = epoll_create1(EPOLL_CLOEXEC);
     int signals DEFER_CLOSE = open_signals();
     if (!v || epoll < 0 || signals < 0)
-        return err_sys(err, "start the event loop of the spawner");
+        return err_sys(err, "cannot start the event loop of the spawner");
     v->s = s;
     v->epoll = epoll;
     v->undertaker = UNDERTAKER_NONE;

@@ -18,7 +18,7 @@ enum {
     PRESS_MS = 20,
     PRESS_LATE_MS = 250,
     IMAGE_MS = 200,
-    IMAGE_MORE = 1 << 20, /* retry to build the image after this much more free space */
+    IMAGE_MORE = 1 << 20, /* retry to build the image once this many more bytes are free */
     LEFT_LOOK_MS = 60,
     DEAD_MANY = 64,
     EVENTS = 64,
@@ -32,7 +32,7 @@ struct client {
     bool gone;
 };
 
-/* A client that waits for a DESTROY: it is answered when the box is gone. */
+/* A client whose request DESTROY is answered when the box is gone. */
 struct waiter {
     struct waiter *next;
     int client;
@@ -47,20 +47,21 @@ struct server {
     struct client *clients;
     size_t client_count;
     bool stopping;
-    bool warned; /* unenforced limits were reported */
+    bool warned; /* the limits that this host does not enforce were already reported */
     uint64_t quiet_since_ms;
     uint64_t created_ms; /* time of the last request for a box */
     struct waiter *waiters;
     size_t waiting_count;
     uint64_t image_checked_ms;
-    uint64_t due_ms; /* next deadline of a box that the spawner enforces; 0: none */
+    uint64_t due_ms; /* time of the next deadline of a box; 0: none */
     size_t dead_count;
     struct undertaker undertaker;
-    bool undertaker_busy;           /* accepts nothing until it reports a box as done */
-    size_t ending_count;            /* boxes that were killed but are not dead yet */
-    uint64_t ended_ms;              /* when a box was last killed, or died */
-    uint64_t pressed_ms;            /* when ending boxes were last killed again */
-    struct box *box_of[BOX_FD_MAX]; /* by descriptor: pidfd of pid 1, or link to the guest */
+    bool undertaker_busy; /* the undertaker accepts no work until it has reported a box as done */
+    size_t ending_count;  /* boxes that were killed but are not dead yet */
+    uint64_t ended_ms;    /* when a box was last killed, or died */
+    uint64_t pressed_ms;  /* when ending boxes were last killed again */
+    /* boxes by descriptor: pidfd of pid 1, or connection to the guest */
+    struct box *box_of[BOX_FD_MAX];
     char packet[PLAN_MAX_BYTES];
     struct plan_message message;
 };

@@ -22,7 +22,10 @@
 #include "spawn/disk/merge.h"
 #include "spawn/disk/wipe.h"
 
-/* The network namespace is held too: otherwise the kernel removes it at once, in the background. */
+/*
+ * The kinds of namespaces that are held. The network namespace is held too: otherwise the kernel
+ * removes it at once, in the background.
+ */
 static const struct {
     const char *name;
     unsigned long by_pidfd;
@@ -55,7 +58,7 @@ enum { SOCKET = 3, HANDS = 8, PAUSE_MS = 3 };
 
 enum task { TASK_CLOSE, TASK_WIPE, TASK_MERGE, TASK_DUPLICATE, TASK_SETTLE };
 
-/* A request. Its descriptors are closed in any case. */
+/* A request to the undertaker, which closes the received descriptors in any case. */
 struct order {
     char id[ID_SIZE];
     enum task task;
@@ -79,8 +82,8 @@ static void *duplicate_idly(void *arg) {
 }
 
 /*
- * Nobody waits for a save: it runs with low priority, in a thread of its own, because only root may
- * raise the priority of a thread again.
+ * Copies a layer. Nobody waits for a layer to be saved, so that runs with low priority, in a thread
+ * of its own, because only root may raise the priority of a thread again.
  */
 static int duplicate(const struct order *order, const int fds[2], enum duplicate_way *ret_way) {
     struct duplication d = {.plan = &order->duplicate, .fds = fds};
@@ -110,7 +113,7 @@ static void *bury(void *arg) {
             word.result = duplicate(&order, in.fds, &word.way);
         if (order.task == TASK_SETTLE && in.nfds == 1)
             word.result = btrfs_sync(in.fds[0]);
-        /* Let the sender close its copies first: only the last close is slow. */
+        /* Let the sender close its copies of the descriptors first: only the last close is slow. */
         if (order.task == TASK_CLOSE && !order.id[0])
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
         fd_message_close(&in);
@@ -121,8 +124,9 @@ static void *bury(void *arg) {
 }
 
 /*
- * Runs in the fork, with only this socket, so that it keeps nothing else alive. Most work is
- * waiting for the kernel, so several threads wait at the same time.
+ * Runs in the undertaker process, which keeps only this socket open, so that no other resource
+ * stays in use because of it. Most work is waiting for the kernel, so several threads wait at the
+ * same time.
  */
 static void work(int socket, pid_t spawner) {
     pthread_t thread;

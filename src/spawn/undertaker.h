@@ -4,7 +4,8 @@
  * The last process in a mount namespace pays for its teardown: about a dozen mounts and three waits
  * for all cpus, which is most of the time to end a box. So the spawner holds the namespaces of an
  * ending box until it is dead, then passes them to the undertaker, which closes them and reports
- * it. Old roots and unused layers go the same way. The undertaker ends with the spawner.
+ * it. The undertaker also closes old roots, and deletes, copies and merges layers. The undertaker
+ * ends with the spawner.
  */
 #pragma once
 
@@ -19,8 +20,8 @@ struct spawner;
 enum { HELD_SPACES = 2 };
 
 struct undertaker {
-    pid_t pid;  /* 0: not running */
-    int socket; /* readable when a box is done or the undertaker is gone; or -1 */
+    pid_t pid;  /* 0: the undertaker is not running */
+    int socket; /* connection to the undertaker, readable when it reports or is gone; or -1 */
 };
 
 #define UNDERTAKER_NONE ((struct undertaker){.socket = -1})
@@ -37,24 +38,29 @@ void spaces_close(int held[HELD_SPACES]);
 int undertaker_open(struct undertaker *u);
 void undertaker_close(struct undertaker *u);
 
-/* Sends a copy of `fd` to the undertaker, which closes it after the caller closed its own: only the
- * last close is slow. False: the undertaker is busy. */
+/*
+ * Sends a copy of `fd` to the undertaker, which closes it after the caller closed its own
+ * descriptor: only the last close is slow. False: the undertaker is busy.
+ */
 bool undertaker_close_for(struct undertaker *u, int fd);
 /* Like undertaker_close_for(), for several descriptors. */
 bool undertaker_close_all(struct undertaker *u, const int *fds, size_t count);
-/* Deletes everything in the directory `trash` of `disk`. */
+/*
+ * Lets the undertaker delete everything in the directory `trash` of `disk`. False: the undertaker
+ * is busy.
+ */
 bool undertaker_wipe(struct undertaker *u, int disk);
 /* Work on a layer of a box. The undertaker reports when it ends. */
 enum chore { CHORE_NONE, CHORE_MERGE, CHORE_SAVE, CHORE_COPY, CHORES };
-/* Merges layers of box `id`. The caller keeps plan->disk. */
+/* Lets the undertaker merge layers of box `id`. The caller keeps the ownership of plan->disk. */
 struct merge_plan;
 bool undertaker_merge(struct undertaker *u, const char *id, const struct merge_plan *plan);
 
-/* Copies a layer of box `id` from one disk to another. */
+/* Lets the undertaker copy a layer of box `id` from one disk to another. */
 bool undertaker_duplicate(struct undertaker *u, const char *id, enum chore chore, int from, int to,
                           const struct duplicate_plan *plan);
 
-/* Syncs a disk, so that a later COPY is fast. */
+/* Lets the undertaker sync a disk, so that a later CHORE_COPY is fast. */
 bool undertaker_settle(struct undertaker *u, const char *id, int disk);
 
 /* Passes the held namespaces of box `id` to the undertaker. False: the undertaker is busy, and the
@@ -63,10 +69,10 @@ bool undertaker_take(struct undertaker *u, const char *id, int held[HELD_SPACES]
 
 /* A report: the namespaces of a box are closed, or work on its layers has ended. */
 struct undertaker_word {
-    char id[ID_SIZE];       /* empty: nobody waits for it */
+    char id[ID_SIZE];       /* id of the box; empty: nobody waits for this report */
     enum chore chore;       /* CHORE_NONE: the namespaces of the box are closed */
     enum duplicate_way way; /* how a layer was copied */
-    int result;             /* 0, or -errno */
+    int result;             /* result of the work: 0, or -errno */
 };
 
 /* Reads the next report. 1: *ret is set; 0: none yet; -1: the undertaker is gone, and so is

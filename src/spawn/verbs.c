@@ -55,12 +55,16 @@ static int verbs_list(struct spawner *s, struct plan_message *m, struct verb_fds
     (void)fds;
     size_t n = 0;
     uint64_t from = m->cursor ? m->cursor : UINT64_MAX;
-    /* List unreadable records first, so that their machines are not taken for gone. */
+    /*
+     * List the machines whose records cannot be read first, so that the daemon does not take them
+     * for gone.
+     */
     for (size_t i = 0; !m->cursor && i < s->unread_count; i++) {
         struct plan_found found = {.id = ""};
         memcpy(found.id, s->unread[i], ID_SIZE);
         if (n + PLAN_FOUND_SIZE > sizeof(m->text))
-            return err_set(err, ERR_INTERNAL, "the records of %zu machines are unreadable",
+            return err_set(err, ERR_INTERNAL,
+                           "cannot list the machines: the records of %zu machines cannot be read",
                            s->unread_count);
         if (id_valid(found.id, strlen(found.id), 'm'))
             n += plan_found_print(&found, m->text + n);
@@ -81,8 +85,8 @@ static int verbs_list(struct spawner *s, struct plan_message *m, struct verb_fds
 }
 
 /*
- * The root overlay reports the filesystem of the box's changes, so nothing inside the box is looked
- * up.
+ * Reads the used disk space of a box. Its root overlay reports the space of the filesystem with the
+ * box's changes, so no path inside the box is looked up.
  */
 static void disk_used(const struct spawner *s, const struct box *box, struct plan_stats *ret) {
     char path[32];
@@ -127,11 +131,11 @@ static int freeze(struct spawner *s, struct plan_message *m, struct verb_fds *fd
         return err_remedy(err, "see: carrel doctor");
     }
     if (r < 0)
-        return err_num(err, r, "freeze machine '%s'", box->id);
+        return err_num(err, r, "cannot freeze machine '%s'", box->id);
     return r ? done(m) : err_set(err, ERR_BUSY, "machine '%s' did not freeze in time", box->id);
 }
 
-/* A memory limit below the current use would kill processes, so it is refused. */
+/* Refuses a new memory limit below the current use of the box, because it would kill processes. */
 static int check_memory(struct spawner *s, const struct box *box, uint64_t wanted,
                         struct err *err) {
     struct plan_stats now = {0};
@@ -146,7 +150,7 @@ static int check_memory(struct spawner *s, const struct box *box, uint64_t wante
         cgroup_stats(&s->cgroups, s->proc, box->cgroup, &now);
     }
     if (s->cgroups.mode == CGROUP_V1 || now.mem_bytes <= wanted)
-        return 0; /* v1 drops caches by itself, or refuses the limit */
+        return 0; /* cgroup v1 frees caches by itself, or refuses the limit */
     return err_set(err, ERR_BUSY,
                    "machine '%s' uses %" PRIu64 " MiB of memory, more than the new limit", box->id,
                    now.mem_bytes >> 20);
@@ -155,12 +159,13 @@ static int check_memory(struct spawner *s, const struct box *box, uint64_t wante
 static int limit_disk(struct spawner *s, const struct box *box, uint64_t bytes, struct err *err) {
     if (!box->upper || box->elsewhere) {
         err_set(err, ERR_UNSUPPORTED,
-                "the disk limit of machine '%s' cannot change after it was created", box->id);
-        return err_remedy(err,
-                          "changing it requires a store with project quota; see: carrel doctor");
+                "the disk limit of machine '%s' cannot be changed: its disk has no project quota",
+                box->id);
+        return err_remedy(err, "changing a disk limit requires that CARREL_HOME is on a filesystem "
+                               "with project quota; see: carrel doctor");
     }
     int r = quota_limit(s->maker.uppers.dir, box->upper, bytes, LIMIT_INODES(bytes));
-    return r < 0 ? err_num(err, r, "set the disk limit of machine '%s'", box->id) : 0;
+    return r < 0 ? err_num(err, r, "cannot set the disk limit of machine '%s'", box->id) : 0;
 }
 
 static void keep_limits(struct box *box, const struct plan *plan) {
@@ -190,7 +195,10 @@ static int change_limits(struct spawner *s, struct plan_message *m, struct verb_
     return making_amend(s, box, box->id, err) < 0 ? -1 : done(m);
 }
 
-/* Writes the record first: a spawner enforces the deadline if the guest does not. */
+/*
+ * Changes the deadline of a box. Writes it to the box's record first: the spawner enforces the
+ * deadline if the guest does not.
+ */
 static int deadline(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
                     struct err *err) {
     (void)fds;
@@ -231,7 +239,7 @@ static int dial(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     if (!box)
         return -1;
     if (m->port == 0 || m->port > 65535)
-        return err_set(err, ERR_INVALID, "the port must be between 1 and 65535");
+        return err_set(err, ERR_INVALID, "the port of a machine must be between 1 and 65535");
     fds->v[0] = box_dial(s, box, (uint16_t)m->port, err);
     if (fds->v[0] < 0)
         return -1;
@@ -245,8 +253,10 @@ static int lend(struct spawner *s, struct plan_message *m, struct verb_fds *fds,
     return box ? box_lend(s, box, m, err) : -1;
 }
 
-/* Moves a box to another store. The daemon of its earlier store does not touch it any more, so this
- * is done only on request. */
+/*
+ * Moves a box to another store. The daemon of its earlier store does not manage it any more, so
+ * this is done only on request.
+ */
 static int claim(struct spawner *s, struct plan_message *m, struct verb_fds *fds, struct err *err) {
     (void)fds;
     struct box *box = live_box(s, m->plan.id, err);

@@ -235,7 +235,7 @@ static int spend(struct store *s, const struct hold_row *row, const struct cost 
     return query_run(&q, NULL, err);
 }
 
-/* Turns hold `id` into spending. real NULL: the held amount was spent. */
+/* Turns hold `id` (a reservation) into spending. real NULL: the held amount counts as spent. */
 static int accounts_settle(struct store *s, const char *id, const struct cost *real,
                            struct err *err) {
     struct hold_row row;
@@ -261,7 +261,7 @@ int store_hold_keep(struct store *s, const char *id, struct err *err) {
     return accounts_settle(s, id, NULL, err);
 }
 
-/* Returns 1 and the id of some unsettled hold; 0: none is left. */
+/* Returns 1 and the id of some hold (reservation) that is not settled; 0: none is left. */
 static int any_hold(struct store *s, char ret_id[ID_SIZE], struct err *err) {
     QUERY;
     struct hold_row row;

@@ -1,11 +1,12 @@
 /*
- * Budgets for model calls: accounts in tokens and money, each with an optional parent. What a child
- * spends is charged to its parents too, so a fork shares what is left and never doubles it.
+ * Budgets for model calls: accounts in tokens and money, each with an optional parent. The spending
+ * of an account is charged to its parents too. So the fork of a machine shares the rest of the
+ * budget and never doubles it.
  *
- * Before a call its worst case is held; afterwards the hold is settled with the real cost. An
- * unsettled hold stays charged; after a crash store_holds_charge() turns it into spending. Money is
- * in millionths of the owner's currency. Do not call inside store_begin(): each function is a
- * transaction.
+ * Before a model call its highest possible cost is held (reserved). After the call the hold is
+ * settled: replaced by the real cost. An unsettled hold stays charged; after a crash
+ * store_holds_charge() turns it into spending. Money is in millionths of the owner's currency. Do
+ * not call inside store_begin(): each function is a transaction.
  */
 #pragma once
 
@@ -16,7 +17,7 @@
 #include "store/db.h"
 
 enum {
-    ACCOUNT_ID_SIZE = 80,     /* "owner:ann", "machine:m-...", "run:r-..." */
+    ACCOUNT_ID_SIZE = 80,     /* an id: "owner:ann", "machine:m-..." or "run:r-..." */
     ACCOUNT_MODEL_SIZE = 128, /* name of a model */
     ACCOUNT_DEPTH_MAX = 16,   /* levels, from an account to its topmost parent */
 };
@@ -34,9 +35,9 @@ struct account_row {
     uint64_t limit_micro;
     uint64_t spent_tokens;
     uint64_t spent_micro;
-    uint64_t held_tokens; /* reserved by calls in progress */
+    uint64_t held_tokens; /* reserved for model calls in progress */
     uint64_t held_micro;
-    uint64_t calls; /* number of settled calls */
+    uint64_t calls; /* number of model calls that were settled */
 };
 
 /* Adds an account; for an existing one changes only the limits. */
@@ -47,9 +48,9 @@ int store_account_get(struct store *s, const char *id, struct account_row *ret, 
 int store_account_left(struct store *s, const char *id, struct cost *ret, struct err *err);
 
 /*
- * Reserves the worst cost of a model call. ERR_LIMIT names the account with too little left. With
- * `priced` false the price of the model is unknown; this is refused if the account or a parent has
- * a money limit.
+ * Reserves the highest possible cost of a model call. ERR_LIMIT names the account with too little
+ * budget left. With `priced` false the price of the model is unknown; this is refused if the
+ * account or a parent has a money limit.
  */
 struct hold {
     const char *account;
@@ -60,7 +61,10 @@ struct hold {
 };
 int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], struct err *err);
 
-/* Settles a hold with the real cost, even if that exceeds it. ERR_NOT_FOUND: already settled. */
+/*
+ * Settles a hold with the real cost, even if that exceeds the held amount. ERR_NOT_FOUND: already
+ * settled.
+ */
 int store_hold_settle(struct store *s, const char *id, const struct cost *real, struct err *err);
 /* Settles a hold whose real cost is unknown: the held amount counts as spent. */
 int store_hold_keep(struct store *s, const char *id, struct err *err);

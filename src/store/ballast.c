@@ -12,8 +12,8 @@ static const char name[] = "ballast";
 enum { BALLAST_PARTS = 50, BALLAST_LEAST = 512 << 10, BALLAST_MOST = 4 << 20 };
 
 /*
- * The ballast takes a fiftieth of the disk, within limits. That is room for hundreds of records,
- * and too little to be missed.
+ * The ballast file takes a fiftieth of the disk, within limits. That is room for hundreds of
+ * journal records, and too little to be missed.
  */
 static uint64_t size_for(const struct fs_space *space) {
     uint64_t part = space->total_bytes / BALLAST_PARTS;

@@ -33,8 +33,8 @@ struct key {
     const char *name;
     enum conf_type type;
     size_t offset;
-    const char *normal; /* the default, as written in the file */
-    uint64_t min;       /* in the unit of the member of struct conf */
+    const char *normal; /* the default, as written in carrel.conf */
+    uint64_t min;       /* in the unit of the key's member of struct conf */
     uint64_t max;
     const char *about;
 };
@@ -139,7 +139,8 @@ _Static_assert(KEY_COUNT <= 64, "struct parse has a bit for each key");
 
 static int set_text(char *to, const char *value, struct err *err) {
     if (strlen(value) >= CONF_TEXT_SIZE)
-        return err_set(err, ERR_LIMIT, "the value is longer than %d bytes", CONF_TEXT_SIZE - 1);
+        return err_set(err, ERR_LIMIT, "the value of the key is longer than %d bytes",
+                       CONF_TEXT_SIZE - 1);
     memcpy(to, value, strlen(value) + 1);
     return 0;
 }
@@ -168,9 +169,10 @@ static int set_path(char *to, const char *value, struct err *err) {
 
 static int add_root(struct conf *c, const char *value, struct err *err) {
     if (c->root_count == CONF_ROOTS_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d roots", CONF_ROOTS_MAX);
+        return err_set(err, ERR_LIMIT, "key 'roots' is given more than %d times", CONF_ROOTS_MAX);
     const char *colon = value[0] == '/' ? NULL : strstr(value, ":/");
-    int owner = colon ? (int)(colon - value) : 0; /* shorter than CONF_TEXT_SIZE, as every line */
+    /* The owner's name fits: a line of carrel.conf is shorter than CONF_TEXT_SIZE. */
+    int owner = colon ? (int)(colon - value) : 0;
     if (set_path(c->roots[c->root_count], colon ? colon + 1 : value, err) < 0)
         return -1;
     snprintf(c->root_owners[c->root_count], CONF_TEXT_SIZE, "%.*s", owner, value);
@@ -180,26 +182,27 @@ static int add_root(struct conf *c, const char *value, struct err *err) {
 
 static int add_provider(struct conf *c, const char *value, struct err *err) {
     if (c->provider_count == CONF_PROVIDERS_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d providers", CONF_PROVIDERS_MAX);
+        return err_set(err, ERR_LIMIT, "key 'provider' is given more than %d times",
+                       CONF_PROVIDERS_MAX);
     struct conf_provider *p = &c->providers[c->provider_count];
     if (conf_provider_parse(value, p, err) < 0)
         return -1;
     for (size_t i = 0; i < c->provider_count; i++)
         if (strcmp(c->providers[i].name, p->name) == 0)
-            return err_set(err, ERR_INVALID, "'%s' is given twice", p->name);
+            return err_set(err, ERR_INVALID, "provider '%s' is given twice", p->name);
     c->provider_count++;
     return 0;
 }
 
 static int add_model(struct conf *c, const char *value, struct err *err) {
     if (c->known_count == CONF_MODELS_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d models", CONF_MODELS_MAX);
+        return err_set(err, ERR_LIMIT, "key 'model' is given more than %d times", CONF_MODELS_MAX);
     struct conf_model *m = &c->known[c->known_count];
     if (conf_model_parse(value, m, err) < 0)
         return -1;
     for (size_t i = 0; i < c->known_count; i++)
         if (strcmp(c->known[i].name, m->name) == 0)
-            return err_set(err, ERR_INVALID, "'%s' is given twice", m->name);
+            return err_set(err, ERR_INVALID, "model '%s' is given twice", m->name);
     c->known_count++;
     return 0;
 }
@@ -219,7 +222,7 @@ static int parse_number(const struct key *k, const char *value, uint64_t *ret, s
     }
 }
 
-/* 0 is allowed outside the range if it is the default or `about` says what 0 means. */
+/* The value 0 is allowed outside the range if it is the default or k->about says what 0 means. */
 static bool takes_zero(const struct key *k) {
     return strcmp(k->normal, "0") == 0 || strstr(k->about, "; 0: ");
 }
@@ -353,7 +356,7 @@ struct parse {
     const char *at;
     const char *end;
     size_t line;
-    uint64_t seen; /* bit per key: only a list may be given twice */
+    uint64_t seen; /* a bit per key that was read: only the key of a list may be given twice */
     struct conf conf;
     struct err *err;
     bool failed;
@@ -394,7 +397,7 @@ static int handle(void *arg, const char *section, const char *name, const char *
         return at_line(p);
     uint64_t bit = 1ull << (k - keys);
     if (p->seen & bit && !is_list(k->type)) {
-        err_set(p->err, ERR_INVALID, "'%s' is given twice", k->name);
+        err_set(p->err, ERR_INVALID, "key '%s' is given twice", k->name);
         return at_line(p);
     }
     p->seen |= bit;
@@ -407,15 +410,18 @@ static int handle(void *arg, const char *section, const char *name, const char *
 static int check_bytes(const char *text, size_t len, struct err *err) {
     size_t line = 1, start = 0;
     if (len > CONF_FILE_MAX)
-        return err_set(err, ERR_LIMIT, "the file is larger than %d KiB", CONF_FILE_MAX >> 10);
+        return err_set(err, ERR_LIMIT, "the configuration file is larger than %d KiB",
+                       CONF_FILE_MAX >> 10);
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\0')
-            return err_set(err, ERR_INVALID, "line %zu contains a NUL byte", line);
+            return err_set(err, ERR_INVALID, "line %zu of the configuration contains a NUL byte",
+                           line);
         if (text[i] == '\n') {
             line++;
             start = i + 1;
         } else if (i - start >= CONF_LINE_MAX) {
-            return err_set(err, ERR_LIMIT, "line %zu is longer than %d bytes", line, CONF_LINE_MAX);
+            return err_set(err, ERR_LIMIT, "line %zu of the configuration is longer than %d bytes",
+                           line, CONF_LINE_MAX);
         }
     }
     return 0;
@@ -431,7 +437,8 @@ int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err) 
     if (p.failed)
         return -1;
     if (line != 0) {
-        err_set(err, ERR_INVALID, "line %d is not [section] or key = value", line);
+        err_set(err, ERR_INVALID, "line %d of the configuration is not [section] or key = value",
+                line);
         return err_remedy(err, "comments start with # or ;");
     }
     *ret = p.conf;
@@ -449,7 +456,7 @@ int conf_read(const char *path, struct conf *ret, struct err *err) {
         return 0;
     }
     if (n < 0)
-        return err_num(err, (int)n, "read '%s'", path);
+        return err_num(err, (int)n, "cannot read the configuration file '%s'", path);
     if (conf_parse(text, (size_t)n, ret, err) == 0)
         return 0;
     err_wrap(err, "%s", path);

@@ -18,12 +18,14 @@
 enum { CONF_TEXT_SIZE = 256, CONF_ROOTS_MAX = 32, CONF_FILE_MAX = 64 << 10, CONF_LINE_MAX = 190 };
 
 struct conf {
-    char listen[CONF_TEXT_SIZE];                /* "ADDRESS:PORT"; empty: only the unix socket */
-    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* directories whose paths TCP clients may use */
-    char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE]; /* empty: the user that runs the daemon */
+    char listen[CONF_TEXT_SIZE]; /* "ADDRESS:PORT"; empty: only the unix socket */
+    /* directories below which TCP clients may use paths */
+    char roots[CONF_ROOTS_MAX][CONF_TEXT_SIZE];
+    /* owner of each root; empty: the user that runs the daemon */
+    char root_owners[CONF_ROOTS_MAX][CONF_TEXT_SIZE];
     size_t root_count;
     uint64_t max_machines;
-    uint64_t mem_bytes; /* defaults of a new machine; 0: those of its kind */
+    uint64_t mem_bytes; /* limits of a new machine; 0: the defaults of its kind of machine */
     uint64_t cpu_milli;
     uint64_t pids;
     uint64_t disk_bytes;
@@ -38,7 +40,8 @@ struct conf {
     uint64_t journal_segment_bytes;
     uint64_t journal_keep_ms; /* 0: keep everything; also for journal_keep_bytes */
     uint64_t journal_keep_bytes;
-    uint64_t journal_refusals; /* refusals per machine and minute with their own record */
+    /* refused network requests per machine and minute that get their own journal record */
+    uint64_t journal_refusals;
     uint64_t ended_keep_ms;
     uint64_t execs_per_machine;
     uint64_t execs_per_owner;
@@ -47,7 +50,7 @@ struct conf {
     char gate_ca[CONF_TEXT_SIZE];
     char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT" */
     char model[CONF_TEXT_SIZE];         /* default model, "PROVIDER/MODEL" */
-    char proxy[CONF_TEXT_SIZE];         /* for calls to model providers; empty: none */
+    char proxy[CONF_TEXT_SIZE];         /* HTTP proxy for calls to model providers; empty: none */
     uint64_t owner_tokens, owner_micro; /* model budget per owner; 0: no limit */
     struct conf_provider providers[CONF_PROVIDERS_MAX];
     size_t provider_count;
@@ -55,14 +58,20 @@ struct conf {
     size_t known_count;
 };
 
-/* Fills in the defaults, as for an empty file. */
+/* Fills in the defaults. Parsing an empty configuration file gives the same result. */
 void conf_defaults(struct conf *ret);
 
-/* Parses a whole file; errors name the line. On failure *ret is untouched. */
+/*
+ * Parses the text of a whole configuration file; errors name the line. On failure *ret is
+ * untouched.
+ */
 int conf_parse(const char *text, size_t len, struct conf *ret, struct err *err);
 
-/* Reads and parses the file at `path`. A missing file counts as empty. */
+/* Reads and parses the configuration file at `path`. A missing file counts as empty. */
 int conf_read(const char *path, struct conf *ret, struct err *err);
 
-/* Writes the table of keys as Markdown, for docs/reference/conf.md. False: it does not fit. */
+/*
+ * Writes the table of keys as Markdown, for docs/reference/conf.md. False: the table does not fit
+ * into *ret.
+ */
 bool conf_describe(struct buf *ret);

@@ -12,7 +12,7 @@ struct word {
     const char *name;
     enum word_type type;
     size_t offset;
-    size_t size; /* of the buffer, for a text */
+    size_t size; /* bytes of the member, if the option's value is a text */
 };
 
 #define P(m) offsetof(struct conf_provider, m), sizeof(((struct conf_provider *)0)->m)
@@ -45,17 +45,17 @@ static int one_of(const char *value, const char *const *names, struct err *err) 
     for (size_t i = 0; names[i]; i++)
         if (strcmp(value, names[i]) == 0)
             return 0;
-    return err_set(err, ERR_INVALID, "'%s' is not one of %s, %s%s%s", value, names[0], names[1],
-                   names[2] ? ", " : "", names[2] ? names[2] : "");
+    return err_set(err, ERR_INVALID, "the value '%s' is not one of %s, %s%s%s", value, names[0],
+                   names[1], names[2] ? ", " : "", names[2] ? names[2] : "");
 }
 
 static int check_url(const char *value, struct err *err) {
     size_t n = strlen(value);
     if (strncmp(value, "https://", 8) != 0 && strncmp(value, "http://", 7) != 0)
-        return err_set(err, ERR_INVALID, "'%s' does not start with https:// or http://", value);
+        return err_set(err, ERR_INVALID, "URL '%s' does not start with https:// or http://", value);
     if (strchr(value, '@') || strchr(value, '?') || strchr(value, '#') || value[n - 1] == '/')
         return err_set(err, ERR_INVALID,
-                       "'%s' must not have a user, query, fragment or trailing slash", value);
+                       "URL '%s' must not have a user, query, fragment or trailing slash", value);
     return 0;
 }
 
@@ -97,12 +97,13 @@ static int set_word(const struct word *w, const char *value, char *row, struct e
         *(bool *)to = strcmp(value, "yes") == 0;
         return *(bool *)to || strcmp(value, "no") == 0
                    ? 0
-                   : err_set(err, ERR_INVALID, "'%s' is not yes or no", value);
+                   : err_set(err, ERR_INVALID, "the value '%s' is not yes or no", value);
     }
     if (w->type == WORD_PRICE || w->type == WORD_COUNT)
         return set_number(w, value, to, err);
     if (n == 0 || n >= w->size)
-        return err_set(err, ERR_INVALID, "the value is empty or longer than %zu bytes",
+        return err_set(err, ERR_INVALID,
+                       "the value of an option (NAME=VALUE) is empty or longer than %zu bytes",
                        w->size - 1);
     if (check_text(w, value, err) < 0)
         return -1;
@@ -130,9 +131,9 @@ static int set_words(char *rest, const struct word *words, size_t count, void *r
         while (i < count && (strlen(words[i].name) != n || memcmp(words[i].name, text, n) != 0))
             i++;
         if (i == count || !equals)
-            return err_set(err, ERR_INVALID, "unknown option '%.40s'", text);
+            return err_set(err, ERR_INVALID, "unknown option '%.40s' of a provider or model", text);
         if (*seen & 1u << i)
-            return err_set(err, ERR_INVALID, "'%s' is given twice", words[i].name);
+            return err_set(err, ERR_INVALID, "option '%s' is given twice", words[i].name);
         *seen |= 1u << i;
         if (set_word(&words[i], equals + 1, row, err) < 0)
             return err_wrap(err, "%s", words[i].name);
@@ -143,12 +144,15 @@ static int set_words(char *rest, const struct word *words, size_t count, void *r
 static int set_name(char *to, size_t size, const char *name, const char *also, struct err *err) {
     size_t n = name ? strlen(name) : 0;
     if (n == 0 || n >= size)
-        return err_set(err, ERR_INVALID, "the line must start with a name of 1 to %zu bytes",
-                       size - 1);
+        return err_set(
+            err, ERR_INVALID,
+            "the value must start with a name (of the provider or model) of 1 to %zu bytes",
+            size - 1);
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)name[i]) && !strchr(also, name[i]))
-            return err_set(err, ERR_INVALID, "'%s' is not a name: use letters, digits and %s", name,
-                           also);
+            return err_set(err, ERR_INVALID,
+                           "'%s' is not a name of a provider or model: use letters, digits and %s",
+                           name, also);
     memcpy(to, name, n + 1);
     return 0;
 }
@@ -157,7 +161,8 @@ static int set_name(char *to, size_t size, const char *name, const char *also, s
 enum { LINE_SIZE = 256 };
 static int copy_line(char to[LINE_SIZE], const char *text, struct err *err) {
     if (strlen(text) >= LINE_SIZE)
-        return err_set(err, ERR_LIMIT, "the line is longer than %d bytes", LINE_SIZE - 1);
+        return err_set(err, ERR_LIMIT, "the line of a provider or model is longer than %d bytes",
+                       LINE_SIZE - 1);
     memcpy(to, text, strlen(text) + 1);
     return 0;
 }
@@ -198,7 +203,7 @@ int conf_model_parse(const char *text, struct conf_model *ret, struct err *err) 
         return -1;
     const char *star = strchr(m.name, '*');
     if (star && star[1])
-        return err_set(err, ERR_INVALID, "'%s': a star is allowed only at the end of a name",
+        return err_set(err, ERR_INVALID, "model name '%s': a star (*) is allowed only at its end",
                        m.name);
     if ((seen & 31u) && (seen & 3u) != 3u)
         return err_set(err, ERR_INVALID, "model '%s' needs both in= and out=, or no price", m.name);

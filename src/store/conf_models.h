@@ -1,5 +1,6 @@
 /*
- * Models in carrel.conf: providers and prices. One line each, options as name=value after the name:
+ * Models in carrel.conf: providers and prices. Each has one line, with options NAME=VALUE after its
+ * name:
  *
  *   provider = here format=chat url=http://127.0.0.1:8000/v1 key_env=HERE_KEY
  *   model = some-model in=3.00 out=15.00 cache_read=0.30 window=200000
@@ -17,23 +18,24 @@
 enum { CONF_PROVIDERS_MAX = 16, CONF_MODELS_MAX = 64 };
 
 struct conf_provider {
-    char name[32];       /* of letters, digits, "-", "_", "." */
-    char format[16];     /* "anthropic", "chat" or "responses" */
-    char url[160];       /* http:// or https://, without a slash at its end */
-    char key_env[64];    /* environment variable of the daemon that holds the key; empty: no key */
-    char key_secret[64]; /* or: secret of the daemon's user that holds the key */
+    char name[32];    /* consists of letters, digits, "-", "_", "." */
+    char format[16];  /* "anthropic", "chat" or "responses" */
+    char url[160];    /* http:// or https://, without a slash at its end */
+    char key_env[64]; /* environment variable of the daemon that holds the API key; empty: no key */
+    char key_secret[64]; /* or: secret of the daemon's user that holds the API key */
     char auth[16];       /* "bearer" or "x-api-key"; empty: the default of the format */
-    char version[24];    /* of the Anthropic API; empty: the default */
+    char version[24];    /* version of the Anthropic API; empty: the default */
     bool old_max_tokens;
 };
 
 struct conf_model {
-    char name[128];                                     /* a "*" at its end stands for any rest */
-    bool priced;                                        /* in and out were given */
-    uint64_t in, out;                                   /* millionths for a million tokens */
-    uint64_t cache_read, cache_write, cache_write_long; /* not given: as `in` */
-    uint64_t window;                                    /* context size in tokens; 0: unknown */
-    uint64_t max_tokens;                                /* of one answer; 0: not given */
+    char name[128];   /* a "*" at its end matches any rest */
+    bool priced;      /* the prices `in` and `out` were given */
+    uint64_t in, out; /* price of a million tokens, in millionths of the currency */
+    /* if not given: the price `in`; for cache_write_long: the price `cache_write` */
+    uint64_t cache_read, cache_write, cache_write_long;
+    uint64_t window;     /* context size in tokens; 0: unknown */
+    uint64_t max_tokens; /* maximum tokens of one answer; 0: not given */
 };
 
 int conf_provider_parse(const char *text, struct conf_provider *ret, struct err *err);

@@ -6,7 +6,10 @@
 
 enum { WAIT_STEP_US = 100, WAIT_MOST_US = 10 * 1000 * 1000 };
 
-/* Waits in short steps: the other connection holds the lock for microseconds or one disk sync. */
+/*
+ * Waits for the database lock in short intervals: the other connection holds the lock for
+ * microseconds or one disk sync.
+ */
 static int wait_for_lock(void *arg, int tries) {
     (void)arg;
     if (tries > WAIT_MOST_US / WAIT_STEP_US)
@@ -56,7 +59,7 @@ int connection_open(const char *path, sqlite3 **ret, struct err *err) {
         rc = sqlite3_exec(db, pragmas, NULL, NULL, NULL);
     }
     if (rc != SQLITE_OK) {
-        err_sqlite(err, db, rc, "open the database");
+        err_sqlite(err, db, rc, "cannot open the database");
         sqlite3_close(db);
         return -1;
     }

@@ -1,7 +1,7 @@
 /*
  * Opens the SQLite connections of the store.
  *
- * All have the same settings for locks, checkpoints and durability.
+ * All connections have the same settings for locks, checkpoints and durability.
  */
 #pragma once
 

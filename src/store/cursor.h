@@ -1,8 +1,8 @@
 /*
  * The unread rest of a text, for the parsers of src/store.
  *
- * A function takes the given text from the front and returns true, or changes nothing and returns
- * false.
+ * Each function here removes the given text from the front of the rest and returns true. If the
+ * rest begins with another text, it changes nothing and returns false.
  */
 #pragma once
 

@@ -23,10 +23,15 @@ enum {
 
 static int db_path_of(const char *home, const char *name, char ret[PATH_SIZE], struct err *err) {
     int n = snprintf(ret, PATH_SIZE, "%s/%s", home, name);
-    return n < PATH_SIZE ? 0 : err_set(err, ERR_INVALID, "the path '%.60s...' is too long", home);
+    return n < PATH_SIZE
+               ? 0
+               : err_set(err, ERR_INVALID, "the path '%.60s...' of CARREL_HOME is too long", home);
 }
 
-/* The lock is held while the store is open. The kernel releases it when the process ends. */
+/*
+ * The lock file of the store is locked while the store is open. The kernel releases it when the
+ * process ends.
+ */
 static int take_lock(struct store *s, const char *home, struct err *err) {
     char path[PATH_SIZE];
     struct lock_holder holder;
@@ -42,14 +47,16 @@ static int take_lock(struct store *s, const char *home, struct err *err) {
 
 /*
  * Creates the database file with mode 0600, because SQLite would use the umask. SQLite gives its
- * log the mode of the database.
+ * write-ahead log the mode of the database.
  */
 static int db_make_file(const char *path, struct err *err) {
     int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "open '%s'", path);
-    return S_ISREG(st.st_mode) ? 0 : err_set(err, ERR_INVALID, "'%s' is not a regular file", path);
+        return err_sys(err, "cannot open the database file '%s'", path);
+    return S_ISREG(st.st_mode)
+               ? 0
+               : err_set(err, ERR_INVALID, "the database '%s' is not a regular file", path);
 }
 
 /* ---- The database ---- */
@@ -64,7 +71,7 @@ static int check_pages(sqlite3 *db, struct err *err) {
     if (rc == SQLITE_ROW && !good)
         rc = SQLITE_CORRUPT;
     sqlite3_finalize(stmt);
-    return good ? 0 : err_sqlite(err, NULL, rc, "check the database");
+    return good ? 0 : err_sqlite(err, NULL, rc, "cannot check the database");
 }
 
 /*
@@ -74,7 +81,7 @@ static int check_pages(sqlite3 *db, struct err *err) {
 static int check_database(sqlite3 *db, const char *path, struct err *err) {
     struct stat st;
     if (stat(path, &st) < 0)
-        return err_sys(err, "stat '%s'", path);
+        return err_sys(err, "cannot read the size of the database file '%s'", path);
     if (st.st_size <= QUICK_CHECK_BYTES && check_pages(db, err) < 0)
         return -1;
     return schema_check(db, schema_steps, schema_version, err);
@@ -104,7 +111,9 @@ static int read_mark(sqlite3 *db, struct journal_head *ret, struct err *err) {
         journal_head_parse((const char *)sqlite3_column_text(stmt, 0), ret, err) < 0)
         status = -1;
     else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        status = err_sqlite(err, db, rc, "read the last durable journal head from the database");
+        status =
+            err_sqlite(err, db, rc,
+                       "cannot read the hash of the last durable journal record from the database");
     sqlite3_finalize(stmt);
     return status;
 }
@@ -134,23 +143,23 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     struct store *s DEFER(store_closep) = calloc(1, sizeof(*s));
     char path[PATH_SIZE];
     if (!s)
-        return err_set(err, ERR_LIMIT, "store: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot open the store: out of memory");
     s->lock_fd = s->home_fd = -1;
     s->broken = o->broken;
     if (mkdir(o->home, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", o->home);
+        return err_sys(err, "cannot create the store directory '%s'", o->home);
     s->home_fd = open(o->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->home_fd < 0)
-        return err_sys(err, "open '%s'", o->home);
+        return err_sys(err, "cannot open the store directory '%s'", o->home);
     if (db_path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
         return -1;
     if (open_database(s, path, err) < 0 || store_identity_open(s, err) < 0 ||
         open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0)
-        return err_wrap(err, "open the store in '%s'", o->home);
+        return err_wrap(err, "cannot open the store in '%s'", o->home);
     flusher_keep_waits_short(s->flusher, s->db);
     ballast_init(&s->ballast, s->home_fd);
     if (fsync(s->home_fd) < 0)
-        return err_sys(err, "sync '%s'", o->home);
+        return err_sys(err, "cannot sync the store directory '%s'", o->home);
     *ret = TAKE(s);
     return 0;
 }
@@ -165,7 +174,7 @@ void store_close(struct store *s) {
         (void)journal_sign(s->journal, NULL);
     flusher_stop(s->flusher);
     journal_close(s->journal);
-    /* Closing the last connection copies the log into the database and deletes the log. */
+    /* Closing the last connection copies the write-ahead log into the database and deletes it. */
     sqlite3_close(s->db);
     close_fd(&s->lock_fd);
     close_fd(&s->home_fd);
@@ -233,7 +242,7 @@ void store_journal_head(struct store *s, struct journal_head *ret) {
 
 int store_sign(struct store *s, struct err *err) {
     int written = flusher_check(s->flusher, err) < 0 ? -1 : journal_sign(s->journal, err);
-    if (written > 0) /* without new records nothing has to be synced */
+    if (written > 0) /* if no record was written, nothing has to be synced */
         flusher_touch(s->flusher, 0);
     return written < 0 ? -1 : 0;
 }

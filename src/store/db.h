@@ -19,20 +19,20 @@
 #include "store/journal.h"
 
 enum {
-    STORE_NAME_SIZE = 64,    /* names of owners, machines, images; with the NUL, as below */
+    STORE_NAME_SIZE = 64,    /* names of owners, machines, images; sizes include the NUL */
     STORE_KEY_SIZE = 128,    /* an idempotency key */
     STORE_REASON_SIZE = 160, /* why a machine or command ended */
     STORE_JSON_MAX = 1 << 20,
-    STORE_PAGE_MAX = 1000, /* rows in one answer of a list */
+    STORE_PAGE_MAX = 1000, /* maximum rows in one answer of a list */
 };
 
-/* The largest number in a row: thousands of them add up without overflow. */
+/* The largest number in a row of the database: thousands of them add up without overflow. */
 #define STORE_NUMBER_MAX (1ull << 50)
 
 struct store;
 
 struct store_options {
-    const char *home; /* created with mode 0700 if missing */
+    const char *home; /* the store directory; created with mode 0700 if missing */
     struct journal_options journal;
     /*
      * Called from within a write if the disk failed; may be NULL. The outcome of that write is
@@ -47,7 +47,10 @@ struct store_options {
  */
 int store_open(const struct store_options *options, struct store **ret, struct err *err);
 
-/* Returns the id, "s-...". Boxes carry it, so that a daemon of another store ignores them. */
+/*
+ * Returns the id of the store, "s-...". Boxes (machines in namespaces) carry this id, so that a
+ * daemon of another store ignores them.
+ */
 const char *store_id(const struct store *s);
 
 /* Makes everything durable and closes the store. No thread may be inside store_flush(). */
@@ -73,13 +76,16 @@ int store_log(struct store *s, const struct journal_record *record, uint64_t *re
 /* Returns the number and hash of the last record that was appended. */
 void store_journal_head(struct store *s, struct journal_head *ret);
 
-/* Call from a timer: signs a head of the journal if there are new records. */
+/*
+ * Call from a timer: signs the head of the journal (the hash of all records) if there are new
+ * records.
+ */
 int store_sign(struct store *s, struct err *err);
 
 /*
  * Makes everything written before the call durable. Any thread; blocks. After a failed flush the
  * contents of the disk are unknown, so every later write and flush fails too: the daemon must exit,
- * and the next one starts from what is on disk.
+ * and the next daemon starts from the contents of the disk.
  */
 int store_flush(struct store *s, struct err *err);
 
@@ -91,10 +97,10 @@ int store_announce(struct store *s, const struct journal_keep *keep, uint64_t *r
                    struct err *err);
 int store_forget(struct store *s, uint64_t first, struct err *err);
 
-/* How an operation affects the space of the store. */
+/* How an operation affects the disk space of the store. */
 enum store_use {
     STORE_USES,  /* uses space: refused while the store is full */
-    STORE_READS, /* only writes records: may use half of the ballast */
+    STORE_READS, /* only writes journal records: may use half of the ballast (reserved space) */
     STORE_FREES, /* frees space or revokes rights: may use all of the ballast */
 };
 
@@ -102,7 +108,10 @@ enum store_use {
 int store_admit(struct store *s, enum store_use use, struct err *err);
 /* Deletes the ballast (reserved space) for a write that found no space. False: already deleted. */
 bool store_dig(struct store *s);
-/* Call from a timer: creates the ballast again, which ends `full`, once there is space. */
+/*
+ * Call from a timer: once there is disk space, creates the ballast again. Then the store is no
+ * longer full.
+ */
 void store_look(struct store *s);
 
 struct store_room {

@@ -24,7 +24,7 @@ struct event_list {
     size_t count;
 };
 
-/* A text that is NULL matches all events. */
+/* A member that is NULL matches all events. */
 struct event_filter {
     const char *owner;
     const char *machine;
@@ -42,8 +42,8 @@ int store_event_list(struct store *s, int64_t after, const struct event_filter *
                      struct event_list *ret, struct err *err);
 
 /*
- * Returns the range of ids; 0, 0: no events. A watcher that continues after less than oldest - 1
- * has missed events.
+ * Returns the range of ids; 0, 0: no events. A watcher has missed events if it continues after an
+ * id less than oldest - 1.
  */
 int store_event_range(struct store *s, int64_t *ret_oldest, int64_t *ret_newest, struct err *err);
 

@@ -1,7 +1,8 @@
 /*
- * Rows of commands. An unobserved outcome is EXEC_UNKNOWN, never success.
+ * Rows of commands. If the outcome of a command was not observed, its state is EXEC_UNKNOWN and
+ * never means success.
  *
- * Strings are owned as in store/machines.h.
+ * store/machines.h says who owns the strings of a row.
  */
 #pragma once
 
@@ -14,7 +15,8 @@
 #include "store/db.h"
 
 enum exec_state {
-    EXEC_STARTING = 1, /* recorded; the guest may not have received it */
+    /* recorded; the guest (process 1 of the machine) may not have received the command */
+    EXEC_STARTING = 1,
     EXEC_RUNNING,
     EXEC_EXITED,
     EXEC_UNKNOWN, /* the machine ended before the outcome was observed */
@@ -29,19 +31,20 @@ enum exec_flag {
     EXEC_PTY = 1,
     EXEC_BACKGROUND = 2,
     EXEC_SHELL = 4, /* argv came as one shell string */
-    EXEC_STDIN = 8, /* its stdin is kept open for the API */
+    EXEC_STDIN = 8, /* stdin of the command is kept open for data from the API */
 };
 
 struct exec_row {
     char id[ID_SIZE]; /* "x-..." */
     char machine[ID_SIZE];
     char owner[STORE_NAME_SIZE];
-    uint32_t number; /* id in the guest; 0: store_exec_add() assigns one */
+    uint32_t number; /* number of the command in its machine; 0: store_exec_add() assigns one */
     uint32_t flags;  /* enum exec_flag */
     enum exec_state state;
     uint32_t exit_code; /* exit status of EXEC_EXITED if signal is 0 */
     uint32_t signal;
-    char reason[STORE_REASON_SIZE]; /* exec_end_word(); a sentence if FAILED or UNKNOWN */
+    /* a word of exec_end_word(); a sentence if the state is FAILED or UNKNOWN */
+    char reason[STORE_REASON_SIZE];
     int64_t created_ms;
     int64_t started_ms;
     int64_t ended_ms;
@@ -50,7 +53,7 @@ struct exec_row {
     uint64_t system_us;
     uint64_t wall_us;
     uint64_t max_rss_kb;
-    uint64_t out_bytes; /* of all output, even if not all is kept */
+    uint64_t out_bytes; /* size of all output, even if not all of it is kept */
     uint64_t err_bytes;
     char user[STORE_NAME_SIZE];
     char out_log[32];
@@ -58,7 +61,7 @@ struct exec_row {
     char key[STORE_KEY_SIZE];
     uint8_t request_hash[SHA256_BYTES];
     char *argv; /* one JSON array */
-    char *cwd;  /* NULL: the default */
+    char *cwd;  /* working directory; NULL: the default */
 };
 
 struct exec_list {
@@ -69,12 +72,15 @@ struct exec_list {
 struct exec_filter {
     const char *owner;
     const char *machine;
-    unsigned states; /* bit 1 << state; 0: all */
-    uint32_t before; /* commands with a lower number; 0: the newest */
+    unsigned states; /* a bit 1 << state for each wanted state; 0: all */
+    uint32_t before; /* list commands with a lower number; 0: start with the newest */
     size_t limit;
 };
 
-/* Commands have numbers below this; the daemon's own tools use those above. */
+/*
+ * Commands of users have numbers below this one; the daemon's own tools use the numbers from here
+ * on.
+ */
 #define EXEC_NUMBERS_END 0x80000000u
 
 void exec_row_done(struct exec_row *row);
@@ -87,7 +93,10 @@ void exec_list_done(struct exec_list *list);
 /* Returns the highest command number of this machine; 0: no commands. */
 int store_exec_last(struct store *s, const char *machine, uint32_t *ret, struct err *err);
 
-/* Fills row->number. Idempotency keys as in store_machine_add(), but per owner and machine. */
+/*
+ * Adds a command and fills row->number. Idempotency keys work as in store_machine_add(), but per
+ * owner and machine.
+ */
 int store_exec_add(struct store *s, struct exec_row *row, char ret_existing[ID_SIZE],
                    struct err *err);
 int store_exec_get(struct store *s, const char *id, struct exec_row *ret, struct err *err);

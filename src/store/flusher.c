@@ -22,10 +22,11 @@
  * beginning again, and that one commit waits for the disk. So the next writer must be this thread.
  */
 enum {
-    GATHER_MS = 100,   /* commits in this time share a sync; a power cut loses at most twice that */
-    QUIET_PAGES = 512, /* 1 MiB of log: copy it when nobody writes */
-    BUSY_PAGES = 4096, /* 8 MiB of log: copy it while somebody writes */
-    RESTART_PAGES = 32768, /* 64 MiB, the maximum: writers wait until all is copied */
+    /* commits in this time share a sync; a power cut loses at most twice this time */
+    GATHER_MS = 100,
+    QUIET_PAGES = 512,     /* 1 MiB of log: copy it to the database when nobody writes */
+    BUSY_PAGES = 4096,     /* 8 MiB of log: copy it even while somebody writes */
+    RESTART_PAGES = 32768, /* 64 MiB of log, the maximum: writers wait until all of it is copied */
     OWN_LOCK_MS = 10 * 1000,
     OTHERS_LOCK_MS = 1000,
     LOCKED_OUT_MS = 5,
@@ -33,11 +34,11 @@ enum {
 
 struct flusher {
     pthread_t thread;
-    sqlite3 *db; /* the thread's own connection */
+    sqlite3 *db; /* the thread's own connection to the database */
     sqlite3_stmt *mark;
     struct journal *journal;
     int wal_fd;
-    uint32_t copied_pages; /* length of the log at the last checkpoint */
+    uint32_t copied_pages; /* pages in the write-ahead log at the last checkpoint */
 
     atomic_bool dirty;
     atomic_bool failed;
@@ -48,7 +49,7 @@ struct flusher {
 
     /* Used only by the thread of the event loop. */
     uint64_t waits_since_ms;
-    bool locked_out; /* the last wait ended without the lock */
+    bool locked_out; /* the last wait for the database lock ended without it */
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -76,7 +77,7 @@ int flusher_check(struct flusher *f, struct err *err) {
     pthread_mutex_unlock(&f->lock);
     if (err)
         *err = why;
-    err_wrap(err, "writes are refused because the disk failed");
+    err_wrap(err, "writes to the store are refused because the disk failed");
     return err_remedy(err, "check the disk of CARREL_HOME, then restart the daemon");
 }
 
@@ -85,7 +86,7 @@ int flusher_flush(struct flusher *f, struct err *err) {
     if (flusher_check(f, err) < 0)
         return -1;
     if (journal_sync(f->journal, &why) < 0 ||
-        (fdatasync(f->wal_fd) < 0 && err_sys(&why, "sync the database") < 0)) {
+        (fdatasync(f->wal_fd) < 0 && err_sys(&why, "cannot sync the database") < 0)) {
         flusher_fail(f, &why);
         return flusher_check(f, err);
     }
@@ -112,7 +113,10 @@ static void write_mark(struct flusher *f) {
     atomic_store(&f->writes, false);
 }
 
-/* Copies a long log into the database. A failure is harmless: the next round tries again. */
+/*
+ * Copies a long write-ahead log into the database. A failure is harmless: the next round tries
+ * again.
+ */
 static void checkpoint(struct flusher *f) {
     uint32_t pages = atomic_load(&f->wal_pages);
     uint32_t enough = atomic_load(&f->dirty) ? BUSY_PAGES : QUIET_PAGES;
@@ -244,14 +248,14 @@ static int open_log(struct flusher *f, const char *path, struct err *err) {
     snprintf(wal, sizeof(wal), "%s-wal", path);
     f->wal_fd = open(wal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (f->wal_fd < 0)
-        return err_sys(err, "open '%s'", wal);
+        return err_sys(err, "cannot open the write-ahead log '%s'", wal);
     int rc =
         sqlite3_prepare_v3(f->db,
                            "INSERT INTO meta(name, value) VALUES('journal', ?1), ('marks', '1')"
                            " ON CONFLICT(name) DO UPDATE SET value = iif(name = 'journal',"
                            " excluded.value, CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT))",
                            -1, SQLITE_PREPARE_PERSISTENT, &f->mark, NULL);
-    return rc == SQLITE_OK ? 0 : err_sqlite(err, f->db, rc, "prepare a statement");
+    return rc == SQLITE_OK ? 0 : err_sqlite(err, f->db, rc, "cannot prepare an SQL statement");
 }
 
 static int start_thread(struct flusher *f, struct err *err) {
@@ -261,7 +265,7 @@ static int start_thread(struct flusher *f, struct err *err) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&f->thread, NULL, flusher_run, f);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 ? 0 : err_num(err, -rc, "start a thread");
+    return rc == 0 ? 0 : err_num(err, -rc, "cannot start the thread that syncs the store");
 }
 
 int flusher_start(const char *path, struct journal *journal, struct flusher **ret,
@@ -269,7 +273,7 @@ int flusher_start(const char *path, struct journal *journal, struct flusher **re
     struct flusher *f = calloc(1, sizeof(*f));
     pthread_condattr_t attr;
     if (!f)
-        return err_set(err, ERR_LIMIT, "store: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot open the store: out of memory");
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&f->lock, NULL);

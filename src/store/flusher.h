@@ -2,8 +2,8 @@
  * Group commit: a thread that syncs the loop's writes to disk and keeps the write-ahead log short,
  * so that the loop never waits for the disk.
  *
- * The thread syncs the journal first, then the database. So after a power failure the journal knows
- * at least as much as the database.
+ * The thread syncs the journal first, then the database. So after a power failure the journal
+ * contains at least as much as the database.
  */
 #pragma once
 
@@ -20,10 +20,16 @@ int flusher_start(const char *path, struct journal *journal, struct flusher **re
 /* Flushes a last time and ends the thread. */
 void flusher_stop(struct flusher *f);
 
-/* Call after a write of the loop. wal_pages: length of the log now (0: unchanged). Cheap. */
+/*
+ * Call after a write of the loop. wal_pages: number of pages in the write-ahead log now (0:
+ * unchanged). Cheap.
+ */
 void flusher_touch(struct flusher *f, uint32_t wal_pages);
 
-/* Makes the loop's connection `db` wait less for locks of other programs than for our own. */
+/*
+ * Makes the loop's connection `db` wait less for locks of other programs than for those of the
+ * flusher's thread.
+ */
 void flusher_keep_waits_short(struct flusher *f, sqlite3 *db);
 
 /* Call after a failed write or sync that leaves the contents of the disk unknown. Any thread. */

@@ -1,21 +1,21 @@
 /*
- * Grants: resources of the owner that a machine may use, one row each. A row exists while the grant
- * is in force; the journal has its history.
+ * Grants (permissions): resources of the owner that a machine may use, one row each. A row exists
+ * while the grant is in force; the journal has its history.
  */
 #pragma once
 
 #include "store/db.h"
 
-enum { STORE_GRANTS_MAX = 512 }; /* per machine */
+enum { STORE_GRANTS_MAX = 512 }; /* maximum number of grants per machine */
 
 struct grant_row {
     char id[ID_SIZE]; /* g-... */
     char machine[ID_SIZE];
     char kind[16]; /* dir, file, env, secret, repo, db, identity */
-    char *what;    /* on the owner's side: a path, a name */
-    char *place;   /* in the machine: a path; for a secret: the host that may receive it */
+    char *what;    /* the resource of the owner: a path or a name */
+    char *place;   /* path in the machine; for a secret: the host that may receive it */
     char mode[16]; /* path: ro, cow, rw; secret: header, basic, query; database: sqlite, postgres */
-    char *detail;  /* JSON: private data of the kind */
+    char *detail;  /* JSON: data that only this kind of grant uses */
     int64_t created_ms;
     int64_t expires_ms; /* 0: never */
 };
@@ -29,7 +29,7 @@ void grant_list_done(struct grant_list *list);
 
 /* A grant with the same machine, kind, what and place is updated and keeps its id. */
 int store_grant_put(struct store *s, const struct grant_row *row, struct err *err);
-/* Lists grants, oldest first. kind NULL: of all kinds. */
+/* Lists the grants of a machine, oldest first. kind NULL: grants of all kinds. */
 int store_grant_list(struct store *s, const char *machine, const char *kind, struct grant_list *ret,
                      struct err *err);
 /* Reads the row of a grant by its id. */

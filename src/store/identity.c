@@ -1,4 +1,7 @@
-/* The id of a store: written once, and kept in the database when that is moved or restored. */
+/*
+ * The id of a store. It is written once, and stays in the database when the database is moved or
+ * restored.
+ */
 #include <string.h>
 
 #include "store/store.h"

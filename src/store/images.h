@@ -17,7 +17,7 @@ struct image_row {
     uint64_t bytes, entries;
     char origin[IMAGE_ORIGIN_SIZE]; /* "import", "machine m-...", "build" */
     uint64_t disk_bytes;            /* disk space of its tree */
-    char token[ID_SIZE];            /* id of the token that created it; empty: none */
+    char token[ID_SIZE];            /* id of the API token that created the image; empty: none */
 };
 
 struct image_list {
@@ -27,7 +27,7 @@ struct image_list {
 
 void image_list_done(struct image_list *list);
 
-/* Adds an image, or replaces the one with that name. */
+/* Adds the row of an image, or replaces the owner's row with the same name. */
 int store_image_put(struct store *s, const struct image_row *row, struct err *err);
 /*
  * Finds an image by its name, its id, or at least the first 6 characters of its id. owner NULL: of
@@ -35,7 +35,7 @@ int store_image_put(struct store *s, const struct image_row *row, struct err *er
  */
 int store_image_find(struct store *s, const char *owner, const char *text, struct image_row *ret,
                      struct err *err);
-/* Lists images by name; at most STORE_PAGE_MAX. */
+/* Lists images, sorted by name; at most STORE_PAGE_MAX. */
 int store_image_list(struct store *s, const char *owner, struct image_list *ret, struct err *err);
 int store_image_delete(struct store *s, const char *owner, const char *name, struct err *err);
 
@@ -45,6 +45,9 @@ struct image_totals {
 };
 int store_image_totals(struct store *s, struct image_totals *ret, struct err *err);
 
-/* Count the names and live machines that use the tree; or only the live machines. */
+/*
+ * Counts the names and live machines that use the tree; store_image_machines() counts only the
+ * machines.
+ */
 int store_image_uses(struct store *s, const char *id, uint64_t *ret, struct err *err);
 int store_image_machines(struct store *s, const char *id, uint64_t *ret, struct err *err);

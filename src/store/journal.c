@@ -26,10 +26,10 @@ struct journal {
     char id[ID_SIZE];
     uint64_t first; /* first segment (file) when the journal was opened */
     uint64_t segment;
-    uint64_t size; /* of the current segment: whole records only */
+    uint64_t size; /* bytes of whole records in the current segment */
     enum journal_kind last;
     uint64_t unsigned_records;
-    bool broken; /* a failed write left a part of a record in the file */
+    bool broken; /* a failed write left a part of a record in the segment */
     int error;   /* result of the last write: 0 or -errno */
     struct buf out;
 
@@ -38,15 +38,19 @@ struct journal {
     pthread_mutex_t syncing;
     int sync_fd;
 
-    /* What journal_sync() must write to the disk. Shared with its thread, protected by `lock`. */
+    /*
+     * The data that journal_sync() must write to the disk. The threads share it; `lock` protects
+     * it.
+     */
     pthread_mutex_t lock;
     struct journal_head at;
     struct journal_head synced;
     int fd;
-    int retired[RETIRED_MAX]; /* ended segments, not known to be durable */
+    int retired[RETIRED_MAX]; /* descriptors of ended segments that may not be durable yet */
     size_t retired_count;
     bool dir_changed;
-    bool sync_failed; /* of an ended segment, so the contents of the disk are unknown */
+    /* the sync of an ended segment failed: the contents of the disk are unknown */
+    bool sync_failed;
 };
 
 void journal_head_text(const struct journal_head *head, char ret[JOURNAL_HEAD_TEXT]) {
@@ -69,13 +73,13 @@ int journal_head_parse(const char *text, struct journal_head *ret, struct err *e
             return 0;
         }
     }
-    err_set(err, ERR_INVALID, "'%.80s' is not a journal head", text);
+    err_set(err, ERR_INVALID, "'%.80s' is not a journal head (number and hash of a record)", text);
     return err_remedy(err, "copy the head from the system log: NUMBER:64 hex digits");
 }
 
 /* ---- Writing ---- */
 
-/* Writes all of j->out or nothing. The chain advances to `to` only if the write succeeds. */
+/* Writes all of j->out or nothing. The hash chain advances to `to` only if the write succeeds. */
 static int write_out(struct journal *j, const struct journal_head *to, struct err *err) {
     int status = j->error = write_all(j->fd, j->out.data, j->out.len);
     if (status == 0) {
@@ -87,9 +91,9 @@ static int write_out(struct journal *j, const struct journal_head *to, struct er
     }
     if (ftruncate(j->fd, (off_t)j->size) < 0) {
         j->broken = true;
-        j->error = -EIO; /* the cause is no longer a full disk */
+        j->error = -EIO; /* not ENOSPC: a part of a record stays in the segment */
     }
-    return err_num(err, status, "append a record to the journal");
+    return err_num(err, status, "cannot append a record to the journal");
 }
 
 static int encode(struct journal *j, const struct journal_record *r, struct journal_head *at,
@@ -216,7 +220,7 @@ static int encode_all(struct journal *j, const struct journal_record *records, s
     for (size_t i = 0; i < count; i++) {
         struct prepared *p DEFER(journal_prepared_freep) = journal_prepare(&records[i]);
         if (!p)
-            return err_set(err, ERR_LIMIT, "journal: out of memory");
+            return err_set(err, ERR_LIMIT, "cannot write the journal: out of memory");
         if (encode(j, &p->record, at, err) < 0)
             return -1;
     }
@@ -307,7 +311,7 @@ int journal_sync(struct journal *j, struct err *err) {
     int r = sync_all(j, &job);
     pthread_mutex_unlock(&j->syncing);
     if (r < 0)
-        return err_num(err, r, "sync the journal");
+        return err_num(err, r, "cannot sync the journal");
     pthread_mutex_lock(&j->lock);
     if (job.at.seq > j->synced.seq)
         j->synced = job.at;
@@ -345,15 +349,15 @@ static void journal_closep(struct journal **j) {
 
 static int open_dir(const char *dir, struct err *err) {
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", dir);
+        return err_sys(err, "cannot create the journal directory '%s'", dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? err_sys(err, "open '%s'", dir) : fd;
+    return fd < 0 ? err_sys(err, "cannot open the journal directory '%s'", dir) : fd;
 }
 
 static int journal_refuse(const struct lines *l, uint64_t segment, struct err *err) {
     char name[SEGMENT_NAME_SIZE];
     segment_name(segment, name);
-    err_wrap(err, "journal %s line %llu is broken", name, (unsigned long long)l->number);
+    err_wrap(err, "journal file %s, line %llu is broken", name, (unsigned long long)l->number);
     err->code = ERR_INVALID;
     return err_remedy(err,
                       "run 'carrel audit verify'; to start a new journal, move its directory away");
@@ -364,9 +368,10 @@ static int check_expected(const struct journal *j, const struct chain *c, struct
     const struct journal_head *e = j->options.expected;
     if (!e || e->seq != c->at.seq || memcmp(e->hash, c->at.hash, sizeof(e->hash)) == 0)
         return 0;
-    return err_set(err, ERR_GONE,
-                   "record %llu differs from the one that was written: the journal was rolled back",
-                   (unsigned long long)e->seq);
+    return err_set(
+        err, ERR_GONE,
+        "journal record %llu differs from the one that was written: the journal was rolled back",
+        (unsigned long long)e->seq);
 }
 
 /* Checks the records of a segment. 0: all valid; 1: the last line is incomplete; -1: failed. */
@@ -382,10 +387,10 @@ static int walk(struct journal *j, struct chain *c, struct lines *l, struct jour
             return 1;
         case LINES_LONG:
             l->number++;
-            err_set(err, ERR_INVALID, "the line is longer than the record limit");
+            err_set(err, ERR_INVALID, "the line is longer than any journal record");
             return journal_refuse(l, c->segment, err);
         case LINES_FAILED:
-            return err_sys(err, "read the journal");
+            return err_sys(err, "cannot read the journal");
         case LINES_LINE:
             break;
         }
@@ -413,13 +418,13 @@ static int journal_follow(struct journal *j, uint64_t segment, struct chain *c, 
     if (fd < 0)
         return -1;
     if (!slot || !lines_init(&l, fd, 0))
-        return err_set(err, ERR_LIMIT, "journal: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot read the journal: out of memory");
     c->segment = segment;
     int status = walk(j, c, &l, slot, err);
     if (status < 0)
         return -1;
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "read the journal");
+        return err_sys(err, "cannot read the journal");
     *ret_size = l.next;
     *ret_torn = (uint64_t)st.st_size - l.next;
     return 0;
@@ -463,7 +468,8 @@ static int begin_new(struct journal *j, struct err *err) {
 static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struct err *err) {
     uint64_t size, torn_before;
     if (j->segment == j->first)
-        return err_set(err, ERR_INVALID, "journal segment %llu is empty, and it is the oldest one",
+        return err_set(err, ERR_INVALID,
+                       "journal segment (file) %llu is empty, and it is the oldest one",
                        (unsigned long long)j->segment);
     *c = (struct chain){0};
     journal_key_public(j->key, c->pubkey);
@@ -471,7 +477,8 @@ static int reopen_empty(struct journal *j, struct chain *c, uint64_t torn, struc
         return -1;
     if (torn_before || c->last != JOURNAL_HEAD)
         return err_set(err, ERR_INVALID,
-                       "journal segment %llu does not end with a signed head: its end is missing "
+                       "journal segment (file) %llu does not end with a signed head (hash): its "
+                       "end is missing "
                        "or was changed",
                        (unsigned long long)j->segment - 1);
     memcpy(j->id, c->journal, sizeof(j->id));
@@ -491,7 +498,8 @@ static int check_link(const struct journal *j, const struct chain *c, struct err
         return -1;
     if (memcmp(hash, c->start, sizeof(hash)) == 0)
         return 0;
-    return err_set(err, ERR_INVALID, "the hashes of journal segments %llu and %llu do not match",
+    return err_set(err, ERR_INVALID,
+                   "the hashes of journal segments (files) %llu and %llu do not match",
                    (unsigned long long)j->segment - 1, (unsigned long long)j->segment);
 }
 
@@ -508,7 +516,7 @@ static int reopen(struct journal *j, struct err *err) {
         return -1;
     use_segment(j, fd);
     if (torn && ftruncate(fd, (off_t)j->size) < 0)
-        return err_sys(err, "remove the incomplete last line of the journal");
+        return err_sys(err, "cannot remove the incomplete last line of the journal");
     if (j->size == 0)
         return reopen_empty(j, &c, torn, err);
     memcpy(j->id, c.journal, sizeof(j->id));
@@ -523,7 +531,7 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
                  struct err *err) {
     struct journal *j DEFER(journal_closep) = calloc(1, sizeof(*j));
     if (!j)
-        return err_set(err, ERR_LIMIT, "journal: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot open the journal: out of memory");
     pthread_mutex_init(&j->lock, NULL);
     pthread_mutex_init(&j->syncing, NULL);
     j->fd = j->dir = j->sync_fd = -1;
@@ -538,7 +546,7 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
         return -1;
     j->sync_fd = fcntl(j->dir, F_DUPFD_CLOEXEC, 0);
     if (j->sync_fd < 0)
-        return err_sys(err, "open '%s'", dir);
+        return err_sys(err, "cannot open the journal directory '%s'", dir);
     if (journal_key_open(j->dir, &j->key, err) < 0 ||
         segment_range(j->dir, &j->first, &j->segment, err) < 0)
         return -1;

@@ -8,7 +8,7 @@
  * so that a journal that was cut or rolled back is detected. docs/reference/journal.md describes
  * the format.
  *
- * One thread appends; journal_sync() may be called from any.
+ * One thread appends records; journal_sync() may be called from any thread.
  */
 #pragma once
 
@@ -34,10 +34,14 @@ enum { JOURNAL_HEAD_TEXT = 96, JOURNAL_PUBKEY_BYTES = 32 };
 struct journal_options {
     uint64_t segment_bytes; /* size at which a new file starts; 0: 4 MiB */
     uint64_t head_every;    /* records between heads; 0: 1024 */
-    void (*on_head)(void *arg, const struct journal_head *head); /* for the system log; or NULL */
+    /* called for each signed head, to write it to the system log; or NULL */
+    void (*on_head)(void *arg, const struct journal_head *head);
     void *on_head_arg;
-    /* A head known to be durable; NULL: none. A journal that ends before it or contradicts it is
-     * refused with ERR_GONE. If the journal is missing, a new one starts with a note. */
+    /*
+     * A head known to be durable; NULL: none. A journal that ends before it or contradicts it is
+     * refused with ERR_GONE. If the journal is missing, a new one starts with a record about the
+     * loss.
+     */
     const struct journal_head *expected;
 };
 
@@ -52,13 +56,13 @@ void journal_close(struct journal *j);
 
 /*
  * Appends all records with one write, or none. Secrets are replaced first, then long texts are
- * truncated and marked. Only a detail that is not JSON or too long is refused. ret_seq: of the
- * first record; may be NULL.
+ * truncated and marked. Only a detail that is not JSON or too long is refused. ret_seq: number of
+ * the first record; may be NULL.
  */
 int journal_append(struct journal *j, const struct journal_record *records, size_t count,
                    uint64_t *ret_seq, struct err *err);
 
-/* Returns -errno if the last append could not write the file, else 0. */
+/* Returns -errno if the last append could not write to the segment (file), else 0. */
 int journal_error(const struct journal *j);
 
 /* Appends a signed head, unless the last record is one. Returns 1 if it did, else 0. */
@@ -66,7 +70,7 @@ int journal_sign(struct journal *j, struct err *err);
 
 /*
  * How much of the journal to keep; 0: everything. Whole segments are deleted, the oldest first. The
- * last two always stay.
+ * last two segments always stay.
  */
 struct journal_keep {
     int64_t since_ms;
@@ -105,8 +109,8 @@ int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], str
 struct journal_report {
     uint64_t segments;
     uint64_t first_segment;   /* 1 unless earlier segments were deleted */
-    uint64_t first_seq;       /* number of its first record */
-    uint64_t records;         /* valid ones, up to the end or the first broken one */
+    uint64_t first_seq;       /* number of the journal's first record */
+    uint64_t records;         /* number of valid records, up to the end or the first broken one */
     struct journal_head head; /* the head after these records */
     uint64_t signed_seq;      /* last record that a valid signature covers */
     uint64_t lost_seq;        /* record which says that earlier ones were lost; 0: none */
@@ -118,8 +122,8 @@ struct journal_report {
 
 /*
  * Verifies every hash, number and signature of the journal, in constant memory. expected: a head
- * seen elsewhere, or NULL. 0: valid. -1: `invalid` names the first broken record; `gone` means a
- * missing tail or a rollback. *ret is filled in either case.
+ * seen elsewhere, or NULL. Returns 0 if all are valid. ERR_INVALID names the first broken record;
+ * ERR_GONE means a missing tail or a rollback. *ret is filled in either case.
  */
 int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
                    const struct journal_head *expected, struct journal_report *ret,
@@ -134,14 +138,17 @@ struct journal_filter {
     uint64_t after_seq;
     const char *owner;
     const char *machine;
-    const char *verb; /* or a group: "machine" matches "machine.create" */
-    size_t tail;      /* only this many last matches, at most 100,000 */
-    bool structural;  /* segment and head records too */
+    const char *verb; /* a verb, or a group of verbs: "machine" matches "machine.create" */
+    size_t tail;      /* return only this many last matches, at most 100,000 */
+    bool structural;  /* return the records of kind SEGMENT and HEAD too */
 };
 
 struct journal_reader;
 
-/* Works beside a daemon that appends. Texts of the filter must live as long as the reader. */
+/*
+ * Opens a journal to read its records, also while a daemon appends to it. Texts of the filter must
+ * live as long as the reader.
+ */
 int journal_reader_open(const char *dir, const struct journal_filter *filter,
                         struct journal_reader **ret, struct err *err);
 void journal_reader_close(struct journal_reader *r);

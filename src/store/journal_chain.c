@@ -18,7 +18,7 @@ void segment_name(uint64_t number, char ret[SEGMENT_NAME_SIZE]) {
     snprintf(ret, SEGMENT_NAME_SIZE, "%08u.log", (unsigned)number);
 }
 
-/* Returns the number of the segment with this file name; 0: not such a name. */
+/* Returns the number of the segment with this file name; 0: not the name of a segment. */
 static uint64_t segment_number(const char *name) {
     uint64_t n;
     char digits[9];
@@ -32,7 +32,7 @@ static uint64_t segment_number(const char *name) {
 int segment_range(int dir, uint64_t *ret_first, uint64_t *ret_last, struct err *err) {
     DIR *d DEFER(dir_close) = dir_list(dir, ".");
     if (!d)
-        return err_sys(err, "list the directory of the journal");
+        return err_sys(err, "cannot list the journal directory");
     uint64_t count = 0, first = 0, last = 0;
     for (struct dirent *e; (e = readdir(d));) {
         uint64_t n = segment_number(e->d_name);
@@ -44,7 +44,7 @@ int segment_range(int dir, uint64_t *ret_first, uint64_t *ret_last, struct err *
     for (uint64_t n = first; n < last && count != last - first + 1; n++) {
         segment_name(n, name);
         if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-            return err_set(err, ERR_INVALID, "journal segment %s is missing", name);
+            return err_set(err, ERR_INVALID, "journal segment (file) %s is missing", name);
     }
     *ret_first = first;
     *ret_last = last;
@@ -57,7 +57,7 @@ int segment_open(int dir, uint64_t number, int flags, struct err *err) {
     segment_name(number, name);
     int fd DEFER_CLOSE = openat(dir, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "open journal segment %s", name);
+        return err_sys(err, "cannot open journal segment (file) %s", name);
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, "journal segment %s is not a regular file", name);
     return TAKE_FD(fd);
@@ -116,21 +116,26 @@ int segment_last_hash(int dir, uint64_t number, uint8_t ret[SHA256_BYTES], struc
     bool found = false;
     if (fd < 0)
         return -1;
-    /* The last line begins at most JOURNAL_LINE_MAX bytes before the end. */
+    /* The last line begins at most JOURNAL_LINE_MAX bytes before the end of the segment. */
     if (fstat(fd, &st) < 0 ||
         !lines_init(&l, fd,
                     st.st_size > JOURNAL_LINE_MAX ? (uint64_t)st.st_size - JOURNAL_LINE_MAX : 0))
-        return err_sys(err, "read journal segment %llu", (unsigned long long)number);
-    enum { TAIL = 2 * SHA256_BYTES + 3 }; /* hex digits, quote, brace, newline */
+        return err_sys(err, "cannot read journal segment (file) %llu", (unsigned long long)number);
+    /* end of a line: hex digits of the hash, quote, brace, newline */
+    enum { TAIL = 2 * SHA256_BYTES + 3 };
     while (lines_next(&l, &line, &len) == LINES_LINE)
         found = len > TAIL && hex_read(line + len - TAIL, SHA256_BYTES, ret);
     if (!found)
-        return err_set(err, ERR_INVALID, "the last line of journal segment %llu is not a record",
+        return err_set(err, ERR_INVALID,
+                       "the last line of journal segment (file) %llu is not a record",
                        (unsigned long long)number);
     return 0;
 }
 
-/* Begins a chain. Only the header says which hash precedes a segment other than the first. */
+/*
+ * Begins the check of a hash chain. If it begins after segment 1, only the header of its first
+ * segment says which hash comes before.
+ */
 static bool journal_chain_begin(struct chain *c, const char *line, size_t len,
                                 struct journal_slot *slot) {
     if (journal_record_decode(line, len, NULL, slot, NULL) < 0)
@@ -154,8 +159,9 @@ static int check_prev(const struct chain *c, const struct journal_record *r, str
     uint8_t prev[SHA256_BYTES];
     if (strlen(r->prev) != 2 * SHA256_BYTES || !hex_read(r->prev, SHA256_BYTES, prev) ||
         memcmp(prev, c->at.hash, SHA256_BYTES) != 0)
-        return err_set(err, ERR_INVALID,
-                       "the previous hash in the record is not the hash of the record before it");
+        return err_set(
+            err, ERR_INVALID,
+            "the previous hash in the journal record is not the hash of the record before it");
     return 0;
 }
 
@@ -163,19 +169,24 @@ static int check_segment(const struct chain *c, const struct journal_record *r, 
                          struct err *err) {
     if (first != (r->kind == JOURNAL_SEGMENT))
         return err_set(err, ERR_INVALID, "%s",
-                       first ? "the segment does not start with a header record"
-                             : "a header record is in the middle of the segment");
+                       first ? "the journal segment (file) does not start with a header record"
+                             : "a header record is in the middle of the journal segment (file)");
     if (!first)
         return 0;
     if (r->segment != c->segment)
-        return err_set(err, ERR_INVALID, "the header record names segment %llu",
-                       (unsigned long long)r->segment);
+        return err_set(
+            err, ERR_INVALID,
+            "the header record of the journal segment (file) has the wrong segment number %llu",
+            (unsigned long long)r->segment);
     if (strcmp(r->journal, c->journal) != 0)
-        return err_set(err, ERR_INVALID, "the header record names another journal");
+        return err_set(
+            err, ERR_INVALID,
+            "the header record of the journal segment (file) has the id of another journal");
     if (c->last && c->last != JOURNAL_HEAD)
-        return err_set(err, ERR_INVALID,
-                       "the previous journal segment does not end with a signed head: its end is "
-                       "missing or was changed");
+        return err_set(
+            err, ERR_INVALID,
+            "the previous journal segment does not end with a signed head (hash): its end is "
+            "missing or was changed");
     return check_prev(c, r, err);
 }
 
@@ -188,7 +199,8 @@ static int check_head(struct chain *c, const struct journal_record *r, struct er
     if (strlen(r->sig) != 2 * JOURNAL_SIG_BYTES || !hex_read(r->sig, JOURNAL_SIG_BYTES, head.sig) ||
         !journal_head_verify(c->pubkey, &head))
         return err_set(err, ERR_INVALID,
-                       "the signature of the head does not match the public key of the journal");
+                       "the signature of the journal head (hash) does not match the public key of "
+                       "the journal");
     c->signed_seq = head.seq;
     return 0;
 }
@@ -196,13 +208,13 @@ static int check_head(struct chain *c, const struct journal_record *r, struct er
 int chain_step(struct chain *c, const char *line, size_t len, bool first, struct journal_slot *slot,
                struct err *err) {
     if (!c->begun && !(first && journal_chain_begin(c, line, len, slot)))
-        return err_set(err, ERR_INVALID, "the segment does not start with a header record");
+        return err_set(err, ERR_INVALID,
+                       "the journal segment (file) does not start with a header record");
     if (journal_record_decode(line, len, c->at.hash, slot, err) < 0)
         return -1;
     const struct journal_record *r = &slot->record;
     if (r->seq != c->at.seq + 1)
-        return err_set(err, ERR_INVALID,
-                       "the sequence number of the record is %llu instead of %llu",
+        return err_set(err, ERR_INVALID, "the number of the journal record is %llu instead of %llu",
                        (unsigned long long)r->seq, (unsigned long long)c->at.seq + 1);
     if (check_segment(c, r, first, err) < 0 || check_head(c, r, err) < 0)
         return -1;

@@ -40,13 +40,16 @@ static void key_freep(struct journal_key **key) {
     journal_key_free(*key);
 }
 
-/* Callback of OpenSSL. It refuses, so that OpenSSL does not ask a terminal for a passphrase. */
+/*
+ * Callback of OpenSSL. It returns no passphrase, so that OpenSSL does not ask for one on a
+ * terminal.
+ */
 static int no_passphrase(char *buf, int size, int writing, void *arg) {
     (void)buf, (void)size, (void)writing, (void)arg;
     return -1;
 }
 
-/* Takes over pkey. Returns NULL unless pkey is an Ed25519 key. */
+/* Takes ownership of pkey. Returns NULL unless pkey is an Ed25519 key. */
 static struct journal_key *key_of(EVP_PKEY *pkey) {
     struct journal_key *key DEFER(key_freep) = calloc(1, sizeof(*key));
     size_t len = sizeof(key->pub);
@@ -69,24 +72,25 @@ static int pem_text(const struct journal_key *key, bool secret, struct buf *ret,
                       : PEM_write_bio_PUBKEY(bio, key->pkey);
     long n = ok == 1 ? BIO_get_mem_data(bio, &data) : 0;
     if (n <= 0 || !buf_add(ret, data, (size_t)n))
-        return err_set(err, ERR_INTERNAL, "the journal's key cannot be written as PEM text");
+        return err_set(err, ERR_INTERNAL,
+                       "the journal's signing key cannot be written as PEM text");
     return 0;
 }
 
-/* Writes the whole file or nothing, also if the power fails. */
+/* Writes a whole key file or nothing, also if the power fails. */
 static int save(int dir, const char *name, const struct buf *text, mode_t mode, struct err *err) {
     char temp[32];
     snprintf(temp, sizeof(temp), "%s.new", name);
     int fd DEFER_CLOSE =
         openat(dir, temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0)
-        return err_sys(err, "create the journal's '%s'", name);
+        return err_sys(err, "cannot create the journal's file '%s'", name);
     int status = write_all(fd, text->data, text->len);
     if (status < 0)
-        return err_num(err, status, "write the journal's '%s'", name);
+        return err_num(err, status, "cannot write the journal's file '%s'", name);
     if (fchmod(fd, mode) < 0 || fsync(fd) < 0 || renameat(dir, temp, dir, name) < 0 ||
         fsync(dir) < 0)
-        return err_sys(err, "save the journal's '%s'", name);
+        return err_sys(err, "cannot save the journal's file '%s'", name);
     return 0;
 }
 
@@ -100,7 +104,8 @@ static int save_public(int dir, const struct journal_key *key, struct err *err) 
         return save(dir, "key.pub", &text, 0644, err);
     if ((size_t)n == text.len && memcmp(old, text.data, text.len) == 0)
         return 0;
-    err_set(err, ERR_INVALID, "journal/key.pub does not belong to journal/key");
+    err_set(err, ERR_INVALID,
+            "public key journal/key.pub does not belong to private key journal/key");
     return err_remedy(err, "find out who changed it; then delete key.pub, and it is created again");
 }
 
@@ -108,7 +113,7 @@ static int make_key(int dir, struct journal_key **ret, struct err *err) {
     struct journal_key *key DEFER(key_freep) = key_of(EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"));
     struct buf text DEFER(buf_done) = BUF(PEM_MAX);
     if (!key)
-        return err_set(err, ERR_INTERNAL, "a key for the journal cannot be created");
+        return err_set(err, ERR_INTERNAL, "a signing key for the journal cannot be created");
     int status = pem_text(key, true, &text, err);
     if (status == 0)
         status = save(dir, "key", &text, 0600, err);
@@ -124,13 +129,13 @@ static int read_key(int dir, struct journal_key **ret, struct err *err) {
     char text[PEM_MAX];
     ssize_t n = read_file_at(dir, "key", text, sizeof(text));
     if (n < 0)
-        return err_num(err, (int)n, "read the journal's key");
+        return err_num(err, (int)n, "cannot read the journal's private key");
     BIO *bio DEFER(bio_freep) = BIO_new_mem_buf(text, (int)n);
     struct journal_key *key =
         bio ? key_of(PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL)) : NULL;
     explicit_bzero(text, sizeof(text));
     if (!key) {
-        err_set(err, ERR_INVALID, "the journal's key is damaged");
+        err_set(err, ERR_INVALID, "the journal's private key is damaged");
         return err_remedy(err,
                           "restore journal/key from a backup, or move the directory journal away");
     }
@@ -156,17 +161,20 @@ int journal_pubkey_read(const char *path, uint8_t ret[JOURNAL_PUBKEY_BYTES], str
     char text[PEM_MAX];
     ssize_t n = read_file_at(AT_FDCWD, path, text, sizeof(text));
     if (n < 0)
-        return err_num(err, (int)n, "read key '%s'", path);
+        return err_num(err, (int)n, "cannot read the journal's public key '%s'", path);
     BIO *bio DEFER(bio_freep) = BIO_new_mem_buf(text, (int)n);
     struct journal_key *key DEFER(key_freep) =
         bio ? key_of(PEM_read_bio_PUBKEY(bio, NULL, no_passphrase, NULL)) : NULL;
     if (!key)
-        return err_set(err, ERR_INVALID, "'%s' is not an Ed25519 public key in PEM", path);
+        return err_set(err, ERR_INVALID, "file '%s' is not an Ed25519 public key in PEM", path);
     journal_key_public(key, ret);
     return 0;
 }
 
-/* Writes the text to sign. It names its purpose, so that the signature is useless elsewhere. */
+/*
+ * Writes the text to sign. The text names its purpose, so that the signature is useless for other
+ * texts.
+ */
 static size_t signed_text(const struct journal_head *head, char *to, size_t size) {
     char hex[JOURNAL_HEX_SIZE];
     hex_put(head->hash, sizeof(head->hash), hex);
@@ -182,7 +190,8 @@ int journal_head_sign(const struct journal_key *key, struct journal_head *head, 
     if (!md || EVP_DigestSignInit(md, NULL, NULL, NULL, key->pkey) != 1 ||
         EVP_DigestSign(md, head->sig, &len, (const uint8_t *)text, n) != 1 ||
         len != sizeof(head->sig))
-        return err_set(err, ERR_INTERNAL, "the journal's head cannot be signed");
+        return err_set(err, ERR_INTERNAL,
+                       "the journal's head (hash of its last record) cannot be signed");
     return 0;
 }
 

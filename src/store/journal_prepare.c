@@ -18,7 +18,7 @@ void journal_prepared_freep(struct prepared **p) {
         prepared_free(*p);
 }
 
-/* Room for a text in which every byte is a secret and is replaced by a name. */
+/* Bytes for a text in which every byte is a secret and is replaced by the secret's name. */
 enum { SCRUB_MAX = 16 << 20 };
 
 /* Replaces *text by a copy without secrets in `to`, or by a remark if the copy is too long. */
@@ -44,7 +44,7 @@ static bool join_argv(const struct journal_record *r, struct buf *to) {
     return true;
 }
 
-/* Keeps the first bytes of argv, with the length and hash of the whole, which identify it. */
+/* Keeps the first bytes of argv, with the length and hash of the whole argv, which identify it. */
 static void cut_argv(struct prepared *p, const struct buf *whole) {
     struct journal_record *r = &p->record;
     struct sha256 s;
@@ -93,7 +93,7 @@ static void prepare_argv(struct prepared *p) {
     r->argv = p->argv;
 }
 
-/* A text that is too long keeps its beginning. */
+/* Truncates a text that is too long; its beginning is kept. */
 static void cut_text(const char **text, struct buf *to) {
     size_t n = *text ? strlen(*text) : 0;
     if (n <= JOURNAL_TEXT_MAX)

@@ -1,6 +1,7 @@
 /*
- * Deletes the oldest segments. A signed record announces first where the journal starts from then
- * on, so a journal whose beginning was removed by anybody else does not verify.
+ * Deletes the oldest segments (files) of the journal. A signed record announces first where the
+ * journal starts from then on, so a journal whose beginning was removed by anybody else does not
+ * verify.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,13 +15,13 @@
 
 static const char verb[] = "journal.pruned";
 
-/* True if a segment is too old or beyond the size limit. All before it are deleted too. */
+/* True if a segment is too old or beyond the size limit. All segments before it are deleted too. */
 static bool is_past(const struct journal_keep *keep, const struct stat *st, uint64_t newer_bytes) {
     bool old = keep->since_ms && (int64_t)st->st_mtim.tv_sec * 1000 < keep->since_ms;
     return old || (keep->bytes && newer_bytes + (uint64_t)st->st_size > keep->bytes);
 }
 
-/* Returns the first segment to keep. The last two always stay. */
+/* Returns the first segment to keep. The last two segments always stay. */
 static uint64_t first_kept(int dir, uint64_t first, uint64_t last, const struct journal_keep *keep,
                            uint64_t *ret_gone_bytes) {
     uint64_t bytes = 0, kept = last;
@@ -80,7 +81,7 @@ int journal_drop(int dir, uint64_t first, struct err *err) {
     for (uint64_t n = oldest; n < first && n < newest; n++) {
         segment_name(n, name);
         if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
-            return err_sys(err, "remove journal segment %s", name);
+            return err_sys(err, "cannot delete journal segment (file) %s", name);
     }
-    return fsync(dir) < 0 ? err_sys(err, "sync the directory of the journal") : 0;
+    return fsync(dir) < 0 ? err_sys(err, "cannot sync the journal directory") : 0;
 }

@@ -17,7 +17,7 @@ struct place_in {
 struct journal_reader {
     int dir;
     struct journal_filter filter;
-    uint64_t segment; /* being read; 0: none yet */
+    uint64_t segment; /* number of the segment that is being read; 0: none yet */
     struct lines lines;
     struct journal_slot slot;
 };
@@ -46,7 +46,7 @@ static int seek(struct journal_reader *r, uint64_t segment, uint64_t offset, str
         return -1;
     r->segment = segment;
     if (!lines_init(&r->lines, fd, offset))
-        return err_sys(err, "read the journal");
+        return err_sys(err, "cannot read the journal");
     return 0;
 }
 
@@ -56,7 +56,7 @@ static int journal_read_decode(struct journal_reader *r, const char *line, size_
         return 0;
     char name[SEGMENT_NAME_SIZE];
     segment_name(r->segment, name);
-    err_wrap(err, "journal %s at byte %llu", name, (unsigned long long)r->lines.offset);
+    err_wrap(err, "journal file %s at byte %llu", name, (unsigned long long)r->lines.offset);
     return err_remedy(err, "run 'carrel audit verify'");
 }
 
@@ -66,9 +66,10 @@ static int next_here(struct journal_reader *r, const char **ret_line, size_t *re
     for (;;) {
         enum lines_result got = lines_next(&r->lines, ret_line, ret_len);
         if (got == LINES_FAILED)
-            return err_sys(err, "read the journal");
+            return err_sys(err, "cannot read the journal");
         if (got == LINES_LONG)
-            return err_set(err, ERR_INVALID, "the journal has a line longer than the record limit");
+            return err_set(err, ERR_INVALID,
+                           "the journal has a line that is longer than any journal record");
         if (got != LINES_LINE)
             return 0;
         if (journal_read_decode(r, *ret_line, *ret_len, err) < 0)
@@ -91,19 +92,21 @@ static int scan_segment(struct journal_reader *r, uint64_t segment, struct place
     if (status < 0)
         return -1;
     *ret_count = seen < want ? seen : want;
-    /* Only the oldest is needed: put it first. */
+    /* The caller needs only the oldest match: put it first. */
     if (seen > want)
         ring[0] = ring[seen % want];
     return 0;
 }
 
-/* Searches backwards from the last segment until enough records match; seeks to the first. */
+/*
+ * Searches backwards from the last segment until enough records match; seeks to the oldest match.
+ */
 static int seek_tail(struct journal_reader *r, uint64_t first, uint64_t last, struct err *err) {
     size_t want = r->filter.tail < TAIL_MAX ? r->filter.tail : TAIL_MAX;
     struct place_in *ring DEFER_FREE = calloc(want, sizeof(*ring));
     struct place_in start = {last, 0};
     if (!ring)
-        return err_set(err, ERR_LIMIT, "journal: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot read the journal: out of memory");
     for (uint64_t segment = last; segment >= first && want > 0; segment--) {
         size_t count;
         if (scan_segment(r, segment, ring, want, &count, err) < 0)
@@ -120,11 +123,11 @@ int journal_reader_open(const char *dir, const struct journal_filter *filter,
     struct journal_reader *r = calloc(1, sizeof(*r));
     uint64_t first = 0, last = 0;
     if (!r)
-        return err_set(err, ERR_LIMIT, "journal: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot read the journal: out of memory");
     r->lines.fd = -1;
     r->filter = *filter;
     r->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int status = r->dir < 0 ? err_sys(err, "open journal '%s'", dir)
+    int status = r->dir < 0 ? err_sys(err, "cannot open the journal directory '%s'", dir)
                             : segment_range(r->dir, &first, &last, err);
     if (status == 0 && last == 0)
         status = err_set(err, ERR_NOT_FOUND, "there is no journal in '%s'", dir);

@@ -19,7 +19,7 @@ struct field {
 
 #define AT(member) offsetof(struct journal_record, member)
 
-/* The fields in the order of the line. `detail` and `hash` follow them. */
+/* The fields of a record, in the order of its line. The fields `detail` and `hash` follow them. */
 static const struct field fields[] = {
     {"seq", FIELD_U64, AT(seq), true},
     {"time", FIELD_I64, AT(time_ms), true},
@@ -118,31 +118,37 @@ static void put_field(struct jot *j, const struct journal_record *r, const struc
 static int check_argv(const struct journal_record *r, struct err *err) {
     size_t bytes = 0;
     if (r->argc > JOURNAL_ARGV_COUNT)
-        return err_set(err, ERR_LIMIT, "journal record: argv has more than %d elements",
+        return err_set(err, ERR_LIMIT,
+                       "cannot write a journal record: field 'argv' has more than %d elements",
                        JOURNAL_ARGV_COUNT);
     for (size_t i = 0; i < r->argc; i++)
         bytes += strlen(r->argv[i]) + 1;
     if (bytes > JOURNAL_ARGV_BYTES)
-        return err_set(err, ERR_LIMIT, "journal record: argv has more than %d KiB",
+        return err_set(err, ERR_LIMIT,
+                       "cannot write a journal record: field 'argv' is longer than %d KiB",
                        JOURNAL_ARGV_BYTES >> 10);
     return 0;
 }
 
 static int journal_record_check(const struct journal_record *r, struct err *err) {
     if ((size_t)r->kind >= KIND_COUNT || !kind_names[r->kind])
-        return err_set(err, ERR_INVALID, "journal record: unknown kind %d", (int)r->kind);
+        return err_set(err, ERR_INVALID, "cannot write a journal record: its kind %d is unknown",
+                       (int)r->kind);
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (fields[i].type == FIELD_TEXT &&
             strlen(journal_record_text_of(r, &fields[i])) > JOURNAL_TEXT_MAX)
-            return err_set(err, ERR_LIMIT, "journal record: '%s' has more than %d bytes",
+            return err_set(err, ERR_LIMIT,
+                           "cannot write a journal record: field '%s' is longer than %d bytes",
                            fields[i].name, JOURNAL_TEXT_MAX);
     size_t detail = r->detail ? strlen(r->detail) : 0;
     if (detail > JOURNAL_DETAIL_MAX)
-        return err_set(err, ERR_LIMIT, "journal record: 'detail' has more than %d KiB",
+        return err_set(err, ERR_LIMIT,
+                       "cannot write a journal record: field 'detail' is longer than %d KiB",
                        JOURNAL_DETAIL_MAX >> 10);
     /* JSON allows newlines between values, but a record must be one line. */
     if (detail && (!json_check(r->detail, detail) || strpbrk(r->detail, "\r\n")))
-        return err_set(err, ERR_INVALID, "journal record: 'detail' is not one JSON value");
+        return err_set(err, ERR_INVALID,
+                       "cannot write a journal record: field 'detail' is not one JSON value");
     return check_argv(r, err);
 }
 
@@ -193,14 +199,15 @@ full:
         out->len = start;
         out->data[start] = '\0';
     }
-    return err_set(err, ERR_LIMIT, "journal record: larger than %d KiB", JOURNAL_LINE_MAX >> 10);
+    return err_set(err, ERR_LIMIT, "cannot write a journal record: it is larger than %d KiB",
+                   JOURNAL_LINE_MAX >> 10);
 }
 
 /* ---- Decoding ---- */
 
 struct reader {
     struct cursor in;
-    char *text; /* free space of the slot */
+    char *text; /* unused part of slot->text */
     struct journal_slot *slot;
 };
 
@@ -420,7 +427,7 @@ int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA25
 
 /* ---- Secrets ---- */
 
-/* One form in which a secret may occur in a text. */
+/* One form in which a secret's value may occur in a text. */
 struct needle {
     const char *bytes;
     size_t len;
@@ -430,7 +437,7 @@ struct needle {
 struct needles {
     struct needle *v;
     size_t count;
-    struct buf escaped; /* the bytes of all needles */
+    struct buf escaped; /* the bytes of all needles (search texts) */
 };
 
 static void needles_done(struct needles *n) {

@@ -19,8 +19,8 @@
 
 enum {
     JOURNAL_LINE_MAX = 128 << 10,
-    JOURNAL_TEXT_MAX = 1024,      /* bytes in one text */
-    JOURNAL_ARGV_BYTES = 8 << 10, /* in all of argv, with a NUL each */
+    JOURNAL_TEXT_MAX = 1024,      /* maximum bytes in one text of a record */
+    JOURNAL_ARGV_BYTES = 8 << 10, /* maximum bytes in all of argv, with a NUL after each element */
     JOURNAL_ARGV_COUNT = 256,
     JOURNAL_DETAIL_MAX = 8 << 10,
     JOURNAL_HEX_SIZE = 2 * SHA256_BYTES + 1,
@@ -28,29 +28,34 @@ enum {
 };
 
 enum journal_kind {
-    JOURNAL_INTENT = 1, /* before an effect */
-    JOURNAL_RESULT,     /* after it */
+    JOURNAL_INTENT = 1, /* written before an effect of a request */
+    JOURNAL_RESULT,     /* written after the effect */
     JOURNAL_NOTE,       /* an observation of the daemon */
-    JOURNAL_SEGMENT,    /* the first record of a file; only the journal writes it */
-    JOURNAL_HEAD,       /* a signature over all before it; only the journal writes it */
+    JOURNAL_SEGMENT, /* the first record of a segment (file); only the journal itself writes it */
+    JOURNAL_HEAD,    /* a signature over all records before; only the journal itself writes it */
 };
 
 const char *journal_kind_name(enum journal_kind kind);
 
-/* A value that must never be written, and the name that is written instead. */
+/*
+ * A secret value that must never be written to the journal, and the name that is written instead.
+ */
 struct journal_secret {
     const char *name;
     const char *value;
     size_t len;
 };
 
-/* Texts that are NULL or empty are absent; decoded ones are never NULL. */
+/*
+ * A text that is NULL or empty is absent from the line. The texts of a decoded record are never
+ * NULL.
+ */
 struct journal_record {
-    uint64_t seq;    /* filled when it is appended */
-    int64_t time_ms; /* since 1970; 0 when appended: now */
+    uint64_t seq;    /* number of the record; filled when the record is appended */
+    int64_t time_ms; /* milliseconds since 1970; for 0 journal_append() uses the present time */
     enum journal_kind kind;
     const char *owner;
-    const char *token;  /* id of the token, never its secret */
+    const char *token;  /* id of the API token, never its secret */
     const char *client; /* "uid=1000 pid=4711" or an address */
     const char *verb;   /* "machine.create" */
     const char *machine;
@@ -60,14 +65,14 @@ struct journal_record {
     uint64_t argv_bytes;   /* length of the whole argv if it was truncated; else 0 */
     const char *argv_hash; /* SHA-256 of the whole argv, with NULs, if truncated */
     bool has_exit;
-    int64_t exit;    /* status, or 128 + signal */
+    int64_t exit;    /* exit status, or 128 + signal */
     uint64_t bytes;  /* bytes of output, or bytes transferred */
-    uint64_t intent; /* seq of the intent that this is the result of */
+    uint64_t intent; /* RESULT: number of the intent record that it belongs to */
     const char *reason;
-    uint64_t segment;    /* SEGMENT: number of this file */
+    uint64_t segment;    /* SEGMENT: number of this segment (file) */
     const char *journal; /* SEGMENT: id of the journal */
     const char *prev;    /* SEGMENT, HEAD: hash of the record before, in hex */
-    const char *sig;     /* HEAD: Ed25519, in hex */
+    const char *sig;     /* HEAD: Ed25519 signature, in hex */
     const char *detail;  /* any one JSON value */
 
     /* Secrets to replace in argv, reason and detail. The secrets are not written. */
@@ -100,7 +105,7 @@ int journal_record_decode(const char *line, size_t len, const uint8_t prev[SHA25
 
 /*
  * Appends `text` to `out`, with every secret value in it, plain or escaped as in JSON, replaced by
- * [secret NAME]. False: it does not fit.
+ * [secret NAME]. False: the result does not fit.
  */
 bool journal_scrub(const char *text, size_t len, const struct journal_secret *secrets, size_t count,
                    struct buf *out);

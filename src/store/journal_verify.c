@@ -14,7 +14,7 @@ struct proof {
     uint64_t begins;      /* first segment according to the last prune record; 0: no such record */
     const struct journal_head *expected;
     struct chain chain;
-    uint8_t start[SHA256_BYTES]; /* the hash before the first record */
+    uint8_t start[SHA256_BYTES]; /* the hash before the first record of the journal */
     struct journal_report *report;
     struct journal_slot *slot;
 };
@@ -30,7 +30,7 @@ static int broken(struct proof *p, uint64_t line, struct err *err) {
     r->line = line;
     r->seq = p->chain.at.seq + 1;
     snprintf(r->why, sizeof(r->why), "%s", err->text);
-    return err_set(err, ERR_INVALID, "segment %s, line %llu, record %llu: %s", r->segment,
+    return err_set(err, ERR_INVALID, "journal segment %s, line %llu, record %llu: %s", r->segment,
                    (unsigned long long)r->line, (unsigned long long)r->seq, r->why);
 }
 
@@ -40,7 +40,8 @@ static int check_expected(const struct proof *p, struct err *err) {
         return 0;
     return err_set(
         err, ERR_GONE,
-        "record %llu does not match the expected head: the journal was rolled back and rewritten",
+        "journal record %llu does not match the expected head (hash): the journal was rolled "
+        "back and rewritten",
         (unsigned long long)e->seq);
 }
 
@@ -74,16 +75,16 @@ static int verify_lines(struct proof *p, struct lines *l, struct err *err) {
         case LINES_END:
             if (l->number > 0)
                 return 0;
-            err_set(err, ERR_INVALID, "the segment is empty");
+            err_set(err, ERR_INVALID, "the journal segment (file) is empty");
             break;
         case LINES_PARTIAL:
-            err_set(err, ERR_INVALID, "the line is incomplete");
+            err_set(err, ERR_INVALID, "the line of the journal is incomplete");
             break;
         case LINES_LONG:
-            err_set(err, ERR_INVALID, "the line is longer than the record limit");
+            err_set(err, ERR_INVALID, "the line is longer than any journal record");
             break;
         case LINES_FAILED:
-            return err_sys(err, "read the journal");
+            return err_sys(err, "cannot read the journal");
         }
         return broken(p, l->number + 1, err);
     }
@@ -95,7 +96,7 @@ static int verify_segment(struct proof *p, struct err *err) {
     if (fd < 0)
         return -1;
     if (!lines_init(&l, fd, 0))
-        return err_sys(err, "read the journal");
+        return err_sys(err, "cannot read the journal");
     if (verify_lines(p, &l, err) < 0)
         return -1;
     p->report->segments++;
@@ -112,25 +113,28 @@ static int verify_beginning(const struct proof *p, struct err *err) {
     if (p->first > 1 && p->begins < p->first)
         return err_set(
             err, ERR_GONE,
-            "the segments before %08llu.log are missing, and no record announces their deletion",
+            "journal files before %08llu.log are missing, and no record announces their deletion",
             (unsigned long long)p->first);
     if (e && e->seq < before)
-        return err_set(err, ERR_GONE,
-                       "the expected head is of record %llu, but the journal begins with record "
-                       "%llu: earlier records were deleted",
-                       (unsigned long long)e->seq, (unsigned long long)before + 1);
+        return err_set(
+            err, ERR_GONE,
+            "the expected head (hash) is of record %llu, but the journal begins with record "
+            "%llu: earlier records were deleted",
+            (unsigned long long)e->seq, (unsigned long long)before + 1);
     if (e && before && e->seq == before && memcmp(e->hash, p->start, sizeof(e->hash)) != 0)
-        return err_set(err, ERR_GONE, "the journal does not continue from the expected head");
+        return err_set(err, ERR_GONE,
+                       "the journal does not continue from the expected head (hash of a record)");
     return 0;
 }
 
 static int verify_end(const struct proof *p, struct err *err) {
     if (!p->expected || p->expected->seq <= p->chain.at.seq)
         return 0;
-    return err_set(err, ERR_GONE,
-                   "the journal ends at record %llu, before record %llu of the expected head: its "
-                   "tail was cut off",
-                   (unsigned long long)p->chain.at.seq, (unsigned long long)p->expected->seq);
+    return err_set(
+        err, ERR_GONE,
+        "the journal ends at record %llu, before record %llu of the expected head (hash): its "
+        "tail was cut off",
+        (unsigned long long)p->chain.at.seq, (unsigned long long)p->expected->seq);
 }
 
 static int verify_all(struct proof *p, struct err *err) {
@@ -146,8 +150,8 @@ static int verify_all(struct proof *p, struct err *err) {
 }
 
 /*
- * The daemon may delete the oldest segments while we read. Then the journal begins later now, and
- * the check must be repeated.
+ * The daemon may delete the oldest segments during the check. Then the journal begins with a later
+ * segment, and the check must be repeated.
  */
 static bool was_pruned(const struct proof *p) {
     uint64_t first, last;
@@ -165,9 +169,9 @@ int journal_verify(const char *dir, const uint8_t pubkey[JOURNAL_PUBKEY_BYTES],
     err = err ? err : &unused;
     *ret = (struct journal_report){0};
     if (fd < 0)
-        return err_sys(err, "open journal '%s'", dir);
+        return err_sys(err, "cannot open the journal directory '%s'", dir);
     if (!slot)
-        return err_set(err, ERR_LIMIT, "journal: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot verify the journal: out of memory");
     for (int tries = 1;; tries++) {
         struct proof p = {
             .path = dir, .dir = fd, .expected = expected, .report = ret, .slot = slot};

@@ -196,7 +196,7 @@ static int read_rows(struct query *q, struct machine_list *ret, struct err *err)
             room = room ? 2 * room : 16;
             struct machine_row *more = realloc(list.rows, room * sizeof(*more));
             if (!more)
-                return err_set(err, ERR_LIMIT, "store: out of memory");
+                return err_set(err, ERR_LIMIT, "cannot list machines: out of memory");
             list.rows = more;
         }
         if (query_read(q, &machine_table, &list.rows[list.count], NULL) < 0)
@@ -295,7 +295,7 @@ int store_machine_old(struct store *s, int64_t ended_before_ms, size_t most, str
     struct id_list list DEFER(id_list_done) = {.ids = calloc(page_limit(most), ID_SIZE)};
     int status;
     if (!list.ids)
-        return err_set(err, ERR_LIMIT, "store: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot list machines: out of memory");
     if (query_start(&q, s, STMT_MACHINE_OLD, err) < 0)
         return -1;
     query_i64(&q, 1, ended_before_ms);
@@ -327,7 +327,7 @@ int store_machine_ids(struct store *s, struct id_list *ret, struct err *err) {
             room = room ? 2 * room : 64;
             void *more = realloc(list.ids, room * ID_SIZE);
             if (!more)
-                return err_set(err, ERR_LIMIT, "store: out of memory");
+                return err_set(err, ERR_LIMIT, "cannot list machines: out of memory");
             list.ids = more;
         }
         memcpy(list.ids[list.count++], id, ID_SIZE);

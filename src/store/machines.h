@@ -16,7 +16,7 @@
 
 /* The numbers are stored in the database. MACHINE_STATE_LAST is the largest one. */
 enum machine_state {
-    MACHINE_CREATING = 1, /* not acknowledged yet: deleted after a crash */
+    MACHINE_CREATING = 1, /* not acknowledged to the client yet: deleted after a crash */
     MACHINE_RUNNING,
     MACHINE_PAUSED,
     MACHINE_STOPPED, /* no process; its files are kept */
@@ -35,11 +35,11 @@ enum idle_action {
 };
 enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST = STEPS_RISKY };
 
-/* "running"; NULL for an unknown number. */
+/* Return the name of a number, such as "running"; NULL for an unknown number. */
 const char *machine_state_name(enum machine_state state);
 const char *idle_action_name(enum idle_action action);
 const char *step_policy_name(enum step_policy policy);
-/* ERR_INVALID names the text and the allowed names. */
+/* Return the number of a name. ERR_INVALID names the unknown text and the allowed names. */
 int machine_state_parse(const char *name, enum machine_state *ret, struct err *err);
 int idle_action_parse(const char *name, enum idle_action *ret, struct err *err);
 int step_policy_parse(const char *name, enum step_policy *ret, struct err *err);
@@ -47,12 +47,12 @@ int step_policy_parse(const char *name, enum step_policy *ret, struct err *err);
 struct machine_row {
     char id[ID_SIZE];
     char owner[STORE_NAME_SIZE]; /* must be in the table of owners */
-    char token[ID_SIZE];         /* id of the token that created it; empty: none */
+    char token[ID_SIZE];         /* id of the API token that created the machine; empty: none */
     char name[STORE_NAME_SIZE];  /* unique among the owner's live machines; or empty */
     char kind[16];               /* "box" */
     char image[STORE_NAME_SIZE];
     enum machine_state state;
-    int64_t created_ms; /* times are milliseconds since 1970; 0: not yet */
+    int64_t created_ms; /* times are in milliseconds since 1970; 0: not yet */
     int64_t ended_ms;
     char end_reason[STORE_REASON_SIZE];
     uint64_t mem_bytes;
@@ -63,12 +63,12 @@ struct machine_row {
     uint64_t idle_ms; /* 0: never idle */
     enum idle_action idle_action;
     enum step_policy steps;
-    uint64_t incarnation;               /* identifies its guest process; 0: not known yet */
+    uint64_t incarnation; /* identifies the guest (process 1) of the machine; 0: not known yet */
     char key[STORE_KEY_SIZE];           /* idempotency key of the request, or empty */
-    uint8_t request_hash[SHA256_BYTES]; /* of the body of that request */
+    uint8_t request_hash[SHA256_BYTES]; /* hash of the body of that request */
     char *metadata;                     /* one JSON object; NULL: {} */
     char *env;                          /* one JSON object; NULL: {} */
-    char *warnings;                     /* from its creation; NULL: none */
+    char *warnings;                     /* warnings from the creation of the machine; NULL: none */
 };
 
 struct machine_list {
@@ -85,8 +85,8 @@ struct machine_filter {
     const char *kind;
     const char *meta_key; /* with meta_value: the metadata has this key with this value */
     const char *meta_value;
-    unsigned states; /* bit 1 << state; 0: all that have not ended */
-    uint64_t before; /* for the next page: `last` of the previous one; 0: the newest */
+    unsigned states; /* a bit 1 << state for each wanted state; 0: all that have not ended */
+    uint64_t before; /* for the next page: `last` of the previous page; 0: start with the newest */
     size_t limit;    /* 1 to STORE_PAGE_MAX; 0: 100 */
 };
 #define MACHINE_STATES_ALL 0x7eu
@@ -122,16 +122,16 @@ int store_machine_find(struct store *s, const char *owner, const char *text,
 int store_machine_list(struct store *s, const struct machine_filter *filter,
                        struct machine_list *ret, struct err *err);
 
-/* Writes everything but id, owner, token, kind, image, created_ms, key and hash. */
+/* Writes all members of the row except id, owner, token, kind, image, created_ms, key and hash. */
 int store_machine_update(struct store *s, const struct machine_row *row, struct err *err);
 
-/* These two write only one column: cheap, for frequent calls. */
+/* These two functions write only one column: cheap, for frequent calls. */
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
                             struct err *err);
 int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
 /* Frees the idempotency key: repeating the request creates a new machine. */
 int store_machine_unkey(struct store *s, const char *id, struct err *err);
-/* Sets MACHINE_ENDED with the time and reason. */
+/* Sets the state MACHINE_ENDED, the time and the reason of the end. */
 int store_machine_end(struct store *s, const char *id, int64_t ended_ms, const char *reason,
                       struct err *err);
 

@@ -16,7 +16,9 @@ static int get_text(struct store *s, enum statement id, const char *machine, cha
     if (!text || !*text)
         return r < 0 ? -1 : 0;
     *ret = strdup(text);
-    return *ret ? 0 : err_set(err, ERR_LIMIT, "out of memory");
+    return *ret ? 0
+                : err_set(err, ERR_LIMIT,
+                          "cannot read the network state of a machine: out of memory");
 }
 
 int store_network_get(struct store *s, const char *machine, char **ret, struct err *err) {

@@ -1,7 +1,7 @@
 /*
- * The stored network state of a machine: policy, CA, names, waiting requests, exposed ports.
+ * The stored network state of a machine: policy, CA, host names, waiting requests, exposed ports.
  *
- * Rows only: src/gate interprets them.
+ * This module only stores rows; src/gate interprets them.
  */
 #pragma once
 
@@ -19,10 +19,13 @@ int store_network_get_authority(struct store *s, const char *machine, char **ret
 int store_network_set_authority(struct store *s, const char *machine, const char *pem,
                                 struct err *err);
 
-/* Stores the number of a host name. The name stored last is the newest. */
+/*
+ * Stores a host name that the machine asked for, and the number that src/gate gave to the name. The
+ * name stored last is the newest.
+ */
 int store_network_name_put(struct store *s, const char *machine, uint32_t number, const char *name,
                            struct err *err);
-/* Calls fn for each name, oldest first. */
+/* Calls fn for each stored host name, oldest first. */
 typedef void store_name_fn(void *arg, uint32_t number, const char *name);
 int store_network_names(struct store *s, const char *machine, store_name_fn *fn, void *arg,
                         struct err *err);

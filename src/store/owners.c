@@ -108,7 +108,10 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
     return 0;
 }
 
-/* Records the use. A failure is ignored: a full disk must not lock out users who free space. */
+/*
+ * Records the use of a token. A failure is ignored: a full disk must not lock out users who free
+ * space.
+ */
 static void note_use(struct store *s, struct token_row *row, int64_t now_ms) {
     QUERY;
     if (now_ms - row->used_ms < MINUTE_MS && now_ms >= row->used_ms)

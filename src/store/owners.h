@@ -1,5 +1,5 @@
 /*
- * Owners, their tokens and quotas.
+ * Owners, their API tokens and quotas.
  *
  * A token is 256 random bits, shown once; the database holds only its SHA-256. Flush before
  * acknowledging a change here.
@@ -12,7 +12,7 @@
 
 #include "store/db.h"
 
-/* Limits, where 0 means no limit; or amounts in use. */
+/* Limits of an owner or token, where 0 means no limit; or the amounts in use. */
 struct quota {
     uint64_t machines;
     uint64_t cpu_milli;
@@ -42,8 +42,8 @@ struct token_row {
     uint32_t scopes; /* enum token_scope */
     struct quota quota;
     int64_t created_ms;
-    int64_t used_ms;    /* exact to a minute; 0: never */
-    int64_t revoked_ms; /* 0: valid */
+    int64_t used_ms;    /* time of the last use, exact to a minute; 0: never */
+    int64_t revoked_ms; /* 0: the token is valid */
 };
 
 struct token_list {
@@ -62,7 +62,7 @@ int store_owner_get(struct store *s, const char *name, struct owner_row *ret, st
 int store_owner_by_uid(struct store *s, int64_t uid, struct owner_row *ret, struct err *err);
 int store_owner_list(struct store *s, struct owner_list *ret, struct err *err);
 
-/* Sets row->id and ret_secret, which is the only copy of the token in clear text. */
+/* Adds a token. Sets row->id and ret_secret, which is the only copy of the token in clear text. */
 int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKEN_SIZE],
                     struct err *err);
 /*
@@ -72,6 +72,8 @@ int store_token_add(struct store *s, struct token_row *row, char ret_secret[TOKE
 int store_token_check(struct store *s, const char *secret, size_t len, int64_t now_ms,
                       struct token_row *ret, struct err *err);
 int store_token_get(struct store *s, const char *id, struct token_row *ret, struct err *err);
-/* Lists tokens, newest first, revoked ones too. owner NULL: of all. At most STORE_PAGE_MAX. */
+/*
+ * Lists tokens, newest first, revoked ones too. owner NULL: of all owners. At most STORE_PAGE_MAX.
+ */
 int store_token_list(struct store *s, const char *owner, struct token_list *ret, struct err *err);
 int store_token_revoke(struct store *s, const char *id, int64_t now_ms, struct err *err);

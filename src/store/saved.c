@@ -12,7 +12,10 @@ void saved_row_done(struct saved_row *row) {
     row->source = row->stack = NULL;
 }
 
-/* Returns the number of the copy of a layer; 0: none. A layer on the disk is its own copy. */
+/*
+ * Returns the number of the copy of a layer; 0: it has none. A layer that is on the disk row->disk
+ * needs no copy.
+ */
 static uint32_t saved_copy_of(const struct layer *l, const struct saved_row *row,
                               const struct layers *from, const struct layers *to) {
     if (strcmp(l->machine, row->disk) == 0)
@@ -34,8 +37,10 @@ int saved_plan(struct saved_row *row, const char *stack, struct saved_plan *ret,
         uint32_t number = saved_copy_of(&ret->from.v[i], row, &from, &to);
         ret->missing[i] = number == 0;
         if (!number && row->next >= LAYER_NUMBER_MAX)
-            return err_set(err, ERR_LIMIT, "too many layers of machine '%s' were copied",
-                           row->machine);
+            return err_set(
+                err, ERR_LIMIT,
+                "too many layers (file changes) of machine '%s' were copied to the store",
+                row->machine);
         snprintf(ret->to.v[i].machine, ID_SIZE, "%s", row->disk);
         ret->to.v[i].number = number ? number : row->next++;
     }

@@ -1,6 +1,6 @@
 /*
- * The durable part of a machine: one step, whose layers were copied to a disk of the store
- * (base/layers.h, "d-..."), and the boot id of the host that runs its box.
+ * The durable part of a machine: one step (snapshot), whose layers were copied to a disk of the
+ * store (base/layers.h, "d-..."), and the boot id of the host that runs its box.
  */
 #pragma once
 
@@ -10,10 +10,11 @@ struct saved_row {
     char machine[ID_SIZE];
     char disk[ID_SIZE];
     char step[ID_SIZE]; /* id of the durable step; empty: none yet */
-    char *source;       /* the step's stack ... */
-    char *stack;        /* ... and the copies, layer by layer */
+    char *source;       /* layers of the step */
+    char *stack;        /* copies of these layers, in the same order */
     uint32_t next;      /* number of the next copy; numbers are never reused */
-    char boot[40];      /* boot id of the host that runs its box; empty: it waits to be resumed */
+    /* boot id of the host that runs the machine; empty: the machine waits to be resumed */
+    char boot[40];
 };
 
 void saved_row_done(struct saved_row *row);

@@ -169,7 +169,7 @@ int schema_version_of(sqlite3 *db, size_t *ret, struct err *err) {
     int64_t version = rc == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : -1;
     sqlite3_finalize(stmt);
     if (rc != SQLITE_ROW)
-        return err_sqlite(err, db, rc, "read the version of the database");
+        return err_sqlite(err, db, rc, "cannot read the version of the database");
     if (version < 0)
         return err_set(err, ERR_UNSUPPORTED, "the database has the invalid version %lld",
                        (long long)version);
@@ -181,7 +181,7 @@ static int version_set(sqlite3 *db, size_t version, struct err *err) {
     char sql[48];
     snprintf(sql, sizeof(sql), "PRAGMA user_version = %zu", version);
     int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : err_sqlite(err, db, rc, "set the version of the database");
+    return rc == SQLITE_OK ? 0 : err_sqlite(err, db, rc, "cannot set the version of the database");
 }
 
 static int make_steps(sqlite3 *db, const char *const *steps, size_t from, size_t count,
@@ -189,8 +189,8 @@ static int make_steps(sqlite3 *db, const char *const *steps, size_t from, size_t
     for (size_t i = from; i < count; i++) {
         int rc = sqlite3_exec(db, steps[i], NULL, NULL, NULL);
         if (rc != SQLITE_OK) {
-            err_sqlite(err, db, rc, "change the tables of the database");
-            return err_wrap(err, "upgrade the database from version %zu to %zu", i, i + 1);
+            err_sqlite(err, db, rc, "cannot change the tables of the database");
+            return err_wrap(err, "cannot upgrade the database from version %zu to %zu", i, i + 1);
         }
     }
     return version_set(db, count, err);
@@ -200,7 +200,7 @@ int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct e
     size_t version = 0;
     int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (rc != SQLITE_OK)
-        return err_sqlite(err, db, rc, "begin a transaction");
+        return err_sqlite(err, db, rc, "cannot begin a transaction of the database");
     if (schema_version_of(db, &version, err) < 0)
         goto undo;
     if (version > count) {
@@ -214,7 +214,7 @@ int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct e
     rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
     if (rc == SQLITE_OK)
         return 0;
-    err_sqlite(err, db, rc, "commit the transaction");
+    err_sqlite(err, db, rc, "cannot commit the upgrade of the database");
 undo:
     if (!sqlite3_get_autocommit(db))
         sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
@@ -236,7 +236,8 @@ static int schema_as_text(sqlite3 *db, struct buf *ret, struct err *err) {
     sqlite3_finalize(stmt);
     if (!fits)
         return err_set(err, ERR_INVALID, "the database has tables that are not Carrel's");
-    return rc == SQLITE_DONE ? 0 : err_sqlite(err, db, rc, "read the tables of the database");
+    return rc == SQLITE_DONE ? 0
+                             : err_sqlite(err, db, rc, "cannot read the tables of the database");
 }
 
 static void db_closep(sqlite3 **db) {
@@ -249,7 +250,7 @@ int schema_check(sqlite3 *db, const char *const *steps, size_t count, struct err
     struct buf found DEFER(buf_done) = BUF(MOST), wanted DEFER(buf_done) = BUF(MOST);
     int rc = sqlite3_open(":memory:", &model);
     if (rc != SQLITE_OK)
-        return err_sqlite(err, model, rc, "open a database in memory");
+        return err_sqlite(err, model, rc, "cannot open a database in memory");
     if (schema_migrate(model, steps, count, err) < 0 || schema_as_text(model, &wanted, err) < 0 ||
         schema_as_text(db, &found, err) < 0)
         return -1;

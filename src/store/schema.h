@@ -22,7 +22,7 @@ int schema_migrate(sqlite3 *db, const char *const *steps, size_t count, struct e
 int schema_version_of(sqlite3 *db, size_t *ret, struct err *err);
 
 /*
- * Copies the database to `carrel.db.vN` in directory `home` if migrations are missing. Call it
+ * Backs up the database to `carrel.db.vN` in directory `home` if migrations are missing. Call it
  * before schema_migrate().
  */
 int schema_copy(sqlite3 *db, size_t count, int home, struct err *err);

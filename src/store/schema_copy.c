@@ -26,14 +26,16 @@ static int copy_pages(sqlite3 *db, const char *path, struct err *err) {
     sqlite3 *to DEFER(db_closep) = NULL;
     int rc = sqlite3_open_v2(path, &to, SQLITE_OPEN_READWRITE, NULL);
     if (rc != SQLITE_OK)
-        return err_sqlite(err, to, rc, "open a copy of the database");
+        return err_sqlite(err, to, rc, "cannot open the backup copy of the database");
     sqlite3_backup *b = sqlite3_backup_init(to, "main", db, "main");
     if (b) {
         sqlite3_backup_step(b, -1);
         sqlite3_backup_finish(b);
     }
     rc = sqlite3_errcode(to);
-    return rc == SQLITE_OK || rc == SQLITE_DONE ? 0 : err_sqlite(err, to, rc, "copy the database");
+    return rc == SQLITE_OK || rc == SQLITE_DONE
+               ? 0
+               : err_sqlite(err, to, rc, "cannot copy the database");
 }
 
 static void remove_others(int home, const char *kept) {
@@ -53,12 +55,12 @@ static int make_copy(sqlite3 *db, int home, const char *name, struct err *err) {
     int fd DEFER_CLOSE =
         openat(home, draft, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "create '%s'", draft);
+        return err_sys(err, "cannot create the backup copy '%s'", draft);
     snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", home, draft);
     if (copy_pages(db, path, err) < 0)
         return -1;
     if (fsync(fd) < 0 || renameat(home, draft, home, name) < 0 || fsync(home) < 0)
-        return err_sys(err, "save '%s'", name);
+        return err_sys(err, "cannot save the backup copy '%s'", name);
     return 0;
 }
 
@@ -71,7 +73,7 @@ int schema_copy(sqlite3 *db, size_t count, int home, struct err *err) {
         return 0;
     snprintf(name, sizeof(name), COPY_PREFIX "%zu", version);
     if (make_copy(db, home, name, err) < 0) {
-        err_wrap(err, "copy the database before its tables change");
+        err_wrap(err, "cannot back up the database before the update");
         return err_remedy(err,
                           "free disk space in CARREL_HOME, or use the previous version of Carrel");
     }

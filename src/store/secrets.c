@@ -32,11 +32,14 @@ void secret_list_done(struct secret_list *list) {
 
 /* ---- The key ---- */
 
-/* Creates the key. It is on the disk before anything is encrypted with it. */
+/*
+ * Creates the key that encrypts secrets. The key is on the disk before anything is encrypted with
+ * it.
+ */
 static int make_key(struct store *s, struct err *err) {
     uint8_t key[sizeof(s->secrets_key)];
     if (getrandom(key, sizeof(key), 0) != sizeof(key))
-        return err_sys(err, "create a key for secrets");
+        return err_sys(err, "cannot create the key that encrypts secrets");
     int fd DEFER_CLOSE = openat(s->home_fd, KEY_FILE ".new",
                                 O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, key, sizeof(key));
@@ -48,7 +51,7 @@ static int make_key(struct store *s, struct err *err) {
         memcpy(s->secrets_key, key, sizeof(key));
     explicit_bzero(key, sizeof(key));
     s->has_secrets_key = status == 0;
-    return status < 0 ? err_num(err, status, "write '" KEY_FILE "'") : 0;
+    return status < 0 ? err_num(err, status, "cannot write the key file '" KEY_FILE "'") : 0;
 }
 
 static int read_key(struct store *s, struct err *err) {
@@ -56,15 +59,17 @@ static int read_key(struct store *s, struct err *err) {
     struct stat st;
     int fd DEFER_CLOSE = openat(s->home_fd, KEY_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(err, "open '" KEY_FILE "'");
+        return err_sys(err, "cannot open the key file '" KEY_FILE "'");
     if (st.st_mode & 077) {
-        err_set(err, ERR_DENIED, "'" KEY_FILE "' is readable by other users");
+        err_set(err, ERR_DENIED,
+                "the key file of the secrets, '" KEY_FILE "', is readable by other users");
         return err_remedy(err,
                           "find out who read the file, set every secret again, then run chmod 600");
     }
     ssize_t n = read(fd, key, sizeof(key));
     if (n != (ssize_t)sizeof(s->secrets_key))
-        return err_set(err, ERR_INVALID, "'" KEY_FILE "' is not a key of 32 bytes");
+        return err_set(err, ERR_INVALID,
+                       "the key file of the secrets, '" KEY_FILE "', is not a key of 32 bytes");
     memcpy(s->secrets_key, key, sizeof(s->secrets_key));
     explicit_bzero(key, sizeof(key));
     s->has_secrets_key = true;
@@ -78,7 +83,8 @@ static int need_key(struct store *s, bool may_make, struct err *err) {
         return read_key(s, err);
     if (may_make)
         return make_key(s, err);
-    err_set(err, ERR_INVALID, "'" KEY_FILE "' is missing: secrets cannot be decrypted without it");
+    err_set(err, ERR_INVALID,
+            "the key file '" KEY_FILE "' is missing: secrets cannot be decrypted without it");
     return err_remedy(err, "restore the file next to carrel.db, or set the secrets again");
 }
 
@@ -89,7 +95,7 @@ static void cipher_freep(EVP_CIPHER_CTX **c) {
 }
 
 /*
- * Returns the text that is authenticated with a secret. Because of it a row that is moved to
+ * Returns the text that is authenticated with a secret. Because of this text a row that is moved to
  * another owner or name does not decrypt.
  */
 static size_t bind_text(const char *owner, const char *name, char ret[2 * STORE_NAME_SIZE]) {
@@ -218,7 +224,7 @@ int store_secret_get(struct store *s, const char *owner, const char *name, struc
     return 0;
 }
 
-/* A failure is ignored: it is not a reason to refuse the request. */
+/* Records the use of a secret. A failure is ignored: it is not a reason to refuse the request. */
 void store_secret_used(struct store *s, const char *owner, const char *name, int64_t now_ms) {
     QUERY;
     if (query_start(&q, s, STMT_SECRET_USED, NULL) < 0)

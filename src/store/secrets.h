@@ -1,8 +1,8 @@
 /*
  * Secrets of owners, encrypted at rest.
  *
- * Each value is encrypted with AES-256-GCM. The key is in a file beside the database that only the
- * daemon may read (secrets.key, 0600). Owner and name are authenticated too, so that rows
+ * Each value is encrypted with AES-256-GCM. The key is in the file secrets.key beside the database,
+ * which only the daemon may read (mode 0600). Owner and name are authenticated too, so that rows
  * cannot be exchanged. Values come out as struct secret, which nothing prints.
  */
 #pragma once
@@ -17,7 +17,7 @@ struct secret_row {
     char name[STORE_NAME_SIZE];
     int64_t created_ms;
     int64_t changed_ms;
-    int64_t used_ms; /* exact to a minute; 0: never */
+    int64_t used_ms; /* time of the last use, exact to a minute; 0: never */
 };
 
 struct secret_list {

@@ -15,11 +15,11 @@ static const struct {
     const char *remedy;
 } sqlite_errors[] = {
     {SQLITE_FULL, ERR_LIMIT, "the disk is full", "make room on the disk that holds CARREL_HOME"},
-    {SQLITE_TOOBIG, ERR_LIMIT, "a value is too large", ""},
+    {SQLITE_TOOBIG, ERR_LIMIT, "a value is too large for the database", ""},
     {SQLITE_NOMEM, ERR_LIMIT, "out of memory", ""},
     {SQLITE_BUSY, ERR_BUSY, "another program has locked carrel.db",
      "stop that program, then try again"},
-    {SQLITE_LOCKED, ERR_BUSY, "the database is in use", ""},
+    {SQLITE_LOCKED, ERR_BUSY, "another connection has locked the database", ""},
     {SQLITE_READONLY, ERR_DENIED, "the database cannot be written",
      "check owner and mode of carrel.db"},
     {SQLITE_PERM, ERR_DENIED, "the database cannot be opened", "check owner and mode of carrel.db"},
@@ -30,13 +30,13 @@ static const struct {
     {SQLITE_NOTADB, ERR_INVALID, "carrel.db is not a database",
      "restore carrel.db from a backup, or move carrel.db* away to start without machines"},
     {SQLITE_IOERR, ERR_INTERNAL, "the disk failed", "read the kernel's log (dmesg)"},
-    {SQLITE_CONSTRAINT_UNIQUE, ERR_EXISTS, "the entry exists already", ""},
-    {SQLITE_CONSTRAINT_PRIMARYKEY, ERR_EXISTS, "the entry exists already", ""},
-    {SQLITE_CONSTRAINT_FOREIGNKEY, ERR_NOT_FOUND,
-     "the entry refers to another one that does not exist", ""},
+    {SQLITE_CONSTRAINT_UNIQUE, ERR_EXISTS, "a row with this key already exists", ""},
+    {SQLITE_CONSTRAINT_PRIMARYKEY, ERR_EXISTS, "a row with this key already exists", ""},
+    {SQLITE_CONSTRAINT_FOREIGNKEY, ERR_NOT_FOUND, "the row refers to a row that does not exist",
+     ""},
 };
 
-/* Returns the errno of an I/O error. SQLite keeps that of a failed write with its log file. */
+/* Returns the errno of an I/O error. SQLite keeps the errno of a failed write with its log file. */
 static int sqlite_errno(sqlite3 *db) {
     sqlite3_file *log = NULL;
     int number = 0;
@@ -94,10 +94,10 @@ int names_parse(const struct names *n, const char *text, int *ret, struct err *e
 static int sql_prepare(struct store *s, enum statement id, struct err *err) {
     struct buf sql DEFER(buf_done) = BUF(8192);
     if (!statement_text(id, &sql))
-        return err_set(err, ERR_LIMIT, "store: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot prepare an SQL statement: out of memory");
     int rc = sqlite3_prepare_v3(s->db, sql.data, (int)sql.len, SQLITE_PREPARE_PERSISTENT,
                                 &s->statements[id], NULL);
-    return rc == SQLITE_OK ? 0 : err_sqlite(err, s->db, rc, "prepare a statement");
+    return rc == SQLITE_OK ? 0 : err_sqlite(err, s->db, rc, "cannot prepare an SQL statement");
 }
 
 int query_start(struct query *q, struct store *s, enum statement id, struct err *err) {
@@ -146,7 +146,8 @@ static int bind_array(struct query *q, int at, const struct column *c, const cha
                       struct err *err) {
     size_t n = strnlen(text, c->size);
     if (n == c->size)
-        return err_set(err, ERR_LIMIT, "'%s' is longer than %zu bytes", c->name, c->size - 1);
+        return err_set(err, ERR_LIMIT, "column '%s' is longer than %zu bytes", c->name,
+                       c->size - 1);
     if (n > 0 || c->type == COL_TEXT)
         sqlite3_bind_text64(q->stmt, at, text, n, SQLITE_STATIC, SQLITE_UTF8);
     return 0;
@@ -157,9 +158,10 @@ static int bind_heap(struct query *q, int at, const struct column *c, const char
     const char *empty = c->type == COL_JSON ? "{}" : "";
     size_t n = text ? strlen(text) : strlen(empty);
     if (n > STORE_JSON_MAX)
-        return err_set(err, ERR_LIMIT, "'%s' is longer than %d MiB", c->name, STORE_JSON_MAX >> 20);
+        return err_set(err, ERR_LIMIT, "column '%s' is longer than %d MiB", c->name,
+                       STORE_JSON_MAX >> 20);
     if (c->type == COL_JSON && text && !json_check(text, n))
-        return err_set(err, ERR_INVALID, "'%s' is not JSON", c->name);
+        return err_set(err, ERR_INVALID, "column '%s' is not JSON", c->name);
     sqlite3_bind_text64(q->stmt, at, text ? text : empty, n, SQLITE_STATIC, SQLITE_UTF8);
     return 0;
 }
@@ -173,7 +175,7 @@ static int bind_number(struct query *q, int at, const struct column *c, const vo
     uint64_t value = is_wide ? wide : narrow;
     if ((c->type == COL_U64 && value > STORE_NUMBER_MAX) ||
         (c->type == COL_ENUM && (value == 0 || value > c->size)))
-        return err_set(err, ERR_INVALID, "'%s' cannot have the value %llu", c->name,
+        return err_set(err, ERR_INVALID, "column '%s' cannot have the value %llu", c->name,
                        (unsigned long long)value);
     if (c->type != COL_UID || (int64_t)value >= 0)
         sqlite3_bind_int64(q->stmt, at, (int64_t)value);
@@ -212,7 +214,7 @@ int query_bind(struct query *q, const struct table *table, const void *row, stru
     for (size_t i = 0; i < table->count && (int)i < most; i++) {
         const struct column *c = &table->columns[i];
         if (bind_column(q, (int)i + 1, c, (const char *)row + c->offset, err) < 0)
-            return err_wrap(err, "%s", table->name);
+            return err_wrap(err, "cannot write a row of table '%s'", table->name);
     }
     return 0;
 }
@@ -221,18 +223,21 @@ void store_broken(struct store *s, const struct err *why) {
     struct err err = *why;
     if (s->flusher) {
         flusher_fail(s->flusher, why);
-        flusher_check(s->flusher, &err); /* adds the remedy */
+        flusher_check(s->flusher, &err); /* adds the remedy to err */
     }
     if (s->broken)
         s->broken(&err);
 }
 
-/* After a disk error the contents of the log are unknown; the next open recovers it. */
+/*
+ * Sets the error of a failed statement. After a disk error the contents of SQLite's log are
+ * unknown: the next start of the daemon recovers the log.
+ */
 static int query_failed(struct query *q, int code, struct err *err) {
     struct store *s = q->store;
     bool writes = !sqlite3_stmt_readonly(q->stmt) || q->stmt == s->statements[STMT_COMMIT];
     struct err why;
-    err_sqlite(&why, s->db, code, "store");
+    err_sqlite(&why, s->db, code, "cannot use the database");
     code = sqlite_code(s->db, code) & 0xff;
     if (writes)
         s->full = code == SQLITE_FULL;
@@ -358,7 +363,7 @@ int query_read(struct query *q, const struct table *table, void *ret, struct err
         if (read_column(q->stmt, (int)i, c, (char *)ret + c->offset))
             continue;
         row_done(table, ret);
-        err_set(err, ERR_INTERNAL, "a row of table '%s' is damaged: '%s' is out of range",
+        err_set(err, ERR_INTERNAL, "a row of table '%s' is damaged: column '%s' is out of range",
                 table->name, c->name);
         return err_remedy(err, "restore carrel.db from a backup");
     }
@@ -383,7 +388,7 @@ int query_all(struct query *q, const struct table *table, void **ret, size_t *re
             room = room ? 2 * room : 16;
             char *more = realloc(rows, room * table->row_size);
             if (!more) {
-                got = err_set(err, ERR_LIMIT, "store: out of memory");
+                got = err_set(err, ERR_LIMIT, "cannot read rows of the database: out of memory");
                 break;
             }
             rows = more;
@@ -411,7 +416,8 @@ int idempotency_check(struct query *q, const uint8_t hash[SHA256_BYTES], const c
     if (got <= 0)
         return got;
     if (!read_array(q->stmt, 0, &id, ret_id) || !read_hash(q->stmt, 1, earlier))
-        return err_set(err, ERR_INTERNAL, "a row with idempotency key '%s' is damaged", key);
+        return err_set(err, ERR_INTERNAL, "the database row with idempotency key '%s' is damaged",
+                       key);
     if (memcmp(earlier, hash, sizeof(earlier)) == 0)
         return 1;
     ret_id[0] = '\0';

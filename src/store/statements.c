@@ -159,7 +159,7 @@ const struct table step_table = TABLE("steps", step_row, step_columns);
 const struct table root_table = TABLE("roots", root_row, root_columns);
 const struct table saved_table = TABLE("saved", saved_row, saved_columns);
 
-/* ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 number ?8 limit */
+/* Parameters: ?1 owner ?2 name ?3 kind ?4 metadata key ?5 its value ?6 states ?7 number ?8 limit */
 #define MACHINE_FILTER                                                                   \
     " AND (?2 IS NULL OR name = ?2) AND (?3 IS NULL OR kind = ?3) AND (?6 >> state & 1)" \
     " AND (?4 IS NULL OR EXISTS (SELECT 1 FROM json_each(metadata) AS e"                 \

@@ -1,9 +1,9 @@
 /*
  * Steps: snapshots of a machine after each change, and the layers of its current root.
  *
- * A step with a restore point names its stack of layers (base/layers.h). It is written as
- * STEP_TAKING before the layers are touched and finished afterwards, so an unfinished one can be
- * requested again. A layer may be deleted once no row of a live machine names it.
+ * A step with a restore point names its stack of layers (base/layers.h). Its row is written with
+ * state STEP_TAKING before the layers are touched and set to STEP_DONE afterwards, so an unfinished
+ * step can be requested again. A layer may be deleted once no row of a live machine names it.
  */
 #pragma once
 
@@ -19,8 +19,9 @@ enum step_kind {
     STEP_SNAP,     /* requested by the user */
     STEP_KEPT,     /* taken before a rewind or a risky command */
     STEP_REWIND,   /* files of an earlier step were restored */
-    STEP_FORK,     /* where a forked machine began */
-    STEP_REFRESH,  /* never becomes a finished step: puts the same files on the merged layers */
+    STEP_FORK,     /* the state in which a forked machine began */
+    /* never becomes a finished step: the machine gets the same files on merged layers */
+    STEP_REFRESH,
     STEP_KIND_LAST = STEP_REFRESH,
 };
 /*
@@ -36,7 +37,7 @@ const char *step_kind_name(enum step_kind kind);
 struct step_row {
     char id[ID_SIZE];
     char machine[ID_SIZE];
-    uint32_t number; /* 1, 2, ... in its machine */
+    uint32_t number; /* counts the steps of its machine from 1 */
     enum step_kind kind;
     enum step_state state;
     int64_t created_ms;
@@ -46,11 +47,11 @@ struct step_row {
     uint64_t files;     /* number of files changed since the step before */
     uint64_t bytes;     /* disk space of these files */
     uint32_t counted;   /* 1: files and bytes are known */
-    uint32_t durable;   /* 1: would survive a power cut */
+    uint32_t durable;   /* 1: the step survives a power cut */
     uint32_t layer;     /* number of the layer that this step froze; 0: no changes */
-    uint32_t has_point; /* 0: cannot be restored, see `reason` */
+    uint32_t has_point; /* 0: the step cannot be restored, see `reason` */
     char *stack;
-    /* Why the step cannot be restored; for a copy, how it was made. */
+    /* Why the step cannot be restored; or, if its layer was copied, how it was copied. */
     char reason[STORE_REASON_SIZE];
     char name[STORE_NAME_SIZE]; /* unique in its machine, or empty; named steps are never pruned */
 };
@@ -63,9 +64,9 @@ struct step_list {
 void step_row_done(struct step_row *row);
 void step_list_done(struct step_list *list);
 
-/* Sets row->number. ERR_EXISTS: the name is taken. */
+/* Adds a step and sets row->number. ERR_EXISTS: the machine has a step with this name. */
 int store_step_add(struct store *s, struct step_row *row, struct err *err);
-/* Writes everything but id, machine, number and created_ms. */
+/* Writes all members of the row except id, machine, number and created_ms. */
 int store_step_update(struct store *s, const struct step_row *row, struct err *err);
 /* Finds a finished step by id, number or name; "last" is the newest. */
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
@@ -83,7 +84,7 @@ int store_step_delete(struct store *s, const char *id, struct err *err);
 /* The layers of a machine's root filesystem. */
 struct root_row {
     char machine[ID_SIZE];
-    uint32_t layer; /* number of its upper (the writable layer) */
+    uint32_t layer; /* number of the upper (the writable layer) of the machine */
     char *stack;    /* layers below the upper */
     char from_machine[ID_SIZE];
     char from_step[ID_SIZE];

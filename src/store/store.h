@@ -1,7 +1,7 @@
 /*
  * Private declarations of src/store: the store and its prepared statements.
  *
- * Tables are described by columns; one reader and one writer serve all of them.
+ * Tables are described by columns, so that query_read() and query_bind() serve all tables.
  */
 #pragma once
 
@@ -19,16 +19,16 @@
 
 enum column_type {
     COL_TEXT, /* char[size] */
-    COL_NAME, /* char[size]; empty is NULL, which a unique index ignores */
-    COL_HEAP, /* char *, at most STORE_JSON_MAX; NULL is an empty text */
-    COL_JSON, /* the same; NULL is {} */
-    COL_U64,  /* at most STORE_NUMBER_MAX */
+    COL_NAME, /* char[size]; empty is stored as NULL, which a unique index ignores */
+    COL_HEAP, /* char *, at most STORE_JSON_MAX bytes; NULL is stored as an empty text */
+    COL_JSON, /* JSON; like COL_HEAP, but NULL is stored as {} */
+    COL_U64,  /* uint64_t, at most STORE_NUMBER_MAX */
     COL_U32,
     COL_I64,
-    COL_ENUM, /* 1 to size */
+    COL_ENUM, /* an enum from 1 to `size` */
     COL_BITS, /* uint64_t, all 64 bits of it */
-    COL_HASH, /* uint8_t[SHA256_BYTES]; all zero is NULL */
-    COL_UID,  /* int64_t; -1 is NULL */
+    COL_HASH, /* uint8_t[SHA256_BYTES]; all zero is stored as NULL */
+    COL_UID,  /* int64_t; -1 is stored as NULL */
 };
 
 struct column {
@@ -52,7 +52,7 @@ extern const struct table account_table, hold_table, secret_table, grant_table, 
 
 /* ---- Statements ---- */
 
-/* Each has one row in statements.c. */
+/* Each SQL statement has one row in statements.c. */
 enum statement {
     STMT_BEGIN,
     STMT_COMMIT,
@@ -188,7 +188,7 @@ struct store {
     struct ballast ballast;
     bool full; /* the last failed write found no space */
     void (*broken)(const struct err *why);
-    char id[ID_SIZE]; /* see identity.c */
+    char id[ID_SIZE]; /* id of the store; see identity.c */
 };
 
 int store_identity_open(struct store *s, struct err *err);
@@ -223,7 +223,10 @@ int query_run(struct query *q, size_t *ret_changed, struct err *err);
 int query_step(struct query *q, struct err *err);
 /* Reads a whole row into *ret, which owns its texts. After a failure *ret owns nothing. */
 int query_read(struct query *q, const struct table *table, void *ret, struct err *err);
-/* Reads the only row. ERR_NOT_FOUND names it: query_one(&q, table, ret, "machine", id, err). */
+/*
+ * Reads the only row. ERR_NOT_FOUND names the missing object: query_one(&q, table, ret, "machine",
+ * id, err).
+ */
 int query_one(struct query *q, const struct table *table, void *ret, const char *what,
               const char *which, struct err *err);
 /* Reads all rows into one array; the statement limits their number. */
@@ -235,10 +238,10 @@ void rows_free(const struct table *table, void *rows, size_t count);
 
 /* ---- Errors and names ---- */
 
-/* Converts an SQLite error: err_sqlite(err, db, rc, "write machine"). */
+/* Converts an SQLite error: err_sqlite(err, db, rc, "cannot write the machine"). */
 int err_sqlite(struct err *err, sqlite3 *db, int code, const char *what);
 
-/* Enumerations and their names: names[0] is unused. */
+/* An enumeration, what it is called, and the names of its numbers; names[0] is unused. */
 struct names {
     const char *what;
     const char *const *names;

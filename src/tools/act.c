@@ -33,8 +33,9 @@ void act_free(struct act *a) {
 }
 
 /*
- * The only place where a call ends. The result may contain text of the machine, so its taint is
- * stored first; if that fails, the caller gets the error instead of the result.
+ * The only place where a call ends. The result may contain text of the machine, so its taint
+ * (the mark of untrusted data) is stored first; if that fails, the caller gets the error instead of
+ * the result.
  *
  * act_start() is still on the stack while a->inside is true and frees the act itself then.
  */
@@ -65,7 +66,7 @@ static void done_with(struct act *a, const void *view, const char *image, const 
     struct err err;
     schema_write(a->tool->output, &j, NULL, view);
     if (j.failed) {
-        err_set(&err, ERR_LIMIT, "the result is larger than %d MiB", RESULT_MAX >> 20);
+        err_set(&err, ERR_LIMIT, "the result of the tool is larger than %d MiB", RESULT_MAX >> 20);
         act_fail(a, &err);
         return;
     }
@@ -84,11 +85,12 @@ void act_done_image(struct act *a, const void *view, const void *bytes, size_t n
     done_with(a, view, text, media);
 }
 
-/* The client may have read untrusted text before, so the machine of this call gets its taint. */
+/* The client may have read untrusted text before, so the machine of this call gets the client's
+ * taint. */
 void act_go(struct act *a) {
     struct err err;
     if (a->cancelled) {
-        err_set(&err, ERR_GONE, "the call was cancelled");
+        err_set(&err, ERR_GONE, "the tool call was cancelled");
         act_fail(a, &err);
         return;
     }
@@ -121,7 +123,7 @@ struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments
     if (read_request(a, &err) < 0)
         act_fail(a, &err);
     else if (t->hints & TOOL_MACHINE)
-        toolbox_bring(b, a, *(const char **)a->request); /* its first member is `machine` */
+        toolbox_bring(b, a, *(const char **)a->request); /* the first member is `machine` */
     else
         act_go(a);
     a->inside = false;

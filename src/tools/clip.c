@@ -7,7 +7,7 @@
 
 enum { PIECE = 32 << 10 };
 
-/* Appends the bytes [from, to) of a stream. Returns the number of those that are missing. */
+/* Appends the bytes [from, to) of an output stream. Returns how many of them are missing. */
 static uint64_t clip_gather(const struct outlog *log, int stream, uint64_t from, uint64_t to,
                             struct buf *out) {
     char piece[PIECE];

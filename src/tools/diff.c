@@ -75,7 +75,8 @@ static void compared(void *arg, const struct diff_view *view, const struct err *
     jot_end(&l.json, ']');
     if (l.json.failed) {
         struct err full;
-        err_set(&full, ERR_LIMIT, "the differences are larger than %d MiB", ROWS_TEXT_MAX >> 20);
+        err_set(&full, ERR_LIMIT, "the differences of the files are larger than %d MiB",
+                ROWS_TEXT_MAX >> 20);
         err_remedy(&full, "limit the diff with 'path' or 'max_output'");
         act_fail(a, &full);
         return;
@@ -103,7 +104,7 @@ static void diff_now(void *arg) {
     service_diff(act_service(a), act_who(a), a->machine, &r, compared, a);
 }
 
-/* Waits until the step of the previous command is taken. */
+/* Waits until the step (snapshot) after the previous command is taken. */
 void tool_diff(struct act *a) {
     service_settled(act_service(a), act_who(a), a->machine, diff_now, a);
 }

@@ -219,20 +219,22 @@ static size_t occurrences(const char *text, const char *old_text) {
 static int edit_check(const struct buf *text, const struct edit_step *e, size_t number,
                       struct buf *hint, struct err *err) {
     if (!*e->old_text)
-        return err_set(err, ERR_INVALID, "edit %zu: 'old' is empty", number);
+        return err_set(err, ERR_INVALID, "edit %zu: the text 'old' is empty", number);
     if (strcmp(e->old_text, e->new_text) == 0)
-        return err_set(err, ERR_INVALID, "edit %zu: 'old' and 'new' are the same", number);
+        return err_set(err, ERR_INVALID, "edit %zu: the texts 'old' and 'new' are the same",
+                       number);
     size_t found = occurrences(text->data, e->old_text);
     if (found == e->count)
         return 0;
     if (!found) {
         show_nearest(text, e->old_text, hint);
-        err_set(err, ERR_NOT_FOUND, "edit %zu: 'old' does not occur in the file", number);
+        err_set(err, ERR_NOT_FOUND, "edit %zu: the text 'old' does not occur in the file", number);
         return err_remedy(
             err, "'old' must match byte for byte, with its indentation; read the file again");
     }
     show_all(text, e->old_text, hint);
-    err_set(err, ERR_EXISTS, "edit %zu: 'old' occurs %zu times, not %zu", number, found, e->count);
+    err_set(err, ERR_EXISTS, "edit %zu: the text 'old' occurs %zu times, not %zu", number, found,
+            e->count);
     return err_remedy(err, "add lines to 'old' until it is unique, or set 'count' to %zu", found);
 }
 
@@ -285,7 +287,7 @@ int edit_apply(struct buf *text, const struct edit_step *steps, size_t count, st
                struct buf *hint, struct err *err) {
     struct buf work DEFER(buf_done) = BUF(text->max);
     if (!buf_add(&work, text->data ? text->data : "", text->len))
-        return err_set(err, ERR_LIMIT, "the file is too large to edit");
+        return err_set(err, ERR_LIMIT, "the file is too large for the tool edit");
     for (size_t i = 0; i < count; i++)
         if (apply(&work, &steps[i], i + 1, diff, hint, err) < 0)
             return -1;

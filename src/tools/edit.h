@@ -16,7 +16,7 @@ struct edit_step {
 
 /*
  * Replaces text->data and appends unified hunks to diff. On -1 the text is unchanged, *err gives
- * the reason, and `hint` gets the places in question.
+ * the reason, and `hint` gets the lines with the old text, or the most similar lines.
  */
 int edit_apply(struct buf *text, const struct edit_step *steps, size_t count, struct buf *diff,
                struct buf *hint, struct err *err);

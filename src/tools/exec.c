@@ -22,7 +22,7 @@ struct waiting {
     struct exec_follower follower;
     struct loop_timer *yield, *tick, *quiet;
     uint64_t began_ms, max;
-    bool until_quiet; /* return after the next output */
+    bool until_quiet; /* end the call soon after the next output */
 };
 
 static void waiting_free(struct waiting *w) {
@@ -113,7 +113,8 @@ static void report(void *arg) {
     char line[200] = "";
     if (!w->act->events.progress)
         return; /* the call was cancelled */
-    /* Output taints the client. If the taint cannot be stored, report only the time. */
+    /* Output taints the client (marks it as a reader of untrusted data). If the taint cannot be
+     * stored, report only the time. */
     if (log && toolbox_saw(w->act->box, w->act->machine, &err) == 0)
         clip_last_line(log, line, sizeof(line));
     w->act->events.progress(w->act->events.arg,
@@ -218,12 +219,12 @@ static struct texts quiet_env(const struct exec_input *in) {
 
 static int exec_check(const struct exec_input *in, struct err *err) {
     if ((in->cmd != NULL) == (in->argv.count > 0)) {
-        err_set(err, ERR_INVALID, "give either 'cmd' or 'argv'");
+        err_set(err, ERR_INVALID, "give either argument 'cmd' or argument 'argv'");
         return err_remedy(err, "'cmd' is a shell command line, 'argv' a list of arguments");
     }
     if (in->stdin_text && (in->tty || in->interactive))
         return err_set(err, ERR_INVALID,
-                       "'stdin' is the complete input: do not use it with 'tty' or "
+                       "argument 'stdin' is the complete input: do not use it with 'tty' or "
                        "'interactive'");
     return 0;
 }
@@ -280,12 +281,13 @@ static int check_packages(const struct texts *packages, struct err *err) {
         const char *p = packages->v[i];
         bool path = p[0] == '/' || strncmp(p, "./", 2) == 0;
         if (!*p || p[0] == '-' || strlen(p) > 300 || (!path && strstr(p, "://"))) {
-            err_set(err, ERR_INVALID, "'%.80s' is not a package name or path", p);
+            err_set(err, ERR_INVALID,
+                    "'packages' contains '%.80s', which is not a package name or path", p);
             return err_remedy(err, "give names, such as jq or left-pad@1.3.0, or paths of local "
                                    "packages");
         }
     }
-    return packages->count ? 0 : err_set(err, ERR_INVALID, "'packages' is empty");
+    return packages->count ? 0 : err_set(err, ERR_INVALID, "argument 'packages' is an empty list");
 }
 
 void tool_install(struct act *a) {
@@ -359,7 +361,7 @@ static int send_signal(struct act *a, struct exec *x, struct err *err) {
 }
 
 /* Reports output from a given offset, without waiting. The offsets of the client do not move:
- * session without offset still returns all new output. */
+ * the tool session without an offset still returns all new output. */
 static void tell_from(struct act *a, struct exec *x) {
     const struct session_input *in = a->request;
     int stream = in->stream && strcmp(in->stream, "stderr") == 0;

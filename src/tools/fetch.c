@@ -10,7 +10,7 @@
 
 enum { FETCH_S = 60, FETCH_BYTES = 8 << 20 };
 
-/* curl -w writes "STATUS TYPE|URL" as the last line of stderr, after any error of curl. */
+/* curl -w writes "carrel:STATUS|TYPE|URL" as the last line of stderr, after any error of curl. */
 struct outcome {
     char status[8], type[128], url[2048];
 };
@@ -33,7 +33,7 @@ static void fetch_failed(struct act *a, const char *said, const struct exec_view
     if (view->status == 127)
         err_set(&err, ERR_UNSUPPORTED, "this machine has no curl: use another program with exec");
     else
-        err_set(&err, ERR_DENIED, "fetch '%.120s': %.120s", in->url,
+        err_set(&err, ERR_DENIED, "cannot fetch URL '%.120s': %.120s", in->url,
                 said && *said  ? said
                 : view->reason ? view->reason
                                : "no answer");
@@ -69,7 +69,7 @@ void tool_fetch(struct act *a) {
     char seconds[8], bytes[16];
     struct err err;
     if (strncmp(in->url, "http://", 7) != 0 && strncmp(in->url, "https://", 8) != 0) {
-        err_set(&err, ERR_INVALID, "'%.100s' is not an http or https URL", in->url);
+        err_set(&err, ERR_INVALID, "address '%.100s' is not an http or https URL", in->url);
         act_fail(a, &err);
         return;
     }

@@ -124,18 +124,19 @@ static bool read_piece(void *arg, const uint8_t *bytes, size_t n) {
     return !r->full;
 }
 
-/* Finds errors that are known only after reading. */
+/* Finds errors that are known only after the file was read. */
 static int judge(struct reading *r, struct err *err) {
     const struct read_input *in = r->act->request;
     if (r->binary) {
-        err_set(err, ERR_INVALID, "'%.200s' is a binary file", in->path);
+        err_set(err, ERR_INVALID, "file '%.200s' is binary", in->path);
         return err_remedy(err, "look at the file with exec: file, xxd, strings");
     }
     if (r->media && r->full)
-        return err_set(err, ERR_LIMIT, "'%.200s' is an image of more than %d MiB", in->path,
+        return err_set(err, ERR_LIMIT, "file '%.200s' is an image of more than %d MiB", in->path,
                        IMAGE_MAX >> 20);
     if (in->from_line.is && !r->shown && !r->in_line && r->from > 1) {
-        err_set(err, ERR_INVALID, "'%.200s' has only %" PRIu64 " lines", in->path, r->line - 1);
+        err_set(err, ERR_INVALID, "file '%.200s' has only %" PRIu64 " lines", in->path,
+                r->line - 1);
         return err_remedy(err, "choose a smaller 'from_line'");
     }
     return 0;
@@ -238,7 +239,7 @@ static void put_ended(void *arg, int status, const char *answer, const char *sai
     if (failed) {
         put_failed(p, failed);
     } else if (status == MSG_TOOL_UNMET) {
-        err_set(&err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
+        err_set(&err, ERR_EXISTS, "file '%.150s' has changed: its sha256 is now %.64s", p->path,
                 strncmp(answer, "absent", 6) == 0 ? "absent" : answer);
         err_remedy(&err, "read the file again, then use its new sha256");
         put_failed(p, &err);
@@ -264,7 +265,7 @@ static void put_go(struct act *a) {
     const struct tool_events events = {.arg = p, .room = put_room, .ended = put_ended};
     struct err err;
     if (a->cancelled) {
-        err_set(&err, ERR_GONE, "the call was cancelled");
+        err_set(&err, ERR_GONE, "the tool call was cancelled");
         put_failed(p, &err);
         return;
     }
@@ -298,7 +299,7 @@ static void parents_made(void *arg, const struct frame *frame, const struct err 
         put_start(arg);
 }
 
-/* Creates missing parent directories first. */
+/* Creates the missing parent directories of the file before it is written. */
 static void make_parents(struct putting *p, uint32_t uid) {
     const char *slash = strrchr(p->path, '/');
     size_t n = slash == p->path ? 1 : (size_t)(slash - p->path);
@@ -315,7 +316,7 @@ static void make_parents(struct putting *p, uint32_t uid) {
 static int check_condition(const char *text, struct err *err) {
     if (!text || strcmp(text, "absent") == 0 || hex_is(text, SHA256_HEX - 1))
         return 0;
-    err_set(err, ERR_INVALID, "'if_hash' must be a SHA-256 in lower-case hex, or absent");
+    err_set(err, ERR_INVALID, "argument 'if_hash' must be a SHA-256 in lower-case hex, or absent");
     return err_remedy(err, "the tool read returns the sha256 of a file that it shows completely");
 }
 
@@ -323,25 +324,26 @@ static int check_mode(const char *mode, struct err *err) {
     size_t n = mode ? strlen(mode) : 0;
     if (!mode || (n >= 3 && n <= 4 && strspn(mode, "01234567") == n))
         return 0;
-    return err_set(err, ERR_INVALID, "'mode' must be octal, such as 644 or 755, not '%.20s'", mode);
+    return err_set(err, ERR_INVALID,
+                   "argument 'mode' must be octal, such as 644 or 755, not '%.20s'", mode);
 }
 
 static int files_fill(struct putting *p, const struct write_input *in, struct err *err) {
     size_t n;
     if (!in->content == !in->content_base64) {
-        err_set(err, ERR_INVALID, "give either 'content' or 'content_base64'");
+        err_set(err, ERR_INVALID, "give either argument 'content' or argument 'content_base64'");
         return -1;
     }
     if (in->content)
         return buf_add(&p->bytes, in->content, strlen(in->content))
                    ? 0
-                   : err_set(err, ERR_LIMIT, "'content' is too long");
+                   : err_set(err, ERR_LIMIT, "argument 'content' is too long");
     n = strlen(in->content_base64);
     p->bytes.data = xmalloc(n + 1);
     p->bytes.cap = n + 1;
     return base64_decode(in->content_base64, n, p->bytes.data, &p->bytes.len)
                ? 0
-               : err_set(err, ERR_INVALID, "'content_base64' is not base64");
+               : err_set(err, ERR_INVALID, "argument 'content_base64' is not base64");
 }
 
 static struct putting *putting_new(struct act *a, const char *path, const char *user) {
@@ -449,12 +451,12 @@ static int edit_text(struct putting *p, struct buf *hint, struct err *err) {
     }
     sha256_hex(p->bytes.data, p->bytes.len, p->condition);
     if (in->if_hash && strcmp(in->if_hash, p->condition) != 0) {
-        err_set(err, ERR_EXISTS, "'%.150s' has changed: its sha256 is now %.64s", p->path,
+        err_set(err, ERR_EXISTS, "file '%.150s' has changed: its sha256 is now %.64s", p->path,
                 p->condition);
         return err_remedy(err, "read the file again");
     }
     if (memchr(p->bytes.data, 0, p->bytes.len))
-        return err_set(err, ERR_INVALID, "'%.200s' is a binary file", p->path);
+        return err_set(err, ERR_INVALID, "file '%.200s' is binary", p->path);
     return edit_apply(&p->bytes, steps, in->edits.count, &p->diff, hint, err);
 }
 
@@ -463,8 +465,9 @@ static void edit_read(void *arg, const struct err *err, bool whole) {
     struct buf hint DEFER(buf_done) = BUF(READ_BYTES);
     struct err why;
     if (!err && !whole)
-        err = (err_set(&why, ERR_LIMIT, "'%.200s' is larger than %d MiB, too large for edit",
-                       p->path, EDIT_FILE_MAX >> 20),
+        err = (err_set(&why, ERR_LIMIT,
+                       "file '%.200s' is larger than %d MiB, too large for the tool edit", p->path,
+                       EDIT_FILE_MAX >> 20),
                err_remedy(&why, "use exec with sed or a script"), &why);
     if (err) {
         put_failed(p, err);

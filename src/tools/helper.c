@@ -13,7 +13,7 @@ struct helper {
     struct exec_follower follower;
     uint64_t max;
     helper_fn *ended;
-    /* Used until sent() is called. */
+    /* The request is used until sent() is called. */
     struct exec_request request;
     char *words[HELPER_WORDS];
 };

@@ -36,7 +36,8 @@ static struct given scaled(struct given g, uint64_t by) {
     return (struct given){g.value * by, g.is};
 }
 
-/* Only image and limits can be chosen, within the token's quota; never a grant. */
+/* The model chooses only name, image and limits, within the token's quota; it can never add a grant
+ * (something of the owner's). */
 void tool_machine_create(struct act *a) {
     const struct machine_create_input *in = a->request;
     const char *meta[] = {"mcp", a->box->key};

@@ -1,4 +1,4 @@
-/* The tool program: runs a module in a cell through the service, apart from all machines. */
+/* The tool program: runs a WebAssembly module in a cell (a sandbox), apart from all machines. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,9 @@ static void ran(void *arg, const struct program_result *result, const struct err
     json_t *answer = result ? json_loads(result->json, 0, NULL) : NULL;
     const char *outcome = json_string_value(json_object_get(answer, "outcome"));
     if (result && !answer)
-        err = (err_set(&why, ERR_INTERNAL, "the cell sent a malformed answer"), &why);
+        err = (err_set(&why, ERR_INTERNAL,
+                       "the cell (sandbox of the program) sent a malformed answer"),
+               &why);
     if (err) {
         act_fail(a, err);
     } else if (!outcome) {

@@ -13,13 +13,13 @@ struct pulling {
     pull_ended_fn *ended;
     void *arg;
     uint64_t offset;
-    struct msg_read_data seen; /* reply with the first piece: the file must stay the same */
+    struct msg_read_data seen; /* first reply, to notice that the file was replaced */
     bool begun;
 };
 
 static void came(void *arg, const struct frame *frame, const struct err *err);
 
-/* Only the first request gives the journal a path, so that the owner sees one read. */
+/* Only the first request gives the journal a path, so that the journal shows one read per file. */
 static void pull_ask(struct pulling *p) {
     const char *path = p->from.path;
     const struct msg_read m = {.uid = p->from.uid,
@@ -43,10 +43,12 @@ static void came(void *arg, const struct frame *frame, const struct err *err) {
     struct msg_read_data m = {0};
     struct err why;
     if (!err && msg_get_read_data(frame, &m) < 0)
-        err = (err_set(&why, ERR_INTERNAL, "the machine sent a malformed answer"), &why);
-    else if (!err && p->begun && file_replaced(&p->seen, &m))
-        err = (err_set(&why, ERR_BUSY, "'%.200s' was replaced while it was read", p->from.path),
+        err = (err_set(&why, ERR_INTERNAL, "the machine sent a malformed answer to a file read"),
                &why);
+    else if (!err && p->begun && file_replaced(&p->seen, &m))
+        err =
+            (err_set(&why, ERR_BUSY, "file '%.200s' was replaced while it was read", p->from.path),
+             &why);
     if (err) {
         pull_end(p, err, false);
         return;

@@ -11,7 +11,7 @@
 
 enum {
     YIELD_DEFAULT_MS = 10000,
-    YIELD_MAX_MS = 50000, /* below the minute after which common clients give up */
+    YIELD_MAX_MS = 50000, /* less than a minute, after which common clients give up */
     TIMEOUT_DEFAULT_MS = 120000,
     TIMEOUT_MAX_MS = 24 * 3600 * 1000,
     OUTPUT_DEFAULT = 10000,
@@ -58,7 +58,7 @@ extern const char *const session_signals[]; /* NULL-terminated */
 
 struct exec_output {
     const char *machine, *session, *status, *reason;
-    const char *exit_json; /* a number, or NULL while the command runs */
+    const char *exit_json; /* exit status as a number, or NULL while the command runs */
     const char *stdout_text, *stderr_text, *log;
     uint64_t stdout_bytes, stderr_bytes, left_out;
     uint64_t wall_ms, cpu_ms, max_rss_kb;

@@ -37,7 +37,7 @@ static void snapped(void *arg, const struct step_view *view, const struct err *e
     answer_step(arg, view, err);
 }
 
-/* Step names are unique, so an existing one was made by the same call before a crash. */
+/* Step names are unique, so the same call made an existing step of that name before a crash. */
 static void checkpoint_now(void *arg) {
     struct act *a = arg;
     const struct checkpoint_input *in = a->request;

@@ -47,7 +47,7 @@ static void answered(struct act *a, const char *action, const char *answer) {
         act_done(a, &(struct ask_output){.action = action, .answer = answer});
         return;
     }
-    err_set(&err, ERR_UNSUPPORTED, "no user is available to answer");
+    err_set(&err, ERR_UNSUPPORTED, "no user is available to answer the question");
     err_remedy(&err, "decide yourself, or finish with the status blocked and say what is missing");
     act_fail(a, &err);
 }
@@ -77,11 +77,11 @@ static void put_texts(struct jot *j, const char *name, const struct texts *texts
 
 int finish_check(const struct finish_input *in, struct err *err) {
     if (strcmp(in->status, "done") == 0 && !in->evidence.count) {
-        err_set(err, ERR_INVALID, "status done needs 'evidence'");
+        err_set(err, ERR_INVALID, "status done needs argument 'evidence'");
         return err_remedy(err, "run a check that proves the result and quote its output");
     }
     if (strcmp(in->status, "done") != 0 && !in->open_issues.count) {
-        err_set(err, ERR_INVALID, "status %s needs 'open_issues'", in->status);
+        err_set(err, ERR_INVALID, "status %s needs argument 'open_issues'", in->status);
         return err_remedy(err, "say what is left to do and what it needs");
     }
     return 0;

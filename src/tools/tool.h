@@ -19,9 +19,9 @@ enum { TOOL_DESCRIPTION_MAX = 600 };
 
 enum tool_hint {
     TOOL_READ_ONLY = 1,   /* changes nothing */
-    TOOL_DESTRUCTIVE = 2, /* may remove or overwrite */
+    TOOL_DESTRUCTIVE = 2, /* may remove or overwrite files or machines */
     TOOL_IDEMPOTENT = 4,  /* a repeated call changes nothing more */
-    TOOL_OPEN_WORLD = 8,  /* may reach beyond the machine */
+    TOOL_OPEN_WORLD = 8,  /* may reach the network, a model or the user */
     TOOL_MACHINE = 16,    /* acts on a machine: its request starts with `const char *machine` */
     TOOL_ALONE = 32,      /* manages machines: not for a client that is bound to one */
     TOOL_CONTENT = 64,    /* the result can contain text from a machine or the network */
@@ -30,7 +30,7 @@ enum tool_hint {
 /* How to recover a call whose outcome is unknown after a crash. */
 enum tool_recovery {
     TOOL_REPEAT,  /* repeat the call */
-    TOOL_BY_KEY,  /* find the command by the key of the intent */
+    TOOL_BY_KEY,  /* find the command by the key with which it was started */
     TOOL_BY_HASH, /* compare the file with the hash of the intended result */
     TOOL_BY_STEP, /* look for the step, or for its effect */
     TOOL_KEPT,    /* the question or record is stored and found again */
@@ -59,25 +59,25 @@ struct toolbox_options {
     struct loop *loop;
     struct service *service;
     struct caller who;
-    const char *key;     /* by which the client's own machine is found again */
-    const char *machine; /* the only machine to use; NULL: an own one, created on first use */
+    const char *key;     /* key by which the client's own machine is found again */
+    const char *machine; /* the only machine to use; NULL: create one for the client on first use */
     const char *talk; /* id of the conversation across restarts; NULL: only until toolbox_unref() */
     /* Called when the client's own machine was created; may be NULL. */
     void (*made)(void *arg, const char *machine);
     void *arg;
 };
 
-/* Reference counted; calls in progress hold a reference too. */
+/* A toolbox is reference counted; calls in progress hold a reference too. */
 struct toolbox *toolbox_new(const struct toolbox_options *options);
 void toolbox_ref(struct toolbox *b);
 void toolbox_unref(struct toolbox *b);
-/* Stops callbacks of `made`. */
+/* Stops calls of the callback `made`. */
 void toolbox_leave(struct toolbox *b);
-const char *toolbox_machine(const struct toolbox *b); /* "" while the client has none */
+const char *toolbox_machine(const struct toolbox *b); /* "" while the client has no machine */
 const char *toolbox_key(const struct toolbox *b);
 
 /* Call before text of a machine is shown, because the client may use it elsewhere. -1: the taint
- * could not be stored, so the text must not be shown. */
+ * (mark of untrusted data) could not be stored, so the text must not be shown. */
 int toolbox_saw(struct toolbox *b, const char *machine, struct err *err);
 /* A machine belongs to the client if the client created it or is bound to it. */
 bool toolbox_owns(const struct toolbox *b, const struct machine_view *view);
@@ -91,12 +91,12 @@ bool tool_is_there(const struct toolbox *b, const struct tool *t);
 
 /* ---- one call ---- */
 
-/* The result; valid during the call of `done`. */
+/* The result of a tool call; valid during the call of `done`. */
 struct act_result {
     const struct err *err;     /* NULL: success */
     const char *detail;        /* with err: lines that the error concerns; may be NULL */
     const char *json;          /* matches the tool's output schema; NULL with err */
-    const char *image, *media; /* base64 and its type, beside the JSON; mostly NULL */
+    const char *image, *media; /* image in base64 and its media type, beside the JSON; or NULL */
     const char *machine;       /* machine that the call used, or "" */
 };
 
@@ -114,7 +114,7 @@ struct act_events {
     void *arg;
     const char *key; /* a command with this key runs at most once; copied; may be NULL */
     /*
-     * The call may have been made before, at this time or later, by a driver that crashed. An
+     * The call may have been made before, at this time or later, by a daemon that crashed. An
      * effect that is found is not repeated; `expected` is the hash passed to `sure`, or NULL.
      */
     bool again;
@@ -149,7 +149,7 @@ struct act {
     struct act_events events;
     char machine[ID_SIZE]; /* machine of the call, for TOOL_MACHINE */
     void *user;
-    void (*cancel)(struct act *a); /* NULL: the call ends soon without it */
+    void (*cancel)(struct act *a); /* stops the work; NULL: the call ends soon by itself */
     json_t *arguments;
     struct act *next; /* next of the calls that wait for the machine */
     bool cancelled, started;

@@ -134,8 +134,8 @@ static void use(struct act *a, const struct machine_view *view) {
 }
 
 /*
- * Waiting acts continue with the new machine. If its creation failed, the first of them tries again
- * to create it.
+ * Waiting acts (calls) continue with the new machine. If its creation failed, the first of them
+ * tries again to create it.
  */
 static void own_made(void *arg, const struct machine_view *view, const struct err *err) {
     struct act *a = arg;
@@ -143,7 +143,7 @@ static void own_made(void *arg, const struct machine_view *view, const struct er
     toolbox_ref(b);
     if (err) {
         struct err named = *err;
-        err_wrap(&named, "create your machine");
+        err_wrap(&named, "cannot create your machine");
         act_fail(a, &named);
     } else {
         snprintf(b->machine, sizeof(b->machine), "%s", view->id);

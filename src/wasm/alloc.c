@@ -39,7 +39,7 @@ void engine_release(struct wasm_engine *e, void *p, size_t size) {
         engine_realloc(e, p, size ? size : 1, 0);
 }
 
-/* Grows by half, so that adding n elements costs O(n). On failure the array is unchanged. */
+/* Grows the array by half, so that adding n elements costs O(n). On failure it is unchanged. */
 bool engine_grow(struct wasm_engine *e, void *array_slot, uint32_t *cap, uint32_t need,
                  size_t elem_size) {
     if (LIKELY(need <= *cap))

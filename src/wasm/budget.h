@@ -10,8 +10,8 @@
 #include "wasm/engine.h"
 
 enum {
-    BUDGET_ITEM = 32, /* a global, an object, an exception, each entry of an instance */
-    BUDGET_CODE = 4,  /* for each byte of a module, per instance */
+    BUDGET_ITEM = 32, /* bytes for a global, an object, an exception, each entry of an instance */
+    BUDGET_CODE = 4,  /* bytes for each byte of the module of an instance */
 };
 
 static inline bool store_has(const struct wasm_store *s, uint64_t bytes) {
@@ -31,7 +31,7 @@ static inline void store_give(struct wasm_store *s, uint64_t bytes) {
     s->bytes -= bytes;
 }
 
-/* Returns the bytes that an object or exception with this many slots counts. */
+/* Returns the bytes to count for an object or exception with this many slots. */
 static inline uint64_t budget_slots(uint64_t slots) {
     return slots * 8 + BUDGET_ITEM;
 }

@@ -40,7 +40,7 @@ bool memory_new(struct wasm_store *s, const struct wasm_limits *l, struct memory
     return true;
 }
 
-/* Grows the part of a small memory that is on the heap. It doubles up to PART_MAX bytes. */
+/* Grows the part of a small memory that is on the heap. The part doubles up to PART_MAX bytes. */
 static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
     uint64_t twice = m->ready * 2 < PART_MAX ? m->ready * 2 : PART_MAX;
     uint64_t ready = ((twice > end ? twice : end) + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
@@ -53,7 +53,10 @@ static bool reach_part(struct wasm_engine *e, struct memory *m, uint64_t end) {
     return true;
 }
 
-/* Maps the whole memory, once it is used beyond PART_MAX. Then its base moves only on a grow. */
+/*
+ * Maps the whole memory, once it is used beyond PART_MAX bytes. From then on its base address
+ * changes only when the memory grows.
+ */
 static bool reach_all(struct wasm_engine *e, struct memory *m, uint64_t size) {
     uint8_t *base;
     struct pages *pages = pages_new(e, size, &base);
@@ -233,7 +236,7 @@ bool table_grow(struct wasm_store *s, struct table *t, uint64_t delta, uint64_t 
         store_give(s, delta * sizeof *t->elems);
         return false;
     }
-    if (init) /* for 0 nothing is written: new elements are zero already */
+    if (init) /* a null `init` is not written: new elements are zero (null) already */
         refs_fill(t->elems + t->size, delta, init);
     *ret_old = t->size;
     t->size = size;
@@ -247,7 +250,7 @@ static bool outside(uint64_t at, uint64_t n, uint64_t size) {
     return at > size || n > size - at;
 }
 
-/* by_bytes() and by_elems() return the fuel: 1 per 64 bytes or 8 elements, rounded up. */
+/* by_bytes() and by_elems() return the fuel cost: 1 per 64 bytes or 8 elements, rounded up. */
 static uint64_t by_bytes(uint64_t n) {
     return n / 64 + (n % 64 != 0);
 }
@@ -319,8 +322,8 @@ const char *bulk_check(struct wasm_instance *i, struct bulk *b) {
 }
 
 /*
- * A grow beyond a limit has the result -1. Lack of host memory is a trap instead (returns false),
- * because a program must not see on which host it runs.
+ * Runs memory.grow or table.grow. Growing beyond a limit has the result -1. Lack of host memory is
+ * a trap instead (returns false), because a program must not see on which host it runs.
  */
 static bool grow(struct wasm_store *s, struct wasm_instance *i, struct bulk *b) {
     uint64_t old = UINT64_MAX;

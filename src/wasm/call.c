@@ -1,4 +1,4 @@
-/* The call of a store (at most one): starts it, runs it in slices, answers its host calls. */
+/* The call of a store (at most one): starts it, runs it in slices of fuel, answers host calls. */
 #include "wasm/interp.h"
 
 #include <sys/mman.h>
@@ -116,8 +116,9 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
 /* ---- Instance initialisation ---- */
 
 /*
- * Pays `cost` as for an instruction: the slice may be overdrawn once, the budget may not. False:
- * there is not enough fuel; s->needed is the cost.
+ * Pays `cost` fuel like an instruction: it may exceed the slice (the fuel of this run), but not
+ * the budget of the store. False: the slice is spent or the budget too small; s->needed is the
+ * cost.
  */
 static bool init_pay(struct wasm_store *s, int64_t *fuel, uint64_t cost) {
     if ((uint64_t)*fuel < cost) {
@@ -148,8 +149,8 @@ static uint64_t making_cost(const struct wasm_module *m) {
 }
 
 /*
- * Applies the next segment. Returns a trap or NULL. If s->needed is not 0 afterwards, the segment
- * could not be paid.
+ * Copies the next active element or data segment to its table or memory. Returns a trap or NULL. If
+ * s->needed is not 0 afterwards, there was not enough fuel for the segment.
  */
 static const char *init_segment(struct wasm_store *s, struct init_job *job, int64_t *fuel) {
     struct wasm_instance *i = job->inst;
@@ -181,7 +182,7 @@ static const char *init_segment(struct wasm_store *s, struct init_job *job, int6
     return NULL;
 }
 
-/* Applies the segments, then calls the start function, which runs like any call. */
+/* Copies all active segments, then calls the start function, which runs like any call. */
 static enum exit_code init_run(struct wasm_store *s, int64_t *fuel, const char **ret_trap) {
     struct init_job *job = &s->init;
     struct wasm_module *m = job->inst->mod;
@@ -340,16 +341,16 @@ const struct wasm_event *wasm_run(struct wasm_store *s, uint64_t slice) {
 int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n,
                 struct err *err) {
     if (s->state != RUN_HOST)
-        return err_set(err, ERR_INVALID, "no host call is pending");
+        return err_set(err, ERR_INVALID, "cannot answer a host call: none is pending");
     const struct type *t = s->host_fns[s->host_fn].type;
     const uint32_t *types = t->vals + t->n_params;
     if (n != t->n_results)
-        return err_set(err, ERR_INVALID, "'%s' has %u results, %u were given", s->event.name,
-                       t->n_results, n);
+        return err_set(err, ERR_INVALID, "host function '%s' has %u results, %u were given",
+                       s->event.name, t->n_results, n);
     for (uint32_t i = 0; i < n; i++)
         if (!value_fits(s, &results[i], types[i]))
-            return err_set(err, ERR_INVALID, "result %u of '%s' has the wrong type", i + 1,
-                           s->event.name);
+            return err_set(err, ERR_INVALID, "result %u of host function '%s' has the wrong type",
+                           i + 1, s->event.name);
     values_to_slots(s, results, types, n, s->host_slots);
     s->answered = true;
     s->state = RUN_READY;
@@ -358,7 +359,7 @@ int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t
 
 int wasm_answer_trap(struct wasm_store *s, const char *text, struct err *err) {
     if (s->state != RUN_HOST)
-        return err_set(err, ERR_INVALID, "no host call is pending");
+        return err_set(err, ERR_INVALID, "cannot end a host call with a trap: none is pending");
     s->event = (struct wasm_event){0};
     event_trap(s, text);
     return 0;

@@ -13,8 +13,8 @@
 #include "wasm/walk.h"
 
 enum {
-    LAZY_MAX = 16,     /* most operands that are not in their slots: bounds searches among them */
-    CHAIN_MAX = 30000, /* most cost of one block: the fields for it are 16 bits wide */
+    LAZY_MAX = 16,     /* maximum of operands that are not in their slots, which searches visit */
+    CHAIN_MAX = 30000, /* maximum cost of one fuel block, because cost fields have 16 bits */
     PEEK_BR_IF = 0x0d,
     PEEK_IF = 0x04,
     PEEK_EQZ = 0x45,
@@ -30,7 +30,7 @@ static uint32_t next_slot(const struct scratch *w) {
     return w->n ? w->vals[w->n - 1].slot + slots_of(w->types[w->n - 1]) : w->local_slots;
 }
 
-/* Out of memory: no code is written any more, and the walk ends after the present instruction. */
+/* Reports lack of memory: no more code is written; the walk ends after the present instruction. */
 void em_no_room(struct scratch *w) {
     w->no_memory = true;
     reader_fail(&w->r, WASM_TOO_BIG, "out of memory");
@@ -141,8 +141,8 @@ static void separate(struct scratch *w) {
     em_word(w, WORD(I_NOTHING, 0, 0, 0));
 }
 
-/* Returns the position of a block that starts now. Stepping code has one REJOIN for all blocks that
-   start at one place, because a failed REJOIN costs the guest nothing. */
+/* Returns the code position of a fuel block that starts now. Stepping code has one REJOIN for all
+   blocks that start at one place, because a failed REJOIN costs the guest nothing. */
 uint32_t em_block_pos(struct scratch *w) {
     separate(w);
     return w->stepping && w->n_words && w->start_end == w->n_words ? w->n_words - 1 : w->n_words;
@@ -283,7 +283,7 @@ static uint32_t peek_set(const struct scratch *w) {
     return p[2] < 0x80 ? (p[1] & 0x7fu) | (uint32_t)p[2] << 7 : NO_LINK;
 }
 
-/* Returns the slot for the result: its own, or the local that the next instruction sets. */
+/* Returns the slot for a result: its stack slot, or the local that the next instruction sets. */
 static uint32_t result(struct scratch *w, uint32_t consumed) {
     uint32_t local = peek_set(w);
     w->out.kind = OPND_SLOT;
@@ -322,7 +322,7 @@ void em_pay(struct scratch *w, uint32_t cost) {
     w->cum += cost;
 }
 
-/* The present instruction pays for itself while it runs, so the block before it ends here. */
+/* The present instruction pays for itself while it runs, so the fuel block before it ends here. */
 void em_self_charging(struct scratch *w) {
     em_flush(w, 0);
     separate(w);
@@ -479,7 +479,7 @@ static void em_compare(struct scratch *w, uint16_t row) {
     cmp_finish(w, c, 2);
 }
 
-/* Returns the form of an integer operation that takes a constant, or 0 if it has none. */
+/* Returns the code of an integer operation whose second operand is a constant; 0: it has none. */
 static uint16_t alu_k(uint16_t row) {
     switch (row) {
 #define X(name)     \

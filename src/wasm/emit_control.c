@@ -135,7 +135,7 @@ void em_end_block(struct scratch *w, struct ctrl *c) {
 
 void em_try(struct scratch *w, struct ctrl *c) {
     c->pos = w->n_words;
-    c->node = 0; /* the body can be reached */
+    c->node = 0; /* not NO_LINK: the body of the try_table can be reached */
 }
 
 static void emit_control_leave(struct scratch *w) {
@@ -194,7 +194,7 @@ void em_br(struct scratch *w, uint32_t depth) {
     jump(w, c);
 }
 
-/* Starts a block after a conditional branch; the branch word pays for it if it is not taken. */
+/* Starts a fuel block after a conditional branch, whose word pays for it if there is no jump. */
 static void fall(struct scratch *w, uint32_t at, uint32_t addend) {
     em_node(w, em_site(w, at, SITE_FALL, addend), em_offset_of(w, w->r.p), MARK_START);
 }
@@ -321,7 +321,7 @@ void em_tail(struct scratch *w, const struct type *t, uint16_t code, uint64_t v,
     em_op(w, code, args, t->param_slots, n_extra ? w->vals[w->n - 1].slot : 0);
     em_word(w, v);
     em_close(w);
-    /* A tail call moves arguments to the first slots. Results of a host function are at `args`. */
+    /* A tail call moves arguments to the first slots. A host function puts results at `args`. */
     uint32_t need =
         t->param_slots > args + t->result_slots ? t->param_slots : args + t->result_slots;
     if (need > w->max_slots)

@@ -127,12 +127,12 @@ static bool copy_instance(struct wasm_store *to, const struct wasm_instance *i) 
     return true;
 }
 
-/* Returns the instance of the copy that has the same number. */
+/* Returns the instance of store `to` that has the same number as `i`. */
 static struct wasm_instance *same(const struct wasm_store *to, const struct wasm_instance *i) {
     return i ? to->insts[i->number] : NULL;
 }
 
-/* Copies slots and frames. Code positions point into the module, which both stores share. */
+/* Copies slots and frames of the call. Code positions point into the module, which both share. */
 static bool copy_call(struct wasm_store *to, const struct wasm_store *from) {
     if (!from->stack)
         return true;
@@ -171,7 +171,7 @@ int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err) {
         ok = copy_instance(c, s->insts[i]);
     if (!ok || !copy_call(c, s)) {
         wasm_store_free(c);
-        return err_set(err, ERR_LIMIT, "fork: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot fork the store: out of memory");
     }
     s->ran_since_seal = false;
     c->bytes = s->bytes;

@@ -11,10 +11,10 @@ enum { UNIT = PAGES_UNIT, HASH = 32, LEVELS = 64, UNIT_ELEMS = UNIT / 8 };
 /* The memory or table that a tree of hashes is made over. */
 struct leaves {
     struct wasm_engine *engine;
-    const uint8_t *units; /* a byte per unit; 0: the unit is zero */
+    const uint8_t *units; /* a byte per unit; 0: all bytes of the unit are zero */
     uint64_t n;
-    const struct memory *mem;  /* either a memory, or NULL */
-    const struct table *table; /* or a table */
+    const struct memory *mem;  /* the memory to hash; NULL: hash `table` */
+    const struct table *table; /* the table to hash; NULL: hash `mem` */
     uint8_t zero[LEVELS][HASH];
 };
 
@@ -141,7 +141,7 @@ int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err) {
     for (uint32_t i = 0; ok && i < s->n_tables; i++)
         ok = hash_table(&h, s->engine, s->tables[i]);
     if (!ok)
-        return err_set(err, ERR_LIMIT, "hash: out of memory");
+        return err_set(err, ERR_LIMIT, "cannot hash the store: out of memory");
     hash_objects(&h, s);
     sha256_end(&h, hash);
     return 0;

@@ -98,7 +98,7 @@ const struct mark *code_mark_of(struct fn *fn, struct code *c, uint32_t offset, 
     return NULL;
 }
 
-/* Converts a block start or a self-paying instruction of the fast code to its stepping code. */
+/* Returns the stepping code for a fuel block or self-paying instruction of the fast code at pc. */
 static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
     struct code *c = fn_code_at(fn, pc), *step = fn_step_code(fn);
     const struct mark *m = code_mark_at(fn, c, pc, MARK_START | MARK_RETURN | MARK_SELF);
@@ -107,7 +107,7 @@ static const uint64_t *to_stepping(struct fn *fn, const uint64_t *pc) {
     return m ? step->words + m->pos : NULL;
 }
 
-/* Returns the STEP word of stepping code for the instruction that a word belongs to. */
+/* Returns the STEP word, in the stepping code, of the instruction at pc. */
 static const uint64_t *to_step_of(struct fn *fn, const uint64_t *pc) {
     const struct mark *m = code_mark_at(fn, fn_code_at(fn, pc), pc, MARK_OP);
     struct code *step = fn_step_code(fn);
@@ -115,7 +115,7 @@ static const uint64_t *to_step_of(struct fn *fn, const uint64_t *pc) {
     return m ? step->words + m->pos : NULL;
 }
 
-/* Converts a block start of stepping code to fast code and pays the block; NULL if it cannot. */
+/* Returns the fast code of the fuel block that starts at pc, and pays for the block; or NULL. */
 static const uint64_t *to_fast(struct fn *fn, const uint64_t *pc, int64_t *fuel) {
     const struct mark *m = code_mark_at(fn, fn->step, pc, MARK_START | MARK_RETURN);
     if (!m || !fn_compile(fn))
@@ -152,8 +152,8 @@ static uint8_t *reach_now(const struct wasm_instance *inst, struct reach r) {
 }
 
 /*
- * Called after reach_now() failed. Makes the bytes ready, so that it will succeed, and returns
- * NULL; or returns the trap. The base of the memory may move.
+ * Called after reach_now() failed. Allocates the bytes, so that reach_now() will succeed, and
+ * returns NULL; or returns the trap. The base address of the memory may change.
  */
 static const char *reach_more(const struct wasm_instance *inst, struct reach r) {
     struct memory *m = inst->mems[r.mem];
@@ -243,7 +243,7 @@ static const struct simd_op *simd_row(uint64_t word) {
 /* Tables of operations, and the dispatch loop that uses them. */
 /* clang-format off */
 
-/* The operations that have all forms. a and b are the operands. */
+/* X(name, result): the operations that have all forms. a and b are the operands. */
 #define I32_BINARY(X)                                                                            \
     X(I32_ADD, a + b) X(I32_SUB, a - b) X(I32_MUL, a * b) X(I32_AND, a & b) X(I32_OR, a | b)     \
     X(I32_XOR, a ^ b) X(I32_SHL, num_i32_shl(a, b)) X(I32_SHR_S, num_i32_shr_s(a, b))            \
@@ -372,7 +372,7 @@ static const struct simd_op *simd_row(uint64_t word) {
 #endif
 #ifdef ONE_DISPATCH
 #define DISPATCH goto dispatch
-#ifdef __clang__ /* takes minutes over checks of undefined behaviour here; gcc's build has them */
+#ifdef __clang__ /* clang compiles these checks for minutes; gcc's build has them */
 #define INTERP_CHECKS __attribute__((no_sanitize("undefined")))
 #endif
 #else
@@ -398,7 +398,7 @@ static const struct simd_op *simd_row(uint64_t word) {
         mem_size = inst->mem0->ready; \
     } while (0)
 
-/* Pays `cost` for the block at pc. A build for benchmarks leaves fuel out, to show its overhead. */
+/* Pays `cost` for the fuel block at pc. A benchmark build counts no fuel, to measure it. */
 #ifdef WASM_WITHOUT_FUEL
 #define PAY(cost)      \
     do {               \
@@ -417,7 +417,7 @@ static const struct simd_op *simd_row(uint64_t word) {
     } while (0)
 #endif
 
-/* Branches by the branch word at pc[1]. */
+/* Jumps if `cond` is true, by the branch word at pc[1], and pays for the block that follows. */
 #define BRANCH_IF(cond)                           \
     do {                                          \
         uint64_t word_ = pc[1];                   \
@@ -478,7 +478,7 @@ INTERP_CHECKS enum exit_code interp_run(struct wasm_store *s, int64_t *fuel_io, 
     const char *trap = NULL;
     uint64_t needed = 0;
     struct reach reach;
-    /* The call that is being made. */
+    /* The next four describe the call that is being made. */
     struct fn *fn;
     struct wasm_instance *callee;
     uint64_t *args;
@@ -728,7 +728,7 @@ do_F64_COPYSIGN:
     do_##name##_AT : STORE_AT(type, pc[1], 2);
     STORES(X)
 #undef X
-    /* Runs the word again once its bytes are ready. */
+    /* Allocates the bytes that an access needs, then runs its word again. */
 beyond:
     trap = reach_more(inst, reach);
     if (trap)
@@ -953,7 +953,7 @@ do_SWITCH : {
     pc = at + (int32_t)*at;
     DISPATCH;
 switch_cannot_pay:
-    /* A switch with values pays for itself. Without values, it pays for the block it jumps to. */
+    /* A switch that carries values pays for itself; any other pays for the block it jumps to. */
     if (code_mark_at(top->fn, fn_code_at(top->fn, pc), pc, MARK_SELF | MARK_STEP))
         goto cannot_pay_self;
     pc = at + (int32_t)*at;
@@ -978,7 +978,7 @@ enter:
         *z = 0;
     pc = fn->entry;
     if (UNLIKELY((fuel -= fn->entry_cost) < 0)) {
-        /* A loop may start at the first word too, so to_stepping() could not find the entry. */
+        /* to_stepping() could mistake the entry for a loop that starts at the same word. */
         fuel += fn->entry_cost;
         struct code *step = fn_step_code(fn);
         if (!step)
@@ -1013,7 +1013,7 @@ do_CALL_REF_:
     ret = pc + 2;
     goto call_any;
 
-    /* Calls fn of instance callee with args. pc is at the call; NULL for the outermost call. */
+    /* Calls function `fn` of instance `callee`. pc is at the call; NULL: the outermost call. */
 call_any:
     if (UNLIKELY(!fn->entry)) {
         if (!fn->body && !fn->host)
@@ -1075,7 +1075,7 @@ call_host : {
     if (UNLIKELY((uint64_t)fuel < cost)) {
         uint64_t more = cost - (uint64_t)fuel, own = pc ? type_call_cost(fn->type) : 0;
         if (s->budget < more) {
-            /* Gives the call instruction's own cost back and stops before it. */
+            /* Refunds the cost of the call instruction and stops before it. */
             needed = cost + own;
             if (!pc) {
                 s->start_fn = fn;
@@ -1295,7 +1295,7 @@ do_CHARGE:
 cannot_pay_self:
     trap = NULL;
     if (fn_code_at(top->fn, pc)->stepping) {
-        /* The slice may be overdrawn by one instruction, the budget may not. */
+        /* One instruction may exceed the fuel of this run (the slice), but not the budget. */
         uint64_t more = needed - (uint64_t)fuel;
         if (fuel <= 0 || s->budget < more)
             goto out_of_fuel;

@@ -13,13 +13,13 @@ struct bulk {
     uint32_t row, x, y;
     uint64_t *slots;
     uint64_t cost;
-    const uint64_t *live_end; /* end of the guest's live slots, for the collector */
-    bool collects;            /* garbage is collected first; `cost` includes that */
+    const uint64_t *live_end; /* end of the guest's slots that the garbage collector reads */
+    bool collects;            /* garbage is collected before the instruction; `cost` includes it */
 };
 
-/* Returns the trap, or NULL with the cost of the bytes or elements in *b. Changes nothing else. */
+/* Returns the trap, or NULL with b->cost set for the bytes or elements. Changes nothing else. */
 const char *bulk_check(struct wasm_instance *inst, struct bulk *b);
-/* Runs the instruction, after a check that did not trap. False: out of memory. */
+/* Runs the bulk instruction, after bulk_check() returned no trap. False: out of memory. */
 bool bulk_do(struct wasm_store *s, struct wasm_instance *inst, struct bulk *b);
 
 /* Returns the fuel for creating an exception, in addition to that of the throw. */
@@ -55,12 +55,12 @@ struct wasm_value value_from_slots(const uint64_t *slots, uint32_t type);
 bool value_fits(const struct wasm_store *s, const struct wasm_value *v, uint32_t type);
 bool stack_make(struct wasm_store *s);
 void stack_free(struct wasm_store *s);
-/* Fills the event of the pending host call. */
+/* Fills s->event with the pending host call. */
 void call_event_host(struct wasm_store *s);
 bool store_log_creation(struct wasm_store *s, enum creation_kind kind, uint32_t index);
-/* Adds the value to the handles of the store, if it is a host handle. */
+/* Adds the value to s->handles, if it is a host handle. */
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v);
-/* Sorts the handles and removes duplicates. */
+/* Sorts s->handles and removes duplicates. */
 void store_handles_sort(struct wasm_store *s);
 /* Links and creates an instance, without starting its initialisation. */
 int store_instantiate(struct wasm_store *s, struct wasm_module *m,

@@ -21,7 +21,7 @@
     X(I64_ADD) X(I64_MUL) X(I64_AND) X(I64_OR) X(I64_XOR) X(I64_SHL) X(I64_SHR_S) X(I64_SHR_U) \
     X(I64_ROTL) X(I64_ROTR)
 
-/* These are in the order of the encoding, because em_cmp_map() in emit.c depends on it. */
+/* Comparisons, in the order of their encoding, on which em_cmp_map() in emit.c depends. */
 #define INT_CMPS(X)                                                                            \
     X(I32_EQ) X(I32_NE) X(I32_LT_S) X(I32_LT_U) X(I32_GT_S) X(I32_GT_U) X(I32_LE_S) X(I32_LE_U) \
     X(I32_GE_S) X(I32_GE_U)                                                                    \
@@ -41,47 +41,47 @@
     X(I32_STORE) X(I64_STORE) X(F32_STORE) X(F64_STORE) X(I32_STORE8) X(I32_STORE16) \
     X(I64_STORE8) X(I64_STORE16) X(I64_STORE32)
 
-/* Instructions of the engine. Braces are the words that follow {op, a, b, c}. */
-#define ENGINE_OPS(X)                                                              \
-    X(MOV)        /* a = b */                                                      \
-    X(MOV2)       /* the same for v128 */                                          \
-    X(MOVN)       /* slots a.. = b.., c of them */                                 \
-    X(CONST32)    /* a = b | c << 16 */                                            \
-    X(CONST64)    /* {value} */                                                    \
-    X(CONST128)   /* {low}{high} */                                                \
-    X(SELECT1)    /* a = d ? b : c, {d} */                                         \
-    X(SELECT2)                                                                     \
-    X(BR_ALWAYS)  /* {branch} */                                                   \
-    X(BR_TRUE)    /* a; {branch} */                                                \
-    X(BR_FALSE)                                                                    \
-    X(BR_VALUES)  /* if a: slots b.. = c..; {branch}{n}; charges for itself */     \
-    X(BR_NULL)    /* if a is null; {branch}; charges for itself */                 \
-    X(BR_NOT_NULL)                                                                 \
-    X(BR_CAST)    /* if a has the type, or has not; {branch}{n}{type, negate} */   \
-    X(SWITCH)     /* a; {n}{branch} * (n + 1); cost is 32 bits wide here */        \
-    X(CALL_FN)    /* a: callee's slots; {function, cost after} */                  \
-    X(CALL_TABLE) /* a: callee's slots, b: index; {type, table}{0, cost after} */  \
-    X(CALL_REF_)  /* a: callee's slots, b: reference; {0, cost after} */           \
-    X(TAIL_FN)    /* a: arguments, b: n; {function} */                             \
-    X(TAIL_TABLE) /* a, b, c: index; {type, table} */                              \
-    X(TAIL_REF)   /* a, b, c: reference */                                         \
-    X(RET0)                                                                        \
-    X(RET1)       /* a */                                                          \
-    X(RETN)       /* a, n in b */                                                  \
-    X(GLOBAL_GET1) X(GLOBAL_GET2) X(GLOBAL_SET1) X(GLOBAL_SET2)                    \
-    X(MEM_LOAD)   /* any memory: a, b; {row, memory, lane}{offset} */              \
-    X(MEM_STORE)  /* any memory: a: address, b: value; the same words */           \
-    X(V_LOAD) X(V_STORE) X(V_LOAD_LANE) X(V_STORE_LANE)                            \
-    X(V_UNARY) X(V_BINARY) X(V_TERNARY) X(V_SHIFT) X(V_TEST) X(V_SPLAT)            \
-    X(V_EXTRACT) X(V_REPLACE) X(V_SHUFFLE)                                         \
-    X(BULK)       /* a: first operand, b: height; {row, cost after}{index, index} */ \
-    X(STEP)       /* a: cost; pay one instruction */                               \
-    X(REJOIN)     /* a block starts: go on in the fast code if it can be paid */   \
-    X(NOTHING)    /* tells two places apart that have no code between them */      \
-    X(CHARGE)     /* {0, cost}: a block that follows a very long one */            \
-    X(NULL_CHECK) /* a */                                                          \
-    X(THROW_TAG)  /* a: arguments; {tag} */                                        \
-    X(THROW_VALUE) /* a */                                                         \
+/* Instructions of the engine. Braces stand for the words that follow {op, a, b, c}. */
+#define ENGINE_OPS(X)                                                                             \
+    X(MOV)        /* a = b */                                                                     \
+    X(MOV2)       /* a = b, for a v128 */                                                         \
+    X(MOVN)       /* copy c slots from b.. to a.. */                                              \
+    X(CONST32)    /* a = b | c << 16 */                                                           \
+    X(CONST64)    /* a = value; {value} */                                                        \
+    X(CONST128)   /* a = v128; {low}{high} */                                                     \
+    X(SELECT1)    /* a = d ? b : c; {d} */                                                        \
+    X(SELECT2)                                                                                    \
+    X(BR_ALWAYS)  /* jump; {branch} */                                                            \
+    X(BR_TRUE)    /* jump if a is not 0; {branch} */                                              \
+    X(BR_FALSE)                                                                                   \
+    X(BR_VALUES)  /* if a: copy n slots c.. to b.., jump; {branch}{n}; pays for itself */         \
+    X(BR_NULL)    /* like BR_VALUES, but if reference a is null; {branch}{n} */                   \
+    X(BR_NOT_NULL)                                                                                \
+    X(BR_CAST)    /* like BR_VALUES, but if a is of the type; {branch}{n}{type, negate} */        \
+    X(SWITCH)     /* jump by branch a, or n if a > n; {n}{branch} * (n + 1), cost: 32 bits */     \
+    X(CALL_FN)    /* call; a: slots of the callee; {function, cost after the call} */             \
+    X(CALL_TABLE) /* like CALL_FN, but of element b of a table; {type, table}{0, cost after} */   \
+    X(CALL_REF_)  /* like CALL_FN, but of reference b; {0, cost after} */                         \
+    X(TAIL_FN)    /* tail call; a: arguments, b: their slots; {function} */                       \
+    X(TAIL_TABLE) /* like TAIL_FN, but of element c of a table; {type, table} */                  \
+    X(TAIL_REF)   /* like TAIL_FN, but of reference c */                                          \
+    X(RET0)                                                                                       \
+    X(RET1)       /* return the value of a */                                                     \
+    X(RETN)       /* return the values of b slots from a on */                                    \
+    X(GLOBAL_GET1) X(GLOBAL_GET2) X(GLOBAL_SET1) X(GLOBAL_SET2)                                   \
+    X(MEM_LOAD)   /* a = load at address b of any memory; {row, memory, lane}{offset} */          \
+    X(MEM_STORE)  /* store b at address a of any memory; words of MEM_LOAD */                     \
+    X(V_LOAD) X(V_STORE) X(V_LOAD_LANE) X(V_STORE_LANE)                                           \
+    X(V_UNARY) X(V_BINARY) X(V_TERNARY) X(V_SHIFT) X(V_TEST) X(V_SPLAT)                           \
+    X(V_EXTRACT) X(V_REPLACE) X(V_SHUFFLE)                                                        \
+    X(BULK)       /* a: first operand, b: end of live slots; {row, cost after}{x, y} */           \
+    X(STEP)       /* pay the cost a of the next instruction */                                    \
+    X(REJOIN)     /* start of a fuel block: continue in the fast code if fuel suffices */         \
+    X(NOTHING)    /* separates two places that have no code between them */                       \
+    X(CHARGE)     /* pay for a fuel block that continues a very long one; {0, cost} */            \
+    X(NULL_CHECK) /* trap if reference a is null */                                               \
+    X(THROW_TAG)  /* throw; a: first argument; {tag} */                                           \
+    X(THROW_VALUE) /* throw exception reference a again */                                        \
     X(EXIT)
 
 enum iop {

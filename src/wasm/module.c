@@ -11,7 +11,7 @@ bool module_fail_memory(struct reader *r) {
     return reader_fail(r, WASM_TOO_BIG, "out of memory");
 }
 
-/* Makes room for element n of a list in the arena, which doubles when it is full. */
+/* Returns room for element n of a list in the arena. The list doubles when it is full. */
 void *module_list_add(struct wasm_module *m, void *slot, uint32_t n, size_t size) {
     void **list = slot;
     if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
@@ -384,7 +384,8 @@ static bool elem_items(struct loader *l, struct elem_decl *d) {
     return !r->failed;
 }
 
-/* Flags of the segment: 1 passive or declared, 2 explicit table or declared, 4 expressions. */
+/* Reads a segment. Its flags: 1 passive or declared, 2 explicit table or declared, 4 expressions.
+ */
 static bool elem(struct loader *l, struct elem_decl *d) {
     struct wasm_module *m = l->m;
     struct reader *r = &l->r;

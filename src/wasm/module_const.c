@@ -13,7 +13,7 @@ bool module_declare(struct wasm_module *m, struct reader *r, uint32_t func) {
     return true;
 }
 
-/* The types of the operands. Their values are computed at instantiation (store_link.c). */
+/* Types of the operands of a constant expression. store_link.c computes their values later. */
 struct const_stack {
     uint32_t types[MAX_CONST_DEPTH];
     uint32_t n;
@@ -33,7 +33,8 @@ static bool const_binary(struct reader *r, struct const_stack *s, uint32_t type)
     return true;
 }
 
-/* Before 3.0, only imported globals may be read; since then, all globals before this one. */
+/* Before version 3.0, only imported globals may be read; since then, all globals before this one.
+ */
 static bool const_global(struct wasm_module *m, struct reader *r, struct const_stack *s) {
     uint32_t i = reader_u32(r);
     uint32_t visible = m->level >= WASM_3_0 ? m->n_globals : m->imported_globals;

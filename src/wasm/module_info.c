@@ -3,7 +3,7 @@
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
-/* Computes the hash at the first call, because most modules are never captured. */
+/* Computes the hash at the first call, because most modules never need it. */
 void wasm_module_hash(struct wasm_module *m, uint8_t hash[32]) {
     if (!m->hashed) {
         struct sha256 s;

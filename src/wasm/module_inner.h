@@ -12,9 +12,10 @@
 struct loader {
     struct reader r;
     struct wasm_module *m;
-    uint32_t group_first, group_n; /* the group of types being defined, which may name each other */
+    /* First index and number of the types in the recursion group that is being read. */
+    uint32_t group_first, group_n;
     bool in_group;
-    uint32_t code_count; /* bodies announced by the function section */
+    uint32_t code_count; /* number of bodies that the function section announces */
     bool code_seen;
 };
 

@@ -3,7 +3,7 @@
 #include "wasm/engine.h"
 #include "wasm/module_inner.h"
 
-/* Finds the type of an index. l is NULL outside the type section; m->types then has all types. */
+/* Returns the type with index i. l is NULL after the type section; m->types then has all types. */
 static uint32_t heap_index(struct wasm_module *m, struct reader *r, struct loader *l, uint32_t i) {
     if (i < m->n_types)
         return m->types[i];
@@ -67,7 +67,7 @@ uint32_t module_reftype(struct wasm_module *m, struct reader *r) {
     return t;
 }
 
-/* Reads types and appends them after the first `base` values of the list. */
+/* Reads a vector of value types into the list, after its first `base` elements. */
 static bool vals(struct loader *l, uint32_t **list, uint32_t *n, uint32_t base) {
     *n = module_count(&l->r, MAX_PARAMS, "parameters or results");
     uint32_t *next = arena_get(&l->m->arena, (base + *n) * sizeof *next);

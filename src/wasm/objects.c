@@ -33,7 +33,7 @@ uint32_t object_dynamic_type(const struct wasm_store *s, uint64_t ref) {
     return (WASM_ANYREF & ~WASM_NULLABLE & ~0xffu) | (ref >> 60 == I31_REF >> 60 ? 0x6cu : 0x6eu);
 }
 
-/* True if the reference has this type. It must belong to the same hierarchy as the type. */
+/* True if the reference has this type. Both must belong to the same hierarchy of types. */
 bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type) {
     struct wasm_instance *i;
     if (ref == 0)
@@ -52,7 +52,7 @@ bool object_is(const struct wasm_store *s, uint64_t ref, uint32_t type) {
 
 struct marker {
     struct wasm_store *s;
-    uint32_t *work; /* marked objects whose fields were not read yet */
+    uint32_t *work; /* numbers of marked objects whose fields were not read yet */
     uint32_t n;
 };
 
@@ -115,7 +115,7 @@ static uint64_t by_elems(uint64_t n) {
     return n / 8 + (n % 8 != 0);
 }
 
-/* Fuel of a collection, which may read each root and heap slot once and sweeps each object. */
+/* Fuel of a garbage collection, which reads each root and heap slot once and visits each object. */
 uint64_t store_collect_cost(const struct wasm_store *s, const uint64_t *live_end) {
     uint64_t slots = s->heap_slots + s->exn_slots + s->n_globals;
     if (s->stack && live_end)
@@ -154,7 +154,7 @@ static uint64_t object_slots(const struct type *t, uint64_t n) {
     return t->kind == TYPE_ARRAY ? n * t->param_slots : t->param_slots;
 }
 
-/* Decides whether an allocation collects first: seldom, so that the program keeps most fuel. */
+/* Decides whether an allocation collects garbage first: seldom, because that costs much fuel. */
 static void check_heap(const struct wasm_store *s, struct bulk *b, const struct type *t,
                        uint64_t n) {
     uint64_t slots = object_slots(t, n), pause = s->heap_slots / 2 + COLLECT_FROM;
@@ -179,7 +179,7 @@ static uint32_t object_slot(struct wasm_store *s) {
     return s->n_objs++;
 }
 
-/* Creates an object with all fields zero. NULL: the heap is full, even after collecting. */
+/* Creates an object with all fields zero. NULL: the heap is full, even after a collection. */
 static struct object *object_new(struct wasm_store *s, const struct bulk *b, uint32_t n,
                                  uint64_t *ret_ref) {
     uint32_t type = b->x;
@@ -275,7 +275,7 @@ static const char *check_range(struct wasm_instance *i, struct bulk *b, const st
         return trap_null_array;
     if (b->row == OP_ARRAY_COPY) {
         const struct object *from = store_object(i->store, v[2]);
-        /* A resumed state may have put an array of another type here. */
+        /* A store that was read from bytes may have an array of another type here. */
         if (!from || i->store->engine->types[from->type]->kind != TYPE_ARRAY ||
             i->store->engine->types[from->type]->param_slots != t->param_slots)
             return trap_null_array;

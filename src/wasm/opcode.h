@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The immediates that follow the opcode in the bytes. */
+/* The immediates (constants in the code) that follow the opcode in the bytes of a module. */
 enum wasm_imm {
     IMM_NONE,
     IMM_BLOCK,         /* block type */
@@ -26,7 +26,7 @@ enum wasm_imm {
     IMM_TABLE,
     IMM_MEM,         /* memory index */
     IMM_MEMARG,      /* alignment and flags, optional memory index, offset */
-    IMM_MEMARG_LANE, /* memarg, lane byte */
+    IMM_MEMARG_LANE, /* the immediates of IMM_MEMARG, lane byte */
     IMM_LANE,        /* lane byte */
     IMM_I32,         /* signed LEB128 */
     IMM_I64,
@@ -50,15 +50,15 @@ enum wasm_imm {
     IMM_CAST, /* flag byte, label, two heap types */
 };
 
-/* Cost classes; docs/internals/fuel.md has the numbers. */
+/* Classes of fuel costs; docs/internals/fuel.md has the numbers. */
 enum wasm_fuel {
     FUEL_FREE,
     FUEL_ONE,
-    FUEL_BRANCH, /* 1, and if taken 1 for each 8 values carried */
-    FUEL_CALL,   /* 1, 1 for each whole 8 of parameters and results, and the callee's entry */
-    FUEL_THROW,  /* 1, 1 for each frame left and each whole 8 of values and of clauses passed */
-    FUEL_BYTES,  /* 1, and 1 for each 64 bytes touched */
-    FUEL_ELEMS,  /* 1, and 1 for each 8 elements touched */
+    FUEL_BRANCH, /* fuel 1, and 1 for each 8 values if the branch is taken */
+    FUEL_CALL,   /* fuel 1, 1 for each whole 8 of parameters and results, and the callee's entry */
+    FUEL_THROW, /* fuel 1, 1 for each frame left and each whole 8 of values and of clauses passed */
+    FUEL_BYTES, /* fuel 1, and 1 for each 64 bytes read or written */
+    FUEL_ELEMS, /* fuel 1, and 1 for each 8 elements read or written */
 };
 
 enum wasm_op {
@@ -73,13 +73,13 @@ struct wasm_op_info {
     const char *sig;
     uint8_t prefix;
     uint8_t imm;   /* enum wasm_imm */
-    uint8_t align; /* log2 */
+    uint8_t align; /* log2 of the natural alignment in bytes */
     uint8_t fuel;  /* enum wasm_fuel */
-    uint8_t level; /* first specification that has it: enum wasm_level */
+    uint8_t level; /* first version of the specification that has it: enum wasm_level */
     uint16_t code;
 };
 
 extern const struct wasm_op_info wasm_ops[OP_COUNT];
 
-/* Returns the row for an encoding, or OP_COUNT if there is no such instruction. */
+/* Returns the row of an instruction by its prefix byte and code; OP_COUNT: there is none. */
 enum wasm_op wasm_op_find(unsigned prefix, uint32_t code);

@@ -29,8 +29,8 @@ struct pages {
     struct wasm_engine *engine;
     uint8_t *base;
     uint64_t size;
-    uint64_t mapped;     /* bytes mapped at base; more than size, so that growing seldom moves */
-    int fd;              /* memfd that is mapped shared and not yet sealed; or -1 */
+    uint64_t mapped; /* bytes mapped at base; more than size, so that growing seldom changes base */
+    int fd;          /* memfd that is mapped shared and not yet sealed; or -1 */
     struct image *image; /* sealed memfd that is mapped privately; or NULL */
 };
 
@@ -113,7 +113,7 @@ static void units_set(uint8_t *units, uint64_t from, uint64_t to) {
 }
 
 #ifdef __linux__
-/* Sets the units that are not holes of the file. False: the file system cannot report holes. */
+/* Sets units[i] for each unit with data in the file. False: the kernel cannot report holes. */
 static bool file_touched(int fd, uint64_t size, uint8_t *units) {
     for (uint64_t at = 0; at < size;) {
         off_t data = lseek(fd, (off_t)at, SEEK_DATA);
@@ -140,7 +140,7 @@ static bool is_own_page(uint64_t entry) {
     return (entry & (present | swapped)) && !(entry & of_file);
 }
 
-/* Reads n entries of the pagemap, from that of `address` on. Returns how many were read. */
+/* Reads the pagemap entries of n pages from `address` on. Returns how many it could read. */
 static uint64_t read_entries(int fd, uint64_t *entries, const void *address, uint64_t n) {
     uint64_t first = (uint64_t)(uintptr_t)address / (uint64_t)sysconf(_SC_PAGESIZE);
     ssize_t got = pread(fd, entries, n * sizeof *entries, (off_t)(first * sizeof *entries));
@@ -190,7 +190,7 @@ static bool is_zero(const uint8_t *p) {
     return p[0] == 0 && memcmp(p, p + 1, PAGES_UNIT - 1) == 0;
 }
 
-/* Returns the units that a copy has to read; NULL (out of memory): all units. */
+/* Returns a byte per unit: 1 if a copy has to read it. NULL (out of memory): read all units. */
 static uint8_t *touched_new(const struct pages *p) {
     uint8_t *units = engine_alloc(p->engine, p->size / PAGES_UNIT);
     if (units)
@@ -198,7 +198,7 @@ static uint8_t *touched_new(const struct pages *p) {
     return units;
 }
 
-/* Copies to fresh pages. Units that are zero are not written, so they take no memory. */
+/* Copies pages to fresh ones at `to`. Zero units are not written, so they take no memory. */
 static void copy_nonzero(uint8_t *to, const struct pages *from) {
     uint8_t *units = touched_new(from);
     for (uint64_t i = 0; i < from->size / PAGES_UNIT; i++)
@@ -207,7 +207,7 @@ static void copy_nonzero(uint8_t *to, const struct pages *from) {
     engine_release(from->engine, units, from->size / PAGES_UNIT);
 }
 
-/* Copies over a private mapping of the image. Units that are equal stay shared. */
+/* Copies changed units over a private mapping of the same image. Equal units stay shared. */
 static void copy_changed(uint8_t *to, const struct pages *from) {
     uint8_t *units = touched_new(from);
     for (uint64_t i = 0; i < from->size / PAGES_UNIT; i++)
@@ -230,8 +230,9 @@ static bool grow_copy(struct pages *p, uint64_t size) {
 
 #ifdef __linux__
 /*
- * Maps more than the file has, because moving a mapping takes time for all its pages; so it grows
- * by at least half. The guest cannot reach the part beyond the file: accesses are checked by size.
+ * Grows the file and its mapping. Maps at least half more than the file has, because moving a
+ * mapping takes time for all its pages. The guest cannot use the part beyond the file: accesses are
+ * checked by size.
  */
 static bool grow_in_place(struct pages *p, uint64_t size) {
     if (p->fd >= 0 && ftruncate(p->fd, (off_t)size) < 0)
@@ -268,8 +269,8 @@ bool pages_grow(struct pages *p, uint64_t size, uint8_t **ret_base) {
 
 #ifdef __linux__
 /*
- * Moves the pages to another address. Returns NULL before Linux 5.13; then the next mapping at the
- * same place unmaps them.
+ * Moves the mapping to another address and returns it. Returns NULL before Linux 5.13; then the
+ * next mapping at the same address unmaps the pages.
  */
 static void *park(struct pages *p) {
     void *to = mremap(p->base, p->size, p->size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);

@@ -17,7 +17,7 @@ bool reader_fail(struct reader *r, enum wasm_fault fault, const char *fmt, ...) 
     va_start(args, fmt);
     vsnprintf(d->message, sizeof d->message, fmt, args);
     va_end(args);
-    r->p = r->end; /* further reads fail at once */
+    r->p = r->end; /* all later reads fail at once */
     return false;
 }
 

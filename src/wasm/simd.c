@@ -127,7 +127,7 @@ SATURATE(i8x16, 8)
 SATURATE(i16x8, 16)
 BINARY(i16x8_q15mulr_sat_s, i16, i16, CLAMP_i16((x * y + 0x4000) >> 15))
 
-/* The lanes of a, then those of b, halved in width; the source is always signed. */
+/* The result is the lanes of a, then those of b, halved in width. Source lanes are signed. */
 #define NARROW(NAME, OUT, IN)                                       \
     static union v128 NAME(union v128 a, union v128 b) {            \
         union v128 r;                                               \
@@ -362,7 +362,7 @@ LOAD_ZERO(64)
 
 /* ---- relaxed instructions, in the deterministic profile: the first of the allowed results ---- */
 
-/* Adds pairs of signed products. Only twice -128 * -128 is out of range, and saturates. */
+/* Adds pairs of signed products. Only the sum of two -128 * -128 is out of range; it saturates. */
 static union v128 i16x8_relaxed_dot_i8x16_i7x16_s(union v128 a, union v128 b) {
     union v128 r;
     for (unsigned i = 0; i < 8; i++)

@@ -27,22 +27,23 @@ union v128 {
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "lanes overlay as in linear memory on little-endian hosts only");
 
+/* Immediates, operands and results of a vector instruction. */
 enum simd_shape {
     SIMD_NONE,       /* no such instruction */
-    SIMD_CONST,      /* 16 immediate bytes -> v128 */
-    SIMD_SHUFFLE,    /* 16 immediate lanes < 32, v128 v128 -> v128 (simd_shuffle) */
+    SIMD_CONST,      /* immediate: 16 bytes; no operands -> v128 */
+    SIMD_SHUFFLE,    /* immediate: 16 lanes < 32; v128 v128 -> v128 (simd_shuffle) */
     SIMD_UNARY,      /* v128 -> v128 */
     SIMD_BINARY,     /* v128 v128 -> v128 */
     SIMD_TERNARY,    /* v128 v128 v128 -> v128 */
     SIMD_SHIFT,      /* v128 i32 -> v128 */
     SIMD_TEST,       /* v128 -> i32 */
     SIMD_SPLAT,      /* scalar -> v128 */
-    SIMD_EXTRACT,    /* lane; v128 -> scalar */
-    SIMD_REPLACE,    /* lane; v128 scalar -> v128 */
-    SIMD_LOAD,       /* memarg; address -> v128 */
-    SIMD_STORE,      /* memarg; address v128 -> */
-    SIMD_LOAD_LANE,  /* memarg, lane; address v128 -> v128 */
-    SIMD_STORE_LANE, /* memarg, lane; address v128 -> */
+    SIMD_EXTRACT,    /* immediate: lane; v128 -> scalar */
+    SIMD_REPLACE,    /* immediate: lane; v128 scalar -> v128 */
+    SIMD_LOAD,       /* immediate: memarg; address -> v128 */
+    SIMD_STORE,      /* immediate: memarg; address v128 -> no result */
+    SIMD_LOAD_LANE,  /* immediates: memarg, lane; address v128 -> v128 */
+    SIMD_STORE_LANE, /* immediates: memarg, lane; address v128 -> no result */
 };
 
 /* The type of the scalar operand or result of a splat, extract or replace. */
@@ -54,14 +55,14 @@ enum simd_scalar {
 };
 
 struct simd_op {
-    const char *name; /* as in the text format; NULL for SIMD_NONE */
+    const char *name; /* name in the text format; NULL for SIMD_NONE */
     uint8_t shape;    /* enum simd_shape */
     uint8_t scalar;   /* enum simd_scalar, where the shape has a scalar */
-    uint8_t lanes;    /* a lane immediate is below this */
-    uint8_t width;    /* bytes read or written; the natural alignment too */
+    uint8_t lanes;    /* number of lanes: the immediate of a lane must be less */
+    uint8_t width;    /* bytes of memory read or written; also the natural alignment */
     /*
-     * Scalars are slots: 32-bit ones in the low half, upper half zero. Memory
-     * is given as the address of `width` bytes that are already checked.
+     * The function of the instruction. Scalars are slots: 32-bit ones in the low half, upper half
+     * zero. `at` is the address of `width` bytes of memory that are already checked.
      */
     union {
         union v128 (*unary)(union v128 a);
@@ -83,7 +84,7 @@ struct simd_op {
 
 extern const struct simd_op simd_ops[SIMD_OPS];
 
-/* Returns the row of a decoded opcode, or NULL if there is no such instruction. */
+/* Returns the vector instruction with this opcode, or NULL if there is none. */
 const struct simd_op *simd_op(uint32_t code);
 
 union v128 simd_shuffle(union v128 a, union v128 b, const uint8_t lanes[16]);

@@ -1,7 +1,7 @@
 /* Skips a function body: checks that its encoding is well-formed, not that the body is valid. */
 #include "wasm/engine.h"
 
-/* Each number takes at least one byte, so a count above the rest of the body is malformed. */
+/* Skips n numbers. Each takes at least one byte, so more than the rest of the body is malformed. */
 static void skip_many(struct reader *r, uint32_t n) {
     if (n > (size_t)(r->end - r->p))
         reader_fail(r, WASM_MALFORMED, "unexpected end");
@@ -11,7 +11,8 @@ static void skip_many(struct reader *r, uint32_t n) {
 
 static void skip_valtype(struct reader *r) {
     int64_t t = reader_s33(r);
-    if (t == -29 || t == -28) /* (ref null ht), (ref ht) */
+    if (t == -29 ||
+        t == -28) /* codes of (ref null ht) and (ref ht), which a heap type ht follows */
         reader_s33(r);
 }
 
@@ -124,8 +125,8 @@ static int depth_change(enum wasm_op op) {
 }
 
 /*
- * Called for a body that is invalid. The specification wants "malformed" reported before "invalid",
- * even if the malformed byte comes later.
+ * Called for an invalid body, to see if it is malformed too. The specification wants "malformed"
+ * reported before "invalid", even if the malformed byte comes later.
  */
 bool skip_body(struct fn *fn, struct wasm_diag *diag) {
     const struct wasm_module *m = fn->mod;

@@ -26,14 +26,14 @@ struct writer {
 
 static bool write_fail(struct writer *w, enum err_code code, const char *text) {
     if (!w->failed)
-        err_set(w->err, code, "capture: %s", text);
+        err_set(w->err, code, "cannot capture the store: %s", text);
     w->failed = true;
     return false;
 }
 
 static void state_put(struct writer *w, const void *p, size_t n) {
     if (!w->failed && n && !buf_add(w->out, p, n))
-        write_fail(w, ERR_LIMIT, "the state is too big");
+        write_fail(w, ERR_LIMIT, "its saved state is too big");
 }
 
 static void put_n(struct writer *w, uint64_t v) {
@@ -149,8 +149,8 @@ static const struct wasm_instance *memory_owner(const struct wasm_store *s, uint
 }
 
 /*
- * Writes the active segments of the memory's own instance to `base`, in order. If `units` is not
- * NULL, sets a byte for each unit that they reach.
+ * Writes the active data segments of the instance that created memory `mem` to `base`, in order. If
+ * `units` is not NULL, sets a byte for each unit that they write to.
  */
 void state_image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, uint64_t size,
                        uint8_t *units) {
@@ -173,7 +173,8 @@ void state_image_apply(const struct wasm_store *s, uint32_t mem, uint8_t *base, 
 
 /* ---- Contents ---- */
 
-/* Writes the units that differ from the image. Reads only those that `units` names. */
+/* Writes the units that differ from `image`, the initial content. Reads only units set in `units`.
+ */
 static void put_units(struct writer *w, const struct memory *m, const uint8_t *image,
                       const uint8_t *units) {
     uint8_t copy[UNIT];
@@ -185,7 +186,7 @@ static void put_units(struct writer *w, const struct memory *m, const uint8_t *i
         w->s->engine->work++;
         if (memcmp(image + u * UNIT, bytes, UNIT) == 0)
             continue;
-        put_n(w, u - next + 1); /* 0 ends the list */
+        put_n(w, u - next + 1); /* + 1, because 0 ends the list */
         state_put(w, bytes, UNIT);
         next = u + 1;
     }
@@ -243,7 +244,7 @@ static void put_handles(struct writer *w) {
     engine_release(s->engine, bytes, cfg->handle_bytes);
 }
 
-/* Names each type by an instance and an index of its module, because types have no own names. */
+/* Names each type by an instance and a type index of its module: ids depend on the engine. */
 static uint64_t *type_names(const struct wasm_store *s) {
     uint64_t *names = engine_alloc(s->engine, s->engine->n_types * sizeof *names);
     for (uint32_t i = 1; names && i < s->n_insts; i++)
@@ -273,7 +274,7 @@ static void put_objects(struct writer *w) {
     engine_release(s->engine, names, s->engine->n_types * sizeof *names);
 }
 
-/* Writes computed segments of expressions, because they may hold references to objects. */
+/* Writes the computed values of element segments with expressions: they may refer to objects. */
 static void put_elem_refs(struct writer *w, const struct wasm_instance *i) {
     for (uint32_t k = 0; k < i->mod->n_elems; k++) {
         if (i->mod->elems[k].is_funcs)

@@ -19,7 +19,7 @@ static int compare_numbers(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* True for a handle that the host accepted when the state was read. */
+/* True for a host handle that the host accepted when the saved state was read. */
 static bool is_handle(const struct wasm_store *s, uint64_t ref) {
     uint64_t handle = ref - 1;
     return s->n_handles &&
@@ -130,9 +130,9 @@ struct place {
     struct code *code;
     uint32_t mark; /* number of the mark where the frame stopped */
     const uint64_t *fp;
-    uint32_t limit;           /* number of its own slots; those above belong to the callee */
-    const struct type *gives; /* type of the callee that returns here; NULL: none */
-    uint32_t at;              /* slot for the results of the callee; NO_TYPE: on top */
+    uint32_t limit;           /* number of slots to check; those above belong to the callee */
+    const struct type *gives; /* type of the called function; NULL: the frame waits for none */
+    uint32_t at;              /* slot for the results of the callee; NO_TYPE: top of the stack */
 };
 
 struct check {
@@ -174,7 +174,7 @@ static bool stack_fits(const struct wasm_store *s, const struct place *p,
     return !p->gives || results_fit(s->engine, p->gives, t->stack + t->n_stack - results, results);
 }
 
-/* Checks the places at this mark. Places are sorted by the marks of one translation. */
+/* Checks the frames that stopped at this mark. c->places is sorted by mark. */
 static void visit(void *ctx, uint32_t mark, const struct mark_types *t) {
     struct check *c = ctx;
     for (; c->next < c->n && c->places[c->next].mark == mark && !c->failed; c->next++) {
@@ -190,7 +190,7 @@ static int compare_places(const void *a, const void *b) {
     return x->mark < y->mark ? -1 : x->mark > y->mark;
 }
 
-/* Walks each translation that has frames only once, even if it has many. */
+/* Checks all frames. Walks each function only once, even if it has many frames. */
 static const char *places_check(const struct wasm_store *s, struct place *places, uint32_t n) {
     heap_sort(places, n, sizeof *places, compare_places);
     for (uint32_t from = 0, to; from < n; from = to) {
@@ -221,8 +221,8 @@ static bool place_at(struct place *p, const struct frame *f, const uint64_t *pc,
 }
 
 /*
- * Fills one or two places for a top frame that waits for a host function: its slots below the
- * arguments and, unless the call is a tail call, the results at the point of return.
+ * Fills one or two places to check for a top frame that waits for a host function: its slots below
+ * the arguments and, unless the call is a tail call, the results after the call.
  */
 static const char *pending_places(const struct wasm_store *s, struct place *p, uint32_t *n) {
     const struct type *host = s->host_fns[s->host_fn].type, *own = s->top->fn->type;

@@ -13,15 +13,15 @@ struct loader {
     struct wasm_store *s;
     const struct wasm_modules *modules;
     struct err *err;
-    uint64_t *sizes; /* sizes of the memories, then of the tables */
+    uint64_t *sizes; /* saved sizes of the memories, then of the tables */
     uint32_t n_mems, n_tables;
 };
 
-/* Reports the first invalid part. An error that is set already is more precise and stays. */
+/* Reports the invalid part of a saved state. An earlier error is more precise and stays. */
 static int state_read_bad(struct loader *l, const char *what) {
     if (l->err && l->err->code)
         return -1;
-    return err_set(l->err, ERR_INVALID, "state refused: %s", what);
+    return err_set(l->err, ERR_INVALID, "saved state refused: %s", what);
 }
 
 static uint64_t get(struct loader *l) {
@@ -78,12 +78,13 @@ static struct wasm_module *get_module(struct loader *l) {
     const uint8_t *hash = reader_bytes(&l->r, HASH);
     struct wasm_module *m = hash ? l->modules->find(l->modules->ctx, hash) : NULL;
     if (hash && !m)
-        err_set(l->err, ERR_NOT_FOUND, "state refused: no module with hash %02x%02x%02x%02x…",
-                hash[0], hash[1], hash[2], hash[3]);
+        err_set(l->err, ERR_NOT_FOUND,
+                "saved state refused: its module is missing, with hash %02x%02x%02x%02x…", hash[0],
+                hash[1], hash[2], hash[3]);
     return m;
 }
 
-/* Reads the list twice: the first pass counts, so that one array holds both kinds. */
+/* Reads the sizes of memories and tables twice: the first pass counts them for one array. */
 static int get_sizes(struct loader *l) {
     struct reader at = l->r;
     l->n_mems = get_count(l);
@@ -94,7 +95,7 @@ static int get_sizes(struct loader *l) {
         return state_read_bad(l, "invalid sizes");
     l->sizes = engine_alloc(l->e, ((size_t)l->n_mems + l->n_tables) * sizeof *l->sizes);
     if (!l->sizes)
-        return err_set(l->err, ERR_LIMIT, "out of memory");
+        return err_set(l->err, ERR_LIMIT, "out of memory while the saved state is read");
     l->r = at;
     get_count(l);
     get_slots(l, l->sizes, l->n_mems);
@@ -165,7 +166,7 @@ static int get_object(struct loader *l, uint64_t kind) {
     return ok ? resize_new(l, mems, tables) : state_read_bad(l, "invalid host object");
 }
 
-/* store_instantiate() checks the imports as for a new instance, so hostile ones are refused. */
+/* store_instantiate() checks the imports as for a new instance, so false ones are refused. */
 static int get_instance(struct loader *l) {
     struct wasm_store *s = l->s;
     uint32_t mems = s->n_mems, tables = s->n_tables;
@@ -175,7 +176,7 @@ static int get_instance(struct loader *l) {
     struct wasm_extern *imports = engine_alloc(l->e, m->n_imports * sizeof *imports);
     struct wasm_instance *i;
     if (!imports)
-        return err_set(l->err, ERR_LIMIT, "out of memory");
+        return err_set(l->err, ERR_LIMIT, "out of memory while the saved state is read");
     for (uint32_t k = 0; k < m->n_imports; k++) {
         uint64_t kind = get(l);
         imports[k] =
@@ -231,7 +232,7 @@ static int get_origin(struct loader *l) {
 static int get_memory(struct loader *l, uint32_t mem) {
     struct memory *m = l->s->mems[mem];
     if (!memory_reach(l->e, m, m->size))
-        return err_set(l->err, ERR_LIMIT, "out of memory");
+        return err_set(l->err, ERR_LIMIT, "out of memory while the saved state is read");
     state_image_apply(l->s, mem, m->base, m->size, NULL);
     uint64_t at = 0;
     for (uint64_t skip; (skip = get(l)) != 0 && !l->r.failed; at += UNIT) {
@@ -252,7 +253,8 @@ static int get_table(struct loader *l, struct table *t) {
         if (l->r.failed || run == 0 || run > t->size - i)
             return state_read_bad(l, "invalid table");
         for (; run > 0; run--, i++)
-            if (t->elems[i] != value) /* do not touch pages of a mapped table that stay zero */
+            if (t->elems[i] != value) /* pages of a mapped table that stay zero are not written, so
+                                         they take no memory */
                 t->elems[i] = value;
     }
     return 0;
@@ -285,7 +287,7 @@ static int get_exns(struct loader *l) {
                         .slots = engine_alloc(l->e, slots * sizeof *x.slots)};
         if (!x.slots || !store_take(s, budget_slots(slots))) {
             engine_release(l->e, x.slots, slots * sizeof *x.slots);
-            return err_set(l->err, ERR_LIMIT, "out of memory");
+            return err_set(l->err, ERR_LIMIT, "out of memory while the saved state is read");
         }
         get_slots(l, x.slots, slots);
         s->exns[i] = x;
@@ -305,11 +307,12 @@ static int get_handles(struct loader *l) {
         if (!bytes || size > cfg->handle_bytes)
             return state_read_bad(l, "invalid handle");
         if (cfg->handle_load && !cfg->handle_load(cfg->handle_ctx, handle, bytes, size))
-            return err_set(l->err, ERR_DENIED, "state refused: the host does not take handle %llu",
+            return err_set(l->err, ERR_DENIED,
+                           "saved state refused: the host does not accept its handle %llu",
                            (unsigned long long)handle);
         struct wasm_value v = wasm_host_ref(handle);
         if (!store_note_handle(l->s, &v))
-            return err_set(l->err, ERR_LIMIT, "out of memory");
+            return err_set(l->err, ERR_LIMIT, "out of memory while the saved state is read");
     }
     return l->r.failed ? state_read_bad(l, "invalid handles") : 0;
 }
@@ -334,13 +337,13 @@ static int get_object_one(struct loader *l, struct object *ret) {
         return state_read_bad(l, "the objects are too big");
     uint64_t *p = engine_alloc(l->e, slots * sizeof *p);
     if (!p)
-        return err_set(l->err, ERR_LIMIT, "out of memory");
+        return err_set(l->err, ERR_LIMIT, "out of memory while the saved state is read");
     *ret = (struct object){.type = t->id, .n = (uint32_t)n, .n_slots = (uint32_t)slots, .slots = p};
     s->heap_slots += slots + 1;
     return get_slots(l, p, slots) ? 0 : state_read_bad(l, "invalid object");
 }
 
-/* Reads the objects. They replace those that instantiation created for globals and segments. */
+/* Reads the garbage collected objects, which replace those that get_origin() created. */
 static int get_objects(struct loader *l) {
     struct wasm_store *s = l->s;
     for (uint32_t i = 0; i < s->n_objs; i++) {
@@ -399,7 +402,7 @@ static struct fn *get_fn(struct loader *l, struct wasm_instance **ret_inst) {
     return &(*ret_inst)->fns[func];
 }
 
-/* Finds the mark of the call instruction at an offset, for a pending host call. */
+/* Finds the mark of the call instruction at a module offset, for a pending host call. */
 static const struct mark *call_mark(struct fn *fn, uint32_t offset) {
     struct code *c = fn->fast;
     const struct mark *found = NULL, *m = code_mark_of(fn, c, offset, MARK_OP);
@@ -417,7 +420,7 @@ struct found_mark {
     const struct mark *mark;
 };
 
-/* Finds a mark through a cache, because frames of deep recursion stop at the same few points. */
+/* Finds the mark at a module offset, with a cache: frames of a recursion stop at few points. */
 static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, uint32_t offset,
                                       uint32_t kinds) {
     struct found_mark *c = &cache[(offset ^ fn->index) % 64];
@@ -430,7 +433,7 @@ static const struct mark *mark_cached(struct found_mark *cache, struct fn *fn, u
     return c->mark;
 }
 
-/* The frame that was read last. The next frame begins where its arguments were. */
+/* Position of the frame that was read last. The next frame begins at the arguments of its call. */
 struct position {
     const uint64_t *pc;
     uint64_t *fp;
@@ -480,7 +483,7 @@ static int get_frames(struct loader *l, enum call_state state) {
     return rc;
 }
 
-/* Restores the host call that is pending at pc, and checks that its slots are within the frame. */
+/* Restores the host call that is pending at s->pc, and checks that its slots are in the frame. */
 static int get_pending(struct loader *l, uint64_t host, bool answered) {
     struct wasm_store *s = l->s;
     if (host >= s->n_host_fns)
@@ -490,7 +493,7 @@ static int get_pending(struct loader *l, uint64_t host, bool answered) {
     s->host_slots = s->pc ? s->fp + (uint16_t)(*s->pc >> 16) : s->stack;
     uint32_t most = fn->param_slots > fn->result_slots ? fn->param_slots : fn->result_slots;
     if (s->pc && s->top->fn->result_slots > most)
-        most = s->top->fn->result_slots; /* a tail call returns the results of the caller */
+        most = s->top->fn->result_slots; /* the results of a tail call are those of its caller */
     uint64_t *end = s->pc ? s->fp + s->top->fn->frame_slots : s->stack_end;
     if (s->host_slots > end || most > (size_t)(end - s->host_slots))
         return state_read_bad(l, "invalid pending host call");
@@ -566,24 +569,25 @@ static int get_call(struct loader *l) {
 
 static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
     if (size < HEADER + HASH || memcmp(bytes, state_magic, 8) != 0)
-        return err_set(err, ERR_INVALID, "state refused: the bytes are not a saved state");
+        return err_set(err, ERR_INVALID, "saved state refused: the bytes have another format");
     const uint8_t state[4] = {WASM_STATE_VERSION}, fuel[4] = {WASM_FUEL_VERSION};
     if (memcmp(bytes + 8, state, 4) != 0 || memcmp(bytes + 12, fuel, 4) != 0)
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "state refused: it has version %u and fuel version %u; this engine reads %d and %d",
-            bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "saved state refused: it has version %u and fuel version %u; this engine "
+                       "reads %d and %d",
+                       bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
     struct sha256 h;
     uint8_t hash[HASH];
     sha256_init(&h);
     sha256_add(&h, bytes, size - HASH);
     sha256_end(&h, hash);
     if (memcmp(hash, bytes + size - HASH, HASH) != 0)
-        return err_set(err, ERR_INVALID, "state refused: damaged, the checksum does not match");
+        return err_set(err, ERR_INVALID,
+                       "saved state refused: damaged, its checksum does not match");
     return 0;
 }
 
-/* Calls state_check() last, because it needs all objects: values refer to each other. */
+/* Reads all parts, then calls state_check(), which needs them all: values refer to each other. */
 static int state_read_load(struct loader *l) {
     struct wasm_store *s = l->s;
     s->budget = get(l);
@@ -609,7 +613,7 @@ int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
     const uint8_t *p = bytes;
     l.r = (struct reader){.p = p + HEADER, .end = p + size - HASH, .base = p, .diag = &l.diag};
     if (!(l.s = wasm_store_new(e)))
-        return err_set(err, ERR_LIMIT, "out of memory");
+        return err_set(err, ERR_LIMIT, "out of memory while the saved state is read");
     int rc = state_read_load(&l);
     if (l.sizes)
         engine_release(e, l.sizes, ((size_t)l.n_mems + l.n_tables) * sizeof *l.sizes);

@@ -141,7 +141,8 @@ bool store_add_tag(struct wasm_store *s, uint32_t canon, uint32_t *ret) {
     return true;
 }
 
-/* wasm_resume() creates the objects again in this order, so that they get the same numbers. */
+/* Logs the creation: wasm_resume() repeats it in this order, so that objects get the same numbers.
+ */
 bool store_log_creation(struct wasm_store *s, enum creation_kind kind, uint32_t index) {
     if (!engine_grow(s->engine, &s->log, &s->cap_log, s->n_log + 1, sizeof *s->log))
         return false;
@@ -154,7 +155,7 @@ static int compare_handles(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Sorts and removes duplicates, so that a captured state does not depend on the order of calls. */
+/* Sorts the host handles, so that a captured state does not depend on the order of calls. */
 void store_handles_sort(struct wasm_store *s) {
     uint32_t n = 0;
     heap_sort(s->handles, s->n_handles, sizeof *s->handles, compare_handles);
@@ -174,7 +175,7 @@ static bool is_handle_value(const struct wasm_value *v) {
 bool store_note_handle(struct wasm_store *s, const struct wasm_value *v) {
     if (!is_handle_value(v) || (s->n_handles && s->handles[s->n_handles - 1] == v->ref - 1))
         return true;
-    /* Remove duplicates before the list grows: hosts pass the same handles again and again. */
+    /* Remove duplicate handles before the list grows: hosts pass the same ones again and again. */
     if (s->n_handles == s->cap_handles)
         store_handles_sort(s);
     if (!engine_grow(s->engine, &s->handles, &s->cap_handles, s->n_handles + 1, sizeof *s->handles))
@@ -207,7 +208,7 @@ void store_exn_free(struct wasm_store *s, uint64_t ref) {
     exn_drop(s, &s->exns[ref - EXN_REF]);
 }
 
-/* Returns the lowest free index, so that references are the same before and after a capture. */
+/* Returns the lowest free index for an exception, so that references survive a capture. */
 static uint32_t exn_slot(struct wasm_store *s) {
     for (; s->free_exn < s->n_exns; s->free_exn++)
         if (s->exns[s->free_exn].tag == NO_TYPE)
@@ -226,7 +227,7 @@ uint64_t store_exn_new(struct wasm_store *s, uint32_t tag, const uint64_t *slots
     bool collected = s->live_exns >= MAX_EXNS;
     if (collected)
         store_collect(s, slots + n); /* the arguments are on top of the stack */
-    /* Fails unless half of the exceptions were garbage. Else every further throw would collect. */
+    /* Fails unless half of the exceptions were garbage, else every later throw would collect. */
     bool full = collected && s->live_exns > MAX_EXNS / 2;
     if (full || !store_take(s, budget_slots(n)))
         return 0;
@@ -284,7 +285,7 @@ bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, c
 }
 
 int store_no_memory(struct err *err) {
-    return err_set(err, ERR_LIMIT, "out of memory");
+    return err_set(err, ERR_LIMIT, "out of memory for the objects of the store");
 }
 
 uint64_t wasm_store_bytes(const struct wasm_store *s) {
@@ -558,7 +559,8 @@ int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_valu
                     struct err *err) {
     struct global *g = s->globals[x.id];
     if (!g->is_mutable || !value_fits(s, &v, g->type))
-        return err_set(err, ERR_INVALID, "the global is immutable or has another type");
+        return err_set(err, ERR_INVALID,
+                       "cannot set the global: it is immutable or has another type");
     if (!store_note_handle(s, &v))
         return store_no_memory(err);
     value_to_slots(&v, g->value);

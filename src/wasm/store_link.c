@@ -5,7 +5,7 @@
 
 static int over_budget(const struct wasm_store *s, struct err *err) {
     return err_set(err, ERR_LIMIT,
-                   "memories, tables and code need more than the %llu bytes of this store",
+                   "the program's memories, tables and code need more than the limit of %llu bytes",
                    (unsigned long long)s->engine->cfg.store_bytes);
 }
 
@@ -14,7 +14,7 @@ static int over_budget(const struct wasm_store *s, struct err *err) {
 struct eval {
     struct wasm_instance *i;
     struct reader r;
-    uint64_t v[2 * MAX_CONST_DEPTH + 4]; /* operands, as slots */
+    uint64_t v[2 * MAX_CONST_DEPTH + 4]; /* slots of the operands */
     uint32_t n;
 };
 
@@ -41,7 +41,7 @@ static void eval_bytes(struct eval *e, uint32_t bytes) {
     e->n += slots;
 }
 
-/* Reads the immediates of an object instruction. Returns the number of slots it takes. */
+/* Reads the immediates of an object instruction. Returns the number of its operand slots. */
 static uint32_t eval_operands(struct eval *e, uint32_t row, struct bulk *b) {
     if (wasm_ops[row].imm == IMM_NONE)
         return 1;
@@ -67,7 +67,7 @@ static bool eval_object(struct eval *e) {
     e->n -= eval_operands(e, b.row, &b);
     b.slots = &e->v[e->n++];
     struct wasm_store *s = e->i->store;
-    s->no_collect = true; /* the collector does not see the slots in e->v */
+    s->no_collect = true; /* the garbage collector does not see the operands in e->v */
     bool ok = !object_check(e->i, &b) && object_do(e->i, &b);
     s->no_collect = false;
     return ok;
@@ -154,7 +154,7 @@ const uint64_t *instance_elems(struct wasm_instance *i, uint32_t seg) {
 
 /* ---- Linking ---- */
 
-/* A memory or table fits if it has the minimum size and cannot grow beyond the wanted maximum. */
+/* True if a memory or table fits an import: it has the minimum size, and no larger maximum. */
 static bool limits_fit(const struct wasm_limits *have, uint64_t size,
                        const struct wasm_limits *want) {
     return have->is64 == want->is64 && size >= want->min &&
@@ -346,14 +346,15 @@ static int instance_link(struct wasm_store *s, struct wasm_instance *i,
     if (!make_objects(s, i))
         return s->is_over_budget
                    ? over_budget(s, err)
-                   : err_set(err, ERR_LIMIT, "memory or table is larger than this engine allows");
+                   : err_set(err, ERR_LIMIT,
+                             "a memory or table of the module is larger than this engine allows");
     if (m->level < WASM_2_0 && !segments_fit(i))
         return err_set(err, ERR_INVALID,
                        "a data segment does not fit its memory, or an element segment its table");
     return 0;
 }
 
-/* Deletes what a failed instantiation created, so that numbers depend on successes only. */
+/* Deletes the objects of a failed instantiation, so that later objects get the same numbers. */
 static void undo(struct wasm_store *s, const struct wasm_store *before) {
     struct wasm_engine *e = s->engine;
     while (s->n_mems > before->n_mems)
@@ -375,7 +376,7 @@ int store_instantiate(struct wasm_store *s, struct wasm_module *m,
     struct wasm_store before = *s;
     struct wasm_instance *i = NULL;
     if (s->n_insts > s->engine->cfg.instances)
-        return err_set(err, ERR_LIMIT, "too many instances");
+        return err_set(err, ERR_LIMIT, "the store already has the maximum number of instances");
     if (!store_take(s, budget_instance(m)))
         return over_budget(s, err);
     if (!engine_grow(s->engine, &s->insts, &s->cap_insts, s->n_insts + 1, sizeof *s->insts) ||
@@ -383,7 +384,8 @@ int store_instantiate(struct wasm_store *s, struct wasm_module *m,
         store_give(s, budget_instance(m));
         return store_no_memory(err);
     }
-    s->insts[s->n_insts++] = i; /* now, because its globals may refer to its functions */
+    s->insts[s->n_insts++] =
+        i; /* add it before linking, because its globals may refer to its functions */
     if (instance_link(s, i, imports, err) < 0) {
         undo(s, &before);
         return -1;

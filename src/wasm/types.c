@@ -1,4 +1,4 @@
-/* Types are interned per engine, so that equality across modules is equality of numbers. */
+/* Interns types in an engine: equal types of all modules get the same id. */
 #include "wasm/engine.h"
 
 #include "base/siphash.h"
@@ -39,7 +39,7 @@ static void key_write(const struct type *group, uint32_t n, uint32_t *w) {
     }
 }
 
-/* Converts a type that is relative to the first type of its group, once that has its number. */
+/* Converts a type that is relative to its group, once the first type of the group has its id. */
 static uint32_t absolute(uint32_t type, uint32_t first) {
     bool relative = is_ref(type) && !(type & WASM_ABSTRACT) && (type & TYPE_RELATIVE);
     return relative ? (type & ~TYPE_RELATIVE) + first : type;

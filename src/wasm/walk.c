@@ -70,7 +70,7 @@ COLD bool walk_pop_slow(struct scratch *w, uint32_t expected) {
     return true;
 }
 
-/* Pops an operand of any type. *ret is 0 for the bottom type of unreachable code. */
+/* Pops an operand of any type into *ret; 0: the bottom type of unreachable code. */
 bool walk_pop_any(struct scratch *w, uint32_t *ret) {
     *ret = 0;
     if (w->n > w->floor) {
@@ -280,7 +280,7 @@ INLINE bool do_br_if(struct scratch *w, const bool emit) {
     return n == 0 || (walk_pop_types(w, types, n) && push_types(w, emit, types, n));
 }
 
-/* True if the operands fit a label. Does not pop them. */
+/* True if the operands fit a branch to label c. Does not pop them. */
 static bool label_fits(struct scratch *w, const struct ctrl *c) {
     uint32_t n, before = w->n;
     const uint32_t *types = ctrl_label(c, &n);
@@ -644,7 +644,7 @@ bool walk_validate(struct wasm_module *m, struct fn *fn, struct wasm_diag *diag)
         return true;
     struct wasm_diag form = {0};
     if (diag->fault == WASM_INVALID && !skip_body(fn, &form))
-        *diag = form; /* the body is malformed too, which is reported first */
+        *diag = form; /* the body is also malformed, which takes precedence */
     diag->func = fn->index;
     diag->op = (uint16_t)w->op;
     diag->offset = (size_t)(w->ins - m->bytes);

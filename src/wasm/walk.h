@@ -14,14 +14,14 @@
 
 enum opnd_kind {
     OPND_SLOT,
-    OPND_LOCAL, /* equal to the local in slot a */
+    OPND_LOCAL, /* the value of the local in slot a */
     OPND_CONST, /* the constant k */
-    OPND_CMP,   /* not yet computed: op a b, or op a k */
-    OPND_SUM,   /* not yet computed: i32 slots a + b */
+    OPND_CMP,   /* comparison that is not yet computed: op a b, or op a k */
+    OPND_SUM,   /* i32 sum of slots a and b that is not yet computed */
 };
 
 struct opnd {
-    uint32_t slot; /* the slot of the operand */
+    uint32_t slot; /* slot where the operand goes on the stack of the frame */
     uint8_t kind;
     bool has_k;
     uint16_t a, b, op;
@@ -31,26 +31,26 @@ struct opnd {
 enum { NO_LINK = UINT32_MAX };
 
 struct ctrl {
-    uint8_t op; /* OP_BLOCK, OP_LOOP, OP_IF, OP_ELSE, OP_TRY_TABLE; OP_CALL for the function */
+    uint8_t op; /* OP_BLOCK, OP_LOOP, OP_IF, OP_ELSE, OP_TRY_TABLE; OP_CALL: the function body */
     bool unreachable;
-    bool is_single; /* no params and at most one result, whose type is in `single` */
+    bool is_single; /* the block has no params and at most one result, of type `single` */
     uint32_t height;
     uint32_t single;
     const struct type *type;
     uint32_t init_height;
-    /* Used only when code is written. */
-    uint32_t base;  /* slot of the first param, and of the first result */
-    uint32_t pos;   /* loop: position of its start; try_table: start of the body */
-    uint32_t node;  /* loop: fuel block at its start */
-    uint32_t sites; /* list of branches to its end */
+    /* The next fields are used only when code is written. */
+    uint32_t base;  /* slot of the first param of the block, and of its first result */
+    uint32_t pos;   /* code position of the start of a loop, or of the body of a try_table */
+    uint32_t node;  /* number of the fuel block at the start of a loop */
+    uint32_t sites; /* first in the list of sites that branch to the end of the block */
     uint32_t else_site;
     uint32_t catches, n_catches;
-    const uint8_t *checked; /* the br_table that was found to fit this label */
+    const uint8_t *checked; /* br_table that is known to fit this label */
 };
 
 /* A fuel block. Its cost is known when it ends; then the sites that pay for it are patched. */
 struct node {
-    uint32_t start; /* running cost when the block began */
+    uint32_t start; /* scratch.cum when the block began */
     uint32_t cost;
     uint32_t sites;
 };
@@ -58,7 +58,7 @@ struct node {
 enum site_field { SITE_TAKEN, SITE_FALL, SITE_WIDE, SITE_ENTRY };
 
 struct site {
-    uint32_t word; /* position of the word to patch */
+    uint32_t word; /* code position of the word to patch */
     uint32_t next;
     uint32_t addend;
     uint8_t field;
@@ -85,13 +85,13 @@ struct scratch {
     struct ctrl *top;
     uint32_t *locals;
     uint32_t n_locals, cap_locals, n_params;
-    bool has_unset; /* there are locals without a default */
+    bool has_unset; /* some locals have no default value */
     uint8_t *set;
     uint32_t cap_set;
     uint32_t *set_list;
     uint32_t n_set_list, cap_set_list;
 
-    /* Used only when code is written. */
+    /* The next fields are used only when code is written. */
     bool stepping, dead, recording, no_memory;
     void (*visit)(void *ctx, uint32_t mark, const struct mark_types *t); /* while recording */
     void *visit_ctx;
@@ -112,14 +112,15 @@ struct scratch {
     uint32_t n_handlers, cap_handlers;
     struct catch_clause *catches;
     uint32_t n_catches, cap_catches;
-    uint32_t cum; /* running cost */
+    uint32_t cum; /* cost of all instructions so far */
     uint32_t entry_cost;
-    uint32_t start_end;  /* end of the code when the last block started; NO_LINK: no block yet */
-    uint32_t start_cum;  /* running cost when the last block started */
-    uint32_t lazy_from;  /* operands below this index are in their slots */
-    uint32_t pair_first; /* number + 1 of the instruction at pair_at, if it may begin a pair */
+    uint32_t start_end; /* n_words when the last fuel block started; NO_LINK: none yet */
+    uint32_t start_cum; /* `cum` when the last fuel block started */
+    uint32_t lazy_from; /* operands below this index are in their slots */
+    uint32_t
+        pair_first; /* number + 1 (pairs.h) of the instruction at pair_at, if it may begin a pair */
     uint32_t pair_at;
-    uint32_t pending_site; /* site of the present call, which pays for the block after it */
+    uint32_t pending_site; /* site of the present call, which pays for the fuel block after it */
     uint32_t pending_kind;
     struct opnd out; /* the result of the present instruction */
 };
@@ -130,7 +131,7 @@ void em_begin(struct scratch *w);
 void em_end(struct scratch *w);
 void em_pay(struct scratch *w, uint32_t cost); /* adds the cost of the present instruction */
 void em_flush(struct scratch *w, uint32_t except_top);
-bool em_push(struct scratch *w, uint32_t type); /* false: no memory */
+bool em_push(struct scratch *w, uint32_t type); /* false: out of memory */
 
 void em_local_get(struct scratch *w, uint32_t i);
 void em_local_set(struct scratch *w, uint32_t i);

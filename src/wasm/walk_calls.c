@@ -15,7 +15,7 @@ static bool results_fit(struct scratch *w, const struct type *t) {
            walk_fail_type(w, "type mismatch: results of the tail call differ from the function's");
 }
 
-/* `extra` operands are above the arguments on the stack: a table index or a reference. */
+/* Checks a call. `extra` operands lie above the arguments: a table index or a reference. */
 INLINE bool call_types(struct scratch *w, const bool emit, const struct type *t, uint32_t extra,
                        bool is_tail) {
     if (extra && !pop(w, extra))

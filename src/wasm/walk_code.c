@@ -136,7 +136,7 @@ static struct scratch *translate_with(struct scratch *w, bool stepping, bool rec
 }
 
 static struct scratch *translate(struct fn *fn, bool stepping, bool recording) {
-    struct wasm_diag diag; /* unused: a valid body can fail only for lack of memory */
+    struct wasm_diag diag; /* not read: the walk of a valid body fails only for lack of memory */
     struct scratch *w = walk_begin(fn, &diag);
     return w ? translate_with(w, stepping, recording) : NULL;
 }
@@ -169,7 +169,8 @@ bool walk_marks(struct fn *fn, struct code *c) {
     if (!marks)
         return false;
     memcpy(marks, w->marks, w->n_marks * sizeof *marks);
-    for (uint32_t i = 1; i < w->n_marks; i++) /* both are searched by bisection */
+    for (uint32_t i = 1; i < w->n_marks;
+         i++) /* code_mark_at() and code_mark_of() search by bisection */
         assert(marks[i - 1].pos <= marks[i].pos && marks[i - 1].offset <= marks[i].offset);
     c->n_marks = w->n_marks;
     c->marks = marks;
@@ -221,7 +222,7 @@ void plain_ops_init(struct plain_op ops[256]) {
         }
         const struct wasm_op_info *info = &wasm_ops[p->row];
         p->level = info->level;
-        /* Other instructions are charged in emit.c or while they run. */
+        /* The fuel of other instructions is counted in emit.c or while they run. */
         p->cost = info->fuel == FUEL_ONE && p->row != OP_REF_EQ;
         const char *s = info->sig;
         if (s[0] == '*')

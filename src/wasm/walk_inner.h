@@ -94,7 +94,7 @@ INLINE bool push(struct scratch *w, const bool emit, uint32_t type) {
     return true;
 }
 
-/* Pushes the result of an em_ function, which may not be in its slot yet. */
+/* Pushes w->out, the result of an em_ function, which may not be in its slot yet. */
 INLINE bool push_out(struct scratch *w, const bool emit, uint32_t type) {
     if (!push(w, emit, type))
         return false;

@@ -247,7 +247,7 @@ static bool do_br_on_cast(struct scratch *w, bool emit, bool on_fail) {
            push(w, emit, kept);
 }
 
-/* Converts between the hierarchies of any and extern; the null flag stays. */
+/* Walks a conversion between the hierarchies of any and extern; the null flag stays. */
 static bool do_convert(struct scratch *w, bool emit, uint32_t row) {
     bool to_any = row == OP_ANY_CONVERT_EXTERN;
     uint32_t t, from = to_any ? WASM_EXTERNREF : WASM_ANYREF;

@@ -90,8 +90,8 @@ struct wasm_value {
     union {
         int32_t i32;
         int64_t i64;
-        uint32_t f32; /* bits */
-        uint64_t f64; /* bits */
+        uint32_t f32; /* the bits of the number */
+        uint64_t f64; /* the bits of the number */
         uint64_t ref; /* 0: null; function: the id of its wasm_extern; host handle: handle + 1 */
         uint8_t v128[16]; /* little-endian */
     };
@@ -116,7 +116,7 @@ struct wasm_func_type {
 struct wasm_limits {
     uint64_t min, max;
     bool has_max;
-    bool is64; /* addressed by i64 */
+    bool is64; /* addresses or indices are i64, not i32 */
 };
 
 enum wasm_extern_kind { WASM_FUNC, WASM_TABLE, WASM_MEMORY, WASM_GLOBAL, WASM_TAG };
@@ -130,8 +130,8 @@ struct wasm_extern {
 /* The type of an import or export. The pointers belong to the module or store that returned it. */
 struct wasm_extern_type {
     enum wasm_extern_kind kind;
-    struct wasm_func_type func; /* of a function, or of a tag, which has no results */
-    struct wasm_limits limits;  /* table, memory */
+    struct wasm_func_type func; /* type of the function, or of the tag, which has no results */
+    struct wasm_limits limits;  /* limits of the table or memory */
     uint32_t type;              /* value type of the global, or element type of the table */
     bool is_mutable;
 };
@@ -139,39 +139,41 @@ struct wasm_extern_type {
 /* ---- Engine ---- */
 
 /*
- * Like realloc(), with the old size as an argument. new_size 0 frees. It may return NULL if memory
- * is exhausted; then the engine reports an error.
+ * The embedder's allocator: like realloc(), with the old size as an argument. new_size 0 frees. It
+ * may return NULL if memory is exhausted; then the engine reports an error.
  */
 struct wasm_alloc {
     void *(*realloc)(void *ctx, void *p, size_t old_size, size_t new_size);
     void *ctx;
 };
 
-/* Limits of an engine; 0 means the default. At a limit, a trap, a failed grow or a refused load. */
+/* Limits of an engine; 0: the default. What exceeds a limit traps, or fails to grow or to load. */
 struct wasm_config {
     struct wasm_alloc alloc;
-    uint64_t memory_pages; /* of one memory, 64 KiB each; default 65536 (4 GiB) */
-    uint64_t table_elems;  /* of one table; default 10,000,000 */
+    uint64_t memory_pages; /* pages of one memory, 64 KiB each; default 65536 (4 GiB) */
+    uint64_t table_elems;  /* elements of one table; default 10,000,000 */
     uint32_t stack_slots;  /* guest stack in 8-byte slots; default 1 Mi */
     uint32_t frames;       /* guest call depth; default 20,000 */
-    uint32_t instances;    /* in one store; default 10,000 */
-    uint64_t heap_slots;   /* for garbage collected objects, 8 bytes each; default 4 Mi */
-    uint64_t module_bytes; /* default 1 GiB */
-    uint64_t store_bytes; /* of one store: all memories, tables, objects, globals and code together;
-                             default no limit. The guest stack does not count: see stack_slots */
-    uint32_t handle_bytes; /* saved per host handle, default 4096 */
+    uint32_t instances;    /* instances in one store; default 10,000 */
+    uint64_t heap_slots;   /* 8-byte slots for garbage collected objects; default 4 Mi */
+    uint64_t module_bytes; /* size of a module; default 1 GiB */
+    /* Bytes of one store: all memories, tables, objects, globals and code together; default no
+       limit. The guest stack does not count: see stack_slots. */
+    uint64_t store_bytes;
+    uint32_t handle_bytes; /* bytes that handle_save may write per handle; default 4096 */
 
-    /* Called for each host handle when a store is saved and resumed. save writes at most
-       handle_bytes and returns how many; load may refuse. If NULL, only the number is saved. */
+    /* Called for each host handle when a store is saved and resumed. handle_save writes at most
+       handle_bytes and returns how many; handle_load returns false to refuse the handle. If they
+       are NULL, only the number of the handle is saved. */
     size_t (*handle_save)(void *ctx, uint64_t handle, uint8_t *bytes);
     bool (*handle_load)(void *ctx, uint64_t handle, const uint8_t *bytes, size_t size);
     void *handle_ctx;
 };
 
 struct wasm_engine;
-/* config NULL: all defaults, with malloc(). */
+/* Creates an engine. config NULL: all limits have their defaults, and malloc() is the allocator. */
 struct wasm_engine *wasm_engine_new(const struct wasm_config *config);
-/* Call it after all modules and stores of the engine are freed. */
+/* Frees an engine. All its modules and stores must be freed before. */
 void wasm_engine_free(struct wasm_engine *e);
 
 /* ---- Module ---- */
@@ -188,10 +190,10 @@ enum wasm_fault {
 /* Why a module was refused, with details from which a hint can be made. */
 struct wasm_diag {
     enum wasm_fault fault;
-    size_t offset;     /* byte offset in the module; of the instruction if in a function body */
-    uint32_t func;     /* function index; UINT32_MAX outside a body */
+    size_t offset;     /* byte offset in the module of the error, or of the instruction with it */
+    uint32_t func;     /* index of the function with the error; UINT32_MAX: not in a body */
     char message[160]; /* "type mismatch", "unknown local 5", … */
-    uint16_t op;       /* enum wasm_op, if in a body */
+    uint16_t op;       /* instruction with the error, if in a body: enum wasm_op */
     /* For type mismatches: the types that the instruction expects on the stack and those that are
        there, the top last. A found type of 0 is the bottom type of unreachable code. */
     uint8_t n_expected, n_found;
@@ -212,7 +214,7 @@ void wasm_module_hash(struct wasm_module *m, uint8_t hash[32]);
 const uint8_t *wasm_module_bytes(const struct wasm_module *m, size_t *ret_size);
 
 struct wasm_import {
-    const char *module, *name; /* not NUL-terminated, may hold NULs */
+    const char *module, *name; /* names without a terminating NUL, which may contain NULs */
     size_t module_size, name_size;
     struct wasm_extern_type type;
 };
@@ -227,11 +229,11 @@ uint32_t wasm_module_imports(const struct wasm_module *m);
 void wasm_module_import(const struct wasm_module *m, uint32_t i, struct wasm_import *ret);
 uint32_t wasm_module_exports(const struct wasm_module *m);
 void wasm_module_export(const struct wasm_module *m, uint32_t i, struct wasm_export *ret);
-/* The number of functions, imports first; and the byte range of a defined function's body. */
+/* The number of functions, imported ones first; and the bytes of a function body in the module. */
 uint32_t wasm_module_funcs(const struct wasm_module *m);
 bool wasm_module_func_body(const struct wasm_module *m, uint32_t func, size_t *ret_offset,
                            size_t *ret_size);
-/* Returns the name from the name section, else of an export, else NULL. Not NUL-terminated. */
+/* Returns a function's name from the name section, or of an export; or NULL. Not NUL-terminated. */
 const char *wasm_module_func_name(const struct wasm_module *m, uint32_t func, size_t *ret_size);
 
 /* ---- Store ---- */
@@ -242,17 +244,18 @@ struct wasm_instance;
 struct wasm_store *wasm_store_new(struct wasm_engine *e);
 void wasm_store_free(struct wasm_store *s);
 void wasm_store_freep(struct wasm_store **s);
-/* Bytes that the store uses of store_bytes, and whether anything was refused because of it. */
+/* Bytes that the store uses of its limit store_bytes, and whether the limit refused any. */
 uint64_t wasm_store_bytes(const struct wasm_store *s);
 bool wasm_store_over_budget(const struct wasm_store *s);
 
-/* Define what later instances import as (module, name). A later definition replaces an earlier
-   one. A host function has no code: a call of it is a WASM_HOST event. cost is fuel per call. */
+/* The functions wasm_host_… define objects that later instances import as (module, name). A later
+   definition replaces an earlier one. A call of a host function is a WASM_HOST event, and costs
+   `cost` fuel. */
 int wasm_host_func(struct wasm_store *s, const char *module, const char *name,
                    const struct wasm_func_type *type, uint64_t cost, struct err *err);
 /*
- * As wasm_host_func(), but each call also costs 1 fuel per 8 bytes of the number in an i32
- * parameter, which is given by its index.
+ * Like wasm_host_func(), but size_param is the index of an i32 parameter with a number of bytes:
+ * each call also costs 1 fuel per 8 of these bytes.
  */
 #define WASM_NOT_SIZED UINT32_MAX
 int wasm_host_func_sized(struct wasm_store *s, const char *module, const char *name,
@@ -273,7 +276,7 @@ int wasm_host_memory(struct wasm_store *s, const char *module, const char *name,
                      const struct wasm_limits *limits, struct err *err);
 int wasm_host_table(struct wasm_store *s, const char *module, const char *name,
                     const struct wasm_limits *limits, uint32_t type, struct err *err);
-/* Defines all exports of an instance under a module name, as (register "M" $m) does. */
+/* Defines all exports of an instance under a module name, for imports of later instances. */
 int wasm_register(struct wasm_store *s, const char *module, size_t module_size,
                   struct wasm_instance *i, struct err *err);
 bool wasm_lookup(struct wasm_store *s, const char *module, size_t module_size, const char *name,
@@ -293,7 +296,7 @@ int wasm_instance_new(struct wasm_store *s, struct wasm_module *m,
 struct wasm_module *wasm_instance_module(const struct wasm_instance *i);
 bool wasm_export(const struct wasm_instance *i, const char *name, size_t name_size,
                  struct wasm_extern *ret);
-/* Instances in the order of creation, for a store that was resumed. */
+/* The number of instances, and instance i in the order of creation; for a resumed store. */
 uint32_t wasm_instances(const struct wasm_store *s);
 struct wasm_instance *wasm_instance_at(const struct wasm_store *s, uint32_t i);
 
@@ -302,7 +305,7 @@ void wasm_extern_type(const struct wasm_store *s, struct wasm_extern x,
 struct wasm_value wasm_global_get(const struct wasm_store *s, struct wasm_extern x);
 int wasm_global_set(struct wasm_store *s, struct wasm_extern x, struct wasm_value v,
                     struct err *err);
-/* The bytes of a memory, valid until the next wasm_run(). NULL: out of memory. */
+/* Returns the bytes of a memory, valid until the next wasm_run(). NULL: out of memory. */
 uint8_t *wasm_memory_bytes(const struct wasm_store *s, struct wasm_extern x, size_t *ret_size);
 uint64_t wasm_table_size(const struct wasm_store *s, struct wasm_extern x);
 int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
@@ -310,18 +313,18 @@ int wasm_table_get(const struct wasm_store *s, struct wasm_extern x, uint64_t i,
 
 /* ---- Running ---- */
 
-/* Adds to the store's budget of fuel; a new store has 0. */
+/* Adds n to the fuel that the store may spend; a new store has none. */
 void wasm_fuel_add(struct wasm_store *s, uint64_t n);
 uint64_t wasm_fuel_left(const struct wasm_store *s);
 /* Returns the fuel spent since the store was created. */
 uint64_t wasm_fuel_used(const struct wasm_store *s);
 
 enum wasm_outcome {
-    WASM_DONE,        /* values are the results */
-    WASM_TRAPPED,     /* text says why; the call is over, its effects stay */
+    WASM_DONE,        /* the call returned: values are its results */
+    WASM_TRAPPED,     /* the call failed: text says why; its effects stay */
     WASM_THROWN,      /* an exception was not caught: tag and values; the call is over */
-    WASM_OUT_OF_FUEL, /* the budget is less than `needed`; add fuel, then run again */
-    WASM_SLICE,       /* the slice is spent, the budget is not; run again */
+    WASM_OUT_OF_FUEL, /* the store's fuel is less than `needed`; add fuel, then run again */
+    WASM_SLICE,       /* the slice (fuel of this wasm_run()) is spent; run again */
     WASM_HOST,        /* a host function was called with values; wasm_answer(), then run again */
     WASM_IDLE,        /* there is no call in progress */
 };
@@ -329,12 +332,12 @@ enum wasm_outcome {
 struct wasm_event {
     enum wasm_outcome outcome;
     const char *text; /* a trap's constant text: "unreachable", "out of bounds memory access", … */
-    uint64_t needed;  /* out of fuel: the cost of the next instruction */
+    uint64_t needed;  /* for WASM_OUT_OF_FUEL: the fuel cost of the next instruction */
     const struct wasm_value *values;
     uint32_t n_values;
     struct wasm_extern tag;
-    const char *module, *name; /* the host function, NUL-terminated */
-    uint64_t sequence;         /* number of the host call in the life of the store, from 1 */
+    const char *module, *name; /* for WASM_HOST: names of the host function, NUL-terminated */
+    uint64_t sequence; /* for WASM_HOST: number of the call in the life of the store, from 1 */
 };
 
 /* Starts a call. ERR_BUSY: another call is in progress; ERR_INVALID: wrong arguments. */
@@ -343,13 +346,13 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
 
 /*
  * Runs the call until an event. slice limits the fuel that this run may spend. Instructions are
- * atomic, so the slice may be overdrawn by one instruction; the budget never is. The event belongs
- * to the store and is valid until the next function that takes the store as not const. After
- * WASM_DONE, WASM_TRAPPED and WASM_THROWN the call is over.
+ * atomic, so one instruction may exceed the slice, but never the fuel of the store. The event
+ * belongs to the store and is valid until the next function that takes the store as not const.
+ * After WASM_DONE, WASM_TRAPPED and WASM_THROWN the call is over.
  */
 const struct wasm_event *wasm_run(struct wasm_store *s, uint64_t slice);
 
-/* Answer the pending host call with its results, or make it trap with a constant text. */
+/* Answer the pending host call: wasm_answer() with results, wasm_answer_trap() with a trap. */
 int wasm_answer(struct wasm_store *s, const struct wasm_value *results, uint32_t n,
                 struct err *err);
 int wasm_answer_trap(struct wasm_store *s, const char *text, struct err *err);
@@ -359,8 +362,8 @@ void wasm_cancel(struct wasm_store *s);
 /* A frame of the call in progress, or of the last trap; frame 0 is the innermost. */
 struct wasm_frame {
     struct wasm_instance *instance;
-    uint32_t func; /* function index in its module */
-    size_t offset; /* in the module's bytes, of the next instruction or of the one that trapped */
+    uint32_t func; /* index of the function in its module */
+    size_t offset; /* module offset of the next instruction, or of the one that trapped */
 };
 uint32_t wasm_frames(const struct wasm_store *s);
 bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *ret);
@@ -370,15 +373,15 @@ bool wasm_frame_at(const struct wasm_store *s, uint32_t i, struct wasm_frame *re
 /* Computes a SHA-256 of all memories, globals, tables and objects, the same on every CPU. */
 int wasm_store_hash(struct wasm_store *s, uint8_t hash[32], struct err *err);
 
-/* Appends the whole stopped store as bytes to *ret; format: docs/internals/cell-state.md. */
+/* Appends the saved state of a stopped store to *ret; format: docs/internals/cell-state.md. */
 int wasm_capture(struct wasm_store *s, struct buf *ret, struct err *err);
 
-/* `find` returns the module with this hash, which the embedder keeps owning; or NULL. */
+/* `find` returns the embedder's module with this hash, or NULL. The embedder still owns it. */
 struct wasm_modules {
     struct wasm_module *(*find)(void *ctx, const uint8_t hash[32]);
     void *ctx;
 };
-/* Makes a store from captured bytes, which need not be trusted: ERR_INVALID if they are wrong,
+/* Makes a store from a saved state, which need not be trusted: ERR_INVALID if it is wrong,
    ERR_UNSUPPORTED for another version. A pending host call keeps its sequence number. */
 int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
                 const struct wasm_modules *modules, struct wasm_store **ret, struct err *err);
@@ -386,5 +389,5 @@ int wasm_resume(struct wasm_engine *e, const void *bytes, size_t size,
 /* Copies a stopped store; the two share memory copy-on-write. */
 int wasm_fork(struct wasm_store *s, struct wasm_store **ret, struct err *err);
 
-/* Versions of the cost table in docs/internals/fuel.md and of the state format. */
+/* Versions of the fuel costs (docs/internals/fuel.md) and of the format of saved states. */
 enum { WASM_FUEL_VERSION = 2, WASM_STATE_VERSION = 2 };

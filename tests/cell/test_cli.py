@@ -104,7 +104,7 @@ TABLE = [
     ("run add.wat --invoke add 1 x", 2, "argument 2: 'x' is not an i32"),
     ("run add.wat --invoke add 1 4294967296", 2, "argument 2: '4294967296' is out of range for the type i32"),
     ("run add.wat --invoke nothing", 2, "exports no function 'nothing'"),
-    ("run missing.wat", 2, "open 'missing.wat': No such file"),
+    ("run missing.wat", 2, "cannot open 'missing.wat': No such file"),
     ("run add.wat --invoke spin --fuel 1000", 3, "out of fuel: 1000 spent, the next instruction needs 1"),
     ("run http.wat", 4, "the module imports env.http_get, which was not granted"),
     ("run hello.wat", 4, "imports carrel.args_size, which was not granted\n  grant it with --grant args_size"),
@@ -126,7 +126,7 @@ TABLE = [
     ("frob", 64, "unknown command 'frob'"),
     ("", 64, "a command is missing"),
     ("wast pass.wast", 1, r"pass.wast 0/1 FAILED\n0/1\n$"),
-    ("wast missing.wast", 1, "open 'missing.wast'"),
+    ("wast missing.wast", 1, "cannot open 'missing.wast'"),
     ("--help", 0, "carrel cell run FILE"),
     ("run --help", 0, "--suspend-at"),
 ]

@@ -268,4 +268,4 @@ def test_what_cannot_be_is_refused(btrfs, tmp_path):
     assert (tmp_path / "home/disks").read_text() == "plain\n"
     (tmp_path / "home/disks").write_text("zfs\n")
     told = subprocess.run([PROGRAM, "run", "--", "true"], env=env, capture_output=True, text=True, timeout=60)
-    assert told.returncode == 125 and "'disks' of the store" in told.stderr, told
+    assert told.returncode == 125 and "file 'disks' in the store" in told.stderr, told

@@ -141,7 +141,7 @@ def test_each_object_is_shown_with_units(carrel, machine, tmp_path):
 def test_rm_all(carrel):
     assert carrel("new").returncode == 0 and carrel("new").returncode == 0
     done = carrel("rm", "--all", "x")
-    assert done.returncode == 125 and b"--all and 'x' exclude each other" in done.stderr
+    assert done.returncode == 125 and b"--all and machine 'x' exclude each other" in done.stderr
     assert carrel("ls", "-q").stdout.count(b"\n") == 2
     assert carrel("rm", "--all").returncode == 0
     assert carrel("ls", "-q").stdout == b"" and carrel("rm", "--all", "-y").returncode == 0

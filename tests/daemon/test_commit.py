@@ -56,7 +56,7 @@ def say(d, m, x):
 
 def unwritten(d):
     """How often it was logged that something done is not written down. Once a minute at most."""
-    return d.log().count("save a change:")
+    return d.log().count("save a change to the database:")
 
 
 def exits_unwritten(d, m):

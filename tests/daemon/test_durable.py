@@ -198,7 +198,7 @@ def test_what_was_saved_in_vain_goes_again(host):
     """Directories cannot be saved, so what lies over them is not needed either; nor is what somebody left who was killed."""
     others = saved(host)
     b = Box(host, steps="manual")
-    tried = f"save a step: save layers of machine '{b.id}'"
+    tried = f"save a step: cannot save layers of machine '{b.id}'"
 
     def fails(change):
         before = host.log().count(tried)
@@ -242,7 +242,7 @@ def test_what_cannot_be_thrown_away_is_told(host):
     (disk / "trash").touch()
     b.sh("echo two >two")
     durable(b, 2)
-    host.until(lambda: "delete saved layers: remove layers: Not a directory" in host.log())
+    host.until(lambda: "delete saved layers: cannot delete unused layers of the disk: Not a directory" in host.log())
     host.delete(b.url)
 
 

@@ -69,7 +69,7 @@ ROWS = [
     Row("an octal address", "say(get('0313.0.0161.7', {http}))", " 403 ", "203.0.113.7", HTTP, "malformed Host field"),
     Row("a mapped address", "s = socket.socket(socket.AF_INET6); s.settimeout(5); s.connect(('::ffff:203.0.113.7', {http})); s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); say(s.recv(99))", " 403 ",
         "203.0.113.7", HTTP, OTHER_HOST),
-    Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "'private.test' resolves to a private address"),
+    Row("a name that leads to a private address", "say(get('private.test', 8080))", " 403 ", "private.test", 8080, "host 'private.test' resolves to a private address"),
     Row("Host of another", "say(get('ok.test', {http}, name='other.test'))", " 403 ", "ok.test", HTTP, OTHER_HOST),
     Row("Host with another port", "say(get('ok.test', {http}, name='ok.test:1'))", " 403 ", "ok.test", HTTP, "the port in the Host field differs from the port of the connection"),
     Row("no Host", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "header field Host is missing"),
@@ -89,7 +89,7 @@ ROWS = [
         "say(get('ok.test', {http}, method='POST', more='Content-Length: 4\\r\\nTransfer-Encoding: chunked\\r\\n', body='0\\r\\n\\r\\nGET /smuggled HTTP/1.1\\r\\nHost: ok.test\\r\\n\\r\\n'))", " 400 ",
         "ok.test", HTTP, "both Content-Length and Transfer-Encoding are given"),
     Row("smuggling by another coding", "say(get('ok.test', {http}, method='POST', more='Transfer-Encoding: xchunked\\r\\n', body='0\\r\\n\\r\\n'))", " 400 ", "ok.test", HTTP, "Transfer-Encoding does not end in chunked"),
-    Row("a bare LF", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\nHost: ok.test\\n\\n'))", " 400 ", "ok.test", HTTP, "a line ends without CR LF"),
+    Row("a bare LF", "say(dial('ok.test', {http}, b'GET / HTTP/1.1\\nHost: ok.test\\n\\n'))", " 400 ", "ok.test", HTTP, "a line of the HTTP message ends without CR LF"),
     Row("a header flood", "say(get('ok.test', {http}, more='X: y\\r\\n' * 5000))", " 431 ", "ok.test", HTTP, "too many header fields"),
     Row("the HTTP/2 preface", "say(dial('ok.test', {http}, b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'))", " 505 ", "ok.test", HTTP, "only HTTP/1.0 and HTTP/1.1 are supported"),
     Row("the gate's own port", "say(dial('127.0.0.1', 3129, b'GET / HTTP/1.1\\r\\n\\r\\n'))", "reset", "127.0.0.1", 3129, "the destination is the gate itself"),
@@ -345,7 +345,7 @@ LIES = {
     "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 99\r\n\r\nok", "Content-Length is given twice"),
     "length and chunks": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nsmuggled", "both Content-Length and Transfer-Encoding are given"),
     "a coding that nobody knows": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding does not end in chunked"),
-    "a bare LF": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "a line ends without CR LF"),
+    "a bare LF": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "a line of the HTTP message ends without CR LF"),
     "a folded field": (b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok", "a header field is folded over two lines"),
     "a flood of fields": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20000 + b"\r\n", "too many header fields"),
     "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", "the message is not HTTP"),
@@ -496,7 +496,7 @@ def test_a_name_that_is_turned_leads_where_it_was_looked_up(turning, tmp_path):
     done = turning.python(box, PRELUDE + f"say(get('b.turn.test', {port}))")
     (note,) = turning.notes(box, verb="net.deny")
     assert " 403 " in done["stdout"], done
-    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("b.turn.test", port, "'b.turn.test' resolves to a loopback address")
+    assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("b.turn.test", port, "host 'b.turn.test' resolves to a loopback address")
     for s in (first, second):
         s.shutdown()
     attack(6)

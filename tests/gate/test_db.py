@@ -449,7 +449,7 @@ def test_large_ones_and_wide_ones(tmp_path):
     assert done.returncode == 0 and b"- ... 29900 more\n" in done.stdout and b"+ ... 29900 more\n" in done.stdout, done.stderr
     wide = made(tmp_path, f"CREATE TABLE t({', '.join(f'a{n}' for n in range(1000))})")
     done = compare(wide, wide)
-    assert done.returncode == 1 and done.stderr == b"table 't': the table has more than 999 columns\n", done
+    assert done.returncode == 1 and done.stderr == b"table 't' of the SQLite database: the table has more than 999 columns\n", done
 
 
 # ---- what a machine may put there ----

@@ -163,7 +163,7 @@ def test_budgets_cut_what_goes_beyond_them(gated, servers, box):
     url = f"http://ok.test:{servers.http}"
     assert curl(gated, box, "-o", "/dev/null", f"{url}/big/100000")["exec"]["status"] == 0
     assert curl(gated, box, "-o", "/dev/null", f"{url}/big/300000")["exec"]["status"] != 0
-    assert any(n.get("reason") == "the byte limit of the rule is used up" for n in gated.notes(box, count=3))
+    assert any(n.get("reason") == "the byte limit of the network rule is used up" for n in gated.notes(box, count=3))
 
 
 @pytest.mark.parametrize("scheme", ["http", "tcp"])
@@ -175,7 +175,7 @@ def test_what_is_sent_counts_as_what_comes_back(gated, servers, box, scheme):
     assert curl(gated, box, *up)["exec"]["status"] == 0 and len(servers.web.seen[-1]["body"]) == 150000
     gated.allow(box, f"{scheme}://ok.test:{servers.http}", bytes=100000)
     assert curl(gated, box, *up)["exec"]["status"] != 0
-    assert "the byte limit of the rule is used up" in [n.get("reason") for n in gated.notes(box, "net.close", count=2)]
+    assert "the byte limit of the network rule is used up" in [n.get("reason") for n in gated.notes(box, "net.close", count=2)]
 
 
 @pytest.mark.parametrize("scheme", ["http", "tcp"])

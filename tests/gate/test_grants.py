@@ -80,7 +80,7 @@ def test_the_machine_reads_what_it_was_handed(gated, lent):
 @pytest.mark.parametrize("fields,why", [
     ({"kind": "dir", "what": "/tmp"}, "kind"),
     ({"kind": "env", "what": "X"}, "requires a value"),
-    ({"kind": "env", "what": "A=B", "value": "x"}, "not a valid variable name"),
+    ({"kind": "env", "what": "A=B", "value": "x"}, "not a valid name of an environment variable"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/user/x"}, "the request passes no open file for '/etc/hosts': send its file descriptor with the request"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/etc/hosts"}, "a grant cannot be placed at"),
     ({"kind": "file", "what": "/etc/hosts", "at": "/home/../etc"}, "a grant cannot be placed at"),

@@ -215,4 +215,4 @@ def test_a_tunnel_may_wait_too(gated, servers, box):
 
 def test_nothing_waits_under_a_name_that_is_none(gated):
     assert carrel(gated, "approve", "p-aaaaaaaaaaaa").returncode == 125
-    assert "no request 'nonsense' waits for approval" in carrel(gated, "deny", "nonsense").stderr
+    assert "no network request with the id 'nonsense' waits for approval" in carrel(gated, "deny", "nonsense").stderr

@@ -202,7 +202,7 @@ def test_what_others_left_where_we_connect_is_not_asked(gated, server, count_att
 
 OTHER_BASE, OTHER_ROLE = "only the machine's own database may be used", "only the machine's own role may log in"
 REPLICATES, NOT_ITS = "replication is not allowed", "the request would cancel a session that does not belong to the machine"
-FIRST = "the first packet is not a PostgreSQL packet"
+FIRST = "the first packet of the client is not a PostgreSQL packet"
 
 
 @pytest.mark.parametrize("name,words,why", [
@@ -223,7 +223,7 @@ def test_no_other_database_and_nobody_else(gated_session, shared, name, words, w
     ("the key of a session of others", "packet(80877102, struct.pack('>II', PID, KEY))", NOT_ITS), ("TLS at once", "b'\\x16\\x03\\x01\\x00\\x05aaaaa'", FIRST),
     ("an old version", "packet(2 << 16, b'u' * 288)", FIRST), ("two databases", "packet(3 << 16, b'user\\0NAME\\0database\\0NAME\\0database\\0shop\\0\\0')", FIRST),
     ("words that go on", "packet(3 << 16, b'user\\0NAME\\0\\0database\\0shop\\0\\0')", FIRST), ("a length without end", "b'\\x00\\xff\\xff\\xff'", FIRST),
-    ("TLS again and again", "tls * 3", "too many requests for TLS")])
+    ("TLS again and again", "tls * 3", "the client sent too many requests for TLS")])
 def test_first_packets_that_are_refused(gated_session, server, shared, name, packet, why):
     box, grant = shared
     before = len(gated_session.notes(box, verb="net.deny", count=0))
@@ -290,11 +290,11 @@ def test_tls_with_the_server_is_the_gates(gated, server, servers, tmp_path):
         assert one(gated, boxes["require"], secure) == "t"
         for mode in ("verify-ca", "verify-full"):
             done = psql(gated, boxes[mode], "SELECT 1")
-            assert done["exec"]["status"] == 2 and "FATAL:  TLS: self-signed certificate" in done["stderr"].replace("self signed", "self-signed"), done
-            assert "TLS: self" in gated.notes(boxes[mode], verb="net.deny")[-1]["reason"]
+            assert done["exec"]["status"] == 2 and "FATAL:  the TLS handshake failed: self-signed certificate" in done["stderr"].replace("self signed", "self-signed"), done
+            assert "the TLS handshake failed: self" in gated.notes(boxes[mode], verb="net.deny")[-1]["reason"]
         server.speak_tls(None, None)
         gated.until(lambda: psql(gated, boxes["require"], "SELECT 1")["exec"]["status"], 20)
-        assert "the server does not support TLS, which the owner requires" in psql(gated, boxes["require"], "SELECT 1")["stderr"]
+        assert "the database server does not support TLS, which the owner requires" in psql(gated, boxes["require"], "SELECT 1")["stderr"]
         assert one(gated, boxes["prefer"], secure) == "f"
     finally:
         server.speak_tls(servers.dir / "cert.pem", servers.dir / "key.pem")
@@ -421,7 +421,7 @@ def test_a_server_that_is_away_is_waited_for(gated, server):
     server.stop()
     try:
         told = carrel(gated, "diff", box).stdout
-        assert "its changes are not known: connect to the database" in told, told
+        assert "its changes are not known: cannot connect to the database" in told, told
         gated.delete(f"/v1/machines/{box}")
         notes = gated.notes(box, verb="database.stays", count=1, seconds=30)
         assert "connect to the server: " in notes[-1]["reason"]

@@ -257,7 +257,7 @@ def test_a_taint_that_was_stored_late_closes_what_is_open(servers, guard):
 
         said("open")
         word = {"kind": "env", "what": "WORD", "value": "of a stranger", "untrusted": True}
-        with d.failing(), pytest.raises(Refused, match="record the taint of"):
+        with d.failing(), pytest.raises(Refused, match="cannot record the taint"):
             d.post(f"/v1/machines/{m}/grants", word)
         d.post(f"/v1/machines/{m}/grants", word)
         assert stored(d, m) == "WORD" and [n["reason"] for n in d.notes(m, "machine.taint")] == ["it read from WORD"]

@@ -145,7 +145,7 @@ def test_what_cannot_be_copied_is_said_and_the_rest_comes(carrel, machine, box, 
     (["cp"], "carrel cp takes two arguments: SOURCE and DESTINATION"), (["cp", "a"], "carrel cp takes two arguments: SOURCE and DESTINATION"), (["cp", "a", "b", "c"], "carrel cp takes two arguments: SOURCE and DESTINATION"), (["cp", "a", "b"], "neither SOURCE nor DESTINATION is in a machine"),
     (["cp", "a:x", "b:y"], "files cannot be copied directly between two machines"), (["cp", "/no/such", "M:x"], "/no/such"), (["cp", "M:/no/such", "."], "no such"),
     (["cp", "M:/etc/hostname", "/no/such/dir/f"], "/no/such/dir"), (["cp", "/etc/hostname", "M:/nowhere/f"], "nowhere"),
-    (["cp", "M:/tmp", "-"], "it cannot be written to standard output"), (["cp", "/dev/null", "M:x"], "neither a file nor a directory"),
+    (["cp", "M:/tmp", "-"], "it cannot be written to standard output"), (["cp", "/dev/null", "M:x"], "neither a regular file nor a directory"),
     (["cp", "/etc/hostname", "m-aaaaaaaaaaaa:x"], "machine 'm-aaaaaaaaaaaa' does not exist"), (["cp", "/etc/hostname", "M:gone/"], "does not exist"),
     (["cp", "/etc", "M:/etc/hostname"], "a directory cannot replace it"), (["cp", "/etc/hostname", "M:/root/x"], "enied"),
 ])

@@ -217,10 +217,10 @@ def test_renaming_a_directory_inside(carrel, lent):
 def test_keep_leaves_the_changes_inside(carrel, lent):
     done = carrel.run("--keep", "--dir", lent, "--cwd", lent, "--", "sh", "-c", "echo kept > file")
     first, second = done.stderr.decode().splitlines()
-    m = second.split()[3]
+    m = second.split()[6]
     kept = carrel("exec", m, "--", "cat", f"{lent}/file").stdout
     assert carrel("rm", m).returncode == 0 and kept == b"kept\n"
-    assert first == f"carrel: 1 file changed in {m}" and (lent / "file").read_text() == "one\n"
+    assert first == f"carrel: 1 file changed in machine {m}" and (lent / "file").read_text() == "one\n"
 
 
 def test_the_disk_limit_holds_in_a_lent_directory(carrel, lent, limits):
@@ -311,7 +311,7 @@ def test_apply_keeps_the_commands_status(carrel, lent):
 def test_apply_leaves_alone_what_changed_here_meanwhile(carrel, lent):
     status, _, rest = apply(carrel, lent, "echo two > file; echo n > new", b"y\n",
                             meanwhile=lambda: (lent / "file").write_text("mine\n"))
-    assert "'file' was changed on this host: not overwritten" in rest and "1 of 2 changes" in rest
+    assert "'file' was changed on this host: it is not overwritten" in rest and "1 of 2 changes" in rest
     assert (lent / "file").read_text() == "mine\n" and (lent / "new").read_text() == "n\n"
 
 

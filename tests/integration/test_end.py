@@ -52,7 +52,7 @@ def test_the_time_limit_is_124(carrel):
     started = time.monotonic()
     done = carrel.run("--timeout", "300ms", "--", "sleep", "60")
     assert done.returncode == 124 and 0.25 < time.monotonic() - started < 5 * PATIENCE
-    assert done.stderr == b"carrel: ended after 0.300 s: the time limit (--timeout)\n"
+    assert done.stderr == b"carrel: the command ended after 0.300 s: the time limit (--timeout)\n"
 
 
 def test_the_time_limit_ends_what_ignores_signals(carrel):
@@ -70,7 +70,7 @@ def test_the_lifetime_ends_the_machine(carrel):
     started = clock()
     done = carrel.run("--ttl", "300ms", "--", "sleep", "60")
     assert done.returncode == 124 and clock() - started < 5
-    assert done.stderr == b"carrel: ended after 0.300 s: the time limit of the machine (--ttl)\n"
+    assert done.stderr == b"carrel: the machine ended after 0.300 s: its time limit (--ttl)\n"
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])
@@ -105,7 +105,7 @@ def test_the_memory_limit_is_137_and_says_so(carrel, limits, mem):
     script = "x = bytearray(1 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1"
     done = carrel.run("--mem", mem, "--", "python3", "-c", script)
     assert done.returncode == 137
-    line = f"carrel: killed: the memory limit of {mem[:-1]} MiB was reached (--mem)\n"
+    line = f"carrel: a process was killed: the memory limit of {mem[:-1]} MiB was reached (--mem)\n"
     assert done.stderr.decode() == line
 
 

@@ -21,8 +21,8 @@ def machine(carrel):
 def test_keep_says_how_to_go_on(carrel):
     done = carrel.run("--keep", "--", "sh", "-c", "echo x > ~/file")
     line = done.stderr.decode()
-    m = line.split()[3]
-    assert line == f"carrel: kept as {m} (carrel exec {m} -- COMMAND, carrel rm {m})\n"
+    m = line.split()[6]
+    assert line == f"carrel: the machine is kept as {m} (carrel exec {m} -- COMMAND, carrel rm {m})\n"
     assert carrel("exec", m, "--", "cat", "file").stdout == b"x\n"
     assert carrel("rm", m).returncode == 0 and carrel.machines() == []
 
@@ -151,7 +151,7 @@ def test_a_store_has_one_daemon(carrel, tmp_path):
     carrel.run("-q", "--", "true")
     done = carrel.run("--", "true", env={"CARREL_RUN": str(tmp_path / "run")})
     *progress, line = done.stderr.decode().splitlines()
-    assert done.returncode == 125 and line.startswith("carrel: start the daemon: another daemon (pid "), done
+    assert done.returncode == 125 and line.startswith("carrel: cannot start the daemon: another daemon (pid "), done
     assert f"uses the store '{carrel.home}'" in line and "CARREL_HOME" in line
     assert progress in ([], ["carrel: preparing this host for its first machine..."])  # where it takes a while
 

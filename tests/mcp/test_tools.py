@@ -416,7 +416,7 @@ def test_a_program_in_a_cell(client, daemon):
     ({"text": "", "invoke": "f"}, "f"),
     ({"text": ADD, "invoke": "none"}, "none"),
     ({"text": ADD, "invoke": "add", "args": ["1"]}, "invalid"),
-    ({"text": ADD, "args": ["1"]}, "'arguments' requires 'invoke'"),
+    ({"text": ADD, "args": ["1"]}, "field 'arguments' requires field 'invoke'"),
     ({"text": '(module (import "carrel" "clock" (func (result i64))))'}, "carrel.clock, which was not granted"),
     ({"text": ADD, "fuel": 0}, "field 'fuel' must be between"),
 ])
@@ -442,7 +442,7 @@ def test_a_program_is_cancelled_and_counted(client):
     while not (why := asked()):
         assert clock() < end, "the four do not run"
         numbers.append(client.begin("tools/call", endless))  # asking may have taken the place of one of them
-    assert "4 programs are running, which is the limit" in why
+    assert "4 WebAssembly programs are running, which is the limit" in why
     for n in numbers:
         client.tell("notifications/cancelled", {"requestId": n})
     end = clock() + 20
@@ -524,8 +524,8 @@ def test_prompts_and_completion(client):
 
 
 @pytest.mark.parametrize("name,arguments,words", [
-    ("exec", {}, "give either 'cmd' or 'argv'"),
-    ("exec", {"cmd": "x", "argv": ["y"]}, "give either 'cmd' or 'argv'"),
+    ("exec", {}, "give either argument 'cmd' or argument 'argv'"),
+    ("exec", {"cmd": "x", "argv": ["y"]}, "give either argument 'cmd' or argument 'argv'"),
     ("exec", {"cmd": 7}, "field 'cmd' must be a string"),
     ("exec", {"cmd": "x", "foo": 1}, "field 'foo' is unknown\nknown fields: machine cmd argv"),
     ("exec", {"cmd": "x", "yield_ms": 1e9}, "field 'yield_ms' must be between 0 and 50000"),
@@ -537,7 +537,7 @@ def test_prompts_and_completion(client):
     ("read", {"path": "x"}, "start the path with /"),
     ("read", {"path": "/nowhere"}, "/nowhere"),
     ("read", {"path": "/etc"}, "/etc"),
-    ("write", {"path": "/tmp/x"}, "give either 'content' or 'content_base64'"),
+    ("write", {"path": "/tmp/x"}, "give either argument 'content' or argument 'content_base64'"),
     ("write", {"path": "/tmp/x", "content_base64": "!"}, "not base64"),
     ("write", {"path": "/tmp/x", "content": "", "mode": "rwx"}, "octal"),
     ("write", {"path": "/tmp/x", "content": "", "if_hash": "abc"}, "SHA-256"),

@@ -81,7 +81,7 @@ def test_attempts_end(serve, model):
     port = serve([{"fault": {"kind": "status", "status": 503, "times": 99}, "say": "never"}])
     lines = ask(model, port, attempts=3)
     assert kinds(lines) == ["retry", "retry", "failed"]
-    assert lines[2]["text"].startswith("after 3 attempts: ") and lines[2]["failure"] == "busy"
+    assert lines[2]["text"].startswith("the model call failed after 3 attempts: ") and lines[2]["failure"] == "busy"
 
 
 @pytest.mark.parametrize("model", MODELS)

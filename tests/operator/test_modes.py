@@ -55,7 +55,7 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
     texts = [r["text"] for r in results(t)]
     assert "first fix your calls" in texts[0] and json.loads(texts[1])["status"] == "frozen"
     assert HOSTILE in texts[2] and "it is not the next fixed call" in texts[3]
-    assert "looks like an option" in texts[4] and "characters that are not allowed" in texts[5]
+    assert "looks like an option" in texts[4] and "allows only letters" in texts[5]
     assert json.loads(texts[6])["stdout"].startswith("1:") and "all fixed calls have been made" in texts[7]
     assert view["status"] == "done" and not is_owned(daemon, view)
     frozen = daemon.request("GET", "/v1/audit", raw=True, verb="run.freeze").decode()
@@ -69,7 +69,7 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
     ([call("exec", argv=["sh", "-c", WORD])], "needs an 'enum'"),
     ([call("exec", argv=["sh"], stdin=WORD)], "'stdin' needs an 'enum'"),
     ([call("write", path="/x", content=WORD), run("sh /x")], "call 2 may run that file"),
-    ([call("exec", cmd="ls", env={"A": WORD})], "not a part of 'env'"),
+    ([call("exec", cmd="ls", env={"A": WORD})], "not a part of argument 'env'"),
     ([call("write", path="/x", content={"hole": {"type": "string"}})], "maxLength"),
     ([call("approve")], "tool 'approve' does not exist"),
     ([call("finish")], "tool 'finish' does not exist"),

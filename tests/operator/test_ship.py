@@ -252,7 +252,7 @@ def test_some_hunks_of_a_file(carrel, daemon, machine, project):
     assert [f"hunk {i}\n" in shown for i in (1, 2, 3, 4)] == [True, True, True, False]
     changeset = re.search(r"c-[a-z2-7]{12}", shown)[0]
     assert "'x' is not a list of hunks" in carrel("ship", "--hunk", "long:x", changeset, project).stderr
-    assert "hunk 4 does not exist: the file has 3" in carrel("ship", "--hunk", "long:4", changeset, project).stderr
+    assert "hunk 4 does not exist: the last hunk of the file is 3" in carrel("ship", "--hunk", "long:4", changeset, project).stderr
     assert "is not a changed text file of up to 1 MiB" in carrel("ship", "--hunk", "other:1", changeset, project).stderr
     assert ship(carrel, "-y", "--hunk", "long:1,3", changeset, project).returncode == 0
     now = (project / "long").read_text().splitlines()

@@ -92,5 +92,5 @@ def test_bringing_more_than_there_is_room_for_ends(runs, daemon, machine):
     """A file that takes a moment to make and an age to read."""
     child = [[run("truncate -s 8T work/endless; echo made")], {"after": "made", "calls": [finish("partial")]}]
     view, t = runs.play(story(child, [LEFT], bring="/home/user/work"), machine=machine)
-    assert json.loads(results(t)[0]["text"])["brought"] == "the directory to bring is larger than 64 MiB"
+    assert json.loads(results(t)[0]["text"])["brought"] == "the directory in argument 'bring' is larger than 64 MiB"
     assert daemon.exec(machine, "ls work")["stdout"] == "data\n"

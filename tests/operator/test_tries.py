@@ -238,8 +238,8 @@ def test_a_try_whose_model_is_gone_interrupts_the_whole(runs, daemon):
     assert ": interrupted: the rehearsal script has no turn" in runs.wait(whole, "interrupted")["reason"]
 
 
-@pytest.mark.parametrize("body,words", [({"check": "true"}, "needs 'tries'"), ({"machines": ["m-aaaaaaaaaaaa"]}, "needs 'tries'"),
-                                        ({"tries": 9}, "tries"), ({"tries": 2, "check_files": {"/a": "b"}}, "needs 'check'"),
+@pytest.mark.parametrize("body,words", [({"check": "true"}, "needs field 'tries'"), ({"machines": ["m-aaaaaaaaaaaa"]}, "needs field 'tries'"),
+                                        ({"tries": 9}, "tries"), ({"tries": 2, "check_files": {"/a": "b"}}, "needs field 'check'"),
                                         ({"tries": 2, "check": "true", "check_files": {"a": "b"}}, "not an absolute path"),
                                         ({"tries": 2, "check": "true", "check_files": {"/a": "b" * ((1 << 20) + 1)}}, "larger than 1024 KiB"), ({"tries": 2, "machines": ["a"]}, "one machine per try"),
                                         ({"tries": 1, "machines": ["m-aaaaaaaaaaaa"]}, "m-aaaaaaaaaaaa")])
@@ -252,7 +252,7 @@ def test_requests_that_make_no_sense(runs, daemon, body, words):
 def test_one_machine_is_not_two_tries(runs, daemon):
     """The loser's is removed: that would be the winner's. Its name and its id are the same machine; two, the control, are two."""
     m, other = daemon.machine(name="twice"), daemon.machine()
-    with pytest.raises(Refused, match=f"lists '{m}' twice"):
+    with pytest.raises(Refused, match=f"lists machine '{m}' twice"):
         runs.start(turns([finish("partial")]), tries=2, machines=[m, "twice"])
     assert {x["id"] for x in daemon.machines()} == {m, other}
     view = runs.wait(runs.start(turns([finish("partial")]), tries=2, machines=[m, other])["id"], "ended")

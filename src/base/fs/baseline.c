@@ -35,7 +35,8 @@ bool baseline_put(struct buf *to, const char *path, const struct stat *st) {
 /* ---- reading ---- */
 
 static int baseline_bad(const char *line, struct err *err) {
-    return err_set(err, ERR_INVALID, "the baseline has a malformed line '%.*s'",
+    return err_set(err, ERR_INVALID,
+                   "the baseline (record of a directory's files) has a malformed line '%.*s'",
                    (int)strnlen(line, strcspn(line, "\n") < 80 ? strcspn(line, "\n") : 80), line);
 }
 
@@ -121,7 +122,8 @@ int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *
                                               .paths = malloc(n + 1)};
     char *copy DEFER_FREE = malloc(n + 1), *paths = b.paths;
     if (n > BASELINE_TEXT_MAX || !b.files || !b.paths || !copy)
-        return err_set(err, ERR_LIMIT, "a baseline of %zu bytes is too long", n);
+        return err_set(err, ERR_LIMIT,
+                       "a baseline (record of a directory's files) of %zu bytes is too long", n);
     memcpy(copy, text, n);
     copy[n] = '\0';
     for (const char *line = copy, *end; *line; line = end + 1) {
@@ -136,7 +138,8 @@ int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *
             return baseline_bad(line, err);
     }
     if (strlen(copy) != n)
-        return err_set(err, ERR_INVALID, "a baseline must not contain NUL bytes");
+        return err_set(err, ERR_INVALID,
+                       "a baseline (record of a directory's files) must not contain NUL bytes");
     keep_newest(&b);
     *ret = b;
     b = (struct baseline){0};

@@ -53,12 +53,12 @@ int beneath_open_file(int dir, const char *path, struct err *err) {
     struct stat st;
     int fd DEFER_CLOSE = beneath_open(dir, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
     if (beneath_leaves(fd)) {
-        err_set(err, ERR_DENIED, "'%.120s' is a link or leads out of its directory", path);
+        err_set(err, ERR_DENIED, "path '%.120s' is a link or leads out of its directory", path);
         return err_remedy(err, "use the file itself instead of a link");
     }
     if (fd < 0)
-        return err_num(err, fd, "open '%.120s'", path);
+        return err_num(err, fd, "cannot open '%.120s'", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return err_set(err, ERR_INVALID, "'%.120s' is not a regular file", path);
+        return err_set(err, ERR_INVALID, "path '%.120s' is not a regular file", path);
     return TAKE_FD(fd);
 }

@@ -17,7 +17,7 @@ int disks_parse(const char *text, struct disks *ret, struct err *err) {
         return err_set(err, ERR_INVALID, "the file must have exactly one line");
     d.btrfs = strncmp(text, btrfs, head) == 0;
     if (!d.btrfs && (len != strlen("plain") || strncmp(text, "plain", len) != 0))
-        return err_set(err, ERR_INVALID, "the line must be 'plain' or 'btrfs SIZE'");
+        return err_set(err, ERR_INVALID, "its line must be 'plain' or 'btrfs SIZE'");
     if (d.btrfs && len - head >= sizeof(number))
         return err_set(err, ERR_INVALID, "the size after 'btrfs' has too many digits");
     if (d.btrfs) {
@@ -44,11 +44,13 @@ int disks_read(int home, struct disks *ret, struct err *err) {
         return 0;
     }
     if (n < 0)
-        return err_num(err, (int)n, "read '%s' of the store", DISKS_NAME);
+        return err_num(err, (int)n, "cannot read file '%s' in the store directory", DISKS_NAME);
     if (strlen(text) == (size_t)n && disks_parse(text, ret, err) == 0)
         return 0;
     if (strlen(text) != (size_t)n)
         err_set(err, ERR_INVALID, "the file contains a NUL byte");
-    err_wrap(err, "read '%s' of the store", DISKS_NAME);
-    return err_remedy(err, "write the file again with carrel store init");
+    err_wrap(err, "cannot read file '%s' in the store directory", DISKS_NAME);
+    return err_remedy(
+        err,
+        "write the file again with carrel store init, which changes nothing else in the store");
 }

@@ -9,7 +9,7 @@ static inline bool is_dots(const char *name) {
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* The same for n bytes of a path. */
+/* True if the n bytes of a path are "." or "..". */
 static inline bool is_dots_part(const char *part, size_t n) {
     return (n == 1 || n == 2) && part[0] == '.' && part[n - 1] == '.';
 }

@@ -53,19 +53,20 @@ int lockfile_take(const char *path, const char *words, bool *is_taken, struct lo
     *is_taken = false;
     int fd DEFER_CLOSE = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open lock file '%s'", path);
     for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
         read_holder(fd, holder);
         *is_taken = holder_lives(holder) || tries == LOCK_TRIES;
         if (*is_taken)
-            return err_set(err, ERR_BUSY, "'%s' is locked by pid %s", path, holder->pid);
+            return err_set(err, ERR_BUSY, "lock file '%s' is held by the process with pid %s", path,
+                           holder->pid);
         usleep(LOCK_STEP_US);
     }
     int n = snprintf(text, sizeof(text), "%d\n%s\n", (int)getpid(), words);
     if (n >= (int)sizeof(text))
         return err_set(err, ERR_INVALID, "the text for lock file '%s' is too long", path);
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        return err_sys(err, "write '%s'", path);
+        return err_sys(err, "cannot write lock file '%s'", path);
     return TAKE_FD(fd);
 }
 

@@ -27,7 +27,7 @@ enum change_content {
     CONTENT_BINARY,     /* a NUL, or bytes that are not UTF-8 */
     CONTENT_LARGE,      /* too large to be compared line by line */
     CONTENT_CUT,        /* text, but the answer had no room for its difference */
-    CONTENT_UNREADABLE, /* deleted while it was read, or unreadable */
+    CONTENT_UNREADABLE, /* the file was deleted while it was read, or cannot be read */
     CONTENT_KINDS
 };
 
@@ -61,7 +61,7 @@ enum changes_cut {
     CUT_KINDS
 };
 
-/* The last record. */
+/* The last record of an answer: the totals. */
 struct changes_end {
     uint64_t added, modified, deleted; /* all changes found, listed or not */
     uint64_t read_bytes;

@@ -25,7 +25,7 @@
 
 enum frame_flag {
     FRAME_FDS_MASK = 0x001f, /* how many descriptors belong to this frame */
-    FRAME_EOF = 0x0100,      /* of a data frame: it is the last one of its stream */
+    FRAME_EOF = 0x0100,      /* the data frame is the last one of its stream */
 };
 
 /* Wire order: u32 payload bytes, u16 type, u16 flags, u32 id, u32 tag. */
@@ -34,7 +34,7 @@ struct frame_head {
     uint16_t type;  /* enum msg_type */
     uint16_t flags; /* enum frame_flag */
     uint32_t id;    /* id of the command or watch, else 0 */
-    uint32_t tag;   /* of a request, repeated in its one reply; 0: no reply is wanted */
+    uint32_t tag;   /* number of a request, repeated in its one reply; 0: no reply is wanted */
 };
 
 struct frame {

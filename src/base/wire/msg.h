@@ -83,7 +83,7 @@ enum msg_type {
      */
     MSG_CREDIT,
     MSG_EXIT,     /* struct msg_exit, to the host */
-    MSG_EXIT_ACK, /* the host has exit and output; the row is deleted with the last process */
+    MSG_EXIT_ACK, /* the host has exit and output; the guest drops the row with its last process */
     MSG_SIGNAL,   /* struct msg_signal; ERROR `gone` once the main process has ended */
     MSG_KILL,     /* SIGKILL to every process of the command, or MSG_KILL_ALL -> OK once sent */
     MSG_RESIZE,   /* struct msg_resize */

@@ -61,7 +61,7 @@ struct outlog_page {
     struct {
         uint64_t claimed;  /* bytes from this offset on were not written yet; >= produced */
         uint64_t produced; /* bytes the command has written */
-        uint64_t lost;     /* how many of these could not be stored; they read as any bytes */
+        uint64_t lost;     /* how many of these could not be stored; a reader gets any bytes */
         uint64_t ended;    /* 1: the stream has ended */
     } stream[2];
     uint64_t turns; /* number of turns that have ended */
@@ -83,7 +83,7 @@ struct outlog {
 /* 0, or -1: the bytes are not a log, or one of another version. The caller still owns map or fd. */
 int outlog_open(struct outlog *ret, void *map, int fd, uint64_t bytes);
 
-/* How many bytes a writer that waits for its reader may be ahead of it. */
+/* How many bytes a writer that waits for its reader may be ahead of that reader. */
 uint64_t outlog_window(const struct outlog_caps *caps, int stream);
 
 /* The position in the log of byte `offset` of a stream. */
@@ -124,7 +124,7 @@ void outlog_end(struct outlog_writer *w, int stream);
 /* The present extent of a stream. */
 struct outlog_extent {
     uint64_t produced; /* at most INT64_MAX */
-    uint64_t lost;     /* how many of them the writer had no memory for; nearly always 0 */
+    uint64_t lost;     /* how many of these bytes the writer had no memory for; mostly 0 */
     bool ended;
 };
 struct outlog_extent outlog_extent(const struct outlog *l, int stream);

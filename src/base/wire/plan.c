@@ -298,7 +298,8 @@ static int get_grant(const char *bytes, size_t len, struct plan *plan, struct er
     int mode = len ? bytes[0] & ~GRANT_PRIVATE : 0;
     if (len < 2 || len > PLAN_PATH_SIZE || mode < PLAN_GRANT_RO || mode > PLAN_GRANT_RW ||
         bytes[1] != '/' || memchr(bytes + 1, '\0', len - 1))
-        return err_set(err, ERR_INVALID, "malformed grant in a message to or from the spawner");
+        return err_set(err, ERR_INVALID,
+                       "malformed grant (shared directory) in a message to or from the spawner");
     g->mode = (enum plan_grant_mode)mode;
     g->private = bytes[0] & GRANT_PRIVATE;
     memcpy(g->path, bytes + 1, len - 1);
@@ -398,7 +399,7 @@ int plan_decode(const char *bytes, size_t len, struct plan_message *ret, struct 
         return err_set(err, ERR_INVALID, "malformed store id in a message to or from the spawner");
     struct layers stack;
     if ((carries & STACK) && layers_parse(ret->plan.stack, &stack, err) < 0)
-        return err_wrap(err, "list of layers in a message to or from the spawner");
+        return err_wrap(err, "malformed list of layers in a message to or from the spawner");
     if (ret->layer > LAYER_NUMBER_MAX)
         return err_set(err, ERR_INVALID,
                        "layer number out of range in a message to or from the spawner");

@@ -67,7 +67,7 @@ enum plan_type {
      * being made.
      */
     PLAN_UNPACK, /* text: name, bytes of disk; archive, report -> PLAN_DONE, once it has begun */
-    PLAN_PACK,   /* text: form, name; archive (erofs: a file), report -> PLAN_DONE, likewise */
+    PLAN_PACK,   /* text: form, name; archive (erofs: a file), report -> PLAN_DONE, once begun */
     PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: files of a machine, as an archive */
     PLAN_WIPE, /* text: name, or name/root where that is a file too -> PLAN_DONE; `busy`: in use */
     PLAN_DIAL, /* id, port                     -> PLAN_DONE + a socket to that port in the box */
@@ -95,7 +95,7 @@ enum plan_type {
 enum plan_linger {
     PLAN_NOBODYS, /* the box ends */
     PLAN_KEPT,    /* the box stays until it is removed */
-    PLAN_DAEMONS, /* the same, and LIST reports the box, so that a daemon can remove it */
+    PLAN_DAEMONS, /* the box stays, and LIST reports it, so that a daemon can remove it */
 };
 
 enum plan_grant_mode { PLAN_GRANT_RO = 1, PLAN_GRANT_COW, PLAN_GRANT_RW };
@@ -124,7 +124,8 @@ struct plan {
     uint64_t gate;                /* 1: CREATED has PLAN_GATE_FDS, before the uppers */
     char stack[LAYERS_TEXT_SIZE]; /* base/layers.h; empty: the image alone */
     char store[ID_SIZE];          /* store of the daemon; the box belongs to it */
-    char undrifted[ID_SIZE];      /* refuse if this machine has drifted; empty: no check */
+    /* Refuse if the host's packages changed since this machine was created; empty: no check. */
+    char undrifted[ID_SIZE];
     size_t grant_count;
     struct plan_grant grants[PLAN_MAX_GRANTS]; /* last, so that unused ones need not be copied */
 };
@@ -166,7 +167,7 @@ struct plan_row {
 /* What LIST reports about a box: enough to find its store, and to take the box over. */
 struct plan_found {
     char id[ID_SIZE];
-    char store[ID_SIZE];                             /* empty: made before boxes had one */
+    char store[ID_SIZE];                             /* empty: made before boxes had a store */
     char image[PLAN_NAME_SIZE];                      /* empty: not known */
     uint64_t layer;                                  /* number of its upper; 0: not known */
     uint64_t mem_bytes, cpu_milli, pids, disk_bytes; /* as asked for; 0: the default */
@@ -182,7 +183,7 @@ bool plan_found_parse(const char *line, struct plan_found *ret);
 /* Options of PLAN_ROOT. */
 enum plan_root {
     ROOT_IF_CHANGED = 1, /* do nothing if nothing was written */
-    ROOT_UNDRIFTED = 2,  /* `unsupported` if the host's packages changed since it was made */
+    ROOT_UNDRIFTED = 2,  /* `unsupported` if the host's packages changed since the box was made */
     ROOT_ALONE = 4,      /* the caller asked the guest already: no command runs */
 };
 
@@ -193,7 +194,7 @@ struct plan_message {
     struct plan plan; /* CREATE; requests about one machine set plan.id and what they change */
     uint64_t frozen;  /* FREEZE */
     uint64_t port;    /* DIAL */
-    uint64_t layer;   /* ROOT, LAYER */
+    uint64_t layer;   /* ROOT, MERGE, SAVE, COPY */
     uint64_t changed; /* ROOT: enum plan_root; ROOT_IS: 1 if files changed, or if unknown */
     uint64_t cursor;  /* LIST: where to start; IDS: cursor of the next page, 0: none */
     struct plan_facts facts; /* FACTS_ARE */

@@ -33,8 +33,9 @@ const struct option_row image_rows[] = {
     {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build: name of the image"},
     {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: write an OCI layout to a new directory"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
-     "export: write FILE.tar or FILE.tar.zst; - is standard output"},
-    {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache), "build: repeat every instruction"},
+     "export: write the image to a .tar or .tar.zst file; - is standard output"},
+    {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache),
+     "build: run every line of the recipe again, also those with a cached result"},
     {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids, and no progress"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -186,7 +187,9 @@ static int upload_end(struct upload *u, json_t **ret, struct err *err) {
         http_client_collect(u->client->http, &text, err) < 0)
         return -1;
     *ret = json_loadb(text.data ? text.data : "", text.len, 0, NULL);
-    return *ret ? 0 : err_set(err, ERR_INTERNAL, "the daemon sent an invalid answer");
+    return *ret ? 0
+                : err_set(err, ERR_INTERNAL,
+                          "the daemon's answer to the import of an image is not JSON");
 }
 
 static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
@@ -195,7 +198,7 @@ static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
     while ((n = read(fd, block, BLOCK)) > 0 || (n < 0 && errno == EINTR))
         if (n > 0 && image_put_bytes(u, block, (size_t)n, err) < 0)
             return -1;
-    return n < 0 ? err_sys(err, "read '%s'", what) : 0;
+    return n < 0 ? err_sys(err, "cannot read image archive '%s'", what) : 0;
 }
 
 int image_upload(struct client *c, int fd, const char *what, uint64_t size, const char *name,
@@ -231,7 +234,7 @@ static int import(struct client *c, const struct image_options *o, const struct 
     bool stream = strcmp(path, "-") == 0;
     struct stat st = {0};
     if (!stream && stat(path, &st) < 0)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open image archive or OCI layout '%s'", path);
     int r;
     if (S_ISDIR(st.st_mode)) {
         r = import_layout(c, o, path, &image, err);
@@ -239,7 +242,7 @@ static int import(struct client *c, const struct image_options *o, const struct 
         int fd DEFER_CLOSE =
             stream ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return err_sys(err, "open '%s'", path);
+            return err_sys(err, "cannot open image archive '%s'", path);
         r = image_upload(c, fd, path, (uint64_t)st.st_size, o->name, o->quiet, &image, err);
     }
     return r < 0 ? -1 : print_made(o, image);
@@ -282,7 +285,7 @@ static int put_sink(struct sink *s, const void *bytes, size_t n, struct err *err
     if (s->layout)
         return layout_take(s->layout, bytes, n, err);
     int r = write_all(s->fd, bytes, n);
-    return r < 0 ? err_num(err, r, "write '%s'", s->what) : 0;
+    return r < 0 ? err_num(err, r, "cannot write image archive '%s'", s->what) : 0;
 }
 
 static int download(struct client *c, const char *name, const char *form, bool quiet,
@@ -330,11 +333,11 @@ static int export_file(struct client *c, const struct image_options *o, const ch
     snprintf(aside, sizeof(aside), "%s.carrel-%d", o->tar, (int)getpid());
     int fd DEFER_CLOSE = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0)
-        return err_sys(err, "write '%s'", aside);
+        return err_sys(err, "cannot create temporary file '%s'", aside);
     to.fd = fd;
     int r = download(c, name, form_of(o->tar), o->quiet, &to, err);
     if (r == 0 && rename(aside, o->tar) < 0)
-        r = err_sys(err, "write '%s'", o->tar);
+        r = err_sys(err, "cannot write image archive '%s'", o->tar);
     if (r < 0)
         unlink(aside);
     return r;

@@ -186,7 +186,7 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
     fputs(client_text(answer, "stderr"), stderr);
     err_set(err, ERR_INVALID, "line %u of the recipe: the command exited with status %lld",
             l->number, status);
-    return err_remedy(err, "see its output above");
+    return err_remedy(err, "see the output of the command above");
 }
 
 static int install(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -201,8 +201,8 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
 }
 
 /*
- * Opens a file in or below the directory of the recipe. Others are refused, because the author of a
- * recipe may be a stranger.
+ * Opens a file in or below the directory of the recipe. Other files are refused, because the
+ * author of a recipe may be a stranger.
  */
 static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
     int fd = beneath_open_file(b->dir, l->words[0], err);
@@ -218,14 +218,14 @@ static int read_source(struct build *b, const struct recipe_line *l, struct err 
     if (fd < 0)
         return -1;
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "stat '%s'", l->words[0]);
+        return err_sys(err, "cannot read file '%s' of the recipe", l->words[0]);
     b->source_mode = st.st_mode & 0755;
     buf_drop(&b->source, b->source.len);
     while ((n = read(fd, piece, sizeof(piece))) > 0)
         if (!buf_add(&b->source, piece, (size_t)n))
-            return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", l->words[0],
-                           FILE_MAX >> 20);
-    return n < 0 ? err_sys(err, "read '%s'", l->words[0]) : 0;
+            return err_set(err, ERR_LIMIT, "file '%s' of the recipe is larger than %d MiB",
+                           l->words[0], FILE_MAX >> 20);
+    return n < 0 ? err_sys(err, "cannot read file '%s' of the recipe", l->words[0]) : 0;
 }
 
 static int image_build_put_file(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -272,7 +272,9 @@ static int image_build_keep(struct build *b, const char *name, json_t **ret, str
     }
     jot_end(&j, '}');
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "the image's configuration is too large");
+        return err_set(
+            err, ERR_LIMIT,
+            "the settings of the recipe are too large for the configuration of an image");
     return client_target(target, err, "/v1/machines/%s/image", b->machine) < 0
                ? -1
                : post(b, target, &body, ret, err);
@@ -374,7 +376,8 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
     int status = -1;
     find_sources(&s, suite);
     if (!s.count) {
-        err_set(err, ERR_NOT_FOUND, "apt on this host has no mirror for '%.40s'", suite);
+        err_set(err, ERR_NOT_FOUND, "apt on this host has no mirror for Debian suite '%.40s'",
+                suite);
         return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
                           name);
     }
@@ -387,18 +390,19 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
     if (pid == 0)
         become_mmdebstrap(suite, &s, out);
     if (pid < 0)
-        return err_sys(err, "start mmdebstrap");
+        return err_sys(err, "cannot start mmdebstrap");
     pids_wait(pid, &status);
     off_t size = lseek(out, 0, SEEK_CUR);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return size <= 0 || lseek(out, 0, SEEK_SET) < 0
-                   ? err_sys(err, "read the output of mmdebstrap")
+                   ? err_sys(err, "cannot read the output of mmdebstrap")
                    : image_upload(b->client, out, name, (uint64_t)size, name, b->o->quiet, &image,
                                   err);
     bool absent = WIFEXITED(status) && WEXITSTATUS(status) == 127;
     err_set(err, absent ? ERR_UNSUPPORTED : ERR_INTERNAL,
             absent ? "mmdebstrap is not installed" : "mmdebstrap failed (status %d)", status);
-    return err_remedy(err, absent ? "sudo apt-get install mmdebstrap" : "see its output above");
+    return err_remedy(err, absent ? "sudo apt-get install mmdebstrap"
+                                  : "see the output of mmdebstrap above");
 }
 
 static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -568,7 +572,7 @@ static int read_recipe(struct build *b, const char *path, struct err *err) {
                       ? -errno
                       : read_file_at(b->dir, slash ? slash + 1 : path, text, RECIPE_BYTES_MAX + 2);
     if (got < 0)
-        return err_num(err, (int)got, "read '%s'", path);
+        return err_num(err, (int)got, "cannot read recipe '%s'", path);
     return recipe_read(text, (size_t)got, &b->recipe, err);
 }
 

@@ -10,7 +10,7 @@
 static const struct {
     const char *name;
     enum recipe_verb verb;
-    size_t least, most; /* number of words */
+    size_t least, most; /* smallest and largest number of words */
     bool whole;         /* the text is not split into words */
 } verbs[] = {
     {"base", RECIPE_BASE, 1, 1, false},
@@ -110,7 +110,7 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
         return err_remedy(err, "use base, packages, file, env, net, run, user, workdir or command");
     }
     if (r->count == RECIPE_LINES_MAX)
-        return err_set(err, ERR_LIMIT, "the recipe has more than %d lines", RECIPE_LINES_MAX);
+        return err_set(err, ERR_LIMIT, "the image recipe has more than %d lines", RECIPE_LINES_MAX);
     struct recipe_line *l = &r->lines[r->count];
     n += strspn(text + n, " \t");
     *l = (struct recipe_line){.verb = verbs[i].verb, .number = number, .text = text + n};
@@ -156,15 +156,18 @@ static int read_all(struct recipe *r, size_t len, struct err *err) {
         number += lines;
     }
     (void)len;
-    return r->count ? 0 : err_set(err, ERR_INVALID, "the recipe is empty: it needs a `base` line");
+    return r->count
+               ? 0
+               : err_set(err, ERR_INVALID, "the image recipe is empty: it needs a `base` line");
 }
 
 int recipe_read(const char *bytes, size_t len, struct recipe *ret, struct err *err) {
     *ret = (struct recipe){0};
     if (len > RECIPE_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the recipe is larger than %d KiB", RECIPE_BYTES_MAX >> 10);
+        return err_set(err, ERR_LIMIT, "the image recipe is larger than %d KiB",
+                       RECIPE_BYTES_MAX >> 10);
     if (memchr(bytes, '\0', len))
-        return err_set(err, ERR_INVALID, "the recipe is not text: it contains binary data");
+        return err_set(err, ERR_INVALID, "the image recipe is not text: it contains binary data");
     ret->bytes = calloc(1, len + 1);
     ret->split = calloc(1, len + 1);
     ret->lines = calloc(RECIPE_LINES_MAX, sizeof(*ret->lines));

@@ -37,13 +37,14 @@ static int bare_commit_make(int dir, const char *objects, const char *hash, stru
         const char *part = parts[i], *text = bare_commit_text_of(part, objects, hash);
         if (part[strlen(part) - 1] == '/') {
             if (mkdirat(dir, part, 0700) < 0)
-                return err_sys(err, "create '%s' of a temporary repository", part);
+                return err_sys(err, "cannot create directory '%s' of a temporary git repository",
+                               part);
             continue;
         }
         int fd DEFER_CLOSE = openat(dir, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         int status = fd < 0 ? -1 : write_all(fd, text, strlen(text));
         if (status < 0 || write_all(fd, "\n", 1) < 0)
-            return err_sys(err, "write '%s' of a temporary repository", part);
+            return err_sys(err, "cannot write file '%s' of a temporary git repository", part);
     }
     return 0;
 }
@@ -65,7 +66,7 @@ int bare_commit_bundle(const char *path, const char *hash, int out, struct err *
     int dir DEFER_CLOSE = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const char *const words[] = {"-C", beside,          "bundle", "create", "-q",
                                  "-",  BARE_COMMIT_REF, "--",     NULL};
-    int r = dir < 0 ? err_sys(err, "open '%s'", beside)
+    int r = dir < 0 ? err_sys(err, "cannot open directory '%s'", beside)
                     : bare_commit_make(dir, objects.data, hash, err);
     if (r == 0)
         r = git_run(words, out, err);

@@ -195,10 +195,11 @@ static int fetch(const struct apply *a, const char *path, int to, size_t *ret_n,
         return -1;
     while ((more = http_client_read(a->remote->second, &bytes, &n, err)) > 0) {
         if ((all += n) > FILE_MAX)
-            return err_set(err, ERR_LIMIT, "'%s' is larger than %d MiB", path, FILE_MAX >> 20);
+            return err_set(err, ERR_LIMIT, "file '%s' of the machine is larger than %d MiB", path,
+                           FILE_MAX >> 20);
         int w = write_all(to, bytes, n);
         if (w < 0)
-            return err_num(err, w, "copy '%s'", path);
+            return err_num(err, w, "cannot copy file '%s' of the machine", path);
     }
     *ret_n = all;
     return more;
@@ -210,7 +211,7 @@ static int hold(const struct apply *a, size_t grant, const char *path, struct ch
     size_t n = 0;
     int fd DEFER_CLOSE = open_nameless(a->grants->dirs[grant]);
     if (fd < 0)
-        return err_sys(err, "create a temporary file for a copy of '%s'", path);
+        return err_sys(err, "cannot create a temporary file for a copy of '%s'", path);
     if (fetch(a, path, fd, &n, err) < 0)
         return -1;
     if (n > HELD_MAX - all->held) {
@@ -220,7 +221,7 @@ static int hold(const struct apply *a, size_t grant, const char *path, struct ch
     }
     char *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     if (bytes == MAP_FAILED)
-        return err_sys(err, "map '%s'", path);
+        return err_sys(err, "cannot map the copy of '%s' into memory", path);
     c->bytes = bytes;
     c->n = n;
     all->held += n;
@@ -243,7 +244,7 @@ static int changes_look(const struct apply *a, size_t grant, struct changes *all
         return -1;
     if (strcmp(client_text(entry, "type"), type_of(c)) != 0)
         return err_set(err, ERR_BUSY,
-                       "'%s' changed during the review: these changes were not copied back",
+                       "path '%s' changed during the review: these changes were not copied back",
                        c->path);
     c->mode = (mode_t)strtoul(client_text(entry, "mode"), NULL, 8) & 07777;
     c->target = c->is_link ? xstrdup(client_text(entry, "target")) : NULL;
@@ -378,7 +379,7 @@ static int take_place(int dir, const char *aside, const char *name, const struct
                       struct err *err) {
     if (give(dir, aside, owner) == 0 && renameat(dir, aside, dir, name) == 0)
         return 0;
-    err_sys(err, "write '%s'", name);
+    err_sys(err, "cannot write '%s'", name);
     unlinkat(dir, aside, 0);
     return -1;
 }
@@ -400,7 +401,7 @@ static int write_file(int dir, const char *name, const struct change *c, struct 
     if (status == 0)
         return take_place(dir, aside, name, &owner, err);
     unlinkat(dir, aside, 0);
-    return err_num(err, status, "write '%s'", name);
+    return err_num(err, status, "cannot write '%s'", name);
 }
 
 static int make_link(int dir, const char *name, const char *target, struct err *err) {
@@ -413,7 +414,7 @@ static int make_link(int dir, const char *name, const char *target, struct err *
     owner_of(dir, name, &owner);
     aside_name(dir, aside);
     if (symlinkat(target, dir, aside) < 0)
-        return err_sys(err, "create symbolic link '%s'", name);
+        return err_sys(err, "cannot create symbolic link '%s'", name);
     return take_place(dir, aside, name, &owner, err);
 }
 
@@ -421,8 +422,10 @@ static int changes_make_dir(int dir, const char *name, mode_t mode, struct err *
     struct stat owner;
     owner_of(dir, name, &owner);
     if (mkdirat(dir, name, mode & 0777) < 0)
-        return errno == EEXIST ? 0 : err_sys(err, "create directory '%s'", name);
-    return give(dir, name, &owner) < 0 ? err_sys(err, "set the owner of '%s'", name) : 0;
+        return errno == EEXIST ? 0 : err_sys(err, "cannot create directory '%s'", name);
+    return give(dir, name, &owner) < 0
+               ? err_sys(err, "cannot set the owner of directory '%s'", name)
+               : 0;
 }
 
 static int write_one(const struct change *c, int dir, const char *name, struct err *err) {
@@ -435,13 +438,14 @@ static int apply_one(const struct apply *a, size_t grant, const struct change *c
     const char *name;
     int dir DEFER_CLOSE = open_parent(a->grants->dirs[grant], c->path, &name);
     if (dir < 0)
-        return err_num(err, dir, "open the directory of '%s'", c->path);
+        return err_num(err, dir, "cannot open the directory that contains '%s'", c->path);
     if (!c->is_dir && touched_since(dir, name, a->since))
-        return err_set(err, ERR_BUSY, "'%s' was changed on this host: not overwritten", c->path);
+        return err_set(err, ERR_BUSY, "file '%s' was changed on this host: it is not overwritten",
+                       c->path);
     if (c->kind != 'D')
         return write_one(c, dir, name, err);
     if (unlinkat(dir, name, c->is_dir ? AT_REMOVEDIR : 0) < 0 && errno != ENOENT)
-        return err_sys(err, "remove '%s'", c->path);
+        return err_sys(err, "cannot delete '%s'", c->path);
     return 0;
 }
 
@@ -464,11 +468,13 @@ int changes_apply(const struct apply *a, size_t grant, struct changes *c, struct
     fflush(stdout);
     if (c->cut)
         return err_set(err, ERR_LIMIT,
-                       "the list of changes is incomplete (too many, or unreadable): these changes "
+                       "the list of changes is incomplete (too many changes, or a directory that "
+                       "cannot be read): these changes "
                        "were not copied back");
     if (!changes_ask(c->count, a->grants->host[grant]))
         return 0;
-    /* Removals come first, contents before their directory; then the rest, directories first. */
+    /* Deletions come first, the contents of a directory before the directory. Then come the
+     * other changes, a directory before its contents. */
     size_t done = 0;
     for (size_t i = c->count; i-- > 0;)
         if (c->list[i].kind == 'D')

@@ -23,13 +23,13 @@ static int ask_objects(const char *repo, const char *how, const struct commits *
         if (commits_has_blob(&c->files[i]) && c->files[i].size <= most)
             ok = dprintf(in, "%s\n", c->files[i].blob) > 0;
     if (!ok || lseek(in, 0, SEEK_SET) < 0)
-        return err_sys(err, "create a temporary file for a list of git objects");
+        return err_sys(err, "cannot create a temporary file for a list of git objects");
     if (git_feed(words, in, out, err) < 0)
         return -1;
     off_t size = lseek(out, 0, SEEK_END);
     char *map = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
     if (map == MAP_FAILED)
-        return err_sys(err, "read git objects");
+        return err_sys(err, "cannot read git objects");
     *ret = map;
     *ret_size = size > 0 ? (size_t)size : 0;
     return 0;

@@ -26,7 +26,8 @@ static int db_run(const char *const *argv, const int fds[FDS], struct err *err) 
     int status, said DEFER_CLOSE = memfd_create("said", MFD_CLOEXEC);
     pid_t pid;
     if (said < 0 || place_find(&place, err) < 0)
-        return said < 0 ? err_sys(err, "create a temporary file for errors of carrel-sqlite") : -1;
+        return said < 0 ? err_sys(err, "cannot create a temporary file for errors of carrel-sqlite")
+                        : -1;
     snprintf(path, sizeof(path), "%s/carrel-sqlite", place.libexec);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -37,10 +38,10 @@ static int db_run(const char *const *argv, const int fds[FDS], struct err *err) 
     int r = posix_spawn(&pid, path, &actions, NULL, (char *const *)argv, no_env);
     posix_spawn_file_actions_destroy(&actions);
     if (r)
-        return err_num(err, -r, "run '%s'", path);
+        return err_num(err, -r, "cannot run program '%s'", path);
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return err_sys(err, "wait for carrel-sqlite");
+            return err_sys(err, "cannot wait for carrel-sqlite");
     if (status == 0)
         return 0;
     ssize_t n = pread(said, why, sizeof(why) - 1, 0);
@@ -54,11 +55,11 @@ int db_copy(const char *path, struct err *err) {
     int out = memfd_create("database", MFD_CLOEXEC);
     const int fds[FDS] = {-1, out, -1, -1, -1, -1};
     if (out < 0)
-        return err_sys(err, "create a temporary file for the database");
+        return err_sys(err, "cannot create a temporary file for the database");
     if (db_run(argv, fds, err) == 0)
         return out;
     close(out);
-    return err_wrap(err, "copy database '%s'", path);
+    return err_wrap(err, "cannot copy database '%s'", path);
 }
 
 static void show_diff(const json_t *d) {

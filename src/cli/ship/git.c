@@ -82,7 +82,7 @@ static int git_start(const char *const *words, const int fds[3], pid_t *ret, str
     posix_spawn_file_actions_destroy(&actions);
     if (r == 0)
         return 0;
-    err_num(err, -r, "run git");
+    err_num(err, -r, "cannot run git");
     return err_remedy(err, "install git: apt install git");
 }
 
@@ -106,17 +106,17 @@ int git_feed(const char *const *words, int in, int out, struct err *err) {
     pid_t pid;
     int status, said DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (said < 0)
-        return err_sys(err, "create a temporary file for errors of git");
+        return err_sys(err, "cannot create a temporary file for errors of git");
     const int fds[3] = {in, out, said};
     if (git_start(words, fds, &pid, err) < 0)
         return -1;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return err_sys(err, "wait for git");
+            return err_sys(err, "cannot wait for git");
     if (status == 0)
         return 0;
     last_line(said, why, sizeof(why));
-    return err_set(err, ERR_INVALID, "git: %s", why[0] ? why : "the command failed");
+    return err_set(err, ERR_INVALID, "git failed: %s", why[0] ? why : "git printed no reason");
 }
 
 int git_ask(const char *const *words, struct buf *ret, struct err *err) {
@@ -124,7 +124,7 @@ int git_ask(const char *const *words, struct buf *ret, struct err *err) {
     ssize_t n;
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0)
-        return err_sys(err, "create a temporary file for the output of git");
+        return err_sys(err, "cannot create a temporary file for the output of git");
     if (git_run(words, out, err) < 0)
         return -1;
     lseek(out, 0, SEEK_SET);
@@ -133,5 +133,5 @@ int git_ask(const char *const *words, struct buf *ret, struct err *err) {
             return err_set(err, ERR_LIMIT, "the output of git is too large");
     while (ret->len && ret->data[ret->len - 1] == '\n')
         ret->data[--ret->len] = '\0';
-    return n < 0 ? err_sys(err, "read the output of git") : 0;
+    return n < 0 ? err_sys(err, "cannot read the output of git") : 0;
 }

@@ -16,7 +16,7 @@ enum { GIT_SAID_MAX = 1 << 20 };
  * receives the standard output; -1: discard it.
  */
 int git_run(const char *const *words, int out, struct err *err);
-/* As git_run(), with descriptor `in` as the standard input. */
+/* Does the same as git_run(), with descriptor `in` as the standard input. */
 int git_feed(const char *const *words, int in, int out, struct err *err);
-/* As git_run(), but adds the standard output to `ret`, without newlines at its end. */
+/* Does the same as git_run(), but adds the standard output to `ret`, without trailing newlines. */
 int git_ask(const char *const *words, struct buf *ret, struct err *err);

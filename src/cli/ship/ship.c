@@ -30,19 +30,21 @@
 
 #define AT(member) offsetof(struct ship_options, member)
 const struct option_row ship_rows[] = {
-    {'y', "yes", NULL, OPTION_FLAG, AT(yes), "ship the changes; without this they are only shown"},
+    {'y', "yes", NULL, OPTION_FLAG, AT(yes),
+     "copy the changes to this host; without this option they are only shown"},
     {0, "only", "PATH", OPTION_LIST, AT(only),
-     "ship only PATH and everything below it (repeatable)"},
+     "ship only changes of PATH and everything below it (repeatable)"},
     {0, "hunk", "PATH:N[,N-M...]", OPTION_LIST, AT(hunks),
-     "ship only these hunks of a file; the first is 1 (repeatable)"},
+     "ship only these hunks of file PATH, counted from 1 (repeatable)"},
     {0, "return", "COMMENT", OPTION_TEXT, AT(comment),
-     "ship nothing; send the run this comment and let it continue"},
+     "ship nothing; send this comment to the model's run, which continues with it"},
     {0, "mirror", NULL, OPTION_FLAG, AT(mirror),
      "also delete files in DIRECTORY that the machine does not have"},
     {0, "patch", "FILE", OPTION_TEXT, AT(patch),
-     "write commits of a repository to this file, not to a branch"},
-    {0, "undo", NULL, OPTION_FLAG, AT(undo), "undo the shipping of this change set"},
-    {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per file"},
+     "write the commits of a repository to this patch file, not to a branch"},
+    {0, "undo", NULL, OPTION_FLAG, AT(undo),
+     "undo an earlier shipment: carrel ship --undo CHANGESET [DIRECTORY]"},
+    {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per changed file"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -98,15 +100,15 @@ static int map_part(struct ship *s, const char *part, char **ret, size_t *ret_si
     struct stat st;
     int fd DEFER_CLOSE = memfd_create("changeset", MFD_CLOEXEC);
     if (fd < 0)
-        return err_sys(err, "create a temporary file for the change set");
+        return err_sys(err, "cannot create a temporary file for the change set");
     if (client_target(target, err, "/v1/changesets/%s/%s", client_text(s->set, "id"), part) < 0 ||
         client_fetch_again(s->client, target, fd, err) < 0)
         return -1;
     if (fstat(fd, &st) < 0)
-        return err_sys(err, "stat the change set");
+        return err_sys(err, "cannot read the size of the change set");
     *ret_size = (size_t)st.st_size;
     *ret = *ret_size ? mmap(NULL, *ret_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    return *ret == MAP_FAILED ? err_sys(err, "map the change set") : 0;
+    return *ret == MAP_FAILED ? err_sys(err, "cannot map the change set into memory") : 0;
 }
 
 static void unmap(char *map, size_t size) {
@@ -202,10 +204,10 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     if (hunks_parse(words, chosen, err) < 0)
         return -1;
     if (!textdiff(&diff, here.data ? here.data : "", here.len, i->bytes, i->n, CONTEXT, &count))
-        return err_set(err, ERR_LIMIT, "the diff of '%s' is too large", i->path);
+        return err_set(err, ERR_LIMIT, "the diff of file '%s' is too large", i->path);
     if (hunks_apply(here.data ? here.data : "", here.len, diff.data, diff.len, chosen, &made, err) <
         0)
-        return err_wrap(err, "'%s'", i->path);
+        return err_wrap(err, "file '%s'", i->path);
     i->n = made.len;
     i->own = buf_take(&made);
     i->bytes = i->own ? i->own : "";
@@ -373,7 +375,8 @@ static int finish_before(struct ship *s, struct err *err) {
     return count < 0 ? -1 : 0;
 }
 
-/* If the owner's file differs, keeps it and stores the machine's version beside the receipt. */
+/* If the owner's file differs, keeps it and stores the machine's version beside the receipt
+ * (record of the shipment). */
 static int keep_aside(struct ship *s, struct err *err) {
     const char *id = client_text(s->set, "id");
     for (size_t i = 0; i < s->parcel.count; i++) {
@@ -408,8 +411,11 @@ static int ship_take_back(struct ship *s, const char *id, struct err *err) {
     if (count < 0)
         return -1;
     if (ship_note(s, &words, &after, err) < 0) {
-        err_wrap(err, "%ld undone in '%s', but not recorded in the journal", count, s->target);
-        return err_remedy(err, "the journal has only record %lld, that the undo began", record);
+        err_wrap(err, "%ld changes were undone in '%s', but not recorded in the journal", count,
+                 s->target);
+        return err_remedy(
+            err, "journal record %lld says that the undo began; no record says that it ended",
+            record);
     }
     printf("%ld undone", count);
     if (kept)
@@ -420,7 +426,7 @@ static int ship_take_back(struct ship *s, const char *id, struct err *err) {
 
 /* ---- the command ---- */
 
-/* Returns the paths of image files as keys of an object, for a fast search. */
+/* Returns the paths of files that are unchanged since the image, as keys of an object. */
 static json_t *image_files(const json_t *set) {
     json_t *paths = json_object(), *path;
     size_t i;
@@ -513,7 +519,8 @@ static int words_of(int argc, char **argv, struct ship_options *o, const char *w
 
 int ship_open(struct ship *s, const char *dir, struct err *err) {
     s->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return s->dir < 0 || !realpath(dir, s->target) ? err_sys(err, "open '%s'", dir) : 0;
+    return s->dir < 0 || !realpath(dir, s->target) ? err_sys(err, "cannot open directory '%s'", dir)
+                                                   : 0;
 }
 
 static int undo(struct ship *s, const char *id, struct err *err) {
@@ -530,7 +537,8 @@ static int ship_slice(const struct ship *like, const struct slice *slice, const 
                                       .parcel = {.dir = -1},
                                       .among = like->among};
     if (!*slice->home && s.options->undo)
-        return err_set(err, ERR_INVALID, "nothing to undo: '%s' was never shipped", word);
+        return err_set(err, ERR_INVALID, "nothing to undo: the work in '%s' was never shipped",
+                       word);
     if (*slice->home && ship_open(&s, slice->home, err) < 0)
         return -1;
     return s.options->undo ? undo(&s, word, err) : ship_review(&s, word, err);

@@ -46,7 +46,7 @@ int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err);
 struct ship_words {
     const char *action; /* ship, shipped, undo, undone */
     const char *hash;   /* SHA-256 of the list of changes, with hashes and paths */
-    const char *now;    /* new baseline of the files; or NULL */
+    const char *now;    /* state of the files now, their new baseline; or NULL */
     long files;
     long long intent; /* shipped, undone: number of the record of ship, undo */
 };
@@ -77,9 +77,10 @@ int ship_send_back(struct ship *s, const char *word, struct err *err);
 
 /* ---- ship_db.c: a change set of a database, which is one file ---- */
 
-/* Call before the parcel is opened. Does nothing for other kinds of change sets. */
+/* Reads the changes of a database. Call it before the parcel (the list of changed files) is
+ * opened. It does nothing if the change set is not a database. */
 int ship_db_prepare(struct ship *s, struct err *err);
 /* Refuses a database that another process has open on this host; drops a change without effect. */
 void ship_db_judge(struct ship *s);
-/* Call before an undo. */
+/* Refuses to undo a database that another process has open. Call it before an undo. */
 int ship_db_check(const struct ship *s, struct err *err);

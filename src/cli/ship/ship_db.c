@@ -79,7 +79,8 @@ static bool is_known(const struct ship *s, const char *path, const struct stat *
            (hash_copy(path, hash) && strcmp(hash, client_text(s->set, "base_sha256")) == 0);
 }
 
-/* Replaces the baseline by one with this file only, or without it if its state is unknown. */
+/* Replaces the baseline by one that has only the database file, or no file if the state of the
+ * database file is unknown. */
 static int take_side(struct ship *s, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(65536);
     struct baseline side = {.count = 0};
@@ -87,7 +88,7 @@ static int take_side(struct ship *s, struct err *err) {
     struct stat dir, file = {.st_ino = 1};
     snprintf(path, sizeof(path), "%s/%s", s->target, name_of(s));
     if (fstat(s->dir, &dir) < 0)
-        return err_sys(err, "stat '%s'", s->target);
+        return err_sys(err, "cannot read the state of directory '%s'", s->target);
     bool there = fstatat(s->dir, name_of(s), &file, AT_SYMLINK_NOFOLLOW) == 0;
     bool was = strcmp(path, client_text(s->set, "home")) == 0;
     bool put = baseline_put(&text, ".", &dir);

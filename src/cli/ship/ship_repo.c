@@ -80,7 +80,7 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     if (run_inside(s, machine, pack, &done, err) < 0)
         return -1;
     if (client_number(json_object_get(done, "exec"), "status") != 0)
-        err_set(err, ERR_INVALID, "git in the machine: %.200s", client_text(done, "stderr"));
+        err_set(err, ERR_INVALID, "git in the machine failed: %.200s", client_text(done, "stderr"));
     else if (ship_freeze(s, machine, dir, place, err) == 0)
         place = NULL;
     struct err late;
@@ -110,7 +110,7 @@ static int write_synced(int fd, const char *bytes, size_t n) {
 static int write_file(const char *path, const char *bytes, size_t n, struct err *err) {
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, bytes, n);
-    return status < 0 ? err_num(err, status, "write '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "cannot write file '%s'", path) : 0;
 }
 
 static void quarantine_done(struct quarantine *q) {
@@ -175,7 +175,8 @@ static int count_commits(const struct ship *s, const char *ref, struct quarantin
     const char *const parse[] = {"-C", s->target,          "rev-parse", "--verify",
                                  "-q", "--end-of-options", from,        NULL};
     if (git_ask(parse, &base, err) < 0)
-        return err_set(err, ERR_NOT_FOUND, "'%s' no longer exists in '%s'", ref, s->target);
+        return err_set(err, ERR_NOT_FOUND, "branch or tag '%s' no longer exists in repository '%s'",
+                       ref, s->target);
     snprintf(q->base, sizeof(q->base), "%s", base.data ? base.data : "");
     snprintf(range, sizeof(range), "%s.." WORK, q->base);
     const char *const log[] = {"-C", q->repo, "rev-list", "--count", range, NULL};
@@ -190,7 +191,7 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
     snprintf(q->dir, sizeof(q->dir), "/tmp/carrel-ship-XXXXXX");
     if (!mkdtemp(q->dir)) {
         q->dir[0] = '\0';
-        return err_sys(err, "create a directory in /tmp");
+        return err_sys(err, "cannot create a temporary directory in /tmp");
     }
     unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
     if (take_in(s, bundle, q, err) < 0 || count_commits(s, ref, q, err) < 0)
@@ -202,11 +203,11 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
 static int print_of(const char *const *words, struct err *err) {
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0 || git_run(words, out, err) < 0)
-        return out < 0 ? err_sys(err, "create a temporary file for the output of git") : -1;
+        return out < 0 ? err_sys(err, "cannot create a temporary file for the output of git") : -1;
     off_t size = lseek(out, 0, SEEK_END);
     char *text = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out, 0) : NULL;
     if (text == MAP_FAILED)
-        return err_sys(err, "read the output of git");
+        return err_sys(err, "cannot read the output of git");
     if (text) {
         safe_text(stdout, text, (size_t)size - (text[size - 1] == '\n'));
         munmap(text, (size_t)size);
@@ -261,7 +262,8 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
 
 /* ---- receipt and journal ---- */
 
-/* The receipt of a branch is in the .git directory, not among the owner's files. */
+/* The receipt (record of the shipment) of a branch is in the .git directory, not among the owner's
+ * files. */
 static int receipt_path(const struct ship *s, const char *id, bool make, char ret[RECEIPT_PATH],
                         struct err *err) {
     const char *const words[] = {
@@ -274,7 +276,7 @@ static int receipt_path(const struct ship *s, const char *id, bool make, char re
         return err_set(err, ERR_LIMIT, "the path of the repository is too long");
     int status = make ? folder_make(dir) : 0;
     if (status < 0)
-        return err_num(err, status, "create '%s'", dir);
+        return err_num(err, status, "cannot create directory '%s'", dir);
     snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s.json", RECEIPT_PATH - 64, dir, id);
     return 0;
 }
@@ -311,11 +313,11 @@ static int write_receipt(const struct ship *s, const struct quarantine *q,
     jot_end(&j, '}');
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "the receipt is too long");
+        return err_set(err, ERR_LIMIT, "the receipt of this shipment is too long");
     int status = fd < 0 ? -errno : write_synced(fd, text.data, text.len);
     if (status == 0)
         status = folder_sync_above(path);
-    return status < 0 ? err_num(err, status, "write '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "cannot write receipt '%s'", path) : 0;
 }
 
 /* Finds the commit of a ref; empty if the ref does not exist. */
@@ -346,11 +348,11 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
     if (git_ask(words, &text, err) < 0)
         return -1;
     if (!buf_add(&text, "\n", 1))
-        return err_set(err, ERR_LIMIT, "the patch is too long");
+        return err_set(err, ERR_LIMIT, "the patch is larger than 64 MiB");
     /* The sync of the receipt, in the same directory, also stores the name of the patch. */
     int fd DEFER_CLOSE = open(s->options->patch, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_synced(fd, text.data, text.len);
-    return status < 0 ? err_num(err, status, "write '%s'", s->options->patch) : 0;
+    return status < 0 ? err_num(err, status, "cannot write patch '%s'", s->options->patch) : 0;
 }
 
 /* If an earlier attempt already moved the branch, the receipt has the old commit of the branch. */
@@ -389,9 +391,11 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     const struct ship_words words = {
         .action = "shipped", .hash = list_hash, .files = 1, .intent = record};
     if (ship_note(s, &words, &after, err) < 0) {
-        err_wrap(err, "'%s' of '%s' was written, but not yet recorded in the journal",
+        err_wrap(err,
+                 "branch or patch '%s' of repository '%s' was written, but not yet recorded in the "
+                 "journal",
                  patch ? patch : q->branch, s->target);
-        return patch ? err_remedy(err, "delete that file, then ship change set %s again", id)
+        return patch ? err_remedy(err, "delete the patch file, then ship change set %s again", id)
                      : err_remedy(err, "repeat the command to finish: carrel ship -y %s %s", id,
                                   s->target);
     }
@@ -433,7 +437,9 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     if (ship_note(s, &last, &after, err) < 0) {
         err_wrap(err, "branch '%s' is %s, but that is not recorded in the journal", ref + 11,
                  *before ? "restored" : "deleted");
-        return err_remedy(err, "the journal has only record %lld, that the undo began", record);
+        return err_remedy(
+            err, "journal record %lld says that the undo began; no record says that it ended",
+            record);
     }
     unlink(path);
     printf("branch %s is %s\n", ref + 11, *before ? "restored" : "deleted");

@@ -42,7 +42,7 @@ int ship_send_back(struct ship *s, const char *word, struct err *err) {
     do_put_keys(&j, s->client);
     jot_end(&j, '}');
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "the comment is too long");
+        return err_set(err, ERR_LIMIT, "the comment of --return is too long");
     if (find_run(s, word, run, err) < 0 ||
         client_target(target, err, "/v1/runs/%s/resume", run) < 0 ||
         client_call_again(s->client, &r, NULL, err) < 0)

@@ -19,7 +19,7 @@ enum colour {
 /* Whether standard output is a terminal that shows colours. The first answer is kept, also when a
  * pager starts later. */
 bool colour_is_on(void);
-void colour_begin(enum colour c); /* until colour_end(); does nothing if colours are off */
+void colour_begin(enum colour c); /* colours the output until colour_end(), if colours are on */
 void colour_end(void);
 
 /* Prints a line of headings in bold. */

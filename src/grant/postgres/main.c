@@ -249,14 +249,14 @@ static const char *options_for(PGconn *c, const char *name) {
 static int hand_contents(PGconn *from, const char *const w[WORDS]) {
     const char *options = options_for(from, w[NAME]);
     if (!options)
-        return complain("the template has an event trigger for logins: disable it", "");
+        return complain("the template database has an event trigger for logins: disable it", "");
     PGconn *c DEFER(connection_free) = connect_with(w, w[NAME], options);
     if (PQstatus(c) != CONNECTION_OK)
-        return complain("connect to the new database", PQerrorMessage(c));
+        return complain("cannot connect to the new database", PQerrorMessage(c));
     if (run_list(c, triggers, false) < 0)
-        return complain("disable event triggers in the new database", PQerrorMessage(c));
+        return complain("cannot disable event triggers in the new database", PQerrorMessage(c));
     if (run_list(c, contents, true) < 0)
-        return complain("make the new role owner of the new database", PQerrorMessage(c));
+        return complain("cannot make the new role owner of the new database", PQerrorMessage(c));
     return 0;
 }
 
@@ -275,11 +275,11 @@ static int main_tell(PGconn *c, const char *name) {
 
 static int main_make(PGconn *c, const char *const w[WORDS]) {
     if (lock(c, w[NAME]) < 0)
-        return complain("lock the name of the database", PQerrorMessage(c));
+        return complain("cannot lock the name of the database on the server", PQerrorMessage(c));
     if (make_role(c, w) < 0)
-        return complain("create a role", PQerrorMessage(c));
+        return complain("cannot create a role", PQerrorMessage(c));
     if (make_database(c, w) < 0)
-        return complain("create a database", PQerrorMessage(c));
+        return complain("cannot create a database", PQerrorMessage(c));
     return hand_contents(c, w) != 0 ? 1 : main_tell(c, w[NAME]);
 }
 
@@ -348,10 +348,10 @@ static int print_counts(PGconn *c) {
 static int main_look(const char *const w[WORDS]) {
     PGconn *c DEFER(connection_free) = connect_to(w, w[NAME]);
     if (PQstatus(c) != CONNECTION_OK)
-        return complain("connect to the database", PQerrorMessage(c));
+        return complain("cannot connect to the database", PQerrorMessage(c));
     if (main_run(c, "SET default_transaction_read_only TO on") < 0 || print_all(c, relations) < 0 ||
         print_all(c, routines) < 0 || print_counts(c) < 0)
-        return complain("read the database", PQerrorMessage(c));
+        return complain("cannot read the database", PQerrorMessage(c));
     return fflush(stdout) ? 1 : 0;
 }
 
@@ -360,7 +360,7 @@ static int main_look(const char *const w[WORDS]) {
 static int main_drop(PGconn *c, const char *const w[WORDS]) {
     char sql[SQL_SIZE];
     if (lock(c, w[NAME]) < 0)
-        return complain("lock the name of the database", PQerrorMessage(c));
+        return complain("cannot lock the name of the database on the server", PQerrorMessage(c));
     /* FORCE exists since version 13: before that, terminate connections first. */
     if (PQserverVersion(c) < 130000) {
         snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
@@ -373,10 +373,10 @@ static int main_drop(PGconn *c, const char *const w[WORDS]) {
     snprintf(sql, sizeof(sql), "DROP DATABASE IF EXISTS %s%s", w[NAME],
              PQserverVersion(c) < 130000 ? "" : " WITH (FORCE)");
     if (main_run(c, sql) < 0)
-        return complain("drop a database", PQerrorMessage(c));
+        return complain("cannot drop a database", PQerrorMessage(c));
     snprintf(sql, sizeof(sql), "DROP ROLE IF EXISTS %s", w[NAME]);
     if (main_run(c, sql) < 0)
-        return complain("drop a role", PQerrorMessage(c));
+        return complain("cannot drop a role", PQerrorMessage(c));
     return 0;
 }
 
@@ -395,11 +395,11 @@ int main(int argc, char **argv) {
         return main_look(words);
     PGconn *c DEFER(connection_free) = connect_somewhere(words);
     if (PQstatus(c) != CONNECTION_OK && PQconnectionUsedPassword(c)) {
-        complain("the server refused the password", PQerrorMessage(c));
+        complain("the database server refused the password", PQerrorMessage(c));
         return UNWELCOME;
     }
     if (PQstatus(c) != CONNECTION_OK) {
-        complain("connect to the server", PQerrorMessage(c));
+        complain("cannot connect to the server", PQerrorMessage(c));
         return UNREACHED;
     }
     return makes ? main_make(c, words) : main_drop(c, words);

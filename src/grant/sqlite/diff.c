@@ -59,7 +59,7 @@ static int diff_load(struct diff *d, const char *schema, struct buf *image, stru
     if (sqlite3_deserialize(
             d->db, schema, bytes, (sqlite3_int64)image->len, (sqlite3_int64)image->len,
             SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
-        return diff_failed(d, err, "open the database");
+        return diff_failed(d, err, "cannot open the SQLite database");
     buf_done(image);
     return 0;
 }
@@ -81,7 +81,7 @@ static int check_sound(struct diff *d, struct err *err) {
     sqlite3_stmt *s DEFER(stmt_freep) = NULL;
     if (sqlite3_prepare_v2(d->db, "PRAGMA new.integrity_check(1)", -1, &s, NULL) != SQLITE_OK ||
         sqlite3_step(s) != SQLITE_ROW)
-        return diff_failed(d, err, "check the database");
+        return diff_failed(d, err, "cannot check the SQLite database");
     const char *said = (const char *)sqlite3_column_text(s, 0);
     return said && strcmp(said, "ok") == 0
                ? 0
@@ -162,7 +162,7 @@ static long rows_of(struct diff *d, const char *sql, bool counted, const char *s
             return no_room(err);
     }
     if (r != SQLITE_DONE)
-        return diff_failed(d, err, "read the database");
+        return diff_failed(d, err, "cannot read the SQLite database");
     if (count > DIFF_ROWS_SHOWN &&
         !buf_addf(d->out, "%s... %ld more\n", sign, count - DIFF_ROWS_SHOWN))
         return no_room(err);
@@ -196,7 +196,7 @@ static int count_columns(struct diff *d, const struct table *t, int *ret, struct
     if (!put_from(&sql, "*", "main", t->name))
         return no_room(err);
     if (sqlite3_prepare_v2(d->db, sql.data, -1, &s, NULL) != SQLITE_OK)
-        return diff_failed(d, err, "read the database");
+        return diff_failed(d, err, "cannot read the SQLite database");
     *ret = sqlite3_column_count(s);
     return *ret <= DIFF_COLUMNS_MAX
                ? 0
@@ -243,7 +243,7 @@ static int compare_table(struct diff *d, const struct table *t, struct err *err)
         return no_room(err);
     for (size_t i = 0; i < 2; i++)
         if (t->has[i] && (changes[i] = rows_of_side(d, t, &sides[i], err)) < 0)
-            return err_wrap(err, "table '%.60s'", t->name);
+            return err_wrap(err, "table '%.60s' of the SQLite database", t->name);
     if (!changes[0] && !changes[1])
         d->out->len = before;
     return 0;
@@ -270,11 +270,12 @@ static int compare_tables(struct diff *d, struct err *err) {
                                 .has = {sqlite3_column_int(s, 1), sqlite3_column_int(s, 2)},
                                 .alike = sqlite3_column_int(s, 3)};
         if (++count > DIFF_TABLES_MAX)
-            return err_set(err, ERR_LIMIT, "the database has more than %d tables", DIFF_TABLES_MAX);
+            return err_set(err, ERR_LIMIT, "the SQLite database has more than %d tables",
+                           DIFF_TABLES_MAX);
         if (t.name && compare_table(d, &t, err) < 0)
             return -1;
     }
-    return r == SQLITE_DONE ? 0 : diff_failed(d, err, "read the database");
+    return r == SQLITE_DONE ? 0 : diff_failed(d, err, "cannot read the SQLite database");
 }
 
 static int compare_schemas(struct diff *d, struct err *err) {
@@ -302,7 +303,7 @@ static int diff_number_of(struct diff *d, const char *schema, const char *name, 
     char sql[64];
     sqlite3_snprintf(sizeof(sql), sql, "PRAGMA %s.%s", schema, name);
     if (sqlite3_prepare_v2(d->db, sql, -1, &s, NULL) != SQLITE_OK || sqlite3_step(s) != SQLITE_ROW)
-        return diff_failed(d, err, "read the database");
+        return diff_failed(d, err, "cannot read the SQLite database");
     *ret = sqlite3_column_int(s, 0);
     return 0;
 }

@@ -4,8 +4,8 @@
  *   copy FILE   writes a consistent copy of a database to standard output; run as its owner
  *   diff        prints the diff of the databases at descriptors 3 and 4, where descriptor 5 is the
  *               log of the second; confines itself before it interprets them
- *   freeze      as diff, and writes the second database, with its log applied, to descriptor 6;
- *               fails if it is damaged
+ *   freeze      prints the same diff, and writes the second database, with its log applied, to
+ *               descriptor 6; fails if it is damaged
  *
  * An error is a line on standard error.
  */
@@ -51,7 +51,7 @@ static int main_copy(const char *path) {
         return complain(sqlite3_errmsg(db));
     unsigned char *bytes = sqlite3_serialize(db, "main", &n, 0);
     if ((!bytes && n) || n > IMAGE_MAX)
-        return complain("the database is larger than 512 MiB, or memory is exhausted");
+        return complain("the SQLite database is larger than 512 MiB, or memory is exhausted");
     int r = write_all(1, bytes, (size_t)n);
     sqlite3_free(bytes);
     sqlite3_close(db);
@@ -83,12 +83,12 @@ static int diff(bool freezes) {
     char form[2] = {0};
     struct err err;
     if (!read_image(BEFORE, &before) || !read_image(AFTER, &after) || !read_image(AFTER_LOG, &log))
-        return complain("a database is larger than 512 MiB or cannot be read");
+        return complain("an SQLite database is larger than 512 MiB or cannot be read");
     sqlite3_initialize();
     if (sqlite_confine() < 0)
         return complain("this kernel cannot confine carrel-sqlite, so it reads no database");
     if (wal_apply(&after, (const uint8_t *)(log.data ? log.data : ""), log.len) < 0)
-        return complain("the database is larger than 512 MiB");
+        return complain("the SQLite database is larger than 512 MiB");
     if (before.len >= SQLITE_HEAD)
         memcpy(form, before.data + SQLITE_FORM, sizeof(form));
     if (!wal_settle(&before) || !wal_settle(&after))

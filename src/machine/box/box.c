@@ -135,7 +135,7 @@ static void log_failure(void *arg, const struct plan_message *m, struct fd_messa
                         const struct err *err) {
     (void)arg, (void)m, (void)fds;
     if (err && err->code != ERR_NOT_FOUND)
-        log_line(LOG_WARN, "machine", "remove the rest of a machine: %s", err->text);
+        log_line(LOG_WARN, "machine", "remove or unfreeze a machine: %s", err->text);
 }
 
 /* Ends the machine and removes the rest of its box. To wait for that, call `destroy`. */
@@ -206,7 +206,7 @@ static void on_undone(void *arg, const struct plan_message *m, struct fd_message
         creation_give_up(c, &c->why);
 }
 
-/* No caller knows this machine yet, so remove its remains before the next try. */
+/* No caller knows this machine yet, so remove its remains before the next attempt. */
 void box_create_again(struct box *b, const struct err *why) {
     struct machine_host *h = b->m.host;
     struct creation *c = b->creation;
@@ -248,7 +248,7 @@ static int take_created(struct creation *c, const struct plan_message *m, struct
                         struct err *err) {
     struct box *b = c->box;
     if (fds->nfds < 1)
-        return box_no_fds(err, "take the connection of a new machine");
+        return box_no_fds(err, "cannot take the connection of a new machine");
     take_parts(b, &c->plan, fds);
     b->warnings = xstrdup(m->text);
     b->m.guest = guest_open(b->m.host->loop, TAKE_FD(fds->fds[0]), box_on_gone, b, err);
@@ -331,7 +331,7 @@ static int creation_new(struct box *b, const struct machine_spec *spec, struct c
         c->fds[i] = -1;
     for (size_t i = 0; i < spec->grant_count; i++)
         if ((c->fds[i] = fcntl(spec->grant_fds[i], F_DUPFD_CLOEXEC, 3)) < 0) {
-            err_sys(err, "duplicate a granted directory of machine '%s'", spec->id);
+            err_sys(err, "cannot duplicate a granted directory of machine '%s'", spec->id);
             box_creation_free(c);
             return -1;
         }

@@ -14,7 +14,7 @@ static void on_doors(void *arg, const struct plan_message *m, struct fd_message 
     if (!done)
         return;
     if (!failed && fds->nfds != PLAN_GATE_FDS) {
-        box_no_fds(&err, "take the gate's sockets of a machine");
+        box_no_fds(&err, "cannot take the gate's sockets of a machine");
         failed = &err;
     }
     if (failed) {
@@ -42,7 +42,7 @@ static void on_dial(void *arg, const struct plan_message *m, struct fd_message *
     if (!done)
         return;
     if (!failed && fds->nfds != 1) {
-        box_no_fds(&err, "take a connection to a machine");
+        box_no_fds(&err, "cannot take a connection to a machine");
         failed = &err;
     }
     if (failed) {

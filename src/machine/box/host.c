@@ -28,7 +28,8 @@ static void listing_end(struct listing *l, const struct err *err) {
         if (!*line)
             continue;
         if (!plan_found_parse(line, &found[count++])) {
-            err_set(&odd, ERR_INTERNAL, "the spawner returned an invalid machine '%.60s'", line);
+            err_set(&odd, ERR_INTERNAL,
+                    "the spawner returned an invalid line '%.60s' in its list of machines", line);
             err = &odd;
         }
     }
@@ -46,7 +47,8 @@ static void on_page(void *arg, const struct plan_message *m, struct fd_message *
         l->text.len = 0; /* a new spawner: start with the first page again */
         ask_page(l, 0);
     } else if (m && !buf_add(&l->text, m->text, strlen(m->text))) {
-        err_set(&full, ERR_LIMIT, "too many machines: at most %d", LIST_MAX);
+        err_set(&full, ERR_LIMIT, "cannot list the machines of this host: there are more than %d",
+                LIST_MAX);
         listing_end(l, &full);
     } else if (m && m->cursor) {
         ask_page(l, m->cursor);

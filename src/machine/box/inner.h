@@ -25,10 +25,10 @@ struct call {
     struct loop_timer *timer;
     uint64_t until_ms;
     bool frozen;
-    bool rests; /* it waits for its timer to ask again; no reply is pending */
+    bool rests; /* the call waits for its timer to ask again; no reply is pending */
     bool changed;
     bool forced; /* switch the root even if nothing was written */
-    bool disk;   /* the view shows the whole disk */
+    bool disk;   /* the view shows the whole disk of the machine */
 };
 
 struct creation;
@@ -36,9 +36,9 @@ struct creation;
 struct box {
     struct machine m;
     struct call *calls;
-    struct loop_timer *timer; /* to connect again, or for the first reply of the guest */
-    struct guest *fresh;      /* connected, but has not replied yet */
-    struct guest *old;        /* replaced by `fresh`; some requests to it are pending */
+    struct loop_timer *timer; /* to connect again, or to wait for the guest's first reply */
+    struct guest *fresh;      /* new connection that has not replied yet */
+    struct guest *old;        /* connection that `fresh` replaced; it has pending requests */
     struct loop_call retire;  /* frees `old` */
     unsigned tries;
     bool ended;
@@ -58,7 +58,7 @@ struct machine_host {
     char store[ID_SIZE]; /* store of the machines we create; empty: none */
     int boxes;           /* $CARREL_RUN/boxes; -1: not opened yet */
     struct spawner_link *spawner;
-    struct call *stats_first, **stats_end; /* calls that wait to be sent in one packet */
+    struct call *stats_first, **stats_end; /* calls of stats() that wait for one packet */
     bool stats_under_way;
     struct plan_message message; /* the next request: large, sent before it is reused */
 };
@@ -124,7 +124,7 @@ struct creation {
     bool early;
     unsigned tries;
     uint64_t losses; /* spawner_link_losses() at the last request */
-    struct err why;  /* reason for the next request */
+    struct err why;  /* error that makes the next request necessary */
     struct plan plan;
     int fds[PLAN_MAX_GRANTS]; /* owned copies of the granted directories */
 };

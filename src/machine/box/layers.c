@@ -1,4 +1,4 @@
-/* Roots, views and layers of boxes. */
+/* Requests about boxes: their root filesystem, read-only views of files, and layers. */
 #include "base/alloc.h"
 #include "machine/box/inner.h"
 
@@ -26,14 +26,15 @@ static void on_switched(void *arg, const struct frame *frame, const struct err *
     root_end(c, c->changed, err ? must_be_asked_again(err, &stays) : NULL);
 }
 
-/* The mounts exist; tell the guest to switch. */
+/* The mounts of the new root exist; tells the guest to switch to it. */
 static void on_root(void *arg, const struct plan_message *m, struct fd_message *fds,
                     const struct err *err) {
     struct call *c = arg;
     struct err lost;
     if (!err && (m->changed || c->forced) &&
         fds->nfds != 1) { /* lost: this process reached its limit of open files */
-        err_set(&lost, ERR_UNKNOWN, "the spawner did not return the directory of the root");
+        err_set(&lost, ERR_UNKNOWN,
+                "the spawner did not return the directory of the machine's new root");
         err = &lost;
     }
     c->changed = m && m->changed;
@@ -61,7 +62,8 @@ static const struct err *busy_error(const struct call *c, const struct frame *fr
     if (err)
         return err;
     if (msg_get_busy(frame, &state) < 0)
-        err_set(ret, ERR_INTERNAL, "invalid reply from the machine");
+        err_set(ret, ERR_INTERNAL,
+                "the guest of the machine sent an invalid reply about its processes");
     else if (state.busy)
         err_set(ret, ERR_BUSY, "processes are running in machine '%s'", c->box->m.id);
     else
@@ -131,7 +133,8 @@ static void on_view(void *arg, const struct plan_message *m, struct fd_message *
     void *done_arg = c->arg;
     bool is_disk = c->disk;
     if (!err && fds->nfds != 2 && !(is_disk && fds->nfds == 1)) {
-        err_set(&lost, ERR_INTERNAL, "the spawner did not return the directories of the view");
+        err_set(&lost, ERR_INTERNAL,
+                "the spawner did not return the directories of the machine's files");
         err = &lost;
     }
     call_free(c);

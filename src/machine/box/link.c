@@ -15,7 +15,7 @@ enum {
     SLOW_MS = 2000,
 };
 
-/* -EAGAIN: the backlog of the guest is full. */
+/* Returns a socket or a negative errno. -EAGAIN: the backlog of the guest is full. */
 static int connect_guest(struct machine_host *h, const char *id) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (h->boxes < 0) {

@@ -9,7 +9,8 @@
 
 struct service_execs *service_execs_new(struct service *s) {
     struct service_execs *e = xnew(struct service_execs);
-    /* Start at a random id: tools of a killed daemon may still run in the guests. */
+    /* Start tool ids at a random number: tools that a killed daemon started may still run in
+     * machines. */
     if (getrandom(&e->tool_ids, sizeof(e->tool_ids), 0) != sizeof(e->tool_ids))
         abort();
     e->spare_log = OUTLOG_FD_NONE;

@@ -49,7 +49,8 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
 void exec_ref(struct exec *x);
 void exec_unref(struct exec *x);
 void exec_view(struct exec *x, struct exec_view *ret);
-bool exec_is_over(const struct exec *x); /* has an outcome: exited, failed or unknown */
+/* True if the command has an outcome: exited, failed or unknown. */
+bool exec_is_over(const struct exec *x);
 
 /* The log of the output. NULL: output went to descriptors of the caller, or the log is gone. */
 const struct outlog *exec_log(const struct exec *x);

@@ -263,7 +263,8 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     exec_prepare(x);
     x->direct = log_fd < 0;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
-        log_line(LOG_WARN, "service", "open the log of a command: %s exec=%s", err.text, x->row.id);
+        log_line(LOG_WARN, "service", "open the output log of a command: %s exec=%s", err.text,
+                 x->row.id);
     x->stdin_sent = x->stdin_consumed = state->stdin_received;
     x->sent = true;
     if (x->row.state == EXEC_STARTING)

@@ -15,7 +15,7 @@ struct outputs;
 struct service_execs {
     struct map by_id;            /* id -> struct exec, of live machines */
     struct map loads;            /* owner -> number of commands */
-    unsigned keep_jobs;          /* output copies in progress */
+    unsigned keep_jobs;          /* number of logs that are being saved */
     struct outputs *outputs;     /* the cleanup of kept output in progress, or NULL */
     uint64_t outputs_again_ms;   /* time of the next cleanup */
     uint32_t tool_ids;           /* id of the last tool */
@@ -32,7 +32,7 @@ struct live_execs {
     uint64_t oom_kills; /* out-of-memory kills that were already reported */
 };
 
-/* The progress of the outcome of an exec. It only increases. */
+/* How far the outcome of a command is saved. The value only increases. */
 enum exec_phase {
     EXEC_OPEN,    /* no outcome */
     EXEC_DECIDED, /* outcome is in exec.outcome; later messages of the guest do not change it */
@@ -51,7 +51,7 @@ struct exec {
     enum exec_phase phase;
     bool runs;    /* counted in live_execs.running */
     bool listed;  /* in the list of its machine */
-    bool sent;    /* the guest knows it and must be told to forget it */
+    bool sent;    /* the guest knows the command and must be told to forget it */
     bool keeping; /* a worker saves the log for the last time */
     bool copying; /* a worker saves the log while the command runs */
     bool lost;    /* its machine has ended */
@@ -65,9 +65,9 @@ struct exec {
     bool direct;   /* output goes to descriptors of the caller, without a log */
     struct guest_command command;
     struct outlog_fd log;
-    struct outlog kept; /* log of an ended machine */
+    struct outlog kept; /* output log of a command whose machine has ended */
     int kept_file;
-    struct exec *next, **at; /* list of the machine */
+    struct exec *next, **at; /* links of the machine's list of commands */
     struct exec_follower *followers, *walk;
     /* standard input */
     uint64_t stdin_sent, stdin_consumed;
@@ -77,7 +77,7 @@ struct exec {
     /* caller that waits for the start */
     service_exec_fn *done;
     void *done_arg;
-    int64_t started_ms; /* as the guest reported; 0: not yet */
+    int64_t started_ms; /* start time that the guest reported; 0: not yet */
     char program[64];   /* the first word of the command, perhaps truncated */
 };
 
@@ -87,7 +87,7 @@ struct exec *exec_new(struct service *s);
 /* Adds the command to the list of its machine and to the table by id. They hold a reference. */
 void exec_link(struct exec *x, struct live *l);
 void exec_unlink(struct exec *x);
-void exec_tell(struct exec *x); /* notifies its followers */
+void exec_tell(struct exec *x); /* Notifies the followers of the command. */
 /*
  * A command counts from its start until it and its streams have ended, because its output is in
  * memory of the daemon. ERR_LIMIT: the machine or its owner already runs the maximum.

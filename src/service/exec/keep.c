@@ -6,7 +6,7 @@
 #include "service/exec/logs.h"
 
 enum {
-    KEEP_AGE_MS = 3000, /* most commands end earlier */
+    KEEP_AGE_MS = 3000, /* save the output of older commands: most end earlier */
     KEEP_EVERY_MS = 3000,
     KEEP_AT_ONCE = 8,
 };
@@ -21,7 +21,7 @@ static bool has_grown(const struct exec *x) {
 static void kept_some(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     x->copying = false;
-    if (x->listed) { /* false: the daemon is stopping */
+    if (x->listed) { /* else the daemon is stopping */
         x->service->execs->keep_jobs--;
         if (kept)
             x->kept_so_far = *now;

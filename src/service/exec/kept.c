@@ -10,7 +10,8 @@ static int newest_first(const void *a, const void *b) {
     return (x->time_ms < y->time_ms) - (x->time_ms > y->time_ms);
 }
 
-/* Returns the sum of a name. `next` cannot run out: the array has two sums per file. */
+/* Returns the sum of file sizes of a machine or owner, by its name. `next` cannot run out: the
+ * array has two sums per file. */
 static uint64_t *sum_of(struct map *sums, const char *name, uint64_t **next) {
     uint64_t *sum = map_get(sums, name);
     if (!sum) {

@@ -20,7 +20,7 @@ struct kept_file {
     bool goes;       /* result: the file is to be deleted */
 };
 
-/* 0: no limit. */
+/* Limits for kept output. 0: no limit. */
 struct kept_limits {
     uint64_t machine_bytes, owner_bytes;
     int64_t since_ms;

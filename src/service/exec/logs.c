@@ -42,7 +42,7 @@ static int open_dir(const char *home, const char *machine, bool make) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Continues from what the file already has, also after a restart of the daemon. */
+/* Continues after the output that the log file already has, also after a restart of the daemon. */
 static void look_back(struct job *j, int file) {
     struct outlog before;
     if (!j->done.produced[0] && !j->done.produced[1] && outlog_open_kept(&before, file, NULL) == 0)
@@ -55,12 +55,13 @@ static int logs_write_file(struct job *j) {
     int file DEFER_CLOSE =
         dir < 0 ? -1 : openat(dir, j->exec, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
-        return err_sys(&j->err, "create the log file");
+        return err_sys(&j->err, "cannot create the log file of a command's output");
     look_back(j, file);
     bool is_new = lseek(file, 0, SEEK_END) == 0;
     if (outlog_keep(&j->log->log, file, &j->done, &j->err) < 0)
         return -1;
-    return is_new && fsync(dir) < 0 ? err_sys(&j->err, "sync the log directory") : 0;
+    return is_new && fsync(dir) < 0 ? err_sys(&j->err, "cannot sync the directory of log files")
+                                    : 0;
 }
 
 static void logs_run(void *arg) {

@@ -86,7 +86,7 @@ static bool exec_was_ended(const struct exec_row *row) {
     return end != EXEC_END_EXIT && exec_end_word(end);
 }
 
-/* Takes the step after a command, with its cause for `carrel steps`. */
+/* Takes the step (snapshot) after a command. `carrel steps` shows the command as its cause. */
 static void take_step(struct exec *x) {
     struct step_cause cause = {.kind = STEP_EXEC,
                                .exec = x->row.id,
@@ -165,11 +165,12 @@ void exec_conclude(struct exec *x) {
     commit_run(s->commits, &x->live->lane, &commit);
 }
 
-/* Called when the log is saved, or could not be. Once it is, the guest may forget the command. */
+/* Called when the output log was saved or could not be saved. Once it is saved, the guest may
+ * forget the command. */
 static void log_kept(void *arg, bool kept, const struct outlog_kept *now) {
     struct exec *x = arg;
     (void)now;
-    loop_defer(x->service->loop, &x->service->execs->spare_call); /* runs after the step request */
+    loop_defer(x->service->loop, &x->service->execs->spare_call); /* after the step is requested */
     x->keeping = false;
     if (!kept) /* execs_keep_look() retries */
         x->keep_again_ms = loop_now_ms(x->service->loop) + back_off_ms(x->keep_tries++);
@@ -201,7 +202,7 @@ void exec_settle(struct exec *x) {
     if (x->keeping || x->copying)
         return;
     count_output(x, &x->row);
-    /* No file means the same as an empty one, so a command without output needs none. */
+    /* A missing log file means the same as an empty one, so a command without output needs none. */
     bool printed = x->row.out_bytes + x->row.err_bytes > 0;
     if (x->log.fd >= 0 && x->row.state != EXEC_FAILED && printed) {
         keep_all(x);

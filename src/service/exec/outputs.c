@@ -110,7 +110,8 @@ static void trim_rows(struct service *s) {
     struct err err;
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         if (store_exec_trim(s->store, l->row.id, EXECS_KEEP, EXECS_PIECE, &err) < 0) {
-            log_line(LOG_WARN, "service", "delete old commands: %s id=%s", err.text, l->row.id);
+            log_line(LOG_WARN, "service", "delete old commands of a machine: %s id=%s", err.text,
+                     l->row.id);
             return;
         }
 }

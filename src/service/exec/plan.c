@@ -100,7 +100,7 @@ static int set_user(struct exec_plan *p, const char *user, const struct exec_def
 static int set_argv(struct exec_plan *p, const struct exec_request *r, struct err *err) {
     static const char *const shell[] = {"/bin/sh", "-c"};
     if ((r->argv.count > 0) == (r->command != NULL)) {
-        err_set(err, ERR_INVALID, "a command requires either 'argv' or 'command'");
+        err_set(err, ERR_INVALID, "a command requires either field 'argv' or field 'command'");
         return err_remedy(err, "'argv' is a list of arguments, 'command' a line for /bin/sh");
     }
     size_t bytes = r->command ? strlen(r->command) : 0;

@@ -43,11 +43,11 @@ static void has_ended(void *arg, const struct child_end *end) {
                                   .reason = end->late ? "timeout" : NULL};
     bool whole = end->status >= 0 && end->out_bytes && !end->late;
     if (end->late)
-        err_set(&err, ERR_TIMEOUT, "the program exceeded its time limit of %d s",
+        err_set(&err, ERR_TIMEOUT, "the WebAssembly program exceeded its time limit of %d s",
                 PROGRAM_MS / 1000);
     else if (!whole)
         err_set(&err, ERR_UNKNOWN,
-                "the engine of the program, carrel-cell, ended without a result");
+                "carrel-cell, the engine of WebAssembly programs, ended without a result");
     note_result(p->service, &p->who, &what, p->intent, NULL);
     p->service->execs->programs--;
     const struct program_result result = {end->status, end->out, end->said};
@@ -99,12 +99,13 @@ static void make_words(const struct program_request *r, struct words *w) {
 
 static int programs_check(const struct program_request *r, struct err *err) {
     if (strlen(r->text) > PROGRAM_TEXT_MAX)
-        return err_set(err, ERR_LIMIT, "the program is longer than 1 MiB");
+        return err_set(err, ERR_LIMIT, "the WebAssembly program is longer than 1 MiB");
     if (r->args.count > PROGRAM_WORDS_MAX)
-        return err_set(err, ERR_LIMIT, "the program has more than %d arguments", PROGRAM_WORDS_MAX);
+        return err_set(err, ERR_LIMIT, "the WebAssembly program has more than %d arguments",
+                       PROGRAM_WORDS_MAX);
     if (r->args.count && !r->invoke)
         return err_set(err, ERR_INVALID,
-                       "'arguments' requires 'invoke', the function that takes them");
+                       "field 'arguments' requires field 'invoke', the function that takes them");
     return 0;
 }
 
@@ -131,7 +132,8 @@ struct program *service_program(struct service *s, const struct caller *who,
     if (allow(who, SCOPE_RUN, err) < 0 || programs_check(r, err) < 0)
         return NULL;
     if (s->execs->programs >= PROGRAM_AT_ONCE) {
-        err_set(err, ERR_BUSY, "%d programs are running, which is the limit", PROGRAM_AT_ONCE);
+        err_set(err, ERR_BUSY, "%d WebAssembly programs are running, which is the limit",
+                PROGRAM_AT_ONCE);
         err_remedy(err, "try again when one has ended");
         return NULL;
     }

@@ -51,9 +51,10 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
 /* Reads inline input, as text or base64. */
 static int take_input(struct exec *x, const struct exec_request *r, struct err *err) {
     if (r->stdin_text && r->stdin_base64)
-        return err_set(err, ERR_INVALID, "'stdin' and 'stdin_base64' are mutually exclusive");
+        return err_set(err, ERR_INVALID,
+                       "fields 'stdin' and 'stdin_base64' are mutually exclusive");
     if ((r->stdin_text || r->stdin_base64) && r->stdin_open)
-        return err_set(err, ERR_INVALID, "'stdin' and 'stdin_open' are mutually exclusive");
+        return err_set(err, ERR_INVALID, "fields 'stdin' and 'stdin_open' are mutually exclusive");
     if (r->stdin_text) {
         x->input_len = strlen(r->stdin_text);
         x->input = strdup(r->stdin_text);
@@ -82,20 +83,21 @@ static int direct_streams(struct exec *x, const struct caller *who, const struct
                           const int *fds, size_t nfds, struct msg_exec *exec, struct err *err) {
     size_t wanted = 0;
     if (!who->local || r->stdio.count != 3 || r->terminal || x->input || r->stdin_open)
-        return err_set(err, ERR_INVALID,
-                       "'stdio' must have three values, null or fd; it requires the unix socket, "
-                       "and excludes stdin and terminal");
+        return err_set(
+            err, ERR_INVALID,
+            "field 'stdio' must have three values, null or fd; it requires the unix socket, "
+            "and excludes stdin and terminal");
     for (size_t i = 0; i < 3; i++) {
         bool passed = strcmp(r->stdio.v[i], "fd") == 0;
         if (!passed && strcmp(r->stdio.v[i], "null") != 0)
-            return err_set(err, ERR_INVALID, "'stdio' must contain null or fd, not '%.20s'",
+            return err_set(err, ERR_INVALID, "field 'stdio' must contain null or fd, not '%.20s'",
                            r->stdio.v[i]);
         exec->stdio[i] = passed ? MSG_STDIO_FD : MSG_STDIO_NULL;
         wanted += passed;
     }
     if (wanted != nfds)
         return err_set(err, ERR_INVALID,
-                       "the request passes %zu descriptors for %zu streams in 'stdio'", nfds,
+                       "the request passes %zu descriptors for %zu streams in field 'stdio'", nfds,
                        wanted);
     x->direct = true;
     return check_pipes(fds, nfds, err);
@@ -208,7 +210,7 @@ static bool wait_at_gate(struct live *l, const struct exec_later *e) {
     return false;
 }
 
-/* Policy `risky`: takes a step before a risky command. */
+/* Policy `risky`: takes a step (a snapshot) before a risky command. */
 static bool save_first(struct live *l, struct exec_later *e, const struct exec_plan *plan) {
     if (e->saved || l->row.steps != STEPS_RISKY || !is_risky(plan->argv))
         return false;

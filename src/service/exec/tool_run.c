@@ -29,12 +29,12 @@ struct tool_run {
     uint64_t consumed;        /* bytes of output */
     struct loop_timer *timer; /* NULL: no timeout */
     bool input_ended, exited, open[2];
-    bool stopped; /* by tool_stop(): ends with `why` */
+    bool stopped; /* by tool_stop(): the tool ends with error `why` */
     struct err why;
     struct msg_exit exit;
     uint32_t uid;
     char **argv;    /* owned */
-    bool waits;     /* waits at the barrier */
+    bool waits;     /* waits while a step is taken (steps/barrier.h) */
     bool cancelled; /* cancelled while it waits */
 };
 
@@ -72,7 +72,8 @@ static void tool_run_end(struct tool_run *t, const struct err *err) {
     int status = !err && !(t->exit.flags & MSG_EXIT_SIGNALED) ? (int)t->exit.status : -1;
     struct err killed;
     if (!err && status < 0) {
-        err_set(&killed, ERR_INTERNAL, "the guest tool was killed by signal %u", t->exit.status);
+        err_set(&killed, ERR_INTERNAL, "Carrel's tool in the machine was killed by signal %u",
+                t->exit.status);
         err = &killed;
     }
     note_result(t->live->service, &t->who, &what, t->intent, err);
@@ -101,7 +102,7 @@ static void tell_to_die(const struct tool_run *t) {
 static void on_time(void *arg) {
     struct tool_run *t = arg;
     if (!t->stopped)
-        err_set(&t->why, ERR_TIMEOUT, "the operation took longer than %llu seconds",
+        err_set(&t->why, ERR_TIMEOUT, "the operation in the machine took longer than %llu seconds",
                 (unsigned long long)t->events.limit_ms / 1000);
     tell_to_die(t);
     tool_run_end(t, &t->why);
@@ -124,7 +125,7 @@ void tool_stop(struct tool_run *t, const struct err *why) {
 static void on_failed(void *arg, const struct msg_exec_failed *m) {
     struct tool_run *t = arg;
     struct err err;
-    err_num(&err, -(int)m->number, "start the guest tool");
+    err_num(&err, -(int)m->number, "cannot start Carrel's tool in the machine");
     tool_run_end(t, &err);
 }
 
@@ -327,5 +328,5 @@ void tool_said(const char *said, struct err *err) {
         err_num(err, (int)-number, "%.*s", (int)(n < 200 ? n : 200), rest);
     else
         err_set(err, ERR_INVALID, "%.*s", (int)(n < 200 ? n : 200),
-                n ? rest : "the guest tool failed without a message");
+                n ? rest : "Carrel's tool in the machine failed without a message");
 }

@@ -34,7 +34,7 @@ struct job {
     char password[128];
     int64_t expires_ms;
     struct child *child;
-    databases_fn *done; /* set for a creation */
+    databases_fn *done; /* called when the database was created; NULL: it is dropped */
     void *arg;
     bool failed;
     struct err err;
@@ -197,8 +197,8 @@ static struct failure *failure_of(struct databases *d, const char *id) {
 static void databases_give_up(struct databases *d, const struct database_row *row,
                               struct failure *f, const char *why) {
     f->given_up = true;
-    log_line(LOG_WARN, "service", "drop database '%s' on %s: gave up after %u tries: %s", row->name,
-             row->server, f->tries, why);
+    log_line(LOG_WARN, "service", "drop database '%s' on server %s: gave up after %u tries: %s",
+             row->name, row->server, f->tries, why);
     databases_journal(d->service, row, "database.give_up", why);
 }
 
@@ -216,7 +216,7 @@ static void put_off(struct databases *d, struct database_row *row, const struct 
     row->why = xstrdup(why->text);
     if (store_database_put(d->service->store, row, &err) < 0)
         log_line(LOG_ERROR, "service", "save why a database was not dropped: %s", err.text);
-    log_line(LOG_WARN, "service", "drop database '%s' on %s: %s", row->name, row->server,
+    log_line(LOG_WARN, "service", "drop database '%s' on server %s: %s", row->name, row->server,
              why->text);
     databases_journal(d->service, row, "database.stays", why->text);
 }
@@ -261,10 +261,10 @@ static void child_ended(void *arg, const struct child_end *end) {
         log_line(LOG_ERROR, "service", "delete the row of a database that was not created: %s",
                  err.text); /* databases_look() will try to drop the database */
     if (end->late || end->status < 0)
-        err_set(&err, ERR_TIMEOUT, "server %s did not answer in time", j->row.server);
+        err_set(&err, ERR_TIMEOUT, "database server %s did not answer in time", j->row.server);
     else
         err_set(&err, end->status == UNREACHED || j->makes ? ERR_UNKNOWN : ERR_DENIED,
-                "server %s: %s", j->row.server,
+                "database server %s: %s", j->row.server,
                 why[0] ? why : "carrel-postgres ended without a result");
     job_end(j, NULL, &err);
 }

@@ -55,7 +55,8 @@ static void granting_end(struct granting *g) {
         event_tell(l->service, l->row.owner, l->row.id, g->ends ? "grant.ended" : "grant.added",
                    detail);
     else if (!g->done)
-        log_line(LOG_WARN, "service", "%s: %s id=%s", g->verb, err->text, l->row.id);
+        log_line(LOG_WARN, "service", "operation %s failed: %s id=%s", g->verb, err->text,
+                 l->row.id);
     if (g->done && err)
         g->done(g->arg, NULL, err);
     else if (g->done)
@@ -93,8 +94,8 @@ static void granting_late(void *arg, const struct err *why) {
     struct granting *g = arg;
     service_net_fn *done = TAKE(g->done);
     struct err err;
-    err_set(&err, ERR_UNKNOWN, "%s of machine '%s' is done but not saved yet: %s", g->verb,
-            g->live->row.id, why->text);
+    err_set(&err, ERR_UNKNOWN, "operation %s of machine '%s' is done but not saved yet: %s",
+            g->verb, g->live->row.id, why->text);
     err_remedy(&err, "free space on the disk that holds CARREL_HOME");
     if (done)
         done(g->arg, NULL, &err);

@@ -27,7 +27,7 @@ void service_grants_stop(struct service_grants *g) {
 }
 
 void service_grants_free(struct service *s) {
-    sqlite_fetch_release(s); /* fails pending reads: machines no longer answer */
+    sqlite_fetch_release(s); /* fails pending reads of databases: machines no longer answer */
     sqlite_look(s);          /* machines may have ended since the last tick */
     free(s->grants);
 }

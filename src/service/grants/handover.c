@@ -63,7 +63,7 @@ static void written(void *arg, const struct frame *frame, const struct err *fail
     (void)frame;
     if (failed) {
         err = *failed;
-        err_wrap(&err, "write '%s' in the machine", c->path);
+        err_wrap(&err, "cannot write file '%s' in the machine", c->path);
         handover_finish(c, &err);
         return;
     }
@@ -83,7 +83,8 @@ static void write_chunk(void *arg) {
         return;
     }
     if (c->n < 0) {
-        err_num(&err, (int)c->n, "read the source of '%s'", c->path);
+        err_num(&err, (int)c->n, "cannot read the file that is copied to '%s' in the machine",
+                c->path);
         handover_finish(c, &err);
         return;
     }
@@ -189,7 +190,7 @@ void handover_file(struct live *l, int fd, const struct handover *to, service_do
         handover_begin(c);
         return;
     }
-    err_sys(&err, "copy '%s' into the machine", to->path);
+    err_sys(&err, "cannot copy a file to '%s' in the machine", to->path);
     handover_finish(c, &err);
 }
 

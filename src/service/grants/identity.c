@@ -77,7 +77,7 @@ static int find_key(struct live *l, const char *name, uint8_t ret[SSH_SEED], str
     }
     return secret_reveal(value, &hex) && hex.len == HEX - 1 && hex_read(hex.data, SSH_SEED, ret)
                ? 0
-               : err_set(err, ERR_INVALID, "the stored key of identity '%s' is invalid", name);
+               : err_set(err, ERR_INVALID, "the stored SSH key of identity '%s' is invalid", name);
 }
 
 /* Sets git's variables for author and committer. NULL for name and mail unsets them. */
@@ -102,8 +102,9 @@ static int identity_settle(struct live *l, struct grant_row *row, struct err *er
     json_t *detail = json_pack("{s:s}", "public_key", public.data);
     row->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
     json_decref(detail);
-    return row->detail ? 0
-                       : err_set(err, ERR_INTERNAL, "the e-mail address of the key is not UTF-8");
+    return row->detail
+               ? 0
+               : err_set(err, ERR_INTERNAL, "the e-mail address of the SSH key is not UTF-8");
 }
 
 /* ---- in the machine ---- */

@@ -77,7 +77,7 @@ struct handover {
 /* Copies the content of a file of the host into the machine. */
 void handover_file(struct live *l, int fd, const struct handover *to, service_done_fn *done,
                    void *arg);
-/* As handover_file(), with `text` as the content. */
+/* Like handover_file(), but the content of the file is `text`. */
 void handover_text(struct live *l, const char *text, const struct handover *to,
                    service_done_fn *done, void *arg);
 void handover_remove(struct live *l, const char *path, service_done_fn *done, void *arg);
@@ -94,7 +94,7 @@ void grant_put_head(struct jot *j, const struct grant_row *row);
 
 /* ---- sqlite_fetch.c ---- */
 
-enum { SQLITE_FILE_MAX = 512 << 20 }; /* limit of carrel-sqlite */
+enum { SQLITE_FILE_MAX = 512 << 20 }; /* bytes of the largest database that carrel-sqlite reads */
 
 /*
  * Reads the machine's SQLite database and its log into fds[0] and fds[1], both as they were at one

@@ -66,7 +66,8 @@ static int others(struct live *l, const struct grant_row *row, struct buf *ret, 
         if (strcmp(list.rows[i].id, row->id) == 0)
             continue;
         if (is_below(list.rows[i].place, row->place)) {
-            err_set(err, ERR_BUSY, "the directory contains another granted directory, '%.100s'",
+            err_set(err, ERR_BUSY,
+                    "cannot revoke the directory: it contains another granted directory, '%.100s'",
                     list.rows[i].place);
             return err_remedy(err, "revoke that grant first: %s", list.rows[i].id);
         }
@@ -137,9 +138,10 @@ static int env_read(struct service *s, const char *owner, const struct grant_req
                     struct grant_row *row, struct err *err) {
     (void)s, (void)owner;
     if (!r->value)
-        return err_set(err, ERR_INVALID, "a variable requires a value");
+        return err_set(err, ERR_INVALID, "an environment variable requires a value");
     if (!*r->what || strchr(r->what, '=') || strlen(r->what) > 255)
-        return err_set(err, ERR_INVALID, "'%.60s' is not a valid variable name", r->what);
+        return err_set(err, ERR_INVALID, "'%.60s' is not a valid name of an environment variable",
+                       r->what);
     row->what = xstrdup(r->what);
     row->place = xstrdup(r->value); /* only until env_settle() moves it to the variables */
     return 0;

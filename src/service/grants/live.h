@@ -73,8 +73,8 @@ void sqlite_look(struct service *s);
 /* Opens the base copy: the database as it was granted, kept as long as the grant. */
 int sqlite_base(const struct service *s, const struct grant_row *row, struct err *err);
 /*
- * Answers as service_grant_diff(). If `frozen` is not -1, also writes the machine's database to
- * that descriptor as one valid file, or fails. The caller owns the descriptor.
+ * Gives the same answer as service_grant_diff(). If `frozen` is not -1, also writes the machine's
+ * database to that descriptor as one valid file, or fails. The caller owns the descriptor.
  */
 void sqlite_freeze(struct service *s, const struct caller *who, const struct grant_row *row,
                    int frozen, service_net_fn *done, void *arg);

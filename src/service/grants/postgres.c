@@ -81,7 +81,7 @@ static int postgres_read(struct service *s, const char *owner, const struct gran
 static int make_password(char ret[2 * PASSWORD_BYTES + 1], struct err *err) {
     uint8_t bytes[PASSWORD_BYTES];
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-        return err_sys(err, "generate a password");
+        return err_sys(err, "cannot generate a password for the database role");
     hex_put(bytes, PASSWORD_BYTES, ret);
     return 0;
 }
@@ -324,7 +324,7 @@ static void made(void *arg, const char *said, const struct err *failed) {
     struct err err;
     if (failed) {
         err = *failed;
-        err_wrap(&err, "create a database");
+        err_wrap(&err, "cannot create a database");
         failed = &err;
     } else if (open_way(l, g->id, said, &err) < 0) {
         failed = &err;

@@ -118,10 +118,10 @@ static void keep_job(void *arg) {
     if (status == 0) {
         status = write_kept(path, k->text);
         if (status < 0)
-            err_num(&err, status, "write '%s'", path);
+            err_num(&err, status, "cannot write file '%s'", path);
     }
     if (status < 0)
-        log_line(LOG_WARN, "service", "save the state of a database: %s", err.text);
+        log_line(LOG_WARN, "service", "save the state of a database for later diffs: %s", err.text);
 }
 
 static void keep_done(void *arg) {

@@ -47,7 +47,7 @@ static int sqlite_make_dir(const struct service *s, struct err *err) {
     char path[PATH_SIZE];
     sqlite_path_of(s, "", path);
     int status = folder_make(path);
-    return status < 0 ? err_num(err, status, "create '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "cannot create directory '%s'", path) : 0;
 }
 
 int grant_copy_path(const struct service *s, const char *id, char ret[PATH_SIZE], struct err *err) {
@@ -74,18 +74,19 @@ static int keep_copy(const struct giving *g, struct err *err) {
         return -1;
     int out DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
-        return err_sys(err, "create '%s'", path);
+        return err_sys(err, "cannot create file '%s' for the copy of a database", path);
     while ((n = pread(g->fd, piece, sizeof(piece), at)) > 0 && at < SQLITE_FILE_MAX) {
         int status = write_all(out, piece, (size_t)n);
         if (status < 0)
-            return err_num(err, status, "write '%s'", path);
+            return err_num(err, status, "cannot write file '%s', the copy of a database", path);
         at += n;
     }
     if (n < 0)
-        return err_sys(err, "read the database to grant");
+        return err_sys(err, "cannot read the database to grant");
     int status = fsync(out) < 0 ? -errno : folder_sync_above(path);
     if (status < 0)
-        return err_num(err, status, "flush '%s'", path);
+        return err_num(err, status, "cannot flush file '%s', the copy of a database, to disk",
+                       path);
     return baseline_begin(g->live->service, g->live->row.id, g->place, true, err);
 }
 
@@ -129,7 +130,7 @@ static int sqlite_follow(struct live *l, const char *of, const char *id, const c
     sqlite_path_of(l->service, of, from);
     sqlite_path_of(l->service, id, to);
     if (link(from, to) < 0 && errno != ENOENT)
-        return err_sys(err, "link the saved copy of a database for a fork");
+        return err_sys(err, "cannot link the saved copy of a database for a fork");
     return baseline_begin(l->service, l->row.id, place, false, err);
 }
 
@@ -211,7 +212,7 @@ enum { BEFORE, AFTER, AFTER_LOG, IMAGES, FROZEN = IMAGES, FILES };
 
 struct comparing {
     struct service *service;
-    struct comparing *next, **link; /* list of the service */
+    struct comparing *next, **link; /* links of the service's list of comparisons */
     char owner[STORE_NAME_SIZE];
     struct grant_row row;
     int fds[FILES]; /* FROZEN: receives the machine's database as one file; or -1 */
@@ -246,10 +247,11 @@ static void compared(void *arg, const struct child_end *end) {
     struct err err;
     if (end->status != 0) {
         if (end->late)
-            err_set(&err, ERR_TIMEOUT, "the comparison of '%s' timed out", c->row.place);
+            err_set(&err, ERR_TIMEOUT, "the comparison of database '%s' timed out", c->row.place);
         else
             err_set(&err, ERR_INVALID, "database '%s': %.*s", c->row.place,
-                    (int)strcspn(end->said, "\n"), *end->said ? end->said : "unreadable");
+                    (int)strcspn(end->said, "\n"),
+                    *end->said ? end->said : "carrel-sqlite ended without a result");
         comparing_end(c, NULL, &err);
         return;
     }
@@ -293,7 +295,7 @@ static void fetched(void *arg, const struct err *err) {
 
 static int above(int low, struct err *err) {
     int fd = fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
-    return fd < 0 ? err_sys(err, "open a database") : fd;
+    return fd < 0 ? err_sys(err, "cannot open a file for the comparison of a database") : fd;
 }
 
 /* Creates a temporary file without a name: the kernel deletes it when it is closed. */
@@ -302,7 +304,7 @@ static int open_nameless(const struct service *s, struct err *err) {
     sqlite_path_of(s, ".new-XXXXXX", path);
     int low DEFER_CLOSE = mkostemp(path, O_CLOEXEC);
     if (low < 0)
-        return err_sys(err, "create a temporary file for a database");
+        return err_sys(err, "cannot create a temporary file for a database");
     unlink(path);
     return above(low, err);
 }

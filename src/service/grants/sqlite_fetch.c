@@ -38,7 +38,7 @@ enum { STEP_COUNT = sizeof(steps) / sizeof(*steps) };
 
 struct sqlite_fetch {
     struct service *service;
-    struct sqlite_fetch *next, **link; /* list of the service */
+    struct sqlite_fetch *next, **link; /* links of the service's list of reads */
     struct caller who;
     char machine[ID_SIZE], place[PLAN_PATH_SIZE], path[PLAN_PATH_SIZE + 16];
     int fds[2]; /* DB and LOG; owned by the caller */
@@ -46,7 +46,7 @@ struct sqlite_fetch {
     bool written_down; /* the read is recorded in Carrel's journal */
     struct look {
         uint64_t size, mtime_ns;
-        bool used; /* the first byte is not 0 */
+        bool used; /* the first byte of the file is not 0 */
     } seen[PARTS]; /* a missing part counts as empty */
     struct msg_read ask;
     uint64_t until_ms;
@@ -112,7 +112,7 @@ static void begin_step(struct sqlite_fetch *f) {
     f->ask = (struct msg_read){.path = {f->path, (uint32_t)strlen(f->path)}};
     if (steps[f->step].what == TAKE &&
         (ftruncate(f->fds[part], 0) < 0 || lseek(f->fds[part], 0, SEEK_SET) < 0)) {
-        err_sys(&err, "empty the temporary file for a database");
+        err_sys(&err, "cannot empty the temporary file for a database");
         sqlite_fetch_finish(f, &err);
         return;
     }
@@ -178,10 +178,12 @@ static void sqlite_fetch_take(struct sqlite_fetch *f, const struct msg_read_data
     int status = write_all(f->fds[steps[f->step].part], m->data.p, m->data.n);
     f->ask.offset += m->data.n;
     if (status < 0) {
-        err_num(&err, status, "save a database of machine '%s' from '%s'", f->machine, f->path);
+        err_num(&err, status, "machine '%s': cannot save a copy of database file '%s'", f->machine,
+                f->path);
         sqlite_fetch_finish(f, &err);
     } else if (f->ask.offset > SQLITE_FILE_MAX) {
-        err_set(&err, ERR_LIMIT, "'%s' is larger than %d MiB", f->path, SQLITE_FILE_MAX >> 20);
+        err_set(&err, ERR_LIMIT, "database file '%s' is larger than %d MiB", f->path,
+                SQLITE_FILE_MAX >> 20);
         sqlite_fetch_finish(f, &err);
     } else if (m->data.n < MSG_CHUNK_MAX) {
         next_step(f);
@@ -199,7 +201,8 @@ static void sqlite_fetch_look(struct sqlite_fetch *f, const struct msg_read_data
         return;
     }
     *seen = now;
-    bool whole = steps[f->step].part == JOURNAL; /* the journal is the last part that is noted */
+    /* the rollback journal is the last part that is noted */
+    bool whole = steps[f->step].part == JOURNAL;
     (whole && (in_transaction(f) || just_written(f)) ? again : next_step)(f);
 }
 
@@ -214,7 +217,9 @@ static void came(void *arg, const struct frame *frame, const struct err *failed)
     } else if (failed && !absent) {
         sqlite_fetch_finish(f, failed);
     } else if (!absent && msg_get_read_data(frame, &m) < 0) {
-        err_set(&err, ERR_INTERNAL, "machine '%s' sent an invalid reply", f->machine);
+        err_set(&err, ERR_INTERNAL,
+                "the guest of machine '%s' sent an invalid reply to a read of a database",
+                f->machine);
         sqlite_fetch_finish(f, &err);
     } else if (steps[f->step].what == TAKE) {
         sqlite_fetch_take(f, &m);

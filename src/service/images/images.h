@@ -12,7 +12,7 @@
 struct image_view {
     const char *id, *name, *owner, *origin;
     uint64_t created_ms, bytes, entries;
-    uint64_t machines;  /* number of live machines that use it */
+    uint64_t machines;  /* number of live machines that use the image */
     const char *stored; /* "erofs" (a mounted file) or "directory" */
     const char *config; /* JSON: env, user, workdir ... */
 };
@@ -23,7 +23,7 @@ int service_image_list(struct service *s, const struct caller *who, bool all_own
                        service_row_fn *row, void *arg, struct err *err);
 int service_image_show(struct service *s, const struct caller *who, const char *ref,
                        service_image_fn *done, void *arg, struct err *err);
-/* Deletes a name; the tree stays while machines use it. */
+/* Deletes a name of an image; the file tree stays while machines use it. */
 void service_image_remove(struct service *s, const struct caller *who, const char *ref,
                           service_image_fn *done, void *arg);
 /* Adds a name to an image. */
@@ -47,22 +47,31 @@ void service_image_stats(struct service *s, struct image_stats *ret);
 
 struct image_job;
 
-/* Import or export of an archive. `ended` is called once, unless the job is cancelled. */
+/*
+ * Callbacks of the import or export of an image archive. `ended` is called once, unless the job is
+ * cancelled.
+ */
 struct image_events {
     void *arg;
-    void (*room)(void *arg);                                  /* import: more data may be fed */
+    void (*room)(void *arg); /* import: image_feed() takes data again */
     void (*data)(void *arg, const void *bytes, size_t count); /* export: data of the archive */
-    service_image_fn *ended;                                  /* view: NULL for an export */
+    service_image_fn *ended;                                  /* `view` is NULL for an export */
 };
 
-/* Starts an import, or returns NULL with *err. name NULL: the start of the id is the name. */
+/*
+ * Starts the import of an image archive, or returns NULL with *err. name NULL: the start of the id
+ * is the name.
+ */
 struct image_job *service_image_import(struct service *s, const struct caller *who,
                                        const char *name, const struct image_events *events,
                                        struct err *err);
-/* Feeds an import. Returns the number of bytes taken. last: no bytes follow after these. */
+/*
+ * Passes bytes of the archive to an import. Returns the number of bytes taken. last: no bytes
+ * follow after these.
+ */
 size_t image_feed(struct image_job *job, const void *bytes, size_t count, bool last);
 
-/* Starts an export. form: tar, tar.zst or oci. */
+/* Starts the export of an image as an archive. form: tar, tar.zst or oci. */
 struct image_job *service_image_export(struct service *s, const struct caller *who, const char *ref,
                                        const char *form, const struct image_events *events,
                                        struct err *err);
@@ -74,8 +83,8 @@ void image_cancel(struct image_job *job);
 /* Creates an image from a machine in which no command runs. */
 struct image_request {
     const char *name;
-    const char *step; /* NULL: the present state */
-    struct texts env; /* names and values, added to those of the image below */
+    const char *step; /* step (snapshot) of the machine; NULL: its present state */
+    struct texts env; /* names and values of variables, added to those of the machine's image */
     const char *user, *workdir;
     struct texts command;
 };

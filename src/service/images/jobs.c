@@ -1,6 +1,6 @@
 /*
- * Import and export of images. Each worker has a pipe for the archive and one for its report. A
- * tree becomes an image only if every worker reported success.
+ * Import and export of images. Each worker (a process carrel-image) has a pipe for the archive and
+ * one for its report. A tree becomes an image only if every worker reported success.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "service/taint.h"
 
 enum {
-    WORDS_MAX = 256 << 10, /* per line of a report */
+    WORDS_MAX = 256 << 10, /* maximum bytes in a line of a worker's report */
     PIECE = 128 << 10,
     PROGRESS_MS = 1000,
     PIPE_BYTES = 1 << 20,
@@ -84,10 +84,12 @@ static int outcome(const struct hearing *h, struct err *err) {
         const char *message = json_string_value(json_object_get(e, "message"));
         const char *remedy = json_string_value(json_object_get(e, "remedy"));
         err_set(err, err_code_named(code ? code : ""), "%s",
-                message ? message : "carrel-image gave no reason");
+                message ? message : "the image worker (carrel-image) failed and gave no reason");
         return remedy && *remedy ? err_remedy(err, "%s", remedy) : -1;
     }
-    return h->last ? 0 : err_set(err, ERR_INTERNAL, "carrel-image ended without a result");
+    return h->last ? 0
+                   : err_set(err, ERR_INTERNAL,
+                             "the image worker (carrel-image) ended without a result");
 }
 
 /*
@@ -97,8 +99,9 @@ static int outcome(const struct hearing *h, struct err *err) {
 struct image_adoption {
     struct image_job *job;
     char path[PLACE_SIZE + 32];
-    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32]; /* the image below, or empty */
-    uint64_t disk;                                /* disk space of the tree */
+    /* directory of the image that the new one was made from, or empty */
+    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32];
+    uint64_t disk; /* disk space of the tree */
     int result;
 };
 
@@ -133,8 +136,9 @@ static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
     json_int_t disk = json_integer_value(json_object_get(last, "disk"));
     char *config DEFER_FREE = json_dumps(json_object_get(last, "config"), JSON_COMPACT);
     if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
-        return err_set(err, ERR_INTERNAL, "carrel-image returned an invalid result");
-    /* The reader checks this too, but a malicious archive may control the reader. */
+        return err_set(err, ERR_INTERNAL,
+                       "the image worker (carrel-image) returned an invalid result");
+    /* The worker checks the size too, but a malicious archive may control the worker. */
     uint64_t takes = measured > (uint64_t)disk ? measured : (uint64_t)disk;
     if (j->hold.bytes && takes > j->hold.bytes)
         return err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota");
@@ -163,9 +167,9 @@ static void tree_synced(void *arg) {
     char *config DEFER_FREE = NULL;
     int r = a->result;
     if (r < 0)
-        err_num(&err, r, "write the image to the disk");
+        err_num(&err, r, "cannot write the image to the disk");
     if (j->cancelled) {
-        err_set(&err, ERR_GONE, "the client disconnected");
+        err_set(&err, ERR_GONE, "the client disconnected before the image operation ended");
         r = -1;
     }
     if (r == 0)
@@ -248,7 +252,7 @@ static void hear_line(struct hearing *h, const char *line, size_t n) {
         json_decref(word);
         return;
     }
-    /* Keep the first error: later ones are its consequences. */
+    /* Keep the first error of the worker: later errors are its consequences. */
     if (json_object_get(h->last, "error")) {
         json_decref(word);
         return;
@@ -313,12 +317,12 @@ struct image_job *image_job_new(struct service *s, const struct caller *who, enu
 static int job_pipes(struct image_job *j, bool in, struct err *err) {
     int archive[2], report[2];
     if (pipe2(archive, O_CLOEXEC) < 0)
-        return err_sys(err, "make a pipe");
-    fcntl(archive[0], F_SETPIPE_SZ, PIPE_BYTES); /* optional: fewer wake-ups */
+        return err_sys(err, "cannot create a pipe for the image worker");
+    fcntl(archive[0], F_SETPIPE_SZ, PIPE_BYTES); /* optional: a larger pipe causes fewer wake-ups */
     j->archive = archive[in];
     j->worker_fds[0] = archive[!in];
     if (pipe2(report, O_CLOEXEC) < 0)
-        return err_sys(err, "make a pipe");
+        return err_sys(err, "cannot create a pipe for the image worker");
     j->unpacked.fd = report[0];
     j->worker_fds[1] = report[1];
     return image_hearing_open(j, &j->unpacked, err);
@@ -453,7 +457,7 @@ void image_hold(struct image_job *j, bool held) {
 void image_cancel(struct image_job *j) {
     struct err err;
     j->cancelled = true;
-    err_set(&err, ERR_GONE, "the client disconnected");
+    err_set(&err, ERR_GONE, "the client disconnected before the image operation ended");
     if (!j->over)
         image_job_fail(j, &err);
 }

@@ -8,7 +8,7 @@ struct image_adoption;
 /* The report of one worker. */
 struct hearing {
     struct image_job *job;
-    int fd; /* of the pipe; -1: not open */
+    int fd; /* the daemon's end of the pipe; -1: not open */
     struct loop_watch *watch;
     struct buf text;
     json_t *last; /* the last message, which is the outcome; or NULL */
@@ -24,7 +24,7 @@ struct image_job {
     uint64_t told_ms;     /* time of the last progress event, or of the start */
     struct image_row row; /* the image to create */
     char staging[ID_SIZE];
-    int archive; /* our end of its pipe; -1: closed */
+    int archive; /* the daemon's end of the archive's pipe; -1: closed */
     struct loop_watch *archive_watch;
     int worker_fds[2]; /* the worker's ends of the pipes, until it has them */
     struct hearing unpacked, drawn;
@@ -36,7 +36,7 @@ struct image_job {
     char *stack;
     struct loop_call later;
     struct image_adoption *adoption;
-    struct disk_hold hold; /* disk quota held while the tree is made */
+    struct disk_hold hold; /* disk quota that is reserved while the tree is made */
 };
 
 /* ---- jobs.c ---- */

@@ -18,20 +18,26 @@ void service_images_free(struct service_images *i);
 /* Reads image.json of a tree. Returns NULL and sets *err if the image cannot be used. */
 struct live_image *live_image_load(struct service *s, const char *id, struct err *err);
 void live_image_free(struct live_image *i);
-const char *live_image_name(const struct live_image *i); /* the name, or the beginning of the id */
+/* the name of the image, or the beginning of its id */
+const char *live_image_name(const struct live_image *i);
 const struct exec_defaults *live_image_defaults(const struct live_image *i);
 
-/* Finds an image of the caller; with the scope admin, of any owner. */
+/*
+ * Finds an image of the caller by name or id. A caller with scope admin finds images of all owners.
+ */
 int image_find(struct service *s, const struct caller *who, const char *ref, struct image_row *ret,
                struct err *err);
-/* True if the tree or the sealed file exists. */
+/* True if the tree of the image or its sealed file exists. */
 bool image_is_whole(const struct service *s, const char *id);
-/* Opens the presets of an image. Returns -1 and sets errno if that fails. */
+/*
+ * Opens the directory of an image from which presets (hosts that package tools need) are read.
+ * Returns -1 and sets errno if that fails.
+ */
 int image_open_presets(const struct service *s, const char *id);
-/* Deletes the tree unless something uses it. */
+/* Deletes the tree of an image unless a name or a machine uses it. */
 void image_release(struct service *s, const char *id);
 
-/* Called at the start: deletes unknown and unfinished trees. */
+/* Called when the daemon starts: deletes unknown and unfinished trees. */
 void images_sweep(struct service *s);
 /* Called by a timer: deletes trees that were in use when they should have been deleted. */
 void images_look(struct service *s, uint64_t now_ms);

@@ -2,7 +2,8 @@
  * Sealing: converts a named image into one file, `root.erofs`, which the spawner mounts. A worker
  * of the spawner writes the file in the background, one image at a time. New boxes use the file
  * once it has its final name. The tree is deleted when no box and no export reads it. Files that
- * presets are read from stay beside the sealed file, because the daemon does not mount it.
+ * presets (gate/preset.h) are read from stay beside the sealed file, because the daemon does not
+ * mount it.
  *
  * Intermediate images of builds stay trees, because trees share files. Images also stay trees if
  * the kernel cannot mount such a file: the spawner then answers ERR_UNSUPPORTED.
@@ -41,7 +42,7 @@ struct sealing {
     struct buf line;
     bool waits;   /* a worker thread or the spawner still uses this struct */
     bool written; /* the worker reported success */
-    bool is_file; /* already sealed before */
+    bool is_file; /* the image was sealed before */
     int result;
 };
 
@@ -57,7 +58,10 @@ static void sealing_free(struct sealing *t) {
 
 static void next(struct service *s);
 
-/* Call when a wait has ended. False: the service is gone, and t is freed. */
+/*
+ * Call when the worker thread or the spawner has answered. False: the service is gone, and t is
+ * freed.
+ */
 static bool goes_on(struct sealing *t) {
     t->waits = false;
     if (t->service)
@@ -75,7 +79,7 @@ static void seal_end(struct sealing *t) {
     next(s);
 }
 
-/* Logs the failure, unless the image was deleted meanwhile. */
+/* Logs that sealing failed, unless the image was deleted meanwhile. */
 static void seal_fail(struct sealing *t, const char *why) {
     struct stat st;
     if (stat(t->path, &st) == 0)
@@ -91,7 +95,7 @@ static bool has(int dir, const char *name) {
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* If the tree is still in use, images_again() schedules another try. */
+/* If the tree is still in use, images_again() schedules another attempt to delete it. */
 static void rest_gone(void *arg, const struct err *err) {
     struct service *s = arg;
     if (err && err->code == ERR_BUSY)
@@ -126,7 +130,7 @@ static void tree_gone(void *arg, const struct err *err) {
 
 /* ---- naming the file ---- */
 
-/* Runs on a worker thread. The file must be on disk before it replaces the tree. */
+/* Runs on a worker thread. The sealed file must be on disk before it replaces the tree. */
 static void seal_settle(void *arg) {
     struct sealing *t = arg;
     bool well = fchmod(t->file, 0400) == 0 && fsync(t->file) == 0 &&
@@ -221,7 +225,7 @@ static int keep_presets(const struct sealing *t) {
     return r < 0 ? r : renameat(t->dir, kept_aside, t->dir, kept_name) < 0 ? -errno : 0;
 }
 
-/* Runs on a worker thread. An unfinished file of an earlier daemon is written anew. */
+/* Runs on a worker thread. A sealed file that an earlier daemon did not finish is written again. */
 static void seal_prepare(void *arg) {
     struct sealing *t = arg;
     t->dir = dir_open(AT_FDCWD, t->path);

@@ -15,12 +15,12 @@
 
 enum { DEPTH_MAX = 200, PIECE = 1 << 16 };
 
-static const char aside[] = ".carrel-shared"; /* temporary name in the unfinished tree */
+static const char aside[] = ".carrel-shared"; /* temporary name of a file in the unfinished tree */
 
 struct sharing {
     uint64_t bytes;
     unsigned depth;
-    char *a, *b; /* buffers for comparing */
+    char *a, *b; /* buffers for comparing two files */
 };
 
 static bool same_look(const struct stat *a, const struct stat *b) {

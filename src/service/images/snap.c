@@ -1,4 +1,7 @@
-/* Makes an image of a machine: takes a step, then packs its layers with a new image.json. */
+/*
+ * Makes an image of a machine: takes a step (snapshot), then packs its layers with a new
+ * image.json.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +17,13 @@
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 
-enum { CONFIG_MAX = 32 << 10 }; /* same as in image/config.h, which the daemon does not link */
+/* same value as in image/config.h, which the daemon does not link */
+enum { CONFIG_MAX = 32 << 10 };
 
 struct snapping {
     struct image_job *job;
     struct image_request request;
-    json_t *config; /* configuration of the image below, with the requested changes */
+    json_t *config; /* configuration of the machine's image, with the requested changes */
     int report[2];
     int pipe;
     service_image_fn *done;
@@ -62,7 +66,7 @@ static void set_env(json_t *config, const struct texts *pairs) {
 
 static json_t *make_config(const struct live *l, const struct image_request *r) {
     json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
-    if (!l->image) { /* commands in the host's image run as its user */
+    if (!l->image) { /* a machine without an image runs commands as `user` */
         json_object_set_new(config, "user", json_string("user"));
         json_object_set_new(config, "workdir", json_string("/home/user"));
     }
@@ -81,7 +85,10 @@ static json_t *make_config(const struct live *l, const struct image_request *r) 
     return config;
 }
 
-/* Writes the first entry of the archive, which fits into the pipe. A worker appends the files. */
+/*
+ * Writes the image's configuration as the first entry of the archive; it fits into the pipe. A
+ * worker appends the files.
+ */
 static int put_config(int fd, const json_t *config, struct err *err) {
     char *text DEFER_FREE = json_dumps(config, JSON_COMPACT);
     struct tar_entry *e DEFER_FREE = xnew(struct tar_entry);
@@ -107,24 +114,30 @@ static void drawing(void *arg, const struct err *err) {
     image_job_begun(j, err);
 }
 
-/* Starts the second worker. Both share the archive pipe, and each reports to the daemon. */
+/*
+ * Starts the second worker, which writes the files of the machine to the archive. Both workers
+ * share the archive's pipe, and each reports to the daemon.
+ */
 static int begin_draw(struct snapping *p, struct err *err) {
     struct image_job *j = p->job;
     struct service *s = j->service;
     if (put_config(j->archive, p->config, err) < 0)
         return -1;
     if (pipe2(p->report, O_CLOEXEC) < 0)
-        return err_sys(err, "make a pipe");
+        return err_sys(err, "cannot create a pipe for the image worker");
     j->drawn.fd = TAKE_FD(p->report[0]);
     if (image_hearing_open(j, &j->drawn, err) < 0)
         return -1;
-    /* The worker must block on a full pipe: it shares the pipe end and its O_NONBLOCK with us. */
+    /*
+     * The worker must block on a full pipe: it shares the pipe end and its O_NONBLOCK with the
+     * daemon.
+     */
     loop_watch_free(j->archive_watch);
     j->archive_watch = NULL;
     p->pipe = TAKE_FD(j->archive);
     int flags = fcntl(p->pipe, F_GETFL);
     if (flags < 0 || fcntl(p->pipe, F_SETFL, flags & ~O_NONBLOCK) < 0)
-        return err_sys(err, "make a pipe");
+        return err_sys(err, "cannot change the flags of the pipe for the image worker");
     j->asking++;
     s->driver->draw(j->live->machine, j->stack ? j->stack : "", p->pipe, p->report[1], drawing, p);
     return 0;
@@ -139,8 +152,8 @@ static void snap_step(void *arg, const struct step_row *row, const struct err *f
         err = *failed;
     } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
         if (!step.has_point)
-            err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", step.number,
-                    step.reason);
+            err_set(&err, ERR_UNSUPPORTED, "step (snapshot) %u has no restore point: %s",
+                    step.number, step.reason);
         else if (!j->live->machine)
             live_state_error(j->live, &err);
         else {

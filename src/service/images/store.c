@@ -60,7 +60,7 @@ static json_t *read_record(const struct service *s, const char *id, struct err *
     snprintf(path, sizeof(path), "%s/image.json", id);
     ssize_t n = images < 0 || !text ? -ENOENT : read_file_at(images, path, text, RECORD_MAX);
     if (n < 0) {
-        err_num(err, (int)n, "read the metadata of image '%s'", id);
+        err_num(err, (int)n, "cannot read the metadata of image '%s'", id);
         return NULL;
     }
     json_t *json = json_loadb(text, (size_t)n, 0, NULL);
@@ -79,7 +79,10 @@ static const char *text_or(const json_t *json, const char *name, const char *oth
     return text && *text ? text : otherwise;
 }
 
-/* Splits "NAME=VALUE". The name is copied, the value points into the JSON. */
+/*
+ * Splits each variable "NAME=VALUE" of the configuration. The name is copied, the value points into
+ * the JSON.
+ */
 static void load_env(struct live_image *i) {
     const json_t *env = json_object_get(i->config, "env");
     size_t at, used = 0, count = 0;
@@ -154,7 +157,7 @@ void images_again(struct service *s) {
     s->images->again_ms = loop_now_ms(s->loop) + AGAIN_MS;
 }
 
-/* A box that is ending may still use the image, so try again later. */
+/* A box that is ending may still use the image, so its deletion is tried again later. */
 static void wiped(void *arg, const struct err *err) {
     struct service *s = arg;
     if (err && err->code == ERR_BUSY)
@@ -175,19 +178,19 @@ static int write_record(int images, const char *staging, const char *json, struc
     snprintf(path, sizeof(path), "%s/spool", staging);
     if (r == 0 && unlinkat(images, path, AT_REMOVEDIR) < 0)
         r = -errno;
-    return r < 0 ? err_num(err, r, "write the metadata of an image") : 0;
+    return r < 0 ? err_num(err, r, "cannot write the metadata of an image") : 0;
 }
 
 int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
                 struct err *err) {
     int images DEFER_CLOSE = images_open(s);
     struct stat st;
-    int r = images < 0 ? err_sys(err, "open the directory of images") : 0;
+    int r = images < 0 ? err_sys(err, "cannot open the directory of images") : 0;
     bool there = r == 0 && fstatat(images, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (r == 0 && !there)
         r = write_record(images, staging, json, err);
     if (r == 0 && !there && renameat(images, staging, images, id) < 0)
-        r = err_sys(err, "save an image");
+        r = err_sys(err, "cannot rename the directory of a new image");
     if (r < 0 || there)
         image_wipe(s, staging);
     return r;
@@ -206,7 +209,9 @@ void image_release(struct service *s, const char *id) {
         seal_rest(s, id);
 }
 
-/* Seals images that were imported under a kernel without support, or whose file is incomplete. */
+/*
+ * Seals images that were imported under a kernel without erofs, or whose sealed file is incomplete.
+ */
 static void want_seals(struct service *s) {
     struct image_list list DEFER(image_list_done) = {0};
     struct err err;
@@ -216,7 +221,10 @@ static void want_seals(struct service *s) {
         seal_want(s, list.rows[i].name, list.rows[i].id);
 }
 
-/* Deletes unfinished trees, which have no id yet (staging); or else images that nobody uses. */
+/*
+ * staging: deletes unfinished trees, which have no image id yet. Else: deletes images that nobody
+ * uses.
+ */
 static void release_all(struct service *s, bool staging) {
     DIR *d DEFER(dir_close) = dir_take(images_open(s));
     for (struct dirent *e; d && (e = readdir(d));)
@@ -229,7 +237,7 @@ static void release_all(struct service *s, bool staging) {
 void images_sweep(struct service *s) {
     release_all(s, true);
     want_seals(s);
-    s->images->again_ms = 1; /* images_look() deletes the others once every box is known */
+    s->images->again_ms = 1; /* images_look() deletes unused images once every box is known */
 }
 
 void images_look(struct service *s, uint64_t now) {

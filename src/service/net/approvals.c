@@ -12,7 +12,7 @@
 
 enum { LIST_MAX_BYTES = 4 << 20, RULE_TEXT_MAX = 2048, ANSWER_MAX = 8192 };
 
-/* Writes the rule that requires the approval, as its owner wrote it. */
+/* Writes the rule that requires the approval, as the owner of the machine wrote it. */
 static void put_why(struct jot *j, const struct pending *p) {
     char target[POLICY_TARGET_SIZE], why[POLICY_TARGET_SIZE + 64];
     const struct policy_rule *rule = policy_find(gate_policy(p->machine), p->rule);
@@ -152,7 +152,8 @@ void service_pending(struct service *s, const struct caller *who, service_net_fn
         done(arg, text.data, NULL);
         return;
     }
-    err_set(&err, ERR_LIMIT, "too many requests wait for approval: the list would be too long");
+    err_set(&err, ERR_LIMIT,
+            "too many network requests wait for approval: the list would be too long");
     done(arg, NULL, &err);
 }
 
@@ -191,8 +192,9 @@ static struct pending *approvals_find(struct service *s, const struct caller *wh
     if (*ret && may_see(who, (*ret)->row.owner))
         return p;
     if (authorise(who, RIGHT_APPROVE_REQUEST, err) == 0) {
-        err_set(err, ERR_NOT_FOUND, "no request '%.40s' waits for approval", id);
-        err_remedy(err, "see `carrel pending`");
+        err_set(err, ERR_NOT_FOUND, "no network request with the id '%.40s' waits for approval",
+                id);
+        err_remedy(err, "list the waiting requests: carrel pending");
     }
     return NULL;
 }

@@ -1,7 +1,7 @@
 /*
  * Requests of machines that wait for the approval of their owner.
  *
- * An approval lets one request through, unless it asks for a rule.
+ * An approval lets one request through, unless the owner also adds a rule (`always` or `ttl`).
  */
 #pragma once
 
@@ -16,7 +16,7 @@ bool service_pending_of(struct service *s, const char *machine, struct buf *to);
 struct approval_request {
     const char *decision; /* approve or deny */
     bool always;          /* also add a rule that matches only this request */
-    struct given ttl;     /* also add such a rule for this time (ms) */
+    struct given ttl;     /* also add such a rule, which expires after this time (ms) */
 };
 void service_approve(struct service *s, const struct caller *who, const char *id,
                      const struct approval_request *r, service_net_fn *done, void *arg);

@@ -17,9 +17,10 @@
 #include "service/taint.h"
 #include "store/networks.h"
 
-enum { REFUSALS_MS = 60000 }; /* refusals within this time are counted together */
+enum { REFUSALS_MS = 60000 }; /* refusals of a machine within this time are counted together */
 
-/* Clients of an exposed port have a token, so this limits only bursts. */
+/* Limits records of requests to exposed ports. Their clients have a token, so this limits only
+ * bursts. */
 static const struct flood_limit entry_limit = {.window_ms = 1000, .most = 50};
 
 static const struct {
@@ -115,8 +116,8 @@ void net_note(struct live *l, const char *verb, const char *why, const char *det
         write_note(l, verb, why, detail, 0);
 }
 
-/* Tries again to store the taint, and closes the network of the machine if that fails: a restarted
- * daemon would not know the taint. */
+/* Tries again to store the taint (that the machine read untrusted data). Closes the network of the
+ * machine if that fails, because a restarted daemon would not know the taint. */
 static void cut_unsaved(void *arg) {
     struct live *l = arg;
     struct err err;
@@ -135,7 +136,9 @@ static bool net_taint(struct live *l, const struct gate_crossing *c) {
         return true;
     if (l->net->cutting)
         return false;
-    log_line(LOG_ERROR, "service", "store the taint of a machine: %s id=%s", err.text, l->row.id);
+    log_line(LOG_ERROR, "service",
+             "store that a machine is tainted (read untrusted data): %s id=%s", err.text,
+             l->row.id);
     l->net->cutting = true;
     live_ref(l);
     l->net->cut = (struct loop_call){.fn = cut_unsaved, .arg = l};
@@ -181,7 +184,8 @@ static void net_named(void *arg, const char *machine, uint32_t number, const cha
     struct service *s = arg;
     struct err err;
     if (store_network_name_put(s->store, machine, number, name, &err) < 0)
-        log_line(LOG_WARN, "service", "save a resolved name: %s id=%s", err.text, machine);
+        log_line(LOG_WARN, "service", "save a host name that a machine resolved: %s id=%s",
+                 err.text, machine);
 }
 
 static void pended(void *arg, const char *machine, const struct pending *p, bool gone) {
@@ -202,8 +206,8 @@ static void pended(void *arg, const char *machine, const struct pending *p, bool
     snprintf(row.method, sizeof(row.method), "%s", p->method);
     if ((gone ? store_pending_remove(s->store, p->id, &err)
               : store_pending_put(s->store, &row, &err)) < 0)
-        log_line(LOG_WARN, "service", "save a request that waits for approval: %s id=%s", err.text,
-                 machine);
+        log_line(LOG_WARN, "service", "save a network request that waits for approval: %s id=%s",
+                 err.text, machine);
 }
 
 /*

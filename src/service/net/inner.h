@@ -14,25 +14,26 @@ struct pending_row;
 
 /* Part of struct service. */
 struct service_net {
-    struct gate *gate;       /* connections from machines */
-    struct ingress *ingress; /* connections to their exposed ports */
+    struct gate *gate;       /* handles connections from machines */
+    struct ingress *ingress; /* handles connections to their exposed ports */
 };
 
 /* Part of struct live. */
 struct live_net {
     bool cutting;
-    struct loop_call cut;        /* closes the connections if the taint cannot be stored */
+    struct loop_call cut;        /* closes the network if the taint cannot be stored */
     struct exposures *exposures; /* exposed ports; NULL: none */
-    enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust; /* trust in the CA */
-    bool opening;                                        /* the gate sockets were requested */
-    uint64_t doors_ms;                                   /* when to request them again; 0: never */
+    /* whether the machine trusts its certificate authority */
+    enum { TRUST_NONE, TRUST_GOING, TRUST_THERE } trust;
+    bool opening;                   /* the gate's sockets in the machine were requested */
+    uint64_t doors_ms;              /* when to request the sockets again; 0: never */
     struct flood refusals, entries; /* refusals by the gate; requests to exposed ports */
-    struct flood packets;           /* packets refused by the kernel */
+    struct flood packets;           /* count of packets refused by the kernel */
     uint64_t refused_ms;            /* when to read the kernel's counters again */
     struct texts env;               /* result of the last net_env() */
 };
 
-enum { POLICY_MAX = 512 << 10 }; /* bytes of a policy as JSON */
+enum { POLICY_MAX = 512 << 10 }; /* limit for the bytes of a policy as JSON */
 
 /* ---- crossings.c ---- */
 
@@ -49,5 +50,5 @@ struct ingress *expose_new(struct service *s);
 
 /* ---- net.c ---- */
 
-/* Logs why the machine has no gate, and requests its gate sockets (doors) again later. */
+/* Logs why the machine has no gate sockets (doors), and requests them again later. */
 void net_no_doors(struct live *l, const char *why);

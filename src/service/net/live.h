@@ -22,26 +22,29 @@ void live_net_free(struct live_net *n);
 struct service_net *service_net_new(struct service *s, struct err *err);
 void service_net_free(struct service_net *n); /* call after all machines are freed; n may be NULL */
 struct gate *net_gate(const struct service *s);
-int net_keep(struct live *l, struct err *err); /* writes the policy to the store */
-void net_restore(struct live *l);              /* reads it again after a restart of the daemon */
-/* A machine created by this daemon has its gate sockets; an adopted one gets them later. */
+int net_keep(struct live *l, struct err *err); /* writes the network policy to the store */
+void net_restore(struct live *l); /* reads the network state after a restart of the daemon */
+/* A machine that this daemon created has its gate sockets. An adopted machine (found after a
+ * restart of the daemon) gets them later. */
 void net_attach_made(struct live *l);
 void net_attach_adopted(struct live *l);
 void net_look(struct live *l, uint64_t now_ms); /* call periodically */
 void net_detach(struct live *l);
-void net_ended(struct live *l); /* call when no process is left: records the remaining counts */
+/* Call when the machine has no process left: records the remaining counts of refusals. */
+void net_ended(struct live *l);
 
 /* ---- crossings.c ---- */
 
-/* Records a request to an exposed port, or a refusal with its reason. Too many are only counted. */
+/* Records a request to an exposed port, or a refusal with its reason. Above a limit they are only
+ * counted. */
 void net_note(struct live *l, const char *verb, const char *why, const char *detail);
 
 /* ---- rules.c ---- */
 
-/* Adds the rules of a request to those of a machine. */
+/* Adds the network rules of a request to the policy of a machine. */
 int net_add_rules(const struct service *s, const char *owner, const char *image,
                   const struct rows *rules, struct policy *policy, struct err *err);
-int net_add_models(struct policy *policy, struct err *err); /* the rule for models.carrel */
+int net_add_models(struct policy *policy, struct err *err); /* adds the rule for models.carrel */
 /* A fork gets the policy of its source; parent NULL: the fork may not use the network. */
 void net_inherit(struct live *l, const struct live *parent);
 
@@ -53,21 +56,25 @@ void expose_detach(struct live *l);
 /* ---- tell.c ---- */
 
 /*
- * Writes the machine's limits and policy to a file inside it. Calls `done` (may be NULL) also if
- * that failed.
+ * Writes the machine's limits and network policy to a file inside the machine. Calls `done` (may be
+ * NULL) also if that failed.
  */
 void net_tell(struct live *l, service_done_fn *done, void *arg);
 
 /* ---- trust.c ---- */
 
 void net_restore_trust(struct live *l);
-/* A fork trusts the authority that its source trusts: files of the source may name it. */
+/* A fork trusts the certificate authority that its source trusts, because files of the source may
+ * name that authority. */
 void net_inherit_trust(struct live *l, const struct live *parent);
-/* The root of the machine was replaced: writes the authority into it, if the old root had it. */
+/* Call after the root directory of the machine was replaced: writes the certificate authority to
+ * the new root, if the old root had it. */
 void net_trust_again(struct live *l, service_done_fn *done, void *arg);
-/* Makes the machine trust its network's authority. Calls `done` also if that failed. */
+/* Makes the machine trust the certificate authority of its network. Calls `done` also if that
+ * failed. */
 void net_trust(struct live *l, service_done_fn *done, void *arg);
-/* Network variables of commands (trust, placeholders of secrets): alternating names and values. */
+/* Returns the environment variables that commands get for the network (certificates, placeholders
+ * of secrets): alternating names and values. */
 const struct texts *net_env(struct live *l);
 
 /* ---- secrets.c ---- */

@@ -49,14 +49,14 @@ static int read_hosts(struct gate *g, const char *path, struct err *err) {
     char *text DEFER_FREE = calloc(1, HOSTS_MAX);
     FILE *f = text ? fopen(path, "re") : NULL;
     if (!f)
-        return err_sys(err, "open '%s'", path);
+        return err_sys(err, "cannot open hosts file '%s'", path);
     size_t n = fread(text, 1, HOSTS_MAX - 1, f);
     fclose(f);
     text[n] = '\0';
     char *rest = text;
     for (char *line; (line = strsep(&rest, "\n"));)
         if (read_hosts_line(g, line, err) < 0)
-            return err_wrap(err, "read '%s'", path);
+            return err_wrap(err, "cannot read hosts file '%s'", path);
     return 0;
 }
 
@@ -111,7 +111,8 @@ static void restore_name(void *arg, uint32_t number, const char *name) {
     r->any = true;
 }
 
-/* A policy that cannot be read counts as guarded and tainted. */
+/* Restores the network policy. A machine whose policy cannot be read counts as guarded and
+ * tainted. */
 static void restore_policy(struct live *l) {
     struct policy *p = gate_policy(l->gate);
     struct err err;
@@ -134,13 +135,14 @@ void net_restore(struct live *l) {
     struct err err;
     restore_policy(l);
     if (store_network_names(store, l->row.id, restore_name, &r, &err) < 0)
-        log_line(LOG_ERROR, "service", "restore the resolved names of a machine: %s id=%s",
+        log_line(LOG_ERROR, "service", "restore the host names that a machine resolved: %s id=%s",
                  err.text, l->row.id);
     if (r.any)
         gate_restored_names(l->gate, r.newest);
     if (store_pending_list(store, l->row.id, net_restore_pending, l, &err) < 0)
-        log_line(LOG_ERROR, "service", "restore the requests that wait for approval: %s id=%s",
-                 err.text, l->row.id);
+        log_line(LOG_ERROR, "service",
+                 "restore the network requests that wait for approval: %s id=%s", err.text,
+                 l->row.id);
     net_restore_trust(l);
     grants_restore(l);
     expose_restore(l);
@@ -154,12 +156,15 @@ int net_keep(struct live *l, struct err *err) {
         return 0;
     policy_write(p, &j, NULL);
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "the policy of machine '%s' is too large", l->row.id);
+        return err_set(err, ERR_LIMIT,
+                       "the network policy of machine '%s' is too large: remove some rules",
+                       l->row.id);
     return store_network_set(l->service->store, l->row.id, text.data, err);
 }
 
 void net_no_doors(struct live *l, const char *why) {
-    log_line(LOG_WARN, "service", "connect a machine to the gate: %s id=%s", why, l->row.id);
+    log_line(LOG_WARN, "service", "connect the network of a machine to the gate: %s id=%s", why,
+             l->row.id);
     l->net->doors_ms = loop_now_ms(l->service->loop) + DOORS_MS;
 }
 

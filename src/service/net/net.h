@@ -1,7 +1,7 @@
 /*
- * Network rules of a machine; they can change while it runs.
+ * Network rules of a machine, which can change while the machine runs.
  *
- * A change is answered only after it is stored.
+ * A change is answered only after the new rules are stored.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ void service_net_add(struct service *s, const struct caller *who, const char *re
                      const struct net_request *r, service_net_fn *done, void *arg);
 void service_net_remove(struct service *s, const struct caller *who, const char *ref, uint64_t rule,
                         service_net_fn *done, void *arg);
-/* Guards the machine: a taint then closes everything not allowed for tainted machines
- * (gate/policy.h). */
+/* Guards the machine: once it is tainted (has read untrusted data), it can reach only what is
+ * allowed for tainted machines (gate/policy.h). */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err);
 

@@ -34,19 +34,19 @@ static int fill_rule(const struct net_request *r, struct policy_rule *rule, stru
 }
 
 /*
- * Opens the root directory that presets of the image are read from; for a sealed image these are
- * the files kept beside it.
+ * Opens the root directory that presets of the image are read from; for a sealed image (one
+ * read-only file) this is a directory with copies beside the image.
  */
 static int open_image_root(const struct service *s, const char *image, struct err *err) {
     int root = image_id_valid(image) ? image_open_presets(s, image)
                                      : open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? err_sys(err, "open the files of image '%s'", image) : root;
+    return root < 0 ? err_sys(err, "cannot open the files of image '%s'", image) : root;
 }
 
 /*
- * Adds the rules of a preset, read from the image; files that the machine changed do not count. An
- * attacker may have chosen the targets of a tainted image, so their rules are ordinary and
- * untrusted.
+ * Adds the rules of a preset, which are read from the image; files that the machine changed do not
+ * count. An attacker may have chosen the targets that a tainted image (one with untrusted data)
+ * names, so their rules are ordinary and untrusted.
  */
 static int add_preset(const struct service *s, const char *owner, const char *image,
                       const struct net_request *r, struct policy *policy, struct err *err) {
@@ -157,7 +157,7 @@ static int take_away(struct live *l, const void *what, struct err *err) {
     return policy_remove(gate_policy(l->gate), *(const uint64_t *)what, err);
 }
 
-/* Saves the change before it takes effect, and undoes it if that fails. */
+/* Changes the policy. Saves the change before it takes effect, and undoes it if saving fails. */
 static int change(struct service *s, const struct caller *who, const char *ref, const char *verb,
                   const char *detail, net_change_fn *fn, const void *what, struct live **ret,
                   struct err *err) {

@@ -20,7 +20,7 @@ enum { LIST_MAX_BYTES = 1 << 20 };
 
 /* ---- secrets of an owner ---- */
 
-/* A change of a secret, acknowledged once it is on disk. */
+/* A request that changes a secret. It is answered once the change is on disk. */
 struct keeping {
     struct service *service;
     struct caller who;
@@ -50,7 +50,7 @@ static void secrets_flushed(void *arg) {
 static int check_name(const char *name, struct err *err) {
     if (secret_name_ok(name))
         return 0;
-    err_set(err, ERR_INVALID, "'%.70s' is not a valid secret name", name);
+    err_set(err, ERR_INVALID, "'%.70s' is not a valid name of a secret", name);
     return err_remedy(err,
                       "use letters, digits and '_', as in the name of an environment variable");
 }
@@ -160,7 +160,7 @@ struct secret *secrets_value(struct service *s, const char *machine, const char 
         return NULL;
     if (store_secret_get(s->store, l->row.owner, name, &value, &err) < 0 &&
         err.code != ERR_NOT_FOUND)
-        log_line(LOG_ERROR, "service", "decrypt a secret: %s id=%s", err.text, machine);
+        log_line(LOG_ERROR, "service", "read a secret for a machine: %s id=%s", err.text, machine);
     return value;
 }
 
@@ -177,12 +177,12 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
     if (check_name(r->what, err) < 0 || (r->mode && secret_way_parse(r->mode, &way, err) < 0))
         return -1;
     if (!r->at || !name_read(r->at, strlen(r->at), host)) {
-        err_set(err, ERR_INVALID, "'%.80s' is not a host name", r->at ? r->at : "");
+        err_set(err, ERR_INVALID, "'%.80s' is not a valid host name", r->at ? r->at : "");
         return err_remedy(err, "a secret is granted for one host: NAME@api.example.com");
     }
     if (!store_secret_exists(s->store, owner, r->what)) {
         err_set(err, ERR_NOT_FOUND, "secret '%s' does not exist", r->what);
-        return err_remedy(err, "set it first: carrel secret set %s", r->what);
+        return err_remedy(err, "set the secret first: carrel secret set %s", r->what);
     }
     row->what = xstrdup(r->what);
     row->place = xstrdup(host);
@@ -190,7 +190,8 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
     return 0;
 }
 
-/* One placeholder per name, one grant per name and host. */
+/* Completes a new grant: all grants of a secret share one placeholder, and a secret has one grant
+ * per host. */
 static int secret_settle(struct live *l, struct grant_row *row, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     char placeholder[PLACEHOLDER_SIZE];
@@ -214,7 +215,8 @@ static int secret_settle(struct live *l, struct grant_row *row, struct err *err)
     return 0;
 }
 
-/* The gate terminates TLS to put the secret in, so the machine must trust its authority. */
+/* The gate terminates TLS to put the secret into requests, so the machine must trust the gate's
+ * certificate authority. */
 static void secret_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
                         void *arg) {
     (void)row, (void)fd;
@@ -251,8 +253,8 @@ void secrets_restore(struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
     if (store_grant_list(l->service->store, l->row.id, "secret", &list, &err) < 0)
-        log_line(LOG_ERROR, "service", "list the secrets of a machine: %s id=%s", err.text,
-                 l->row.id);
+        log_line(LOG_ERROR, "service", "list the secrets that are granted to a machine: %s id=%s",
+                 err.text, l->row.id);
     for (size_t i = 0; i < list.count && all.count < SECRET_GRANTS_MAX; i++) {
         struct secret_grant *g = &all.list[all.count];
         const struct grant_row *row = &list.rows[i];

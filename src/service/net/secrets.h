@@ -11,7 +11,8 @@ struct secret_request {
     const char *value;
 };
 
-/* Stores the value of a secret. Calls `done` when it is on disk; from then on it is used. */
+/* Stores the value of a secret. Calls `done` when the value is on disk; from then on the gate uses
+ * it. */
 void service_secret_set(struct service *s, const struct caller *who, const char *name,
                         const struct secret_request *r, service_done_fn *done, void *arg);
 /* Answers {"secrets":[{"name","created_ms","changed_ms","used_ms"}]}. */

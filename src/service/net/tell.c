@@ -46,7 +46,7 @@ static void put_limits(struct jot *j, const struct machine_row *row) {
                                           .lifetime_ms = row->ttl_ms});
 }
 
-/* Writes the path inside the machine or the name of each grant, never a path of the owner. */
+/* Writes each grant: its path inside the machine or its name, never a path on the owner's host. */
 static void put_grants(struct jot *j, const struct buf *text, struct live *l) {
     struct grant_list list DEFER(grant_list_done) = {0};
     struct err err;
@@ -99,8 +99,8 @@ struct telling {
 static void tell_told(void *arg, const struct err *err) {
     struct telling *t = arg;
     if (err && t->live->row.state == MACHINE_RUNNING)
-        log_line(LOG_WARN, "service", "write the policy into a machine: %s id=%s", err->text,
-                 t->live->row.id);
+        log_line(LOG_WARN, "service", "write the network rules to a file in a machine: %s id=%s",
+                 err->text, t->live->row.id);
     if (t->done)
         t->done(t->arg, NULL);
     live_unref(t->live);

@@ -1,7 +1,8 @@
 /*
  * Creates the certificate authority of a machine's network and makes the machine trust it. The
  * system's certificate bundle is replaced by one that includes the authority, because programs look
- * at different files. Commands get variables for the rest (net_env).
+ * at different files. Programs that do not read this bundle by default find it by environment
+ * variables (net_env).
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -23,8 +24,8 @@
 enum { BUNDLE_MAX = 4 << 20, PEM_MAX = 65536 };
 
 /*
- * Names and values alternate. Package tools get longer timeouts, because a request may wait for
- * approval.
+ * Environment variables of commands: names and values alternate. Package tools get longer timeouts,
+ * because a request may wait for approval.
  */
 static const char *pairs[] = {
     "SSL_CERT_FILE",
@@ -103,15 +104,16 @@ void net_inherit_trust(struct live *l, const struct live *parent) {
         return;
     if (authority_write(known, &pem, &err) < 0 || !(a = authority_read(pem.data, &err)) ||
         store_network_set_authority(l->service->store, l->row.id, pem.data, &err) < 0) {
-        log_line(LOG_ERROR, "service", "copy the certificate authority to a fork: %s id=%s",
-                 err.text, l->row.id);
+        log_line(LOG_ERROR, "service",
+                 "copy the certificate authority of a machine to its fork: %s id=%s", err.text,
+                 l->row.id);
         authority_free(a);
         return;
     }
     gate_set_authority(l->gate, a);
 }
 
-/* An authority that is stored was also installed in the machine. */
+/* Restores the certificate authority. If it is stored, it was also installed in the machine. */
 void net_restore_trust(struct live *l) {
     char *pem DEFER_FREE = NULL;
     struct err err;
@@ -135,7 +137,7 @@ struct handing {
     struct live *live;
     size_t waiting;
     bool failed;
-    bool in_step; /* a step that replaces the root calls this */
+    bool in_step; /* called by a step (snapshot) that replaces the root directory */
     service_done_fn *done;
     void *arg;
 };
@@ -228,7 +230,7 @@ static void hand_over(struct handing *h) {
     trust_put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
 }
 
-/* Waits at the barrier while a step is taken, unless the step itself calls this. */
+/* Waits while a step (snapshot) is taken, unless the step itself calls this. */
 static void hand_over_now(void *arg) {
     struct handing *h = arg;
     struct err err;

@@ -46,12 +46,12 @@ static int make_dirs(const struct service *s, const char *machine, struct err *e
         dir_of(s, names[i], path);
         int status = folder_make(path);
         if (status < 0)
-            return err_num(err, status, "create directory '%s'", path);
+            return err_num(err, status, "cannot create directory '%s'", path);
     }
     return 0;
 }
 
-/* Creates a new file: change sets may have a link to the old one. */
+/* Creates a new baseline file: change sets may have a link to the old one. */
 static int open_new(const struct service *s, const char *machine, const char *place,
                     struct err *err) {
     char path[PATH_SIZE];
@@ -60,14 +60,14 @@ static int open_new(const struct service *s, const char *machine, const char *pl
         return -1;
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    return fd < 0 ? err_sys(err, "create baseline '%s'", path) : fd;
+    return fd < 0 ? err_sys(err, "cannot create baseline file '%s'", path) : fd;
 }
 
 static int flush_new(const struct service *s, const char *machine, int to, struct err *err) {
     char path[PATH_SIZE];
     dir_of(s, machine, path);
     int status = fdatasync(to) < 0 ? -errno : folder_sync(path);
-    return status < 0 ? err_num(err, status, "sync a baseline in '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "cannot sync a baseline in directory '%s'", path) : 0;
 }
 
 int baseline_begin(const struct service *s, const char *machine, const char *place, bool durable,
@@ -77,7 +77,7 @@ int baseline_begin(const struct service *s, const char *machine, const char *pla
         return -1;
     int status = write_all(to, BASELINE_HEAD, strlen(BASELINE_HEAD));
     if (status < 0)
-        return err_num(err, status, "write the baseline of '%s'", place);
+        return err_num(err, status, "cannot write the baseline of granted path '%s'", place);
     return durable ? flush_new(s, machine, to, err) : 0;
 }
 
@@ -87,7 +87,7 @@ int baseline_make(const struct service *s, const char *machine, const char *plac
     if (to < 0)
         return -1;
     if (dir_record(dir, to, err) < 0)
-        return err_wrap(err, "record the files of granted directory '%s'", place);
+        return err_wrap(err, "cannot record the files of granted directory '%s'", place);
     return flush_new(s, machine, to, err);
 }
 

@@ -38,7 +38,7 @@ int changeset_make_dir(const struct service *s, struct err *err) {
     char path[CHANGESET_PATH];
     changeset_path(s, "", "", path);
     int status = folder_make(path);
-    return status < 0 ? err_num(err, status, "create directory '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "cannot create directory '%s'", path) : 0;
 }
 
 int changeset_write(const struct service *s, const char *id, const char *ending, const char *text,
@@ -49,11 +49,11 @@ int changeset_write(const struct service *s, const char *id, const char *ending,
     int fd DEFER_CLOSE = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_all(fd, text, n);
     if (status < 0)
-        return err_num(err, status, "write '%s'", path);
+        return err_num(err, status, "cannot write file '%s' of a change set", path);
     if (fsync(fd) < 0 || rename(part, path) < 0)
-        return err_sys(err, "write '%s'", path);
+        return err_sys(err, "cannot write file '%s' of a change set", path);
     status = folder_sync_above(path);
-    return status < 0 ? err_num(err, status, "sync the directory of '%s'", path) : 0;
+    return status < 0 ? err_num(err, status, "cannot sync the directory of file '%s'", path) : 0;
 }
 
 void changeset_remove(const struct service *s, const char *id) {
@@ -150,8 +150,9 @@ int changeset_write_words(const struct service *s, const struct changeset_view *
     jot_u64(&j, "created_ms", v->created_ms);
     jot_u64(&j, "machine_ms", v->machine_ms);
     jot_end(&j, '}');
-    return j.failed ? err_set(err, ERR_LIMIT, "the metadata of the change set is too long")
-                    : changeset_write(s, v->id, WORDS, text.data, text.len, err);
+    return j.failed
+               ? err_set(err, ERR_LIMIT, "the metadata of the change set is too large to store")
+               : changeset_write(s, v->id, WORDS, text.data, text.len, err);
 }
 
 static int changesets_read_words(const struct service *s, const struct caller *who, const char *id,
@@ -200,7 +201,7 @@ static int open_part(struct service *s, const struct caller *who, const char *id
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && strcmp(ending, CHANGESET_BASE) == 0)
         fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* no baseline: answer with an empty one */
-    return fd < 0 ? err_sys(err, "open '%s'", path) : fd;
+    return fd < 0 ? err_sys(err, "cannot open file '%s' of a change set", path) : fd;
 }
 
 static void tell_part(struct service *s, const struct caller *who, const char *id,
@@ -263,7 +264,7 @@ static int add_base(const struct shipping *f, struct err *err) {
     if (fd < 0 && errno == ENOENT)
         return 0;
     if (fd < 0 || write_all(fd, f->now, strlen(f->now)) < 0 || fdatasync(fd) < 0)
-        return err_sys(err, "write '%s'", path);
+        return err_sys(err, "cannot write file '%s' of a change set", path);
     return 0;
 }
 
@@ -319,8 +320,9 @@ void service_ship(struct service *s, const struct caller *who, const char *id,
     snprintf(f->sha256, sizeof(f->sha256), "%s", r->sha256);
     int status = authorise(who, RIGHT_SHIP, &err);
     if (status == 0 && (strlen(r->sha256) != CHANGESET_HEX - 1 || strlen(r->target) > 1000))
-        status = err_set(&err, ERR_INVALID,
-                         "'sha256' must be 64 hex digits, and 'target' at most 1000 bytes");
+        status =
+            err_set(&err, ERR_INVALID,
+                    "field 'sha256' must be 64 hex digits, and field 'target' at most 1000 bytes");
     if (status < 0 || changesets_read_words(s, who, id, &words, &err) < 0 ||
         taint_shipped(s, who->owner, text_in(words, "tainted"), r->target, &err) < 0 ||
         note_ship(f, r, words, &err) < 0) {

@@ -50,7 +50,8 @@ typedef void service_archive_fn(void *arg, const struct changeset_view *view, in
                                 const struct err *err);
 void service_changeset_open(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg);
-/* The same for the baseline of the original; the file is empty if no baseline exists. */
+/* Like service_changeset_open(), but fd is the baseline of the original files: an empty file if no
+ * baseline exists. */
 void service_changeset_base(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg);
 

@@ -156,9 +156,10 @@ static int differing_layers(struct diffing *d, struct err *err) {
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < a[i].count; k++) {
             if (strcmp(a[i].v[k].machine, d->live->row.id) != 0)
-                return err_set(err, ERR_INTERNAL,
-                               "cannot compare layer %u: it belongs to machine '%s'",
-                               a[i].v[k].number, a[i].v[k].machine);
+                return err_set(
+                    err, ERR_INTERNAL,
+                    "cannot compare the files of the machine: layer %u belongs to machine '%s'",
+                    a[i].v[k].number, a[i].v[k].machine);
             d->order.layers[d->order.layer_count++] = a[i].v[k].number;
         }
     return 0;
@@ -210,7 +211,7 @@ static int diff_check(struct diffing *d, struct err *err) {
         return -1;
     if (compare_order_ok(&d->order))
         return 0;
-    err_set(err, ERR_INVALID, "'%.60s' is not a valid path", d->order.under);
+    err_set(err, ERR_INVALID, "path '%.60s' to compare is not valid", d->order.under);
     return err_remedy(err, "use an absolute path without '.' and '..'");
 }
 
@@ -244,7 +245,8 @@ static void put_path(char *ret, const char *path) {
 
 static int admit(struct service *s, const struct diff_request *r, struct err *err) {
     if (!comparison_begin(s)) {
-        err_set(err, ERR_BUSY, "%d comparisons are running, which is the limit", COMPARISONS_MAX);
+        err_set(err, ERR_BUSY, "%d comparisons of machines' files are running, which is the limit",
+                COMPARISONS_MAX);
         return err_remedy(err, "try again when one has ended");
     }
     if (r->path && strlen(r->path) >= COMPARE_UNDER_SIZE) {

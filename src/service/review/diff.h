@@ -35,6 +35,7 @@ typedef void service_diff_fn(void *arg, const struct diff_view *view, const stru
 void service_diff(struct service *s, const struct caller *who, const char *machine,
                   const struct diff_request *r, service_diff_fn *done, void *arg);
 
-/* As service_settled(). It also counts the files of each step, unless too many comparisons run. */
+/* Calls go(arg) once all begun steps of the machine are saved. Before that, counts the files of
+ * each step, unless too many comparisons run. */
 void service_measured(struct service *s, const struct caller *who, const char *machine, loop_fn *go,
                       void *arg);

@@ -122,7 +122,7 @@ static int64_t hash_file(int fd, char ret[CHANGESET_HEX], struct err *err) {
         at += n;
     }
     sha256_end_hex(&hash, ret);
-    return n < 0 ? err_sys(err, "read a file of the change set") : at;
+    return n < 0 ? err_sys(err, "cannot read a file of the change set") : at;
 }
 
 /*
@@ -157,7 +157,7 @@ static int close_archive(struct freezing *f, struct err *err) {
                      ? -EIO
                      : write_all(f->fd, zeros, tar_padding(size) + 2 * TAR_BLOCK);
     if (status < 0)
-        return err_num(err, status, "write the archive of a change set");
+        return err_num(err, status, "cannot write the archive of a change set");
     int64_t bytes = hash_file(f->fd, f->sha256, err);
     f->bytes = bytes < 0 ? 0 : (uint64_t)bytes;
     return bytes < 0 || (f->base >= 0 && hash_file(f->base, f->base_sha256, err) < 0) ? -1 : 0;
@@ -175,7 +175,7 @@ static int keep_all(struct freezing *f, struct err *err) {
     if (f->told && keep_database(f, err) < 0)
         return -1;
     if (fsync(f->fd) < 0)
-        return err_sys(err, "sync the archive of a change set");
+        return err_sys(err, "cannot sync the archive of a change set");
     if (f->root >= 0)
         f->image_files = image_files_find(f->fd, f->path, f->root, f->usr);
     const struct changeset_view view = view_of(f);
@@ -190,7 +190,8 @@ static void freeze_keep(void *arg) {
 
 static void freeze_kept(void *arg);
 
-/* Reads the taint only now, after all files were packed. Runs on the loop. */
+/* Reads the taint (the source of untrusted data) only now, after all files were packed. Runs on the
+ * loop. */
 static void keep_later(struct freezing *f) {
     service_taint_of(f->service, f->machine, f->tainted);
     loop_work(f->service->loop, freeze_keep, freeze_kept, f);
@@ -227,11 +228,11 @@ static void ask_image(struct freezing *f) {
 static int keep_piece(struct freezing *f, const uint8_t *bytes, uint32_t n, struct err *err) {
     f->bytes += n;
     if (f->bytes > CHANGESET_BYTES_MAX)
-        return err_set(err, ERR_LIMIT, "the files have more than %d MiB",
+        return err_set(err, ERR_LIMIT, "the files of the change set have more than %d MiB",
                        CHANGESET_BYTES_MAX >> 20);
     int status = write_all(f->fd, bytes, n);
     if (status < 0)
-        return err_num(err, status, "write the archive of a change set");
+        return err_num(err, status, "cannot write the archive of a change set");
     sha256_add(&f->hash, bytes, n);
     return 0;
 }
@@ -254,7 +255,7 @@ static void pack_over(void *arg, int status, const char *answer, const char *sai
     f->tool = NULL;
     if (err) {
         why = *err;
-        err_wrap(&why, "pack '%.200s'", f->path);
+        err_wrap(&why, "cannot pack path '%.200s' of the machine", f->path);
     } else if (status != 0) {
         tool_said(said, &why);
     }
@@ -295,7 +296,7 @@ static int read_database(struct freezing *f, struct err *err) {
     if (f->base < 0)
         return -1;
     if (lseek(f->fd, (off_t)freeze_put_head(f, 0, head), SEEK_SET) < 0)
-        return err_sys(err, "write the archive of a change set");
+        return err_sys(err, "cannot write the archive of a change set");
     sqlite_freeze(f->service, &f->who, &f->grant, f->fd, compared, f);
     return 0;
 }
@@ -370,7 +371,7 @@ static int freeze_begin(struct freezing *f, struct err *err) {
     if (find_way(f, &way, err) < 0)
         return -1;
     if (!way && f->path[0] != '/')
-        return err_set(err, ERR_INVALID, "'%.80s' is not an absolute path", f->path);
+        return err_set(err, ERR_INVALID, "path '%.80s' to freeze is not absolute", f->path);
     if (changeset_make_dir(f->service, err) < 0)
         return -1;
     changeset_path(f->service, f->id, CHANGESET_BASE, path);
@@ -378,7 +379,7 @@ static int freeze_begin(struct freezing *f, struct err *err) {
     changeset_path(f->service, f->id, CHANGESET_ARCHIVE, path);
     f->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (f->fd < 0)
-        return err_sys(err, "create '%s'", path);
+        return err_sys(err, "cannot create archive '%s' of a change set", path);
     if (note_intent(f->service, &f->who, &what, &f->intent, err) < 0)
         return -1;
     return way ? way->start(f, err) : pack_dir(f, err);

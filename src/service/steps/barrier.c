@@ -9,7 +9,7 @@
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
-/* The guest is asked this often for its commands before waiting requests are refused. */
+/* How often the guest is asked for its commands before waiting requests are refused. */
 enum { TRIES_UNTOLD = 4 };
 
 /* A request that waits to change the machine. */

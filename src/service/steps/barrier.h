@@ -36,7 +36,8 @@ void barrier_let_all(struct live *l); /* continues all requests, even with the b
 
 void barrier_heard(struct live *l); /* the guest has reported its commands: requests continue */
 
-bool barrier_is_unheard(const struct live *l); /* the guest exists but did not report commands */
+/* True if the guest exists but did not report its commands. */
+bool barrier_is_unheard(const struct live *l);
 
 void barrier_release(struct live *l); /* the daemon stops: drops all waiting requests */
 

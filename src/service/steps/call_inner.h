@@ -18,11 +18,11 @@ struct step_call {
     step_taken_fn *done;
     void *arg;
     struct loop_timer *again;
-    bool uncertain; /* the root may be read-only, and the guest still in it */
+    bool uncertain; /* it is unknown whether the guest entered the new root */
     unsigned tries;
     unsigned rooms; /* how often old steps were deleted to make space for this one */
     bool plain;     /* a refresh without changes: the new stack leaves out the upper */
-    unsigned dying; /* remaining tries to wait for killed processes */
+    unsigned dying; /* how many more times to wait for killed processes */
     bool adding;    /* the row is not written yet: the disk is full */
     bool answered;  /* the guest has answered whether other processes run */
     bool changed;   /* the root was switched */

@@ -11,13 +11,13 @@
 
 struct store_problem {
     const char *machine; /* id of the machine with the problem */
-    const char *layer;   /* name as in a list of layers; NULL if not about one layer */
+    const char *layer;   /* such as "m-.../7"; NULL: the problem is not about one layer */
     const char *what, *remedy;
 };
 
 struct store_check {
     uint64_t machines;  /* machines checked */
-    uint64_t unchecked; /* not checked: starting, ending or not answering */
+    uint64_t unchecked; /* machines not checked: starting, ending or not answering */
     uint64_t stacks;    /* stacks (lists of layers) of steps and roots */
     uint64_t layers;    /* distinct layers with a reference */
     uint64_t leftovers; /* layers without a reference */

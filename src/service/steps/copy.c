@@ -60,7 +60,7 @@ static int choose_number(struct live *l, struct err *err) {
         return 0;
     }
     if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
-        return err_sys(err, "choose the number of a new layer");
+        return err_sys(err, "cannot choose the number of a new layer");
     *last = LAYER_COPIED + chance % (LAYER_NUMBER_MAX - LAYER_COPIED);
     return 0;
 }
@@ -77,7 +77,9 @@ int step_plan_copy(struct step_call *c, struct err *err) {
         layers_push(&layers, l->row.id, c->row.layer, err) < 0)
         return -1;
     if (!layers_print(&layers, text, sizeof(text)))
-        return err_set(err, ERR_LIMIT, "the machine has too many layers for another step");
+        return err_set(
+            err, ERR_LIMIT,
+            "the machine has too many layers (directories of file changes) for another step");
     free(c->row.stack);
     c->row.stack = xstrdup(text);
     return 0;

@@ -81,7 +81,7 @@ static void shed_done(void *arg, const struct err *err) {
 
 /*
  * Deletes saved layers that the durable step does not use: those of the step before, and of failed
- * tries.
+ * attempts.
  */
 static void shed_rest(struct live *l) {
     struct service *s = l->service;
@@ -93,7 +93,7 @@ static void shed_rest(struct live *l) {
         s->driver->shed(s->host, row.disk, ranges, shed_done, NULL);
 }
 
-/* The layer numbers of a failed try are never used again, so its copies are deleted. */
+/* The layer numbers of a failed attempt are never used again, so its copies are deleted. */
 static void durable_give_up(struct saving *v, const struct err *err) {
     struct live *l = v->live;
     l->steps->durable.wanted = true;
@@ -191,7 +191,8 @@ static int newest_point(struct live *l, struct step_row *ret, struct err *err) {
         list.rows[i].what = list.rows[i].stack = NULL;
         return 0;
     }
-    return err_set(err, ERR_NOT_FOUND, "machine '%s' has no step to save", l->row.id);
+    return err_set(err, ERR_NOT_FOUND, "machine '%s' has no step (restore point) to save",
+                   l->row.id);
 }
 
 static int load_row(struct live *l, struct saved_row *ret, struct err *err) {

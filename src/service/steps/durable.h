@@ -13,13 +13,13 @@
 void durable_want(struct live *l);
 /* Called on every tick: starts to save the newest step when that is due. */
 void durable_look(struct live *l, uint64_t now_ms);
-/* The daemon stops: the next one starts the copy again. */
+/* The daemon stops: the next daemon starts the copy again. */
 void durable_release(struct live *l);
 
 enum durable_fate {
     DURABLE_NONE,    /* nothing was saved: the machine has ended */
-    DURABLE_STOPPED, /* the machine is now its durable step */
-    DURABLE_LATER,   /* cannot be read or written now: ask again, end nothing */
+    DURABLE_STOPPED, /* the machine is now stopped at its durable step */
+    DURABLE_LATER,   /* the store cannot be read or written now: ask again, end no machine */
 };
 /* Decides what happens to a machine whose box no longer exists. */
 enum durable_fate durable_adopt(struct live *l, struct err *err);
@@ -34,7 +34,7 @@ void durable_sweep(struct service *s);
 
 /* `wanted` is false while the boxes of the host are unknown: then nothing may be deleted. */
 void durable_want_sweep(struct service *s, bool wanted);
-/* Why the last try to save the newest step failed; NULL: it did not. */
+/* Why the last attempt to save the newest step failed; NULL: it did not. */
 const char *durable_why(const struct live *l);
 
 /* The id of this boot of the host. */

@@ -21,7 +21,7 @@ struct durable {
     bool wanted;               /* a new step waits to be saved */
     uint64_t since_ms, due_ms; /* first request to save; earliest time to save */
     struct saving *saving;
-    unsigned tries; /* failed tries in a row */
+    unsigned tries; /* failed attempts in a row */
     char why[200];  /* reason of the last failure */
 };
 
@@ -34,7 +34,7 @@ struct step_call;
 struct live_steps {
     bool loaded;
     uint32_t layer;           /* number of the upper (the writable layer) */
-    char *stack;              /* list of layers below it; NULL: only the image */
+    char *stack;              /* list of layers below the upper; NULL: only the image */
     struct step_call *taking; /* the step in progress */
     struct still *still;      /* set if that step is a copy: still.c */
     struct step_call *wanted, **wanted_last;
@@ -50,8 +50,8 @@ struct live_steps {
     bool freeing;            /* steps are being deleted; their space is freed in the background */
     bool unpruned;           /* there are steps since the last pruning */
     bool pruning;            /* prune.c */
-    bool stale;            /* mounted layers may have been merged: they exist only for the mount */
-    bool sweep;            /* the root changed: layers of the old root may be deleted */
+    bool stale; /* mounted layers may have been merged: the old ones exist only for the mount */
+    bool sweep; /* the root changed: layers of the old root may be deleted */
     uint64_t full_look_ms; /* time of the next check of a full disk */
     unsigned full_looks;   /* checks since something was freed */
     uint64_t count;        /* number of steps at the last pruning */
@@ -98,4 +98,4 @@ void steps_compact_release(struct live *l);
  */
 typedef void still_fn(void *arg, const char *how, const struct err *err);
 void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg);
-void still_release(struct live *l); /* the daemon stops: the next one thaws the machine */
+void still_release(struct live *l); /* the daemon stops: the next daemon thaws the machine */

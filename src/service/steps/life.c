@@ -103,7 +103,8 @@ static int write_dropped(void *arg, struct err *err) {
 static void dropped_written(void *arg, const struct err *failed) {
     struct step_call *c = arg;
     if (failed)
-        log_line(LOG_ERROR, "service", "take a step: %s id=%s", failed->text, c->live->row.id);
+        log_line(LOG_ERROR, "service", "finish an interrupted step: %s id=%s", failed->text,
+                 c->live->row.id);
     step_call_free(c);
 }
 
@@ -135,14 +136,14 @@ int steps_adopt(struct live *l, struct err *err) {
     freeze_as_written(l);
     if (steps_load(l, err) < 0 ||
         store_step_list(l->service->store, l->row.id, 0, true, STORE_PAGE_MAX, &list, err) < 0)
-        return err_wrap(err, "read the steps of the machine");
-    l->steps->unpruned = true; /* so that its disk is measured */
-    l->steps->stale = true;    /* unknown, so assume it */
+        return err_wrap(err, "cannot read the steps of the machine");
+    l->steps->unpruned = true; /* so that the machine's disk is measured */
+    l->steps->stale = true;    /* unknown, so assume that layers were merged */
     bool rewinds = false;
     for (size_t i = 0; i < list.count && !l->steps->taking; i++) {
         enum step_kind kind = list.rows[i].kind;
         if (adopt_begun(l, &list.rows[i], rewinds, err) < 0)
-            return err_wrap(err, "finish the rewind of the machine");
+            return err_wrap(err, "cannot finish the rewind of the machine");
         rewinds = kind == STEP_REWIND;
     }
     return 0;

@@ -57,7 +57,7 @@ void steps_after(struct live *l, const struct step_cause *cause);
  * Call it when the machine was adopted: finishes an unfinished step. -1: the store cannot be read.
  */
 int steps_adopt(struct live *l, struct err *err);
-/* The daemon stops: releases what is in progress; the next one finishes it. */
+/* The daemon stops: releases the steps in progress; the next daemon finishes them. */
 void steps_release(struct live *l);
 /* The machine is ending: all waiting requests continue. */
 void steps_end(struct live *l);

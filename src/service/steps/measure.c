@@ -18,7 +18,7 @@
 struct measuring {
     struct live *live;
     struct compare_order order;
-    char (*steps)[ID_SIZE]; /* the step of each layer in the order */
+    char (*steps)[ID_SIZE]; /* for each layer in `order`: id of its step */
     int disk, userns;
     struct buf records;
     bool failed;

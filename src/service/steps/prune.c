@@ -48,7 +48,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Prints "3 7-9 12". False: it does not fit, so nothing may be deleted. */
+/* Prints numbers of layers as "3 7-9 12". False: no room, so nothing may be deleted. */
 static bool print_ranges(const struct named *n, char *text, size_t size) {
     size_t at = 0;
     text[0] = '\0';
@@ -191,7 +191,7 @@ static bool is_merged(struct live *l) {
 /* True if the machine is idle. A new root frees layers without deleting steps. */
 static bool may_refresh(struct live *l) {
     const struct live_steps *p = l->steps;
-    /* While layers are saved, the newest step keeps those that it has. */
+    /* While layers are being saved, the newest step must keep its layers. */
     return p->stale && !p->full && !p->taking && !p->wanted && !p->held && !p->durable.saving &&
            !execs_running(l) && !l->watched && !l->changing && l->row.state == MACHINE_RUNNING &&
            is_merged(l);

@@ -71,7 +71,7 @@ static void rewind_finish(struct rewinding *r, const struct err *err) {
     live_verb_over(l);
     step_view(&r->row, &view);
     if (err)
-        log_line(LOG_WARN, "service", "rewind: %s id=%s", err->text, l->row.id);
+        log_line(LOG_WARN, "service", "rewind a machine: %s id=%s", err->text, l->row.id);
     if (r->done)
         r->done(r->arg, err ? NULL : &view, err);
     rewinding_free(r);
@@ -116,7 +116,8 @@ static int write_back(void *arg, struct err *err) {
 static void back_written(void *arg, const struct err *failed) {
     struct rewinding *r = arg;
     if (failed)
-        log_line(LOG_ERROR, "service", "rewind: %s id=%s", failed->text, r->live->row.id);
+        log_line(LOG_ERROR, "service", "delete the record of a refused rewind: %s id=%s",
+                 failed->text, r->live->row.id);
     rewind_finish(r, &r->why);
 }
 

@@ -47,5 +47,7 @@ int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *er
     }
     return layers_print(&layers, text, LAYERS_TEXT_SIZE)
                ? 0
-               : err_set(err, ERR_LIMIT, "the machine has too many layers for another step");
+               : err_set(err, ERR_LIMIT,
+                         "the machine has too many layers (directories of file changes) for "
+                         "another step");
 }

@@ -16,7 +16,7 @@ struct step_view {
     int64_t status;
     bool restorable, durable, counted;
     const char *reason; /* why the step cannot be restored; NULL: it can */
-    const char *how;    /* how it was taken: switch, reflink, copy, same (no changes); or NULL */
+    const char *how; /* how the step was taken: switch, reflink, copy, same (no changes); or NULL */
 };
 
 void step_view(const struct step_row *row, struct step_view *ret);

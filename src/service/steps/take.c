@@ -70,7 +70,7 @@ void step_no_point(struct step_call *c, const char *why) {
 }
 
 void step_say_full(const struct live *l, struct err *err) {
-    err_wrap(err, "the disk of machine '%s' has no room for a step", l->row.id);
+    err_wrap(err, "the disk of machine '%s' has no room for a step (restore point)", l->row.id);
     err_remedy(err, "delete files in the machine, or create one with a larger --disk; named steps "
                     "keep their space");
 }

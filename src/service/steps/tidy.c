@@ -42,8 +42,8 @@ static void merging_free(struct merging *m) {
 }
 
 /*
- * A merge that failed may always fail, and each try reads the layers. Only a full stack is retried
- * at once.
+ * A merge that failed may always fail, and each attempt reads the layers. So the next attempt waits
+ * for MERGE_AGAIN more layers, or for a full stack.
  */
 static void put_off(struct live *l) {
     struct layers now;

@@ -14,14 +14,17 @@
 #include "base/defer.h"
 #include "base/fs/dir.h"
 
-enum { TOP_INODE = 256 }; /* inode of the top directory of every subvolume */
+enum { TOP_INODE = 256 }; /* inode number of the top directory of every btrfs subvolume */
 
 bool btrfs_is(int fd) {
     struct statfs fs;
     return fstatfs(fd, &fs) == 0 && fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
-/* Reopens a mount for reading: its descriptor is O_PATH, on which ioctl() does not work. */
+/*
+ * Reopens the top directory of a mount for reading: `dir` is an O_PATH descriptor, on which ioctl()
+ * does not work.
+ */
 static int open_top(int dir) {
     return dir_open(dir, ".");
 }

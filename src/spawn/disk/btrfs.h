@@ -1,10 +1,11 @@
 /*
- * The btrfs calls that the disk of a machine needs: snapshot the whole disk in constant time, and
- * delete it.
+ * The btrfs calls that the disk of a machine needs: create a snapshot of the whole disk in constant
+ * time, and delete a snapshot.
  *
  * Each disk is a filesystem of its own. Disks as subvolumes of one filesystem would not work: an
  * overlay shows one device for all of them, but each subvolume numbers its inodes anew. `mv` would
- * then take two files for one and lose data. Thin wrappers: -errno on failure.
+ * then take two files for one and lose data. All functions are thin wrappers of system calls and
+ * return -errno on failure.
  */
 #pragma once
 
@@ -19,8 +20,8 @@ bool btrfs_is(int fd);
 int btrfs_snapshot(int disk, const char *name);
 
 /*
- * Deletes a snapshot with its content; the kernel frees the space later. -ENOTDIR: not a snapshot,
- * or missing.
+ * Deletes a snapshot with its content; the kernel frees the space later. -ENOTDIR: `name` is not a
+ * snapshot, or does not exist.
  */
 int btrfs_destroy(int dir, const char *name);
 

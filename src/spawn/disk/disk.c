@@ -21,7 +21,8 @@ enum { OPTIONS = 5 };
 /* How to make and mount each kind of disk, and the package to install if the program is missing. */
 struct kind {
     const char *type, *program, *package;
-    struct mount_option options[OPTIONS]; /* besides the source; the last key is NULL */
+    /* mount options besides the source device; the last key is NULL */
+    struct mount_option options[OPTIONS];
 };
 
 static const struct kind kinds[] = {
@@ -30,8 +31,9 @@ static const struct kind kinds[] = {
                    "e2fsprogs",
                    {{"noinit_itable", NULL}, {"discard", NULL}, {NULL, NULL}}},
     /*
-     * The file is not used after a crash of the host, so barriers and checksums are off. The space
-     * of a deleted snapshot is free after the second commit, so commits are frequent.
+     * The file of a disk is not used after a crash of the host, so write barriers and checksums are
+     * off. The space of a deleted snapshot is free after the second commit, so commits are
+     * frequent.
      */
     [DISK_BTRFS] = {"btrfs",
                     "/sbin/mkfs.btrfs",
@@ -48,8 +50,8 @@ bool disk_can(enum disk_kind kind) {
 }
 
 /*
- * Runs in the child. -F makes mke2fs write the file even if it takes it for a mounted one. The file
- * is new, and nobody else uses it.
+ * Runs in the child process: executes mke2fs or mkfs.btrfs. The option -F makes mke2fs write the
+ * file even if mke2fs believes that the file is mounted. The file is new, and nobody else uses it.
  */
 static void exec_maker(enum disk_kind kind, const char *path, uint64_t inodes) {
     char count[24];
@@ -89,11 +91,12 @@ static int make_filesystem(enum disk_kind kind, int image, uint64_t inodes, stru
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (pid < 0)
-        return err_sys(err, "fork");
+        return err_sys(err, "cannot start the program that creates a filesystem");
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        err_set(err, ERR_UNSUPPORTED, "%s is not installed", program);
+        err_set(err, ERR_UNSUPPORTED,
+                "program %s, which creates the disks of machines, is not installed", program);
         return err_remedy(err, "apt-get install %s", kinds[kind].package);
     }
     return err_set(err, ERR_INTERNAL, "%s failed with %s %d", program,
@@ -104,14 +107,14 @@ static int make_filesystem(enum disk_kind kind, int image, uint64_t inodes, stru
 static int attach_loop(int image, char name[32], struct err *err) {
     int control DEFER_CLOSE = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     if (control < 0)
-        return err_sys(err, "open /dev/loop-control");
+        return err_sys(err, "cannot open /dev/loop-control");
     struct loop_config config = {.fd = (uint32_t)image, .block_size = 4096};
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO;
-    /* Another process may take the free device first: ask again. */
+    /* Another process may take the free loop device first: then ask for the next one. */
     for (int attempt = 0; attempt < 64; attempt++) {
         int n = ioctl(control, LOOP_CTL_GET_FREE);
         if (n < 0)
-            return err_sys(err, "find a free loop device");
+            return err_sys(err, "cannot find a free loop device");
         snprintf(name, 32, "/dev/loop%d", n);
         int loop DEFER_CLOSE = open(name, O_RDWR | O_CLOEXEC);
         if (loop < 0)
@@ -121,7 +124,7 @@ static int attach_loop(int image, char name[32], struct err *err) {
         if (errno == EINVAL)
             config.info.lo_flags &= ~(uint32_t)LO_FLAGS_DIRECT_IO;
     }
-    return err_set(err, ERR_BUSY, "no loop device is free");
+    return err_set(err, ERR_BUSY, "all loop devices of the host are in use");
 }
 
 static int mount_image(enum disk_kind kind, const char *device, struct err *err) {
@@ -132,15 +135,15 @@ static int mount_image(enum disk_kind kind, const char *device, struct err *err)
         options[count] = k->options[count - 1];
     int mount = mount_new(k->type, options, count, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
     if (mount == -ENODEV) {
-        err_set(err, ERR_UNSUPPORTED, "the kernel does not support %s", k->type);
+        err_set(err, ERR_UNSUPPORTED, "the kernel does not support the filesystem %s", k->type);
         return err_remedy(err, "modprobe %s", k->type);
     }
-    return mount < 0 ? err_num(err, mount, "mount a disk image") : mount;
+    return mount < 0 ? err_num(err, mount, "cannot mount a disk image") : mount;
 }
 
 /*
- * Turns off copy-on-write of the file that holds a disk, if the store is on btrfs: the disk itself
- * may copy on write.
+ * If the store is on btrfs, turns off copy-on-write of the file that holds a disk: the filesystem
+ * inside the file may do its own copy-on-write.
  */
 static void write_in_place(int image) {
     int flags = FS_NOCOW_FL;
@@ -155,7 +158,7 @@ int disk_new(int store, enum disk_kind kind, uint64_t bytes, uint64_t inodes, st
         char size[AMOUNT_SIZE];
         int r = -errno;
         amount_size(bytes, size);
-        return err_num(err, r, "create a disk image of %s", size);
+        return err_num(err, r, "cannot create a disk image of %s", size);
     }
     if (make_filesystem(kind, image, inodes, err) < 0)
         return -1;

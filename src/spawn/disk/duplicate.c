@@ -23,18 +23,18 @@
 
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, LINKS_MAX = 65536, PIECE = 1 << 18 };
 
-/* A copied file that has several hard links. */
+/* A file that was already copied and has further hard links in the source. */
 struct link {
     char key[48];
     char path[];
 };
 
 struct copying {
-    int out;          /* top of the copy; paths in `links` are relative to it */
-    struct map links; /* key -> struct link */
+    int out;          /* top directory of the copy; paths in `links` are relative to it */
+    struct map links; /* key (device and inode of the source) -> struct link */
     unsigned depth;
-    char *piece;       /* buffer for data */
-    struct room *room; /* NULL: limited by the disk only */
+    char *piece;       /* buffer for file content */
+    struct room *room; /* space that the copy may still take; NULL: limited by the disk only */
     bool shared;
 };
 
@@ -71,7 +71,8 @@ struct copying *copying_new(int out) {
 /* ---- attributes ---- */
 
 /*
- * True for the overlay attribute "origin", which refers to a file on the source disk: not copied.
+ * True for the overlay attribute "origin". It refers to a file on the source disk, so it is not
+ * copied.
  */
 static bool is_local(const char *name) {
     static const char *const marks[] = {"trusted.overlay.origin", "user.overlay.origin"};
@@ -93,8 +94,8 @@ static int copy_attributes(struct copying *c, int from, int to) {
 }
 
 /*
- * Copies owner, mode, attributes and times. chown comes first, because it clears set-id bits;
- * attributes come later, because chown and chmod may clear them.
+ * Copies owner, mode, extended attributes and times of a file. chown comes first, because it clears
+ * set-id bits; attributes come later, because chown and chmod may clear them.
  */
 static int dress(struct copying *c, int from, int to, const struct stat *st) {
     if (fchown(to, st->st_uid, st->st_gid) < 0 || fchmod(to, st->st_mode & 07777) < 0)
@@ -109,7 +110,8 @@ static int dress(struct copying *c, int from, int to, const struct stat *st) {
 static int copy_piece(struct copying *c, int from, int to, off_t at, size_t len) {
     ssize_t n = pread(from, c->piece, len, at);
     if (n <= 0)
-        return n < 0 ? -errno : -EIO; /* files of a layer never shrink: an I/O error */
+        /* n is 0: an I/O error, because files of a frozen layer never shrink */
+        return n < 0 ? -errno : -EIO;
     int r = room_take(c->room, 0, (uint64_t)n);
     if (r < 0)
         return r;
@@ -168,7 +170,10 @@ static int link_known(struct copying *c, const struct stat *st, int to, const ch
     return linkat(c->out, l->path, to, name, 0) < 0 ? -errno : 1;
 }
 
-/* Remembers a copied file for its further links. Above LINKS_MAX a link becomes a separate file. */
+/*
+ * Remembers a copied file, so that its further hard links are linked to the copy. If more than
+ * LINKS_MAX files are remembered, each further link is copied as a separate file.
+ */
 static int link_note(struct copying *c, const struct stat *st, const char *path) {
     if (st->st_nlink < 2 || c->links.count >= LINKS_MAX || strlen(path) >= PATH_SIZE)
         return 0;
@@ -210,7 +215,8 @@ static int copy_symlink(struct copying *c, int from, int to, const char *name,
 }
 
 /*
- * Copies special files: whiteouts (deletion marks), pipes and sockets. A box cannot create others.
+ * Copies special files: whiteouts (deletion marks), pipes and sockets. A box cannot create special
+ * files of other types.
  */
 static int copy_node(int to, const char *name, const struct stat *st) {
     if (S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && st->st_rdev != 0))
@@ -331,7 +337,10 @@ int layer_still(int disk, uint32_t number, int held) {
     return was.st_dev == is.st_dev && was.st_ino == is.st_ino ? 0 : -ESTALE;
 }
 
-/* Syncs the content before the rename, so that a layer with its final name is complete on disk. */
+/*
+ * Gives a finished copy its final name. If it must be durable, its content is synced before the
+ * rename, so that a layer with its final name is complete on disk.
+ */
 static int duplicate_settle(int disk, const char *aside, const char *name, bool durable) {
     if (durable && syncfs(disk) < 0)
         return -errno;
@@ -365,8 +374,8 @@ static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *p
 }
 
 /*
- * Makes a snapshot a layer: opens its top directory, which boxes may not enter on a disk, and moves
- * the layer to the top.
+ * Turns a snapshot of the disk into a layer: makes its top directory accessible, which boxes may
+ * not enter on a disk, and moves the directories of the layer to the top.
  */
 static int snapshot_layer(int disk, uint32_t number, const char *aside,
                           enum duplicate_way *ret_way) {

@@ -1,7 +1,7 @@
 /*
- * Copies a frozen layer, on the same disk or to another, with owners, modes, times, attributes,
- * whiteouts and hard links. The copy shares its data with the source (reflink) if the filesystem
- * supports that.
+ * Copies a frozen (read-only) layer, on the same disk or to another disk, with owners, modes,
+ * times, attributes, whiteouts and hard links. The copy shares its data with the source (reflink)
+ * if the filesystem supports that.
  *
  * On btrfs the copy is a snapshot of the whole disk in which the layer was moved to the top; the
  * rest of the snapshot is ignored.
@@ -15,33 +15,33 @@
 #include <stdint.h>
 
 struct duplicate_plan {
-    uint32_t from, into; /* numbers of layers */
-    bool durable;        /* a copy in the store: its size is limited, and it is synced */
+    uint32_t from, into; /* number of the layer to copy, and of the copy */
+    bool durable;        /* the copy is in the store: its size is limited, and it is synced */
     bool snapshot;       /* source and copy are on the same btrfs disk */
 };
 
 enum duplicate_way { DUPLICATE_COPY, DUPLICATE_REFLINK, DUPLICATE_BTRFS };
-/* "copy", "reflink", "btrfs" */
+/* Returns "copy", "reflink" or "btrfs". */
 const char *duplicate_way_name(enum duplicate_way way);
 
 /*
- * Copies a layer, which appears complete or not at all. 0 or -errno. *ret_way (may be NULL): how it
- * was copied.
+ * Copies a layer. The copy appears complete or not at all. Returns 0 or -errno. *ret_way (may be
+ * NULL): how it was copied.
  */
 int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
                     enum duplicate_way *ret_way);
 
-/* Returns 1 if the copy exists. */
+/* Returns 1 if the copy with the layer number `into` exists. */
 int duplicate_done(int to_disk, uint32_t into);
 
 /*
  * A layer may be deleted while it is read. layer_hold() opens it; layer_still() checks at the end:
- * 0, or -ESTALE: it was deleted, so the read may be incomplete.
+ * 0, or -ESTALE if the layer was deleted, so that the read may be incomplete.
  */
 int layer_hold(int disk, uint32_t number);
 int layer_still(int disk, uint32_t number, int held);
 
-/* Copies single files and keeps hard links between them. */
+/* Copies single files of a layer and keeps the hard links between them. */
 struct copying;
 struct copying *copying_new(int out); /* out: top directory of the copies; NULL: see errno */
 void copying_free(struct copying *c);

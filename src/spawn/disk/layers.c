@@ -52,7 +52,7 @@ struct box *layers_live_box(struct spawner *s, const char *id, struct err *err) 
     return NULL;
 }
 
-/* Returns the index of the disk in the box that belongs to the machine, or -1. */
+/* Returns the index in box->disks of the disk that belongs to the machine, or -1. */
 static int disk_of(const struct box *box, const char *machine) {
     if (strcmp(box->id, machine) == 0)
         return 0;
@@ -63,12 +63,12 @@ static int disk_of(const struct box *box, const char *machine) {
 }
 
 static int no_such_disk(struct err *err, const char *machine) {
-    return err_set(err, ERR_NOT_FOUND, "the disk of machine '%s' is gone", machine);
+    return err_set(err, ERR_NOT_FOUND, "the disk of machine '%s' does not exist any more", machine);
 }
 
 /*
- * Finds a box that holds the disk of the machine. Its own box comes first, because a fork may still
- * be starting.
+ * Finds a box that holds the disk of the machine. The machine's own box is preferred, because the
+ * box of a forked machine, which uses the disk too, may still be starting.
  */
 static struct box *holder_of(struct spawner *s, const char *machine, int *ret_disk) {
     struct box *own = box_find(s, machine);
@@ -85,7 +85,8 @@ static struct box *holder_of(struct spawner *s, const char *machine, int *ret_di
 static int clone_held(int disk) {
     char path[16];
     snprintf(path, sizeof(path), "/held/%d", disk);
-    return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN; /* not mounted yet */
+    /* -ENOTCONN: the disk is not mounted yet */
+    return is_mounted(path) ? mount_clone(AT_FDCWD, path) : -ENOTCONN;
 }
 
 /* Creates `copies` detached, read-only mounts of a disk that a box holds. */
@@ -104,7 +105,10 @@ int layers_clone_disk(struct spawner *s, const struct box *box, int disk, int *r
     return r;
 }
 
-/* Like layers_clone_disk(), by name: the id of a machine, or of saved layers. */
+/*
+ * Like layers_clone_disk(), for a disk given by name: the id of a machine, or the id of a disk of
+ * saved layers.
+ */
 int layers_clone_named(struct spawner *s, const char *name, int *ret, int copies, struct err *err) {
     int disk = 0, r = -ENOENT;
     if (saved_is_name(name)) {
@@ -114,7 +118,7 @@ int layers_clone_named(struct spawner *s, const char *name, int *ret, int copies
         r = holder ? layers_clone_disk(s, holder, disk, ret, copies) : -ENOENT;
     }
     return r == -ENOENT ? no_such_disk(err, name)
-           : r < 0      ? err_num(err, r, "open the disk of machine '%s'", name)
+           : r < 0      ? err_num(err, r, "cannot open the disk of machine '%s'", name)
                         : 0;
 }
 
@@ -160,7 +164,10 @@ void layers_stack_clear(struct spawner *s, struct stack *stack) {
     close_fd(&stack->userns);
 }
 
-/* Prepares a new mount of a disk for overlays: maps ids, and makes it writable if asked. */
+/*
+ * Prepares a new mount of a disk for overlays: sets its user id map, and makes it writable if
+ * `writable`.
+ */
 int layers_prepare_disk(struct spawner *s, const struct stack *stack, int i, bool writable) {
     char name[16];
     int r = 0;
@@ -208,7 +215,7 @@ static int open_stack(struct spawner *s, const struct box *box, struct stack *st
     stack->userns = layers_open_userns(s, box);
     int r = stack->userns < 0 ? stack->userns : box_go_in(s, box);
     if (r < 0)
-        return err_num(err, r, "enter machine '%s'", box->id);
+        return err_num(err, r, "cannot enter machine '%s'", box->id);
     for (int i = 0; i < DISKS; i++)
         if (used[i] && r == 0 && (stack->disks[i] = clone_held(i)) < 0)
             r = stack->disks[i];
@@ -216,7 +223,7 @@ static int open_stack(struct spawner *s, const struct box *box, struct stack *st
     for (int i = 0; i < DISKS && r == 0; i++)
         if (used[i])
             r = layers_prepare_disk(s, stack, i, i == 0);
-    return r < 0 ? err_num(err, r, "open the disks of machine '%s'", box->id) : 0;
+    return r < 0 ? err_num(err, r, "cannot open the disks of machine '%s'", box->id) : 0;
 }
 
 void layers_image_closep(struct image *image) {
@@ -225,7 +232,7 @@ void layers_image_closep(struct image *image) {
 
 /* ---- switch to a new root ---- */
 
-/* Mounts of the old root that move to the new one, by path. */
+/* Paths of the mounts below the old root, which move to the new root. */
 struct carried {
     size_t count;
     char *paths[CARRIED_MAX];
@@ -264,12 +271,12 @@ static int list_carried(const struct spawner *s, const struct box *box, struct c
     return r;
 }
 
-/* Checks that every mount point exists before anything is moved. */
+/* Checks that every mount point exists in the new root before any mount is moved. */
 static int check_places(int root, const struct carried *c, struct err *err) {
     for (size_t i = 0; i < c->count; i++) {
         int at DEFER_CLOSE = mount_point(root, c->paths[i]);
         if (at < 0)
-            return err_num(err, at, "mount on '/%s' in the new root", c->paths[i]);
+            return err_num(err, at, "cannot open mount point '/%s' in the new root", c->paths[i]);
     }
     return 0;
 }
@@ -290,8 +297,8 @@ static int carry(int from, int to, const struct carried *c, size_t *ret) {
 }
 
 /*
- * Makes the root read-only, so that no process of the box can write to it. -EBUSY: a process has a
- * file open for writing.
+ * Makes the root and /usr read-only, so that no process of the box can write to them. -EBUSY: a
+ * process has a file open for writing.
  */
 static int root_close(int root, int usr) {
     int r = mount_read_only(root);
@@ -302,7 +309,7 @@ static int root_close(int root, int usr) {
 
 static int root_close_failed(struct err *err, int r, const struct box *box) {
     if (r != -EBUSY)
-        return err_num(err, r, "make the root of machine '%s' read-only", box->id);
+        return err_num(err, r, "cannot make the root of machine '%s' read-only", box->id);
     return err_set(err, ERR_BUSY, "a process in machine '%s' has a file open for writing", box->id);
 }
 
@@ -312,21 +319,21 @@ static void root_reopen(int root, int usr) {
         mount_writable(usr);
 }
 
-/* Undoes a switch: moves the mounts back and makes the old root writable again. */
+/* Undoes a switch to a new root: moves the mounts back and makes the old root writable again. */
 static void return_to(const struct box *box, int old, int usr, int fresh, const struct carried *c,
                       size_t moved) {
     while (moved > 0) {
         int r = carry_one(fresh, old, c->paths[--moved]);
         if (r < 0)
-            log_line(LOG_ERROR, "spawn", "restore the mount '/%s': %s id=%s", c->paths[moved],
-                     strerror(-r), box->id);
+            log_line(LOG_ERROR, "spawn", "move the mount '/%s' back to the old root: %s id=%s",
+                     c->paths[moved], strerror(-r), box->id);
     }
     root_reopen(old, usr);
 }
 
 /*
  * Runs in the box's namespace, after the new root was attached: makes the old root read-only and
- * detaches it. After a failure the old root is as before.
+ * detaches it. After a failure the old root is in use as before.
  */
 static int leave_root(struct spawner *s, struct box *box, int fresh, const struct carried *c,
                       struct err *err) {
@@ -341,9 +348,9 @@ static int leave_root(struct spawner *s, struct box *box, int fresh, const struc
         return root_close_failed(err, r, box);
     }
     if ((r = carry(old, fresh, c, &moved)) < 0)
-        err_num(err, r, "move the mounts of machine '%s' to the new root", box->id);
+        err_num(err, r, "cannot move the mounts of machine '%s' to the new root", box->id);
     else if ((r = umount2(path, MNT_DETACH)) < 0)
-        err_sys(err, "leave the old root of machine '%s'", box->id);
+        err_sys(err, "cannot leave the old root of machine '%s'", box->id);
     if (r < 0)
         return_to(box, old, usr, fresh, c, moved);
     left_add(&s->maker.left, usr);
@@ -368,9 +375,9 @@ static int swap_roots(struct spawner *s, struct box *box, int root, int usr,
                       const struct carried *c, struct err *err) {
     int r = box_go_in(s, box);
     if (r < 0)
-        return err_num(err, r, "enter machine '%s'", box->id);
+        return err_num(err, r, "cannot enter machine '%s'", box->id);
     if ((r = enter_root(box, root, usr)) < 0)
-        err_num(err, r, "attach the new root of machine '%s'", box->id);
+        err_num(err, r, "cannot attach the new root of machine '%s'", box->id);
     else
         r = check_places(root, c, err) < 0 ? -1 : leave_root(s, box, root, c, err);
     if (r < 0)
@@ -385,14 +392,17 @@ static void switched(struct box *box) {
     box->side = other_side(box->side);
 }
 
-/* Switches the root. Writes the intent to the box's record before, and the result afterwards. */
+/*
+ * Switches the box to a new root. Writes the intended switch to the box's record before, and the
+ * result afterwards.
+ */
 static int do_switch(struct spawner *s, struct box *box, const struct plan_message *to, int root,
                      int usr, struct err *err) {
     uint32_t layer = (uint32_t)to->layer, left = box->layer;
     struct carried carried DEFER(carried_free) = {.count = 0};
     int r = list_carried(s, box, &carried);
     if (r < 0)
-        return err_num(err, r, "read the mounts of machine '%s'", box->id);
+        return err_num(err, r, "cannot read the mounts of machine '%s'", box->id);
     if (making_keep_stack(s, box, layer, to->plan.stack, err) < 0)
         return -1;
     box->next_layer = layer;
@@ -423,7 +433,8 @@ static int open_root(struct spawner *s, const struct box *box) {
 static int drifted(struct err *err, const struct box *box) {
     err_set(err, ERR_UNSUPPORTED, "the host's packages changed since machine '%s' was created",
             box->id);
-    return err_remedy(err, "use --drifted to restore its files over the present /usr");
+    return err_remedy(
+        err, "use --drifted to restore the machine's files over the present /usr of the host");
 }
 
 static int freeze(struct spawner *s, struct box *box, struct plan_message *m, struct stack *stack,
@@ -462,7 +473,7 @@ int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct
     if (m->layer == box->layer) {
         m->changed = 1;
         if ((*ret_root = open_root(s, box)) < 0)
-            r = err_num(err, *ret_root, "open the root of machine '%s'", box->id);
+            r = err_num(err, *ret_root, "cannot open the root of machine '%s'", box->id);
     } else {
         r = freeze(s, box, m, &stack, ret_root, err);
         layers_stack_clear(s, &stack);
@@ -481,7 +492,8 @@ static int add_disk(struct spawner *s, const char *machine, int i, struct stack 
     r->held[i] = copies[0];
     stack->disks[i] = copies[1];
     made = layers_prepare_disk(s, stack, i, false);
-    return made < 0 ? err_num(err, made, "map the disk of machine '%s'", machine) : 0;
+    return made < 0 ? err_num(err, made, "cannot map user ids on the disk of machine '%s'", machine)
+                    : 0;
 }
 
 /* Lists the machines whose disks a stack needs, in order of appearance. */
@@ -492,7 +504,7 @@ int layers_list_disks(const struct layers *layers, const char *ret[LAYERS_DISKS_
         while (k < *count && strcmp(ret[k], layers->v[i].machine) != 0)
             k++;
         if (k == LAYERS_DISKS_MAX)
-            return err_set(err, ERR_LIMIT, "the layers are on more than %d disks",
+            return err_set(err, ERR_LIMIT, "the machine needs layers of more than %d disks",
                            LAYERS_DISKS_MAX);
         if (k == *count)
             ret[(*count)++] = layers->v[i].machine;
@@ -519,7 +531,8 @@ static int restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
         stack->layers[i].number = layers.v[i].number;
     }
     stack->count = layers.count;
-    stack->upper = LAYER_FIRST + 1; /* the berth (prepared box) uses LAYER_FIRST */
+    /* the upper of the berth (prepared box) has number LAYER_FIRST */
+    stack->upper = LAYER_FIRST + 1;
     int root, usr;
     if (stack_new_upper(stack, err) < 0 || stack_mount(&s->maker, stack, &root, &usr, err) < 0)
         return -1;
@@ -541,9 +554,10 @@ int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r,
     }
     if (made == 0)
         made = restack(s, plan, r, &stack, err);
-    stack.disks[0] = stack.userns = -1; /* owned by the root filesystem */
+    /* struct rootfs owns these descriptors: layers_stack_clear() must not close them */
+    stack.disks[0] = stack.userns = -1;
     layers_stack_clear(s, &stack);
-    return made < 0 ? err_wrap(err, "create machine '%s' from layers", plan->id) : 0;
+    return made < 0 ? err_wrap(err, "cannot create machine '%s' from layers", plan->id) : 0;
 }
 
 void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
@@ -568,7 +582,7 @@ void layers_enter(struct spawner *s, struct box *box, const struct plan *plan) {
 /* ---- recovery and cleanup ---- */
 
 /*
- * True if both root and /usr of the new root are mounted. A spawner that was killed between the two
+ * True if the new root and its /usr are both mounted. A spawner that was killed between the two
  * mounts leaves only the root.
  */
 static bool is_whole(const struct box *box, int root) {
@@ -613,7 +627,8 @@ void layers_recover(struct spawner *s, struct box *box) {
         r = box_go_in(s, box);
     if (r < 0) {
         log_line(LOG_ERROR, "spawn",
-                 "inspect mounts after an unfinished switch of the root: failed id=%s", box->id);
+                 "read the mounts of a machine after an unfinished switch of its root id=%s",
+                 box->id);
         return;
     }
     bool is_left = !is_mounted(box_side_path(box->side));
@@ -630,7 +645,7 @@ bool layers_untidy(const struct spawner *s) {
     return s->roots_left;
 }
 
-/* Closes old roots after LEFT_MS. By then the guest has usually left them. */
+/* Closes old roots after LEFT_MS. By then the guest has usually left the old root. */
 void layers_tidy(struct spawner *s, struct undertaker *u) {
     uint64_t now = boot_ms();
     s->roots_left = false;

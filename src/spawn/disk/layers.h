@@ -1,11 +1,11 @@
 /*
- * Freezes, rewinds and forks: replaces a box's root by other layers and a new upper (writable
- * layer), while its guest runs.
+ * Freezing, rewinding and forking of machines: replaces a box's root by other layers and a new
+ * upper (writable layer), while its guest (pid 1 of the box) runs.
  *
  * The spawner makes all mounts, in the box's mount namespace. The guest only gets a descriptor of
  * the new root and enters it. The old upper becomes a layer only if the old root could be made
- * read-only: then no process can write to it. The intent is in the box's record before the switch,
- * so that the next spawner can finish or undo it.
+ * read-only: then no process can write to it. The intended switch is in the box's record before it
+ * happens, so that the next spawner can finish or undo it after a crash.
  */
 #pragma once
 
@@ -20,35 +20,40 @@ struct rootfs;
 struct verb_fds;
 
 /*
- * Handles ROOT: switches to a new root. m becomes the answer; *ret_root: the new root, or -1 if
- * nothing changed.
+ * Handles the request ROOT: switches a box to a new root. m becomes the answer; *ret_root:
+ * descriptor of the new root, or -1 if nothing changed.
  */
 int layers_root(struct spawner *s, struct plan_message *m, int *ret_root, struct err *err);
 
 /*
- * Handles VIEW and DISK: opens layers or a disk read-only, with ids as on disk. Returns the number
- * of descriptors, or -1.
+ * Handles the requests VIEW and DISK: opens layers or a disk read-only, with user ids as stored on
+ * disk. Returns the number of descriptors, or -1.
  */
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err);
 
 /*
- * Handles UPPERS: opens the changes in copy-on-write grants, and writes the numbers of these
- * grants.
+ * Handles the request UPPERS: opens the directories with the changes of copy-on-write grants, and
+ * writes the numbers of these grants to ret_numbers.
  */
 int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLAN_TEXT_SIZE],
                   struct verb_fds *ret, struct err *err);
 
-/* Like VIEW, for the spawner itself: opens root and /usr; /usr is -1 if the root contains it. */
+/*
+ * Like layers_view(), for the spawner itself: opens root and /usr of the layers; ret_dirs[1] is -1
+ * if the root contains /usr.
+ */
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
                      struct err *err);
 
-/* Finds a box that is not ending; NULL with *err. */
+/* Finds a box that is not ending. Returns NULL with *err if there is none. */
 struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
-/* Opens the box's own disk, writable, with ids as on disk; -errno on failure. */
+/* Opens the box's own disk, writable, with user ids as stored on disk; -errno on failure. */
 int layers_own_disk(struct spawner *s, const struct box *box);
 /* Opens the directory of the box's machine.json, writable; -errno on failure. */
 int layers_own_meta(struct spawner *s, const struct box *box);
-/* Opens a read-only mount of the disk of that name, with ids as on disk; -1 on failure. */
+/*
+ * Opens a read-only mount of the disk of that name, with user ids as stored on disk; -1 on failure.
+ */
 int layers_disk(struct spawner *s, const char *name, struct err *err);
 
 /*
@@ -56,7 +61,7 @@ int layers_disk(struct spawner *s, const char *name, struct err *err);
  * disks of the layers.
  */
 int layers_restack(struct spawner *s, const struct plan *plan, struct rootfs *r, struct err *err);
-/* Records these disks in the box. */
+/* Records in the box the disks of the layers that it was created from. */
 void layers_enter(struct spawner *s, struct box *box, const struct plan *plan);
 
 /* After a crash of the spawner: finishes or undoes an interrupted switch of the root. */

@@ -1,4 +1,4 @@
-/* Opens layers for reading, outside the box. */
+/* Opens the layers of machines for reading, outside their boxes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 
-/* Opens the layers read-only and without an id map, so ids are as stored on disk. */
+/* Opens the layers read-only and without an id map, so user ids are as stored on disk. */
 static int open_view(struct spawner *s, const struct layers *layers, struct stack *stack,
                      struct err *err) {
     const char *names[LAYERS_DISKS_MAX];
@@ -23,7 +23,7 @@ static int open_view(struct spawner *s, const struct layers *layers, struct stac
             return -1;
         int r = layers_prepare_disk(s, stack, (int)i + 1, false);
         if (r < 0)
-            return err_num(err, r, "open the disk of machine '%s'", names[i]);
+            return err_num(err, r, "cannot open the disk of machine '%s'", names[i]);
     }
     for (size_t i = 0; i < layers->count; i++) {
         unsigned disk = 1;
@@ -76,7 +76,7 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
         r = ret_dirs[1] = layers_open_userns(s, box);
     if (disk && r < 0) {
         close_fd(&ret_dirs[0]);
-        err_num(err, r, "open the disk of machine '%s'", box->id);
+        err_num(err, r, "cannot open the disk of machine '%s'", box->id);
     }
     if (disk || r < 0)
         return r < 0 ? -1 : ret_dirs[1] < 0 ? 1 : 2;
@@ -94,14 +94,15 @@ int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLA
     if (r == 0 && !s->rootless)
         r = mount_idmap(disk, userns);
     if (r < 0)
-        return err_num(err, r, "open the disk of machine '%s'", box->id);
+        return err_num(err, r, "cannot open the disk of machine '%s'", box->id);
     ret_numbers[0] = '\0';
     for (unsigned i = 0; i < PLAN_MAX_GRANTS; i++) {
         char name[16];
         rootfs_grant_name(name, i);
         int fd = dir_open(disk, name);
         if (fd < 0 && errno != ENOENT)
-            return err_sys(err, "open the changes of machine '%s'", box->id);
+            return err_sys(err, "cannot open the changes in granted directories of machine '%s'",
+                           box->id);
         if (fd < 0)
             continue;
         ret->v[ret->count++] = fd;

@@ -21,21 +21,22 @@
 enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, FROM_SIZE = LAYERS_MAX * 12 };
 
 struct merge {
-    int roots[LAYERS_MAX]; /* top directories of the layers, topmost first */
+    int roots[LAYERS_MAX]; /* top directories of the layers to merge, topmost first */
     size_t count;
     const char *prefix; /* prefix of the overlay's extended attributes */
     int out;
-    bool has_whiteout;       /* `out` has a file .wht, to which whiteouts are linked */
-    struct copying *copying; /* copies files that cannot be linked; NULL: not used yet */
+    /* the result has a file .wht, to which its whiteouts (deletion marks) are hard-linked */
+    bool has_whiteout;
+    struct copying *copying; /* state for copying files that cannot be linked; NULL: not used yet */
     unsigned depth;
 };
 
 /* The source directories of one directory of the result, and its path in the layers below. */
 struct found {
-    int fds[LAYERS_MAX]; /* O_PATH, topmost first */
+    int fds[LAYERS_MAX]; /* O_PATH descriptors of these directories, topmost layer first */
     size_t count;
-    char below[PATH_SIZE]; /* path in the layers below the merged ones */
-    bool opaque;           /* hides those layers */
+    char below[PATH_SIZE]; /* path of this directory in the layers below the merged ones */
+    bool opaque;           /* the directory hides its content in those layers */
 };
 
 static void found_done(struct found *f) {
@@ -97,7 +98,11 @@ static int descend(const struct merge *m, int *dir, const char *name, char low[P
         *stop = true;
     else
         redirected = get_mark(m, fd, "redirect", mark) > 0;
-    if (redirected && mark[0] == '/') { /* an absolute redirect reaches below an opaque parent */
+    /*
+     * an absolute redirect leads to the layers below even if a parent directory is opaque (hides
+     * them)
+     */
+    if (redirected && mark[0] == '/') {
         snprintf(low, PATH_SIZE, "%s", mark);
         *stop = false;
         return 0;
@@ -152,7 +157,10 @@ static int merge_look_up(const struct merge *m, const char *path, struct found *
 
 /* ---- writing the result ---- */
 
-/* Copies owner, mode and attributes, except overlay marks, which are computed anew. */
+/*
+ * Copies owner, mode and extended attributes of a directory, except the marks of overlayfs, which
+ * are computed anew.
+ */
 static int dress(const struct merge *m, int from, int to) {
     char a[32], b[32], *names DEFER_FREE = malloc(VALUE_MAX), *value DEFER_FREE = malloc(VALUE_MAX);
     struct stat st;
@@ -194,7 +202,8 @@ static int put_whiteout(struct merge *m, int dir, const char *name) {
     }
     if (linkat(m->out, ".wht", dir, name, 0) == 0)
         return 0;
-    return mknodat(dir, name, S_IFCHR, 0) < 0 ? -errno : 0; /* the file has too many links */
+    /* .wht has the largest possible number of links: create a new whiteout */
+    return mknodat(dir, name, S_IFCHR, 0) < 0 ? -errno : 0;
 }
 
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f);
@@ -243,7 +252,7 @@ static int merge_put_file(struct merge *m, int out, int from, const char *name, 
     if (!m->copying && !(m->copying = copying_new(m->out)))
         return -ENOMEM;
     if (*path)
-        snprintf(below, sizeof(below), "%s", path + 1); /* skip the leading slash */
+        snprintf(below, sizeof(below), "%s", path + 1); /* path without its leading slash */
     int r = *path ? join(below, name) : 0;
     return r < 0 ? r : copying_file(m->copying, from, out, name, *path ? below : name);
 }
@@ -253,7 +262,8 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
     struct stat st;
     if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (is_whiteout(&st)) /* the layers below are hidden already: not needed */
+    /* the directory hides the layers below already, so the whiteout is not needed */
+    if (is_whiteout(&st))
         return f->opaque ? 0 : put_whiteout(m, out, name);
     if (S_ISDIR(st.st_mode))
         return merge_subdir(m, out, name, path, f);
@@ -261,8 +271,8 @@ static int merge_entry(struct merge *m, int out, int from, const char *name, con
 }
 
 /*
- * Returns 1 if a higher layer has the name. Names are looked up, not remembered, because a box may
- * create any number of them.
+ * Returns 1 if a layer above `layer` has an entry of this name. Names are looked up, not
+ * remembered, because a box may create any number of them.
  */
 static int is_hidden(const struct found *f, size_t layer, const char *name) {
     struct stat st;
@@ -350,8 +360,8 @@ int merge_done(const struct merge_plan *plan) {
 }
 
 /*
- * Merges root and /usr. A rewind may delete a source layer meanwhile; then the merge fails, because
- * its result may be incomplete.
+ * Merges root and /usr. A rewind of the machine may delete a source layer meanwhile; then the merge
+ * fails, because its result may be incomplete.
  */
 static int merge_parts(const struct merge_plan *plan, const char *aside) {
     int held[LAYERS_MAX], r = mkdirat(plan->disk, aside, 0755) < 0 ? -errno : 0;

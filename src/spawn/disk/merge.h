@@ -16,11 +16,11 @@
 #include "base/layers.h"
 
 struct merge_plan {
-    int disk;                  /* a writable mount, with ids as on disk */
-    bool userxattr;            /* overlay attributes are named user.overlay.* */
+    int disk; /* writable mount of the disk with the layers, with user ids as stored on disk */
+    bool userxattr;            /* the extended attributes of overlayfs are named user.overlay.* */
     bool saved;                /* the result is in the store: sync it before it appears */
-    uint32_t into;             /* number of the new layer */
-    uint32_t from[LAYERS_MAX]; /* numbers of the layers, topmost first */
+    uint32_t into;             /* number of the resulting layer */
+    uint32_t from[LAYERS_MAX]; /* numbers of the layers to merge, topmost first */
     size_t count;
 };
 
@@ -28,6 +28,7 @@ struct merge_plan {
 int merge_layers(const struct merge_plan *plan);
 
 /*
- * 1: the result exists and was merged from these layers; 0: missing; -EEXIST: merged from others.
+ * 1: the result exists and was merged from these layers; 0: missing; -EEXIST: it was merged from
+ * other layers.
  */
 int merge_done(const struct merge_plan *plan);

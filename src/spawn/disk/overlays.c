@@ -20,7 +20,10 @@
 #include "spawn/disk/tree.h"
 #include "spawn/make/mounts.h"
 
-/* Error for a filesystem without id maps; no system call here returns this number. */
+/*
+ * Error number of lower_new() for a filesystem without support for id maps; no system call here
+ * returns this number.
+ */
 enum {
     NO_IDMAP = EMEDIUMTYPE,
     LOWERS_MAX = LAYERS_MAX + 2,
@@ -61,7 +64,8 @@ int lower_new(const struct rootfs_maker *maker, int dir, int userns) {
 int lower_failed(struct err *err, int made, const char *what, const char *remedy) {
     if (made != -NO_IDMAP)
         return err_num(err, made, "%s", what);
-    err_set(err, ERR_UNSUPPORTED, "%s: this kernel cannot map user ids on its filesystem", what);
+    err_set(err, ERR_UNSUPPORTED,
+            "%s: this kernel cannot map user ids on the filesystem that holds it", what);
     return err_remedy(err, "%s", remedy);
 }
 
@@ -141,7 +145,7 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
     *ret_loose = ret->count;
     if (r == 0)
         r = lowers_add(ret, lower_new(maker, dir, s->userns));
-    /* An overlay without an upper requires two lowers. */
+    /* An overlay without an upper (writable layer) requires two lower directories. */
     return r < 0 || s->upper || ret->count > 1
                ? r
                : lowers_add(ret, dir_open_path(maker->workshop, "empty"));
@@ -180,13 +184,14 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root
         return image_missing(maker, err);
     int root DEFER_CLOSE = mount_part(maker, s, "uw", -1, s->image->skeleton);
     if (root < 0)
-        return lower_failed(err, root, "mount the root overlay",
+        return lower_failed(err, root, "cannot mount the root overlay of a machine",
                             "set CARREL_HOME to a directory on ext4, xfs or btrfs");
     bool has_usr = s->image->usr >= 0;
     int usr DEFER_CLOSE =
         has_usr ? mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr) : -1;
     if (has_usr && usr < 0)
-        return lower_failed(err, usr, "mount the /usr overlay", "put /usr on ext4, xfs or btrfs");
+        return lower_failed(err, usr, "cannot mount the /usr overlay of a machine",
+                            "put /usr on ext4, xfs or btrfs");
     *ret_root = TAKE_FD(root);
     *ret_usr = TAKE_FD(usr);
     return 0;
@@ -224,8 +229,8 @@ static int copy_attributes(int from, int to) {
 }
 
 /*
- * Copies owner, mode and attributes of a layer's top directory: the root of an overlay shows those
- * of the topmost layer.
+ * Copies owner, mode and extended attributes of a layer's top directory to the upper: the root of
+ * an overlay shows those of the topmost layer.
  */
 static int dress(int from_disk, const char *from, int to_disk, const char *to) {
     int old DEFER_CLOSE = dir_open(from_disk, from);
@@ -257,7 +262,7 @@ int stack_new_upper(const struct stack *s, struct err *err) {
     act_as(s->owner);
     int r = new_upper(s);
     act_as(0);
-    return r < 0 ? err_num(err, r, "create layer %" PRIu32, s->upper) : 0;
+    return r < 0 ? err_num(err, r, "cannot create the writable layer %" PRIu32, s->upper) : 0;
 }
 
 static int has_entries(int disk, const char *name) {

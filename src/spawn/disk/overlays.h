@@ -27,20 +27,25 @@ struct left {
     int fds[LEFT_MAX];
     size_t count;
 };
-/* Takes over the descriptor. If the list is full, it is closed at once. */
+/*
+ * Adds the descriptor of a mount to the list, which then owns it. If the list is full, the
+ * descriptor is closed at once.
+ */
 void left_add(struct left *l, int fd);
 
 struct stack {
     const struct image *image;
-    uint32_t owner;   /* host id of the box's root user, which the overlays act as */
-    int userns;       /* user namespace with the id map; -1: ids as on disk */
-    int disks[DISKS]; /* mounts of disks; disks[0] is the box's own. Attached for old kernels. */
+    uint32_t owner; /* host id of the box's root user, which the overlays act as */
+    int userns;     /* user namespace with the id map; -1: user ids as stored on disk */
+    /* mounts of disks; disks[0] is the box's own. They are attached if the kernel is old. */
+    int disks[DISKS];
     size_t count;
     struct {
         unsigned disk;
         uint32_t number;
-    } layers[LAYERS_MAX]; /* topmost first */
-    uint32_t upper;       /* number of the upper on disk 0; 0: none, read-only */
+    } layers[LAYERS_MAX]; /* layers below the upper, topmost first */
+    /* layer number of the upper on disk 0; 0: no upper, the overlays are read-only */
+    uint32_t upper;
 };
 
 #define STACK_NONE ((struct stack){.userns = -1, .disks = {-1, -1, -1, -1, -1, -1, -1, -1, -1}})
@@ -50,22 +55,28 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *stack, int *ret_
                 struct err *err);
 
 /*
- * Creates the upper on disk 0, with owner and mode of the topmost layer. An existing directory of
- * that number was never used and is deleted.
+ * Creates the upper on disk 0, with owner and mode of the topmost layer. If a directory of that
+ * layer number exists, it was never used and is deleted.
  */
 int stack_new_upper(const struct stack *stack, struct err *err);
 
 /*
- * Creates the directories of a layer on a disk without an id map. owner: id of root on that disk.
+ * Creates the directories of a layer on a disk without an id map. owner: user id of the box's root
+ * on that disk.
  */
 int layer_make(int disk, uint32_t number, uint32_t owner);
 
-/* 1: the layer has no changes; 0: it has some; -errno on failure. */
+/* Returns 1 if the layer contains no changes, 0 if it contains some, or -errno. */
 int layer_is_empty(int disk, uint32_t number);
 
-/* Clones a mount of the directory, with the id map of the box unless the spawner is rootless. */
+/*
+ * Clones a mount of the directory `dir`, with the id map of the box unless the spawner is rootless.
+ */
 int lower_new(const struct rootfs_maker *maker, int dir, int userns);
-/* Sets the error for an image layer or granted directory that cannot be used. */
+/*
+ * Sets the error for an image layer or granted directory that cannot be used. made: what
+ * lower_new() returned; what: text of the failed action.
+ */
 int lower_failed(struct err *err, int made, const char *what, const char *remedy);
 
 /*
@@ -73,7 +84,7 @@ int lower_failed(struct err *err, int made, const char *what, const char *remedy
  * others are attached. `place` names the upper and work directories.
  */
 struct upper_place {
-    int fs; /* filesystem of upper and work; -1: read-only */
+    int fs; /* filesystem of the upper and work directories; -1: the overlay is read-only */
     const char *upper, *work;
 };
 int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, size_t count,

@@ -7,7 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Names the filesystem by a descriptor (kernel 5.14), so its block device need not be found. */
+/*
+ * Calls quotactl_fd() (kernel 5.14), which names the filesystem by a descriptor, so that its block
+ * device need not be found.
+ */
 static int quota_call(int fd, unsigned command, uint32_t project, struct if_dqblk *block) {
     return syscall(SYS_quotactl_fd, fd, QCMD(command, PRJQUOTA), project, block) < 0 ? -errno : 0;
 }

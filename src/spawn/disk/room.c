@@ -18,8 +18,8 @@
 enum { COST_SIZE = 64, NUMBER_DIGITS = 9 };
 
 /*
- * Returns the size of a disk and a little more: short link targets and attributes may take no block
- * on the source, but one in the copy.
+ * Returns the size of a disk and a little more: a short link target or extended attribute may take
+ * no block on the source disk, but one in the copy.
  */
 static int room_of(int disk, struct room *ret) {
     struct statvfs fs;
@@ -31,7 +31,10 @@ static int room_of(int disk, struct room *ret) {
     return 0;
 }
 
-/* The recorded cost of a layer; 0 if it was saved before costs were recorded. */
+/*
+ * Returns the recorded cost (bytes and inodes) of a saved layer; 0 if the layer was saved before
+ * costs were recorded.
+ */
 static struct room cost_read(int disk, const char *name) {
     char path[32], text[COST_SIZE], *end = text;
     struct room cost = {0};

@@ -2,8 +2,8 @@
  * Limits the space of layer copies in the store. Hard links and shared data on the disk of a box
  * may become separate files in a copy, so the limit of that disk does not bound a copy.
  *
- * The cost of a copy is recorded beside it, in the file `cost`. All copies on one saved disk share
- * a limit.
+ * The cost of a copy (its bytes and inodes) is recorded beside it, in the file `cost`. All copies
+ * on one saved disk share a limit.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ int room_left(int from_disk, int to_disk, struct room *ret);
 /* Takes space from *room. -EDQUOT: not enough is left. room NULL: no limit. */
 int room_take(struct room *room, uint64_t inodes, uint64_t bytes);
 
-/* Writes the cost of an unfinished layer. name: its directory. */
+/* Writes the cost of an unfinished layer into its directory `name`. */
 int cost_write(int disk, const char *name, const struct room *cost);
 
 /* Adds up the costs of layers, for the layer that they are merged into. */

@@ -25,9 +25,9 @@
 enum { SIDE_BYTES = 1 << 20 };
 
 /*
- * The name of a root's filesystem in the workshop. Old kernels accept only attached mounts as
- * layers, and a mount that was detached cannot be attached again. So the filesystem stays attached
- * until the root is closed.
+ * Writes the name under which the filesystem of a root is attached in the workshop (a private
+ * directory of the spawner). Old kernels accept only attached mounts as layers, and a mount that
+ * was detached cannot be attached again. So the filesystem stays attached until the root is closed.
  */
 static void bench_name(const struct rootfs *r, char name[24]) {
     snprintf(name, 24, "fs%u", r->slot);
@@ -67,7 +67,10 @@ void rootfs_drop(struct rootfs_maker *maker, struct rootfs *r) {
     slots_give(&maker->slots, r->slot);
 }
 
-/* Returns an id as stored on disk: canonical, or shifted into the range of a rootless user. */
+/*
+ * Returns a user id as stored on disk: unchanged, or shifted into the id range of the user of a
+ * rootless spawner.
+ */
 static uid_t disk_id(const struct rootfs_maker *maker, uid_t id) {
     return maker->rootless ? id_shared(id, maker->slots.base) : id;
 }
@@ -80,7 +83,10 @@ static int new_tmpfs(uint64_t bytes) {
     return mount_new("tmpfs", options, 3, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-/* Creates a directory with a quota, and a separate mount of it that can have the box's id map. */
+/*
+ * Creates a directory with a quota for the changes of a box, and a separate mount of it that can
+ * have the box's id map.
+ */
 static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, struct err *err) {
     int dir DEFER_CLOSE = uppers_new(&maker->uppers, slots_first(&maker->slots, r->slot), disk,
                                      LIMIT_INODES(disk), &r->upper, err);
@@ -88,7 +94,8 @@ static int new_upper(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk
         return -1;
     int mount DEFER_CLOSE = mount_clone(dir, "");
     int made = mount < 0 ? mount : mount_harden(mount);
-    return made < 0 ? err_num(err, made, "mount the directory for changes") : TAKE_FD(mount);
+    return made < 0 ? err_num(err, made, "cannot mount the directory for the machine's changes")
+                    : TAKE_FD(mount);
 }
 
 bool rootfs_fits_tmpfs(const struct rootfs_maker *maker, uint64_t disk, uint64_t mem) {
@@ -106,7 +113,7 @@ static int new_fs(struct rootfs_maker *maker, struct rootfs *r, uint64_t disk, u
         return disk_new(maker->store, DISK_BTRFS, disk, LIMIT_INODES(disk), err);
     if (in_memory) {
         int fs = new_tmpfs(disk);
-        return fs < 0 ? err_num(err, fs, "mount a tmpfs for changes") : fs;
+        return fs < 0 ? err_num(err, fs, "cannot mount a tmpfs for the machine's changes") : fs;
     }
     if (maker->uppers.limited)
         return new_upper(maker, r, disk, err);
@@ -128,7 +135,7 @@ static int write_boot_id(int dir, uid_t owner) {
     char text[40];
     if (getrandom(b, sizeof(b), 0) != sizeof(b))
         return -EIO;
-    b[6] = (b[6] & 0x0f) | 0x40; /* version of a random UUID, as the kernel uses */
+    b[6] = (b[6] & 0x0f) | 0x40; /* version 4: a random UUID, like the kernel's own boot id */
     b[8] = (b[8] & 0x3f) | 0x80;
     snprintf(text, sizeof(text),
              "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", b[0], b[1],
@@ -139,7 +146,7 @@ static int write_boot_id(int dir, uid_t owner) {
 
 /*
  * Creates m, the directory of machine.json. The boot id is written now, because the set-up of the
- * box needs it; machine.json follows later.
+ * box needs it; machine.json is written later.
  */
 static int lay_out_meta(int fs, uid_t root) {
     int r = tree_dir(fs, "m", 0755, root, root);
@@ -163,7 +170,7 @@ static int lay_out(const struct rootfs_maker *maker, int fs) {
     return r < 0 ? r : tree_dir(fs, ".", 0700, nobody, nobody);
 }
 
-/* Clones a mount of the directory `name` with an id map; userns -1: keep that of `fs`. */
+/* Clones a mount of the directory `name` with an id map; userns -1: keep the id map of `fs`. */
 static int make_view(int fs, const char *name, int userns, int (*finish)(int mount)) {
     int mount DEFER_CLOSE = mount_clone(fs, name);
     int made = mount < 0 ? mount : userns < 0 ? 0 : mount_idmap(mount, userns);
@@ -260,16 +267,16 @@ static int hold_disk(const struct rootfs_maker *maker, struct rootfs *r) {
 static int assemble(struct rootfs_maker *maker, struct rootfs *r, bool bare, struct err *err) {
     int made = bench_fs(maker, r);
     if (made < 0)
-        return err_num(err, made, "attach the filesystem");
+        return err_num(err, made, "cannot attach the filesystem of the machine's changes");
     struct stack stack = rootfs_stack(maker, r);
     stack.upper = r->layer = LAYER_FIRST;
     if (!bare && stack_mount(maker, &stack, &r->root, &r->usr, err) < 0)
         return -1;
     made = r->upper ? make_side(maker, r) : make_places(maker, r, r->fs, -1);
     if (made < 0)
-        return err_num(err, made, "mount /run/carrel and /dev");
+        return err_num(err, made, "cannot mount /run/carrel and /dev");
     made = make_shm(r);
-    return made < 0 ? err_num(err, made, "mount /dev/shm") : 0;
+    return made < 0 ? err_num(err, made, "cannot mount /dev/shm") : 0;
 }
 
 static int rootfs_fill(struct rootfs_maker *maker, struct rootfs *r, const struct rootfs_size *size,
@@ -279,17 +286,17 @@ static int rootfs_fill(struct rootfs_maker *maker, struct rootfs *r, const struc
     r->userns = maker->rootless ? userns_new_in(maker->proc, maker->nest, &map)
                                 : userns_new(maker->proc, first, &map);
     if (r->userns < 0)
-        return err_num(err, r->userns, "create the user namespace");
+        return err_num(err, r->userns, "cannot create the user namespace of a machine");
     r->fs = new_fs(maker, r, size->disk_bytes, size->mem_bytes, err);
     if (r->fs < 0)
         return -1;
     int made = lay_out(maker, r->fs);
     if (made < 0)
-        return err_num(err, made, "create the file tree");
+        return err_num(err, made, "cannot create the directories on the machine's disk");
     if ((made = hold_disk(maker, r)) < 0)
-        return err_num(err, made, "keep a mount of the filesystem");
+        return err_num(err, made, "cannot keep a read-only mount of the machine's disk");
     if (!maker->rootless && (made = mount_idmap(r->fs, r->userns)) < 0)
-        return err_num(err, made, "map user ids of the filesystem");
+        return err_num(err, made, "cannot map user ids on the machine's disk");
     return assemble(maker, r, size->bare, err);
 }
 
@@ -300,7 +307,7 @@ int rootfs_new(struct rootfs_maker *maker, const struct rootfs_size *size, struc
         return -1;
     if (rootfs_fill(maker, &r, size, err) < 0) {
         rootfs_drop(maker, &r);
-        return err_wrap(err, "create the root filesystem");
+        return err_wrap(err, "cannot create the root filesystem of a machine");
     }
     *ret = r;
     return 0;
@@ -313,13 +320,13 @@ int rootfs_meta(const struct rootfs_maker *maker, struct rootfs *r, const char *
     int dir DEFER_CLOSE = r->side >= 0 ? dir_open_path(r->side, ".") : dir_open_path(r->fs, "m");
     int made = dir < 0 ? dir : tree_file(dir, "machine.json", json, 0444, first, first);
     act_as(0);
-    return made < 0 ? err_num(err, made, "write machine.json") : 0;
+    return made < 0 ? err_num(err, made, "cannot write machine.json on the machine's disk") : 0;
 }
 
 /*
- * Reopens a directory of the client by its path, because a descriptor of another mount namespace
- * cannot be cloned. It must be the same directory: the client's right was checked only for that
- * one.
+ * Reopens a directory of the client (the daemon) by its path, because a mount of another mount
+ * namespace cannot be cloned through a descriptor. The path must lead to the same directory: the
+ * client's access was checked only for that one.
  */
 static int reopen(int dir, struct stat *ret) {
     char link[32], path[PATH_MAX];
@@ -339,8 +346,8 @@ static int reopen(int dir, struct stat *ret) {
 
 /*
  * Mounts a granted directory with an id map: in the box its owner appears as `user`. Other owners
- * get an id without a name, or no id in a private grant. So nobody in the box has rights on their
- * files.
+ * appear under an id without a user name, or under no id in a private grant. So nobody in the box
+ * has an owner's rights on their files.
  */
 static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
                          struct stat *st) {
@@ -429,7 +436,7 @@ int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan
     }
     if (made < 0) {
         char what[PATH_MAX];
-        snprintf(what, sizeof(what), "grant directory '%s'", grant->path);
+        snprintf(what, sizeof(what), "cannot grant directory '%s'", grant->path);
         return lower_failed(err, made, what,
                             "copy the directory to a disk with ext4, xfs or btrfs");
     }

@@ -23,7 +23,10 @@ bool saved_is_name(const char *name) {
     return id_valid(name, strlen(name), 'd');
 }
 
-/* Saved layers contain setuid files of boxes, so no other user may enter the directory. */
+/*
+ * Opens the directory `saved` of the store. Saved layers contain setuid files of boxes, so no other
+ * user may enter the directory.
+ */
 static int open_saved(const struct spawner *s, bool make) {
     if (make && mkdirat(s->maker.store, "saved", 0700) < 0 && errno != EEXIST)
         return -errno;
@@ -61,7 +64,10 @@ int saved_clone(const struct spawner *s, const char *name, int *ret, int copies)
 
 static const char base_name[] = "base", base_beside[] = "base.new";
 
-/* Records the version of the host's packages beside the layers, before the first one is synced. */
+/*
+ * Records the version of the host's packages beside the saved layers, before the first layer is
+ * synced.
+ */
 static int note_base(const struct box *box, int disk) {
     char old[IMAGE_ID_SIZE] = "";
     const char *base = box->drifted ? "drifted" : box->image_key;
@@ -91,7 +97,7 @@ bool saved_drifted(const struct spawner *s, const char *stack) {
 /* ---- SAVE ---- */
 
 static int busy(struct err *err, const struct box *box) {
-    return err_set(err, ERR_BUSY, "layers of machine '%s' are being copied", box->id);
+    return err_set(err, ERR_BUSY, "layers of machine '%s' are still being copied", box->id);
 }
 
 static int begin_copy(struct spawner *s, struct box *box, const struct layer *from, int disk,
@@ -113,14 +119,15 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
         return -1;
     if (from.count != 1 || !saved_is_name(m->text) || m->layer < 1 || m->layer > LAYER_NUMBER_MAX)
         return err_set(err, ERR_INVALID,
-                       "malformed request: it must name one layer and one id of saved layers");
+                       "the daemon's request to save a layer is malformed: it must name one layer "
+                       "and the directory of saved layers to copy it to");
     uint32_t into = (uint32_t)m->layer;
     int disk DEFER_CLOSE = open_disk(s, m->text, true);
     int there = disk < 0 ? disk : note_base(box, disk);
     if (there == 0)
         there = duplicate_done(disk, into);
     if (there < 0)
-        return err_num(err, there, "save layers of machine '%s'", box->id);
+        return err_num(err, there, "cannot save layers of machine '%s'", box->id);
     if (there)
         return 0;
     if (chore_ask(box, CHORE_SAVE, into, "save layers of", err) < 0)
@@ -130,20 +137,20 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
 
 /* ---- COPY ---- */
 
-/* Stands for "preparing a copy" where the number of a copied layer is stored. */
+/* Value of chore_state.number and .done while the disk is only synced, in preparation of a copy. */
 enum { SETTLING = LAYER_NUMBER_MAX + 1 };
 
 /*
  * Syncs the disk before a snapshot, while the machine still runs. The snapshot itself syncs while
- * the machine is frozen, which is then short.
+ * the machine is frozen, and then has little left to write.
  */
 static int upper_settle(struct box *box, int disk, struct undertaker *u, struct err *err) {
     struct chore_state *c = &box->chores[CHORE_COPY];
     if (!btrfs_is(disk))
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "machine '%s' cannot be copied without copying its files: its disk is not btrfs",
-            box->id);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the disk of machine '%s' is not btrfs, so it cannot be copied without "
+                       "copying every file",
+                       box->id);
     if (c->done == SETTLING) {
         c->done = 0;
         return 0;
@@ -164,7 +171,10 @@ static int begin_upper(struct box *box, int disk, uint32_t into, struct undertak
     return busy(err, box);
 }
 
-/* Returns how the copy was made. If an earlier spawner made it, the kind of disk tells. */
+/*
+ * Returns how the copy was made. If an earlier spawner made it, this is derived from the kind of
+ * disk.
+ */
 static const char *way_of(const struct box *box, int disk, uint32_t layer) {
     const struct chore_state *c = &box->chores[CHORE_COPY];
     return duplicate_way_name(c->done == layer ? c->way
@@ -178,7 +188,7 @@ static int copy_upper(struct box *box, int disk, struct plan_message *m, struct 
     int r = m->layer <= box->layer || m->layer > LAYER_NUMBER_MAX ? -EINVAL : mount_writable(disk);
     int there = r < 0 ? r : duplicate_done(disk, into);
     if (there < 0)
-        return err_num(err, there, "copy the files of machine '%s'", box->id);
+        return err_num(err, there, "cannot copy the files of machine '%s'", box->id);
     if (there) {
         m->type = PLAN_TEXT;
         snprintf(m->text, sizeof(m->text), "%s", way_of(box, disk, into));
@@ -215,12 +225,15 @@ static int remove_disk(struct spawner *s, const char *name, struct undertaker *u
     snprintf(to, sizeof(to), "trash/%s", id_new('t').text);
     if (renameat(all, name, all, to) < 0 && errno != ENOENT)
         return -errno;
-    /* If the undertaker is busy or dies, the next request finds the rest. */
+    /*
+     * If the undertaker (the process that deletes files) is busy or dies, the next request deletes
+     * the rest.
+     */
     undertaker_wipe(u, all);
     return 0;
 }
 
-/* True if a save or merge is in progress: its unfinished layers must not be deleted. */
+/* True if layers are being saved or merged: these unfinished layers must not be deleted. */
 static bool is_written(const struct spawner *s) {
     for (const struct box *b = s->list; b; b = b->next)
         if (b->chores[CHORE_SAVE].number || b->chores[CHORE_MERGE].number)
@@ -234,15 +247,19 @@ int saved_shed(struct spawner *s, const struct plan_message *m, struct undertake
     const char *list = m->text + strcspn(m->text, " ");
     snprintf(name, sizeof(name), "%.*s", (int)(list - m->text), m->text);
     if (!saved_is_name(name) || (size_t)(list - m->text) >= sizeof(name))
-        return err_set(err, ERR_INVALID, "malformed request: '%.40s' is not an id of saved layers",
+        return err_set(err, ERR_INVALID,
+                       "the daemon's request to delete saved layers is malformed: '%.40s' is not "
+                       "an id of saved layers",
                        m->text);
     if (!*list) {
         int r = remove_disk(s, name, u);
-        return r < 0 ? err_num(err, r, "delete the saved layers '%s'", name) : 0;
+        return r < 0 ? err_num(err, r, "cannot delete directory '%s' of saved layers", name) : 0;
     }
     int disk DEFER_CLOSE = open_disk(s, name, false);
     if (disk < 0)
-        return disk == -ENOENT ? 0 : err_num(err, disk, "open the saved layers '%s'", name);
+        return disk == -ENOENT
+                   ? 0
+                   : err_num(err, disk, "cannot open directory '%s' of saved layers", name);
     const struct shed plan = {.keep = list + 1, .halves = !is_written(s)};
     return upkeep_shed(disk, &plan, u, err);
 }

@@ -25,7 +25,10 @@ static int mount_file(int file) {
     return mount_new("erofs", options, 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 }
 
-/* Tries to mount a file of the store: some filesystems do not support that for their files. */
+/*
+ * Tries to mount a small erofs file in the store directory: some filesystems do not support mounts
+ * of their files.
+ */
 static int try_mount(const struct spawner *s) {
     uint8_t empty[EROFS_EMPTY_BYTES];
     erofs_put_empty(empty, "");
@@ -53,14 +56,15 @@ int sealed_can(struct spawner *s, struct err *err) {
     if (s->rootless)
         err_set(err, ERR_UNSUPPORTED, "mounting an image from its file requires root");
     else
-        err_set(err, ERR_UNSUPPORTED, "this kernel cannot mount erofs from a file of the store: %s",
+        err_set(err, ERR_UNSUPPORTED,
+                "this kernel cannot mount an erofs image from a file in CARREL_HOME: %s",
                 strerror(-r));
     return err_remedy(err, "use Linux 6.12 or newer with CONFIG_EROFS_FS_BACKED_BY_FILE");
 }
 
 /* ---- files of images ---- */
 
-/* -ENOENT: the image has no such file. */
+/* Opens the file root.erofs of an image; -ENOENT: the image does not have one. */
 static int open_file(const struct spawner *s, const char *id) {
     char path[IMAGE_ID_SIZE + 16];
     snprintf(path, sizeof(path), "%s/root.erofs", id);
@@ -140,19 +144,22 @@ static int open_sealed(struct spawner *s, const char *id) {
 
 static int sealed_failed(struct spawner *s, int r, const char *id, struct err *err) {
     if (r == -EBADMSG) {
-        err_set(err, ERR_INTERNAL, "the file of image '%.14s' was changed", id);
+        err_set(err, ERR_INTERNAL, "the file root.erofs of image '%.14s' was changed", id);
         return err_remedy(err, "delete the image, then import or build it again");
     }
     if (sealed_can(s, err) < 0)
-        return err_wrap(err, "mount image '%.14s'", id);
-    return err_num(err, r, "mount image '%.14s'", id);
+        return err_wrap(err, "cannot mount image '%.14s'", id);
+    return err_num(err, r, "cannot mount image '%.14s'", id);
 }
 
 int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err) {
     struct err none;
     int root = image_id_valid(key) ? open_sealed(s, key) : -ENOENT;
     if (root < 0) {
-        /* If mounting failed, an image that still has its directory can be used as before. */
+        /*
+         * If mounting the file failed, an image that is also stored as a directory can be used from
+         * there.
+         */
         int r = image_open_key(s->store, s->host, key, s->image.base, ret,
                                root == -ENOENT ? err : &none);
         return r == 0 || root == -ENOENT ? r : sealed_failed(s, root, key, err);

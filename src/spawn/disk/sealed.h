@@ -1,5 +1,5 @@
 /*
- * Sealed images: each is one file, `images/ID/root.erofs`, from which it is mounted.
+ * Sealed images: each is stored as one file, `images/ID/root.erofs`, from which it is mounted.
  *
  * Each is mounted once, in the workshop directory, at first use. Boxes get clones of that mount, so
  * they share its page cache. The workshop is in a private namespace and disappears with the
@@ -16,26 +16,33 @@
 
 struct spawner;
 
-enum { SEALED_MAX = 32 }; /* images mounted at a time; the least recently used is replaced */
+/* largest number of images mounted at a time; the least recently used is replaced */
+enum { SEALED_MAX = 32 };
 
 struct sealed {
-    char id[IMAGE_ID_SIZE]; /* empty: the slot is free */
+    char id[IMAGE_ID_SIZE]; /* id of the mounted image; empty: the slot is free */
     int mount;
     uint64_t used_ms;
 };
 
 struct sealed_images {
     struct sealed list[SEALED_MAX];
-    bool tried; /* the kernel was probed */
-    int why;    /* 0: supported; else -errno */
+    bool tried; /* sealed_probe() has tested the kernel */
+    int why;    /* result of that test. 0: supported; else -errno */
 };
 
-/* Checks whether this kernel can mount such a file with an id map; tried once. 0 or -errno. */
+/*
+ * Tests whether this kernel can mount an erofs file with an id map. Only the first call tests it. 0
+ * or -errno.
+ */
 int sealed_probe(struct spawner *s);
 /* Like sealed_probe(), with an error for the user. */
 int sealed_can(struct spawner *s, struct err *err);
 
-/* Opens the image of that key (image_open_key), sealed or as a directory. */
+/*
+ * Opens the image with that key (see image_open_key()), which is stored as a sealed file or as a
+ * directory.
+ */
 int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err);
 
 bool sealed_is_mounted(struct spawner *s, const char *id);

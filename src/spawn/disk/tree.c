@@ -19,12 +19,18 @@ static bool skipped(const struct tree_copy *how, const char *name) {
     return false;
 }
 
-/* System accounts keep their ids; files of other users become root's. */
+/*
+ * Returns the owner of a copied file. Files of system accounts keep their owner; files of other
+ * users become root's.
+ */
 static uid_t mapped(const struct tree_copy *how, uid_t id) {
     return how->owner_base + (id < 1000 ? id : 0);
 }
 
-/* Checks only the bits for others: root in a box is neither the owner nor in the group. */
+/*
+ * True if everybody may read the file. Checks only the mode bits for others, because root in a box
+ * is neither the owner nor in the group.
+ */
 static bool is_public(const struct stat *st) {
     mode_t need = S_ISDIR(st->st_mode) ? S_IROTH | S_IXOTH : S_IROTH;
     return S_ISLNK(st->st_mode) || (st->st_mode & need) == need;
@@ -41,27 +47,28 @@ static int copy_file(int from, const char *from_name, int to, const char *to_nam
         return 0;
     int out DEFER_CLOSE = openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (in < 0 || out < 0)
-        return err_sys(err, "copy '%s'", from_name);
+        return err_sys(err, "cannot copy file '%s'", from_name);
     static char block[1 << 16];
     for (ssize_t n; (n = read(in, block, sizeof(block))) != 0;) {
         if (n < 0)
-            return err_sys(err, "read '%s'", from_name);
+            return err_sys(err, "cannot read file '%s'", from_name);
         how->bytes += (uint64_t)n;
         if (how->bytes > how->max_bytes) {
             char max[AMOUNT_SIZE];
             amount_size(how->max_bytes, max);
-            return err_set(err, ERR_LIMIT, "copy '%s': all files together exceed %s", from_name,
-                           max);
+            return err_set(err, ERR_LIMIT,
+                           "cannot copy file '%s': all files of the copy together exceed %s",
+                           from_name, max);
         }
         int r = write_all(out, block, (size_t)n);
         if (r < 0) {
-            return err_num(err, r, "write '%s'", to_name);
+            return err_num(err, r, "cannot write file '%s'", to_name);
         }
     }
     struct timespec times[2] = {st->st_atim, st->st_mtim};
     if (fchown(out, mapped(how, st->st_uid), mapped(how, st->st_gid)) < 0 ||
         fchmod(out, st->st_mode & 0777) < 0 || futimens(out, times) < 0)
-        return err_sys(err, "set owner of '%s'", to_name);
+        return err_sys(err, "cannot set owner, mode and times of file '%s'", to_name);
     return 0;
 }
 
@@ -70,10 +77,10 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
     char target[PATH_MAX];
     ssize_t n = readlinkat(from, from_name, target, sizeof(target) - 1);
     if (n < 0)
-        return err_sys(err, "read link '%s'", from_name);
+        return err_sys(err, "cannot read link '%s'", from_name);
     target[n] = '\0';
     if (symlinkat(target, to, to_name) < 0)
-        return err_sys(err, "create link '%s'", to_name);
+        return err_sys(err, "cannot create link '%s'", to_name);
     return 0;
 }
 
@@ -84,15 +91,15 @@ static int copy_dir(int from, const char *from_name, int to, const char *to_name
         return 0;
     DIR *d DEFER(dir_close) = dir_take(in);
     if (!d)
-        return err_sys(err, "open '%s'", from_name);
+        return err_sys(err, "cannot open directory '%s'", from_name);
     int r =
         tree_dir(to, to_name, st->st_mode & 0777, mapped(how, st->st_uid), mapped(how, st->st_gid));
     int out DEFER_CLOSE = r < 0 ? -1 : dir_open(to, to_name);
     if (out < 0)
-        return err_sys(err, "create '%s'", to_name);
+        return err_sys(err, "cannot create directory '%s'", to_name);
     for (struct dirent *e; (e = readdir(d));)
         if (!is_dots(e->d_name) && tree_copy(dirfd(d), e->d_name, out, e->d_name, how, err) < 0)
-            return err_wrap(err, "%s", from_name);
+            return err_wrap(err, "directory '%s'", from_name);
     return 0;
 }
 
@@ -103,7 +110,7 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
     if (skipped(how, base ? base + 1 : from_name))
         return 0;
     if (fstatat(from, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : err_sys(err, "stat '%s'", from_name);
+        return errno == ENOENT ? 0 : err_sys(err, "cannot stat '%s'", from_name);
     if ((how->dirs_only && !S_ISDIR(st.st_mode)) || (how->public_only && !is_public(&st)))
         return 0;
     switch (st.st_mode & S_IFMT) {

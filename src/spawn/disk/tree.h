@@ -12,26 +12,28 @@
 #include "base/err.h"
 
 struct tree_copy {
-    uid_t owner_base;        /* number added to each owner and group id */
-    const char *const *skip; /* names to leave out at any depth; NULL-terminated, may be NULL */
-    bool dirs_only;          /* copy only directories */
-    bool readable_only;      /* skip files that this user may not read */
-    bool public_only;        /* skip files that not everybody may read */
-    uint64_t max_bytes;      /* fail if the copy would be larger */
-    uint64_t bytes;          /* bytes copied so far */
+    uid_t owner_base; /* number added to each owner and group id */
+    /* names of files and directories to leave out at any depth; NULL-terminated, may be NULL */
+    const char *const *skip;
+    bool dirs_only;     /* copy only directories */
+    bool readable_only; /* skip files that this process may not read */
+    bool public_only;   /* skip files that not everybody may read */
+    uint64_t max_bytes; /* fail if the copied files would have more bytes in total */
+    uint64_t bytes;     /* bytes copied so far */
 };
 
 /* Copies from/name (file, link or directory) to to/name. A missing source is not an error. */
 int tree_copy(int from, const char *from_name, int to, const char *to_name, struct tree_copy *how,
               struct err *err);
 
-/* Removes dir/name and all below it on the same filesystem. A missing one is not an error. */
+/* Removes dir/name and all below it on the same filesystem. A missing entry is not an error. */
 int tree_remove(int dir, const char *name);
 
 /* Creates a directory with owner and mode; an existing directory gets the same owner and mode. */
 int tree_dir(int dir, const char *name, mode_t mode, uid_t uid, gid_t gid);
 
 /*
- * Writes a small file. Not atomic: use it only in a private directory that nobody reads meanwhile.
+ * Writes a small file. The write is not atomic: call it only for a private directory that nobody
+ * reads meanwhile.
  */
 int tree_file(int dir, const char *name, const char *text, mode_t mode, uid_t uid, gid_t gid);

@@ -27,19 +27,23 @@ struct range {
     uint32_t first, last;
 };
 
-/* Parses "3 7-9 12". */
+/* Parses a list of layer numbers and ranges, such as "3 7-9 12". */
 static int parse_ranges(const char *text, struct range *ret, size_t *count, struct err *err) {
     while (*text) {
         char *end;
         unsigned long first = strtoul(text, &end, 10), last = first;
         if (end == text || *count == KEEP_MAX)
-            return err_set(err, ERR_INVALID, "malformed list of layers");
+            return err_set(
+                err, ERR_INVALID,
+                "the daemon's request is malformed: its list of layer numbers cannot be parsed");
         if (*end == '-') {
             text = end + 1;
             last = strtoul(text, &end, 10);
         }
         if (end == text || (*end && *end != ' ') || last < first || last > LAYER_NUMBER_MAX)
-            return err_set(err, ERR_INVALID, "malformed list of layers");
+            return err_set(
+                err, ERR_INVALID,
+                "the daemon's request is malformed: its list of layer numbers cannot be parsed");
         ret[(*count)++] = (struct range){(uint32_t)first, (uint32_t)last};
         text = end + (*end == ' ');
     }
@@ -53,13 +57,16 @@ static bool in_ranges(const struct range *ranges, size_t count, uint32_t number)
     return false;
 }
 
-/* Returns the number in the name of a layer, or 0. */
+/* Returns the layer number if `name` is the directory name of a layer, else 0. */
 static uint32_t layer_number(const char *name) {
     uint64_t number;
     return parse_name(name, LAYER_NUMBER_MAX, &number) ? (uint32_t)number : 0;
 }
 
-/* Returns the number in the name of an unfinished layer ("7.new"), or 0. */
+/*
+ * Returns the layer number if `name` is the directory name of an unfinished layer ("7.new"), else
+ * 0.
+ */
 static uint32_t half_number(const char *name) {
     char number[16];
     size_t n = strspn(name, "0123456789");
@@ -91,8 +98,8 @@ static int throw_one(int disk, const char *name) {
 }
 
 /*
- * Moves unused layers to the trash, which is deleted in the background. Returns how many, or -errno
- * if none could be moved.
+ * Moves unused layers to the trash directory, which is deleted in the background. Returns the
+ * number of moved layers, or -errno if none could be moved.
  */
 static int throw_out(int disk, const struct shed *plan, const struct range *keep, size_t count) {
     DIR *d DEFER(dir_close) = dir_list(disk, ".");
@@ -112,7 +119,10 @@ static int throw_out(int disk, const struct shed *plan, const struct range *keep
     return thrown ? thrown : first;
 }
 
-/* True if layers wait for deletion, also from an interrupted earlier one. */
+/*
+ * True if the trash directory exists: its layers are still to be deleted, also after an interrupted
+ * earlier deletion.
+ */
 static bool has_trash(int disk) {
     return faccessat(disk, "trash", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -132,8 +142,11 @@ int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct 
         return -1;
     int r = throw_out(disk, plan, keep, count);
     if (r < 0)
-        return err_num(err, r, "remove layers");
-    /* If the undertaker is busy or dies, the next request finds the rest. */
+        return err_num(err, r, "cannot delete unused layers of the disk");
+    /*
+     * If the undertaker (the process that deletes files) is busy or dies, the next request deletes
+     * the rest.
+     */
     if (has_trash(disk))
         undertaker_wipe(u, disk);
     return 0;
@@ -148,8 +161,8 @@ int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
                               .used = {box->layer, box->next_layer, box->chores[CHORE_MERGE].number,
                                        box->chores[CHORE_COPY].number},
                               .halves = true};
-    int r = disk < 0 ? err_num(err, disk, "open the disk of the machine")
-                     : upkeep_shed(disk, &plan, u, err);
+    int r =
+        disk < 0 ? err_num(err, disk, "cannot open its disk") : upkeep_shed(disk, &plan, u, err);
     m->type = PLAN_DONE;
     return r < 0 ? err_wrap(err, "machine '%s'", box->id) : 0;
 }
@@ -157,8 +170,8 @@ int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
 /* ---- machine.json ---- */
 
 /*
- * Replaces all after `,"grants":`. The spawner wrote the text and escapes quotes in strings, so
- * this cannot match inside a string.
+ * Replaces everything in machine.json from `,"grants":` on. The spawner wrote the file and escapes
+ * quotes in strings, so this cannot match inside a string.
  */
 static int exchange_tail(const char *old, const char *json, struct buf *ret) {
     const char *at = strstr(old, ",\"grants\":");
@@ -167,7 +180,10 @@ static int exchange_tail(const char *old, const char *json, struct buf *ret) {
     return buf_add(ret, old, (size_t)(at - old)) && buf_addf(ret, ",%s\n", json + 1) ? 0 : -EFBIG;
 }
 
-/* Writes a new file and renames it, so that a reader sees the old or the new content. */
+/*
+ * Writes a new machine.json and renames it, so that a reader sees the complete old or the complete
+ * new content.
+ */
 static int write_meta(int dir, const struct buf *text) {
     static const char name[] = "machine.json", beside[] = "machine.json.new";
     struct stat st;
@@ -190,7 +206,9 @@ int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err) {
     char *old DEFER_FREE = malloc(META_MAX);
     struct box *box = layers_live_box(s, m->plan.id, err);
     if (!box || !old)
-        return box ? err_set(err, ERR_LIMIT, "out of memory") : -1;
+        return box ? err_set(err, ERR_LIMIT,
+                             "cannot write machine.json: the spawner is out of memory")
+                   : -1;
     int dir DEFER_CLOSE = layers_own_meta(s, box), r = 0;
     ssize_t n = dir < 0 ? dir : read_file_at(dir, "machine.json", old, META_MAX);
     if (n >= 0)
@@ -198,7 +216,8 @@ int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err) {
     if (n >= 0 && r == 0)
         r = write_meta(dir, &text);
     if (n < 0 || r < 0)
-        return err_num(err, n < 0 ? (int)n : r, "write machine.json of machine '%s'", box->id);
+        return err_num(err, n < 0 ? (int)n : r, "cannot write machine.json of machine '%s'",
+                       box->id);
     m->type = PLAN_DONE;
     return 0;
 }
@@ -220,11 +239,12 @@ int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *wh
               struct err *err) {
     struct chore_state *c = &box->chores[chore];
     if (c->number)
-        return err_set(err, ERR_BUSY, "%s machine '%s': already in progress", what, box->id);
+        return err_set(err, ERR_BUSY, "cannot %s machine '%s': this is already in progress", what,
+                       box->id);
     if (c->failed != number)
         return 0;
     c->failed = 0;
-    return err_num(err, c->error, "%s machine '%s'", what, box->id);
+    return err_num(err, c->error, "cannot %s machine '%s'", what, box->id);
 }
 
 static int plan_merge(const struct box *box, const struct plan_message *m, struct merge_plan *plan,
@@ -237,7 +257,8 @@ static int plan_merge(const struct box *box, const struct plan_message *m, struc
     for (size_t i = 0; i < layers.count; i++) {
         if (strcmp(layers.v[i].machine, plan->saved ? disk : box->id) != 0)
             return err_set(err, ERR_INVALID,
-                           "malformed request: it merges layers of another machine");
+                           "the daemon's request to merge layers is malformed: it names layers of "
+                           "another machine");
         plan->from[plan->count++] = layers.v[i].number;
     }
     plan->into = (uint32_t)m->layer;
@@ -245,7 +266,8 @@ static int plan_merge(const struct box *box, const struct plan_message *m, struc
         snprintf(ret_disk, ID_SIZE, "%s", disk);
     if (plan->count < 2 || (!plan->saved && plan->into <= box->layer))
         return err_set(err, ERR_INVALID,
-                       "malformed request: it does not merge two or more layers into a new one");
+                       "the daemon's request to merge layers is malformed: it must name two or "
+                       "more layers and an unused layer number");
     return 0;
 }
 
@@ -255,7 +277,7 @@ static int begin_merge(struct spawner *s, struct box *box, struct merge_plan *pl
     plan->disk = disk;
     int r = disk < 0 ? disk : merge_done(plan);
     if (r < 0)
-        return err_num(err, r, "merge layers of machine '%s'", box->id);
+        return err_num(err, r, "cannot merge layers of machine '%s'", box->id);
     if (r == 1)
         return 0;
     if (undertaker_merge(u, box->id, plan))

@@ -13,8 +13,8 @@ struct box;
 struct chore_state;
 
 /*
- * Handles KEEP: deletes all layers that the request does not list. The undertaker removes their
- * files.
+ * Handles the request KEEP: deletes all layers of a box's disk that the request does not list. The
+ * undertaker removes their files.
  */
 int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
 
@@ -24,7 +24,7 @@ int upkeep_keep(struct spawner *s, struct plan_message *m, struct undertaker *u,
 enum { SHED_USED = 4 };
 struct shed {
     const char *keep;
-    uint32_t used[SHED_USED]; /* numbers; 0: none */
+    uint32_t used[SHED_USED]; /* numbers of layers in use; 0: none */
     bool halves;              /* also delete unfinished layers of killed processes */
 };
 int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct err *err);
@@ -33,18 +33,22 @@ int upkeep_shed(int disk, const struct shed *plan, struct undertaker *u, struct 
 void upkeep_resume(struct spawner *s, struct undertaker *u);
 
 /*
- * Handles TELL: replaces grants and network in machine.json. The box sees that at once, but cannot
- * change the file.
+ * Handles the request TELL: replaces the grants and the network in machine.json, the file in a box
+ * that describes its machine. The box sees the new content at once, but cannot change the file.
  */
 int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err);
 
-/* Handles MERGE: ERR_BUSY while the undertaker merges, so ask again; then the result. */
+/*
+ * Handles the request MERGE: ERR_BUSY while the undertaker merges, so that the daemon asks again;
+ * then the result.
+ */
 int upkeep_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
-/* Stores the result of the undertaker in the box's state. */
+/* Stores the result that the undertaker reported for work on a layer in the box's state. */
 void chore_done(struct chore_state *c, const struct undertaker_word *word);
 /*
  * Returns 0 if the work on layer `number` may be started. Else sets ERR_BUSY if work is in
- * progress, or the error of the last try, which is reported once.
+ * progress, or the error of the previous attempt, which is reported once. what: the work, for the
+ * error text, such as "save layers of".
  */
 int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *what,
               struct err *err);

@@ -15,8 +15,9 @@
 
 enum { TRIES = 1024, STEP_ENTRIES = 64, CLOSE_MS = 5000 };
 
-#define STEP_BYTES (64ll << 20) /* deleted per step of a large file */
-#define PROBE_FIRST 0x6fff0000u /* project ids for probes, just below those of boxes */
+#define STEP_BYTES (64ll << 20) /* bytes of a large file that one step deletes */
+/* first quota project id that tests use, just below the ids of boxes */
+#define PROBE_FIRST 0x6fff0000u
 
 /* Opens a directory, which must belong to this user, and makes it private. */
 static int open_private(int dir, const char *name, bool make) {
@@ -52,7 +53,10 @@ static bool uppers_make_file(int dir, const char *name) {
     return fd >= 0;
 }
 
-/* Checks that quotas are enforced, not only counted: a second file must not fit. */
+/*
+ * Tests that quotas are enforced, not only counted: with a limit of two inodes (the directory and
+ * one file), a second file must be refused.
+ */
 static bool holds(struct uppers *u, uint32_t first) {
     struct err err;
     uint32_t project;
@@ -97,7 +101,10 @@ static int fill_project(struct uppers *u, const char *name, uint32_t project, ui
         return -errno;
     if (u->bare)
         return TAKE_FD(dir);
-    /* Sets the limit first, so that the directory never exists without one. */
+    /*
+     * Sets the limit before the directory joins the project, so that the directory never has no
+     * limit.
+     */
     int r = quota_limit(dir, project, bytes, inodes);
     if (r == 0)
         r = quota_assign(dir, project);
@@ -110,16 +117,18 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
         char name[16];
         snprintf(name, sizeof(name), "%" PRIu32, project);
         if (!u->bare && quota_unused(u->dir, project) != 1)
-            continue; /* the project is used by another spawner, or still being deleted */
+            /* another spawner uses this project id, or its old files are still being deleted */
+            continue;
         if (mkdirat(u->dir, name, 0700) < 0) {
             if (errno == EEXIST)
                 continue;
-            return err_sys(err, "create an upper directory");
+            return err_sys(err, "cannot create a directory for a machine's changes");
         }
         int r = fill_project(u, name, project, bytes, inodes);
         if (r < 0) {
             uppers_bury(u, project);
-            return err_num(err, r, "set the project quota of an upper directory");
+            return err_num(err, r,
+                           "cannot set the project quota of a directory for a machine's changes");
         }
         *ret_project = project;
         return r;
@@ -128,7 +137,10 @@ int uppers_new(struct uppers *u, uint32_t first, uint64_t bytes, uint64_t inodes
                    "all project ids from %" PRIu32 " are in use on the store's filesystem", first);
 }
 
-/* Moves an entry to the trash under a new name. It may replace an empty directory there. */
+/*
+ * Moves a file or directory to the trash directory under a new name, where it may replace an empty
+ * directory.
+ */
 static bool throw_away(struct uppers *u, int dir, const char *name) {
     char number[24];
     int r;
@@ -144,7 +156,7 @@ void uppers_bury(struct uppers *u, uint32_t project) {
     char name[16];
     if (!project || u->trash < 0)
         return;
-    /* Remove the limit: the project id is free again when its last file is deleted. */
+    /* Remove the quota limit: the project id is free again when its last file is deleted. */
     if (!u->bare)
         quota_limit(u->dir, project, 0, 0);
     snprintf(name, sizeof(name), "%" PRIu32, project);
@@ -175,7 +187,10 @@ static bool shorten(int dir, const char *name) {
     return fd >= 0 && st.st_size >= piece && ftruncate(fd, st.st_size - piece) == 0;
 }
 
-/* Moves a non-empty directory up into the trash, so that depth does not matter. */
+/*
+ * Deletes an entry. A directory that is not empty is moved up into the trash directory instead, so
+ * that depth does not matter.
+ */
 static bool remove_entry(struct uppers *u, int dir, const char *name) {
     if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
         return true;
@@ -221,7 +236,7 @@ bool uppers_step(struct uppers *u) {
         if (is_dots(e->d_name))
             continue;
         if (e->d_type != DT_DIR && shorten(dirfd(u->emptying), e->d_name)) {
-            u->progress = true; /* the next pass continues with this file */
+            u->progress = true; /* the next pass continues to delete this file */
             return true;
         }
         u->progress |= remove_entry(u, dirfd(u->emptying), e->d_name);

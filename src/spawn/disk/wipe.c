@@ -36,7 +36,10 @@ static bool empty_dir(int trash, const char *name) {
     return progress;
 }
 
-/* Deletes entries of the trash once. True: something was deleted, so call it again. */
+/*
+ * Deletes the entries of the trash directory in one pass. True: something was deleted, so call it
+ * again.
+ */
 static bool pass(int disk, bool *destroyed) {
     DIR *d DEFER(dir_close) = dir_list(disk, "trash");
     bool progress = false;

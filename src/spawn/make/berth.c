@@ -20,12 +20,14 @@
 
 static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
     b->netns = netns_new(&s->net);
-    return b->netns < 0 ? err_num(err, b->netns, "make network namespace") : 0;
+    return b->netns < 0 ? err_num(err, b->netns, "cannot create the network namespace of a machine")
+                        : 0;
 }
 
 /*
- * The first root shows what this kernel supports: overlays of detached layers (6.15) and idmapped
- * tmpfs (6.3). If something fails, the older way is used from then on.
+ * Creates the root filesystem of a berth. The first one shows what this kernel supports: overlays
+ * of detached layers (6.15) and a tmpfs with an id map (6.3). If one of them fails, the method for
+ * older kernels is used from then on.
  */
 static int make_root(struct spawner *s, struct berth *b, const struct rootfs_size *wanted,
                      struct err *err) {
@@ -33,12 +35,17 @@ static int make_root(struct spawner *s, struct berth *b, const struct rootfs_siz
     size.bare &= s->probed;
     for (;;) {
         if (rootfs_new(&s->maker, &size, &b->root, err) == 0) {
-            /* A feature that was not tried stays unknown. */
+            /*
+             * Only a root on a tmpfs tests both features. Until then it is unknown whether the
+             * kernel has them.
+             */
             s->probed |= rootfs_fits_tmpfs(&s->maker, size.disk_bytes, size.mem_bytes);
             return 0;
         }
-        /* Only these errors mean that the kernel lacks the feature, and only if it never worked
-         * before. */
+        /*
+         * Only ERR_INVALID and ERR_UNSUPPORTED mean that the kernel lacks the feature, and only if
+         * it never worked before.
+         */
         if (s->probed || !err || (err->code != ERR_INVALID && err->code != ERR_UNSUPPORTED))
             return -1;
         if (!s->maker.by_name)
@@ -50,8 +57,10 @@ static int make_root(struct spawner *s, struct berth *b, const struct rootfs_siz
     }
 }
 
-/* The start time: field 22 of /proc/PID/stat. Field 2 is a name that may contain anything, so count
- * from its end. */
+/*
+ * Returns the start time of a process: field 22 of /proc/PID/stat. Field 2 is the program name,
+ * which may contain spaces and brackets, so fields are counted from its end.
+ */
 static uint64_t began(int proc, pid_t pid) {
     char path[32], text[1024];
     snprintf(path, sizeof(path), "%d/stat", (int)pid);
@@ -76,10 +85,10 @@ static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {
     /* Device nodes of a shared /dev are mounts themselves, so clone them all. */
     int dev = s->maker.has_nodes ? TAKE_FD(b->root.dev) : mount_clone_all(s->dev);
     if (dev < 0)
-        return err_num(err, dev, "clone /dev");
+        return err_num(err, dev, "cannot clone the mount of /dev for a machine");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         close(dev);
-        return err_sys(err, "create a socket pair");
+        return err_sys(err, "cannot create the socket pair to the process of a machine");
     }
     int r = nursery_bear(s, b, dev, ends[1], err);
     b->born = r == 0 ? process_born(s->proc, b->pid, b->pidfd) : 0;

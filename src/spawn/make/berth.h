@@ -2,8 +2,9 @@
  * A berth: the parts of a box that are slow to create, made in advance and used once.
  *
  * A berth has a root filesystem with its own id range, cgroups, a network namespace, and a process
- * that has joined them and waits for its plan. The process has no user namespace, filter or guest
- * yet. When the spawner dies, the process sees its socket close and exits, and nothing remains.
+ * that has joined them and waits for its plan (the settings of the machine). The process has no
+ * user namespace or seccomp filter yet, and does not run the guest program yet. When the spawner
+ * dies, the process sees its socket close and exits, and nothing remains.
  */
 #pragma once
 
@@ -21,7 +22,7 @@ struct berth {
     struct rootfs root;
     struct cgroup_set cgroup;
     int netns;
-    int socket; /* to the waiting process */
+    int socket; /* connection to the waiting process */
     int pidfd;
     pid_t pid;
     uint64_t born;  /* process_born(): unique together with the pid */
@@ -38,8 +39,9 @@ enum { BERTH_READY = 4 };
                     .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
 
 /*
- * A number that tells a process from others that had or get the same pid: the inode of its pidfd,
- * if unique (kernel 6.9), else its start time in ticks. 0: unknown. proc is an open /proc.
+ * Returns a number that tells a process from earlier and later processes with the same pid: the
+ * inode of its pidfd, if unique (kernel 6.9), else its start time in ticks. 0: unknown. proc:
+ * descriptor of /proc.
  */
 uint64_t process_born(int proc, pid_t pid, int pidfd);
 
@@ -47,7 +49,7 @@ uint64_t process_born(int proc, pid_t pid, int pidfd);
 int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *size,
                   struct err *err);
 
-/* Kills the process of an unused berth and frees everything. */
+/* Kills the process of an unused berth and frees its resources. */
 void berth_drop(struct spawner *s, struct berth *b);
 /* Closes the descriptors of a berth that became a box. */
 void berth_close(struct berth *b);

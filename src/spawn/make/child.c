@@ -32,7 +32,10 @@ static const unsigned kept[] = {
     CAP_SETUID, CAP_SETPCAP,      CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_SETFCAP,
 };
 
-/* Limits are only lowered: raising one requires a capability that the spawner may lack. */
+/*
+ * Resource limits of a box. They are only lowered: raising one requires a capability that the
+ * spawner may lack.
+ */
 static const struct {
     int resource;
     rlim_t soft, hard;
@@ -46,13 +49,17 @@ static const struct {
     {RLIMIT_NICE, 0, 0},
 };
 
-/* Descriptors of the guest are consecutive from 3; all others are closed. */
+/*
+ * The descriptors that the guest program receives are consecutive from FIRST_FD; all others are
+ * closed.
+ */
 enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
 /* Input of the set-up: the parts of the berth, and the plan once it has arrived. */
 struct setup {
     const struct child *c;
-    struct rootfs *root; /* own copy, whose descriptors change */
+    /* this process's copy of the struct, because the descriptors in it get new numbers */
+    struct rootfs *root;
     struct plan plan;
     struct fd_message fds;
     int proc;
@@ -62,8 +69,13 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
     uint8_t frame[512];
     char text[256];
     if (s->fds.nfds <= ORDER_CONTROL)
-        _exit(1); /* no request yet: the spawner only sees the process end */
-    snprintf(text, sizeof(text), "start machine '%s': %s: %s", s->plan.id, step, strerror(error));
+        /*
+         * no plan was received, so no creator waits for an error: the spawner only sees the process
+         * end
+         */
+        _exit(1);
+    snprintf(text, sizeof(text), "cannot start machine '%s': cannot %s: %s", s->plan.id, step,
+             strerror(error));
     struct msg_error m = {
         .code = ERR_INTERNAL, .number = (uint32_t)error, .text = {text, (uint32_t)strlen(text)}};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &m);
@@ -72,14 +84,14 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
     _exit(1);
 }
 
-/* A failed step ends the process; there is nothing to undo. */
+/* Runs one step of the set-up. A failed step ends the process; there is nothing to undo. */
 #define STEP(name, call)                   \
     do {                                   \
         if ((call) < 0)                    \
             child_give_up(s, name, errno); \
     } while (0)
 
-/* As STEP(), for wrappers that return -errno. */
+/* Like STEP(), for functions that return -errno. */
 #define TRY(name, call)                      \
     do {                                     \
         int tried_ = (call);                 \
@@ -87,7 +99,10 @@ static void child_give_up(const struct setup *s, const char *step, int error) {
             child_give_up(s, name, -tried_); \
     } while (0)
 
-/* Ignored signals would be inherited. Uses the system call, because libc reserves some signals. */
+/*
+ * Resets all signals to their defaults, because the guest would inherit ignored ones. Uses the
+ * system call, because libc reserves some signals.
+ */
 static void reset_signals(void) {
     static const char defaults[64]; /* all zero: SIG_DFL, no flags, empty mask */
     for (int i = 1; i <= 64; i++)
@@ -99,8 +114,8 @@ static void reset_signals(void) {
 
 /*
  * Runs before the box has a plan, still with rights on the host: enters the network namespace and
- * the cgroup, and mounts proc for the new pid namespace. Later no other proc is visible, and then
- * the kernel refuses to mount one.
+ * the cgroup, and mounts proc for the new pid namespace. Later no other mount of proc is visible,
+ * and then the kernel refuses to mount one.
  */
 static void child_settle(struct setup *s) {
     const struct child *c = s->c;
@@ -109,14 +124,17 @@ static void child_settle(struct setup *s) {
     reset_signals();
     weaken_plant();
     if (!weakened("netns"))
-        STEP("enter network namespace", setns(c->netns, CLONE_NEWNET));
+        STEP("enter the network namespace of the machine", setns(c->netns, CLONE_NEWNET));
     if (c->cgroup->guest_procs >= 0)
-        STEP("join cgroup", (int)write(c->cgroup->guest_procs, "0", 1));
+        STEP("join the cgroup of the machine", (int)write(c->cgroup->guest_procs, "0", 1));
     s->proc = mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    TRY("mount proc", s->proc);
+    TRY("mount /proc", s->proc);
 }
 
-/* Replaces the overlays of the berth by those that came with the plan, and keeps their disks. */
+/*
+ * Replaces the overlay mounts of the berth (the prepared box) by those that came with the plan, and
+ * keeps the mounts of their disks.
+ */
 static void take_stack(struct setup *s) {
     struct rootfs *root = s->root;
     const int *fds = s->fds.fds + ORDER_GRANTS + s->plan.grant_count;
@@ -132,20 +150,23 @@ static void take_stack(struct setup *s) {
         root->held[i - own + 1] = fds[i];
 }
 
-/* Receives the plan with channels and grants. The socket is closed if the spawner is gone. */
+/*
+ * Receives the plan of the machine with the descriptors of its channels and grants. If the spawner
+ * is gone, the socket is closed and the process exits.
+ */
 static void take_orders(struct setup *s) {
     int r = recv_fds(s->c->orders, &s->plan, sizeof(s->plan), &s->fds);
     if (r < 0 || s->fds.len < offsetof(struct plan, grants) ||
         s->fds.nfds < ORDER_GRANTS + s->plan.grant_count)
         _exit(1);
-    /* null_stdio() must not close one of these descriptors later. */
+    /* Descriptors 0 to 2 get higher numbers, so that null_stdio() does not close them later. */
     for (size_t i = 0; i < s->fds.nfds; i++)
         if (s->fds.fds[i] <= STDERR_FILENO)
-            STEP("keep descriptors",
+            STEP("duplicate descriptors",
                  s->fds.fds[i] = fcntl(s->fds.fds[i], F_DUPFD_CLOEXEC, FIRST_FD));
     take_stack(s);
     const char *name = s->plan.hostname[0] ? s->plan.hostname : "carrel";
-    STEP("set host name", sethostname(name, strlen(name)));
+    STEP("set the host name", sethostname(name, strlen(name)));
 }
 
 /*
@@ -153,40 +174,42 @@ static void take_orders(struct setup *s) {
  * starts as a copy of the anchor: one empty, read-only directory.
  */
 static void child_leave(const struct setup *s) {
-    STEP("enter anchor", setns(s->c->anchor_ns, CLONE_NEWNS));
-    STEP("enter user namespace", setns(s->c->root->userns, CLONE_NEWUSER));
-    STEP("create mount namespace", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
-    STEP("become root of the box", (int)syscall(SYS_setresgid, 0, 0, 0));
-    STEP("become root of the box", (int)syscall(SYS_setgroups, 0, NULL));
-    STEP("become root of the box", (int)syscall(SYS_setresuid, 0, 0, 0));
+    STEP("enter the empty mount namespace (anchor)", setns(s->c->anchor_ns, CLONE_NEWNS));
+    STEP("enter the user namespace of the machine", setns(s->c->root->userns, CLONE_NEWUSER));
+    STEP("create the mount namespace of the machine", unshare(CLONE_NEWNS | CLONE_NEWCGROUP));
+    STEP("become root of the machine", (int)syscall(SYS_setresgid, 0, 0, 0));
+    STEP("become root of the machine", (int)syscall(SYS_setgroups, 0, NULL));
+    STEP("become root of the machine", (int)syscall(SYS_setresuid, 0, 0, 0));
 }
 
 /*
- * Covers names of /proc with empty files of the anchor, which is still the root here. mount() is
- * one call instead of five; proc is new, so these paths contain no links.
+ * Hides files in /proc by mounting empty files of the anchor over them; the anchor is still the
+ * root directory here. mount() is one call, where the new mount API needs five. /proc was just
+ * mounted, so these paths contain no links.
  */
 static void hide(const struct setup *s) {
     for (const struct mask *mask = s->c->masks; mask->name; mask++) {
         char path[64];
         snprintf(path, sizeof(path), "/a/proc/%s", mask->name);
-        STEP("hide part of proc",
+        STEP("hide a part of /proc",
              mount(mask->is_dir ? "/dir" : "/file", path, NULL, MS_BIND, NULL));
     }
 }
 
-/* Covers files that programs need and that would show the host. */
+/* Replaces files in /proc that programs need but whose content would describe the host. */
 static void replace(const struct setup *s) {
     const struct rootfs *r = s->c->root;
-    STEP("cover /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
+    STEP("replace /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
     int id = mount_clone(r->meta, "boot_id");
-    TRY("copy boot id", id);
-    TRY("show boot id", mount_attach(id, r->root, "proc/sys/kernel/random/boot_id"));
+    TRY("clone the file with the machine's boot id", id);
+    TRY("mount the machine's boot id in /proc",
+        mount_attach(id, r->root, "proc/sys/kernel/random/boot_id"));
     close(id);
 }
 
 /*
- * /dev/shm gets half of the memory: on the filesystem of the disk if the disk is not larger, else
- * on a tmpfs of its own.
+ * Returns a mount for /dev/shm, of half the size of the machine's memory: a directory on the
+ * filesystem of the disk if the disk is not larger, else a tmpfs of its own.
  */
 static int open_shm(const struct setup *s) {
     uint64_t half = s->plan.mem_bytes / 2;
@@ -200,7 +223,7 @@ static int open_shm(const struct setup *s) {
 }
 
 static void mount_dev(const struct setup *s, int root) {
-    /* The host has only a few thousand terminals, so each box gets a limit. */
+    /* The host has only a few thousand terminals, so their number is limited in each box. */
     const struct mount_option pts[] = {{"newinstance", NULL},
                                        {"ptmxmode", "0666"},
                                        {"mode", "0620"},
@@ -217,7 +240,10 @@ static void mount_dev(const struct setup *s, int root) {
     close(fd);
 }
 
-/* mkdir -p below the new root without following links, then mounts the grant there. */
+/*
+ * Creates the mount point of a granted directory and its parents below the new root, without
+ * following links, then mounts the directory there.
+ */
 static void mount_grant(const struct setup *s, int root, unsigned i) {
     char path[PLAN_PATH_SIZE];
     snprintf(path, sizeof(path), "%s", s->plan.grants[i].path);
@@ -227,26 +253,30 @@ static void mount_grant(const struct setup *s, int root, unsigned i) {
         *slash = '/';
     }
     mkdirat(root, path + 1, 0755);
-    TRY("attach granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
+    TRY("mount a granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
 }
 
-/* Mounts disks outside the box's root, for the spawner: see hold_disk() in rootfs.c. */
+/*
+ * Mounts the disks outside the box's root, so that the spawner can clone them later: see
+ * hold_disk() in rootfs.c.
+ */
 static void hold_disks(const struct setup *s) {
     for (int i = 0; i < DISKS; i++) {
         char path[16];
         snprintf(path, sizeof(path), "/held/%d", i);
         if (s->c->root->held[i] >= 0)
-            STEP("hold disk",
+            STEP("keep a mount of a disk",
                  move_mount(s->c->root->held[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH));
     }
     if (s->c->root->held_side >= 0)
-        STEP("hold machine.json",
+        STEP("keep a mount of machine.json",
              move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/m", MOVE_MOUNT_F_EMPTY_PATH));
 }
 
 static void build_root(const struct setup *s) {
     const struct rootfs *r = s->c->root;
-    STEP("attach root", move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
+    STEP("attach the root filesystem",
+         move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
     if (r->usr >= 0)
         TRY("attach /usr", mount_attach(r->usr, r->root, "usr"));
     TRY("attach /proc", mount_attach(s->proc, r->root, "proc"));
@@ -260,8 +290,8 @@ static void build_root(const struct setup *s) {
     umask(022);
     for (unsigned i = 0; i < s->plan.grant_count; i++)
         mount_grant(s, r->root, i);
-    STEP("enter root", fchdir(r->root));
-    STEP("enter root", chroot("."));
+    STEP("enter the root filesystem", fchdir(r->root));
+    STEP("enter the root filesystem", chroot("."));
 }
 
 static void drop_capabilities(const struct setup *s) {
@@ -365,7 +395,7 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
     }
     for (unsigned i = 0; i < n; i++)
         if (*own[i] >= 0) {
-            STEP("keep descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH_FD));
+            STEP("duplicate descriptors", *own[i] = fcntl(*own[i], F_DUPFD_CLOEXEC, HIGH_FD));
             last = *own[i] > last ? *own[i] : last;
         }
     close_range(3, HIGH_FD - 1, 0);
@@ -374,8 +404,8 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
 }
 
 /*
- * All descriptors for the guest are above their final place, so dup3() overwrites none that is
- * still needed.
+ * Moves the descriptors for the guest to the consecutive numbers from FIRST_FD on. All of them have
+ * higher numbers before, so dup3() overwrites none that is still needed.
  */
 static void arrange(const struct setup *s, struct handover *h) {
     for (unsigned i = 0; i < h->count; i++)
@@ -386,7 +416,10 @@ static void arrange(const struct setup *s, struct handover *h) {
     close_range(FIRST_FD + h->count, HIGH_FD - 1, 0);
 }
 
-/* Replaces the spawner's standard streams, which lead to the host. */
+/*
+ * Replaces the standard streams, which were inherited from the spawner and lead to the host, by
+ * /dev/null.
+ */
 static void null_stdio(const struct setup *s) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     STEP("open /dev/null", null);
@@ -402,7 +435,7 @@ static void await_word(const struct setup *s) {
 }
 
 void child_main(const struct child *spawners) {
-    /* Local copies, because their descriptors change. */
+    /* Local copies, because the descriptors in them get new numbers. */
     struct rootfs root = *spawners->root;
     struct cgroup_set set = *spawners->cgroup;
     struct child c = *spawners;
@@ -428,7 +461,7 @@ void child_main(const struct child *spawners) {
     if (!weakened("no_new_privs"))
         STEP("set no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     if (!weakened("seccomp"))
-        TRY("load seccomp filter", filter_load(c.filter));
+        TRY("load the seccomp filter", filter_load(c.filter));
     await_word(s);
     char *const env[] = {NULL};
     syscall(SYS_execveat, c.guest, "", h.argv, env, AT_EMPTY_PATH);

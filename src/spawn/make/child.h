@@ -1,5 +1,5 @@
 /*
- * Turns a clone of the spawner into pid 1 of a box: the privileged set-up.
+ * Turns a cloned process of the spawner into pid 1 of a box: the privileged part of the set-up.
  *
  * The process joins the network namespace and cgroup of its berth and waits for its plan. Then it
  * moves the prepared mounts and descriptors into place. On failure it sends an ERROR frame to the
@@ -23,24 +23,26 @@ struct mask {
 };
 
 struct child {
-    int anchor_ns;            /* mount namespace with one empty read-only mount */
-    int guest;                /* carrel-guest, executable and not readable */
-    const struct mask *masks; /* names in /proc to hide; the last is NULL */
+    int anchor_ns; /* the anchor: a mount namespace with one empty read-only mount */
+    int guest;     /* descriptor of the program carrel-guest, executable and not readable */
+    const struct mask *masks; /* names in /proc to hide; the last name is NULL */
     const struct sock_fprog *filter;
     const struct rootfs *root;
     const struct cgroup_set *cgroup;
     int netns;
-    int dev;    /* detached copy of the /dev template */
-    int orders; /* receives the plan with its descriptors, then the permission to start */
+    int dev; /* detached copy of the /dev template */
+    /* socket that receives the plan with its descriptors, then the permission to start */
+    int orders;
 };
 
 /*
- * Descriptors that come with the plan, in this order. The grants follow. If the overlays of the
- * berth do not fit the plan, new overlays of root and /usr and the disks below them come last.
+ * Descriptors that come with the plan, in this order. The granted directories follow. If the
+ * overlay mounts of the berth do not fit the plan, new overlays of root and /usr and the disks
+ * below them come last.
  */
 enum { ORDER_CONTROL, ORDER_LISTENER, ORDER_ADMIN, ORDER_SPAWNER, ORDER_GRANTS };
 
-/* The size of the used part of a plan; only that part is sent. */
+/* Returns the size of the used part of a plan; only that part is sent. */
 static inline size_t child_order_size(const struct plan *plan) {
     return sizeof(*plan) - (PLAN_MAX_GRANTS - plan->grant_count) * sizeof(plan->grants[0]);
 }

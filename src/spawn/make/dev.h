@@ -9,12 +9,14 @@
 
 #include <stdbool.h>
 
-/* Tests in dir whether this process may create device nodes. Rootless and in some containers it may
- * not. */
+/*
+ * Tests in the directory `dir` whether this process may create device nodes. A rootless spawner and
+ * one in some containers may not.
+ */
 bool dev_can_make(int dir);
 
 /*
  * Fills an empty directory as /dev. Without the right to create device nodes, mounts those of the
- * host (an open "/") on it.
+ * host on it. host: descriptor of the host's "/".
  */
 int dev_fill(int dir, int host);

@@ -33,7 +33,7 @@
 
 enum { NR_MAX = 1024, CHECK_MAX = 24 };
 
-/* Actions for a call; from CHECK on, the index of a row in `checks`. */
+/* Actions for a system call. A number from CHECK on means: run row (number - CHECK) of `checks`. */
 enum { NOSYS, ALLOW, DENY, KILL, CHECK };
 
 static const struct {
@@ -61,21 +61,27 @@ static const struct {
  */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "LOAD requires a little-endian CPU");
 
-/* Calls that are decided by their arguments. Each program returns in every case. */
+/*
+ * System calls that are allowed or refused by their arguments. Each small BPF program here ends
+ * with a decision.
+ */
 static const struct check {
     const char *name;
     struct sock_filter code[CHECK_MAX];
 } checks[] = {
     /*
-     * TIOCSTI types into a terminal as its user: never allowed. TIOCSETD would load a driver on the
-     * host. With FS_IOC_SETFLAGS and FSSETXATTR, overlayfs acts as the host's root and could move a
-     * file out of the box's project, and so out of its quota.
+     * TIOCSTI simulates keyboard input of the terminal's user, so it is never allowed. TIOCSETD
+     * would load a driver on the host. With FS_IOC_SETFLAGS and FSSETXATTR, overlayfs acts as the
+     * host's root and could move a file out of the box's project, and so out of its quota.
      */
     {"ioctl",
      {LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCLINUX, 3, 0), IF_EQ(TIOCSETD, 2, 0),
       IF_EQ(FS_IOC_SETFLAGS, 2, 0), IF_EQ(FS_IOC_FSSETXATTR, 1, 2), ANSWER(EPERM), ANSWER(ENOTTY),
       PASS}},
-    /* Refuses device nodes. 0:0 needs no rights, but overlayfs uses it as a whiteout. */
+    /*
+     * Refuses to create device nodes. Device 0:0 is refused too: creating it requires no rights,
+     * but overlayfs takes it for a whiteout (deletion mark).
+     */
     {"mknod", {LOAD(args[1]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     {"mknodat", {LOAD(args[2]), IF_ANY(DEVICE_BIT, 0, 1), ANSWER(EPERM), PASS}},
     /*
@@ -86,8 +92,9 @@ static const struct check {
     {"unshare",
      {LOAD(args[0]), IF_ANY(NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1), ANSWER(EPERM), PASS}},
     /*
-     * Allows only families that programs need: AF_VSOCK reaches the hypervisor, and others reach
-     * rarely used kernel code. Internet protocols are limited too, because others load modules.
+     * Allows only the address families that programs need: AF_VSOCK reaches the hypervisor, and
+     * other families reach rarely used kernel code. The Internet protocols are limited too, because
+     * rare ones make the kernel load modules.
      */
     {"socket",
      {LOAD(args[0]),
@@ -112,7 +119,7 @@ static const struct check {
       ANSWER(EAFNOSUPPORT),
       PASS}},
     {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
-    /* Allows only queries, and setting the default. */
+    /* Allows only to query the personality, and to set the default. */
     {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},
 };
 
@@ -146,8 +153,9 @@ static void put_leaf(struct program *p, uint8_t action) {
 }
 
 /*
- * A balanced tree over the runs: seven comparisons find any number. On loading, the kernel
- * evaluates it once per number, so a shallow tree also loads faster.
+ * Writes a balanced tree of comparisons over the runs: seven comparisons find the action of any
+ * system call number. On loading, the kernel evaluates it once per number, so a shallow tree also
+ * loads faster.
  */
 static int put_tree(struct program *p, const struct run *runs, size_t count, struct err *err) {
     if (count == 1) {
@@ -166,7 +174,10 @@ static int put_tree(struct program *p, const struct run *runs, size_t count, str
     return put_tree(p, runs + half, count - half, err);
 }
 
-/* libseccomp knows the numbers of each architecture; unknown names stay ENOSYS. */
+/*
+ * Fills the action of each system call number. libseccomp knows the numbers of each architecture;
+ * calls without an action fail with ENOSYS.
+ */
 static void number_actions(uint8_t actions[NR_MAX]) {
     memset(actions, NOSYS, NR_MAX);
     for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {

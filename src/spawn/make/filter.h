@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-/* ret->filter is valid as long as the process. */
+/* Builds the filter. ret->filter stays valid until the process exits. */
 int filter_build(struct sock_fprog *ret, struct err *err);
 
 /* Loads the filter for this process and its children, permanently. -errno on failure. */

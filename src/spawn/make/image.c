@@ -14,7 +14,7 @@
 #include "spawn/disk/tree.h"
 #include "spawn/make/userns.h"
 
-enum { IMAGE_RECIPE = 3 }; /* part of the key: increase it when a table below changes */
+enum { IMAGE_RECIPE = 3 }; /* part of the image's key: increase it when a table below changes */
 #define IMAGE_MAX_BYTES (512ull << 20)
 
 /* Directories of the skeleton, parents first. */
@@ -179,7 +179,7 @@ static const struct {
     {"etc/hostname", "carrel\n", 0644},
     {"etc/hosts",
      "127.0.0.1 localhost\n127.0.1.1 carrel\n::1 localhost ip6-localhost ip6-loopback\n", 0644},
-    /* No server listens there, so a lookup fails at once instead of timing out. */
+    /* No DNS server listens on 127.0.0.1, so a lookup fails at once instead of timing out. */
     {"etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", 0644},
     {"etc/machine-id", "", 0444},
     {"etc/environment", "", 0644},
@@ -187,12 +187,15 @@ static const struct {
     {"etc/motd", "", 0644},
     {"home/user/.profile", "[ -f ~/.bashrc ] && . ~/.bashrc\n", 0644},
     {"root/.profile", "[ -f ~/.bashrc ] && . ~/.bashrc\n", 0644},
-    /* Package scripts must not try to start services here. */
+    /* The installation scripts of packages must not try to start services in a box. */
     {"etc/apt/apt.conf.d/90carrel",
      "APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\n", 0644},
 };
 
-/* Rootless images have shifted ids, and `user` is the user of the spawner. */
+/*
+ * Returns a user id as stored on disk. In images of a rootless spawner all ids are shifted, and
+ * `user` is the user of the spawner.
+ */
 static uid_t disk_id(uid_t base, uid_t id) {
     return base ? id_shared(id, base) : id;
 }
@@ -204,8 +207,8 @@ static uint64_t mix(uint64_t h, uint64_t v) {
 }
 
 /*
- * The key identifies the state of the host's packages: what dpkg wrote last, and common
- * configuration files.
+ * Writes the image's key, which identifies the state of the host's packages: a hash over size and
+ * time of dpkg's status file and of common configuration files.
  */
 static void current_key(int host, char key[24]) {
     static const char *const watched[] = {"var/lib/dpkg/status", "usr", "etc/ld.so.cache",
@@ -228,14 +231,17 @@ bool image_stale(const struct image *image, int host) {
     return strcmp(key, image->key) != 0;
 }
 
-/* Copies system accounts, but no users of the host; then adds root and user. */
+/*
+ * Copies the system accounts of the host into the image, but not its users; then adds the accounts
+ * `root` and `user`.
+ */
 static int accounts(int host, int root, uid_t base, const char *from, const char *own_root,
                     const char *own_user, unsigned id_field, struct err *err) {
     struct buf out DEFER(buf_done) = BUF(1 << 20);
     char *raw DEFER_FREE = malloc(1 << 20);
     bool ok = raw && buf_addf(&out, "%s\n", own_root);
     if (!ok || read_file_at(host, from, raw, 1 << 20) < 0)
-        return err_sys(err, "read '%s'", from);
+        return err_sys(err, "cannot read file '/%s' for the host's image", from);
     for (char *line = raw; *line && ok;) {
         size_t len = strcspn(line, "\n");
         char *next = line + len + (line[len] == '\n');
@@ -249,29 +255,32 @@ static int accounts(int host, int root, uid_t base, const char *from, const char
         line = next;
     }
     if (!ok || !buf_addf(&out, "%s\n", own_user))
-        return err_set(err, ERR_LIMIT, "'%s' is too large", from);
+        return err_set(err, ERR_LIMIT, "file '/%s' of the host is too large for the host's image",
+                       from);
     int r = tree_file(root, from, out.data, 0644, base, base);
     if (r < 0) {
-        return err_num(err, r, "write '%s'", from);
+        return err_num(err, r, "cannot write file '/%s' of the host's image", from);
     }
     return 0;
 }
 
-/* Locks every account: passwords have no use in a box. */
+/* Writes a shadow file in which every account is locked, because passwords have no use in a box. */
 static int shadow(int root, uid_t base, const char *from, const char *to, const char *tail,
                   struct err *err) {
     char *raw DEFER_FREE = malloc(1 << 20);
     struct buf out DEFER(buf_done) = BUF(1 << 20);
     if (!raw || read_file_at(root, from, raw, 1 << 20) < 0)
-        return err_sys(err, "read '%s'", from);
+        return err_sys(err, "cannot read file '/%s' for the host's image", from);
     for (char *line = raw; *line;) {
         size_t len = strcspn(line, "\n"), name = strcspn(line, ":\n");
         if (!buf_addf(&out, "%.*s:*%s\n", (int)name, line, tail))
-            return err_set(err, ERR_LIMIT, "'%s' is too large", to);
+            return err_set(err, ERR_LIMIT, "file '/%s' of the host's image would be too large", to);
         line += len + (line[len] == '\n');
     }
     int r = tree_file(root, to, out.data, 0640, base, base);
-    return r < 0 ? err_set(err, ERR_INTERNAL, "write '%s': %s", to, strerror(-r)) : 0;
+    return r < 0 ? err_set(err, ERR_INTERNAL, "cannot write file '/%s' of the host's image: %s", to,
+                           strerror(-r))
+                 : 0;
 }
 
 static int build_accounts(int host, int root, uid_t base, struct err *err) {
@@ -289,11 +298,13 @@ static int build_places(int host, int root, uid_t base, struct err *err) {
         uid_t owner = disk_id(base, dirs[i].owner);
         int r = tree_dir(root, dirs[i].path, dirs[i].mode, owner, owner);
         if (r < 0)
-            return err_set(err, ERR_INTERNAL, "make '%s': %s", dirs[i].path, strerror(-r));
+            return err_set(err, ERR_INTERNAL,
+                           "cannot create directory '/%s' of the host's image: %s", dirs[i].path,
+                           strerror(-r));
     }
     for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
         if (symlinkat(links[i][1], root, links[i][0]) < 0)
-            return err_sys(err, "make link '%s'", links[i][0]);
+            return err_sys(err, "cannot create link '/%s' in the host's image", links[i][0]);
     for (size_t i = 0; i < sizeof(usr_links) / sizeof(*usr_links); i++) {
         char target[256];
         ssize_t n = readlinkat(host, usr_links[i], target, sizeof(target) - 1);
@@ -305,12 +316,15 @@ static int build_places(int host, int root, uid_t base, struct err *err) {
             continue;
         target[n] = '\0';
         if (symlinkat(target, root, usr_links[i]) < 0)
-            return err_sys(err, "make link '%s'", usr_links[i]);
+            return err_sys(err, "cannot create link '/%s' in the host's image", usr_links[i]);
     }
     return 0;
 }
 
-/* A world-readable file below a private directory stays private. */
+/*
+ * True if every directory of the path is public: a world-readable file below a private directory is
+ * not copied.
+ */
 static bool is_reachable(int host, const char *path) {
     char above[256];
     struct stat st;
@@ -338,14 +352,16 @@ static int build(int host, int root, uid_t base, struct err *err) {
         uid_t owner = disk_id(base, strncmp(files[i].path, "home/", 5) == 0 ? 1000 : 0);
         int r = tree_file(root, files[i].path, files[i].text, files[i].mode, owner, owner);
         if (r < 0)
-            return err_set(err, ERR_INTERNAL, "write '%s': %s", files[i].path, strerror(-r));
+            return err_set(err, ERR_INTERNAL, "cannot write file '/%s' of the host's image: %s",
+                           files[i].path, strerror(-r));
     }
     return build_accounts(host, root, base, err);
 }
 
 /*
- * Without id maps, the host's directories have no owner in a box, and nobody could create files
- * there. These copies, mounted above them, belong to the box.
+ * For a rootless spawner: copies the directories of /usr, without files. Without id maps, the
+ * host's directories have no owner in a box, and nobody could create files there. The copies,
+ * mounted above them, belong to the box.
  */
 static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     struct tree_copy how = {.owner_base = base, .readable_only = true, .dirs_only = true};
@@ -353,20 +369,23 @@ static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     return r < 0 ? r : 0;
 }
 
-/* Builds a directory under another name and renames it, so that no incomplete image is used. */
+/*
+ * Builds the image's directory under a temporary name and renames it, so that no incomplete image
+ * is used.
+ */
 static int build_in(int store, const char *name, int host, uid_t base,
                     int (*fill)(int host, int root, uid_t base, struct err *err), struct err *err) {
     char aside[64];
     snprintf(aside, sizeof(aside), "%s.new", name);
     tree_remove(store, aside);
     if (mkdirat(store, aside, 0755) < 0)
-        return err_sys(err, "make '%s'", aside);
+        return err_sys(err, "cannot create directory '%s' for the host's image", aside);
     int root DEFER_CLOSE = openat(store, aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0 || fchown(root, base, base) < 0 || fchmod(root, 0755) < 0)
-        return err_sys(err, "open '%s'", aside);
+        return err_sys(err, "cannot open directory '%s' of the host's image", aside);
     int r = fill(host, root, base, err);
     if (r == 0 && renameat(store, aside, store, name) < 0)
-        r = err_sys(err, "rename '%s'", aside);
+        r = err_sys(err, "cannot rename the finished directory '%s' of the host's image", aside);
     if (r < 0)
         tree_remove(store, aside);
     return r;
@@ -402,7 +421,7 @@ int image_open_key(int store, int host, const char *key, uid_t base, struct imag
     image.skeleton = openat(store, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     image.usr = openat(host, "usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (image.skeleton < 0 || image.usr < 0 || (base && image.usr_dirs < 0)) {
-        err_sys(err, "open host image");
+        err_sys(err, "cannot open the directory of the host's image");
         image_close(&image);
         return -1;
     }
@@ -418,9 +437,9 @@ int image_open(int store, int host, uid_t base, struct image *ret, struct err *e
     snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);
     if (base && faccessat(store, dirs_name, F_OK, 0) < 0 &&
         build_in(store, dirs_name, host, base, build_usr_dirs, err) < 0)
-        return err_wrap(err, "build host image");
+        return err_wrap(err, "cannot build the host's image");
     if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, build, err) < 0)
-        return err_wrap(err, "build host image");
+        return err_wrap(err, "cannot build the host's image");
     return image_open_key(store, host, image.key, base, ret, err);
 }
 

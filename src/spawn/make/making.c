@@ -131,17 +131,19 @@ int making_amend(struct spawner *s, const struct box *box, const char *name, str
     char text[RECORD_SIZE];
     int dir DEFER_CLOSE = openat(s->boxes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
-        return err_sys(err, "save the record of machine '%s'", box->id);
+        return err_sys(err, "cannot save the record of machine '%s'", box->id);
     if (!print_record(box, text))
-        return err_set(err, ERR_LIMIT, "the record of machine '%s' is too long", box->id);
+        return err_set(err, ERR_LIMIT, "cannot save the record of machine '%s': it is too long",
+                       box->id);
     /*
-     * A box always has a record, since it may outlive us. One write of less than a page is atomic
-     * if we are killed; after a power failure there is no box.
+     * A box always has a record on disk, since it may outlive this spawner. One write of less than
+     * a page is atomic even if the spawner is killed; after a power failure the box does not exist
+     * any more.
      */
     int r = write_record(dir, "box", 0, text);
     if (r == -ENOENT && (r = write_record(dir, "box.new", O_CREAT | O_TRUNC, text)) == 0)
         r = renameat(dir, "box.new", dir, "box") < 0 ? -errno : 0;
-    return r < 0 ? err_num(err, r, "save the record of machine '%s'", box->id) : 0;
+    return r < 0 ? err_num(err, r, "cannot save the record of machine '%s'", box->id) : 0;
 }
 
 static void stack_name(const struct box *box, uint32_t layer, char ret[64]) {
@@ -155,7 +157,7 @@ int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, 
     int file DEFER_CLOSE =
         openat(s->boxes, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = file < 0 ? -errno : write_all(file, stack, strlen(stack));
-    return r < 0 ? err_num(err, r, "save the layers of machine '%s'", box->id) : 0;
+    return r < 0 ? err_num(err, r, "cannot save the list of layers of machine '%s'", box->id) : 0;
 }
 
 void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer) {
@@ -174,13 +176,17 @@ int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_
     if (n >= 0)
         return 0;
     if (n != -ENOENT)
-        return err_num(err, (int)n, "read the layers of machine '%s'", box->id);
+        return err_num(err, (int)n, "cannot read the list of layers of machine '%s'", box->id);
     ret[0] = '\0';
     if (box->layer <= first && !box->disk_count)
         return 0;
-    err_set(err, ERR_UNSUPPORTED, "the layers of machine '%s' are unknown", box->id);
-    return err_remedy(err,
-                      "copy its files out, then destroy the machine with the daemon of its store");
+    err_set(err, ERR_UNSUPPORTED,
+            "the list of layers of machine '%s' is missing: an older version of Carrel created the "
+            "machine",
+            box->id);
+    return err_remedy(
+        err,
+        "copy the files of the machine out, then delete the machine with the daemon of its store");
 }
 
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name) {
@@ -189,7 +195,7 @@ struct sockaddr_un box_socket(const struct spawner *s, const char *id, const cha
     return a;
 }
 
-/* Binds the sockets that the guest already has to names that only the host can see. */
+/* Binds the listening sockets that the guest already has to paths that only the host can see. */
 static int name_listeners(struct spawner *s, const struct making *m, const char *id,
                           struct err *err) {
     struct sockaddr_un hosts = box_socket(s, id, "guest.sock"),
@@ -197,7 +203,7 @@ static int name_listeners(struct spawner *s, const struct making *m, const char 
     if (bind(m->listener, (struct sockaddr *)&hosts, sizeof(hosts)) < 0 ||
         listen(m->listener, 16) < 0 ||
         bind(m->admin, (struct sockaddr *)&admin, sizeof(admin)) < 0 || listen(m->admin, 4) < 0)
-        return err_sys(err, "listen for connections to the guest");
+        return err_sys(err, "cannot listen for connections to the guest of a machine");
     return 0;
 }
 
@@ -205,7 +211,10 @@ int guest_greet(int link) {
     uint8_t frame[64];
     struct msg_hello hello = {.version = MSG_VERSION_OLDEST, .features = MSG_FEATURE_FDS};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_HELLO}, &hello);
-    /* The guest of an adopted box may be dying: an error must not end the spawner. */
+    /*
+     * The guest of an adopted box may be dying: MSG_NOSIGNAL, so that SIGPIPE does not end the
+     * spawner.
+     */
     return send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
@@ -216,21 +225,25 @@ static int open_channels(struct making *m, struct err *err) {
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->control) < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, m->link) < 0 ||
         guest_greet(m->link[0]) < 0)
-        return err_sys(err, "open the channels to the guest");
+        return err_sys(err,
+                       "cannot create the sockets between the host and the guest of a machine");
     return 0;
 }
 
 int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err) {
     int r = plan->gate ? netns_listen(&s->net, m->berth.netns, m->doors) : 0;
-    return r < 0 ? err_num(err, r, "listen in the network of machine '%s'", plan->id) : 0;
+    return r < 0 ? err_num(err, r, "cannot listen in the network of machine '%s'", plan->id) : 0;
 }
 
-/* Gives a fork its own identity, before the guest accepts requests. */
+/*
+ * Gives a forked machine its own identity (machine-id, host name and random seed), before the guest
+ * accepts requests.
+ */
 static int renew_identity(const struct making *m, const struct plan *plan, struct err *err) {
     uint8_t frame[256], random[16], seed[32];
     char id[33];
     if (getrandom(random, sizeof(random), 0) < 0 || getrandom(seed, sizeof(seed), 0) < 0)
-        return err_sys(err, "generate an identity");
+        return err_sys(err, "cannot generate random numbers for the identity of a machine");
     hex_put(random, sizeof(random), id);
     struct msg_clone_id clone = {.hostname = {plan->hostname, (uint32_t)strlen(plan->hostname)},
                                  .machine_id = {id, 32},
@@ -238,7 +251,7 @@ static int renew_identity(const struct making *m, const struct plan *plan, struc
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_CLONE_ID}, &clone);
     return n && send(m->link[0], frame, n, MSG_NOSIGNAL) == (ssize_t)n
                ? 0
-               : err_sys(err, "give a machine its identity");
+               : err_sys(err, "cannot send its identity to the guest of a machine");
 }
 
 bool plan_is_restacked(const struct plan *plan) {
@@ -284,13 +297,13 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
     int r = send_fds(m->berth.socket, &filled, child_order_size(plan), fds, n);
     if (r == 0)
         return 0;
-    return err_num(err, r, "send the plan of machine '%s'", plan->id);
+    return err_num(err, r, "cannot send the settings of machine '%s' to its process", plan->id);
 }
 
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
                   const char *name, struct err *err) {
     if (mkdirat(s->boxes, name, 0700) < 0)
-        return err_sys(err, "create the directory of machine '%s'", name);
+        return err_sys(err, "cannot create the directory of machine '%s'", name);
     if (making_amend(s, box, name, err) < 0)
         return -1;
     return name_listeners(s, m, name, err);
@@ -299,14 +312,14 @@ int making_record(struct spawner *s, const struct making *m, const struct box *b
 int making_describe(struct spawner *s, struct making *m, const struct plan *plan, struct err *err) {
     struct buf json DEFER(buf_done) = BUF(65536);
     if (making_facts(s, plan, &json) < 0)
-        return err_set(err, ERR_LIMIT, "machine.json is too large");
+        return err_set(err, ERR_LIMIT, "cannot write machine.json: its content is too large");
     return rootfs_meta(&s->maker, &m->berth.root, json.data, err);
 }
 
 int making_release(const struct making *m, struct err *err) {
     return send(m->berth.socket, "g", 1, MSG_NOSIGNAL) == 1
                ? 0
-               : err_sys(err, "start the guest of a machine");
+               : err_sys(err, "cannot start the guest of a machine");
 }
 
 void making_tell(const struct making *m, const struct err *err) {

@@ -1,8 +1,10 @@
 /*
- * A box while it is created: its berth, its channels and its record.
+ * A box while it is created: its berth (the prepared parts), its connections to the host and its
+ * record on disk.
  *
- * The phases, in order: gather, order, record, describe, release. Everything is recorded before the
- * box starts, so the next spawner finds it after a crash.
+ * The functions are called in this order: making_gather(), making_order(), making_record(),
+ * making_describe(), making_release(). Everything is recorded before the box starts, so the next
+ * spawner finds it after a crash.
  */
 #pragma once
 
@@ -17,7 +19,10 @@
 struct spawner;
 struct box;
 
-/* making_free() closes the descriptors that were not passed on. */
+/*
+ * The parts of a box that is being created. making_free() closes the descriptors that the box did
+ * not take over.
+ */
 struct making {
     struct berth berth;
     int listener; /* socket for connections to the guest */
@@ -29,16 +34,23 @@ struct making {
     bool is_ready; /* a ready box: its guest was started in advance */
 };
 
-struct making *making_new(void);                       /* NULL: out of memory */
-void making_free(struct making *m);                    /* closes descriptors only */
-void making_undo(struct spawner *s, struct making *m); /* frees everything */
+struct making *making_new(void);    /* NULL: out of memory */
+void making_free(struct making *m); /* closes descriptors and frees m, nothing else */
+/* removes all parts of the box and frees m */
+void making_undo(struct spawner *s, struct making *m);
 
-/* True if the berth's overlays do not fit: the box has layers or another image. */
+/*
+ * True if the overlay mounts of a berth do not fit the plan, because the box has layers or another
+ * image than the default.
+ */
 bool plan_is_restacked(const struct plan *plan);
 
 /* Opens the gate's sockets if the plan requests them. */
 int making_listen(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
-/* Collects a berth with the limits of the plan, the channels and the grants. */
+/*
+ * Collects the parts of the box: a berth with the limits of the plan, the connections and the
+ * granted directories.
+ */
 int making_gather(struct spawner *s, const struct plan *plan, const int *fds, struct making *m,
                   struct err *err);
 /* Sends the plan: the waiting process starts to set up the box. */
@@ -47,28 +59,38 @@ int making_order(const struct making *m, const struct plan *plan, struct err *er
 int making_record(struct spawner *s, const struct making *m, const struct box *box,
                   const char *name, struct err *err);
 /*
- * Writes the layers below the upper (the writable layer) of that number beside the record of the
- * box, for the next spawner. Called before the root is switched, so box->layer always has a file.
+ * Writes the list of layers below the upper (the writable layer) with number `layer` to a file
+ * beside the record of the box, for the next spawner. It is called before the root is switched, so
+ * such a file always exists for box->layer.
  */
 int making_keep_stack(struct spawner *s, const struct box *box, uint32_t layer, const char *stack,
                       struct err *err);
 void making_drop_stack(struct spawner *s, const struct box *box, uint32_t layer);
-/* Reads that file for box->layer. `unsupported`: an older spawner did not write it. */
+/*
+ * Reads the file of making_keep_stack() for box->layer. ERR_UNSUPPORTED: an older spawner did not
+ * write it.
+ */
 int making_read_stack(struct spawner *s, const struct box *box, char ret[LAYERS_TEXT_SIZE],
                       struct err *err);
 
-/* Identifies the store's directory in records: the uppers of a box are in that store. */
+/*
+ * Writes the text that identifies the spawner's store directory in records of boxes: the uppers
+ * (writable layers) of a box are in that store.
+ */
 void making_home(const struct spawner *s, char ret[48]);
 /* Writes the record of a box again, after a change. */
 int making_amend(struct spawner *s, const struct box *box, const char *name, struct err *err);
 /* Writes machine.json into the box. */
 int making_describe(struct spawner *s, struct making *m, const struct plan *plan, struct err *err);
-/* Lets the set-up process become the guest. */
+/* Lets the set-up process of the box execute the guest program. */
 int making_release(const struct making *m, struct err *err);
-/* Reports a failure on the connection that the creator already has. */
+/* Reports that the box could not be created, on the connection that its creator already has. */
 void making_tell(const struct making *m, const struct err *err);
 
-/* The address of a socket of a box; only the host can see its path. */
+/* Returns the address of a socket of a box; only the host can see its path. */
 struct sockaddr_un box_socket(const struct spawner *s, const char *id, const char *name);
-/* Sends the first frame of the host. The guest need not exist yet, so nobody waits for it. */
+/*
+ * Sends the first frame from the host to the guest. The guest process need not exist yet, so the
+ * function does not wait for an answer.
+ */
 int guest_greet(int link);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Decodes \040 and the like. False: the path is too long. */
+/* Decodes escapes such as \040 in a path of mountinfo. False: the path is too long. */
 static bool unescape(const char *from, size_t len, char to[PATH_MAX]) {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
@@ -21,7 +21,7 @@ static bool unescape(const char *from, size_t len, char to[PATH_MAX]) {
     return true;
 }
 
-/* Parses "36 35 98:0 /mnt1 /mnt2 rw,...". */
+/* Parses a line of mountinfo, such as "36 35 98:0 /mnt1 /mnt2 rw,...". */
 static bool parse(const char *line, size_t len, struct mount_line *ret) {
     int at = 0;
     if (sscanf(line, "%u %u %*s %*s %n", &ret->id, &ret->parent, &at) != 2 || at == 0 ||

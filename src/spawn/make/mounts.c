@@ -156,8 +156,9 @@ static int layers_by_name(int fs, const struct overlay_plan *plan) {
 }
 
 /*
- * Mount options have at most 255 bytes, so layers are named by descriptor, relative to
- * /proc/self/fd. Nothing else here uses relative paths.
+ * Makes /proc/self/fd the current directory, or "/" again. Mount options have at most 255 bytes, so
+ * layers are named by descriptor number, relative to /proc/self/fd. No other code of the spawner
+ * uses relative paths.
  */
 static bool stand_among_descriptors(bool there) {
     return chdir(there ? "/proc/self/fd" : "/") == 0;

@@ -1,8 +1,9 @@
 /*
- * The new mount API in the few forms that the spawner needs.
+ * Wrappers of the kernel's new mount API (fsopen, move_mount) for the few calls that the spawner
+ * needs.
  *
  * Every mount is created detached and passed as a descriptor; it disappears with its last
- * descriptor unless a box attached it. Thin wrappers: -errno on failure.
+ * descriptor unless a box attached it. All functions return -errno on failure.
  */
 #pragma once
 
@@ -28,10 +29,10 @@ int mount_clone_all(int mount);
 int mount_idmap(int mount, int userns);
 
 int mount_read_only(int mount);
-int mount_writable(int mount); /* writable and executable */
-int mount_shelve(int mount);   /* read-only, no execution, no devices */
-int mount_harden(int mount);   /* no devices, no setuid */
-int mount_devices(int mount);  /* read-only, no execution, devices allowed */
+int mount_writable(int mount); /* makes the mount writable and executable */
+int mount_shelve(int mount);   /* makes it read-only, without execution and devices */
+int mount_harden(int mount);   /* forbids devices and setuid */
+int mount_devices(int mount);  /* makes it read-only, without execution, but with devices */
 
 /* Attaches a detached mount on dir/path; no symlink is followed inside dir. */
 int mount_attach(int mount, int dir, const char *path);
@@ -40,23 +41,25 @@ int mount_attach(int mount, int dir, const char *path);
 int mount_point(int dir, const char *path);
 
 /*
- * Accesses files with this id until act_as(0): on an idmapped mount only ids of the map can create
- * files. Capabilities stay.
+ * Accesses files as the user with this id until act_as(0): on a mount with an id map, only users of
+ * the map can create files. The process keeps its capabilities.
  */
 void act_as(unsigned id);
 
 struct overlay_plan {
-    const int *lowers; /* read-only layers, top first */
+    const int *lowers; /* descriptors of the read-only layers, topmost first */
     size_t lower_count;
     int upper, work; /* writable layer and work directory; -1: read-only overlay */
     unsigned owner;  /* host id of the box's root, with which the overlay writes its upper */
-    bool userxattr;  /* in a user namespace: user.overlay.* instead of trusted.* */
-    bool whole;      /* the upper must contain every changed file: no redirects */
+    /* in a user namespace: the overlay uses attributes user.overlay.* instead of trusted.* */
+    bool userxattr;
+    /* the upper must contain every changed file: renamed directories are not stored as redirects */
+    bool whole;
 };
 
 /*
- * Creates a detached overlay of layer descriptors. Kernels before 6.13 accept layers only by name,
- * and before 6.15 only attached ones: by_name names them through /proc/self/fd, and the caller must
- * have attached them.
+ * Creates a detached overlay mount of the layers, which are given as descriptors. Kernels before
+ * 6.13 accept layers only by name, and before 6.15 only attached ones: by_name names them through
+ * /proc/self/fd, and the caller must have attached them.
  */
 int overlay_new(const struct overlay_plan *plan, bool by_name);

@@ -12,7 +12,10 @@
 
 enum { ANSWER_MAX = 8192, ANSWER_S = 5 };
 
-/* Netlink pads everything to four bytes. */
+/*
+ * Reserves `len` bytes at the end of the buffer. Netlink pads every part of a message to four
+ * bytes.
+ */
 static void *netlink_take(struct netlink *n, size_t len) {
     size_t padded = NLMSG_ALIGN(len);
     if (padded > sizeof(n->bytes) - n->used) {
@@ -98,7 +101,7 @@ static unsigned count_answers(uint8_t *packet, size_t len, int *ret_error) {
     return count;
 }
 
-/* A refused batch may have fewer answers than messages. */
+/* Waits for the kernel's answers. A refused batch may have fewer answers than messages. */
 static int await(int sock, unsigned answers) {
     _Alignas(8) uint8_t packet[ANSWER_MAX];
     int error = 0;

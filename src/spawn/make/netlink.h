@@ -17,11 +17,14 @@ struct netlink {
     size_t used;
     size_t message; /* offset of the message that is being written */
     uint32_t count;
-    unsigned answers; /* acknowledgements to wait for */
+    unsigned answers; /* number of acknowledgements to wait for */
     bool full;
 };
 
-/* Starts a message; flags in addition to NLM_F_REQUEST. NLM_F_ACK waits for the answer. */
+/*
+ * Starts a message; `flags` are added to NLM_F_REQUEST. With NLM_F_ACK, netlink_send() waits for
+ * the answer.
+ */
 void netlink_begin(struct netlink *n, uint16_t type, uint16_t flags, const void *body, size_t len);
 void netlink_attr(struct netlink *n, uint16_t type, const void *bytes, size_t len);
 void netlink_text(struct netlink *n, uint16_t type, const char *text);
@@ -30,5 +33,5 @@ void netlink_be32(struct netlink *n, uint16_t type, uint32_t value);
 size_t netlink_open(struct netlink *n, uint16_t type);
 void netlink_close(struct netlink *n, size_t at);
 
-/* Sends all messages over a new socket. 0, or the first -errno. */
+/* Sends all messages over a new socket. Returns 0, or the first error as -errno. */
 int netlink_send(const struct netlink *n, int protocol);

@@ -26,8 +26,9 @@
 enum { LOOPBACK = 1, BACKLOG = 1024, MANGLE = -150, FILTER = 0 };
 
 /*
- * An address outside 127/8: without one, getaddrinfo(AI_ADDRCONFIG) reports no IPv4. It is from the
- * benchmark range (RFC 2544), which no network uses, like the synthetic addresses of the gate.
+ * The address of each box, outside 127/8: without such an address, getaddrinfo(AI_ADDRCONFIG)
+ * returns no IPv4 addresses. It is from the benchmark range (RFC 2544), which no network uses, like
+ * the synthetic addresses of the gate.
  */
 static const uint8_t own_address[4] = {198, 18, 0, 1};
 static const uint8_t loopback_address[4] = {127, 0, 0, 1};
@@ -47,8 +48,9 @@ static void put_address(struct netlink *n) {
 }
 
 /*
- * Every address is local. The source is set explicitly: otherwise it would equal the destination,
- * and a connection to its own port would connect to itself.
+ * Adds a route that makes every address local. The source address of packets is set explicitly:
+ * otherwise it would equal the destination, and a connection to its own port would connect to
+ * itself.
  */
 static void put_route(struct netlink *n) {
     struct rtmsg r = {.rtm_family = AF_INET,
@@ -208,8 +210,9 @@ static int steer(void) {
 }
 
 /*
- * A procfs keeps an entry for each namespace whose settings were changed through it, and searches
- * them one by one. So a new procfs is mounted now and then; if that fails, the normal one is used.
+ * Returns a descriptor of a procfs for network settings. A procfs keeps an entry for each network
+ * namespace whose settings were changed through it, and searches these entries one by one. So a new
+ * procfs is mounted now and then; if that fails, /proc is used.
  */
 static int settings(struct netns_maker *maker) {
     enum { OFTEN = 128 };
@@ -223,12 +226,15 @@ static int settings(struct netns_maker *maker) {
     return maker->settings >= 0 ? maker->settings : maker->proc;
 }
 
-/* Root of the box has no rights in this namespace, so it could not bind port 80 otherwise. */
+/*
+ * Allows all ports to every user. Root of the box has no rights in this network namespace, so it
+ * could not bind port 80 otherwise.
+ */
 static int free_ports(struct netns_maker *maker) {
     return write_file_at(settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
-/* Add the rules before the routes: if the rules fail, no route bypasses them. */
+/* Adds the packet filter rules before the routes: if the rules fail, no route bypasses them. */
 static int furnish(struct netns_maker *maker) {
     int r = maker->plain ? 0 : weakened("tproxy") ? -ENOENT : steer();
     if (r < 0 && (maker->steers || r == -ENOMEM || r == -ENOBUFS || r == -EMFILE))
@@ -246,7 +252,7 @@ int netns_new(struct netns_maker *maker) {
     if (unshare(CLONE_NEWNET) < 0)
         return -errno;
     int r = furnish(maker);
-    /* Gets the new namespace from a socket, because that needs no /proc. */
+    /* Gets a descriptor of the new network namespace from a socket, because that needs no /proc. */
     int s DEFER_CLOSE = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int ns DEFER_CLOSE = s < 0 ? -1 : ioctl(s, SIOCGSKNS, 0);
     int e = errno;
@@ -275,7 +281,10 @@ static int open_door(enum netns_fd which) {
     int on = 1;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(doors[which].port)};
     memcpy(&a.sin_addr, loopback_address, sizeof(a.sin_addr));
-    /* SO_REUSEADDR is only for streams: several datagram sockets could share a port with it. */
+    /*
+     * SO_REUSEADDR is set only for stream sockets: with it, several datagram sockets could share a
+     * port.
+     */
     bool stream = doors[which].type == SOCK_STREAM;
     int s DEFER_CLOSE = socket(AF_INET, doors[which].type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0 || (stream && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0) ||
@@ -287,8 +296,8 @@ static int open_door(enum netns_fd which) {
 }
 
 /*
- * Opens the counters of the current namespace; the descriptor keeps showing that namespace. Without
- * IPv6, snmp is opened instead of snmp6.
+ * Opens a file with counters of the current network namespace; the descriptor belongs to that
+ * namespace also later. Without IPv6, snmp is opened instead of snmp6.
  */
 static int open_counters(const struct netns_maker *maker, enum netns_fd which) {
     int fd = which == NETNS_COUNTERS6

@@ -15,22 +15,26 @@
 enum { NETNS_STEERED_PORT = 3129, NETNS_PROXY_PORT = 3128, NETNS_DNS_PORT = 53 };
 
 struct netns_maker {
-    int home;     /* our own network namespace */
-    int proc;     /* an open /proc */
-    int settings; /* another procfs, if `set` is not 0; `set` counts its uses */
+    int home;     /* the spawner's own network namespace */
+    int proc;     /* descriptor of /proc */
+    int settings; /* descriptor of another procfs, if `set` is not 0; `set` counts its uses */
     unsigned set;
-    bool steers;   /* redirection worked before: a failure has another reason */
+    /* redirection worked before, so that a later failure does not mean that the kernel lacks it */
+    bool steers;
     bool plain;    /* this kernel cannot redirect: only the explicit proxy works */
     int why_plain; /* the -errno of the failed redirection */
 };
 
-/* Creates a network namespace with loopback up. Returns a descriptor or -errno. The first call
- * probes the kernel. */
+/*
+ * Creates a network namespace with loopback up. Returns a descriptor or -errno. The first call
+ * tests whether the kernel can redirect connections.
+ */
 int netns_new(struct netns_maker *maker);
 
 /*
  * Descriptors of the gate, in this order: redirected connections, the explicit proxy, DNS over UDP
- * and TCP; and two kernel counter files, /proc/net/snmp and snmp6, for what the kernel refused.
+ * and TCP; and two kernel counter files, /proc/net/snmp and snmp6, which count the packets that the
+ * kernel refused.
  */
 enum netns_fd {
     NETNS_STEERED,
@@ -42,7 +46,13 @@ enum netns_fd {
     NETNS_FDS
 };
 
-/* Opens these descriptors in a namespace; the caller owns them. Returns 0 or -errno. */
+/*
+ * Opens the descriptors of enum netns_fd in a network namespace; the caller owns them. Returns 0 or
+ * -errno.
+ */
 int netns_listen(const struct netns_maker *maker, int ns, int ret[NETNS_FDS]);
-/* Returns a socket, connected or connecting, to a port on the namespace's loopback, or -errno. */
+/*
+ * Returns a socket that is connected or connecting to a port on the loopback address of the network
+ * namespace `ns`, or -errno.
+ */
 int netns_dial(const struct netns_maker *maker, int ns, uint16_t port);

@@ -18,7 +18,10 @@
 #include "spawn/make/child.h"
 #include "spawn/spawner.h"
 
-/* A message with the parts of a berth. Descriptors in it are replaced by the received ones. */
+/*
+ * The spawner's request for a new process: the parts of a berth. The receiver replaces the
+ * descriptor numbers in it by those of the received descriptors.
+ */
 struct birth {
     struct rootfs root;
     struct cgroup_set cgroup;
@@ -27,7 +30,7 @@ struct birth {
 
 enum { FIELD_MAX = 32 };
 
-/* Lists every descriptor of a birth, in the same order on both sides. */
+/* Lists every descriptor field of a request, in the same order for sender and receiver. */
 static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
     int *fixed[] = {&b->netns,       &b->dev,          &b->orders,         &b->root.lock,
                     &b->root.userns, &b->root.root,    &b->root.usr,       &b->root.meta,
@@ -44,7 +47,7 @@ static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
     return n;
 }
 
-/* Runs in the nursery: stores the received descriptors. */
+/* Runs in the nursery: stores the received descriptors in the fields of the request. */
 static bool adopt(struct birth *b, struct fd_message *in) {
     int *fds[FIELD_MAX];
     unsigned n = fields(b, fds);
@@ -58,7 +61,10 @@ static bool adopt(struct birth *b, struct fd_message *in) {
     return next == in->nfds;
 }
 
-/* CLONE_PARENT makes the process a child of the spawner, which reaps it. */
+/*
+ * Forks the process of a berth. CLONE_PARENT makes it a child of the spawner, which waits for its
+ * end.
+ */
 static pid_t bear(const struct spawner *s, const struct birth *b, int *ret_pidfd) {
     struct clone_args args = {
         .flags = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_PARENT,
@@ -94,7 +100,7 @@ static void serve_one(const struct spawner *s, int socket) {
         _exit(0);
 }
 
-/* Runs in the clone: keeps only its socket and what all boxes share. */
+/* Runs in the nursery process: keeps only its socket and the descriptors that all boxes share. */
 static void nursery_main(struct spawner *s, int socket) {
     int *own[] = {&socket, &s->anchor_ns, &s->guest};
     enum { HIGH = 512 };
@@ -116,7 +122,7 @@ int nursery_open(struct spawner *s, struct err *err) {
     if (s->nursery.pid)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return err_sys(err, "create a socket pair");
+        return err_sys(err, "cannot create the socket pair to the nursery process");
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
@@ -126,7 +132,7 @@ int nursery_open(struct spawner *s, struct err *err) {
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        return err_sys(err, "start the nursery process");
+        return err_sys(err, "cannot start the nursery process");
     }
     s->nursery = (struct nursery){.pid = pid, .socket = ends[0]};
     return 0;
@@ -166,7 +172,7 @@ int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct
     struct birth birth = {
         .root = b->root, .cgroup = b->cgroup, .netns = b->netns, .dev = dev, .orders = orders};
     int r = -EPIPE;
-    /* The nursery may have been killed: start a new one, once. */
+    /* The nursery process may have been killed: start a new one, once. */
     for (int attempt = 0; attempt < 2 && (r == -EPIPE || r == -ECONNRESET); attempt++) {
         if (attempt)
             nursery_close(&s->nursery);
@@ -176,5 +182,5 @@ int nursery_bear(struct spawner *s, struct berth *b, int dev, int orders, struct
     }
     if (r == 0)
         return 0;
-    return err_num(err, r, "start a process for a box");
+    return err_num(err, r, "cannot start the process of a machine");
 }

@@ -1,5 +1,5 @@
 /*
- * The nursery: a small process that forks the processes of berths.
+ * The nursery: a small process that forks the processes of berths (prepared boxes).
  *
  * A clone copies the parent's descriptor table and memory map, and those of the spawner grow with
  * every box. The nursery holds few descriptors, so the thousandth box costs the same as the first.
@@ -15,11 +15,11 @@ struct spawner;
 struct berth;
 
 struct nursery {
-    pid_t pid;  /* 0: not running */
-    int socket; /* -1: not running */
+    pid_t pid;  /* 0: the nursery is not running */
+    int socket; /* -1: the nursery is not running */
 };
 
-/* Starts the nursery if it is not running. */
+/* Starts the nursery if it is the nursery is not running. */
 int nursery_open(struct spawner *s, struct err *err);
 void nursery_close(struct nursery *n);
 

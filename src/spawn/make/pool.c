@@ -1,4 +1,7 @@
-/* Berths made in advance, for the default image and disk size. */
+/*
+ * The pool of berths (prepared boxes), which are made in advance for the default image and disk
+ * size.
+ */
 #include <string.h>
 #include <unistd.h>
 
@@ -34,11 +37,14 @@ int pool_take(struct spawner *s, const struct plan *plan, struct berth *ret, str
         .mem_bytes = plan->mem_bytes ? plan->mem_bytes : LIMIT_MEM,
         .bare = plan_is_restacked(plan),
     };
-    /* A pooled root has the default size and may lie on tmpfs, which counts as memory. */
+    /*
+     * The root filesystem of a pooled berth has the default size and may be on a tmpfs, which
+     * counts as memory of the machine.
+     */
     bool fits = size.disk_bytes == s->maker.usual && (size.mem_bytes >= LIMIT_MEM || s->rootless ||
                                                       s->maker.tmpfs_plain || s->maker.btrfs);
     if (fits && s->berth_count) {
-        /* The oldest first: its process has had the most time to settle. */
+        /* Take the oldest berth first: its process has most likely finished its start. */
         *ret = s->berths[0];
         memmove(s->berths, s->berths + 1, --s->berth_count * sizeof(*s->berths));
         return 0;

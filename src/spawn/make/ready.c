@@ -20,13 +20,16 @@
 #include "spawn/spawner.h"
 
 enum { IMAGE_REST_MS = 300000 };
-#define PREFIX "r-" /* names of ready boxes begin with it, as ids of machines with m- */
+#define PREFIX "r-" /* names of ready boxes begin with r-, while ids of machines begin with m- */
 
 bool ready_is_name(const char *name) {
     return strncmp(name, PREFIX, strlen(PREFIX)) == 0;
 }
 
-/* Cgroup numbers are never reused, even after restarts, so neither are these names. */
+/*
+ * Writes the name of a ready box, which contains its cgroup number. Cgroup numbers are never
+ * reused, even after restarts, so neither are these names.
+ */
 static void name_of(const struct box *box, char name[32]) {
     snprintf(name, 32, PREFIX "%" PRIu64, box->cgroup);
 }
@@ -110,10 +113,13 @@ static int start_one(struct spawner *s, struct ready *r, const struct plan *plan
     return make_one(s, r, plan, err);
 }
 
-/* If a ready box of an image cannot be made, do not retry until that image is requested again. */
+/*
+ * Makes a ready box of an image. If that fails, it is not retried until the image is requested
+ * again.
+ */
 static bool refill_image(struct spawner *s, struct ready_image *of) {
     struct plan plan = {.image = ""};
-    struct err err = {.text = "out of memory"};
+    struct err err = {.text = "the spawner is out of memory"};
     if (of->image[0] && boot_ms() - of->asked_ms > IMAGE_REST_MS)
         ready_drop_image(s, of);
     if (of->count >= of->wanted || s->berth_count < POOL_SIZE)
@@ -137,7 +143,7 @@ static bool refill_images(struct spawner *s) {
 
 static bool refill_host(struct spawner *s) {
     struct ready_pool *pool = &s->ready;
-    struct err err = {.text = "out of memory"};
+    struct err err = {.text = "the spawner is out of memory"};
     if (pool->broken || pool->count >= pool->wanted || s->berth_count < POOL_SIZE)
         return false;
     if (start_one(s, &pool->list[pool->count], &defaults, &err) < 0) {
@@ -154,8 +160,9 @@ bool ready_refill(struct spawner *s) {
 }
 
 /*
- * A ready box has the default disk, which may be in memory. Grants must be mounted before the guest
- * starts. A rootless spawner cannot enter namespaces of a guest.
+ * True if a ready box can become the machine of this plan. A ready box has the default disk, which
+ * may be in memory. Grants must be mounted before the guest starts. A rootless spawner cannot enter
+ * namespaces of a guest.
  */
 static bool ready_fits(const struct spawner *s, const struct plan *plan) {
     return plan->grant_count == 0 && !plan->stack[0] && !(s->rootless && plan->hostname[0]) &&
@@ -163,14 +170,18 @@ static bool ready_fits(const struct spawner *s, const struct plan *plan) {
            (!plan->mem_bytes || plan->mem_bytes >= LIMIT_MEM);
 }
 
-/* A dying guest closes its connections long before it is dead. */
+/*
+ * True if the guest has not closed its connection: a dying guest closes it long before it is dead.
+ */
 static bool is_alive(const struct box *box) {
     struct pollfd p[] = {{.fd = box->pidfd, .events = POLLIN},
                          {.fd = box->link, .events = POLLRDHUP}};
     return poll(p, 2, 0) == 0;
 }
 
-/* The box may not set its host name, so the spawner enters its namespace for a moment. */
+/*
+ * The box may not set its host name itself, so the spawner enters its UTS namespace for a moment.
+ */
 static int set_hostname(struct spawner *s, const struct box *box, const char *name,
                         struct err *err) {
     char path[32];
@@ -179,11 +190,12 @@ static int set_hostname(struct spawner *s, const struct box *box, const char *na
     snprintf(path, sizeof(path), "%d/ns/uts", (int)box->pid);
     int uts DEFER_CLOSE = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
     if (uts < 0 || setns(uts, CLONE_NEWUTS) < 0)
-        return err_sys(err, "enter the UTS namespace of a machine");
-    int r =
-        sethostname(name, strlen(name)) < 0 ? err_sys(err, "set the host name of a machine") : 0;
+        return err_sys(err, "cannot enter the UTS namespace of a machine");
+    int r = sethostname(name, strlen(name)) < 0
+                ? err_sys(err, "cannot set the host name of a machine")
+                : 0;
     if (setns(s->own_uts, CLONE_NEWUTS) < 0)
-        return err_sys(err, "return to our own UTS namespace");
+        return err_sys(err, "cannot return to the spawner's own UTS namespace");
     return r;
 }
 
@@ -193,16 +205,22 @@ static int ready_say(int link, uint16_t type, const void *msg) {
     return n && send(link, frame, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
-/* Sends the settings that the guest of a box from a berth gets as arguments. */
+/*
+ * Sends the settings of the machine to the running guest. A guest that is started from a berth gets
+ * them as arguments.
+ */
 static int tell_guest(const struct box *box, const struct plan *plan, struct err *err) {
     struct msg_deadline deadline = {.in_ms = plan->deadline_ms};
     if ((plan->deadline_ms && ready_say(box->link, MSG_DEADLINE, &deadline) < 0) ||
         (plan->linger && ready_say(box->link, MSG_LINGER, NULL) < 0))
-        return err_sys(err, "send settings to the guest of a machine");
+        return err_sys(err, "cannot send settings to the guest of a machine");
     return 0;
 }
 
-/* Renaming hands the box out, so it is the last action. */
+/*
+ * Turns a ready box into the machine of the plan. Renaming its directory makes it the machine's
+ * box, so that is the last action.
+ */
 static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan, struct err *err) {
     struct box *box = r->box;
     char name[32];
@@ -217,12 +235,15 @@ static int hand_out(struct spawner *s, struct ready *r, const struct plan *plan,
         ((box->linger || box->due_ms) && making_amend(s, box, name, err) < 0))
         return -1;
     if (renameat(s->boxes, name, s->boxes, plan->id) < 0)
-        return err_sys(err, "rename a ready box to machine '%s'", plan->id);
+        return err_sys(err, "cannot rename a ready box to machine '%s'", plan->id);
     memcpy(box->id, plan->id, sizeof(box->id));
     return 0;
 }
 
-/* Finds the slot of an image, or reuses the least recently requested one. */
+/*
+ * Finds the entry of an image in the list of ready images, or reuses the entry of the least
+ * recently requested image.
+ */
 static struct ready_image *ask_image(struct spawner *s, const char *image) {
     struct ready_image *of = of_image(s, image), *oldest = s->ready.images;
     for (size_t i = 0; !of && i < READY_IMAGES; i++)

@@ -6,8 +6,9 @@
  * and then the creator is told. Grants and another disk size must be known before the guest starts,
  * so such a machine is made from a berth.
  *
- * Until a ready box is used, the spawner holds the creator's end of its connection. If the spawner
- * dies, the guest sees the connection close and ends, and the next spawner cleans up.
+ * Until a ready box is used, the spawner itself holds the end of its connection that the creator
+ * will get. If the spawner dies, the guest sees the connection close and ends, and the next spawner
+ * cleans up.
  */
 #pragma once
 
@@ -24,7 +25,7 @@ struct making;
 enum { READY_MAX = 8, READY_DEFAULT = 3, READY_IMAGES = 4, READY_OF_IMAGE = 3 };
 
 struct ready {
-    struct box *box; /* not in the list of boxes yet */
+    struct box *box; /* the box, which is not in the spawner's list of boxes yet */
     struct making *making;
 };
 
@@ -33,31 +34,34 @@ struct ready {
  * READY_OF_IMAGE; after five minutes without a request they are dropped.
  */
 struct ready_image {
-    char image[IMAGE_ID_SIZE]; /* empty: unused */
+    char image[IMAGE_ID_SIZE]; /* id of the image; empty: this entry is unused */
     struct ready list[READY_OF_IMAGE];
     size_t count, wanted;
     uint64_t asked_ms;
 };
 
 struct ready_pool {
-    struct ready list[READY_MAX]; /* oldest first */
+    struct ready list[READY_MAX]; /* ready boxes of the default image, oldest first */
     size_t count, wanted;
-    bool broken; /* creating one failed: retry only when the image changes */
+    bool broken; /* creating a ready box failed: retry only when the image changes */
     struct ready_image images[READY_IMAGES];
 };
 
-/* Does one step of refilling, once the pool of berths is full. False: nothing to do. */
+/* Does one step of making ready boxes, once the pool of berths is full. False: nothing to do. */
 bool ready_refill(struct spawner *s);
 
-/* Takes a ready box that fits this plan; NULL: none does. *ret is not in a list yet. */
+/*
+ * Takes a ready box that fits this plan; NULL: none fits. *ret is not in the spawner's list of
+ * boxes yet.
+ */
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret);
 
 void ready_drop(struct spawner *s);
-/* Replaces the ready boxes of an image. */
+/* Replaces the ready boxes of an image by new ones. */
 void ready_renew(struct spawner *s, const char *image);
 /* Drops the ready boxes of an image that is about to be deleted. */
 void ready_forget(struct spawner *s, const char *image);
-/* Number of ready boxes of images. */
+/* Returns the number of ready boxes of imported images. */
 size_t ready_of_images(const struct spawner *s);
 
 /* True if this name in boxes/ belongs to a ready box. After a crash nobody uses such a box. */

@@ -44,8 +44,8 @@ void slots_avoid(struct slots *s, const char *ranges) {
 }
 
 /*
- * One locked file per slot. The lock belongs to the open file, so it moves with the descriptor. The
- * guest holds it, but even a hostile guest cannot write it or reach other locks.
+ * Each slot (id range) has one locked file. The lock belongs to the open file, so it moves with the
+ * descriptor. The guest holds it, but even a hostile guest cannot write it or reach other locks.
  */
 #define LOCKS "carrel-uids"
 
@@ -70,7 +70,7 @@ static int lock_slot(const struct slots *s, uint32_t slot) {
     }
 }
 
-/* Only the holder of the lock may remove its file. */
+/* Removes the lock file of a slot. Only the holder of the lock may do that. */
 static void unlock_slot(const struct slots *s, uint32_t slot) {
     char name[32];
     int fd DEFER_CLOSE = open_lock(s, slot, O_RDONLY, name);
@@ -99,7 +99,7 @@ int slots_take(struct slots *s, uint32_t *ret_slot, int *ret_lock, struct err *e
         if (lock < 0 && !s->shared) {
             if (lock == -EAGAIN || lock == -EACCES)
                 continue;
-            return err_num(err, lock, "lock uid range %u", slot);
+            return err_num(err, lock, "cannot lock uid range %u", slot);
         }
         slots_mark(s, slot);
         s->next = slot + 1;
@@ -123,7 +123,10 @@ static int open_userns(int proc, pid_t pid) {
     return fd < 0 ? -errno : fd;
 }
 
-/* Uses only calls that cannot fail, because errno is shared with the parent. */
+/*
+ * Runs in the waiting process. It uses only calls that cannot fail, because it shares errno with
+ * its parent.
+ */
 static int wait_for_end(void *parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (getppid() == *(pid_t *)parent)
@@ -132,8 +135,9 @@ static int wait_for_end(void *parent) {
 }
 
 /*
- * A namespace needs a process; this one only waits. It shares our memory and descriptors, because
- * copying them would cost more with every box.
+ * Starts a process in new namespaces that only waits, because a new namespace needs a process. It
+ * shares memory and descriptors with the spawner, because copying them would cost more with every
+ * box.
  */
 static pid_t hold(uint64_t flags) {
     static uint8_t stack[16384] __attribute__((aligned(16)));
@@ -144,7 +148,10 @@ static pid_t hold(uint64_t flags) {
     return pid < 0 ? -errno : pid;
 }
 
-/* The creator of a user namespace owns it. Capabilities are kept, as in act_as(). */
+/*
+ * Like hold(), but the user `owner` owns the new namespaces: the creator of a user namespace owns
+ * it. The process keeps its capabilities, as in act_as().
+ */
 static pid_t hold_as(uid_t owner, uint64_t flags) {
     if (owner == geteuid())
         return hold(flags);
@@ -224,7 +231,10 @@ static int write_ids(int proc, pid_t pid, const char *name, const struct id_list
 }
 
 int userns_new(int proc, uid_t owner, const struct id_map *map) {
-    /* act_as() made us undumpable: then only real root could write the maps of our children. */
+    /*
+     * act_as() made the spawner undumpable: then only the host's root could write the id maps of
+     * its children.
+     */
     prctl(PR_SET_DUMPABLE, 1);
     pid_t pid = hold_as(owner, CLONE_NEWUSER);
     if (pid < 0)
@@ -240,7 +250,7 @@ int userns_new(int proc, uid_t owner, const struct id_map *map) {
     return r;
 }
 
-/* The map of a namespace below the nest can be written only from within the nest. */
+/* The id map of a namespace below the nest can be written only by a process in the nest. */
 int userns_new_in(int proc, int nest, const struct id_map *map) {
     int ends[2], r = -EIO;
     struct fd_message got DEFER(fd_message_close) = {0};

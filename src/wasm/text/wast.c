@@ -70,9 +70,9 @@ static bool capture_and_resume(struct runner *r) {
     struct wasm_store *resumed;
     struct err err;
     if (wasm_capture(r->store, &state, &err) < 0)
-        return wast_fail(r, "capture the store: %s", err.text);
+        return wast_fail(r, "cannot capture the store: %s", err.text);
     if (wasm_resume(r->engine, state.data, state.len, &modules, &resumed, &err) < 0)
-        return wast_fail(r, "resume the store: %s", err.text);
+        return wast_fail(r, "cannot resume the store: %s", err.text);
     wasm_store_free(r->store);
     r->store = resumed;
     r->result->captures++;
@@ -96,7 +96,7 @@ static void keep_values(struct runner *r, const struct wasm_event *ev, struct ou
 static bool answer_host(struct runner *r) {
     struct err err;
     if (wasm_answer(r->store, NULL, 0, &err) < 0)
-        return wast_fail(r, "answer a host call: %s", err.text);
+        return wast_fail(r, "cannot answer a host call: %s", err.text);
     return true;
 }
 
@@ -449,8 +449,8 @@ static bool check_fuel(struct runner *r, uint32_t command) {
     uint64_t used = wasm_fuel_used(r->store);
     if (r->suspending)
         return command >= r->fuel_count || r->fuel[command] == used ||
-               wast_fail(r, "fuel %" PRIu64 " with suspension, %" PRIu64 " without", used,
-                         r->fuel[command]);
+               wast_fail(r, "the script used fuel %" PRIu64 " with suspension, %" PRIu64 " without",
+                         used, r->fuel[command]);
     if (r->fuel_count == r->fuel_room) {
         uint32_t room = r->fuel_room ? r->fuel_room * 2 : 256;
         uint64_t *list = realloc(r->fuel, room * sizeof(*list));
@@ -558,7 +558,7 @@ static bool wast_prepare(struct runner *r) {
     if (!r->store)
         return wast_fail(r, "out of memory");
     if (define_spectest(r->store, r->options->spec, &err) < 0)
-        return wast_fail(r, "define the host module spectest: %s", err.text);
+        return wast_fail(r, "cannot define the host module spectest: %s", err.text);
     return true;
 }
 

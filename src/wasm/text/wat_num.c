@@ -54,7 +54,7 @@ enum wat_num wat_int(const char *s, size_t n, unsigned bits, uint64_t *ret) {
 /* --- floats --- */
 
 struct format {
-    int precision; /* significand bits with the hidden one */
+    int precision; /* significand bits with the hidden bit */
     int least;     /* exponent of the smallest subnormal */
     uint64_t infinity;
 };

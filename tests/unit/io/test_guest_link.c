@@ -152,7 +152,7 @@ static void a_refusal_keeps_its_code_and_text(void **state) {
         &(struct msg_error){.code = ERR_EXISTS, .text = {"taken", 5}});
     assert_int_equal(guest_link_run(p->link, 9, &sample, NULL, 0, &r, &err), -1);
     assert_int_equal(err.code, ERR_EXISTS);
-    assert_string_equal(err.text, "run command: taken");
+    assert_string_equal(err.text, "cannot run the command: taken");
 
     say(p, (struct frame_head){.type = MSG_ERROR, .tag = 2},
         &(struct msg_error){.number = ENOENT, .text = {"stat", 4}});

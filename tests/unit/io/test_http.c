@@ -365,13 +365,13 @@ static const struct {
     {"5\r\nab", "ab", NULL},
     {"0\r\nX: y\r\n", "", NULL},
 
-    {"\r\n", NULL, "size is malformed"},
-    {"g\r\n", NULL, "size is malformed"},
-    {"-1\r\n", NULL, "size is malformed"},
-    {" 1\r\n", NULL, "size is malformed"},
-    {"1 \r\nx", NULL, "size is malformed"},
-    {"0x1\r\nx", NULL, "size is malformed"},
-    {"1\nx", NULL, "size is malformed"},
+    {"\r\n", NULL, "size of a chunk of the HTTP body is malformed"},
+    {"g\r\n", NULL, "size of a chunk of the HTTP body is malformed"},
+    {"-1\r\n", NULL, "size of a chunk of the HTTP body is malformed"},
+    {" 1\r\n", NULL, "size of a chunk of the HTTP body is malformed"},
+    {"1 \r\nx", NULL, "size of a chunk of the HTTP body is malformed"},
+    {"0x1\r\nx", NULL, "size of a chunk of the HTTP body is malformed"},
+    {"1\nx", NULL, "size of a chunk of the HTTP body is malformed"},
     {"1\rx", NULL, "CR LF"},
     {"8000000000000000\r\n", NULL, "range"},
     {"10000000000000000\r\n", NULL, "range"},
@@ -443,7 +443,8 @@ static void what_a_body_throws_away_is_capped(void **state) {
     for (int i = 0; i < 70; i++)
         if (body_read(&b, wire, (size_t)n, (size_t)n, data, &taken) < 0)
             break;
-    assert_string_equal(b.refusal.why, "chunk extensions or trailers are too long");
+    assert_string_equal(b.refusal.why,
+                        "chunk extensions or trailers of the HTTP body are too long");
     n = snprintf(wire, sizeof(wire), "1;%0257d\r\nx\r\n", 0);
     http_body_begin(&b, &h);
     assert_int_equal(body_read(&b, wire, (size_t)n, (size_t)n, data, &taken), -1);
@@ -453,7 +454,8 @@ static void what_a_body_throws_away_is_capped(void **state) {
     for (int i = 0; i < 70; i++)
         if (body_read(&b, wire + 3, (size_t)n - 3, (size_t)n, data, &taken) < 0)
             break;
-    assert_string_equal(b.refusal.why, "chunk extensions or trailers are too long");
+    assert_string_equal(b.refusal.why,
+                        "chunk extensions or trailers of the HTTP body are too long");
 }
 
 static void a_sized_body_takes_no_more_than_its_own(void **state) {

@@ -122,8 +122,8 @@ static void a_call_matches_or_says_what_differs(void **state) {
         const char *words; /* NULL: it matches */
     } rows[] = {
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\"}", NULL},
-        {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "not between its minimum"},
-        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "is not a whole number"},
+        {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "not between the minimum"},
+        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "requires a whole number"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"-a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"seq\",\"-7\",\"a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"rm\",\"7\",\"a\"],\"cwd\":\"/\"}", "differs from the fixed call"},

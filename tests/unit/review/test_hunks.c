@@ -85,7 +85,7 @@ static void errors_name_the_hunk_and_the_way_to_write_it(void **state) {
     assert_true(textdiff(&diff, old, strlen(old), new, strlen(new), 3, &count));
     assert_int_equal(hunks_apply(old, strlen(old), diff.data, diff.len, second, &got, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_string_equal(err.text, "hunk 2 does not exist: the file has 1");
+    assert_string_equal(err.text, "hunk 2 does not exist: the last hunk of the file is 1");
     assert_int_equal(hunks_apply(other, strlen(other), diff.data, diff.len, first, &got, &err), -1);
     assert_string_equal(err.text, "the chosen hunks cannot be applied to the file");
 }

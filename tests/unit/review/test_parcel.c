@@ -362,10 +362,10 @@ static void an_archive_that_is_cut_or_damaged_is_refused(void **state) {
     assert_int_equal(
         parcel_open(&now.parcel, now.archive, now.size - TAR_BLOCK, now.dir, &side, &err), -1);
     assert_int_equal(err.code, ERR_INVALID);
-    assert_string_equal(err.text, "the archive ends in the middle of a file");
+    assert_string_equal(err.text, "the archive of the change set ends in the middle of a file");
     now.archive[0] ^= 1; /* and the sum of the header does not fit */
     assert_int_equal(parcel_open(&now.parcel, now.archive, ARCHIVE_MAX, now.dir, &side, &err), -1);
-    assert_string_equal(err.text, "the archive is broken at byte 512");
+    assert_string_equal(err.text, "the archive of the change set is broken at byte 512");
 }
 
 static void a_mirror_removes_what_the_archive_lacks(void **state) {

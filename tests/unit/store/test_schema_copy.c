@@ -108,7 +108,7 @@ static void without_its_copy_nothing_changes(void **state) {
     snprintf(name, sizeof(name), "carrel.db.v%zu", schema_version - 1);
     assert_int_equal(mkdir(scratch_file(&dir, name, path), 0700), 0);
     assert_int_equal(store_open(&options, &s, &err), -1);
-    assert_non_null(strstr(err.text, "copy the database"));
+    assert_non_null(strstr(err.text, "cannot back up the database"));
     assert_true(err.remedy[0]);
     assert_int_equal(version_of(&dir, "carrel.db"), schema_version - 1);
 }
