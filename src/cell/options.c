@@ -88,7 +88,8 @@ static int read_spec(const char *text, int *ret, struct err *err) {
     for (int i = 0; i < 3; i++)
         if (strcmp(text, names[i]) == 0)
             return *ret = (i + 1) * 10, 0;
-    return err_set(err, ERR_INVALID, "--spec: '%s' is not 1.0, 2.0 or 3.0", text);
+    return err_set(err, ERR_INVALID, "--spec: WebAssembly version '%s' is not 1.0, 2.0 or 3.0",
+                   text);
 }
 
 static int add_grant(struct cell_options *o, const char *name, struct err *err) {

@@ -103,7 +103,7 @@ const struct option_row approve_rows[] = {
     {0, "always", NULL, OPTION_FLAG, AT(always),
      "approve the requests and add the network rule that carrel pending shows"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms),
-     "like --always, but delete the added rule after this time"},
+     "like --always, but delete the added rule after this time, such as 2h"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };

@@ -94,7 +94,7 @@ static void print_words(const char *text, size_t width) {
     table_cell(line, (int)width);
 }
 
-/* Prints the argument that best describes a call. */
+/* Prints the argument that best describes a tool call of the model. */
 static void print_subject(const json_t *arguments) {
     static const char *const names[] = {"cmd", "path",     "pattern", "session", "url", "name",
                                         "to",  "question", "summary", "manager", "step"};

@@ -19,7 +19,11 @@ const char net_notes[] =
     "TARGET is [http://|https://|tcp://]HOST[:PORT][/PATH]. HOST is a name, *.suffix (all names\n"
     "below it), an address, or *. Or TARGET is a preset (apt, npm, pip, cargo or go): the hosts\n"
     "that this tool is configured to use. The newest rule that matches decides. A connection that\n"
-    "matches no rule is refused.";
+    "matches no rule is refused.\n"
+    "With carrel new --guard, a machine that has read untrusted data (from a server without\n"
+    "--trusted, or a grant with :untrusted) may use only rules with --tainted, presets (to "
+    "install\n"
+    "packages), models, and requests that you approve.";
 
 const struct form expose_forms[] = {
     {"MACHINE PORT", "make a port of the machine reachable and print its URL, with a token"},

@@ -49,7 +49,7 @@ struct handed_options {
          "insert secret NAME into requests to HOST; the machine's $NAME is a placeholder"},     \
     {                                                                                           \
         0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),               \
-            "revoke all that this command grants (directories, secrets ...) after this time"    \
+            "revoke granted directories, files and secrets after this time, such as 2h"         \
     }
 
 enum { HANDED_MAX = 16 };

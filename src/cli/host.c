@@ -80,7 +80,7 @@ const struct option_row token_rows[] = {
     {0, "owner", "NAME", OPTION_TEXT, AT(owner),
      "owner of machines made with the token (requires scope admin)"},
     {0, "machines", "N", OPTION_NUMBER, AT(machines),
-     "limit of the number of machines made with the token"},
+     "limit of the token's machines that exist at once, stopped ones included"},
     {'c', "cpus", "N", OPTION_MILLI, AT(cpu_milli),
      "limit of the cpus of all machines of the token together"},
     {'m', "mem", "SIZE", OPTION_SIZE, AT(mem),

@@ -85,7 +85,7 @@ int layout_send(const char *path, layout_write_fn *write_fn, void *arg, struct e
     if (beneath_leaves(blobs))
         return err_set(err, ERR_DENIED,
                        "directory '" BLOBS
-                       "' of the OCI layout is a link or leads out of the layout");
+                       "' of the OCI layout is a link or leads out of its directory");
     if (blobs < 0)
         return err_num(err, blobs, "cannot open directory '" BLOBS "' of the OCI layout");
     DIR *d DEFER(dir_close) = dir_take(blobs);

@@ -15,7 +15,8 @@ int cli_machine_check(const char *machine, struct err *err);
 /* Checks the name and connects. ERR_NOT_FOUND if no daemon runs: then no machine exists. */
 int cli_machine_open(struct client *c, const char *machine, struct err *err);
 
-/* Gets all machines as {"machines":[...]}, newest first. *ret is set even after a failure. */
+/* Gets all machines as {"machines":[...]}, newest first. The caller frees *ret, also after
+ * a failure, when it has only the machines read so far. */
 int machines_list(struct client *c, json_t **ret, struct err *err);
 
 /* Prints a line if the disk of the store is full. `store`: that member of the answer of

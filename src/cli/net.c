@@ -32,7 +32,7 @@ const struct option_row net_rows[] = {
      "close a connection after this size, sent and received together"},
     {0, "rate", "SIZE", OPTION_SIZE, AT(rate),
      "limit all traffic of the rule to this size per second"},
-    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "delete the rule after this time"},
+    {0, "for", "TIME", OPTION_DURATION, AT(for_ms), "delete the rule after this time, such as 2h"},
     {0, "hold", "TIME", OPTION_DURATION, AT(hold_ms),
      "ask: refuse a request after this time without approval (default: 2m)"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only the numbers of rules"},

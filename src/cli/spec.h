@@ -43,7 +43,7 @@ struct spec {
          NULL,                                                                                     \
          OPTION_FLAG,                                                                              \
          offsetof(type, member.guard),                                                             \
-         "close the machine's network once it has read untrusted data"},                           \
+         "once it has read untrusted data, allow only network rules with --tainted"},              \
     {                                                                                              \
         0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                     \
             "allow --dir HOST:rw, whose changes reach the host without review"                     \

@@ -36,7 +36,7 @@ struct new_command {
 
 const struct option_row new_rows[] = {
     NEW_OPTIONS(struct new_command, made),
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only the id, and no messages"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only the id, and warnings"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},

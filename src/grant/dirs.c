@@ -115,7 +115,9 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
         if (ret[i].mode == PLAN_GRANT_RW && !rules->unreviewed) {
             err_set(err, ERR_DENIED,
                     "directory '%s' as rw would let the machine change it without review", d->path);
-            return err_remedy(err, "add --unreviewed to allow that, or use mode cow and --apply");
+            return err_remedy(
+                err, "add --unreviewed to allow that, or use mode cow and review the changes "
+                     "(carrel ship, or carrel run --apply)");
         }
         if (check_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
             return -1;

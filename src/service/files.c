@@ -28,7 +28,8 @@ static const struct {
     {MSG_WATCH, SCOPE_READ, "file.watch", sizeof(struct msg_path)},
 };
 
-/* The message of any file request. The caller keeps its strings and data until the answer. */
+/* The message of any file request. Its strings and data belong to the caller,
+ * who keeps them until the answer. */
 union file_message {
     struct msg_path path;
     struct msg_list list;

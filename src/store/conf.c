@@ -169,7 +169,8 @@ static int set_path(char *to, const char *value, struct err *err) {
 
 static int add_root(struct conf *c, const char *value, struct err *err) {
     if (c->root_count == CONF_ROOTS_MAX)
-        return err_set(err, ERR_LIMIT, "key 'roots' is given more than %d times", CONF_ROOTS_MAX);
+        return err_set(err, ERR_LIMIT, "section [daemon] has more than %d lines 'roots = ...'",
+                       CONF_ROOTS_MAX);
     const char *colon = value[0] == '/' ? NULL : strstr(value, ":/");
     /* The owner's name fits: a line of carrel.conf is shorter than CONF_TEXT_SIZE. */
     int owner = colon ? (int)(colon - value) : 0;
@@ -182,7 +183,7 @@ static int add_root(struct conf *c, const char *value, struct err *err) {
 
 static int add_provider(struct conf *c, const char *value, struct err *err) {
     if (c->provider_count == CONF_PROVIDERS_MAX)
-        return err_set(err, ERR_LIMIT, "key 'provider' is given more than %d times",
+        return err_set(err, ERR_LIMIT, "section [models] has more than %d lines 'provider = ...'",
                        CONF_PROVIDERS_MAX);
     struct conf_provider *p = &c->providers[c->provider_count];
     if (conf_provider_parse(value, p, err) < 0)
@@ -196,7 +197,8 @@ static int add_provider(struct conf *c, const char *value, struct err *err) {
 
 static int add_model(struct conf *c, const char *value, struct err *err) {
     if (c->known_count == CONF_MODELS_MAX)
-        return err_set(err, ERR_LIMIT, "key 'model' is given more than %d times", CONF_MODELS_MAX);
+        return err_set(err, ERR_LIMIT, "section [models] has more than %d lines 'model = ...'",
+                       CONF_MODELS_MAX);
     struct conf_model *m = &c->known[c->known_count];
     if (conf_model_parse(value, m, err) < 0)
         return -1;

@@ -170,9 +170,12 @@ int schema_version_of(sqlite3 *db, size_t *ret, struct err *err) {
     sqlite3_finalize(stmt);
     if (rc != SQLITE_ROW)
         return err_sqlite(err, db, rc, "cannot read the version of the database");
-    if (version < 0)
-        return err_set(err, ERR_UNSUPPORTED, "the database has the invalid version %lld",
-                       (long long)version);
+    if (version < 0) {
+        err_set(err, ERR_UNSUPPORTED,
+                "carrel.db, the database of the store, is damaged: its version is %lld",
+                (long long)version);
+        return err_remedy(err, "restore carrel.db from a backup");
+    }
     *ret = (size_t)version;
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
- * The stack of operand types, and functions that the files of the walk share. Only for
- * src/wasm/walk*.c.
+ * The stack of operand types, and C functions for the walk (the pass over the instructions of a
+ * WebAssembly function). Only for src/wasm/walk*.c.
  *
- * Each function validates; with `emit` it also appends code. An error ends the walk.
+ * Each C function here validates; with `emit` it also appends code. An error ends the walk.
  */
 #pragma once
 

@@ -221,7 +221,7 @@ def test_a_layout_takes_nothing_from_elsewhere(daemon, tmp_path, moved):
     if not moved:  # the control
         assert done.returncode == 0, done
     else:
-        assert done.returncode == 125 and "leads out of the layout" in done.stderr, done
+        assert done.returncode == 125 and "leads out of its directory" in done.stderr, done
 
 
 def test_a_link_that_stays_inside_is_followed(daemon, small, rootfs):

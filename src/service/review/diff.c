@@ -245,7 +245,8 @@ static void put_path(char *ret, const char *path) {
 
 static int admit(struct service *s, const struct diff_request *r, struct err *err) {
     if (!comparison_begin(s)) {
-        err_set(err, ERR_BUSY, "%d comparisons of machines' files are running, which is the limit",
+        err_set(err, ERR_BUSY,
+                "%d comparisons of steps (carrel diff) are running, which is the limit",
                 COMPARISONS_MAX);
         return err_remedy(err, "try again when one has ended");
     }

@@ -413,7 +413,8 @@ int wat_declare_group(struct enc *e) {
     return 0;
 }
 
-/* In WebAssembly 1.0 the index of a table or memory follows, not a name. */
+/* In WebAssembly 1.0 segments have no names: an identifier after the keyword is that of the table
+ * or memory. */
 static int declare_segment(struct enc *e, enum wat_space space) {
     e->i += 2;
     if (e->spec >= 20)

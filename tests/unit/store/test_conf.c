@@ -114,7 +114,7 @@ static void mistakes_name_their_line(void **state) {
         {"[daemon]\nwhat is this\n", "line 2", "is not [section] or key = value", "comments"},
         {"[daemon\n", "line 1", "is not [section] or key = value", ""},
         {longest, "line 2", "is longer than", ""},
-        {roots, "line 34", "given more than 32 times", ""},
+        {roots, "line 34", "more than 32 lines", ""},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct conf c = {.pids = 77};
