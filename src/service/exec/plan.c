@@ -36,6 +36,8 @@ static int plan_gather(struct gathering *g, const char *name, const char *value,
     if (at == EXEC_ENV_MAX)
         return err_set(err, ERR_LIMIT, "the command has more than %d environment variables",
                        EXEC_ENV_MAX);
+    if (at < g->count)
+        g->bytes -= strlen(name) + strlen(g->values[at]) + 2;
     g->bytes += strlen(name) + strlen(value) + 2;
     if (g->bytes > EXEC_TEXT_MAX)
         return err_set(err, ERR_LIMIT, "the environment of the command is larger than %d KiB",

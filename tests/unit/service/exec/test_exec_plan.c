@@ -185,6 +185,21 @@ static void texts_have_limits(void **state) {
     refused(&r, ERR_LIMIT);
 }
 
+/* Each alone fits; together they would not. */
+static void a_variable_that_is_overridden_does_not_count(void **state) {
+    (void)state;
+    char *big DEFER_FREE = malloc(EXEC_TEXT_MAX);
+    assert_non_null(big);
+    memset(big, 'x', EXEC_TEXT_MAX - 1);
+    big[EXEC_TEXT_MAX * 3 / 4] = '\0';
+    struct exec_request r = make_test;
+    r.env = (struct texts){(const char *[]){"BIG", big, "BIG", big}, 4};
+    struct exec_plan p DEFER(exec_plan_done) = plan_of(&r, NULL);
+    assert_string_equal(variable(&p, "BIG"), big);
+    r.env = (struct texts){(const char *[]){"BIG", big, "OTHER", big}, 4};
+    refused(&r, ERR_LIMIT);
+}
+
 UNIT_MAIN(cmocka_unit_test(a_command_runs_as_user_in_its_home),
           cmocka_unit_test(a_command_line_goes_to_the_shell),
           cmocka_unit_test(a_user_is_a_name_or_a_number),
@@ -192,4 +207,5 @@ UNIT_MAIN(cmocka_unit_test(a_command_runs_as_user_in_its_home),
           cmocka_unit_test(the_request_overrides_machine_network_and_image),
           cmocka_unit_test(a_terminal_has_a_size_and_a_type),
           cmocka_unit_test(requests_without_a_sound_command_are_refused),
-          cmocka_unit_test(texts_have_limits))
+          cmocka_unit_test(texts_have_limits),
+          cmocka_unit_test(a_variable_that_is_overridden_does_not_count))
