@@ -101,7 +101,8 @@ static int add_grant(struct cell_options *o, const char *name, struct err *err) 
     return 0;
 }
 
-/* Takes the arguments of a call, up to the next option. A number may start with one '-'. */
+/* Takes the arguments of the WebAssembly function to call, up to the next option. A number may
+ * start with one '-'. */
 static int take_call_args(struct args *a, struct cell_options *o, struct err *err) {
     while (a->i < a->argc && strncmp(a->argv[a->i], "--", 2) != 0) {
         if (o->arg_count == CELL_MAX_ARGS)

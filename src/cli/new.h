@@ -29,10 +29,10 @@ struct new_options {
     {0, "name", "NAME", OPTION_TEXT, offsetof(type, member.name), "name of the machine"},        \
         {0,                                                                                      \
          "kind",                                                                                 \
-         "box",                                                                                  \
+         "KIND",                                                                                 \
          OPTION_TEXT,                                                                            \
          offsetof(type, member.kind),                                                            \
-         "kind of machine (default: box, a Linux sandbox)"},                                     \
+         "kind of machine: box, a Linux sandbox (default, the only kind here)"},                 \
         {0,                                                                                      \
          "image",                                                                                \
          "IMAGE",                                                                                \

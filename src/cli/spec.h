@@ -43,7 +43,7 @@ struct spec {
          NULL,                                                                                     \
          OPTION_FLAG,                                                                              \
          offsetof(type, member.guard),                                                             \
-         "once it has read untrusted data, allow only network rules with --tainted"},              \
+         "close its network after it has read untrusted data (see carrel net --help)"},            \
     {                                                                                              \
         0, "unreviewed", NULL, OPTION_FLAG, offsetof(type, member.unreviewed),                     \
             "allow --dir HOST:rw, whose changes reach the host without review"                     \

@@ -304,7 +304,7 @@ const struct option_row set_rows[] = {
     {0, "steps", "every|risky|manual", OPTION_TEXT, SET(steps),
      "take snapshots (steps) after changes, before risky commands or on request"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, SET(meta),
-     "replace the machine's metadata (repeatable)"},
+     "set the metadata; names that are not given are deleted (repeatable)"},
     {0, "json", NULL, OPTION_FLAG, SET(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, SET(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},

@@ -41,7 +41,8 @@ static int dial_one(struct conn *c, const struct sockaddr_storage *to, struct er
     return 0;
 }
 
-/* Tries the next address that the rule allows; `why` tells why the one before it failed. */
+/* Tries the next address that the rule allows. why: the error if no address is left, such as why
+ * the address before failed. */
 void conn_dial_next(struct conn *c, const char *why) {
     struct err err;
     err_set(&err, ERR_UNKNOWN, "cannot connect to host '%s': %s", c->host, why);

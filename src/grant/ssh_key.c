@@ -14,7 +14,7 @@ static void key_freep(EVP_PKEY **key) {
 }
 
 static int crypto_failed(struct err *err) {
-    return err_set(err, ERR_INTERNAL, "the crypto library cannot create an ed25519 key");
+    return err_set(err, ERR_INTERNAL, "the crypto library cannot create or read an ed25519 key");
 }
 
 int ssh_key_new(uint8_t ret[SSH_SEED], struct err *err) {

@@ -383,7 +383,7 @@ static int set_target(struct fetch *f, const struct fetch_request *r, struct err
     CURL *e = f->easy;
     if (curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK ||
         curl_easy_setopt(e, CURLOPT_URL, r->url) != CURLE_OK)
-        return err_set(err, ERR_INVALID, "'%.100s' is not a URL", r->url);
+        return err_set(err, ERR_INVALID, "libcurl does not accept the URL '%.100s'", r->url);
     if (r->body) {
         f->body = malloc(r->n ? r->n : 1);
         if (!f->body)

@@ -2,7 +2,8 @@
  * Writes a line to the system log.
  *
  * The daemon cannot delete lines there. So the signed heads of the journal (hash and number of its
- * newest record) are also written to it, and a journal that was cut later is noticed.
+ * newest record) are also written to it. With such a head, `carrel audit verify --head` finds that
+ * the journal was cut later.
  */
 #pragma once
 

@@ -101,12 +101,11 @@ static int check_words(const json_t *arguments, struct err *err) {
             return err_set(err, ERR_INVALID,
                            "the first element of 'argv' is the program and cannot be a hole");
         if (shape_check(hole, err) < 0)
-            return err_wrap(err, "hole in element %zu of 'argv'", i);
+            return err_wrap(err, "schema of the hole (a value filled in later) in argv[%zu]", i);
         if (shape_is_closed(hole) || only_reads(arguments))
             continue;
         err_set(err, ERR_INVALID,
-                "element %zu of 'argv' needs an 'enum': this program may run or write its value",
-                i);
+                "argv[%zu] needs an 'enum': this program may run or write its value", i);
         return err_remedy(
             err, "list the values in an 'enum', or use a program that only reads, such as grep");
     }
@@ -134,7 +133,8 @@ static int check_hole(const char *tool, const json_t *arguments, const char *nam
                                    : "write the value of the argument into the call");
     }
     if (shape_check(hole, err) < 0)
-        return err_wrap(err, "hole in argument '%.40s'", name);
+        return err_wrap(err, "schema of the hole (a value filled in later) in argument '%.40s'",
+                        name);
     if (shape_is_closed(hole))
         return 0;
     if (kind == HOLE_CLOSED)

@@ -519,7 +519,7 @@ static void adopt_list(struct service *s) {
 
 int adopt_all(struct service *s, struct err *err) {
     if (store_machine_ids(s->store, &s->wanted, err) < 0)
-        return err_wrap(err, "cannot find the machines of this store");
+        return err_wrap(err, "cannot read the list of machines from the store");
     s->adopting = 1;
     adopt_list(s);
     return 0;

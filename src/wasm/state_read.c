@@ -573,8 +573,8 @@ static int check_header(const uint8_t *bytes, size_t size, struct err *err) {
     const uint8_t state[4] = {WASM_STATE_VERSION}, fuel[4] = {WASM_FUEL_VERSION};
     if (memcmp(bytes + 8, state, 4) != 0 || memcmp(bytes + 12, fuel, 4) != 0)
         return err_set(err, ERR_UNSUPPORTED,
-                       "saved state refused: it has version %u and fuel version %u; this engine "
-                       "reads %d and %d",
+                       "saved state of a cell refused: it has format version %u and fuel cost "
+                       "version %u; this Carrel reads %d and %d",
                        bytes[8], bytes[12], WASM_STATE_VERSION, WASM_FUEL_VERSION);
     struct sha256 h;
     uint8_t hash[HASH];

@@ -36,7 +36,7 @@ bool baseline_put(struct buf *to, const char *path, const struct stat *st) {
 
 static int baseline_bad(const char *line, struct err *err) {
     return err_set(err, ERR_INVALID,
-                   "the baseline (record of a directory's files) has a malformed line '%.*s'",
+                   "line '%.*s' of the baseline (record of a directory's files) is malformed",
                    (int)strnlen(line, strcspn(line, "\n") < 80 ? strcspn(line, "\n") : 80), line);
 }
 

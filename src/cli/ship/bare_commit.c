@@ -60,9 +60,12 @@ int bare_commit_bundle(const char *path, const char *hash, int out, struct err *
                                  "--git-path", "objects", NULL};
     struct buf objects DEFER(buf_done) = BUF(GIT_SAID_MAX);
     char beside[] = "/tmp/carrel-repo-XXXXXX";
-    if (git_ask(where, &objects, err) < 0 || !objects.len || !mkdtemp(beside))
-        return err_set(err, ERR_INVALID,
-                       "git found no objects in repository '%s', or /tmp is not writable", path);
+    if (git_ask(where, &objects, err) < 0)
+        return err_wrap(err, "cannot find the objects of git repository '%s'", path);
+    if (!objects.len)
+        return err_set(err, ERR_INVALID, "git repository '%s' has no directory of objects", path);
+    if (!mkdtemp(beside))
+        return err_sys(err, "cannot create a temporary git repository in /tmp");
     int dir DEFER_CLOSE = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const char *const words[] = {"-C", beside,          "bundle", "create", "-q",
                                  "-",  BARE_COMMIT_REF, "--",     NULL};

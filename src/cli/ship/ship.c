@@ -138,6 +138,10 @@ static int fetch_base(struct ship *s, struct err *err) {
     if (map_part(s, "base", &text, &size, err) < 0)
         return -1;
     int status = size ? baseline_read(text, size, &s->base, err) : 0;
+    if (status < 0) {
+        err_wrap(err, "the daemon's record of the directory is damaged");
+        err_remedy(err, "copy the files with carrel cp");
+    }
     unmap(text, size);
     return status;
 }

@@ -259,7 +259,7 @@ static int add_base(const struct shipping *f, struct err *err) {
     char path[CHANGESET_PATH];
     changeset_path(f->service, f->id, CHANGESET_BASE, path);
     if (baseline_read(f->now, strlen(f->now), &check, err) < 0)
-        return -1;
+        return err_wrap(err, "field 'now'");
     int fd DEFER_CLOSE = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return 0;
