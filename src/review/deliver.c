@@ -34,14 +34,27 @@ static void part_name(long long record, long long n, const char *ending, char re
     snprintf(ret, NAME_SIZE, "%lld.%lld.%s", record, n, ending);
 }
 
+/* Hides the stage from git: the owner may run `git add -A` while the stage is there. May be
+ * repeated after an interruption. */
+static int hide_stage(int stage, struct err *err) {
+    static const char everything[] = "*\n";
+    int fd DEFER_CLOSE =
+        openat(stage, ".gitignore", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int status = fd < 0 ? -errno : write_all(fd, everything, sizeof(everything) - 1);
+    if (status == 0 && fsync(fd) < 0)
+        status = -errno;
+    return status < 0 ? err_num(err, status, "cannot write '.gitignore' of the staging directory")
+                      : 0;
+}
+
 static int open_stage(int dir, const char *id, bool make, struct err *err) {
     char name[NAME_SIZE];
     stage_name(id, name);
     if (make && mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "cannot create staging directory '%s'", name);
-    int fd = dir_open(dir, name);
+    int fd DEFER_CLOSE = dir_open(dir, name);
     if (fd >= 0)
-        return fd;
+        return make && hide_stage(fd, err) < 0 ? -1 : TAKE_FD(fd);
     if (errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "change set '%s' was not shipped to this directory", id);
     return err_sys(err, "cannot open staging directory '%s'", name);

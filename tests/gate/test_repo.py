@@ -204,9 +204,20 @@ def test_work_comes_back_as_a_patch(gated, repo, tmp_path):
     patch = tmp_path / "work.patch"
     done = carrel(gated, "ship", "-y", "--patch", patch, box, repo).stdout
     assert git(repo, "branch", "--list", "carrel/*") == "" and "+two" in patch.read_text()
-    assert ": valid: the journal has the same record" in carrel(gated, "audit", "verify", f"{patch}.receipt.json").stdout, done
+    receipt = re.search(r"receipt (\S+),", done)[1]
+    assert ": valid: the journal has the same record" in carrel(gated, "audit", "verify", receipt).stdout, done
     git(repo, "apply", "--check", patch)
     assert carrel(gated, "ship", "-y", "--patch", patch, box, repo, ok=False).returncode, "it is never written over"
+
+
+def test_ship_leaves_nothing_but_the_patch_for_git_add(gated, repo):
+    box = new(gated, repo)
+    commit(gated, box, "echo two >>a.txt")
+    receipts = [re.search(r"receipt (\S+),", carrel(gated, "ship", "-y", "--patch", repo / name, box, repo).stdout)[1] for name in ("one.patch", "two.patch")]
+    assert len(set(receipts)) == 2 and all(pathlib.Path(r).is_file() for r in receipts), receipts
+    carrel(gated, "ship", "-y", box, repo)
+    git(repo, "add", "-A")
+    assert git(repo, "diff", "--cached", "--name-only").split() == ["one.patch", "two.patch"]
 
 
 def test_a_clone_is_taken_back(gated, repo):
@@ -231,9 +242,9 @@ def test_a_receipt_is_on_the_disk_before_what_was_shipped_is_written_down(gated,
     noted = [i for i, line in enumerate(calls) if line.startswith("sendmsg(") and "/ship HTTP" in line]
     assert len(noted) == 2, calls  # what is to be, and what was done
     synced = re.findall(r"^fsync\(\d+<(.*)>\) += 0$", "\n".join(calls[:noted[1]]), re.M)
-    receipt = pathlib.Path(f"{patch}.receipt.json") if how == "patch" else next((repo / ".git/carrel").iterdir())
-    above = str(patch) if how == "patch" else str(repo / ".git")
-    assert synced == [above, str(receipt), str(receipt.parent)]
+    receipt = next((repo / ".git/carrel").iterdir())
+    shipped = [str(patch), str(patch.parent)] if how == "patch" else []
+    assert synced == [str(repo / ".git"), *shipped, str(receipt), str(receipt.parent)]
 
 
 def test_a_fork_ships_to_a_branch_of_its_own(gated, repo):

@@ -99,6 +99,20 @@ def test_nothing_leaves_before_it_is_shown_and_let_out(carrel, daemon, machine, 
     assert carrel("ship", "--undo", changeset, project).returncode == 125
 
 
+def test_git_add_stages_only_shipped_files(carrel, daemon, machine, project):
+    def git(*words):
+        return subprocess.run(["git", "-C", project, *words], capture_output=True, text=True, check=True).stdout.split()
+    git("init", "-q")
+    git("add", "-A")
+    changed = "cd /home/user/project && echo new >>src/a.c && echo added >added"
+    assert daemon.exec(machine, changed)["exec"]["status"] == 0
+    done = ship(carrel, "-y", "--stat", "work:/home/user/project", project)
+    assert list(project.glob(".carrel-ship-c-*/receipt.json")), done
+    assert sorted(git("ls-files", "--others", "--exclude-standard")) == ["added"]
+    git("add", "-A")
+    assert sorted(git("ls-files", "--cached")) == ["added", "keep", "old", "src/a.c"]
+
+
 def test_what_the_owner_changed_meanwhile_is_refused(carrel, daemon, machine, project):
     daemon.exec(machine, CHANGES)
     (project / "src/a.c").write_text("mine\n")

@@ -262,10 +262,10 @@ static int ship_repo_show(const struct ship *s, const struct quarantine *q, stru
 
 /* ---- receipt and journal ---- */
 
-/* The receipt (record of the shipment) of a branch is in the .git directory, not among the owner's
- * files. */
-static int receipt_path(const struct ship *s, const char *id, bool make, char ret[RECEIPT_PATH],
-                        struct err *err) {
+/* Receipts (records of shipments) are in the .git directory, not among the owner's files. A change
+ * set can become several patches, so the receipt of a patch has a number; a branch has 0. */
+static int receipt_path(const struct ship *s, const char *id, long long number, bool make,
+                        char ret[RECEIPT_PATH], struct err *err) {
     const char *const words[] = {
         "-C", s->target, "rev-parse", "--path-format=absolute", "--git-common-dir", NULL};
     struct buf common DEFER(buf_done) = BUF(GIT_SAID_MAX);
@@ -277,7 +277,11 @@ static int receipt_path(const struct ship *s, const char *id, bool make, char re
     int status = make ? folder_make(dir) : 0;
     if (status < 0)
         return err_num(err, status, "cannot create directory '%s'", dir);
-    snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s.json", RECEIPT_PATH - 64, dir, id);
+    if (number)
+        snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s-%lld.json", RECEIPT_PATH - 64, dir, id,
+                 number);
+    else
+        snprintf(ret, RECEIPT_PATH, "%.*s/receipt-%s.json", RECEIPT_PATH - 64, dir, id);
     return 0;
 }
 
@@ -349,9 +353,10 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
         return -1;
     if (!buf_add(&text, "\n", 1))
         return err_set(err, ERR_LIMIT, "the patch is larger than 64 MiB");
-    /* The sync of the receipt, in the same directory, also stores the name of the patch. */
     int fd DEFER_CLOSE = open(s->options->patch, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : write_synced(fd, text.data, text.len);
+    if (status == 0)
+        status = folder_sync_above(s->options->patch);
     return status < 0 ? err_num(err, status, "cannot write patch '%s'", s->options->patch) : 0;
 }
 
@@ -359,7 +364,7 @@ static int make_patch(const struct ship *s, const struct quarantine *q, struct e
 static void before_first(const struct ship *s, const char *id, char ret[COMMIT_SIZE]) {
     char path[RECEIPT_PATH];
     struct err none;
-    if (receipt_path(s, id, false, path, &none) < 0)
+    if (receipt_path(s, id, 0, false, path, &none) < 0)
         return;
     json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     if (receipt)
@@ -381,10 +386,8 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     const struct parcel one = {.items = &item, .count = 1};
     delivery_hash(&one, list_hash);
     const struct ship_words before = {.action = "ship", .hash = list_hash, .files = 1};
-    if (patch)
-        snprintf(receipt, sizeof(receipt), "%s.receipt.json", patch);
-    if ((!patch && receipt_path(s, id, true, receipt, err) < 0) ||
-        ship_note(s, &before, &record, err) < 0 ||
+    if (receipt_path(s, id, 0, true, receipt, err) < 0 || ship_note(s, &before, &record, err) < 0 ||
+        (patch && receipt_path(s, id, record, false, receipt, err) < 0) ||
         (patch ? make_patch(s, q, err) : make_branch(s, q, ref, err)) < 0 ||
         write_receipt(s, q, &item, list_hash, record, receipt, err) < 0)
         return -1;
@@ -412,7 +415,7 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
 int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     char path[RECEIPT_PATH];
     struct err none;
-    if (!id_valid(id, strlen(id), 'c') || receipt_path(s, id, false, path, &none) < 0)
+    if (!id_valid(id, strlen(id), 'c') || receipt_path(s, id, 0, false, path, &none) < 0)
         return 1;
     json_t *receipt DEFER(json_decrefp) = json_load_file(path, 0, NULL);
     const json_t *file = json_array_get(json_object_get(receipt, "files"), 0);

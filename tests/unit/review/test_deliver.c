@@ -202,6 +202,23 @@ static void a_version_kept_aside_is_flushed(void **state) {
 }
 
 /* Over a file that runs with its owner's rights: what a machine wrote must not. */
+static void git_ignores_the_stage(void **state) {
+    struct parcel_item item = ITEM("a", TAR_FILE, 'A', "theirs");
+    char name[DELIVER_NAME];
+    long kept;
+    struct err err = {0};
+    (void)state;
+    stage_one("a", 'A', "new");
+    assert_string_equal(get(STAGE ".gitignore"), "*\n");
+    assert_int_equal(finish(), 1);
+    assert_string_equal(get(STAGE ".gitignore"), "*\n");
+    assert_int_equal(undo(&kept), 1);
+    assert_int_equal(faccessat(now.dir, STAGE, F_OK, 0), -1);
+    /* A version kept aside makes a stage, too. */
+    assert_int_equal(deliver_aside(now.dir, ID, &item, name, &err), 0);
+    assert_string_equal(get(STAGE ".gitignore"), "*\n");
+}
+
 static void delivered_files_are_never_setuid(void **state) {
     (void)state;
     struct stat st;
@@ -403,7 +420,8 @@ static void filesystems_without_rename_flags_lose_nothing(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 UNIT_MAIN(TEST(a_delivery_places_all_files_and_undo_restores_them),
           TEST(new_directories_are_flushed_at_every_depth), TEST(a_version_kept_aside_is_flushed),
-          TEST(delivered_files_are_never_setuid), TEST(a_new_file_of_the_owner_is_not_replaced),
+          TEST(git_ignores_the_stage), TEST(delivered_files_are_never_setuid),
+          TEST(a_new_file_of_the_owner_is_not_replaced),
           TEST(an_entry_of_another_type_is_not_replaced), TEST(a_fifo_of_the_owner_is_not_replaced),
           TEST(the_same_change_by_the_owner_is_not_a_conflict),
           TEST(a_later_version_of_the_owner_is_not_replaced),
