@@ -64,7 +64,8 @@ static const struct field grant_request[] = {
      "secret: header (default), basic or query; repo: branch or tag (granted as a bundle)",
      .max = 255},
     {"value", FIELD_TEXT, AT(struct grant_request, value),
-     "env: value of the variable; postgres: server URL instead of a secret, "
+     "env: value of the variable; repo: default author of commits, NAME <MAIL> (default: agent "
+     "<agent@agents.invalid>); postgres: server URL instead of a secret, "
      "postgres://USER:PASSWORD@HOST:PORT/TEMPLATE",
      .max = 65536},
     {"expires", FIELD_DURATION, AT(struct grant_request, expires),

@@ -9,12 +9,13 @@
 #include <unistd.h>
 
 #include "base/defer.h"
+#include "base/utf8.h"
 #include "cli/ship/bare_commit.h"
 #include "cli/ship/db.h"
 #include "cli/ship/git.h"
 #include "cli/spec.h"
 
-enum { WORDS_MAX = 2 * PATH_MAX };
+enum { WORDS_MAX = 2 * PATH_MAX, AUTHOR_PART = 200 };
 
 void handed_close(struct handed *h) {
     while (h->count)
@@ -111,6 +112,31 @@ static int make_bundle(const char *path, const char *ref, struct err *err) {
     return err_wrap(err, "cannot make a git bundle of repository '%s'", path);
 }
 
+/* Reads one setting of the owner's git; empty if it is not set or cannot be part of an author. */
+static void git_setting(const char *path, const char *name, char ret[AUTHOR_PART]) {
+    const char *const words[] = {"-C", path, "config", "--get", name, NULL};
+    struct buf text DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    struct err none;
+    ret[0] = '\0';
+    if (git_ask_as_owner(words, NULL, &text, &none) < 0 || !text.data || text.len >= AUTHOR_PART ||
+        !utf8_valid(text.data, text.len))
+        return;
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] < ' ' || strchr("<>\x7f", text.data[i]))
+            return;
+    snprintf(ret, AUTHOR_PART, "%s", text.data);
+}
+
+/* Commits in the machine have the owner's git identity; without one the daemon has a default. */
+static void put_author(struct jot *j, const char *path) {
+    char name[AUTHOR_PART], mail[AUTHOR_PART], author[2 * AUTHOR_PART + 4];
+    git_setting(path, "user.name", name);
+    git_setting(path, "user.email", mail);
+    snprintf(author, sizeof(author), "%s <%s>", name, mail);
+    if (name[0] && mail[0])
+        jot_string(j, "value", author);
+}
+
 static int put_repo(struct jot *j, const char *text, struct handed *h, struct err *err) {
     char words[WORDS_MAX], real[PATH_MAX], name[256];
     const char *ref = "HEAD";
@@ -133,6 +159,7 @@ static int put_repo(struct jot *j, const char *text, struct handed *h, struct er
     if (guest)
         jot_string(j, "at", guest);
     jot_string(j, "mode", strncmp(name, "refs/", 5) == 0 ? strchr(name + 5, '/') + 1 : name);
+    put_author(j, real);
     return keep_fd(h, fd, err);
 }
 

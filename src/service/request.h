@@ -58,7 +58,7 @@ struct grant_request {
     const char *what; /* path or name on the host */
     const char *at;   /* place in the machine; for a secret: the host it is sent to */
     const char *mode;
-    const char *value; /* value of a variable */
+    const char *value; /* env: value of the variable; repo: default author of commits */
     struct given expires;
     bool untrusted; /* as in dir_request */
 };

@@ -68,8 +68,34 @@ def test_a_clone_without_remotes_credentials_or_hooks(gated, repo):
     assert "* main" in text and "one\n" in text and "first" in text and "user\n" in text
     assert "origin" not in text and "hunter22" not in text and "pre-commit\n" not in text
     assert [(g["kind"], g["what"], g["at"], g["detail"]) for g in gated.grants(box)] == [
-        ("repo", str(repo), "/home/user/proj", {"ref": "main"})]
+        ("repo", str(repo), "/home/user/proj", {"ref": "main", "author": "agent <agent@agents.invalid>"})]
     assert gated.exec(box, "ls /tmp/.carrel* 2>/dev/null; true")["stdout"] == ""
+
+
+AUTHOR = "git commit -q --allow-empty -m x && git log -1 --format='%an <%ae> %cn <%ce>'"
+
+
+@pytest.mark.parametrize("where", ["nowhere", "home", "repository"])
+def test_commits_have_the_author_of_the_owners_git_config(gated, repo, tmp_path, where):
+    home = tmp_path / "home"
+    home.mkdir()
+    if where == "home":
+        (home / ".gitconfig").write_text("[user]\n\tname = Zoë Owner\n\temail = zoe@example.com\n")
+    elif where == "repository":
+        git(repo, "config", "user.name", "Of Repo")
+        git(repo, "config", "user.email", "repo@example.com")
+    env = {k: v for k, v in gated.env.items() if not k.startswith(("GIT_", "XDG_CONFIG"))}
+    done = subprocess.run([PROGRAM, "new", "--repo", str(repo)], env={**env, "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done
+    who = {"nowhere": "agent <agent@agents.invalid>", "home": "Zoë Owner <zoe@example.com>", "repository": "Of Repo <repo@example.com>"}[where]
+    made = gated.exec(done.stdout.strip(), AUTHOR, cwd="/home/user/proj")
+    assert made["stdout"] == f"{who} {who}\n", made
+
+
+def test_an_identity_counts_more_than_the_default_author(gated, repo):
+    box = new(gated, repo, "", "--identity", "robot<robot@example.com>")
+    made = gated.exec(box, AUTHOR, cwd="/home/user/proj")
+    assert made["stdout"] == "robot <robot@example.com> robot <robot@example.com>\n", made
 
 
 @pytest.mark.parametrize("suffix,branch", [("@other", "other"), ("@v1", "carrel"), ("@other:/home/user/else", "other")])
@@ -86,7 +112,7 @@ def test_a_commit_without_a_name(gated, repo, how):
     first, left = git(repo, "rev-parse", "main~1"), sorted(pathlib.Path("/tmp").glob("carrel-repo-*"))
     box = new(gated, repo, "@" + {"whole": first, "short": first[:10], "words": "main~1"}[how])
     text = gated.exec(box, "git log --format=%s; git branch --show-current; git tag; cat a.txt", cwd="/home/user/proj")["stdout"]
-    assert text == "first\ncarrel\none\n" and gated.grants(box)[0]["detail"] == {"ref": first}
+    assert text == "first\ncarrel\none\n" and gated.grants(box)[0]["detail"]["ref"] == first
     commit(gated, box, "echo more >>a.txt")
     assert json.loads(carrel(gated, "ship", "-y", "--json", box, repo).stdout)["commits"] == 1
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\nmore" and sorted(pathlib.Path("/tmp").glob("carrel-repo-*")) == left

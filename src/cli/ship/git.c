@@ -12,7 +12,7 @@
 
 #include "base/defer.h"
 
-enum { WORDS_MAX = 48 };
+enum { WORDS_MAX = 48, ENV_MAX = 16 };
 
 /* Settings that keep a hostile repository from running programs or reading other files. */
 static const char *const always[] = {
@@ -42,26 +42,52 @@ static const char *const always[] = {
 };
 enum { ALWAYS = sizeof(always) / sizeof(*always) };
 
-static char **clean_env(char *path, size_t size) {
-    static char *env[10];
-    const char *from = getenv("PATH");
-    snprintf(path, size, "PATH=%s", from ? from : "/usr/bin:/bin");
-    char *const fixed[] = {path,
-                           (char *)"GIT_CONFIG_NOSYSTEM=1",
-                           (char *)"GIT_CONFIG_GLOBAL=/dev/null",
-                           (char *)"GIT_TERMINAL_PROMPT=0",
-                           (char *)"GIT_ATTR_NOSYSTEM=1",
-                           (char *)"GIT_OPTIONAL_LOCKS=0",
-                           (char *)"LC_ALL=C",
-                           (char *)"HOME=/nonexistent",
-                           NULL};
-    memcpy(env, fixed, sizeof(fixed));
-    return env;
+/* One run of git. */
+struct git_call {
+    const char *const *words;
+    const char *const *env; /* more variables; NULL: none */
+    bool as_owner;          /* with the configuration of the owner and the system */
+    int in, out;
+};
+
+static const char *const always_env[] = {"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
+                                         "LC_ALL=C"};
+static const char *const clean_env[] = {"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+                                        "GIT_ATTR_NOSYSTEM=1", "HOME=/nonexistent"};
+/* Variables that lead to the owner's configuration. */
+static const char *const owner_names[] = {"HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL",
+                                          "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"};
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+/* Finds the entry "NAME=VALUE" of a variable in the environment; NULL: the variable is not set. */
+static const char *env_entry(const char *name) {
+    size_t n = strlen(name);
+    for (char **e = environ; *e; e++)
+        if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
+            return *e;
+    return NULL;
 }
 
-static int git_start(const char *const *words, const int fds[3], pid_t *ret, struct err *err) {
-    const char *argv[WORDS_MAX + ALWAYS + 1];
-    char path[4096];
+static void make_env(const struct git_call *c, const char *ret[ENV_MAX + 1]) {
+    const char *path = env_entry("PATH");
+    size_t n = 0;
+    ret[n++] = path ? path : "PATH=/usr/bin:/bin";
+    for (size_t i = 0; i < COUNT(always_env); i++)
+        ret[n++] = always_env[i];
+    for (size_t i = 0; !c->as_owner && i < COUNT(clean_env); i++)
+        ret[n++] = clean_env[i];
+    for (size_t i = 0; c->as_owner && i < COUNT(owner_names); i++)
+        if (env_entry(owner_names[i]))
+            ret[n++] = env_entry(owner_names[i]);
+    for (size_t i = 0; c->env && c->env[i] && n < ENV_MAX; i++)
+        ret[n++] = c->env[i];
+    ret[n] = NULL;
+}
+
+static int git_start(const struct git_call *c, int said, pid_t *ret, struct err *err) {
+    const char *argv[WORDS_MAX + ALWAYS + 1], *env[ENV_MAX + 1];
+    const char *const *words = c->words;
+    const int fds[3] = {c->in, c->out, said};
     size_t n = ALWAYS;
     posix_spawn_file_actions_t actions;
     memcpy(argv, always, sizeof(always));
@@ -77,8 +103,8 @@ static int git_start(const char *const *words, const int fds[3], pid_t *ret, str
             posix_spawn_file_actions_adddup2(&actions, fds[i], i);
         else
             posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
-    int r = posix_spawnp(ret, "git", &actions, NULL, (char *const *)argv,
-                         clean_env(path, sizeof(path)));
+    make_env(c, env);
+    int r = posix_spawnp(ret, "git", &actions, NULL, (char *const *)argv, (char *const *)env);
     posix_spawn_file_actions_destroy(&actions);
     if (r == 0)
         return 0;
@@ -97,18 +123,13 @@ static void last_line(int said, char *ret, size_t size) {
         memmove(ret, line + 1, strlen(line));
 }
 
-int git_run(const char *const *words, int out, struct err *err) {
-    return git_feed(words, -1, out, err);
-}
-
-int git_feed(const char *const *words, int in, int out, struct err *err) {
+static int git_call(const struct git_call *c, struct err *err) {
     char why[300];
     pid_t pid;
     int status, said DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (said < 0)
         return err_sys(err, "cannot create a temporary file for errors of git");
-    const int fds[3] = {in, out, said};
-    if (git_start(words, fds, &pid, err) < 0)
+    if (git_start(c, said, &pid, err) < 0)
         return -1;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
@@ -119,13 +140,24 @@ int git_feed(const char *const *words, int in, int out, struct err *err) {
     return err_set(err, ERR_INVALID, "git failed: %s", why[0] ? why : "git printed no reason");
 }
 
-int git_ask(const char *const *words, struct buf *ret, struct err *err) {
+int git_run(const char *const *words, int out, struct err *err) {
+    return git_feed(words, -1, out, err);
+}
+
+int git_feed(const char *const *words, int in, int out, struct err *err) {
+    const struct git_call c = {.words = words, .in = in, .out = out};
+    return git_call(&c, err);
+}
+
+/* Adds the standard output of the call to `ret`, without trailing newlines. */
+static int git_read(struct git_call *c, struct buf *ret, struct err *err) {
     char bytes[4096];
     ssize_t n;
     int out DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (out < 0)
         return err_sys(err, "cannot create a temporary file for the output of git");
-    if (git_run(words, out, err) < 0)
+    c->out = out;
+    if (git_call(c, err) < 0)
         return -1;
     lseek(out, 0, SEEK_SET);
     while ((n = read(out, bytes, sizeof(bytes))) > 0)
@@ -134,4 +166,15 @@ int git_ask(const char *const *words, struct buf *ret, struct err *err) {
     while (ret->len && ret->data[ret->len - 1] == '\n')
         ret->data[--ret->len] = '\0';
     return n < 0 ? err_sys(err, "cannot read the output of git") : 0;
+}
+
+int git_ask(const char *const *words, struct buf *ret, struct err *err) {
+    struct git_call c = {.words = words, .in = -1};
+    return git_read(&c, ret, err);
+}
+
+int git_ask_as_owner(const char *const *words, const char *const *env, struct buf *ret,
+                     struct err *err) {
+    struct git_call c = {.words = words, .env = env, .as_owner = true, .in = -1};
+    return git_read(&c, ret, err);
 }

@@ -13,6 +13,11 @@
 #include "grant/dirs.h"
 #include "service/grants/inner.h"
 
+/* Author of commits in the machine if the owner has no git identity. */
+#define AUTHOR "agent <agent@agents.invalid>"
+
+enum { AUTHOR_PART = 200 };
+
 static const char script[] =
     "set -e; PATH=${PATH:-/usr/bin:/bin}\n"
     "command -v git >/dev/null || { echo 'git is not installed' >&2; exit 3; }\n"
@@ -23,7 +28,34 @@ static const char script[] =
     "git -C \"$1\" remote remove origin\n"
     "git -C \"$1\" symbolic-ref -q HEAD >/dev/null || git -C \"$1\" checkout -q -b carrel\n"
     "test \"$base\" = \"$2\" || git -C \"$1\" tag -d carrel-base >/dev/null\n"
+    /* A configuration of the image counts more than the default author. */
+    "git -C \"$1\" config user.name >/dev/null || git -C \"$1\" config user.name \"$3\"\n"
+    "git -C \"$1\" config user.email >/dev/null || git -C \"$1\" config user.email \"$4\"\n"
     "rm -f \"$0\"\n";
+
+/* The default author of the machine's commits. */
+struct author {
+    char name[AUTHOR_PART], mail[AUTHOR_PART];
+};
+
+static bool is_author_part(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < ' ' || strchr("<>\x7f", text[i]))
+            return false;
+    return n > 0 && n < AUTHOR_PART;
+}
+
+/* Reads "NAME <MAIL>"; false if the text has another form. */
+static bool author_read(const char *text, struct author *ret) {
+    const char *mail = strstr(text, " <");
+    size_t n = mail ? strlen(mail + 2) : 0;
+    if (!n || mail[n + 1] != '>' || !is_author_part(text, (size_t)(mail - text)) ||
+        !is_author_part(mail + 2, n - 1))
+        return false;
+    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)(mail - text), text);
+    snprintf(ret->mail, sizeof(ret->mail), "%.*s", (int)(n - 1), mail + 2);
+    return true;
+}
 
 /* A valid branch or tag name that git cannot take for an option. */
 static bool is_ref(const char *name) {
@@ -42,15 +74,21 @@ static int repo_read(struct service *s, const char *owner, const struct grant_re
         err_set(err, ERR_INVALID, "'%.100s' is not a branch or tag name", r->mode ? r->mode : "");
         return err_remedy(err, "use --repo PATH@BRANCH");
     }
+    const char *author = r->value ? r->value : AUTHOR;
+    struct author parts;
+    if (!author_read(author, &parts)) {
+        err_set(err, ERR_INVALID, "'%.100s' is not an author of commits", author);
+        return err_remedy(err, "write it as NAME <MAIL>");
+    }
     if (place_check(r->at ? r->at : at, err) < 0)
         return -1;
     row->what = xstrdup(r->what);
     row->place = xstrdup(r->at ? r->at : at);
-    json_t *detail = json_pack("{s:s}", "ref", r->mode);
+    json_t *detail = json_pack("{s:s, s:s}", "ref", r->mode, "author", author);
     row->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
     json_decref(detail);
     if (!row->detail)
-        return err_set(err, ERR_INVALID, "the branch or tag name of the repository is not UTF-8");
+        return err_set(err, ERR_INVALID, "the branch or tag name, or the author, is not UTF-8");
     snprintf(row->mode, sizeof(row->mode), "clone");
     return 0;
 }
@@ -60,6 +98,7 @@ struct cloning {
     struct live *live;
     char bundle[64];
     char *place, *ref;
+    struct author author;
     service_done_fn *done;
     void *arg;
 };
@@ -75,19 +114,22 @@ static void cloned(void *arg, const struct err *err) {
 
 static void copied(void *arg, const struct err *err) {
     struct cloning *c = arg;
-    const char *const words[] = {c->bundle, c->place, c->ref, NULL};
+    const char *const words[] = {c->bundle, c->place, c->ref, c->author.name, c->author.mail, NULL};
     if (err)
         cloned(c, err);
     else
         inside_run(c->live, script, words, cloned, c);
 }
 
-static char *ref_of(const struct grant_row *row) {
+/* A grant of an older version has no author. */
+static void read_detail(const struct grant_row *row, struct cloning *c) {
     json_t *json = json_loads(row->detail, 0, NULL);
-    const char *text = json_string_value(json_object_get(json, "ref"));
-    char *ref = xstrdup(text ? text : "");
+    const char *ref = json_string_value(json_object_get(json, "ref"));
+    const char *author = json_string_value(json_object_get(json, "author"));
+    c->ref = xstrdup(ref ? ref : "");
+    if (!author || !author_read(author, &c->author))
+        author_read(AUTHOR, &c->author);
     json_decref(json);
-    return ref;
 }
 
 static void repo_give(struct live *l, const struct grant_row *row, int fd, service_done_fn *done,
@@ -95,7 +137,7 @@ static void repo_give(struct live *l, const struct grant_row *row, int fd, servi
     struct cloning *c = xnew(struct cloning);
     c->place = xstrdup(row->place);
     c->live = l;
-    c->ref = ref_of(row);
+    read_detail(row, c);
     c->done = done;
     c->arg = arg;
     snprintf(c->bundle, sizeof(c->bundle), "/tmp/.carrel-%s.bundle", row->id);
