@@ -95,6 +95,10 @@ static const struct field exec_view[] = {
      .sub = &usage_schema},
     {"error", SHOW_TEXT, AT(struct exec_view, error), "why the command did not start"},
     {"terminal", SHOW_FLAG, AT(struct exec_view, terminal), NULL, .required = true},
+    {"check_step", SHOW_FLAG, AT(struct exec_view, check_step),
+     "the first command since the last restore point that ended beside other processes: its step "
+     "may not be restorable",
+     .required = true},
 };
 const struct schema exec_schema = SCHEMA("Exec", struct exec_view, exec_view);
 

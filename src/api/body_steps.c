@@ -40,6 +40,9 @@ static const struct field rewind_request[] = {
      "number, id or name of the step, or `last`", .required = true, .max = NAME_MAX_BYTES},
     {"drifted", FIELD_FLAG, AT(struct rewind_request, drifted),
      "proceed even if the host's packages have changed"},
+    {"stop_processes", FIELD_FLAG, AT(struct rewind_request, stop_processes),
+     "if the step has no restore point, return to the newest one before it; a rewind ends all "
+     "processes of the machine"},
 };
 const struct schema rewind_request_schema =
     SCHEMA("RewindRequest", struct rewind_request, rewind_request);

@@ -172,6 +172,29 @@ static void print_usage(const struct session_result *r, const char *machine, int
             machine, status, user, system, wall, peak);
 }
 
+/* Says that the step after the command has no restore point, if that is so. */
+static void report_step(const struct command_setup *c) {
+    struct remote *r = c->session.remote;
+    char target[CLIENT_TARGET_SIZE];
+    json_t *answer DEFER(json_decrefp) = NULL;
+    struct err err; /* ignored: the command itself succeeded */
+    const struct client_request q = {.method = "GET", .target = target};
+    if (client_target(target, &err, "/v1/machines/%s/steps?limit=%s", r->id, "10") < 0 ||
+        remote_call(r, &q, &answer, &err) < 0)
+        return;
+    const json_t *step;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "steps"), i, step) {
+        if (strcmp(client_text(step, "exec"), r->exec) != 0 ||
+            json_is_true(json_object_get(step, "restorable")))
+            continue;
+        fprintf(stderr, "carrel: step %lld has no restore point: ", client_number(step, "number"));
+        safe_name(stderr, client_text(step, "reason"));
+        fprintf(stderr, "; nor have later steps while processes run (see: carrel steps %s)\n",
+                r->id);
+    }
+}
+
 int command_report(const struct command_setup *c, const struct command_options *o,
                    const struct command_end *end) {
     char why[300];
@@ -181,6 +204,8 @@ int command_report(const struct command_setup *c, const struct command_options *
         command_print_json(c, end, status, why);
     else if (*why && !o->quiet)
         fprintf(stderr, "carrel: %s\n", why);
+    if (c->session.result.check_step && !c->session.ends_machine && !o->json && !o->quiet)
+        report_step(c);
     if (o->verbose && !o->json)
         print_usage(&c->session.result, end->id, status);
     return status;

@@ -358,7 +358,8 @@ static void take_exec(struct session *s, const json_t *x) {
                                  .user_us = (uint64_t)client_number(usage, "user_us"),
                                  .system_us = (uint64_t)client_number(usage, "system_us"),
                                  .max_rss_kb = (uint64_t)client_number(usage, "max_rss_kb"),
-                                 .wall_us = (uint64_t)client_number(usage, "wall_us")};
+                                 .wall_us = (uint64_t)client_number(usage, "wall_us"),
+                                 .check_step = json_is_true(json_object_get(x, "check_step"))};
     if (r->end == EXEC_END_FAILED)
         snprintf(r->reason, sizeof(r->reason), "%s", client_text(x, "reason"));
     s->output_open = false;

@@ -42,6 +42,7 @@ struct session_result {
     uint32_t signal;  /* signal that ended it, or 0 */
     char reason[200]; /* why the command did not start; empty: it started */
     uint64_t user_us, system_us, wall_us, max_rss_kb;
+    bool check_step; /* the step after the command may have no restore point: ask */
 };
 
 struct session {

@@ -112,7 +112,7 @@ static void print_step(const json_t *step) {
 
 struct plain_options {
     const char *image;
-    bool quiet, json, drifted, help, files_only;
+    bool quiet, json, drifted, help, files_only, stop_processes;
 };
 
 #define AT(type, member) offsetof(struct type, member)
@@ -133,6 +133,8 @@ const struct option_row hibernate_rows[] = {
 };
 const struct option_row rewind_rows[] = {
     {0, "json", NULL, OPTION_FLAG, AT(plain_options, json), "print JSON"},
+    {0, "stop-processes", NULL, OPTION_FLAG, AT(plain_options, stop_processes),
+     "end all processes; if STEP has no restore point, use the one before it"},
     {0, "drifted", NULL, OPTION_FLAG, AT(plain_options, drifted),
      "proceed even if the host's packages changed since the machine was created"},
     {'h', "help", NULL, OPTION_FLAG, AT(plain_options, help), "show this help"},
@@ -242,6 +244,8 @@ int cmd_rewind(int argc, char **argv) {
     jot_string(&j, "step", w.v[1]);
     if (o.drifted)
         jot_bool(&j, "drifted", true);
+    if (o.stop_processes)
+        jot_bool(&j, "stop_processes", true);
     jot_end(&j, '}');
     char target[CLIENT_TARGET_SIZE];
     const struct client_request look = {.method = "GET", .target = target};
@@ -301,6 +305,18 @@ static void show_step(json_t *step) {
     units_print(step, 0);
 }
 
+/* Says what to do about steps without a restore point. */
+static void advise(const char *machine, size_t lacking) {
+    if (!lacking)
+        return;
+    printf("%zu step%s without a restore point (marked !), taken while processes ran:\n"
+           "  carrel rewind --stop-processes %s STEP   returns to the restore point before STEP\n",
+           lacking, lacking == 1 ? "" : "s", machine);
+    if (geteuid() == 0)
+        printf("  carrel store init --btrfs SIZE   gives new machines disks where such steps can "
+               "be restored\n");
+}
+
 static int steps_show(const struct words *w, bool json, struct err *err) {
     struct client c DEFER(client_close) = {0};
     json_t *step DEFER(json_decrefp) = NULL;
@@ -343,6 +359,7 @@ int cmd_steps(int argc, char **argv) {
         return 0;
     }
     const json_t *steps = json_object_get(answer, "steps");
+    size_t lacking = 0;
     if (!o.quiet) {
         pager_start();
         colour_heading("STEP   KIND    AGE   STATUS  FILES   SIZE    NAME        WHAT");
@@ -353,7 +370,10 @@ int cmd_steps(int argc, char **argv) {
             printf("%lld\n", client_number(step, "number"));
         else
             print_step(step);
+        lacking += !json_is_true(json_object_get(step, "restorable"));
     }
+    if (!o.quiet)
+        advise(w.v[0], lacking);
     return 0;
 }
 

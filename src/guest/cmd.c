@@ -530,12 +530,21 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
     cmd_note_news(cmd);
 }
 
+/* Processes are left after the commands that just ended: their exit messages say so. */
+static void note_beside(struct guest *g) {
+    for (uint32_t i = 0; i < g->cmd_end; i++)
+        if (g->cmds[i].id && g->cmds[i].state == MSG_STATE_EXITED && !g->cmds[i].exit_sent)
+            g->cmds[i].exit.flags |= MSG_EXIT_BESIDE;
+}
+
 void cmd_reap(struct guest *g) {
     struct rusage usage;
     int status;
     pid_t pid;
+    bool any = false;
     while ((pid = wait4(-1, &status, WNOHANG | __WALL, &usage)) > 0) {
         struct cmd *cmd = cmd_find_pid(g, pid);
+        any |= cmd != NULL;
         if (cmd)
             cmd_exited(g, cmd, status, &usage);
         else
@@ -545,6 +554,8 @@ void cmd_reap(struct guest *g) {
     g->is_childless = pid < 0 && errno == ECHILD;
     if (g->is_childless && !was_childless)
         cmd_sweep(g);
+    if (any && !g->is_childless)
+        note_beside(g);
 }
 
 static int64_t earlier(int64_t a, int64_t b) {

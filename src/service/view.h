@@ -60,6 +60,7 @@ struct exec_view {
     struct usage_view usage;
     const char *error; /* why it never started */
     bool terminal;
+    bool check_step; /* other processes ran at its end: its step may have no restore point */
 };
 
 struct entry_view {

@@ -319,6 +319,9 @@ static const struct {
                         " (?3 OR id = ?2 OR name = ?2 OR CAST(number AS TEXT) = ?2)"
                         " ORDER BY number DESC LIMIT 1",
                         &step_table},
+    [STMT_STEP_POINT] = {"SELECT $cols FROM steps WHERE machine = ?1 AND number < ?2"
+                         " AND state = 2 AND has_point ORDER BY number DESC LIMIT 1",
+                         &step_table},
     [STMT_STEP_LIST] = {"SELECT $cols FROM steps WHERE machine = ?1 AND number < ?2"
                         " AND state = iif(?3, 1, 2) ORDER BY number DESC LIMIT ?4",
                         &step_table},

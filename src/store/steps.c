@@ -84,6 +84,21 @@ int store_step_find(struct store *s, const char *machine, const char *text, stru
     return err_remedy(err, "list its steps with: carrel steps %s", machine);
 }
 
+int store_step_point_before(struct store *s, const char *machine, uint32_t number,
+                            struct step_row *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_STEP_POINT, err) < 0)
+        return -1;
+    query_text(&q, 1, machine);
+    query_i64(&q, 2, number);
+    int got = query_step(&q, err);
+    if (got < 0)
+        return -1;
+    return got == 1 ? query_read(&q, &step_table, ret, err)
+                    : err_set(err, ERR_NOT_FOUND,
+                              "machine '%s' has no restore point before step %u", machine, number);
+}
+
 static int read_all(struct query *q, struct step_list *ret, struct err *err) {
     void *rows;
     size_t count;

@@ -71,6 +71,12 @@ int store_step_update(struct store *s, const struct step_row *row, struct err *e
 /* Finds a finished step by id, number or name; "last" is the newest. */
 int store_step_find(struct store *s, const char *machine, const char *text, struct step_row *ret,
                     struct err *err);
+/*
+ * Finds the newest finished step below a number that has a restore point. ERR_NOT_FOUND: there is
+ * none.
+ */
+int store_step_point_before(struct store *s, const char *machine, uint32_t number,
+                            struct step_row *ret, struct err *err);
 /* Lists steps below a number (0: all), newest first: unfinished ones if `taking`, else others. */
 int store_step_list(struct store *s, const char *machine, uint32_t before, bool taking,
                     size_t limit, struct step_list *ret, struct err *err);

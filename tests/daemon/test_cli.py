@@ -53,6 +53,26 @@ def test_new_reads_variables_from_options_and_files(carrel, tmp_path):
         assert (done.returncode, done.stderr.decode()) == (125, f"carrel: {says}\n")
 
 
+def test_exec_and_steps_say_that_a_step_cannot_be_restored(carrel, machine):
+    sh = lambda command, *options: carrel("exec", *options, "tour", "--", "sh", "-c", command)
+    assert sh("echo one >f").stderr == b""
+    left = sh("head -c 48000000 /dev/zero >big; sleep 300 >/dev/null 2>&1 &")
+    assert left.returncode == 0
+    assert left.stderr.decode().startswith("carrel: step 2 has no restore point: processes were running"), left
+    assert f"carrel steps {machine}" in left.stderr.decode()
+    assert sh("echo two >f").stderr == b"", "it is said once"
+    listed = carrel("steps", "tour").stdout.decode()
+    assert "cannot be restored: processes were running" in listed
+    assert "2 steps without a restore point" in listed and "carrel rewind --stop-processes tour STEP" in listed
+    assert ("carrel store init --btrfs" in listed) == (os.geteuid() == 0)
+    assert carrel("rewind", "tour", "3").returncode == 125
+    back = carrel("rewind", "--stop-processes", "tour", "3")
+    assert back.returncode == 0 and b"to 1, the restore point before step 3" in back.stdout, back
+    assert sh("cat f").stdout == b"one\n"
+    assert carrel("rewind", "tour", "1").returncode == 0
+    assert sh("head -c 48000000 /dev/zero >big; sleep 300 >/dev/null 2>&1 &", "-q").stderr == b""
+
+
 def test_ls_filters_and_prints_ids(carrel, machine):
     other = carrel("new", "--meta", "a=c").stdout.decode().strip()
     ids = lambda *options: sorted(carrel("ls", "-q", *options).stdout.decode().split())

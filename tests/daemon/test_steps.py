@@ -220,6 +220,55 @@ def test_what_a_command_leaves_behind_is_seen(daemon):
     assert b.sh("echo goes on > f; cat f") == "goes on\n"
 
 
+# A process goes on beside so many changes that a step which nobody asked for does not copy them.
+LEFT_BESIDE_MUCH = "head -c 48000000 /dev/zero >big; sleep 300 >/dev/null 2>&1 &"
+
+
+def test_rewind_with_stop_processes_uses_the_restore_point_before(daemon):
+    b = Box(daemon)
+    b.sh("echo one >f")
+    b.settled(1)
+    b.sh(LEFT_BESIDE_MUCH)
+    b.sh("echo two >f")
+    steps = b.settled(3)
+    assert [s["restorable"] for s in steps] == [True, False, False]
+    with pytest.raises(Refused) as e:
+        b.rewind(3)
+    assert e.value.code == "unsupported" and "step 3 has no restore point: processes were running" in e.value.error["message"]
+    assert f"to return to step 1: carrel rewind --stop-processes {b.id} 3" in e.value.error["remedy"], e.value
+    assert b.sh("cat f; pgrep sleep >/dev/null && echo runs") == "two\nruns\n", "a refused rewind changes nothing"
+    back = b.rewind(3, stop_processes=True)
+    assert back["kind"] == "rewind" and back["what"] == "to 1, the restore point before step 3"
+    assert b.sh("cat f; pgrep sleep >/dev/null || echo ended") == "one\nended\n"
+    assert b.settled(7)[-1]["restorable"], "no process runs any more"
+    assert "to return" in refused_remedy(b.fork, step="3") and "to return" in refused_remedy(
+        daemon.get, b.url + "/diff", **{"from": "1", "to": "3"})
+
+
+def refused_remedy(call, *args, **kw):
+    with pytest.raises(Refused) as e:
+        call(*args, **kw)
+    return e.value.error["remedy"]
+
+
+def test_rewind_with_stop_processes_needs_a_restore_point(daemon):
+    b = Box(daemon)
+    b.sh(LEFT_BESIDE_MUCH)
+    b.settled(1)
+    assert "no step before it has one" in refused_remedy(b.rewind, 1, stop_processes=True)
+    assert b.sh("pgrep sleep >/dev/null && echo runs") == "runs\n"
+
+
+def test_only_the_first_command_beside_a_process_is_told_of_its_step(daemon):
+    b = Box(daemon)
+    told = lambda command: daemon.post(b.url + "/execs", {"command": command})["exec"]["check_step"]
+    assert not told("echo one >f")
+    assert told(LEFT_BESIDE_MUCH) and not told("echo two >f")
+    b.settled(3)
+    b.rewind(1)
+    assert not told("true") and told(LEFT_BESIDE_MUCH)
+
+
 def test_a_rewind_ends_what_runs(daemon):
     b = Box(daemon)
     b.sh("echo one > f")

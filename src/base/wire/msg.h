@@ -259,7 +259,8 @@ enum msg_exit_flag {
     MSG_EXIT_SIGNALED = 1, /* `status` is a signal, else an exit code */
     MSG_EXIT_TIMED_OUT = 2,
     MSG_EXIT_CORE = 4,
-    MSG_EXIT_KILLED = 8, /* a KILL message came before the end */
+    MSG_EXIT_KILLED = 8,  /* a KILL message came before the end */
+    MSG_EXIT_BESIDE = 16, /* other processes ran in the machine; older guests never say so */
 };
 
 struct msg_exit {

@@ -65,7 +65,7 @@ static const struct err *busy_error(const struct call *c, const struct frame *fr
         err_set(ret, ERR_INTERNAL,
                 "the guest of the machine sent an invalid reply about its processes");
     else if (state.busy)
-        err_set(ret, ERR_BUSY, "processes are running in machine '%s'", c->box->m.id);
+        err_set(ret, ERR_BUSY, "processes were running in machine '%s'", c->box->m.id);
     else
         return NULL;
     return ret;

@@ -243,6 +243,7 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
 
 void exec_view(struct exec *x, struct exec_view *ret) {
     exec_row_view(&x->row, ret);
+    ret->check_step = x->beside && exec_is_over(x);
     const struct outlog *log = exec_log(x);
     if (log && !exec_is_over(x)) {
         ret->stdout_bytes = outlog_extent(log, 0).produced;

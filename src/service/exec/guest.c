@@ -164,6 +164,7 @@ static void on_exited(void *arg, const struct msg_exit *m) {
     row->system_us = m->system_us;
     row->max_rss_kb = m->max_rss_kb;
     row->wall_us = m->wall_us;
+    x->beside = m->flags & MSG_EXIT_BESIDE;
     if (x->started_ms)
         row->started_ms = x->started_ms;
     if (!row->started_ms)

@@ -63,6 +63,7 @@ struct exec {
     bool paced;    /* the guest waits for the followers to read */
     uint64_t pace; /* bytes that the guest may send */
     bool direct;   /* output goes to descriptors of the caller, without a log */
+    bool beside;   /* other processes ran in the machine when the command ended */
     struct guest_command command;
     struct outlog_fd log;
     struct outlog kept; /* output log of a command whose machine has ended */

@@ -142,6 +142,8 @@ static void outcome_written(void *arg, const struct err *failed) {
     x->row = x->outcome;
     x->phase = EXEC_OVER;
     exec_runs_no_more(x);
+    if (x->live)
+        x->beside = (x->beside || execs_running(x->live)) && steps_tell_beside(x->live);
     struct journal_record what = outcome_record(&x->row);
     note_result(x->service, &x->who, &what, x->intent, NULL);
     exec_tell(x);

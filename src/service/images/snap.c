@@ -152,8 +152,7 @@ static void snap_step(void *arg, const struct step_row *row, const struct err *f
         err = *failed;
     } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
         if (!step.has_point)
-            err_set(&err, ERR_UNSUPPORTED, "step (snapshot) %u has no restore point: %s",
-                    step.number, step.reason);
+            step_point_error(j->live, &step, &err);
         else if (!j->live->machine)
             live_state_error(j->live, &err);
         else {

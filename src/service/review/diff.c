@@ -170,8 +170,7 @@ static int find_step(struct diffing *d, struct end *e, const char *step, struct 
     if (store_step_find(d->live->service->store, d->live->row.id, step, &row, err) < 0)
         return -1;
     if (!row.has_point)
-        return err_set(err, ERR_UNSUPPORTED, "step %u has no restore point: %s", row.number,
-                       row.reason);
+        return step_point_error(d->live, &row, err);
     snprintf(e->name, sizeof(e->name), "%s", row.id);
     snprintf(e->stack, sizeof(e->stack), "%s", row.stack ? row.stack : "");
     e->number = row.number;

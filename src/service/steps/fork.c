@@ -172,8 +172,7 @@ static void step_known(struct forking *f) {
     struct live *l = f->live;
     struct err err;
     if (!f->step.has_point) {
-        err_set(&err, ERR_UNSUPPORTED, "step %u has no restore point: %s", f->step.number,
-                f->step.reason);
+        step_point_error(l, &f->step, &err);
         fork_finish(f, &err);
     } else if (!l->machine) {
         live_state_error(l, &err);

@@ -46,6 +46,7 @@ struct live_steps {
     size_t merge_from;       /* a merge failed: retry at this number of layers */
     bool copies_slowly;      /* a copy of the upper would copy all changes */
     uint32_t last_copy;      /* layer number of the last copy; 0: none */
+    bool beside_told;        /* see steps_tell_beside() */
     bool full;               /* a step found no space */
     bool freeing;            /* steps are being deleted; their space is freed in the background */
     bool unpruned;           /* there are steps since the last pruning */

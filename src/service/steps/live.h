@@ -54,6 +54,12 @@ bool steps_are_at_rest(const struct live *l);
 void steps_after(struct live *l, const struct step_cause *cause);
 
 /*
+ * Call it when a command ended beside other processes. True: tell its caller that the step may have
+ * no restore point. False: no step is taken, or a caller was told since the last switch.
+ */
+bool steps_tell_beside(struct live *l);
+
+/*
  * Call it when the machine was adopted: finishes an unfinished step. -1: the store cannot be read.
  */
 int steps_adopt(struct live *l, struct err *err);
@@ -72,6 +78,9 @@ int steps_root_put(struct live *l, uint32_t layer, const char *stack, struct err
 void steps_root_known(struct live *l, uint32_t layer, const char *stack);
 /* The stack (list of layers) of the present state, with the present upper as its newest layer. */
 int steps_next_stack(struct live *l, char text[LAYERS_TEXT_SIZE], struct err *err);
+
+/* Sets the error of a request for a step without a restore point, and says what to do instead. */
+int step_point_error(const struct live *l, const struct step_row *row, struct err *err);
 
 /* Called on every tick: deletes the oldest steps if there are too many or the disk is full. */
 void steps_prune(struct live *l);

@@ -15,6 +15,7 @@
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
+#include "service/steps/live.h"
 #include "service/steps/steps.h"
 
 enum { AGAIN_MS = 200 };
@@ -25,7 +26,7 @@ struct rewinding {
     bool adopted; /* started by an earlier daemon: no caller waits */
     uint64_t intent;
     char step[STORE_NAME_SIZE];
-    bool drifted;
+    bool drifted, stop_processes;
     bool halted;  /* only the guest still runs */
     bool changed; /* files changed since the last step */
     struct err why;
@@ -309,6 +310,18 @@ static void begin_halt(struct rewinding *r) {
 
 /* ---- the request ---- */
 
+/* Chooses the newest restore point before the requested step, which has none. */
+static int point_before(struct rewinding *r, struct err *err) {
+    const struct live *l = r->live;
+    struct step_row asked DEFER(step_row_done) = r->row;
+    r->row = (struct step_row){.what = NULL};
+    if (store_step_point_before(l->service->store, l->row.id, asked.number, &r->row, err) < 0)
+        return step_point_error(l, &asked, err);
+    snprintf(r->step, sizeof(r->step), "%u, the restore point before step %u", r->row.number,
+             asked.number);
+    return 0;
+}
+
 static int rewind_check(struct rewinding *r, struct err *err) {
     struct live *l = r->live;
     bool fit = l->row.state == MACHINE_RUNNING || l->row.state == MACHINE_STOPPED;
@@ -321,10 +334,9 @@ static int rewind_check(struct rewinding *r, struct err *err) {
     if (steps_load(l, err) < 0 ||
         store_step_find(l->service->store, l->row.id, r->step, &r->row, err) < 0)
         return -1;
-    if (!r->row.has_point)
-        return err_set(err, ERR_UNSUPPORTED, "step %u has no restore point: %s", r->row.number,
-                       r->row.reason);
-    return 0;
+    if (r->row.has_point)
+        return 0;
+    return r->stop_processes ? point_before(r, err) : step_point_error(l, &r->row, err);
 }
 
 static void rewind_begin(void *arg) {
@@ -362,8 +374,12 @@ void service_rewind(struct service *s, const struct caller *who, const char *mac
         return;
     }
     struct rewinding *r = xnew(struct rewinding);
-    *r =
-        (struct rewinding){.live = l, .who = *who, .drifted = q->drifted, .done = done, .arg = arg};
+    *r = (struct rewinding){.live = l,
+                            .who = *who,
+                            .drifted = q->drifted,
+                            .stop_processes = q->stop_processes,
+                            .done = done,
+                            .arg = arg};
     snprintf(r->step, sizeof(r->step), "%s", q->step);
     live_ref(l);
     rewind_begin(r);

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
+#include "service/steps/live.h"
 
 static size_t count_layers(const char *stack) {
     size_t n = stack && *stack ? 1 : 0;
@@ -43,6 +45,22 @@ void step_view(const struct step_row *row, struct step_view *ret) {
         .reason = row->reason[0] && !row->has_point ? row->reason : NULL,
         .how = how_taken(row),
     };
+}
+
+/* Only root can give machines btrfs disks, where a step beside running processes is restorable. */
+#define STEP_BTRFS_HINT \
+    (geteuid() == 0 ? "; btrfs disks keep all steps: carrel store init --btrfs SIZE" : "")
+
+int step_point_error(const struct live *l, const struct step_row *row, struct err *err) {
+    struct step_row before DEFER(step_row_done) = {.what = NULL};
+    struct err none;
+    err_set(err, ERR_UNSUPPORTED, "step %" PRIu32 " has no restore point: %s", row->number,
+            row->reason);
+    if (store_step_point_before(l->service->store, row->machine, row->number, &before, &none) < 0)
+        return err_remedy(err, "no step before it has one%s", STEP_BTRFS_HINT);
+    return err_remedy(
+        err, "to return to step %" PRIu32 ": carrel rewind --stop-processes %s %" PRIu32 "%s",
+        before.number, row->machine, row->number, STEP_BTRFS_HINT);
 }
 
 /* ---- a step on request ---- */

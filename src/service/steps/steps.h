@@ -39,7 +39,8 @@ int service_step_show(struct service *s, const struct caller *who, const char *m
 
 struct rewind_request {
     const char *step;
-    bool drifted; /* allowed even if the host's packages have changed since */
+    bool drifted;        /* allowed even if the host's packages have changed since */
+    bool stop_processes; /* if the step has no restore point: to the newest one before it */
 };
 /* Rewinds a machine to a step. Ends its commands first; the present state is kept as a step. */
 void service_rewind(struct service *s, const struct caller *who, const char *machine,

@@ -52,8 +52,10 @@ void step_over(struct step_call *c, const struct err *err) {
         c->done(c->arg, err ? NULL : &c->row, err);
     if (!err && c->row.layer)
         steps_compact(l);
-    if (!err && c->row.has_point)
+    if (!err && c->row.has_point) {
         durable_want(l);
+        l->steps->beside_told &= c->row.layer >= LAYER_COPIED; /* a copy: processes still run */
+    }
     l->steps->unpruned = true;
     step_call_free(c);
     barrier_open(l);
@@ -370,9 +372,19 @@ void steps_refresh(struct live *l) {
     steps_take(l, &cause, NULL, NULL);
 }
 
+/* True if a step is taken after every change. */
+static bool takes_every(const struct live *l) {
+    return l->row.steps == STEPS_EVERY && l->machine && !l->steps->held &&
+           l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED;
+}
+
 void steps_after(struct live *l, const struct step_cause *cause) {
-    bool wanted = l->row.steps == STEPS_EVERY && l->machine && !l->steps->held &&
-                  l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED;
-    if (wanted)
+    if (takes_every(l))
         steps_take(l, cause, NULL, NULL);
+}
+
+bool steps_tell_beside(struct live *l) {
+    bool first = takes_every(l) && !l->steps->beside_told;
+    l->steps->beside_told |= first;
+    return first;
 }

@@ -92,6 +92,36 @@ static void a_machine_comes_back_whole_after_a_restart(void **state) {
 }
 
 /* A kind that the table of columns does not know could never be taken. */
+static void the_newest_restore_point_before_a_step_is_found(void **state) {
+    (void)state;
+    static const struct {
+        enum step_state state;
+        uint32_t has_point;
+    } steps[] = {{STEP_DONE, 1},   {STEP_DONE, 1}, {STEP_DONE, 0},
+                 {STEP_TAKING, 1}, {STEP_DONE, 0}, {STEP_DONE, 1}};
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    struct store *s = unit_store(dir.path, 0);
+    add_owner(s, "ann", 1000);
+    struct machine_row m = machine_of("ann", "build", 1), other = machine_of("ann", "other", 2);
+    add_machine(s, &m);
+    add_machine(s, &other);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        struct step_row row = {
+            .kind = STEP_EXEC, .state = steps[i].state, .has_point = steps[i].has_point};
+        memcpy(row.id, id_new('s').text, sizeof(row.id));
+        memcpy(row.machine, m.id, sizeof(row.machine));
+        ok(store_step_add(s, &row, &err));
+    }
+    struct step_row out = {0};
+    ok(store_step_point_before(s, m.id, 5, &out, &err));
+    assert_int_equal(out.number, 2);
+    step_row_done(&out);
+    assert_int_equal(store_step_point_before(s, m.id, 1, &out, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(store_step_point_before(s, other.id, 5, &out, &err), -1);
+    store_close(s);
+}
+
 static void every_kind_of_step_can_be_written(void **state) {
     (void)state;
     struct scratch dir DEFER(scratch_done) = scratch_new();
@@ -887,6 +917,7 @@ UNIT_MAIN(cmocka_unit_test(a_damaged_row_hides_no_other_and_keeps_its_id),
           cmocka_unit_test(a_store_keeps_its_id_and_no_two_share_one),
           cmocka_unit_test(a_machine_comes_back_whole_after_a_restart),
           cmocka_unit_test(a_taint_belongs_to_an_owner_and_keeps_its_first_source),
+          cmocka_unit_test(the_newest_restore_point_before_a_step_is_found),
           cmocka_unit_test(every_kind_of_step_can_be_written),
           cmocka_unit_test(an_idle_store_leaves_the_disk_alone),
           cmocka_unit_test(names_are_unique_while_their_machine_lives),
