@@ -22,6 +22,7 @@ static int make_one(const struct do_options *o, struct client *c, size_t i, char
                     struct err *err) {
     json_t *machine DEFER(json_decrefp) = NULL;
     struct new_options made = o->made;
+    made.quiet = i > 0; /* the machines of all tries get the same */
     char name[128];
     snprintf(name, sizeof(name), "%s-%zu", made.name ? made.name : "", i + 1);
     if (made.name && o->tries)

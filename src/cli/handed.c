@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "cli/ship/bare_commit.h"
 #include "cli/ship/db.h"
+#include "cli/ship/dirty.h"
 #include "cli/ship/git.h"
 #include "cli/spec.h"
 
@@ -66,7 +67,7 @@ static int handed_put_file(struct jot *j, const char *text, struct handed *h, st
     return keep_fd(h, fd, err);
 }
 
-/* ---- PATH[@REF][:/GUEST] ---- */
+/* ---- PATH[@REF][:/GUEST][:dirty] ---- */
 
 /* Finds the full hash of the commit that a revision names. */
 static int find_commit(const char *path, const char *words, char ret[256], struct err *err) {
@@ -99,14 +100,29 @@ static int find_ref(const char *path, const char *ref, char ret[256], struct err
     return 0;
 }
 
+/* Only the commit that is checked out has uncommitted work. */
+static int bundle_dirty(const char *path, const char *ref, int fd, struct err *err) {
+    char head[256], hash[256];
+    bool named = strncmp(ref, "refs/", 5) == 0;
+    if (find_commit(path, "HEAD", head, err) < 0 || find_commit(path, ref, hash, err) < 0)
+        return -1;
+    if (strcmp(head, hash) != 0) {
+        err_set(err, ERR_INVALID, ":dirty requires the commit that is checked out, not '%s'", ref);
+        return err_remedy(err, "use --repo PATH:dirty, or leave out :dirty");
+    }
+    return dirty_bundle(path, named ? ref : BARE_COMMIT_REF, hash, fd, err);
+}
+
 /* Makes a git bundle: it has all objects of the ref, but no configuration of the repository. */
-static int make_bundle(const char *path, const char *ref, struct err *err) {
+static int make_bundle(const char *path, const char *ref, bool dirty, struct err *err) {
     const char *const words[] = {"-C", path, "bundle", "create", "-q", "-", ref, "--", NULL};
     int fd = memfd_create("bundle", MFD_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "cannot create a temporary file for the git bundle");
     bool named = strncmp(ref, "refs/", 5) == 0;
-    if ((named ? git_run(words, fd, err) : bare_commit_bundle(path, ref, fd, err)) == 0)
+    if ((dirty   ? bundle_dirty(path, ref, fd, err)
+         : named ? git_run(words, fd, err)
+                 : bare_commit_bundle(path, ref, fd, err)) == 0)
         return fd;
     close(fd);
     return err_wrap(err, "cannot make a git bundle of repository '%s'", path);
@@ -137,11 +153,38 @@ static void put_author(struct jot *j, const char *path) {
         jot_string(j, "value", author);
 }
 
+/* Tells the owner which files of the working tree the machine gets. */
+static void tell_dirty(const char *path, bool dirty, const struct handed *h) {
+    long count = h->quiet ? 0 : dirty_count(path);
+    const char *s = count == 1 ? "" : "s";
+    if (count && dirty)
+        fprintf(stderr,
+                "carrel: %ld changed or untracked file%s of repository '%s' come%s along; ignored "
+                "files stay out\n",
+                count, s, path, count == 1 ? "s" : "");
+    else if (count)
+        fprintf(stderr,
+                "carrel: %ld changed or untracked file%s of repository '%s' stay%s out; to bring "
+                "%s along: --repo %s:dirty\n",
+                count, s, path, count == 1 ? "s" : "", count == 1 ? "it" : "them", path);
+}
+
+/* Removes ":dirty" from the end of an option's value. */
+static bool cut_dirty(char *words) {
+    static const char mark[] = ":dirty";
+    size_t n = strlen(words), len = sizeof(mark) - 1;
+    bool is = n > len && strcmp(words + n - len, mark) == 0;
+    if (is)
+        words[n - len] = '\0';
+    return is;
+}
+
 static int put_repo(struct jot *j, const char *text, struct handed *h, struct err *err) {
     char words[WORDS_MAX], real[PATH_MAX], name[256];
     const char *ref = "HEAD";
     if (copy_words(text, words, err) < 0)
         return -1;
+    bool dirty = cut_dirty(words);
     const char *guest = cut_guest(words);
     char *at = strrchr(words, '@');
     if (at && access(words, F_OK) < 0) {
@@ -152,9 +195,10 @@ static int put_repo(struct jot *j, const char *text, struct handed *h, struct er
         return err_sys(err, "cannot open repository '%s'", words);
     if (find_ref(real, ref, name, err) < 0)
         return -1;
-    int fd = make_bundle(real, name, err);
+    int fd = make_bundle(real, name, dirty, err);
     if (fd < 0)
         return -1;
+    tell_dirty(real, dirty, h);
     jot_string(j, "what", real);
     if (guest)
         jot_string(j, "at", guest);

@@ -25,10 +25,10 @@ struct handed_options {
      "copy a file into the machine (default: to the same path)"},                               \
         {0,                                                                                     \
          "repo",                                                                                \
-         "PATH[@REF][:/GUEST]",                                                                 \
+         "PATH[@REF][:/GUEST][:dirty]",                                                         \
          OPTION_LIST,                                                                           \
          offsetof(type, member.repos),                                                          \
-         "clone a git repository into the machine; `carrel ship` brings its commits back"},     \
+         "clone a git repository into the machine; dirty: with uncommitted changes"},           \
         {0,                                                                                     \
          "db",                                                                                  \
          "sqlite:FILE[:/GUEST]|postgres:NAME",                                                  \
@@ -58,6 +58,7 @@ enum { HANDED_MAX = 16 };
 struct handed {
     int fds[HANDED_MAX];
     size_t count;
+    bool quiet; /* do not tell which files of a repository stay out */
 };
 void handed_close(struct handed *h);
 

@@ -19,6 +19,7 @@ struct new_options {
     uint64_t idle_ms;
     struct option_list env, env_files, meta, net;
     struct handed_options handed;
+    bool quiet; /* print only warnings */
 };
 
 /*

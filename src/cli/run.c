@@ -79,6 +79,7 @@ static int check_options(const struct run_options *o, struct err *err) {
 /* Writes the request for the machine, and opens granted files and directories. */
 static int run_describe(struct run *r, struct err *err) {
     struct jot j = JOT(&r->spec);
+    r->handed.quiet = r->o.command.quiet;
     if (grants_open(&r->o.spec.dirs, &r->plan, &r->grants, err) < 0)
         return -1;
     jot_object(&j, NULL);

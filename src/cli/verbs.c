@@ -29,14 +29,14 @@ static void verbs_announce(void) {
 
 struct new_command {
     struct new_options made;
-    bool quiet, json, help;
+    bool json, help;
 };
 
 #define AT(member) offsetof(struct new_command, member)
 
 const struct option_row new_rows[] = {
     NEW_OPTIONS(struct new_command, made),
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only the id, and warnings"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(made.quiet), "print only the id, and warnings"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -121,7 +121,7 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
 int new_make(const struct new_options *o, struct client *c, json_t **ret, struct err *err) {
     struct plan *plan DEFER_FREE = xnew(struct plan);
     struct grants *g DEFER_FREE = xnew(struct grants);
-    struct handed h DEFER(handed_close) = {.count = 0};
+    struct handed h DEFER(handed_close) = {.quiet = o->quiet};
     int fds[PLAN_MAX_GRANTS + HANDED_MAX];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     int r = grants_open(&o->spec.dirs, plan, g, err);
@@ -169,7 +169,7 @@ int cmd_new(int argc, char **argv) {
     }
     if (argv[1 + next])
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
-    else if (client_open(&c, CLIENT_START, o.quiet ? NULL : verbs_announce, &err) == 0 &&
+    else if (client_open(&c, CLIENT_START, o.made.quiet ? NULL : verbs_announce, &err) == 0 &&
              verbs_make(&o, &c, &err) == 0)
         return 0;
     return cli_fail(&err);

@@ -53,6 +53,16 @@ def commit(gated, box, line, at="proj"):
     assert done["exec"]["status"] == 0, done
 
 
+def left_in_tmp(repo):
+    """Temporary repositories that borrow the objects of this repository; other tests have their own."""
+    def borrows(file):
+        try:
+            return str(repo) in file.read_text()
+        except OSError:
+            return False
+    return [f for pattern in ("carrel-repo-*", "carrel-ship-*/*") for f in pathlib.Path("/tmp").glob(f"{pattern}/objects/info/alternates") if borrows(f)]
+
+
 def may_trace():
     return shutil.which("strace") and subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
 
@@ -109,14 +119,83 @@ def test_a_branch_or_a_tag_at_a_place(gated, repo, suffix, branch):
 def test_a_commit_without_a_name(gated, repo, how):
     (repo / "a.txt").write_text("two\n")
     git(repo, "commit", "-qam", "second")
-    first, left = git(repo, "rev-parse", "main~1"), sorted(pathlib.Path("/tmp").glob("carrel-repo-*"))
+    first = git(repo, "rev-parse", "main~1")
     box = new(gated, repo, "@" + {"whole": first, "short": first[:10], "words": "main~1"}[how])
     text = gated.exec(box, "git log --format=%s; git branch --show-current; git tag; cat a.txt", cwd="/home/user/proj")["stdout"]
     assert text == "first\ncarrel\none\n" and gated.grants(box)[0]["detail"]["ref"] == first
     commit(gated, box, "echo more >>a.txt")
     assert json.loads(carrel(gated, "ship", "-y", "--json", box, repo).stdout)["commits"] == 1
-    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\nmore" and sorted(pathlib.Path("/tmp").glob("carrel-repo-*")) == left
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\nmore" and not left_in_tmp(repo)
     assert git(repo, "for-each-ref", "--format=%(refname)").count("carrel-base") == 0
+
+
+@pytest.fixture
+def dirty(repo, tmp_path):
+    """A working tree with changed, staged, deleted, untracked and ignored files; the owner's configuration ignores one of them."""
+    (repo / "gone").write_text("gone\n")
+    (repo / "tool").write_text("#!/bin/sh\n")
+    (repo / ".gitignore").write_text("*.o\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "second")
+    (repo / "gone").unlink()
+    (repo / "a.txt").write_text("one\nchanged\n")
+    (repo / "tool").chmod(0o755)
+    (repo / "staged").write_text("staged\n")
+    git(repo, "add", "staged")
+    (repo / "deep").mkdir()
+    (repo / "deep/new").write_text("new\n")
+    (repo / "link").symlink_to("a.txt")
+    for name in ("x.o", "inner", "global.key"):
+        (repo / name).write_text("ignored\n")
+    (repo / ".git/info").mkdir(exist_ok=True)
+    (repo / ".git/info/exclude").write_text("inner\n")
+    (tmp_path / "ignore").write_text("*.key\n")
+    (tmp_path / "gitconfig").write_text(f"[core]\n\texcludesFile = {tmp_path}/ignore\n")
+    return repo
+
+
+def new_dirty(gated, tmp_path, repo, suffix, *more, ok=True):
+    done = subprocess.run([PROGRAM, "new", *more, "--repo", f"{repo}{suffix}"], env={**gated.env, "GIT_CONFIG_GLOBAL": f"{tmp_path}/gitconfig", "GIT_CONFIG_NOSYSTEM": "1"},
+                          capture_output=True, text=True, timeout=100)
+    assert not ok or done.returncode == 0, done
+    return done
+
+
+SEEN = "git status --porcelain --untracked-files=all; git log --format=%s; cat a.txt deep/new staged 2>/dev/null; readlink link; ls *.o inner global.key 2>/dev/null; git fsck 2>&1 | grep -v dangling; ls .git/FETCH_HEAD 2>/dev/null; git for-each-ref; true"
+
+
+def test_uncommitted_files_come_along_with_dirty(gated, dirty, tmp_path):
+    before = git(dirty, "status", "--porcelain"), git(dirty, "count-objects"), git(dirty, "for-each-ref")
+    done = new_dirty(gated, tmp_path, dirty, ":dirty")
+    assert done.stderr.splitlines()[0] == f"carrel: 6 changed or untracked files of repository '{dirty}' come along; ignored files stay out", done
+    inside = gated.exec(done.stdout.strip(), SEEN, cwd="/home/user/proj")["stdout"].splitlines()
+    assert inside[:6] == [" M a.txt", " D gone", " M tool", "?? deep/new", "?? link", "?? staged"], inside
+    assert inside[6:13] == ["second", "first", "one", "changed", "new", "staged", "a.txt"], inside
+    assert len(inside) == 14 and inside[13].endswith("refs/heads/main"), inside
+    after = git(dirty, "status", "--porcelain"), git(dirty, "count-objects"), git(dirty, "for-each-ref")
+    assert after == before and not left_in_tmp(dirty), "the owner's repository is as it was"
+
+
+def test_the_first_line_tells_that_uncommitted_files_stay_out(gated, dirty, tmp_path):
+    done = new_dirty(gated, tmp_path, dirty, "")
+    assert done.stderr.splitlines()[0] == f"carrel: 6 changed or untracked files of repository '{dirty}' stay out; to bring them along: --repo {dirty}:dirty", done
+    assert gated.exec(done.stdout.strip(), "git status --porcelain; cat a.txt; ls", cwd="/home/user/proj")["stdout"] == "one\na.txt\ngone\ntool\n"
+    assert new_dirty(gated, tmp_path, dirty, "", "-q").stderr == ""
+
+
+@pytest.mark.parametrize("suffix,at", [("@main:/home/user/else:dirty", "/home/user/else"), ("@v2:dirty:untrusted", "/home/user/proj"), (":dirty", "/home/user/proj")])
+def test_a_dirty_clone_of_a_branch_a_tag_or_a_commit(gated, dirty, tmp_path, suffix, at):
+    git(dirty, "tag", "-am", "x", "v2")
+    if suffix == ":dirty":
+        git(dirty, "checkout", "-q", "--detach")
+    box = new_dirty(gated, tmp_path, dirty, suffix).stdout.strip()
+    seen = gated.exec(box, "git status --porcelain | wc -l; git log --format=%s; cat a.txt; git tag", cwd=at)["stdout"]
+    assert seen == "6\nsecond\nfirst\none\nchanged\n" + ("v2\n" if "v2" in suffix else ""), seen
+
+
+def test_only_what_is_checked_out_can_be_dirty(gated, dirty, tmp_path):
+    done = new_dirty(gated, tmp_path, dirty, "@v1:dirty", ok=False)
+    assert done.returncode and ":dirty requires the commit that is checked out" in done.stderr, done
 
 
 @pytest.mark.parametrize("suffix,why", [("@nothing", "has no branch, tag or commit 'nothing'"), ("@main~9", "has no branch, tag or commit 'main~9'"), ("@main:a.txt", "has no branch, tag or commit 'main:a.txt'"), ("@--all", "has no branch, tag or commit '--all'"), ("x", "No such file")])
@@ -338,7 +417,7 @@ def test_an_object_that_is_not_as_it_should_be_is_refused(gated, repo, attack, c
 def untouched(repo, mark):
     assert not mark.exists() and git(repo, "branch", "--list", "carrel/*") == ""
     assert git(repo, "fsck", "--unreachable", "--no-progress") == "", "objects came in"
-    assert not list(pathlib.Path("/tmp").glob("carrel-ship-*"))
+    assert not left_in_tmp(repo)
 
 
 def test_its_configuration_hooks_and_alternates_stay_inside(gated, repo, count_attack):

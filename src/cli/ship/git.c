@@ -178,3 +178,10 @@ int git_ask_as_owner(const char *const *words, const char *const *env, struct bu
     struct git_call c = {.words = words, .env = env, .as_owner = true, .in = -1};
     return git_read(&c, ret, err);
 }
+
+void git_temp_remove(const char *dir) {
+    const char *const words[] = {"rm", "-rf", "--", dir, NULL};
+    pid_t pid;
+    if (posix_spawnp(&pid, "rm", NULL, NULL, (char *const *)words, environ) == 0)
+        waitpid(pid, NULL, 0);
+}

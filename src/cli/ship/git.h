@@ -21,6 +21,9 @@ int git_feed(const char *const *words, int in, int out, struct err *err);
 /* Does the same as git_run(), but adds the standard output to `ret`, without trailing newlines. */
 int git_ask(const char *const *words, struct buf *ret, struct err *err);
 
+/* Removes a temporary repository. */
+void git_temp_remove(const char *dir);
+
 /*
  * Does the same as git_ask() with the owner's and the system's configuration, as the owner's own
  * commands have it. Use it only for the owner's repository. env: more variables, NULL-terminated.

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -115,14 +114,8 @@ static int write_file(const char *path, const char *bytes, size_t n, struct err 
 
 static void quarantine_done(struct quarantine *q) {
     commits_done(&q->changes);
-    const char *const names[] = {"rm", "-rf", "--", q->dir, NULL};
-    pid_t pid = q->dir[0] ? fork() : -1;
-    if (pid == 0) {
-        execvp("rm", (char *const *)names);
-        _exit(127);
-    }
-    if (pid > 0)
-        waitpid(pid, NULL, 0);
+    if (q->dir[0])
+        git_temp_remove(q->dir);
 }
 
 /* Lets `repo` use the objects of the owner's repository, which the bundle leaves out. */

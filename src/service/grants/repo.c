@@ -28,6 +28,12 @@ static const char script[] =
     "git -C \"$1\" remote remove origin\n"
     "git -C \"$1\" symbolic-ref -q HEAD >/dev/null || git -C \"$1\" checkout -q -b carrel\n"
     "test \"$base\" = \"$2\" || git -C \"$1\" tag -d carrel-base >/dev/null\n"
+    /* The owner's uncommitted work: in the working tree, and not in the index. */
+    "if test -n \"$(git bundle list-heads \"$0\" refs/carrel/dirty)\"; then\n"
+    "  git -C \"$1\" fetch -q --no-tags \"$0\" refs/carrel/dirty\n"
+    "  git -C \"$1\" read-tree -m -u HEAD FETCH_HEAD; git -C \"$1\" reset -q\n"
+    "  rm -f \"$1/.git/FETCH_HEAD\"\n"
+    "fi\n"
     /* A configuration of the image counts more than the default author. */
     "git -C \"$1\" config user.name >/dev/null || git -C \"$1\" config user.name \"$3\"\n"
     "git -C \"$1\" config user.email >/dev/null || git -C \"$1\" config user.email \"$4\"\n"
