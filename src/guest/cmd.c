@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -537,12 +538,25 @@ static void note_beside(struct guest *g) {
             g->cmds[i].exit.flags |= MSG_EXIT_BESIDE;
 }
 
+/*
+ * Ends the tracing of a command that asked its parent, the guest, to trace it (PTRACE_TRACEME): the
+ * guest is no debugger, and the command has stopped, not exited. SIGTRAP only reports an exec.
+ */
+static void cmd_untrace(pid_t pid, int status) {
+    int number = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
+    ptrace(PTRACE_DETACH, pid, NULL, (void *)(intptr_t)number);
+}
+
 void cmd_reap(struct guest *g) {
     struct rusage usage;
     int status;
     pid_t pid;
     bool any = false;
     while ((pid = wait4(-1, &status, WNOHANG | __WALL, &usage)) > 0) {
+        if (WIFSTOPPED(status)) {
+            cmd_untrace(pid, status);
+            continue;
+        }
         struct cmd *cmd = cmd_find_pid(g, pid);
         any |= cmd != NULL;
         if (cmd)

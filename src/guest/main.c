@@ -381,6 +381,8 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "tool") == 0)
         return run_tool(argv + 2);
     prctl(PR_SET_DUMPABLE, 0);
+    if (geteuid() == 0 && sys_set_gid(getegid()) < 0)
+        return EXIT_BAD_START;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     block_signals();
     struct args a = {.ctl = -1, .spawn = -1, .listen = -1, .admin = -1, .port = -1};

@@ -111,7 +111,7 @@ static int set_user(struct start *s) {
         return 0;
     if (syscall(SYS_setgroups, (size_t)e->groups.count, e->groups.v) < 0)
         return -1;
-    if (e->gid != MSG_ID_NONE && syscall(SYS_setresgid, e->gid, e->gid, e->gid) < 0)
+    if (e->gid != MSG_ID_NONE && sys_set_gid(e->gid) < 0)
         return -1;
     if (e->uid != MSG_ID_NONE && syscall(SYS_setresuid, e->uid, e->uid, e->uid) < 0)
         return -1;

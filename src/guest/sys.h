@@ -35,6 +35,19 @@ static inline int sys_open(int dir, const char *path, int flags, uint32_t mode) 
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
 }
 
+/*
+ * Sets the real and effective group id, and a saved one that differs. The kernel lets a process
+ * trace another, or use its memory, only if its own group id equals all three: so no process in the
+ * machine can do that to the guest or its children, until exec makes the three equal. `dumpable`
+ * alone does not protect them: with fs.suid_dumpable=1 every change of ids sets it again.
+ */
+static inline int sys_set_gid(uint32_t gid) {
+    enum { UNUSED = 65535 };
+    long r = syscall(SYS_setresgid, gid, gid, gid == UNUSED ? UNUSED - 1 : UNUSED);
+    /* Every machine has that id; a user namespace around a guest without a machine may not. */
+    return (int)(r < 0 && errno == EINVAL ? syscall(SYS_setresgid, gid, gid, gid) : r);
+}
+
 /* Writes the /proc path of a descriptor, for system calls that take only a path. */
 static inline const char *own_path(int fd, char ret[32]) {
     static const char prefix[] = "/proc/self/fd/";

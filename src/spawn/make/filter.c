@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/personality.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -94,33 +95,40 @@ static const struct check {
     /*
      * Allows only the address families that programs need: AF_VSOCK reaches the hypervisor, and
      * other families reach rarely used kernel code. The Internet protocols are limited too, because
-     * rare ones make the kernel load modules.
+     * rare ones make the kernel load modules. Of netlink, NETLINK_ROUTE is allowed, and for `ss`
+     * NETLINK_SOCK_DIAG, which lists the sockets of the box's own network namespace.
      */
     {"socket",
      {LOAD(args[0]),
-      IF_EQ(AF_UNIX, 18, 0),
+      IF_EQ(AF_UNIX, 19, 0),
       IF_EQ(AF_NETLINK, 14, 0),
       IF_EQ(AF_INET, 1, 0),
-      IF_EQ(AF_INET6, 0, 14),
+      IF_EQ(AF_INET6, 0, 15),
       LOAD(args[1]),
       BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
       IF_EQ(SOCK_STREAM, 2, 0),
       IF_EQ(SOCK_DGRAM, 1, 0),
       IF_EQ(SOCK_RAW, 0, 6),
       LOAD(args[2]),
-      IF_EQ(0, 8, 0),
-      IF_EQ(IPPROTO_TCP, 7, 0),
-      IF_EQ(IPPROTO_UDP, 6, 0),
-      IF_EQ(IPPROTO_ICMP, 5, 0),
-      IF_EQ(IPPROTO_ICMPV6, 4, 0),
+      IF_EQ(0, 9, 0),
+      IF_EQ(IPPROTO_TCP, 8, 0),
+      IF_EQ(IPPROTO_UDP, 7, 0),
+      IF_EQ(IPPROTO_ICMP, 6, 0),
+      IF_EQ(IPPROTO_ICMPV6, 5, 0),
       ANSWER(EPROTONOSUPPORT),
       LOAD(args[2]),
-      IF_EQ(NETLINK_ROUTE, 1, 0),
+      IF_EQ(NETLINK_ROUTE, 2, 0),
+      IF_EQ(NETLINK_SOCK_DIAG, 1, 0),
       ANSWER(EAFNOSUPPORT),
       PASS}},
     {"socketpair", {LOAD(args[0]), IF_EQ(AF_UNIX, 1, 0), ANSWER(EAFNOSUPPORT), PASS}},
-    /* Allows only to query the personality, and to set the default. */
-    {"personality", {LOAD(args[0]), IF_EQ(0, 2, 0), IF_EQ(0xffffffff, 1, 0), ANSWER(EPERM), PASS}},
+    /*
+     * Allows only to query the personality, to set the default, and to switch off the random
+     * placement of memory, as debuggers do for the program that they run.
+     */
+    {"personality",
+     {LOAD(args[0]), IF_EQ(0, 3, 0), IF_EQ(0xffffffff, 2, 0), IF_EQ(ADDR_NO_RANDOMIZE, 1, 0),
+      ANSWER(EPERM), PASS}},
 };
 
 /* Consecutive system call numbers with one action; the next run starts where this one ends. */

@@ -39,7 +39,7 @@ struct attack_table {
     { rows, sizeof(rows) / sizeof(*(rows)) }
 
 extern const struct attack_table proc_attacks, call_attacks, file_attacks, net_attacks,
-    power_attacks;
+    power_attacks, trace_attacks;
 
 /* A key=value argument of the program, or NULL: facts about the host that the attacker is given. */
 const char *attack_fact(const char *key);

@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/personality.h>
-#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timex.h>
@@ -97,28 +96,6 @@ static int enter_namespace(const struct attack *a) {
     int fd = open(a->path, O_RDONLY | O_CLOEXEC);
     /* What cannot be opened is tried with a descriptor that is none of that. */
     return attack_outcome(syscall(SYS_setns, fd < 0 ? STDIN_FILENO : fd, a->n[0]));
-}
-
-static int trace_child(const struct attack *a) {
-    pid_t child = make_child();
-    long r = ptrace((enum __ptrace_request)a->n[0], child, NULL, NULL);
-    int e = attack_outcome(r);
-    kill(child, SIGKILL);
-    return e;
-}
-
-static int trace_me(const struct attack *a) {
-    (void)a;
-    return attack_outcome(ptrace(PTRACE_TRACEME, 0, NULL, NULL));
-}
-
-static int other_memory(const struct attack *a) {
-    static long word;
-    pid_t child = make_child();
-    struct iovec here = {&word, sizeof(word)}, there = {&word, sizeof(word)};
-    int e = attack_outcome(syscall(a->n[0], (long)child, &here, 1L, &there, 1L, 0L));
-    kill(child, SIGKILL);
-    return e;
 }
 
 /* Throws the pages of another process out of memory. */
@@ -437,11 +414,6 @@ static const struct attack rows[] = {
     ENTER("/proc/1/ns/net", 0),
     ENTER("/proc/1/ns/ipc", 0),
 
-    {7, "ptrace TRACEME", trace_me, NULL, {0}, {EPERM}},
-    {7, "ptrace ATTACH", trace_child, NULL, {PTRACE_ATTACH}, {EPERM}},
-    {7, "ptrace SEIZE", trace_child, NULL, {PTRACE_SEIZE}, {EPERM}},
-    {7, "process_vm_readv", other_memory, NULL, {SYS_process_vm_readv}, {EPERM}},
-    {7, "process_vm_writev", other_memory, NULL, {SYS_process_vm_writev}, {EPERM}},
     {7, "process_madvise", advise_child, NULL, {0}, {EPERM}},
     {7, "pidfd_getfd", take_descriptor, NULL, {0}, {EPERM}},
     {7, "kcmp", compare_processes, NULL, {0}, {EPERM}},
@@ -539,10 +511,10 @@ static const struct attack rows[] = {
 #endif
 
     {31,
-     "personality ADDR_NO_RANDOMIZE",
+     "personality ADDR_NO_RANDOMIZE and READ_IMPLIES_EXEC",
      attack_syscall,
      NULL,
-     {SYS_personality, ADDR_NO_RANDOMIZE},
+     {SYS_personality, ADDR_NO_RANDOMIZE | READ_IMPLIES_EXEC},
      {EPERM}},
     {31,
      "personality READ_IMPLIES_EXEC",
@@ -561,7 +533,7 @@ static const struct attack rows[] = {
      "personality with high bits",
      attack_syscall,
      NULL,
-     {SYS_personality, ADDR_NO_RANDOMIZE | HIGH},
+     {SYS_personality, READ_IMPLIES_EXEC | HIGH},
      {EPERM}},
     {31, "a 32-bit program", run_compat, NULL, {0}, {ATTACK_KILLED + SIGSYS}},
     {31,

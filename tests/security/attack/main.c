@@ -21,8 +21,8 @@
 
 enum { PATIENCE_S = 10 };
 
-static const struct attack_table *const tables[] = {&proc_attacks, &call_attacks, &file_attacks,
-                                                    &net_attacks, &power_attacks};
+static const struct attack_table *const tables[] = {&proc_attacks, &call_attacks,  &file_attacks,
+                                                    &net_attacks,  &power_attacks, &trace_attacks};
 static char **facts;
 
 const char *attack_fact(const char *key) {

@@ -1,6 +1,10 @@
 /* Sockets and where they lead: groups 9, 10, 11, 12, 32, 33. */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
@@ -116,6 +120,74 @@ static int reach(const struct attack *a) {
     return e == 0 && a->n[0] == SOCK_STREAM ? speak(fd) : e;
 }
 
+/* Sends one request to sock_diag and reads the answers; 0: `wanted` is in one of them. */
+static int ask_diag(const void *request, size_t size, const void *wanted, size_t wanted_size) {
+    static char answer[1 << 16];
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    if (fd < 0 || send(fd, request, size, 0) < 0)
+        return errno;
+    for (;;) {
+        ssize_t n = recv(fd, answer, sizeof(answer), 0);
+        if (n < 0)
+            return errno;
+        for (struct nlmsghdr *h = (void *)answer; NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) {
+            if (h->nlmsg_type == NLMSG_DONE)
+                return ENODATA;
+            if (h->nlmsg_type == NLMSG_ERROR)
+                return -((struct nlmsgerr *)NLMSG_DATA(h))->error;
+            if (memmem(NLMSG_DATA(h), NLMSG_PAYLOAD(h, 0), wanted, wanted_size))
+                return 0;
+        }
+    }
+}
+
+/* A socket of the host in the kernel's lists of sockets. */
+static int listed(const struct attack *a) {
+    const char *fact = attack_fact(a->path);
+    if (!fact)
+        return ENODATA;
+    if (a->n[0] == AF_UNIX) {
+        struct {
+            struct nlmsghdr head;
+            struct unix_diag_req ask;
+        } all = {{sizeof(all), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0},
+                 {.sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_show = UDIAG_SHOW_NAME}};
+        return ask_diag(&all, sizeof(all), fact, strlen(fact));
+    }
+    struct {
+        struct nlmsghdr head;
+        struct inet_diag_req_v2 ask;
+    } all = {{sizeof(all), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0},
+             {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u}};
+    /* As in an answer: state, timer, retransmissions, then the port of its own side. */
+    uint16_t port = htons((uint16_t)strtol(fact, NULL, 10));
+    unsigned char listener[6] = {AF_INET, 10, 0, 0};
+    memcpy(listener + 4, &port, sizeof(port));
+    return ask_diag(&all, sizeof(all), listener, sizeof(listener));
+}
+
+/* A listener of its own; the gate's are in the same network namespace. */
+static int destroy_listener(const struct attack *a) {
+    (void)a;
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(own);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&own, size) < 0 || listen(fd, 1) < 0 ||
+        getsockname(fd, (struct sockaddr *)&own, &size) < 0)
+        return errno;
+    struct {
+        struct nlmsghdr head;
+        struct inet_diag_req_v2 ask;
+    } one = {{sizeof(one), SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, 1, 0},
+             {.sdiag_family = AF_INET,
+              .sdiag_protocol = IPPROTO_TCP,
+              .idiag_states = ~0u,
+              .id = {.idiag_sport = own.sin_port,
+                     .idiag_src = {own.sin_addr.s_addr},
+                     .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
+    return ask_diag(&one, sizeof(one), "", 0);
+}
+
 #define FAMILY(group, name, family, type)                                   \
     {                                                                       \
         group, name, new_socket, NULL, {family, type, 0}, {EAFNOSUPPORT}, { \
@@ -215,7 +287,15 @@ static const struct attack rows[] = {
     NETLINK("generic", 16),
     NETLINK("xfrm", 6),
     NETLINK("crypto", 21),
-    NETLINK("sock_diag", 4),
+    {11, "the host's TCP listener by sock_diag", listed, "port", {AF_INET}, {ENODATA}},
+    {11, "the host's unix socket by sock_diag", listed, "abstract", {AF_UNIX}, {ENODATA}},
+    {11,
+     "destroy a socket by sock_diag",
+     destroy_listener,
+     NULL,
+     {0},
+     {EPERM, EOPNOTSUPP},
+     {EOPNOTSUPP}},
     NETLINK("usersock", 2),
     NETLINK("selinux", 7),
     NETLINK("iscsi", 8),

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/personality.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -87,7 +88,16 @@ static const struct {
     {SYS_clone3, {0}, ENOSYS},
     {SYS_madvise, {0}, PASSES},
     {SYS_process_madvise, {0}, EPERM},
-    {SYS_process_vm_readv, {0}, EPERM},
+    {SYS_ptrace, {0}, PASSES},
+    {SYS_process_vm_readv, {0}, PASSES},
+    {SYS_process_vm_writev, {0}, PASSES},
+    {SYS_kcmp, {0}, EPERM},
+    {SYS_personality, {0}, PASSES},
+    {SYS_personality, {0xffffffff}, PASSES},
+    {SYS_personality, {ADDR_NO_RANDOMIZE}, PASSES},
+    {SYS_personality, {ADDR_NO_RANDOMIZE | READ_IMPLIES_EXEC}, EPERM},
+    {SYS_personality, {READ_IMPLIES_EXEC}, EPERM},
+    {SYS_personality, {PER_LINUX32}, EPERM},
     {SYS_pidfd_getfd, {0}, EPERM},
     {SYS_socket, {AF_UNIX, SOCK_SEQPACKET, 0}, PASSES},
     {SYS_socket, {AF_INET, SOCK_STREAM, 0}, PASSES},
@@ -101,7 +111,9 @@ static const struct {
     {SYS_socket, {AF_INET, SOCK_SEQPACKET, 0}, EPROTONOSUPPORT},
     {SYS_socket, {AF_INET, SOCK_STREAM, IPPROTO_MPTCP}, EPROTONOSUPPORT},
     {SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_ROUTE}, PASSES},
+    {SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG}, PASSES},
     {SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER}, EAFNOSUPPORT},
+    {SYS_socket, {AF_NETLINK, SOCK_RAW, NETLINK_KOBJECT_UEVENT}, EAFNOSUPPORT},
     {SYS_socket, {AF_VSOCK, SOCK_STREAM, 0}, EAFNOSUPPORT},
     {SYS_socket, {AF_ALG, SOCK_SEQPACKET, 0}, EAFNOSUPPORT},
 };
