@@ -58,6 +58,7 @@ struct ingress {
     const struct ingress_hooks *hooks;
     void *arg;
     int sock;
+    uint16_t port; /* see ingress_port() */
     struct loop_watch *watch;
     struct visit *visits;
     size_t count;
@@ -493,24 +494,47 @@ static int read_where(const char *where, struct sockaddr_in *ret, struct err *er
     return 0;
 }
 
+/* Returns a listening socket, or -1 with errno. */
+static int listen_at(const struct sockaddr_in *a) {
+    int sock DEFER_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0)
+        return -1;
+    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (bind(sock, (const struct sockaddr *)a, sizeof(*a)) < 0 || listen(sock, 256) < 0)
+        return -1;
+    return TAKE_FD(sock);
+}
+
+/* Tries the port and up to `spare` ports above it while they are taken. */
+static int listen_above(struct sockaddr_in *a, unsigned spare) {
+    int sock = listen_at(a);
+    for (; sock < 0 && errno == EADDRINUSE && spare && a->sin_port != htons(65535); spare--) {
+        a->sin_port = htons((uint16_t)(ntohs(a->sin_port) + 1));
+        sock = listen_at(a);
+    }
+    return sock;
+}
+
 int ingress_listen(struct ingress *g, const char *where, struct err *err) {
     struct sockaddr_in a;
     if (g->sock >= 0)
         return 0;
-    if (read_where(where, &a, err) < 0)
+    if (read_where(*where ? where : INGRESS_DEFAULT, &a, err) < 0)
         return -1;
-    int sock DEFER_CLOSE = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0)
-        return err_sys(err, "cannot create a socket for exposed ports");
-    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(sock, 256) < 0) {
-        err_sys(err, "cannot listen on '%s' for exposed ports", where);
+    int sock DEFER_CLOSE = listen_above(&a, *where ? 0 : INGRESS_SPARE);
+    g->port = ntohs(a.sin_port);
+    if (sock < 0) {
+        err_sys(err, "cannot listen on '%s' for exposed ports", *where ? where : INGRESS_DEFAULT);
         return err_remedy(err, "set another address in carrel.conf: [gate] ingress");
     }
     if (loop_watch_new(g->loop, sock, LOOP_READ, on_accept, g, &g->watch, err) < 0)
         return -1;
     g->sock = TAKE_FD(sock);
     return 0;
+}
+
+uint16_t ingress_port(const struct ingress *g) {
+    return g->port;
 }
 
 void ingress_close(struct ingress *g, const char *machine, uint16_t port) {

@@ -19,6 +19,8 @@
 
 enum { INGRESS_CONNECTIONS = 512, INGRESS_TOKEN_MAX = 80 };
 #define INGRESS_DOMAIN ".localhost"
+#define INGRESS_DEFAULT "127.0.0.1:7071"
+enum { INGRESS_SPARE = 100 }; /* ports above the default that are tried if it is taken */
 
 struct ingress;
 
@@ -46,8 +48,13 @@ struct ingress_hooks {
 
 struct ingress *ingress_new(struct loop *loop, const struct ingress_hooks *hooks, void *arg);
 void ingress_free(struct ingress *g);
-/* Listens on `where`, "ADDRESS:PORT". Further calls do nothing. */
+/*
+ * Listens on `where`, "ADDRESS:PORT". "": the default address, or the next free port above it, for
+ * example because another user's daemon has the default. Further calls do nothing.
+ */
 int ingress_listen(struct ingress *g, const char *where, struct err *err);
+/* The port of the last ingress_listen(), or the last one that it tried. */
+uint16_t ingress_port(const struct ingress *g);
 /* Ends open connections to a machine's port (0: to all its ports) that is no longer exposed. */
 void ingress_close(struct ingress *g, const char *machine, uint16_t port);
 

@@ -114,8 +114,9 @@ static const struct key keys[] = {
     {"gate", "ca", CONF_PATH, AT(gate_ca), "", 0, 0,
      "file of CA certificates, in addition to the system's, for TLS connections of the gate to "
      "servers"},
-    {"gate", "ingress", CONF_ADDRESS, AT(ingress), "127.0.0.1:7071", 0, 0,
-     "address on which exposed ports of machines are served (`carrel expose`)"},
+    {"gate", "ingress", CONF_ADDRESS, AT(ingress), "", 0, 0,
+     "address on which exposed ports of machines are served (`carrel expose`); default: "
+     "127.0.0.1:7071, or the next free port if it is taken"},
     {"models", "default", CONF_WORD, AT(model), "", 0, 0,
      "default model, as PROVIDER/MODEL; see docs/reference/models.md for this section"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,

@@ -48,7 +48,7 @@ struct conf {
     uint64_t uid_base;
     char gate_hosts[CONF_TEXT_SIZE]; /* empty: none */
     char gate_ca[CONF_TEXT_SIZE];
-    char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT" */
+    char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT"; empty: the default or a free port */
     char model[CONF_TEXT_SIZE];         /* default model, "PROVIDER/MODEL" */
     char proxy[CONF_TEXT_SIZE];         /* HTTP proxy for calls to model providers; empty: none */
     uint64_t owner_tokens, owner_micro; /* model budget per owner; 0: no limit */

@@ -170,9 +170,9 @@ void expose_detach(struct live *l) {
 
 static void put_url(struct jot *j, const struct live *l, uint16_t port, const char *token) {
     char url[256];
-    const char *colon = strrchr(l->service->conf->ingress, ':');
-    snprintf(url, sizeof(url), "http://%u-%s" INGRESS_DOMAIN "%s/%s%s", port, l->row.id,
-             colon ? colon : "", token ? "?carrel_token=" : "", token ? token : "");
+    snprintf(url, sizeof(url), "http://%u-%s" INGRESS_DOMAIN ":%u/%s%s", port, l->row.id,
+             ingress_port(l->service->net->ingress), token ? "?carrel_token=" : "",
+             token ? token : "");
     jot_string(j, "url", url);
 }
 

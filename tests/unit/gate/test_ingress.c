@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/defer.h"
+#include "gate/ingress.h"
 #include "gate/ingress_head.h"
 
 static void parse(const char *text, enum http_kind kind, struct http_head *ret) {
@@ -127,7 +128,33 @@ static void an_answer_is_the_last_of_its_connection(void **state) {
                         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n");
 }
 
+/* Called for connections only. */
+static const struct ingress_hooks no_hooks = {NULL, NULL, NULL, NULL};
+
+static void a_taken_default_port_is_replaced_and_a_named_one_is_not(void **state) {
+    struct loop *loop = loop_new(NULL);
+    struct ingress *first = ingress_new(loop, &no_hooks, NULL);
+    struct ingress *second = ingress_new(loop, &no_hooks, NULL);
+    struct ingress *third = ingress_new(loop, &no_hooks, NULL);
+    struct err err = {0};
+    char named[32];
+    (void)state;
+    assert_int_equal(ingress_listen(first, "", &err), 0);
+    assert_int_equal(ingress_listen(second, "", &err), 0);
+    assert_true(ingress_port(first) >= 7071 && ingress_port(second) >= 7071);
+    assert_int_not_equal(ingress_port(second), ingress_port(first));
+    snprintf(named, sizeof(named), "127.0.0.1:%u", ingress_port(first));
+    assert_int_equal(ingress_listen(third, named, &err), -1);
+    assert_non_null(strstr(err.text, named));
+    assert_non_null(strstr(err.remedy, "[gate] ingress"));
+    ingress_free(first);
+    ingress_free(second);
+    ingress_free(third);
+    loop_freep(&loop);
+}
+
 UNIT_MAIN(cmocka_unit_test(every_credential_is_found_and_left_out),
           cmocka_unit_test(too_many_are_noticed), cmocka_unit_test(a_token_elsewhere_becomes_stars),
           cmocka_unit_test(a_websocket_is_opened_by_its_own_origin_only),
-          cmocka_unit_test(an_answer_is_the_last_of_its_connection))
+          cmocka_unit_test(an_answer_is_the_last_of_its_connection),
+          cmocka_unit_test(a_taken_default_port_is_replaced_and_a_named_one_is_not))
