@@ -162,6 +162,18 @@ static int write_pid(const struct daemon *d, struct err *err) {
     return 0;
 }
 
+/*
+ * Marks that root runs a daemon for all users. The mark stays until the host reboots: a user who
+ * gets this daemon also gets it after a restart. A daemon that a command of root started ends soon
+ * and leaves no mark.
+ */
+static int write_shared(const struct daemon *d, struct err *err) {
+    char path[PLACE_SIZE + 16];
+    snprintf(path, sizeof(path), "%s/shared", d->place.run);
+    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    return fd < 0 ? err_sys(err, "cannot create file '%s'", path) : 0;
+}
+
 static bool is_loopback(const char *host) {
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
            strcmp(host, "localhost") == 0;
@@ -215,6 +227,8 @@ static int listen_all(struct daemon *d, struct err *err) {
     if (for_all && chmod(d->place.run, 0711) < 0)
         return err_sys(err, "cannot let all users enter run directory '%s'", d->place.run);
     if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
+        return -1;
+    if (for_all && !d->idle_ms && write_shared(d, err) < 0)
         return -1;
     d->has_pid = write_pid(d, err) == 0;
     if (!d->has_pid)
@@ -276,6 +290,7 @@ static void raise_files(void) {
 static int daemon_start(struct daemon *d, struct err *err) {
     const struct store_options store = {
         .home = d->place.home,
+        .run = d->place.run,
         .journal = {.segment_bytes = d->conf.journal_segment_bytes, .on_head = head_signed},
         .broken = on_broken,
     };

@@ -1,6 +1,5 @@
 #include "cli/client.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +11,6 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
-#include "base/fs/dir.h"
 #include "base/fs/lockfile.h"
 #include "base/parse.h"
 #include "io/http_uri.h"
@@ -86,19 +84,34 @@ static int start_daemon(struct client *c, void (**waiting)(void), struct err *er
     return launch(&c->place, "carrel-daemon", "carrel.log", args, waiting, err);
 }
 
+void client_silent(void) {
+}
+
+/* A client without the variables of the user's shell must not get an empty store unnoticed. */
+static void tell_new_store(const struct place *before, void (*waiting)(void)) {
+    if (!before->has_store && strcmp(before->home_from, "CARREL_HOME") != 0 &&
+        waiting != client_silent)
+        fprintf(stderr, "carrel: created store '%s'\n", before->home);
+}
+
 /*
  * Starts the daemon and connects to it. Tries again while an old daemon is about to exit, or one
- * that another command has started is not ready.
+ * that another command has started is not ready. That command may have chosen another run
+ * directory for the same store.
  */
 static int start_and_connect(struct client *c, void (*waiting)(void), struct err *err) {
+    const struct place before = c->place;
+    void (*const told)(void) = waiting;
     struct err unreached;
     int r = -1;
     for (int i = 0; i < ATTEMPTS; i++) {
         r = start_daemon(c, &waiting, err);
-        if (r < 0 && err->code != ERR_BUSY)
+        if (r < 0 && (err->code != ERR_BUSY || place_find(&c->place, err) < 0))
             break;
-        if (try_socket(c, c->place.run, &unreached))
+        if (try_socket(c, c->place.run, &unreached)) {
+            tell_new_store(&before, told);
             return check_store(c, err);
+        }
         usleep(20000);
     }
     if (r == 0)
@@ -106,19 +119,19 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     return err_wrap(err, "cannot start the daemon");
 }
 
-/* True if boxes (running machines) exist that outlived their daemon. */
-static bool machines_live(const struct place *place) {
-    char path[PLACE_SIZE + 16];
-    bool found = false;
-    snprintf(path, sizeof(path), "%s/boxes", place->run);
-    DIR *dir DEFER(dir_close) = opendir(path);
-    for (const struct dirent *e; dir && !found && (e = readdir(dir));)
-        found = strncmp(e->d_name, "m-", 2) == 0;
-    return found;
+/* The daemon for all users is never started by a command: it is a service of root. */
+static int open_shared(struct client *c, struct err *err) {
+    if (try_socket(c, PLACE_SHARED_RUN, err))
+        return 0;
+    if (err->code != ERR_NOT_FOUND)
+        return -1;
+    err_set(err, ERR_GONE, "the daemon for all users of this host is not running");
+    return err_remedy(err, "start it with sudo systemctl start carrel, or run your own daemon "
+                           "with carrel serve");
 }
 
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err) {
-    const char *url = getenv("CARREL_URL");
+    const char *url = getenv("CARREL_URL"), *why;
     *c = (struct client){0};
     if (place_find(&c->place, err) < 0) {
         err->code = ERR_INTERNAL; /* callers take ERR_NOT_FOUND for "no machines" */
@@ -127,15 +140,17 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
     if (url && *url)
         return use_url(c, url, err);
     c->local = true;
+    if (place_is_shared(&c->place, &why))
+        return open_shared(c, err);
+    if (place_check_run(&c->place, err) < 0)
+        return -1;
     if (try_socket(c, c->place.run, err))
         return check_store(c, err);
     if (err->code == ERR_INVALID)
         return err_remedy(err, "set CARREL_RUN to a shorter path");
     if (err->code != ERR_NOT_FOUND)
         return -1;
-    if (!getenv("CARREL_RUN") && try_socket(c, "/run/carrel", err))
-        return 0;
-    if (start == CLIENT_START || (start == CLIENT_IF_MACHINES && machines_live(&c->place)))
+    if (start == CLIENT_START || (start == CLIENT_IF_MACHINES && place_has_boxes(c->place.run)))
         return start_and_connect(c, waiting, err);
     err_set(err, ERR_NOT_FOUND, "no daemon is running");
     return err_remedy(err, "start it with carrel serve, or create a machine with carrel new");
@@ -161,7 +176,7 @@ static bool is_ours(const struct client *c) {
 static bool may_start(const struct client *c, enum client_start start) {
     if (!is_ours(c) || access(c->place.run, F_OK) < 0)
         return false;
-    return start == CLIENT_START || (start == CLIENT_IF_MACHINES && machines_live(&c->place));
+    return start == CLIENT_START || (start == CLIENT_IF_MACHINES && place_has_boxes(c->place.run));
 }
 
 static bool reopen(struct client *c, enum client_start start, struct err *err) {

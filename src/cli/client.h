@@ -1,9 +1,9 @@
 /*
  * A client of the API: one connection to the daemon, requests and JSON answers.
  *
- * CARREL_URL (http://ADDRESS:PORT, with CARREL_TOKEN) names a remote daemon. Otherwise the client
- * uses the daemon of the user's run directory, then the one in /run/carrel. If neither runs, it
- * starts the user's daemon.
+ * CARREL_URL (http://ADDRESS:PORT, with CARREL_TOKEN) names a remote daemon. Otherwise
+ * place_is_shared() decides: the client uses root's daemon for all users, or the daemon of this
+ * user, which it starts if necessary.
  */
 #pragma once
 
@@ -31,8 +31,10 @@ struct client {
 /* When to start a daemon if none runs: always, only if machines exist, never. */
 enum client_start { CLIENT_START, CLIENT_IF_MACHINES, CLIENT_NEVER };
 
-/* `waiting` (may be NULL) is called once when starting the daemon takes a while. */
+/* `waiting` (may be NULL) is called once when starting the daemon takes a while. A command with
+ * --quiet passes client_silent, so that a new store is not announced either. */
 int client_open(struct client *c, enum client_start start, void (*waiting)(void), struct err *err);
+void client_silent(void);
 void client_close(struct client *c);
 
 /* Opens another connection to the same daemon, for requests while the first connection waits. */

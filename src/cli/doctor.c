@@ -27,7 +27,7 @@ enum verdict { GOOD, LESS, BAD }; /* supported; missing but optional; missing an
 
 struct finding {
     enum verdict verdict;
-    char found[200];
+    char found[400];
     char used[120]; /* what Carrel does with or without the feature */
     char fix[120];
 };
@@ -313,6 +313,24 @@ static void look_room(const struct host *h, struct finding *f) {
                "free space on the disk of CARREL_HOME, or use carrel rm, carrel image prune");
 }
 
+static void look_daemon(const struct host *h, struct finding *f) {
+    const char *url = getenv("CARREL_URL"), *why;
+    bool shared = place_is_shared(&h->place, &why);
+    char found[sizeof(f->found)], used[sizeof(f->used)];
+    if (url && *url) {
+        snprintf(found, sizeof(found), "the daemon at %.200s", url);
+        doctor_say(f, GOOD, found, "CARREL_URL is set", "");
+        return;
+    }
+    if (shared)
+        snprintf(found, sizeof(found), "the daemon for all users, in " PLACE_SHARED_RUN);
+    else
+        snprintf(found, sizeof(found), "your own: run directory %.120s (%s), store %.120s (%s)",
+                 h->place.run, h->place.run_from, h->place.home, h->place.home_from);
+    snprintf(used, sizeof(used), "because %s", why);
+    doctor_say(f, GOOD, found, used, "");
+}
+
 /* Reports boxes (running machines) that the daemon leaves alone because its database has no row for
  * them. */
 static void look_strays(const struct host *h, struct finding *f) {
@@ -344,12 +362,24 @@ static const struct {
     const char *name;
     void (*look)(const struct host *, struct finding *);
 } checks[] = {
-    {"kernel", look_kernel},   {"boxes", look_boxes},          {"privilege", look_privilege},
-    {"cgroups", look_cgroups}, {"favordynmods", look_dynmods}, {"userns", look_userns},
-    {"overlay", look_overlay}, {"idmapped", look_idmap},       {"seccomp", look_seccomp},
-    {"disk limit", look_disk}, {"network", look_network},      {"kvm", look_kvm},
-    {"criu", look_criu},       {"btrfs", look_btrfs},          {"images", look_images},
-    {"room", look_room},       {"unknown boxes", look_strays},
+    {"kernel", look_kernel},
+    {"boxes", look_boxes},
+    {"privilege", look_privilege},
+    {"cgroups", look_cgroups},
+    {"favordynmods", look_dynmods},
+    {"userns", look_userns},
+    {"overlay", look_overlay},
+    {"idmapped", look_idmap},
+    {"seccomp", look_seccomp},
+    {"disk limit", look_disk},
+    {"network", look_network},
+    {"kvm", look_kvm},
+    {"criu", look_criu},
+    {"btrfs", look_btrfs},
+    {"images", look_images},
+    {"daemon", look_daemon},
+    {"room", look_room},
+    {"unknown boxes", look_strays},
 };
 enum { CHECKS = sizeof(checks) / sizeof(*checks) };
 

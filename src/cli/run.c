@@ -240,7 +240,8 @@ static int check_lent(const struct run *r, struct err *err) {
 }
 
 static int connect_and_run(struct run *r, struct err *err) {
-    if (client_open(&r->client, CLIENT_START, r->o.command.quiet ? NULL : run_announce, err) < 0 ||
+    if (client_open(&r->client, CLIENT_START, r->o.command.quiet ? client_silent : run_announce,
+                    err) < 0 ||
         check_lent(r, err) < 0)
         return -1;
     r->remote = (struct remote){.client = &r->client,

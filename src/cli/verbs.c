@@ -169,7 +169,8 @@ int cmd_new(int argc, char **argv) {
     }
     if (argv[1 + next])
         err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
-    else if (client_open(&c, CLIENT_START, o.made.quiet ? NULL : verbs_announce, &err) == 0 &&
+    else if (client_open(&c, CLIENT_START, o.made.quiet ? client_silent : verbs_announce, &err) ==
+                 0 &&
              verbs_make(&o, &c, &err) == 0)
         return 0;
     return cli_fail(&err);

@@ -32,16 +32,17 @@ static int db_path_of(const char *home, const char *name, char ret[PATH_SIZE], s
  * The lock file of the store is locked while the store is open. The kernel releases it when the
  * process ends.
  */
-static int take_lock(struct store *s, const char *home, struct err *err) {
+static int take_lock(struct store *s, const char *home, const char *run, struct err *err) {
     char path[PATH_SIZE];
     struct lock_holder holder;
     bool is_taken = false;
     if (db_path_of(home, "carrel.lock", path, err) < 0)
         return -1;
-    s->lock_fd = lockfile_take(path, "", &is_taken, &holder, err);
+    s->lock_fd = lockfile_take(path, run ? run : "", &is_taken, &holder, err);
     if (!is_taken)
         return s->lock_fd < 0 ? -1 : 0;
-    err_set(err, ERR_BUSY, "another daemon (pid %s) uses the store '%s'", holder.pid, home);
+    err_set(err, ERR_BUSY, "another daemon (pid %s, run directory '%s') uses the store '%s'",
+            holder.pid, holder.words, home);
     return err_remedy(err, "stop that daemon, or set another CARREL_HOME");
 }
 
@@ -151,7 +152,7 @@ int store_open(const struct store_options *o, struct store **ret, struct err *er
     s->home_fd = open(o->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->home_fd < 0)
         return err_sys(err, "cannot open the store directory '%s'", o->home);
-    if (db_path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, err) < 0)
+    if (db_path_of(o->home, "carrel.db", path, err) < 0 || take_lock(s, o->home, o->run, err) < 0)
         return -1;
     if (open_database(s, path, err) < 0 || store_identity_open(s, err) < 0 ||
         open_journal(s, o, err) < 0 || flusher_start(path, s->journal, &s->flusher, err) < 0)

@@ -33,6 +33,7 @@ struct store;
 
 struct store_options {
     const char *home; /* the store directory; created with mode 0700 if missing */
+    const char *run;  /* the run directory, for clients that know only the store; NULL: none */
     struct journal_options journal;
     /*
      * Called from within a write if the disk failed; may be NULL. The outcome of that write is

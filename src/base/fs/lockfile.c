@@ -36,7 +36,7 @@ static bool is_zombie(long pid) {
     return name_end && strncmp(name_end, ") Z", 3) == 0;
 }
 
-static bool holder_lives(const struct lock_holder *h) {
+bool lockfile_lives(const struct lock_holder *h) {
     long pid = strtol(h->pid, NULL, 10);
     if (pid <= 0)
         return true;
@@ -56,7 +56,7 @@ int lockfile_take(const char *path, const char *words, bool *is_taken, struct lo
         return err_sys(err, "cannot open lock file '%s'", path);
     for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
         read_holder(fd, holder);
-        *is_taken = holder_lives(holder) || tries == LOCK_TRIES;
+        *is_taken = lockfile_lives(holder) || tries == LOCK_TRIES;
         if (*is_taken)
             return err_set(err, ERR_BUSY, "lock file '%s' is held by the process with pid %s", path,
                            holder->pid);

@@ -26,3 +26,6 @@ int lockfile_take(const char *path, const char *words, bool *is_taken, struct lo
 
 /* Reads who took the lock last. -1: the lock file does not exist or cannot be read. */
 int lockfile_read(const char *path, struct lock_holder *ret);
+
+/* True if the process that took the lock may still live. */
+bool lockfile_lives(const struct lock_holder *holder);
