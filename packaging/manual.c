@@ -44,7 +44,8 @@ static const struct {
     {"audit", "0: success. 1: the journal, or a receipt of carrel ship, could not be "
               "verified. " EXIT_CARREL},
     {"store",
-     "0: success. 1: saved files (a layer) of a step are missing or damaged. " EXIT_CARREL},
+     "0: success. 1: check found missing files (layers) of a step, or a missing or changed "
+     "image. " EXIT_CARREL},
     {"serve", "0: a signal ended the daemon. 1: the daemon could not start, or its disk "
               "failed. " EXIT_CARREL},
     {"doctor", "0: machines can start on this host. 1: machines cannot start. " EXIT_CARREL},

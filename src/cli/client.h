@@ -57,7 +57,7 @@ int client_look(struct client *c, struct client_search *s, struct err *err);
 /* Repeats client_look() until the client is connected or time is up. */
 int client_await(struct client *c, struct client_search *s, struct err *err);
 
-/* A request for client_call(); body: JSON text or NULL. */
+/* A request to the daemon. body: JSON, or the bytes of a file or of input; NULL: none. */
 struct client_request {
     const char *method;
     const char *target; /* encoded: see client_target() */

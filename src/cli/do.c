@@ -48,7 +48,7 @@ const struct option_row do_rows[] = {
     {0, "money", "AMOUNT", OPTION_TEXT, AT(money),
      "stop the run after this cost, such as 1.50 (default: no limit)"},
     {0, "timeout", "TIME", OPTION_DURATION, AT(timeout_ms),
-     "stop the run after this time, such as 20m (default: no limit)"},
+     "stop the run after this time, without pauses, such as 20m (default: no limit)"},
     {0, "tries", "N", OPTION_NUMBER, AT(tries),
      "make N attempts at the task at once, each in its own machine; keep the best"},
     {0, "check", "COMMAND", OPTION_TEXT, AT(check),

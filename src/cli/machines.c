@@ -44,8 +44,8 @@ struct ls_options {
 const struct option_row ls_rows[] = {
     {'a', "all", NULL, OPTION_FLAG, AT(all), "include machines that have ended"},
     {0, "state", "STATE[,STATE...]", OPTION_TEXT, AT(state),
-     "list only running, paused, stopped or ended machines"},
-    {0, "name", "NAME", OPTION_TEXT, AT(name), "list only the machine with this name"},
+     "list only machines that are running, paused, stopped or ended (deleted)"},
+    {0, "name", "NAME", OPTION_TEXT, AT(name), "list only machines with this name"},
     {0, "meta", "NAME=VALUE", OPTION_TEXT, AT(meta), "list only machines with this metadata"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},

@@ -24,7 +24,7 @@ const struct option_row store_rows[] = {
     {0, "btrfs", "SIZE", OPTION_SIZE, AT(init.btrfs_bytes),
      "init: give new machines btrfs disks of this size; snapshots are then instant"},
     {0, "plain", NULL, OPTION_FLAG, AT(init.plain), "init: give new machines disks without btrfs"},
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "boxes: print only ids"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "with `boxes`: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(init.json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},

@@ -489,7 +489,8 @@ static int read_where(const char *where, struct sockaddr_in *ret, struct err *er
                        where);
     snprintf(host, sizeof(host), "%.*s", (int)(colon - where), where);
     if (inet_pton(AF_INET, host, &ret->sin_addr) != 1)
-        return err_set(err, ERR_INVALID, "listening address '%s' is not an IPv4 address", host);
+        return err_set(err, ERR_INVALID,
+                       "listening address '%s' is not an IPv4 address such as 127.0.0.1", host);
     ret->sin_port = htons((uint16_t)port);
     return 0;
 }

@@ -107,7 +107,8 @@ static int read_fd(int fd, const char *name, size_t max, struct buf *ret, struct
         if (ret->len + (size_t)n > max || !buf_add(ret, piece, (size_t)n)) {
             char limit[AMOUNT_SIZE];
             amount_size(max, limit);
-            return err_set(err, ERR_LIMIT, "file '%.120s' of the image archive is larger than %s",
+            return err_set(err, ERR_LIMIT,
+                           "metadata file '%.120s' (JSON) of the image archive is larger than %s",
                            name, limit);
         }
     }

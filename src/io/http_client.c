@@ -156,8 +156,10 @@ static int http_client_wait_for(struct http_client *c, short events, int timeout
         r = poll(&p, 1, timeout_ms);
     while (r < 0 && errno == EINTR);
     if (r < 0)
-        return err_sys(err, "cannot wait for server '%s'", c->name);
-    return r ? 0 : err_set(err, ERR_TIMEOUT, "server '%s' did not answer in time", c->name);
+        return err_sys(err, "cannot wait for the Carrel daemon at '%s'", c->name);
+    return r ? 0
+             : err_set(err, ERR_TIMEOUT, "the Carrel daemon at '%s' did not answer in time",
+                       c->name);
 }
 
 static ssize_t send_once(struct http_client *c, const struct iovec *parts, size_t count,

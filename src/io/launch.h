@@ -2,7 +2,8 @@
  * Starts the daemon or the spawner on first use, as tmux starts its server.
  *
  * The program is detached and logs to the run directory. On a pipe it reports that it is ready
- * ('r'), or why it is not ('E', the reason, a newline and the remedy).
+ * ('r'), or why it is not: 'B' (another one already runs) or 'E', then the reason, and a newline
+ * and the remedy if there is one.
  */
 #pragma once
 

@@ -63,7 +63,11 @@ static int set_url(char *to, size_t size, const char *value, struct err *err) {
         n--;
     bool http = strncmp(value, "http://", 7) == 0 || strncmp(value, "https://", 8) == 0;
     if (!http || n >= size || strpbrk(value, " \r\n\t?#@"))
-        return err_set(err, ERR_INVALID, "'%.100s' is not a base URL of a model provider", value);
+        return err_set(
+            err, ERR_INVALID,
+            "'%.100s' is not a base URL of a model provider: write http(s)://HOST[/PATH] "
+            "without ?, # and @",
+            value);
     memcpy(to, value, n);
     to[n] = '\0';
     return 0;

@@ -79,7 +79,7 @@ static int fits_text(const json_t *shape, const json_t *value, struct err *err) 
     const json_t *choices = json_object_get(shape, "enum"), *choice;
     size_t i, n = json_string_length(value);
     if (!text)
-        return err_set(err, ERR_INVALID, "the schema requires a string");
+        return err_set(err, ERR_INVALID, "the value must be a string");
     json_array_foreach(choices, i, choice) {
         if (json_equal(choice, value))
             return 0;
@@ -99,7 +99,7 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
     bool whole = strcmp(json_string_value(json_object_get(shape, "type")), "integer") == 0;
     double n = json_number_value(value);
     if (!json_is_number(value) || (whole && !json_is_integer(value)))
-        return err_set(err, ERR_INVALID, "the schema requires a %s",
+        return err_set(err, ERR_INVALID, "the value must be a %s",
                        whole ? "whole number" : "number");
     if (!(n >= json_number_value(min) && n <= json_number_value(max)))
         return err_set(err, ERR_INVALID,
@@ -110,7 +110,7 @@ static int fits_number(const json_t *shape, const json_t *value, struct err *err
 static int fits_flag(const json_t *shape, const json_t *value, struct err *err) {
     (void)shape;
     return json_is_boolean(value) ? 0
-                                  : err_set(err, ERR_INVALID, "the schema requires true or false");
+                                  : err_set(err, ERR_INVALID, "the value must be true or false");
 }
 
 static const struct {

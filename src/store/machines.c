@@ -250,7 +250,9 @@ int store_machine_set_state(struct store *s, const char *id, enum machine_state 
                             struct err *err) {
     QUERY;
     if (!machine_state_name(state))
-        return err_set(err, ERR_INVALID, "unknown state %d of a machine", (int)state);
+        return err_set(err, ERR_INVALID,
+                       "bug in Carrel: machine '%s' cannot get the unknown state %d", id,
+                       (int)state);
     if (query_start(&q, s, STMT_MACHINE_STATE, err) < 0)
         return -1;
     query_text(&q, 1, id);

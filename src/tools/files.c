@@ -316,8 +316,10 @@ static void make_parents(struct putting *p, uint32_t uid) {
 static int check_condition(const char *text, struct err *err) {
     if (!text || strcmp(text, "absent") == 0 || hex_is(text, SHA256_HEX - 1))
         return 0;
-    err_set(err, ERR_INVALID, "argument 'if_hash' must be a SHA-256 in lower-case hex, or absent");
-    return err_remedy(err, "the tool read returns the sha256 of a file that it shows completely");
+    err_set(err, ERR_INVALID,
+            "argument 'if_hash' must be a SHA-256 in lower-case hex, or the word \"absent\"");
+    return err_remedy(err, "the tool `read` returns the sha256 of a file that it reads to the end; "
+                           "\"absent\" means: only if there is no such file");
 }
 
 static int check_mode(const char *mode, struct err *err) {

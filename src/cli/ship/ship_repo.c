@@ -79,7 +79,8 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     if (run_inside(s, machine, pack, &done, err) < 0)
         return -1;
     if (client_number(json_object_get(done, "exec"), "status") != 0)
-        err_set(err, ERR_INVALID, "git in the machine failed: %.200s", client_text(done, "stderr"));
+        err_set(err, ERR_INVALID, "cannot bundle the repository with git in the machine: %.200s",
+                client_text(done, "stderr"));
     else if (ship_freeze(s, machine, dir, place, err) == 0)
         place = NULL;
     struct err late;
@@ -387,10 +388,8 @@ static int let_in(struct ship *s, struct quarantine *q, const char *hash, struct
     const struct ship_words words = {
         .action = "shipped", .hash = list_hash, .files = 1, .intent = record};
     if (ship_note(s, &words, &after, err) < 0) {
-        err_wrap(err,
-                 "branch or patch '%s' of repository '%s' was written, but not yet recorded in the "
-                 "journal",
-                 patch ? patch : q->branch, s->target);
+        err_wrap(err, "%s '%s' was written, but this is not yet recorded in the journal",
+                 patch ? "patch" : "branch", patch ? patch : q->branch);
         return patch ? err_remedy(err, "delete the patch file, then ship change set %s again", id)
                      : err_remedy(err, "repeat the command to finish: carrel ship -y %s %s", id,
                                   s->target);

@@ -80,7 +80,7 @@ void exec_row_conclude(struct live *l, struct exec_row *row) {
     commit_run(l->service->commits, &l->lane, &commit);
 }
 
-/* True if the command ran and did not exit by itself. */
+/* True if a signal, a kill request, the time limit or the memory limit ended the command. */
 static bool exec_was_ended(const struct exec_row *row) {
     enum exec_end end = exec_row_end(row);
     return end != EXEC_END_EXIT && exec_end_word(end);
@@ -223,7 +223,8 @@ void exec_start_done(struct exec *x, const struct err *err) {
     done(x->done_arg, err ? NULL : x, err);
 }
 
-/* Ends a command whose guest is gone. Its output is still in the memory of the daemon. */
+/* Ends a command whose machine is gone, and with it the guest (Carrel's process in the machine).
+ * The daemon still has the output in memory. */
 static void lose(struct exec *x, const char *reason) {
     exec_ref(x);
     if (x->live && x->live->machine && x->sent)

@@ -190,8 +190,11 @@ static int secret_read(struct service *s, const char *owner, const struct grant_
     return 0;
 }
 
-/* Completes a new grant: all grants of a secret share one placeholder, and a secret has one grant
- * per host. */
+/*
+ * Completes a new grant. All grants of a secret in one machine share one placeholder (the text that
+ * the machine gets instead of the value). A second grant for the same host replaces the first, so
+ * it does not count against the limit.
+ */
 static int secret_settle(struct live *l, struct grant_row *row, struct err *err) {
     struct grant_list list DEFER(grant_list_done) = {0};
     char placeholder[PLACEHOLDER_SIZE];

@@ -61,7 +61,7 @@ void ready_drop(struct spawner *s);
 void ready_renew(struct spawner *s, const char *image);
 /* Drops the ready boxes of an image that is about to be deleted. */
 void ready_forget(struct spawner *s, const char *image);
-/* Returns the number of ready boxes of imported images. */
+/* Returns the number of ready boxes (created before they are needed) of all images but `host`. */
 size_t ready_of_images(const struct spawner *s);
 
 /* True if this name in boxes/ belongs to a ready box. After a crash nobody uses such a box. */

@@ -123,7 +123,7 @@ static void a_call_matches_or_says_what_differs(void **state) {
     } rows[] = {
         {"exec", "{\"argv\":[\"seq\",\"7\",\"a\"],\"cwd\":\"/\"}", NULL},
         {"exec", "{\"argv\":[\"seq\",\"10\",\"a\"],\"cwd\":\"/\"}", "not between the minimum"},
-        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "requires a whole number"},
+        {"exec", "{\"argv\":[\"seq\",\"7; ls\",\"a\"],\"cwd\":\"/\"}", "must be a whole number"},
         {"exec", "{\"argv\":[\"seq\",\"7\",\"-a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"seq\",\"-7\",\"a\"],\"cwd\":\"/\"}", "option"},
         {"exec", "{\"argv\":[\"rm\",\"7\",\"a\"],\"cwd\":\"/\"}", "differs from the fixed call"},
