@@ -20,7 +20,8 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
         {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",   \
          .max = PATH_MAX_BYTES},                                                                   \
         {"user", FIELD_TEXT, AT(type, base user),                                                  \
-         "run the command as user (default), root, or a numeric uid", .max = NAME_MAX_BYTES},      \
+         "run the command as this user of the machine: a name or a uid (default user)",            \
+         .max = NAME_MAX_BYTES},                                                                   \
         {"stdin", FIELD_TEXT, AT(type, base stdin_text), "complete standard input, as text",       \
          .max = TEXT_MAX_BYTES},                                                                   \
         {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64),                                  \

@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/jot.h"
 #include "base/parse.h"
+#include "base/text/accounts.h"
 #include "cli/cli.h"
 #include "cli/machine.h"
 #include "cli/remote.h"
@@ -48,11 +49,10 @@ static int env_from_line(void *setup, const char *line, struct err *err) {
 /* Refuses a wrong --user before a machine is created: the daemon would refuse it afterwards. */
 static int check_user(const char *user, struct err *err) {
     uint64_t uid;
-    if (!user || strcmp(user, "user") == 0 || strcmp(user, "root") == 0 ||
-        parse_u64(user, 0, 65534, &uid, NULL) == 0)
+    if (!user || account_name_is_valid(user) || parse_u64(user, 0, 65534, &uid, NULL) == 0)
         return 0;
-    err_set(err, ERR_INVALID, "--user %s: there is no such user in the machine", user);
-    return err_remedy(err, "use user, root or a number up to 65534");
+    err_set(err, ERR_INVALID, "--user %s: not a valid name of a user", user);
+    return err_remedy(err, "use a name from the machine's /etc/passwd, or a number up to 65534");
 }
 
 int command_prepare(struct command_setup *c, const struct command_options *o, char **argv,

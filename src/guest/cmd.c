@@ -192,7 +192,8 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
 
 static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
     uint32_t fds = stdio_count_fds(e->stdio) + (e->flags & MSG_EXEC_LOG ? 1 : 0);
-    return f->head.id != 0 && e->argv.count > 0 && stdio_is_sound(e->stdio) &&
+    bool has_name = !(e->flags & MSG_EXEC_NAMED) || (e->env.count > 0 && e->cwd.n > 0);
+    return f->head.id != 0 && e->argv.count > 0 && has_name && stdio_is_sound(e->stdio) &&
            fds == (f->head.flags & FRAME_FDS_MASK) &&
            (e->window == 0 || (e->window >= MSG_WINDOW_MIN && e->window <= MSG_WINDOW_MAX));
 }

@@ -12,6 +12,7 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
+#include "guest/account.h"
 #include "guest/sys.h"
 
 /*
@@ -19,7 +20,9 @@
  * without "#!".
  */
 static char *argv_slots[1 + MSG_STRINGS_MAX + 1];
-static char *env_slots[MSG_STRINGS_MAX + 1];
+/* Environment of the next command. The last slots are for the variables of its account. */
+static char *env_slots[MSG_STRINGS_MAX + 4 + 1];
+static const char *home; /* the account's home directory, if it is the working directory */
 static uint8_t child_stack[32 << 10] __attribute__((aligned(16)));
 
 #define PROD_NS 20000000 /* interval of SIGCONT to a child that did not exec yet */
@@ -105,21 +108,55 @@ static int set_rlimits(struct start *s) {
     return 0;
 }
 
-static int set_user(struct start *s) {
-    const struct msg_exec *e = s->exec;
-    if (e->uid == MSG_ID_NONE && e->gid == MSG_ID_NONE && e->groups.count == 0)
-        return 0;
-    if (syscall(SYS_setgroups, (size_t)e->groups.count, e->groups.v) < 0)
+static int set_ids(uint32_t uid, uint32_t gid, size_t count, const uint32_t *groups) {
+    if (syscall(SYS_setgroups, count, groups) < 0)
         return -1;
-    if (e->gid != MSG_ID_NONE && sys_set_gid(e->gid) < 0)
+    if (gid != MSG_ID_NONE && sys_set_gid(gid) < 0)
         return -1;
-    if (e->uid != MSG_ID_NONE && syscall(SYS_setresuid, e->uid, e->uid, e->uid) < 0)
-        return -1;
-    return 0;
+    return uid != MSG_ID_NONE && syscall(SYS_setresuid, uid, uid, uid) < 0 ? -1 : 0;
 }
 
+/* Adds a variable ("NAME=value"), unless the environment has one with this name. */
+static void env_add(const char *variable) {
+    size_t n = (size_t)(strchr(variable, '=') - variable) + 1;
+    char **at = env_slots;
+    while (*at && strncmp(*at, variable, n) != 0)
+        at++;
+    if (*at)
+        return;
+    at[0] = (char *)variable;
+    at[1] = NULL;
+}
+
+/* Becomes the user that the first string of the environment names, and removes that string. */
+static int set_named_user(struct start *s) {
+    const struct msg_exec *e = s->exec;
+    struct account_found a;
+    const char *name = env_slots[0];
+    if (account_resolve(e, name, &a) < 0)
+        return -1;
+    memmove(env_slots, env_slots + 1, e->env.count * sizeof(*env_slots));
+    for (const char *const *v = a.variables; *v; v++)
+        env_add(*v);
+    home = a.home;
+    return set_ids(a.uid, a.gid, a.group_count, a.groups);
+}
+
+static int set_user(struct start *s) {
+    const struct msg_exec *e = s->exec;
+    if (e->flags & MSG_EXEC_NAMED)
+        return set_named_user(s);
+    if (e->uid == MSG_ID_NONE && e->gid == MSG_ID_NONE && e->groups.count == 0)
+        return 0;
+    return set_ids(e->uid, e->gid, e->groups.count, e->groups.v);
+}
+
+/* Like login, falls back to "/" if the user has no usable home directory. */
 static int set_cwd(struct start *s) {
-    return chdir(s->exec->cwd.n ? s->exec->cwd.s : "/");
+    const struct msg_exec *e = s->exec;
+    if (e->flags & MSG_EXEC_NAMED && strcmp(e->cwd.s, MSG_CWD_HOME) == 0)
+        return chdir(home) == 0 ? 0 : chdir("/");
+    return chdir(e->cwd.n ? e->cwd.s : "/");
 }
 
 static void exec_path(const char *path) {

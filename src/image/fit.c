@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/parse.h"
+#include "base/text/accounts.h"
 
 /* Directories that every box needs. A parent comes before its children. */
 static const struct {
@@ -109,71 +110,24 @@ int image_fit(int root, const struct image_ids *ids, struct err *err) {
 
 /* ---- users ---- */
 
-/* Sets *ret to field `n` of the line at `text`, and returns the length of the field. */
-static size_t field(const char *text, unsigned n, const char **ret) {
-    for (; n > 0; n--) {
-        text += strcspn(text, ":\n");
-        if (*text != ':') {
-            *ret = text;
-            return 0;
-        }
-        text++;
-    }
-    *ret = text;
-    return strcspn(text, ":\n");
-}
-
-static bool number_field(const char *text, unsigned n, uint32_t *ret) {
-    const char *at;
-    char digits[12];
-    uint64_t value;
-    size_t len = field(text, n, &at);
-    if (len == 0 || len >= sizeof(digits))
-        return false;
-    snprintf(digits, sizeof(digits), "%.*s", (int)len, at);
-    if (parse_u64(digits, 0, IMAGE_ID_MAX, &value, NULL) < 0)
-        return false;
-    *ret = (uint32_t)value;
-    return true;
-}
-
-static const char *next_line(const char *line) {
-    line += strcspn(line, "\n");
-    return *line ? line + 1 : line;
-}
-
-/* Finds the line of a passwd or group file with that name or number. */
-static const char *find_line(const char *text, const char *name, bool by_number) {
-    uint32_t wanted = by_number ? (uint32_t)strtoul(name, NULL, 10) : 0, number;
-    for (const char *line = text; *line; line = next_line(line)) {
-        const char *at;
-        size_t n = field(line, 0, &at);
-        if (by_number ? number_field(line, 2, &number) && number == wanted
-                      : n == strlen(name) && strncmp(at, name, n) == 0)
-            return line;
-    }
-    return NULL;
-}
-
-static bool is_number(const char *text) {
-    return *text && text[strspn(text, "0123456789")] == '\0';
-}
-
 bool image_passwd_find(const char *text, const char *name, struct image_user *ret) {
-    const char *line = find_line(text, name, is_number(name)), *at;
-    if (!line || !number_field(line, 2, &ret->uid) || !number_field(line, 3, &ret->gid))
+    struct account a;
+    if (!account_find(text, strlen(text), name, &a))
         return false;
-    size_t n = field(line, 0, &at);
-    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)n, at);
-    n = field(line, 5, &at);
-    if (n > 0 && n < sizeof(ret->home) && *at == '/')
-        snprintf(ret->home, sizeof(ret->home), "%.*s", (int)n, at);
+    ret->uid = a.uid;
+    ret->gid = a.gid;
+    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)a.name.n, a.name.s);
+    if (a.home.n > 0 && a.home.n < sizeof(ret->home))
+        snprintf(ret->home, sizeof(ret->home), "%.*s", (int)a.home.n, a.home.s);
     return true;
 }
 
 bool image_group_find(const char *text, const char *name, uint32_t *ret) {
-    const char *line = find_line(text, name, is_number(name));
-    return line && number_field(line, 2, ret);
+    return account_group_find(text, strlen(text), name, ret);
+}
+
+static bool is_number(const char *text) {
+    return *text && text[strspn(text, "0123456789")] == '\0';
 }
 
 static int read_table(int root, const char *path, char **ret, struct err *err) {

@@ -77,6 +77,10 @@ uint32_t guest_features(const struct guest *g) {
     return guest_link_features(g->link);
 }
 
+bool guest_has_names(const struct guest *g) {
+    return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_NAMES;
+}
+
 const struct err *guest_why_gone(const struct guest *g) {
     return g->is_gone ? &g->why : NULL;
 }

@@ -32,6 +32,8 @@ const struct err *guest_why_gone(const struct guest *g); /* NULL while connected
 bool guest_is_asked(const struct guest *g);              /* a request is pending */
 uint64_t guest_incarnation(const struct guest *g);       /* 0 before the guest sent HELLO */
 uint32_t guest_features(const struct guest *g);
+/* False: the guest has said that it cannot look up users (MSG_EXEC_NAMED). */
+bool guest_has_names(const struct guest *g);
 
 /*
  * Sends one request and sets head.tag. The caller still owns the descriptors. When the connection

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/defer.h"
+#include "base/text/accounts.h"
 #include "image/config.h"
 #include "image/fit.h"
 #include "image/oci.h"
@@ -75,6 +76,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     configurations(text, size);
     documents(text, size);
     paths(text);
+    uint32_t ids[4];
+    assert(account_groups((const char *)data, size, (struct account_text){"app", 3}, ids, 0, 4) <=
+           4);
     if (image_passwd_find(text, "app", &user))
         assert(user.uid <= 65535 && user.gid <= 65535 && user.home[0] == '/');
     if (image_group_find(text, "50", &gid))

@@ -122,7 +122,7 @@ BAD = [
     (["run", "--disk", "9000000T", "--", "true"], "--disk: '9000000T' is not a size"), (["run", "--timeout", "soon", "--", "true"], "not a time"),
     (["run", "--timeout", "0", "--", "true"], "--timeout"), (["run", "--timeout", "-5s", "--", "true"], "not a time"),
     (["run", "--timeout", "9999999999999999d", "--", "true"], "not a time"), (["run", "--ttl", "x", "--", "true"], "not a time"),
-    (["run", "--env", "=x", "--", "true"], "has no name"), (["run", "--user", "nobody-there", "--", "true"], "--user nobody-there: there is no such user in the machine"),
+    (["run", "--env", "=x", "--", "true"], "has no name"), (["run", "--user", "no body", "--", "true"], "--user no body: not a valid name of a user"),
     (["run", "--dir", "/no/such/directory", "--", "true"], "/no/such/directory"), (["run", "--dir", "/etc/hostname:/w", "--", "true"], "Not a directory"),
     (["exec"], "no machine"), (["exec", "m-aaaaaaaaaaaa"], "no command"), (["exec", "--no-such", "x"], "--no-such"),
     (["no-such-command"], "no-such-command"), (["ls", "--no-such"], "--no-such"), (["doctor", "--no-such"], "--no-such"),

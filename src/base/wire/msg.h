@@ -53,7 +53,10 @@
  */
 #define MSG_VERSION_OLDEST 2u
 _Static_assert(MSG_VERSION - MSG_VERSION_OLDEST <= 1, "at most one older version");
-#define MSG_ID_NONE UINT32_MAX    /* no uid or gid is given */
+#define MSG_ID_NONE UINT32_MAX /* no uid or gid is given */
+/* uid of an EXEC with MSG_EXEC_NAMED: the account's. A guest that does not know the flag refuses
+ * it. */
+#define MSG_ID_LOOKUP (UINT32_MAX - 1)
 #define MSG_CHUNK_MAX (64u << 10) /* most data bytes in one data frame, file read or write */
 #define MSG_WINDOW_MIN (4u << 10)
 #define MSG_WINDOW_MAX (1u << 20)
@@ -163,6 +166,7 @@ enum msg_feature {
     MSG_FEATURE_TREE = 2,       /* commands have cgroups: a kill reaches every process */
     MSG_FEATURE_PRIVILEGED = 4, /* this connection may send the messages of the spawner */
     MSG_FEATURE_MEMORY = 8,     /* commands run in the machine's limit cgroups (v1: by thread) */
+    MSG_FEATURE_NAMES = 16,     /* the guest knows MSG_EXEC_NAMED */
 };
 
 struct msg_hello {
@@ -195,7 +199,17 @@ enum msg_exec_flag {
     MSG_EXEC_LOG = 4,       /* stdout and stderr that are PIPE or PTY go into a log, whose
                                descriptor is the last one attached; see io/outlog_fd.h */
     MSG_EXEC_TOOL = 8,      /* argv[0] names a tool of the guest's own: see guest/tool.h */
+    /*
+     * The first string of `env` is not a variable but the name or number of the user, which the
+     * guest looks up in the machine's passwd and group files. It adds the groups of that account,
+     * and HOME, SHELL, USER and LOGNAME where `env` lacks them. The uid is MSG_ID_LOOKUP, or only
+     * an account with this uid counts and a missing one is not an error. gid MSG_ID_NONE is the
+     * account's group, cwd MSG_CWD_HOME its home directory.
+     */
+    MSG_EXEC_NAMED = 16,
 };
+
+#define MSG_CWD_HOME "~"
 
 /* Exit statuses of a tool. Any other status comes from a signal or the kernel. */
 enum msg_tool_status {

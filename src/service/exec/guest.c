@@ -70,8 +70,12 @@ static void on_failed(void *arg, const struct msg_exec_failed *m) {
     struct exec_row *row = decide_failed(x, code);
     if (!row)
         return;
-    snprintf(row->reason, sizeof(row->reason), "%s '%.60s': %s", step_name(m->step),
-             m->step == MSG_STEP_CWD ? x->row.cwd : x->program, strerror((int)m->number));
+    if (m->step == MSG_STEP_USER && m->number == ENOENT)
+        snprintf(row->reason, sizeof(row->reason),
+                 "there is no user '%.60s' in /etc/passwd of the machine", x->row.user);
+    else
+        snprintf(row->reason, sizeof(row->reason), "%s '%.60s': %s", step_name(m->step),
+                 m->step == MSG_STEP_CWD ? x->row.cwd : x->program, strerror((int)m->number));
     exec_conclude(x);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "base/text/accounts.h"
 
 /* The default environment. Nothing of the daemon's own environment is passed on. */
 static const char *const defaults[][2] = {
@@ -15,7 +16,6 @@ static const char *const defaults[][2] = {
     {"GIT_TERMINAL_PROMPT", "0"},
     {"PIP_NO_INPUT", "1"},
     {"NPM_CONFIG_YES", "true"},
-    {"SHELL", "/bin/bash"},
 };
 
 /* Collected variables; a later one replaces an earlier one of the same name. */
@@ -56,16 +56,21 @@ static int gather_pairs(struct gathering *g, const struct texts *pairs, struct e
 }
 
 static int plan_settle(struct exec_plan *p, const struct gathering *g, struct err *err) {
-    p->env = calloc(g->count + 1, sizeof(*p->env));
+    size_t first = p->account ? 1 : 0; /* MSG_EXEC_NAMED: the user comes before the variables */
+    p->env = calloc(g->count + first + 1, sizeof(*p->env));
     p->text = malloc(g->bytes + 1);
     if (!p->env || !p->text)
         return err_set(err, ERR_LIMIT, "out of memory");
     size_t at = 0;
     for (size_t i = 0; i < g->count; i++) {
-        p->env[i] = p->text + at;
+        p->env[first + i] = p->text + at;
         at +=
             (size_t)snprintf(p->text + at, g->bytes + 1 - at, "%s=%s", g->names[i], g->values[i]) +
             1;
+    }
+    if (p->account) {
+        p->env[0] = p->account;
+        p->exec.flags |= MSG_EXEC_NAMED;
     }
     p->exec.env = (struct msg_strs){.v = p->env};
     return 0;
@@ -80,22 +85,37 @@ static void be(struct exec_plan *p, const char *user, const char *home, uint32_t
     p->exec.groups = (struct msg_groups){.count = 1, .v = {gid}};
 }
 
+static int no_user(const char *user, struct err *err) {
+    err_set(err, ERR_INVALID, "'%.40s' is not a valid name of a user", user);
+    return err_remedy(err, "use a name from the machine's /etc/passwd, or a number up to 65534");
+}
+
+/* A user that only the machine's passwd file has: name, or number with an unknown home. */
+static int set_account(struct exec_plan *p, const char *user, uint32_t uid, bool has_names,
+                       struct err *err) {
+    if (!has_names && uid == MSG_ID_LOOKUP) {
+        err_set(err, ERR_UNSUPPORTED,
+                "cannot look up user '%.40s': the machine was started by an older version", user);
+        return err_remedy(err, "use 'user', 'root' or a uid, or stop and start the machine");
+    }
+    be(p, user, has_names ? MSG_CWD_HOME : "/", uid, has_names ? MSG_ID_NONE : uid);
+    return 0;
+}
+
 static int set_user(struct exec_plan *p, const char *user, const struct exec_defaults *image,
-                    struct err *err) {
-    uint64_t uid = 1000;
-    if (image && !user) {
+                    bool has_names, struct err *err) {
+    uint64_t uid = MSG_ID_LOOKUP;
+    p->account = has_names ? user ? user : image ? image->user : "user" : NULL;
+    if (image && !user)
         be(p, image->user, image->home, image->uid, image->gid);
-        return 0;
-    }
-    if (!user)
-        user = "user";
-    if (strcmp(user, "root") == 0)
-        uid = 0;
-    else if (strcmp(user, "user") != 0 && parse_u64(user, 0, 65534, &uid, NULL) < 0) {
-        err_set(err, ERR_INVALID, "there is no user '%.40s' in the machine", user);
-        return err_remedy(err, "use 'user', 'root' or a number up to 65534");
-    }
-    be(p, user, uid == 0 ? "/root" : image ? "/" : "/home/user", (uint32_t)uid, (uint32_t)uid);
+    else if (!user || strcmp(user, "user") == 0)
+        be(p, "user", image ? "/" : "/home/user", 1000, 1000);
+    else if (strcmp(user, "root") == 0)
+        be(p, "root", "/root", 0, 0);
+    else if (parse_u64(user, 0, 65534, &uid, NULL) == 0 || account_name_is_valid(user))
+        return set_account(p, user, (uint32_t)uid, has_names, err);
+    else
+        return no_user(user, err);
     return 0;
 }
 
@@ -128,12 +148,24 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
 
 static int set_cwd(struct exec_plan *p, const char *cwd, const struct exec_defaults *image,
                    struct err *err) {
+    bool is_home = !cwd && !image;
     if (!cwd)
         cwd = image ? image->cwd : p->home;
-    if (cwd[0] != '/' || strlen(cwd) > 4095)
+    if ((cwd[0] != '/' && !is_home) || strlen(cwd) > 4095)
         return err_set(err, ERR_INVALID, "the working directory '%.60s' is not an absolute path",
                        cwd);
     p->exec.cwd = (struct msg_str){.s = cwd, .n = (uint32_t)strlen(cwd)};
+    return 0;
+}
+
+/* An image may lack the host's shell, but has /bin/sh. */
+static int gather_account(struct gathering *g, const struct exec_plan *p,
+                          const struct exec_defaults *image, struct err *err) {
+    const char *const pairs[] = {"USER", p->user, "LOGNAME", p->user,
+                                 "HOME", p->home, "SHELL",   image ? "/bin/sh" : "/bin/bash"};
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i += 2)
+        if (plan_gather(g, pairs[i], pairs[i + 1], err) < 0)
+            return -1;
     return 0;
 }
 
@@ -141,17 +173,14 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,
                    const struct texts *machine_env, struct err *err) {
     struct gathering g = {.count = 0};
-    const char *name = image ? p->user : p->exec.uid == 0 ? "root" : "user";
+    bool known = strcmp(p->home, MSG_CWD_HOME) != 0;
     for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
         if (plan_gather(&g, defaults[i][0], defaults[i][1], err) < 0)
             return -1;
-    if (plan_gather(&g, "USER", name, err) < 0 || plan_gather(&g, "LOGNAME", name, err) < 0 ||
-        plan_gather(&g, "HOME", p->home, err) < 0 ||
-        plan_gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0)
+    if (known && gather_account(&g, p, image, err) < 0)
         return -1;
-    /* An image may lack the host's shell, but has /bin/sh. */
-    if (image &&
-        (plan_gather(&g, "SHELL", "/bin/sh", err) < 0 || gather_pairs(&g, &image->env, err) < 0))
+    if (plan_gather(&g, "TERM", r->terminal ? "xterm-256color" : "dumb", err) < 0 ||
+        (image && gather_pairs(&g, &image->env, err) < 0))
         return -1;
     if (gather_pairs(&g, network_env, err) < 0 || gather_pairs(&g, machine_env, err) < 0 ||
         gather_pairs(&g, &r->env, err) < 0)
@@ -161,9 +190,10 @@ static int set_env(struct exec_plan *p, const struct exec_request *r,
 
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,
-                   const struct texts *machine_env, const char *cwd, struct err *err) {
+                   const struct texts *machine_env, const char *cwd, bool has_names,
+                   struct err *err) {
     *ret = (struct exec_plan){0};
-    if (set_argv(ret, r, err) < 0 || set_user(ret, r->user, image, err) < 0 ||
+    if (set_argv(ret, r, err) < 0 || set_user(ret, r->user, image, has_names, err) < 0 ||
         set_cwd(ret, r->cwd ? r->cwd : cwd, image, err) < 0 ||
         set_env(ret, r, image, network_env, machine_env, err) < 0) {
         exec_plan_done(ret);

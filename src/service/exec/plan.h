@@ -26,13 +26,16 @@ struct exec_plan {
     const char **env;
     char *text; /* memory of env */
     const char *user, *home;
+    const char *account; /* the user that the guest looks up in the machine; NULL: none */
 };
 
 /*
+ * has_names: the guest can look up users (MSG_FEATURE_NAMES).
  * network_env, machine_env: alternating names and values. cwd: working directory of the machine, or
  * NULL. image: NULL for the host image, whose commands run as the user `user`.
  */
 int exec_plan_make(struct exec_plan *ret, const struct exec_request *r,
                    const struct exec_defaults *image, const struct texts *network_env,
-                   const struct texts *machine_env, const char *cwd, struct err *err);
+                   const struct texts *machine_env, const char *cwd, bool has_names,
+                   struct err *err);
 void exec_plan_done(struct exec_plan *p);

@@ -286,7 +286,8 @@ static void start_exec(struct exec_later *e) {
     if (l && wait_at_gate(l, e))
         return;
     struct exec *x = exec_new(s);
-    if (l && exec_plan_make(&plan, r, live_defaults(l), net_env(l), &l->env, l->cwd, &err) < 0)
+    if (l && exec_plan_make(&plan, r, live_defaults(l), net_env(l), &l->env, l->cwd,
+                            guest_has_names(l->machine->guest), &err) < 0)
         l = NULL;
     if (l && save_first(l, e, &plan)) {
         exec_unref(x);

@@ -19,7 +19,7 @@ static const struct exec_defaults image = {.uid = 70,
 static struct exec_plan plan_of(const struct exec_request *r, const struct exec_defaults *from) {
     struct exec_plan p;
     struct err err = {0};
-    if (exec_plan_make(&p, r, from, NULL, NULL, NULL, &err) < 0)
+    if (exec_plan_make(&p, r, from, NULL, NULL, NULL, true, &err) < 0)
         fail_msg("%s", err.text);
     return p;
 }
@@ -27,7 +27,7 @@ static struct exec_plan plan_of(const struct exec_request *r, const struct exec_
 static void refused(const struct exec_request *r, enum err_code code) {
     struct exec_plan p;
     struct err err = {0};
-    assert_int_equal(exec_plan_make(&p, r, NULL, NULL, NULL, NULL, &err), -1);
+    assert_int_equal(exec_plan_make(&p, r, NULL, NULL, NULL, NULL, true, &err), -1);
     assert_int_equal(err.code, code);
     assert_null(p.argv); /* nothing is left to free */
     assert_null(p.env);
@@ -73,23 +73,69 @@ static void a_command_line_goes_to_the_shell(void **state) {
     assert_null(p.exec.argv.v[3]);
 }
 
-static void a_user_is_a_name_or_a_number(void **state) {
+static void known_users_need_no_account_in_the_machine(void **state) {
     (void)state;
     static const struct {
         const char *user, *home;
         uint32_t uid;
-    } rows[] = {{"user", "/home/user", 1000},
-                {"root", "/root", 0},
-                {"0", "/root", 0},
-                {"65534", "/home/user", 65534}};
+    } rows[] = {{"user", "/home/user", 1000}, {"root", "/root", 0}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct exec_request r = make_test;
         r.user = rows[i].user;
         struct exec_plan p DEFER(exec_plan_done) = plan_of(&r, NULL);
+        assert_true(p.exec.flags & MSG_EXEC_NAMED);
+        assert_string_equal(p.exec.env.v[0], rows[i].user);
         assert_int_equal(p.exec.uid, rows[i].uid);
         assert_int_equal(p.exec.gid, rows[i].uid);
+        assert_string_equal(p.exec.cwd.s, rows[i].home);
         assert_string_equal(variable(&p, "HOME"), rows[i].home);
+        assert_string_equal(variable(&p, "SHELL"), "/bin/bash");
     }
+}
+
+static void other_users_are_looked_up_in_the_machine(void **state) {
+    (void)state;
+    static const struct {
+        const char *user;
+        uint32_t uid;
+    } rows[] = {
+        {"postgres", MSG_ID_LOOKUP}, {"0", 0}, {"65534", 65534}, {"www-data", MSG_ID_LOOKUP}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct exec_request r = make_test;
+        r.user = rows[i].user;
+        r.env = (struct texts){(const char *[]){"SHELL", "/bin/zsh"}, 2};
+        struct exec_plan p DEFER(exec_plan_done) = plan_of(&r, i % 2 ? &image : NULL);
+        assert_true(p.exec.flags & MSG_EXEC_NAMED);
+        assert_string_equal(p.exec.env.v[0], rows[i].user);
+        assert_int_equal(p.exec.uid, rows[i].uid);
+        assert_int_equal(p.exec.gid, MSG_ID_NONE);
+        assert_string_equal(p.exec.cwd.s, i % 2 ? "/srv" : MSG_CWD_HOME);
+        assert_null(variable(&p, "HOME"));
+        assert_null(variable(&p, "USER"));
+        assert_string_equal(variable(&p, "SHELL"), "/bin/zsh");
+    }
+}
+
+/* A guest of an older version takes the message as it is: no name, no marker, no missing HOME. */
+static void an_older_guest_gets_ids_and_no_names(void **state) {
+    (void)state;
+    static const char *const users[] = {NULL, "user", "root", "33"};
+    struct exec_plan p;
+    struct err err;
+    struct exec_request r = make_test;
+    for (size_t i = 0; i < sizeof(users) / sizeof(*users); i++) {
+        r.user = users[i];
+        assert_int_equal(exec_plan_make(&p, &r, NULL, NULL, NULL, NULL, false, &err), 0);
+        assert_false(p.exec.flags & MSG_EXEC_NAMED);
+        assert_int_equal(p.exec.cwd.s[0], '/');
+        assert_true(p.exec.gid <= 65534);
+        assert_non_null(variable(&p, "HOME"));
+        assert_non_null(strchr(p.exec.env.v[0], '='));
+        exec_plan_done(&p);
+    }
+    r.user = "postgres";
+    assert_int_equal(exec_plan_make(&p, &r, NULL, NULL, NULL, NULL, false, &err), -1);
+    assert_int_equal(err.code, ERR_UNSUPPORTED);
 }
 
 static void an_image_chooses_what_the_request_leaves_out(void **state) {
@@ -118,7 +164,8 @@ static void the_request_overrides_machine_network_and_image(void **state) {
     r.env = (struct texts){(const char *[]){"C", "request", "PGDATA", "/other", "HOME", "/h"}, 6};
     struct exec_plan p DEFER(exec_plan_done) = {0};
     struct err err;
-    assert_int_equal(exec_plan_make(&p, &r, &image, &network, &machine, "/of/machine", &err), 0);
+    assert_int_equal(exec_plan_make(&p, &r, &image, &network, &machine, "/of/machine", true, &err),
+                     0);
     assert_string_equal(variable(&p, "A"), "network");
     assert_string_equal(variable(&p, "B"), "machine");
     assert_string_equal(variable(&p, "C"), "request");
@@ -150,7 +197,7 @@ static void requests_without_a_sound_command_are_refused(void **state) {
     refused(&r, ERR_INVALID); /* both */
     r = (struct exec_request){.argv = {(const char *[]){""}, 1}};
     refused(&r, ERR_INVALID);
-    static const char *const users[] = {"", "nobody", "65535", "-1", "1000x"};
+    static const char *const users[] = {"", "no body", "65535", "-1", "a:b", "a/b", "a\nb"};
     for (size_t i = 0; i < sizeof(users) / sizeof(*users); i++) {
         r = make_test;
         r.user = users[i];
@@ -158,6 +205,9 @@ static void requests_without_a_sound_command_are_refused(void **state) {
     }
     r = make_test;
     r.cwd = "relative";
+    refused(&r, ERR_INVALID);
+    r.user = "postgres";
+    r.cwd = "~"; /* only the plan itself may say that to the guest */
     refused(&r, ERR_INVALID);
 }
 
@@ -202,7 +252,9 @@ static void a_variable_that_is_overridden_does_not_count(void **state) {
 
 UNIT_MAIN(cmocka_unit_test(a_command_runs_as_user_in_its_home),
           cmocka_unit_test(a_command_line_goes_to_the_shell),
-          cmocka_unit_test(a_user_is_a_name_or_a_number),
+          cmocka_unit_test(known_users_need_no_account_in_the_machine),
+          cmocka_unit_test(other_users_are_looked_up_in_the_machine),
+          cmocka_unit_test(an_older_guest_gets_ids_and_no_names),
           cmocka_unit_test(an_image_chooses_what_the_request_leaves_out),
           cmocka_unit_test(the_request_overrides_machine_network_and_image),
           cmocka_unit_test(a_terminal_has_a_size_and_a_type),
