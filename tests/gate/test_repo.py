@@ -225,6 +225,51 @@ def test_work_comes_back_as_a_branch(gated, repo):
     assert "2 commits in branch" in carrel(gated, "ship", "-y", box, repo).stdout
 
 
+def test_uncommitted_work_is_offered_and_ships_as_one_more_commit(gated, repo):
+    box = new(gated, repo)
+    commit(gated, box, "echo two >>a.txt")
+    change = "rm -f gone; echo three >>a.txt; echo staged >s; git add s; mkdir d; echo new >d/n; chmod +x d/n; echo '*.o' >.gitignore; echo x >x.o"
+    assert gated.exec(box, change, cwd="/home/user/proj")["exec"]["status"] == 0
+    state = "git status --porcelain; git log --format=%H; git for-each-ref; ls /tmp/.carrel* 2>/dev/null; true"
+    before = gated.exec(box, state, cwd="/home/user/proj")["stdout"]
+    seen = carrel(gated, "ship", box, repo).stdout
+    rest = seen[seen.index("uncommitted changes are not shipped:"):].splitlines()
+    assert rest[1:5] == ["A  .gitignore  4B", "M  a.txt  14B", "A  d/n  4B  [executable]", "A  s  7B"] and len(rest) == 6, seen
+    changeset = re.search(rf"as one more commit: carrel ship --uncommitted (c-[a-z2-7]{{12}}) {repo}$", rest[5])[1]
+    assert gated.exec(box, state, cwd="/home/user/proj")["stdout"] == before, "the clone is as it was"
+    # Without the option only commits ship. The change set has both, so the choice comes later.
+    told = json.loads(carrel(gated, "ship", "-y", "--json", changeset, repo).stdout)
+    assert told["commits"] == 1 and [f["path"] for f in told["uncommitted"]] == [".gitignore", "a.txt", "d/n", "s"]
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"
+    gated.exec(box, "echo later >>a.txt", cwd="/home/user/proj")
+    seen = carrel(gated, "ship", "--uncommitted", changeset, repo).stdout
+    assert "+three" in seen and "+new" in seen and f"2 commits to ship: carrel ship -y --uncommitted {changeset}" in seen and "not shipped" not in seen
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"
+    carrel(gated, "ship", "-y", "--uncommitted", changeset, repo)
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo\nthree" and git(repo, "show", f"carrel/{box}:d/n") == "new"
+    assert git(repo, "log", "--format=%s", f"main..carrel/{box}").splitlines() == ["Uncommitted changes", "work of the agent"]
+    assert "x.o" not in git(repo, "ls-tree", "-r", "--name-only", f"carrel/{box}")
+    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/carrel") == ""
+
+
+def test_work_without_a_commit_is_offered(gated, repo):
+    box = new(gated, repo)
+    gated.exec(box, "echo two >>a.txt", cwd="/home/user/proj")
+    seen = carrel(gated, "ship", box, repo).stdout
+    assert "nothing to ship" not in seen and "M  a.txt  8B" in seen.splitlines(), seen
+    carrel(gated, "ship", "-y", "--uncommitted", box, repo)
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"
+
+
+def test_files_that_git_cannot_add_do_not_keep_back_commits(gated, repo):
+    box = new(gated, repo)
+    commit(gated, box, "echo two >>a.txt")
+    gated.exec(box, "mkdir inner && git -C inner init -q", cwd="/home/user/proj")
+    done = carrel(gated, "ship", "-y", "--uncommitted", box, repo)
+    assert "uncommitted changes are not shipped: git in the machine cannot add them" in done.stdout, done
+    assert git(repo, "log", "--format=%s", f"main..carrel/{box}") == "work of the agent"
+
+
 def test_what_diff_froze_is_what_ships_and_it_can_be_taken_back(gated, repo):
     box = new(gated, repo)
     commit(gated, box, "echo two >>a.txt")
@@ -414,6 +459,26 @@ def test_an_object_that_is_not_as_it_should_be_is_refused(gated, repo, attack, c
     count_attack()
 
 
+@pytest.mark.parametrize("words", [(), ("--uncommitted",)], ids=["left out", "shipped"])
+def test_uncommitted_objects_that_are_not_as_they_should_be_are_refused(gated, repo, words, count_attack):
+    """HEAD is fine; the machine's own git puts another commit into the place of the uncommitted changes."""
+    box = new(gated, repo)
+    mark = repo.parent / "mark"
+    commit(gated, box, "echo two >>a.txt")
+    done = gated.exec(box, ["python3", "-c", ATTACKS["a tree with .git in it"].replace("MARK", str(mark))], cwd="/home/user/proj")
+    assert done["exec"]["status"] == 0, done
+    done = gated.exec(box, "git rev-parse HEAD >/home/user/evil && git update-ref HEAD HEAD~1 && git status --porcelain", cwd="/home/user/proj")
+    assert done["exec"]["status"] == 0 and done["stdout"] == "", done
+    ref = "refs/carrel/uncommitted"
+    fake = f"#!/bin/sh\n[ \"$1\" != bundle ] || {{ /usr/bin/git update-ref {ref} $(cat /home/user/evil); set -- \"$@\" {ref}; }}\nexec /usr/bin/git \"$@\"\n"
+    gated.put(f"/v1/machines/{box}/files?path=/usr/local/bin/git&user=root", fake.encode())
+    gated.exec(box, "chmod 755 /usr/local/bin/git", user="root")
+    shipped = carrel(gated, "ship", "-y", *words, box, repo, ok=False)
+    assert shipped.returncode and "is refused" in shipped.stderr, shipped
+    untouched(repo, mark)
+    count_attack()
+
+
 def untouched(repo, mark):
     assert not mark.exists() and git(repo, "branch", "--list", "carrel/*") == ""
     assert git(repo, "fsck", "--unreachable", "--no-progress") == "", "objects came in"
@@ -444,10 +509,11 @@ def test_its_configuration_hooks_and_alternates_stay_inside(gated, repo, count_a
 def test_a_bundle_that_is_none_is_refused(gated, repo, bundle, count_attack):
     """The machine's own git lies."""
     box = new(gated, repo)
-    fake = "#!/bin/sh\n[ \"$3\" = bundle ] || exit 0\nset -- x $(dirname $6)\n" + bundle + "\n"
+    fake = "#!/bin/sh\n[ \"$1\" = bundle ] || exit 0\nset -- x $(dirname $4)\ntouch /home/user/asked\n" + bundle + "\n"
     gated.put(f"/v1/machines/{box}/files?path=/usr/local/bin/git&user=root", fake.encode())
     gated.exec(box, "chmod 755 /usr/local/bin/git", user="root")
     done = carrel(gated, "ship", "-y", box, repo, ok=False)
     assert done.returncode, done
+    assert gated.exec(box, "ls asked", cwd="/home/user")["stdout"] == "asked\n", "the fake git made no bundle"
     untouched(repo, repo.parent / "mark")
     count_attack()

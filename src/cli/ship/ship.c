@@ -42,6 +42,8 @@ const struct option_row ship_rows[] = {
      "also delete files in DIRECTORY that the machine does not have"},
     {0, "patch", "FILE", OPTION_TEXT, AT(patch),
      "write the commits of a repository to this patch file, not to a branch"},
+    {0, "uncommitted", NULL, OPTION_FLAG, AT(uncommitted),
+     "ship uncommitted changes of a repository too, as one more commit"},
     {0, "undo", NULL, OPTION_FLAG, AT(undo),
      "undo an earlier shipment: carrel ship --undo CHANGESET [DIRECTORY]"},
     {0, "stat", NULL, OPTION_FLAG, AT(stat), "print one line per changed file"},

@@ -12,7 +12,7 @@
 struct ship_options {
     struct option_list only, hunks;
     const char *comment, *patch;
-    bool yes, mirror, undo, stat, json, help;
+    bool yes, mirror, undo, uncommitted, stat, json, help;
 };
 
 struct ship {

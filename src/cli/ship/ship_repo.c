@@ -28,14 +28,33 @@
 #include "review/flags.h"
 
 #define BUNDLE "repo.bundle"
-#define WORK "refs/heads/carrel"
+#define UNCOMMITTED "refs/carrel/uncommitted" /* in the bundle */
+#define WORK "refs/heads/carrel"              /* in quarantine: the commits to ship */
+#define REST "refs/heads/carrel-uncommitted"  /* in quarantine: uncommitted changes left out */
 
 enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096 };
 
+/*
+ * Uncommitted changes are packed as a commit on top of HEAD. It is made with a copy of the index,
+ * so branch, index and files in the machine stay as they are. If that fails, the commits are packed
+ * alone.
+ */
 static const char pack_script[] =
-    "set -e; umask 077; mkdir \"$1\"\n"
-    "git -C \"$0\" bundle create -q \"$1/" BUNDLE "\" HEAD\n"
-    "test -z \"$(git -C \"$0\" status --porcelain | head -c 1)\" || echo uncommitted\n";
+    "set -e; umask 077; mkdir \"$1\"; cd \"$0\"\n"
+    "index=$(git rev-parse --git-path index); ref=" UNCOMMITTED "\n"
+    "set_ref() { git -c core.hooksPath=/dev/null update-ref \"$@\"; }\n"
+    "trap 'rm -f \"$1.index\"; set_ref -d $ref || :' EXIT\n"
+    "pack_rest() {\n"
+    "  cp \"$index\" \"$1\" && GIT_INDEX_FILE=$1 git add -A &&\n"
+    "  tree=$(GIT_INDEX_FILE=$1 git write-tree) &&\n"
+    "  work=$(git commit-tree -p HEAD -m 'Uncommitted changes' \"$tree\") &&\n"
+    "  set_ref $ref \"$work\"\n"
+    "}\n"
+    "rest=\n"
+    "if test -n \"$(git status --porcelain | head -c 1)\"; then\n"
+    "  if pack_rest \"$1.index\" >&2; then rest=$ref; else echo unpacked; fi\n"
+    "fi\n"
+    "git bundle create -q \"$1/" BUNDLE "\" HEAD $rest\n";
 
 /* The temporary repositories made from the bundle, and the branch that receives the commits. */
 struct quarantine {
@@ -45,6 +64,7 @@ struct quarantine {
     char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* new and old commit of the branch */
     long commits;
     struct commits changes;
+    struct commits rest; /* uncommitted changes that are left out */
 };
 
 /* ---- in the machine ---- */
@@ -86,7 +106,7 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     struct err late;
     (void)run_inside(s, machine, clear, &cleared, &late);
     if (*client_text(done, "stdout") && !s->options->json)
-        puts("uncommitted changes are not shipped: they stay in the machine");
+        puts("uncommitted changes are not shipped: git in the machine cannot add them");
     return place ? -1 : 0;
 }
 
@@ -115,6 +135,7 @@ static int write_file(const char *path, const char *bytes, size_t n, struct err 
 
 static void quarantine_done(struct quarantine *q) {
     commits_done(&q->changes);
+    commits_done(&q->rest);
     if (q->dir[0])
         git_temp_remove(q->dir);
 }
@@ -145,18 +166,40 @@ static int fetch_from(const char *repo, const char *from, const char *refs, stru
     return git_run(words, -1, err);
 }
 
-/* Fetches twice: git checks objects from a repository, but not from a bundle. */
+static int has_uncommitted(const struct quarantine *q, bool *ret, struct err *err) {
+    const char *const words[] = {"-C",      q->raw,      "bundle", "list-heads",
+                                 q->bundle, UNCOMMITTED, NULL};
+    struct buf heads DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    if (git_ask(words, &heads, err) < 0)
+        return -1;
+    *ret = heads.len > 0;
+    return 0;
+}
+
+/* Fetches a ref of the bundle twice: git checks objects from a repository, but not from a bundle.
+ */
+static int take_ref(const struct quarantine *q, const char *from, const char *to, struct err *err) {
+    char raw[128], checked[128];
+    snprintf(raw, sizeof(raw), "+%s:%s", from, to);
+    snprintf(checked, sizeof(checked), "+%s:%s", to, to);
+    return fetch_from(q->raw, q->bundle, raw, err) < 0 ? -1
+                                                       : fetch_from(q->repo, q->raw, checked, err);
+}
+
 static int take_in(const struct ship *s, const struct parcel_item *bundle, struct quarantine *q,
-                   struct err *err) {
+                   bool *ret_rest, struct err *err) {
     snprintf(q->bundle, sizeof(q->bundle), "%s/" BUNDLE, q->dir);
     snprintf(q->raw, sizeof(q->raw), "%s/raw", q->dir);
     snprintf(q->repo, sizeof(q->repo), "%s/checked", q->dir);
     if (write_file(q->bundle, bundle->bytes, bundle->n, err) < 0 || make_repo(s, q->raw, err) < 0 ||
         make_repo(s, q->repo, err) < 0)
         return -1;
-    if (fetch_from(q->raw, q->bundle, "+HEAD:" WORK, err) < 0 ||
-        fetch_from(q->repo, q->raw, "+" WORK ":" WORK, err) < 0)
+    bool more = false, all = s->options->uncommitted;
+    if (has_uncommitted(q, &more, err) < 0 ||
+        take_ref(q, all && more ? UNCOMMITTED : "HEAD", WORK, err) < 0 ||
+        (!all && more && take_ref(q, UNCOMMITTED, REST, err) < 0))
         return err_wrap(err, "the repository of the machine is refused");
+    *ret_rest = !all && more;
     return 0;
 }
 
@@ -188,7 +231,9 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
         return err_sys(err, "cannot create a temporary directory in /tmp");
     }
     unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
-    if (take_in(s, bundle, q, err) < 0 || count_commits(s, ref, q, err) < 0)
+    bool rest = false;
+    if (take_in(s, bundle, q, &rest, err) < 0 || count_commits(s, ref, q, err) < 0 ||
+        (rest && commits_read(q->repo, WORK, REST, more, &q->rest, err) < 0))
         return -1;
     return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
 }
@@ -441,8 +486,8 @@ int ship_repo_undo(struct ship *s, const char *id, struct err *err) {
     return 0;
 }
 
-static void put_files(struct jot *j, const struct commits *c) {
-    jot_array(j, "files");
+static void put_files(struct jot *j, const char *name, const struct commits *c) {
+    jot_array(j, name);
     for (size_t i = 0; i < c->count; i++) {
         const struct commits_file *f = &c->files[i];
         char flags[FLAGS_TEXT];
@@ -470,7 +515,9 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
     jot_string(&j, "branch", q->branch);
     jot_i64(&j, "commits", q->commits);
     jot_bool(&j, "shipped", shipped);
-    put_files(&j, &q->changes);
+    put_files(&j, "files", &q->changes);
+    if (q->rest.count)
+        put_files(&j, "uncommitted", &q->rest);
     jot_end(&j, '}');
     if (s->told)
         *s->told = j.failed ? json_object() : json_loads(text.data, 0, NULL);
@@ -499,7 +546,18 @@ static void name_branch(const struct ship *s, char ret[128]) {
 }
 
 static void say_how(const struct ship *s, const struct quarantine *q) {
-    printf("%ld commit%s to ship: carrel ship -y %s %s\n", q->commits, q->commits == 1 ? "" : "s",
+    printf("%ld commit%s to ship: carrel ship -y %s%s %s\n", q->commits, q->commits == 1 ? "" : "s",
+           s->options->uncommitted ? "--uncommitted " : "", client_text(s->set, "id"), s->target);
+}
+
+/* Lists the uncommitted changes, and tells how to ship them. */
+static void offer_rest(const struct ship *s, const struct quarantine *q) {
+    if (!q->rest.count)
+        return;
+    puts("uncommitted changes are not shipped:");
+    for (size_t i = 0; i < q->rest.count; i++)
+        show_file(&q->rest.files[i]);
+    printf("to review and ship them too, as one more commit: carrel ship --uncommitted %s %s\n",
            client_text(s->set, "id"), s->target);
 }
 
@@ -522,10 +580,12 @@ static int ship_it(struct ship *s, struct err *err) {
         return -1;
     if (s->options->json)
         show_json(s, &q, ships);
-    else if (!q.commits)
+    else if (!q.commits && !q.rest.count)
         puts("nothing to ship");
-    else if (!ships)
+    else if (q.commits && !ships)
         say_how(s, &q);
+    if (!s->options->json)
+        offer_rest(s, &q);
     return 0;
 }
 
