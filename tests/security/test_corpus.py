@@ -165,6 +165,26 @@ def test_refused_inside(row, user):
     assert absent or outcome in row["refusals"], f"{say(outcome)}, expected {[say(r) for r in row['refusals']]}"
 
 
+def test_refused_to_a_program_that_became_root():
+    """`user` runs a setuid program, as sudo is one: the attacks of root fail for it as they do for root."""
+    host, lab = Host(), Lab()
+    try:
+        machine = lab.keep().install()
+        machine.sh("cp /usr/local/bin/attack /usr/local/bin/rise; chmod 4755 /usr/local/bin/rise")
+        done = machine.exec("/usr/local/bin/rise", "--rise", "/usr/local/bin/attack", *host.facts(lab, machine), user="user", timeout=300)
+        assert done.returncode == 0, done
+        got = outcomes(done.stdout.decode())
+    finally:
+        host.close()
+        lab.stop()
+    # The control: it did become root, so what only root may do in a box was done alike.
+    assert got.keys() == inside("root").keys() and len(got) > 400
+    counts["attacks tried"] += len(got)
+    through = [(row["name"], say(got[row["n"]])) for row in ROWS
+               if row["n"] in got and got[row["n"]] not in row["refusals"] and got[row["n"]] != inside("root")[row["n"]]]
+    assert through == []
+
+
 ABSENT = {errno.ENOENT, errno.ENOSYS, errno.EAFNOSUPPORT, errno.ENODEV, errno.ENOEXEC, errno.ENETUNREACH,
           errno.EHOSTUNREACH, errno.EPROTONOSUPPORT}
 

@@ -84,6 +84,7 @@ int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, si
         .owner = owner,
         .userxattr = maker->rootless,
         .whole = whole,
+        .set_id = place->set_id,
     };
     int made = bench_put(maker, lowers[loose], "lower");
     if (made == 0)
@@ -161,7 +162,7 @@ static int mount_part(struct rootfs_maker *maker, const struct stack *s, const c
         return r;
     layer_part(upper, s->upper, parts[0]);
     layer_part(work, s->upper, parts[1]);
-    const struct upper_place place = {s->upper ? s->disks[0] : -1, upper, work};
+    const struct upper_place place = {s->upper ? s->disks[0] : -1, upper, work, s->upper != 0};
     return overlay_on(maker, s->owner, lowers.fds, lowers.count, loose, &place, false);
 }
 

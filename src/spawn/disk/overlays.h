@@ -86,6 +86,7 @@ int lower_failed(struct err *err, int made, const char *what, const char *remedy
 struct upper_place {
     int fs; /* filesystem of the upper and work directories; -1: the overlay is read-only */
     const char *upper, *work;
+    bool set_id; /* the overlay is the root of a box, where set-id bits take effect */
 };
 int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, size_t count,
                size_t loose, const struct upper_place *place, bool whole);

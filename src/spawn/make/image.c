@@ -14,7 +14,7 @@
 #include "spawn/disk/tree.h"
 #include "spawn/make/userns.h"
 
-enum { IMAGE_RECIPE = 3 }; /* part of the image's key: increase it when a table below changes */
+enum { IMAGE_RECIPE = 4 }; /* part of the image's key: increase it when a table below changes */
 #define IMAGE_MAX_BYTES (512ull << 20)
 
 /* Directories of the skeleton, parents first. */
@@ -44,6 +44,7 @@ static const struct {
     {"etc/apt/apt.conf.d", 0755, 0},
     {"etc/default", 0755, 0},
     {"etc/ssl", 0755, 0},
+    {"etc/sudoers.d", 0755, 0},
     {"var/backups", 0755, 0},
     {"var/cache", 0755, 0},
     {"var/cache/apt", 0755, 0},
@@ -190,7 +191,19 @@ static const struct {
     /* The installation scripts of packages must not try to start services in a box. */
     {"etc/apt/apt.conf.d/90carrel",
      "APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\n", 0644},
+    {"etc/sudoers.d/carrel", "user ALL=(ALL:ALL) NOPASSWD: ALL\n", 0440},
 };
+
+/*
+ * Written only if the host has sudo, whose own file nobody else may read. Otherwise installing the
+ * package later would ask which of two files to keep.
+ */
+static const char sudoers[] =
+    "Defaults env_reset\n"
+    "Defaults secure_path=\"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\n"
+    "root ALL=(ALL:ALL) ALL\n"
+    "%sudo ALL=(ALL:ALL) ALL\n"
+    "@includedir /etc/sudoers.d\n";
 
 /*
  * Returns a user id as stored on disk. In images of a rootless spawner all ids are shifted, and
@@ -336,6 +349,14 @@ static bool is_reachable(int host, const char *path) {
     return true;
 }
 
+static int build_sudoers(int host, int root, uid_t base, struct err *err) {
+    if (faccessat(host, "usr/bin/sudo", F_OK, 0) < 0)
+        return 0;
+    uid_t owner = disk_id(base, 0);
+    int r = tree_file(root, "etc/sudoers", sudoers, 0440, owner, owner);
+    return r < 0 ? err_num(err, r, "cannot write file '/etc/sudoers' of the host's image") : 0;
+}
+
 static int build(int host, int root, uid_t base, struct err *err) {
     struct tree_copy how = {.owner_base = base,
                             .skip = never,
@@ -355,8 +376,22 @@ static int build(int host, int root, uid_t base, struct err *err) {
             return err_set(err, ERR_INTERNAL, "cannot write file '/%s' of the host's image: %s",
                            files[i].path, strerror(-r));
     }
+    if (build_sudoers(host, root, base, err) < 0)
+        return -1;
     return build_accounts(host, root, base, err);
 }
+
+/*
+ * In boxes of a rootless spawner the host's programs have no owner, so their set-id bits have no
+ * effect. A sudo that is installed in the box works.
+ */
+static const char sudo_advice[] =
+    "#!/bin/sh\n"
+    "[ \"$(stat -c %u /usr/bin/sudo 2>/dev/null)\" != 0 ] || exec /usr/bin/sudo \"$@\"\n"
+    "echo 'sudo: cannot become root: the set-id programs of the host have no effect in a machine "
+    "of an ordinary user; run the command as root from outside: carrel exec -u root MACHINE "
+    "COMMAND' >&2\n"
+    "exit 1\n";
 
 /*
  * For a rootless spawner: copies the directories of /usr, without files. Without id maps, the
@@ -365,8 +400,13 @@ static int build(int host, int root, uid_t base, struct err *err) {
  */
 static int build_usr_dirs(int host, int root, uid_t base, struct err *err) {
     struct tree_copy how = {.owner_base = base, .readable_only = true, .dirs_only = true};
-    int r = tree_copy(host, "usr", root, "usr", &how, err);
-    return r < 0 ? r : 0;
+    if (tree_copy(host, "usr", root, "usr", &how, err) < 0)
+        return -1;
+    uid_t owner = disk_id(base, 0);
+    int r = tree_file(root, "usr/local/bin/sudo", sudo_advice, 0755, owner, owner);
+    return r < 0 && r != -ENOENT
+               ? err_num(err, r, "cannot write file '/usr/local/bin/sudo' of the host's image")
+               : 0;
 }
 
 /*

@@ -171,9 +171,8 @@ static int overlay_make(const struct overlay_plan *plan, bool by_name) {
     int r = by_name ? layers_by_name(fs, plan) : layers_by_fd(fs, plan);
     if (r == 0)
         r = set_common(fs, plan);
-    return r < 0
-               ? r
-               : mounts_finish(fs, MOUNT_ATTR_NODEV | (weakened("nosuid") ? 0 : MOUNT_ATTR_NOSUID));
+    bool set_id = plan->set_id || weakened("nosuid");
+    return r < 0 ? r : mounts_finish(fs, MOUNT_ATTR_NODEV | (set_id ? 0 : MOUNT_ATTR_NOSUID));
 }
 
 /* An overlay keeps the credentials of its creator and uses them for whiteouts and copies. */

@@ -55,6 +55,8 @@ struct overlay_plan {
     bool userxattr;
     /* the upper must contain every changed file: renamed directories are not stored as redirects */
     bool whole;
+    /* set-id bits and file capabilities take effect: only in the root of a box */
+    bool set_id;
 };
 
 /*

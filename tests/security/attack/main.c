@@ -1,12 +1,15 @@
 /*
  * attack [--list] [--group N] [--bomb NAME [N]] [KEY=VALUE...]
+ * attack --rise COMMAND...
  *
  * Tries every row that concerns this user, each in a process of its own, and prints one JSON
- * object a line. --list prints the rows instead. --bomb uses up one resource (see bomb.c).
+ * object a line. --list prints the rows instead. --bomb uses up one resource (see bomb.c). --rise
+ * runs a command as root; the file must be setuid for that.
  */
 #include "attack.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -178,9 +181,18 @@ static void __attribute__((noreturn)) hostile_guest(char **argv) {
         pause();
 }
 
+static int rise(char **argv) {
+    if (setresgid(0, 0, 0) < 0 || setgroups(0, NULL) < 0 || setresuid(0, 0, 0) < 0)
+        return 1;
+    execv(argv[0], argv);
+    return 2;
+}
+
 int main(int argc, char **argv) {
     if (strcmp(argv[0], "carrel-guest") == 0)
         hostile_guest(argv);
+    if (argc > 2 && strcmp(argv[1], "--rise") == 0)
+        return rise(argv + 2);
     bool list = false;
     int group = 0, i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {

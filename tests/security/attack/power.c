@@ -73,11 +73,6 @@ static int gain_capability(const struct attack *a) {
     return attack_outcome(syscall(SYS_capset, &head, data));
 }
 
-static int keep_privileges(const struct attack *a) {
-    (void)a;
-    return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? EPERM : 0;
-}
-
 static int no_filter(const struct attack *a) {
     (void)a;
     return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2 ? EPERM : 0;
@@ -188,14 +183,6 @@ static const struct attack rows[] = {
     GAIN(SYS_ADMIN),
     GAIN(NET_ADMIN),
     GAIN(SYS_PTRACE),
-    {18,
-     "new privileges are possible",
-     keep_privileges,
-     NULL,
-     {0},
-     {EPERM},
-     {0},
-     "weak no_new_privs,seccomp"},
     {8, "no filter is loaded", no_filter, NULL, {0}, {EPERM}, {0}, "weak seccomp"},
     {37, "become a uid outside the range", become, NULL, {70000}, {EPERM, EINVAL}},
     {37, "become the highest uid", become, NULL, {0xfffffffe}, {EPERM, EINVAL}},
