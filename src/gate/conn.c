@@ -253,19 +253,9 @@ static bool can_terminate(const struct conn *c) {
  * (gate/authority.h) can read no other answer. */
 static const char tls_denied[] = {21, 3, 3, 0, 2, 2, 49};
 
-/* Writes the refusal in the protocol of the client; nothing if the protocol cannot express one. */
-static void say_no(const struct conn *c, const char *why, struct buf *ret) {
-    bool knows = c->knows_protocol;
-    if (knows && c->protocol == PROTOCOL_HTTP && !refusal_response(c, "", why, ret))
-        ret->len = 0;
-    if (knows && c->protocol == PROTOCOL_TLS && c->is_hello && !c->is_terminated)
-        (void)!buf_add(ret, tls_denied, sizeof(tls_denied));
-}
-
-/* Refuses the connection. An HTTP client gets an answer, also inside TLS if the machine has a CA.
- * Another TLS client gets an alert, and any other client a reset. */
-static void conn_explain_refusal(struct conn *c, const char *why) {
-    struct buf out DEFER(buf_done) = BUF(16384);
+/* Refuses a connection that is not HTTP; web.c answers those. Inside TLS the client gets an answer
+ * if the machine has a CA. Another TLS client gets an alert, and any other client a reset. */
+static void conn_explain_refusal(struct conn *c, const char *why, enum remedy remedy) {
     bool explain = conn_tell(c, GATE_DENIED, NULL, NULL, why);
     c->is_told = true;
     if (!explain) {
@@ -273,12 +263,14 @@ static void conn_explain_refusal(struct conn *c, const char *why) {
         return;
     }
     if (can_terminate(c)) {
-        snprintf(c->refusal, sizeof(c->refusal), "%s", why);
+        if (why != c->refusal)
+            snprintf(c->refusal, sizeof(c->refusal), "%s", why);
+        c->remedy = remedy;
         terminate(c);
         return;
     }
-    say_no(c, why, &out);
-    if (out.len && channel_write(&c->client, out.data, out.len))
+    bool is_tls = c->knows_protocol && c->protocol == PROTOCOL_TLS && c->is_hello;
+    if (is_tls && !c->is_terminated && channel_write(&c->client, tls_denied, sizeof(tls_denied)))
         conn_linger(c);
     else
         conn_end(c, true, NULL);
@@ -286,9 +278,10 @@ static void conn_explain_refusal(struct conn *c, const char *why) {
 
 /* The policy denies the connection whatever follows. Waits for the first bytes only to refuse in
  * the protocol of the client. */
-static void await_to_refuse(struct conn *c, const char *why) {
+static void await_to_refuse(struct conn *c, const struct policy_answer *a) {
     c->state = CONN_REFUSE;
-    snprintf(c->refusal, sizeof(c->refusal), "%s", why);
+    snprintf(c->refusal, sizeof(c->refusal), "%s", a->why);
+    c->remedy = remedy_of(a);
     channel_listen(&c->client, true);
     conn_timer(c, GATE_DENIED_MS);
 }
@@ -300,7 +293,7 @@ static void tunnel_open(struct conn *c, const struct err *err) {
         if (conn_tell_allowed(c, NULL, NULL))
             relay_start(c);
     } else if (err->code == ERR_DENIED) {
-        conn_explain_refusal(c, err->text);
+        conn_explain_refusal(c, err->text, REMEDY_LOCAL);
     } else {
         conn_tell(c, GATE_DENIED, NULL, NULL, err->text);
         conn_end(c, true, NULL);
@@ -320,7 +313,7 @@ static void hold_tunnel(struct conn *c, const struct policy_rule *rule) {
     const struct pending_wish w = {.method = "", .path = "", .query = "", .hash = "", .fields = ""};
     struct pending *p = pending_for(c, &w, rule->hold_ms);
     if (!p) {
-        conn_explain_refusal(c, "too many requests already wait for approval");
+        conn_explain_refusal(c, "too many requests already wait for approval", REMEDY_APPROVE);
     } else if (pending_use(p)) {
         c->approved = true;
         open_tunnel(c, rule);
@@ -346,9 +339,10 @@ void conn_released(struct conn *c, enum pending_state state) {
         conn_look(c);
     else if (state == PENDING_APPROVED && rule)
         open_tunnel(c, rule);
+    else if (state == PENDING_EXPIRED)
+        conn_explain_refusal(c, "the request was not approved in time", REMEDY_APPROVE);
     else
-        conn_explain_refusal(c, state == PENDING_EXPIRED ? "the request was not approved in time"
-                                                         : "the owner denied the request");
+        conn_explain_refusal(c, "the owner denied the request", REMEDY_NONE);
 }
 
 /* ---- the first bytes ---- */
@@ -411,14 +405,16 @@ static void act(struct conn *c, const struct policy_answer *a) {
     if (asks && can_terminate(c))
         terminate(c); /* decide or ask for each request */
     else if (a->want != POLICY_KNOWN)
-        conn_explain_refusal(c, "a rule depends on the request, but the gate cannot read the "
-                                "requests of this connection");
+        conn_explain_refusal(c,
+                             "a rule depends on the request, but the gate cannot read the requests "
+                             "of this connection",
+                             REMEDY_ALLOW);
     else if (a->action == POLICY_ALLOW)
         open_tunnel(c, a->rule);
     else if (a->action == POLICY_ASK)
         hold_tunnel(c, a->rule);
     else
-        conn_explain_refusal(c, a->why);
+        conn_explain_refusal(c, a->why, remedy_of(a));
 }
 
 static void conn_look(struct conn *c) {
@@ -427,15 +423,15 @@ static void conn_look(struct conn *c) {
         return;
     struct policy_answer a = conn_decide(c, NULL, NULL, NULL);
     if (wrong) {
-        conn_explain_refusal(c, wrong);
+        conn_explain_refusal(c, wrong, REMEDY_NONE);
     } else if (c->knows_protocol && c->protocol == PROTOCOL_HTTP) {
         web_start(c); /* decides about each request */
     } else if (c->state == CONN_REFUSE && c->knows_protocol) {
-        conn_explain_refusal(c, c->refusal);
+        conn_explain_refusal(c, c->refusal, c->remedy);
     } else if (c->knows_protocol || (a.want == POLICY_KNOWN && a.action != POLICY_DENY)) {
         act(c, &a);
     } else if (a.want == POLICY_KNOWN) {
-        await_to_refuse(c, a.why);
+        await_to_refuse(c, &a);
     } else {
         c->state = CONN_FIRST;
         channel_listen(&c->client, true);
@@ -451,7 +447,8 @@ static void read_first(struct conn *c) {
     if (n <= 0)
         conn_end(c, true, NULL);
     else if (!buf_add(&c->first, bytes, (size_t)n))
-        conn_explain_refusal(c, "too many bytes arrived before the protocol was known");
+        conn_explain_refusal(c, "too many bytes arrived before the protocol was known",
+                             REMEDY_NONE);
     else if (c->is_proxy && !c->host[0])
         web_start(c);
     else
@@ -517,7 +514,7 @@ void conn_begin(struct conn *c) {
         channel_listen(&c->client, true);
         conn_timer(c, GATE_FIRST_MS);
     } else if (!find_target(c)) {
-        conn_explain_refusal(c, "the destination is the gate itself");
+        conn_explain_refusal(c, "the destination is the gate itself", REMEDY_NONE);
     } else {
         conn_look(c);
     }

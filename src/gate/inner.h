@@ -12,6 +12,7 @@
 #include "gate/hello.h"
 #include "gate/names.h"
 #include "gate/pending.h"
+#include "gate/refusal.h"
 #include "gate/refused.h"
 #include "gate/resolver.h"
 #include "io/http.h"
@@ -114,6 +115,7 @@ struct conn {
     bool is_terminated;  /* the gate terminates TLS */
     bool is_told;        /* the refusal is already in the journal */
     char refusal[256];   /* reason of a final refusal; empty: not refused */
+    enum remedy remedy;  /* remedy of that refusal */
     struct pending *held;
     struct conn *held_next;
 
@@ -184,9 +186,6 @@ size_t conn_may_send(const struct conn *c);
 /* Counts bytes that were sent and received. False: a limit is used up and the connection was
  * ended. */
 bool conn_count(struct conn *c, size_t sent, size_t received);
-
-/* Writes the refusal as a complete HTTP response with a JSON body. */
-bool refusal_response(const struct conn *c, const char *method, const char *why, struct buf *out);
 
 /* ---- relay.c ---- */
 

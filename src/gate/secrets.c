@@ -93,10 +93,12 @@ struct looking {
     struct secret_uses *uses;
 };
 
-static void secrets_refuse(struct looking *k, const char *name, const char *why) {
-    if (!k->uses->why[0])
-        snprintf(k->uses->why, sizeof(k->uses->why), "the placeholder of secret '%s' %s", name,
-                 why);
+static void secrets_refuse(struct looking *k, const char *name, const char *why,
+                           enum remedy remedy) {
+    if (k->uses->why[0])
+        return;
+    snprintf(k->uses->why, sizeof(k->uses->why), "the placeholder of secret '%s' %s", name, why);
+    k->uses->remedy = remedy;
 }
 
 static const struct secret_grant *fitting(const struct looking *k, const char *name,
@@ -123,17 +125,19 @@ static void stands(struct looking *k, const char *name, enum secret_way way) {
     struct secret_uses *u = k->uses;
     const struct secret_grant *g = way ? fitting(k, name, way) : NULL;
     if (!is_for_host(k, name)) {
-        secrets_refuse(k, name, "may not be sent to this host");
+        secrets_refuse(k, name, "may not be sent to this host", REMEDY_SECRET_HOST);
     } else if (!g) {
-        secrets_refuse(k, name, "is in a part of the request that its grant does not allow");
+        secrets_refuse(k, name, "is in a part of the request that its grant does not allow",
+                       REMEDY_SECRET_PLACE);
     } else if (!k->is_tls) {
-        secrets_refuse(k, name, "may be used only inside TLS");
+        secrets_refuse(k, name, "may be used only inside TLS", REMEDY_SECRET_TLS);
     } else {
         for (size_t i = 0; i < u->count; i++)
             if (u->list[i].grant == g)
                 return;
         if (u->count == SECRET_USES_MAX)
-            secrets_refuse(k, name, "cannot be replaced: the request uses too many secrets");
+            secrets_refuse(k, name, "cannot be replaced: the request uses too many secrets",
+                           REMEDY_NONE);
         else
             u->list[u->count++] = (struct secret_use){.grant = g};
     }

@@ -12,6 +12,7 @@
 #include "base/secret.h"
 #include "gate/name.h"
 #include "gate/needles.h"
+#include "gate/refusal.h"
 #include "io/http.h"
 
 enum { SECRET_NAME_SIZE = 64, PLACEHOLDER_SIZE = 48, SECRET_GRANTS_MAX = 32, SECRET_USES_MAX = 8 };
@@ -49,6 +50,7 @@ struct secret_uses {
     struct secret_use list[SECRET_USES_MAX];
     size_t count;
     char why[160]; /* reason of a refusal; empty: allowed */
+    enum remedy remedy;
 };
 void secret_uses_done(struct secret_uses *u);
 

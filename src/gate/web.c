@@ -30,14 +30,24 @@ static void client_waits(struct conn *c, uint64_t ms) {
 
 /* ---- refusing ---- */
 
-void web_say_no(struct conn *c, const char *why) {
+void web_say_no(struct conn *c, const char *why, enum remedy remedy) {
     struct buf out DEFER(buf_done) = BUF(16384);
     struct web *w = c->web;
+    const struct refusal refusal = {.machine = c->machine->id,
+                                    .host = c->host,
+                                    .port = c->port,
+                                    .knows_protocol = c->knows_protocol,
+                                    .protocol = c->protocol,
+                                    .rule = c->rule,
+                                    .why = why,
+                                    .remedy = remedy,
+                                    .timed_out = c->timed_out,
+                                    .wants_json = w->wants_json,
+                                    .no_body = strcmp(w->method, "HEAD") == 0};
     bool explain =
         c->is_told || conn_tell(c, GATE_DENIED, w->method[0] ? w->method : NULL, w->path, why);
     channel_close(&c->server);
-    if (explain && refusal_response(c, w->method, why, &out) &&
-        channel_write(&c->client, out.data, out.len))
+    if (explain && refusal_put(&refusal, &out) && channel_write(&c->client, out.data, out.len))
         conn_linger(c);
     else
         conn_end(c, true, NULL);
@@ -46,7 +56,7 @@ void web_say_no(struct conn *c, const char *why) {
 /* Sends a short answer for a malformed request or an unreachable server. */
 static void say_status(struct conn *c, int status, const char *why) {
     struct buf out DEFER(buf_done) = BUF(4096);
-    if (c->web->answered || !http_put_status_line(&out, status) ||
+    if (c->web->answered || !refusal_put_status(status, why, &out) ||
         !http_put_pairs(&out,
                         HTTP_FIELDS({"Content-Type", "text/plain"}, {"Connection", "close"})) ||
         !http_put_number(&out, "Content-Length", strlen(why) + 1) || !http_put_end(&out) ||
@@ -70,14 +80,14 @@ static void send_request(struct conn *c) {
     struct web *w = c->web;
     struct side *s = &w->client;
     struct buf out DEFER(secret_wipe) = BUF(HEAD_OUT_MAX);
-    const char *wrong = shield_raise(c);
-    if (!wrong && w->wants_upgrade && w->shield && w->shield->masked.count)
-        wrong =
+    struct denial wrong = shield_raise(c);
+    if (!wrong.why && w->wants_upgrade && w->shield && w->shield->masked.count)
+        wrong.why =
             "websockets to hosts with secrets are not allowed: they cannot be scanned for secrets";
-    if (!wrong && w->collected)
+    if (!wrong.why && w->collected)
         wrong = web_check_body(c);
-    if (wrong) {
-        web_say_no(c, wrong);
+    if (wrong.why) {
+        web_say_no(c, wrong.why, wrong.remedy);
         return;
     }
     if (!web_put_request(c, &s->head, &out)) {
@@ -145,7 +155,7 @@ static void web_dialled(struct conn *c, const struct err *err) {
     } else if (!err) {
         reach_server(c);
     } else if (err->code == ERR_DENIED) {
-        web_say_no(c, err->text);
+        web_say_no(c, err->text, REMEDY_LOCAL);
         return;
     } else {
         conn_tell(c, GATE_DENIED, w->method, w->path, err->text);
@@ -215,13 +225,13 @@ void web_decide(struct conn *c) {
     override_begin(&c->web->form, &c->web->client.head, care);
     secrets_check(&c->machine->grants, c->host, c->is_terminated, &c->web->client.head, &uses);
     if (a.action != POLICY_DENY && (uses.why[0] || overrides))
-        web_say_no(c, overrides ? overrides : uses.why);
+        web_say_no(c, overrides ? overrides : uses.why, overrides ? REMEDY_NONE : uses.remedy);
     else if (a.action == POLICY_ALLOW)
         web_forward(c, a.rule);
     else if (a.action == POLICY_ASK)
         web_hold(c, a.rule);
     else
-        web_say_no(c, a.why);
+        web_say_no(c, a.why, remedy_of(&a));
 }
 
 static void take_request(struct conn *c) {
@@ -233,9 +243,14 @@ static void take_request(struct conn *c) {
     }
     c->knows_protocol = true;
     c->taints = c->approved = false;
-    const char *wrong = c->is_terminated && c->refusal[0] ? c->refusal : web_check_target(c, h);
+    w->wants_json = refusal_wants_json(h);
+    if (c->is_terminated && c->refusal[0]) {
+        web_say_no(c, c->refusal, c->remedy);
+        return;
+    }
+    const char *wrong = web_check_target(c, h);
     if (wrong) {
-        web_say_no(c, wrong);
+        web_say_no(c, wrong, REMEDY_NONE);
         return;
     }
     if (h->form == HTTP_AUTHORITY) {
@@ -257,8 +272,10 @@ void web_released(struct conn *c, enum pending_state state) {
         web_forward(c, rule);
     } else {
         c->timed_out = state == PENDING_EXPIRED;
-        web_say_no(c, c->timed_out ? "the request was not approved in time"
-                                   : "the owner denied the request");
+        web_say_no(c,
+                   c->timed_out ? "the request was not approved in time"
+                                : "the owner denied the request",
+                   c->timed_out ? REMEDY_APPROVE : REMEDY_NONE);
     }
     if (!c->ended && c->state == CONN_WEB)
         web_event(c);
@@ -299,9 +316,9 @@ static bool step_request_head(struct conn *c) {
 }
 
 /* Refuses a request of which the server already has a part, and sends no more of it. */
-static void refuse_body(struct conn *c, const char *why) {
+static void refuse_body(struct conn *c, const char *why, enum remedy remedy) {
     if (!c->web->answered) {
-        web_say_no(c, why);
+        web_say_no(c, why, remedy);
         return;
     }
     conn_tell(c, GATE_DENIED, c->web->method, c->web->path, why);
@@ -323,7 +340,8 @@ static bool step_request_body(struct conn *c) {
                                 .form = &w->form};
     int r = side_step_body(&w->client, &c->client, &c->server, chunked, &sieve, &moved);
     if (r < -1) {
-        refuse_body(c, r == -2 ? WEB_BODY_PLACEHOLDER : WEB_FORM_OVERRIDES);
+        refuse_body(c, r == -2 ? WEB_BODY_PLACEHOLDER : WEB_FORM_OVERRIDES,
+                    r == -2 ? REMEDY_SECRET_PLACE : REMEDY_NONE);
         return false;
     }
     if (r < 0) {

@@ -109,7 +109,7 @@ bool web_step_collect(struct conn *c) {
         return false;
     }
     if (!keep_piece(w, data)) {
-        web_say_no(c, "the body of the request is too large to wait for an approval");
+        web_say_no(c, "the body of the request is too large to wait for an approval", REMEDY_ALLOW);
         return false;
     }
     s->n -= used;
@@ -128,16 +128,16 @@ static const char *check_form(const struct web *w) {
                                                                           : NULL;
 }
 
-const char *web_check_body(struct conn *c) {
+struct denial web_check_body(struct conn *c) {
     struct web *w = c->web;
     struct buf carry DEFER(secret_wipe) = BUF(NEEDLE_MAX + WEB_BODY_MAX),
                      out DEFER(secret_wipe) = BUF(NEEDLE_MAX + WEB_BODY_MAX);
     if (!w->body.len)
-        return NULL;
+        return (struct denial){NULL, REMEDY_NONE};
     if (w->shield &&
         needles_feed(&w->shield->forbidden, &carry, w->body.data, w->body.len, true, &out) != 0)
-        return WEB_BODY_PLACEHOLDER;
-    return check_form(w);
+        return (struct denial){WEB_BODY_PLACEHOLDER, REMEDY_SECRET_PLACE};
+    return (struct denial){check_form(w), REMEDY_NONE};
 }
 
 void web_send_body(struct conn *c) {
@@ -162,7 +162,7 @@ void web_hold(struct conn *c, struct policy_rule *rule) {
     }
     const char *wrong = check_form(w);
     if (wrong) {
-        web_say_no(c, wrong);
+        web_say_no(c, wrong, REMEDY_NONE);
         return;
     }
     char fields[PENDING_HASH_SIZE];
@@ -171,7 +171,7 @@ void web_hold(struct conn *c, struct policy_rule *rule) {
                                       w->body.len, w->body_hash, fields};
     struct pending *p = pending_for(c, &wish, rule->hold_ms);
     if (!p) {
-        web_say_no(c, "too many requests already wait for approval");
+        web_say_no(c, "too many requests already wait for approval", REMEDY_APPROVE);
     } else if (pending_use(p)) {
         c->approved = true;
         web_forward(c, rule);

@@ -52,6 +52,7 @@ struct web {
     bool wants_upgrade; /* the request asks for a websocket */
     bool recode;        /* the answer is sent in chunks */
     bool old_client;    /* the client uses HTTP/1.0, which has no chunks */
+    bool wants_json;    /* the form of a refusal */
     bool answered;      /* a part of the answer was sent to the client */
     bool heard;         /* the client got bytes from the server, perhaps only an interim answer */
     char method[METHOD_SIZE];
@@ -72,7 +73,7 @@ struct web {
 #define WEB_FORM_OVERRIDES \
     "the form names another method, and a rule checks methods or asks for approval"
 
-void web_say_no(struct conn *c, const char *why);
+void web_say_no(struct conn *c, const char *why, enum remedy remedy);
 void web_forward(struct conn *c, struct policy_rule *rule);
 /* Decides about the current request by the present policy. */
 void web_decide(struct conn *c);
@@ -83,8 +84,8 @@ enum { WEB_BODY_MAX = 1 << 20 };
 
 void web_hold(struct conn *c, struct policy_rule *rule);
 bool web_step_collect(struct conn *c);
-/* NULL, or the reason why the collected body is refused. */
-const char *web_check_body(struct conn *c);
+/* The reason why the collected body is refused. */
+struct denial web_check_body(struct conn *c);
 void web_send_body(struct conn *c);
 void web_drop_body(struct web *w);
 
@@ -123,8 +124,8 @@ bool web_put_answer(struct web *w, const struct http_head *h, struct buf *out);
 
 /* ---- web_shield.c: secrets of the current request ---- */
 
-/* Finds the secrets of the request, before it is sent. NULL, or the reason to refuse. */
-const char *shield_raise(struct conn *c);
+/* Finds the secrets of the request, before it is sent. Returns the reason to refuse it. */
+struct denial shield_raise(struct conn *c);
 /* Masks the secrets in a complete head; no bytes are held back for a later match. */
 bool shield_mask_head(const struct shield *s, struct buf *head);
 /* NULL, or the reason why secrets could not be found in the answer's body. */

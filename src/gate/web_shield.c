@@ -59,30 +59,30 @@ static bool know_values(struct conn *c, struct shield *s) {
     return true;
 }
 
-static const char *missing_value(struct shield *s) {
+static struct denial missing_value(struct shield *s) {
     for (size_t i = 0; i < s->uses.count; i++)
         if (!s->uses.list[i].value) {
             snprintf(s->uses.why, sizeof(s->uses.why), "secret '%s' no longer exists",
                      s->uses.list[i].grant->name);
-            return s->uses.why;
+            return (struct denial){s->uses.why, REMEDY_SECRET_LOST};
         }
-    return NULL;
+    return (struct denial){NULL, REMEDY_NONE};
 }
 
-const char *shield_raise(struct conn *c) {
+struct denial shield_raise(struct conn *c) {
     struct web *w = c->web;
     const struct secret_grants *grants = &c->machine->grants;
     shield_free(TAKE(w->shield));
     if (!grants->count)
-        return NULL;
+        return (struct denial){NULL, REMEDY_NONE};
     struct shield *s = xnew(struct shield);
     s->sent = s->received = BUF(NEEDLE_MAX + IN_SIZE);
     w->shield = s;
     secrets_check(grants, c->host, c->is_terminated, &w->client.head, &s->uses);
     if (s->uses.why[0])
-        return s->uses.why;
+        return (struct denial){s->uses.why, s->uses.remedy};
     if (!secrets_placeholders(grants, &s->forbidden) || !know_values(c, s))
-        return "the secrets of this request are too large";
+        return (struct denial){"the secrets of this request are too large", REMEDY_NONE};
     return missing_value(s);
 }
 

@@ -7,7 +7,7 @@ import pytest
 from carrel import PROGRAM
 from daemon import Refused
 
-CURL = ["curl", "-sS", "--max-time", "60"]
+CURL = ["curl", "-sS", "--max-time", "60", "-H", "Accept: application/json"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import tally
 from carrel import PROGRAM
 from daemon import Refused, UnixConnection
 
-CURL = ["curl", "-sS", "--max-time", "20"]
+CURL = ["curl", "-sS", "--max-time", "20", "-H", "Accept: application/json"]
 
 
 def curl(gated, machine, *words, **fields):
@@ -93,7 +93,6 @@ def test_tcp_lets_the_server_speak_first(gated, servers, box):
 
 def test_suffixes_and_addresses(gated, servers, box):
     gated.allow(box, f"*.ok.test:{servers.http}")
-    gated.allow(box, f"127.9.9.9:{servers.http}")
     for name, works in (("sub.ok.test", True), ("deep.sub.ok.test", True), ("ok.test", False), ("other.test", False)):
         done = curl(gated, box, f"http://{name}:{servers.http}/")
         assert ("error" not in body(done)) == works, name
@@ -105,7 +104,7 @@ def test_the_explicit_proxy_keeps_the_same_rules(gated, servers, box, words):
     proxy = [*words, "http://127.0.0.1:3128"]
     assert body(curl(gated, box, *proxy, f"http://ok.test:{servers.http}/p"))["path"] == "/p"
     denied = body(curl(gated, box, *proxy, f"http://other.test:{servers.http}/p"))
-    assert denied["error"]["code"] == "denied"
+    assert denied["code"] == "denied"
 
 
 def test_methods_and_paths(gated, servers, box):
@@ -114,7 +113,7 @@ def test_methods_and_paths(gated, servers, box):
     assert body(curl(gated, box, f"{url}/v1/x"))["path"] == "/v1/x"
     for words in ([f"{url}/v2"], ["-d", "x", f"{url}/v1/x"], [f"{url}/v10"], ["--path-as-is", f"{url}/v1/../v2"],
                   [f"{url}/v1/%2e%2e/v2"], ["-X", "DELETE", f"{url}/v1/x"]):
-        assert body(curl(gated, box, *words))["error"]["code"] == "denied", words
+        assert body(curl(gated, box, *words))["code"] == "denied", words
     assert len(servers.web.seen) == 1
 
 

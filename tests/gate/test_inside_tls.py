@@ -9,6 +9,7 @@ import pytest
 from carrel import PROGRAM
 
 CURL = ["curl", "-sS", "--max-time", "60"]
+JSON = ["-H", "Accept: application/json"]  # a refusal is then an object
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_refusal_inside_tls_can_be_read(gated, servers, box, client):
     if not gated.exec(box, f"command -v {client.replace('python', 'python3')}")["stdout"]:
         pytest.skip(f"this host has no {client}")
     done = gated.exec(box, CLIENTS[client].format(url=f"https://other.test:{servers.https}/x"))
-    assert "403" in done["stdout"] if client == "git" else "may not reach 'other.test" in done["stdout"], done
+    assert "may not reach 'other.test" in done["stdout"], done
     assert gated.notes(box, "net.deny")[0]["reason"] == "no rule allows the request"
     assert servers.tls.seen == []
 
@@ -59,7 +60,7 @@ def test_the_wrong_name_is_explained_too(gated, servers, box):
     gated.allow(box, f"ok.test:{servers.https}")
     done = gated.exec(box, [*CURL, "--connect-to", f"api.test:{servers.https}:ok.test:{servers.https}",
                             f"https://api.test:{servers.https}/"])
-    assert "differs from the host of the connection" in body(done)["error"]["cause"]
+    assert "differs from the host of the connection" in done["stdout"]
 
 
 # ---- rules about requests ----
@@ -71,7 +72,7 @@ def test_methods_and_paths_inside_tls(gated, servers, box):
     seen = body(gated.exec(box, [*CURL, f"{url}/v1/x"]))
     assert seen["path"] == "/v1/x" and seen["host"] == f"api.test:{servers.https}"
     for words in ([f"{url}/v2"], ["-d", "x", f"{url}/v1/x"]):
-        assert body(gated.exec(box, [*CURL, *words]))["error"]["code"] == "denied"
+        assert body(gated.exec(box, [*CURL, *JSON, *words]))["code"] == "denied"
     assert len(servers.tls.seen) == 1
     assert gated.notes(box, "net.allow")[0]["detail"]["path"] == "/v1/x"
 
@@ -111,9 +112,13 @@ def ask_for(gated, servers, box, scheme="http", path="/held", words=()):
     return gated.background(box, [*CURL, *words, f"{scheme}://{name}:{port}{path}"])
 
 
-def output(gated, box, x):
+def text(gated, box, x):
     assert gated.wait(box, x, 60)["status"] == 0
-    return json.loads(gated.request("GET", f"/v1/machines/{box}/execs/{x}/output", raw=True))
+    return gated.request("GET", f"/v1/machines/{box}/execs/{x}/output", raw=True).decode()
+
+
+def output(gated, box, x):
+    return json.loads(text(gated, box, x))
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -140,7 +145,7 @@ def test_once_is_once(gated, servers, box):
     second = ask_for(gated, servers, box)
     item, = waiting(gated, box)
     assert carrel(gated, "deny", item["id"]).returncode == 0
-    assert output(gated, box, second)["error"]["cause"] == "the owner denied the request"
+    assert text(gated, box, second).endswith(": the owner denied the request\n")
     assert len(servers.web.seen) == 1
 
 
@@ -180,7 +185,7 @@ def test_what_waits_in_plain_words_and_inside_tls_is_approved_apart(gated, serve
     assert output(gated, box, tls)["path"] == "/held"
     assert [p["id"] for p in waiting(gated, box)] == [items["http"]["id"]]
     gated.post(f"/v1/pending/{items['http']['id']}", {"decision": "deny"})
-    assert output(gated, box, plain)["error"]["cause"] == "the owner denied the request"
+    assert text(gated, box, plain).endswith(": the owner denied the request\n")
 
 
 def test_an_approval_that_is_over_at_once_lets_them_wait_again(gated, servers, box):
@@ -192,15 +197,15 @@ def test_an_approval_that_is_over_at_once_lets_them_wait_again(gated, servers, b
     assert len(left) <= 1 and item["id"] not in [p["id"] for p in left]
     for p in left:
         gated.post(f"/v1/pending/{p['id']}", {"decision": "deny"})
-    assert {output(gated, box, x).get("path", "denied") for x in commands} <= {"/held", "denied"}
+    assert all('"path": "/held"' in t or ": the owner denied the request" in t for t in (text(gated, box, x) for x in commands))
     assert len(gated.notes(box, "net.hold")) == 1 + len(left)
 
 
 def test_nobody_answers_in_time(gated, servers, box):
     gated.allow(box, f"ok.test:{servers.http}", action="ask", hold=1)
     began = time.monotonic()
-    done = body(gated.exec(box, [*CURL, f"http://ok.test:{servers.http}/late"]))
-    assert done["error"]["code"] == "timeout" and 0.9 < time.monotonic() - began < 10
+    done = body(gated.exec(box, [*CURL, *JSON, f"http://ok.test:{servers.http}/late"]))
+    assert done["code"] == "timeout" and 0.9 < time.monotonic() - began < 10
 
 
 def test_a_tunnel_may_wait_too(gated, servers, box):

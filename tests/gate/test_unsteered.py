@@ -49,8 +49,7 @@ def test_the_proxy_leads_out_by_the_same_rules(unsteered, servers, box):
     proxy = ["-x", "http://127.0.0.1:3128"]
     assert json.loads(curl(unsteered, box, *proxy, f"http://ok.test:{servers.http}/here")["stdout"])["path"] == "/here"
     assert unsteered.notes(box, verb="net.allow")[-1]["detail"]["host"] == "ok.test"
-    error = json.loads(curl(unsteered, box, *proxy, f"http://other.test:{servers.http}/")["stdout"])["error"]
-    assert error["cause"] == "no rule allows the request"
+    assert ": no rule allows the request; " in curl(unsteered, box, *proxy, f"http://other.test:{servers.http}/")["stdout"]
     note = unsteered.notes(box, verb="net.deny")[-1]
     assert (note["detail"]["host"], note["detail"]["port"], note["reason"]) == ("other.test", servers.http, "no rule allows the request")
     attack()
