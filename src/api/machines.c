@@ -91,13 +91,17 @@ static void machines_add_row(void *arg, const void *view) {
     schema_write(a->schema, &a->json, NULL, view);
 }
 
-static void split_meta(const char *text, char key[CALL_PARAM_SIZE], struct list_request *r) {
+static int split_meta(const char *text, char key[CALL_PARAM_SIZE], struct list_request *r,
+                      struct err *err) {
     const char *eq = text ? strchr(text, '=') : NULL;
-    if (!eq || (size_t)(eq - text) >= CALL_PARAM_SIZE)
-        return;
+    if (!text)
+        return 0;
+    if (!eq || eq == text || (size_t)(eq - text) >= CALL_PARAM_SIZE)
+        return err_set(err, ERR_INVALID, "query parameter 'meta' must be KEY=VALUE");
     snprintf(key, CALL_PARAM_SIZE, "%.*s", (int)(eq - text), text);
     r->meta_key = key;
     r->meta_value = eq + 1;
+    return 0;
 }
 
 void api_machine_list(struct call *c) {
@@ -113,10 +117,10 @@ void api_machine_list(struct call *c) {
         .cursor = call_query(c, "cursor"),
         .all_owners = call_flag(c, "all"),
     };
-    split_meta(call_query(c, "meta"), key, &r);
     jot_object(&a.json, NULL);
     jot_array(&a.json, "machines");
-    if (call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
+    if (split_meta(call_query(c, "meta"), key, &r, &err) < 0 ||
+        call_number(c, "limit", 1, STORE_PAGE_MAX, &r.limit, &err) < 0 ||
         service_list(c->service, &c->who, &r, machines_add_row, &a, next, &err) < 0) {
         call_error(c, &err);
         return;

@@ -35,7 +35,8 @@ int cli_machine_open(struct client *c, const char *machine, struct err *err) {
 /* ---- ls ---- */
 
 struct ls_options {
-    const char *state, *name, *meta;
+    const char *state, *name;
+    struct option_list meta;
     bool all, quiet, json, help;
 };
 
@@ -46,13 +47,37 @@ const struct option_row ls_rows[] = {
     {0, "state", "STATE[,STATE...]", OPTION_TEXT, AT(state),
      "list only machines that are running, paused, stopped or ended (deleted)"},
     {0, "name", "NAME", OPTION_TEXT, AT(name), "list only machines with this name"},
-    {0, "meta", "NAME=VALUE", OPTION_TEXT, AT(meta), "list only machines with this metadata"},
+    {0, "meta", "NAME=VALUE", OPTION_LIST, AT(meta),
+     "list only machines with this metadata (repeatable: with all of it)"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 #undef AT
+
+static bool has_metadata(const json_t *machine, const char *pair) {
+    char name[256];
+    size_t n = strcspn(pair, "=");
+    if (n >= sizeof(name))
+        return false;
+    snprintf(name, sizeof(name), "%.*s", (int)n, pair);
+    const json_t *value = json_object_get(json_object_get(machine, "metadata"), name);
+    return json_is_string(value) && strcmp(json_string_value(value), pair + n + 1) == 0;
+}
+
+/* The daemon filters by the first --meta, and this by the others. */
+static void add_page(const json_t *page, const struct ls_options *o, json_t *to) {
+    size_t i;
+    json_t *m;
+    json_array_foreach(json_object_get(page, "machines"), i, m) {
+        bool fits = true;
+        for (size_t k = 1; k < o->meta.count; k++)
+            fits &= has_metadata(m, o->meta.items[k]);
+        if (fits)
+            json_array_append(to, m);
+    }
+}
 
 /* Adds the machines of all pages to {"machines":[...]}, and the last page's other members. */
 static int list_pages(struct client *c, const struct ls_options *o, json_t *to, struct err *err) {
@@ -66,9 +91,10 @@ static int list_pages(struct client *c, const struct ls_options *o, json_t *to, 
             client_query(target, "cursor", cursor[0] ? cursor : NULL, err) < 0 ||
             client_query(target, "state", o->all ? "all" : o->state, err) < 0 ||
             client_query(target, "name", o->name, err) < 0 ||
-            client_query(target, "meta", o->meta, err) < 0 || client_call(c, &r, &page, err) < 0)
+            client_query(target, "meta", o->meta.count ? o->meta.items[0] : NULL, err) < 0 ||
+            client_call(c, &r, &page, err) < 0)
             return -1;
-        json_array_extend(json_object_get(to, "machines"), json_object_get(page, "machines"));
+        add_page(page, o, json_object_get(to, "machines"));
         for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++)
             if (json_object_get(page, more[i]))
                 json_object_set(to, more[i], json_object_get(page, more[i]));
@@ -127,8 +153,9 @@ static int ls_read(int argc, char **argv, struct ls_options *o, struct err *err)
         return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
     if (o->all && o->state)
         return err_set(err, ERR_INVALID, "--all and --state exclude each other");
-    if (o->meta && !strchr(o->meta, '='))
-        return err_set(err, ERR_INVALID, "--meta %s: write it as NAME=VALUE", o->meta);
+    for (size_t i = 0; i < o->meta.count; i++)
+        if (!strchr(o->meta.items[i], '='))
+            return err_set(err, ERR_INVALID, "--meta %s: write it as NAME=VALUE", o->meta.items[i]);
     return 0;
 }
 

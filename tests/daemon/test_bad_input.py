@@ -111,6 +111,8 @@ TABLE = [
     ("GET", "/v1/machines?limit=0", None, 400, "invalid", ["'limit'"]),
     ("GET", "/v1/machines?limit=1001", None, 400, "invalid", ["'limit'"]),
     ("GET", "/v1/machines?cursor=here", None, 400, "invalid", ["cursor"]),
+    ("GET", "/v1/machines?meta=a", None, 400, "invalid", ["'meta'", "KEY=VALUE"]),
+    ("GET", "/v1/machines?meta==a", None, 400, "invalid", ["'meta'"]),
     ("GET", "/v1/machines?state=drowsy", None, 400, "invalid", ["drowsy"]),
     ("GET", "/v1/machines?name=%zz", None, 400, "invalid", ["malformed"]),
     ("GET", EXECS + "/{x}/output?stream=stdwhat", None, 400, "invalid", ["stream"]),

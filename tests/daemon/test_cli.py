@@ -74,10 +74,11 @@ def test_exec_and_steps_say_that_a_step_cannot_be_restored(carrel, machine):
 
 
 def test_ls_filters_and_prints_ids(carrel, machine):
-    other = carrel("new", "--meta", "a=c").stdout.decode().strip()
+    other = carrel("new", "--meta", "a=c", "--meta", "d=e").stdout.decode().strip()
     ids = lambda *options: sorted(carrel("ls", "-q", *options).stdout.decode().split())
     assert ids() == sorted([machine, other])
     assert ids("--name", "tour") == [machine] and ids("--meta", "a=c") == [other]
+    assert ids("--meta", "a=c", "--meta", "d=e") == [other] and ids("--meta", "d=e", "--meta", "a=b") == [] == ids("--meta", "a=c", "--meta", "d=f")
     assert carrel("stop", other).returncode == 0
     assert ids("--state", "stopped") == [other] and ids("--state", "running,paused") == [machine]
     assert carrel("rm", other).returncode == 0
