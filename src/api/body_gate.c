@@ -112,6 +112,7 @@ static const struct field exposure_view[] = {
     {"token", SHOW_TEXT, 0,
      "token of the port, only in this response; send it in the header Carrel-Token",
      .required = true},
+    {"replaced", SHOW_FLAG, 0, "the port was exposed before, and its earlier token is now invalid"},
 };
 const struct schema exposure_schema = SCHEMA("Exposure", char *, exposure_view);
 

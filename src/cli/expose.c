@@ -63,6 +63,9 @@ static void print_answer(const json_t *answer, const struct expose_options *o) {
     }
     if (*client_text(answer, "url"))
         puts(client_text(answer, "url"));
+    if (json_is_true(json_object_get(answer, "replaced")))
+        fprintf(stderr, "carrel: the earlier link to port %lld no longer works\n",
+                client_number(answer, "port"));
     json_array_foreach(json_object_get(answer, "exposures"), i, row) {
         puts(client_text(row, "url"));
     }

@@ -434,5 +434,7 @@ def test_the_command_line(daemon, box):
     assert re.fullmatch(rf"http://8000-{box}\.localhost:{daemon.ingress}/\?carrel_token=[a-z2-7]{{52}}", url)
     assert daemon.visit(box, Carrel_Token=url.split("=")[1])[0].status == 200
     assert carrel("expose", box).stdout == url.split("?")[0] + "\n"
+    again = carrel("expose", box, "8000")
+    assert again.stdout.strip() != url and again.stderr == "carrel: the earlier link to port 8000 no longer works\n", again
     assert carrel("expose", box, "rm", "8000").returncode == 0 and carrel("expose", box).stdout == ""
     assert carrel("expose", box, "0").returncode != 0

@@ -263,6 +263,7 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
         done(arg, NULL, &err);
         return;
     }
+    bool again = expose_find(l, port) != NULL;
     int status = open_door(l, port, token, &err);
     const struct journal_record what = {
         .verb = "expose.open", .machine = l->row.id, .detail = detail};
@@ -276,6 +277,8 @@ void service_expose(struct service *s, const struct caller *who, const char *mac
     jot_u64(&j, "port", port);
     put_url(&j, l, port, token);
     jot_string(&j, "token", token);
+    if (again)
+        jot_bool(&j, "replaced", true);
     jot_end(&j, '}');
     done(arg, text.data, NULL);
 }
