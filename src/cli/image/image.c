@@ -398,6 +398,21 @@ static int run_verb(size_t i, const struct image_options *o, const struct words 
     return client_open(&c, CLIENT_START, NULL, err) < 0 ? -1 : verbs[i].run(&c, o, w, err);
 }
 
+/* Explains a subcommand of other tools that Carrel does not have. */
+static int no_registry(const char *verb, const struct words *w, struct err *err) {
+    enum { SHOWN = 30 }; /* a remedy has little room, and half a command would mislead */
+    const char *image = w->count && strlen(w->v[0]) <= SHOWN ? w->v[0] : "NAME";
+    const char *slash = strrchr(image, '/'); /* names of images in Carrel have no slash */
+    bool pulls = strcmp(verb, "pull") == 0;
+    err_set(err, ERR_UNSUPPORTED,
+            "carrel image %s is not available: Carrel does not talk to registries", verb);
+    return err_remedy(err,
+                      pulls
+                          ? "docker pull %s && docker save %s | carrel image import - --name %s"
+                          : "carrel image export %s --tar - | docker import - %s && docker push %s",
+                      image, image, pulls && slash ? slash + 1 : image);
+}
+
 int cmd_image(int argc, char **argv) {
     struct image_options o = {0};
     struct words w = {.count = 0};
@@ -413,6 +428,9 @@ int cmd_image(int argc, char **argv) {
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
         if (strcmp(verbs[i].name, verb) == 0)
             return run_verb(i, &o, &w, &err) < 0 ? cli_fail(&err) : 0;
-    cli_unknown_subcommand("image", verb, &err);
+    if (strcmp(verb, "pull") == 0 || strcmp(verb, "push") == 0)
+        no_registry(verb, &w, &err);
+    else
+        cli_unknown_subcommand("image", verb, &err);
     return cli_fail(&err);
 }

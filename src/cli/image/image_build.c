@@ -571,6 +571,11 @@ static int read_recipe(struct build *b, const char *path, struct err *err) {
     ssize_t got = b->dir < 0
                       ? -errno
                       : read_file_at(b->dir, slash ? slash + 1 : path, text, RECIPE_BYTES_MAX + 2);
+    if (got == -EISDIR) {
+        err_set(err, ERR_INVALID, "'%s' is a directory, not a recipe file", path);
+        return err_remedy(err,
+                          "give the path of the recipe. If it is a Dockerfile: " RECIPE_DOCKER);
+    }
     if (got < 0)
         return err_num(err, (int)got, "cannot read recipe '%s'", path);
     return recipe_read(text, (size_t)got, &b->recipe, err);

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/image_id.h"
 
@@ -41,6 +42,29 @@ void recipe_done(struct recipe *r) {
 
 static int recipe_refuse(struct err *err, unsigned number, const char *what, const char *text) {
     return err_set(err, ERR_INVALID, "line %u of the recipe: %s '%.60s'", number, what, text);
+}
+
+/* True if the line begins with an instruction of a Dockerfile, which are not in a recipe. */
+static bool is_dockerfile(const char *text, size_t n) {
+    static const char *const words[] = {"FROM", "ARG",   "RUN",    "COPY",      "ADD",
+                                        "ENV",  "LABEL", "EXPOSE", "VOLUME",    "WORKDIR",
+                                        "USER", "CMD",   "SHELL",  "ENTRYPOINT"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strlen(words[i]) == n && strncasecmp(words[i], text, n) == 0)
+            return true;
+    return false;
+}
+
+static int unknown_verb(unsigned number, const char *text, size_t n, struct err *err) {
+    if (!is_dockerfile(text, n)) {
+        recipe_refuse(err, number, "unknown instruction", text);
+        return err_remedy(err, "use base, packages, file, env, net, run, user, workdir or command");
+    }
+    err_set(err, ERR_UNSUPPORTED,
+            "line %u of the recipe: '%.*s' is an instruction of a Dockerfile, and Carrel cannot "
+            "build Dockerfiles",
+            number, (int)n, text);
+    return err_remedy(err, RECIPE_DOCKER);
 }
 
 /* True for a name that apt-get cannot take for an option or a file. */
@@ -105,10 +129,8 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
         return 0;
     while (i < VERBS && (strlen(verbs[i].name) != n || strncmp(verbs[i].name, text, n) != 0))
         i++;
-    if (i == VERBS) {
-        recipe_refuse(err, number, "unknown instruction", text);
-        return err_remedy(err, "use base, packages, file, env, net, run, user, workdir or command");
-    }
+    if (i == VERBS)
+        return unknown_verb(number, text, n, err);
     if (r->count == RECIPE_LINES_MAX)
         return err_set(err, ERR_LIMIT, "the image recipe has more than %d lines", RECIPE_LINES_MAX);
     struct recipe_line *l = &r->lines[r->count];

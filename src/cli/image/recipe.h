@@ -25,6 +25,10 @@ enum {
     RECIPE_WORDS_MAX = 128,
 };
 
+/* The remedy for a Dockerfile. */
+#define RECIPE_DOCKER \
+    "docker build -t NAME . && docker save NAME | carrel image import - --name NAME"
+
 enum recipe_verb {
     RECIPE_BASE = 1,
     RECIPE_PACKAGES,
