@@ -106,3 +106,16 @@ bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]) {
     return inet_pton(AF_INET6, copy, &six) == 1 &&
            inet_ntop(AF_INET6, &six, ret, ADDRESS_TEXT_SIZE) != NULL;
 }
+
+bool address_is_self(const char *host) {
+    static const char name[] = "localhost";
+    struct in6_addr six;
+    struct in_addr four;
+    size_t n = strlen(host), tail = sizeof(name) - 1;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return address_kind4(ntohl(four.s_addr)) == ADDRESS_LOOPBACK || four.s_addr == 0;
+    if (inet_pton(AF_INET6, host, &six) == 1)
+        return address_kind6(six.s6_addr) == ADDRESS_LOOPBACK;
+    return n >= tail && strcmp(host + n - tail, name) == 0 &&
+           (n == tail || host[n - tail - 1] == '.');
+}

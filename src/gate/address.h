@@ -36,3 +36,5 @@ void address_text(const struct sockaddr *a, char ret[ADDRESS_TEXT_SIZE]);
 /* Parses an address: IPv4 as four decimal parts with dots, or IPv6 in the syntax of inet_pton().
  * `ret` gets the canonical text. */
 bool address_read(const char *text, size_t n, char ret[ADDRESS_TEXT_SIZE]);
+/* Whether a host, a name or an address as text, is the machine that uses it. */
+bool address_is_self(const char *host);

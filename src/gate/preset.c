@@ -63,6 +63,19 @@ bool preset_exists(const char *name) {
     return false;
 }
 
+int preset_check_word(const char *target, struct err *err) {
+    static const char of_words[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    if (!*target || target[strspn(target, of_words)] || preset_exists(target))
+        return 0;
+    err_set(err, ERR_INVALID, "preset '%.40s' does not exist", target);
+    return err_remedy(
+        err,
+        "presets are apt, npm, pip, cargo and go; '*' is every host; a host of this name is "
+        "http://%.40s",
+        target);
+}
+
 /* ---- scanning a text ---- */
 
 static void preset_add(struct preset_targets *t, const char *scheme, const char *host, size_t n) {

@@ -23,6 +23,9 @@ struct preset_targets {
 };
 
 bool preset_exists(const char *name);
+/* Refuses a target that is a single word: it is a preset that does not exist, or a host name that
+ * needs a scheme to be told apart from one. */
+int preset_check_word(const char *target, struct err *err);
 
 /*
  * Reads the targets of a preset. root: the root directory of the image. ERR_NOT_FOUND: no file

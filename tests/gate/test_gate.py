@@ -98,6 +98,17 @@ def test_suffixes_and_addresses(gated, servers, box):
         assert ("error" not in body(done)) == works, name
 
 
+@pytest.mark.parametrize("target", ["http://127.0.0.1:9", "tcp://127.8.8.8:9", "tcp://0.0.0.0:9", "https://localhost", "a.localhost:8080", "tcp://[::1]:9"])
+def test_a_rule_that_could_have_no_effect_is_refused(gated, box, target):
+    """In a machine these are the machine itself, so that no connection to them gets to the gate."""
+    with pytest.raises(Refused) as e:
+        gated.allow(box, target)
+    assert "it is the machine itself" in str(e.value.error) and "carrel.conf" in e.value.error["remedy"], e.value.error
+    gated.allow(box, target, action="deny")
+    with pytest.raises(Refused):
+        gated.machine(net=[{"target": target, "local": True}])
+
+
 @pytest.mark.parametrize("words", [["-x"], ["-p", "-x"]])
 def test_the_explicit_proxy_keeps_the_same_rules(gated, servers, box, words):
     gated.allow(box, f"ok.test:{servers.http}")
@@ -261,6 +272,9 @@ def test_the_command_line(gated, servers, box):
     assert carrel("rm", "1").returncode == 0 and carrel("rm", "1").returncode == 125
     assert "is not a valid target" in carrel("allow", "a b").stderr
     assert len(json.loads(carrel("show", "--json").stdout)["rules"]) == 1
+    done = carrel("allow", "yarn")
+    assert done.returncode == 125 and "preset 'yarn' does not exist" in done.stderr and "http://yarn" in done.stderr, done
+    assert carrel("allow", "http://yarn").returncode == 0
 
 
 def test_metrics_count_crossings(gated, servers, box):

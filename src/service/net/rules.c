@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/image_id.h"
+#include "gate/address.h"
 #include "gate/preset.h"
 #include "service/images/live.h"
 #include "service/models/models.h"
@@ -72,15 +73,32 @@ static int add_preset(const struct service *s, const char *owner, const char *im
     return 0;
 }
 
+/* A rule for a loopback address cannot work: in a machine these addresses are the machine itself,
+ * so that no connection to them comes to the gate. */
+static int check_loopback(const struct policy_rule *rule, struct err *err) {
+    if (rule->action == POLICY_DENY || rule->host_kind != HOST_EXACT ||
+        !address_is_self(rule->host))
+        return 0;
+    err_set(err, ERR_INVALID,
+            "a rule for '%s' has no effect: in a machine it is the machine itself", rule->host);
+    return err_remedy(err, "for a server on this host, give 127.0.0.1 a name in the file of [gate] "
+                           "hosts in carrel.conf, and allow that name with --local");
+}
+
+static int add_rule(const struct net_request *r, struct policy *policy, struct err *err) {
+    struct policy_rule rule;
+    return preset_check_word(r->target, err) < 0 || fill_rule(r, &rule, err) < 0 ||
+                   check_loopback(&rule, err) < 0
+               ? -1
+               : policy_add(policy, &rule, err);
+}
+
 int net_add_rules(const struct service *s, const char *owner, const char *image,
                   const struct rows *rules, struct policy *policy, struct err *err) {
     const struct net_request *r = rules->v;
     for (size_t i = 0; i < rules->count; i++) {
-        struct policy_rule rule;
-        int status = preset_exists(r[i].target) ? add_preset(s, owner, image, &r[i], policy, err)
-                     : fill_rule(&r[i], &rule, err) < 0 ? -1
-                                                        : policy_add(policy, &rule, err);
-        if (status < 0)
+        if ((preset_exists(r[i].target) ? add_preset(s, owner, image, &r[i], policy, err)
+                                        : add_rule(&r[i], policy, err)) < 0)
             return -1;
     }
     return 0;
