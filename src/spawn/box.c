@@ -20,6 +20,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/wire/msg.h"
+#include "spawn/affinity.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/saved.h"
 #include "spawn/disk/tree.h"
@@ -198,6 +199,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     s->not_ready += !was_ready;
     keep_netns(s, *ret, m);
+    affinity_begin(s, *ret);
     s->created++;
     box_enlist(s, *ret);
     return m;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <linux/filter.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,6 +58,7 @@ struct box {
     struct {
         uint64_t mem_bytes, cpu_milli, pids, disk_bytes;
     } limits;       /* limits as requested; 0: default */
+    cpu_set_t cpus; /* its CPUs, if it has a cpu limit; empty: not known, see affinity.c */
     char home[48];  /* the store that holds its uppers (writable layers): making_home() */
     bool elsewhere; /* `home` is not the store of this spawner */
     uint32_t slot;

@@ -12,6 +12,7 @@
 #include "base/fdio.h"
 #include "base/limits.h"
 #include "base/wire/msg.h"
+#include "spawn/affinity.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/quota.h"
 #include "spawn/inside.h"
@@ -192,6 +193,8 @@ static int change_limits(struct spawner *s, struct plan_message *m, struct verb_
         cgroup_limit(&s->cgroups, box->cgroup, &m->plan, err) < 0)
         return -1;
     keep_limits(box, &m->plan);
+    if (m->plan.cpu_milli)
+        affinity_change(s, box);
     return making_amend(s, box, box->id, err) < 0 ? -1 : done(m);
 }
 
