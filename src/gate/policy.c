@@ -349,6 +349,16 @@ static bool policy_fits(const struct policy_rule *r, const struct policy_query *
            (!r->expires_ms || r->expires_ms > q->now_ms);
 }
 
+bool policy_allows_any(const struct policy *p, int64_t now_ms) {
+    for (size_t i = 0; i < p->count; i++) {
+        const struct policy_rule *r = &p->rules[i];
+        if (r->action != POLICY_DENY && !closed_by_taint(p, r) &&
+            (!r->expires_ms || r->expires_ms > now_ms))
+            return true;
+    }
+    return false;
+}
+
 struct policy_care policy_cares(const struct policy *p, const struct policy_query *q) {
     struct policy_care care = {false, false};
     for (size_t i = 0; i < p->count; i++)

@@ -135,6 +135,9 @@ struct policy_answer {
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_query *q);
 
+/* Whether some rule allows anything now, perhaps after an approval. */
+bool policy_allows_any(const struct policy *p, int64_t now_ms);
+
 /* Which parts of requests the matching rules check, whatever they decide. */
 struct policy_care {
     bool methods, paths;

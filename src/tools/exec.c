@@ -9,6 +9,7 @@
 #include "base/defer.h"
 #include "base/sha256.h"
 #include "service/exec/exec.h"
+#include "service/net/net.h"
 #include "tools/clip.h"
 #include "tools/requests.h"
 #include "tools/toolbox.h"
@@ -275,12 +276,22 @@ static const struct {
 enum { MANAGERS = sizeof(managers) / sizeof(*managers) };
 const char *const install_managers[] = {"apt", "npm", "pip", NULL};
 
+static bool is_path(const char *package) {
+    return package[0] == '/' || strncmp(package, "./", 2) == 0;
+}
+
+static bool downloads(const struct texts *packages) {
+    for (size_t i = 0; i < packages->count; i++)
+        if (!is_path(packages->v[i]))
+            return true;
+    return false;
+}
+
 /* Accepts a name with an optional version, or a path; never an option or a URL. */
 static int check_packages(const struct texts *packages, struct err *err) {
     for (size_t i = 0; i < packages->count; i++) {
         const char *p = packages->v[i];
-        bool path = p[0] == '/' || strncmp(p, "./", 2) == 0;
-        if (!*p || p[0] == '-' || strlen(p) > 300 || (!path && strstr(p, "://"))) {
+        if (!*p || p[0] == '-' || strlen(p) > 300 || (!is_path(p) && strstr(p, "://"))) {
             err_set(err, ERR_INVALID,
                     "'packages' contains '%.80s', which is not a package name or path", p);
             return err_remedy(err, "give names, such as jq or left-pad@1.3.0, or paths of local "
@@ -295,6 +306,11 @@ void tool_install(struct act *a) {
     size_t m = 0;
     struct err err;
     if (check_packages(&in->packages, &err) < 0) {
+        act_fail(a, &err);
+        return;
+    }
+    if (downloads(&in->packages) &&
+        service_net_check(act_service(a), act_who(a), a->machine, in->manager, &err) < 0) {
         act_fail(a, &err);
         return;
     }

@@ -588,8 +588,9 @@ const struct tool tools[] = {
      NULL},
     {"install", "Install packages",
      "Install packages with apt (Debian packages, as root), npm or pip, without prompts. Downloads "
-     "need hosts that the machine's network policy allows; if a host is refused, only the owner "
-     "can allow it. Packages that are files in the machine need no network. A long installation "
+     "need hosts that the machine's network policy allows; only the owner can allow them, and a "
+     "machine without network access is refused at once. Packages that are files in the machine "
+     "need no network. A long installation "
      "continues as a session, as with exec.",
      &install_input_schema, &exec_output_schema,
      TOOL_MACHINE | TOOL_CONTENT | TOOL_OPEN_WORLD | TOOL_IDEMPOTENT, TOOL_BY_KEY, tool_install,

@@ -346,8 +346,20 @@ def test_install_from_files_of_the_machine(client):
     assert client.call("exec", cmd="cheer")["stdout"] == "installed\n"
 
 
-def test_install_cannot_reach_what_is_not_allowed(client):
-    r = client.call("install", manager="apt", packages=["no-such-package-of-anybody"], yield_ms=50000)
+@pytest.mark.parametrize("manager", ["apt", "npm", "pip"])
+def test_install_without_network_is_refused_at_once(client, daemon, manager):
+    box = client.call("exec", cmd="true")["machine"]
+    with pytest.raises(ToolFailed, match=f"machine '{box}' has no network access") as e:
+        client.call("install", manager=manager, packages=["no-such-package-of-anybody"])
+    assert f"carrel net {box} allow {manager}" in str(e.value)
+    assert [x["argv"] for x in daemon.get(f"/v1/machines/{box}/execs")["execs"] if "install" in x["argv"]] == [], "nothing was started"
+
+
+def test_install_with_a_rule_is_left_to_the_package_manager(client, daemon):
+    """A mirror that the owner allowed may be one that no preset knows of."""
+    box = client.call("exec", cmd="true")["machine"]
+    daemon.post(f"/v1/machines/{box}/net/rules", {"target": "mirror.example"})
+    r = client.call("install", manager="pip", packages=["no-such-package-of-anybody"], yield_ms=50000)
     while r["status"] == "running":
         r = client.call("session", session=r["session"], wait_ms=50000)
     assert r["exit_code"] != 0

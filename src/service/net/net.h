@@ -5,8 +5,9 @@
  */
 #pragma once
 
-#include "gate/gate.h"
 #include "service/service.h"
+
+struct gate_stats;
 
 /* json: the present policy, {"machine","listening","default","rules":[...]}; valid during the call.
  */
@@ -23,5 +24,9 @@ void service_net_remove(struct service *s, const struct caller *who, const char 
  * allowed for tainted machines (gate/policy.h). */
 int service_net_guard(struct service *s, const struct caller *who, const char *ref,
                       struct err *err);
+
+/* ERR_DENIED if no rule lets the machine reach any host; the remedy is the rule of this preset. */
+int service_net_check(struct service *s, const struct caller *who, const char *ref,
+                      const char *preset, struct err *err);
 
 void service_net_stats(struct service *s, struct gate_stats *ret);

@@ -142,6 +142,19 @@ void service_net_show(struct service *s, const struct caller *who, const char *r
         done(arg, NULL, &err);
 }
 
+int service_net_check(struct service *s, const struct caller *who, const char *ref,
+                      const char *preset, struct err *err) {
+    struct live *l = allow(who, SCOPE_READ, err) < 0 ? NULL : live_find(s, who, ref, LIVE_ANY, err);
+    if (!l)
+        return -1;
+    if (policy_allows_any(gate_policy(l->gate), wall_ms()))
+        return 0;
+    err_set(err, ERR_DENIED, "machine '%s' has no network access, so it cannot download packages",
+            l->row.id);
+    return err_remedy(err, "only the owner of the machine can allow it: carrel net %s allow %s",
+                      l->row.id, preset);
+}
+
 /* Copies the rules, to restore them after a failure. */
 static struct policy net_copy_of(const struct policy *p) {
     struct policy copy = *p;

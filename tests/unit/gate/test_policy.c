@@ -510,7 +510,26 @@ static void ports_are_shown_until_it_is_tainted_and_then_on_purpose(void **state
     assert_true(policy_shows(&q, 8001));
 }
 
-UNIT_MAIN(cmocka_unit_test(presets_only_install_once_it_is_tainted),
+static void a_policy_without_a_rule_in_force_allows_nothing(void **state) {
+    (void)state;
+    struct policy p DEFER(policy_done) = {.rules = NULL};
+    assert_false(policy_allows_any(&p, 5));
+    add(&p, POLICY_DENY, "a.test");
+    assert_false(policy_allows_any(&p, 5));
+    add(&p, POLICY_ALLOW, "b.test");
+    assert_true(policy_allows_any(&p, 5));
+    p.rules[1].expires_ms = 5;
+    assert_true(policy_allows_any(&p, 4) && !policy_allows_any(&p, 5));
+    p.rules[1].expires_ms = 0;
+    p.guarded = true;
+    snprintf(p.tainted, sizeof(p.tainted), "b.test");
+    assert_false(policy_allows_any(&p, 5));
+    p.rules[1].action = POLICY_ASK; /* the owner still decides about each request */
+    assert_true(policy_allows_any(&p, 5));
+}
+
+UNIT_MAIN(cmocka_unit_test(a_policy_without_a_rule_in_force_allows_nothing),
+          cmocka_unit_test(presets_only_install_once_it_is_tainted),
           cmocka_unit_test(its_own_database_stays),
           cmocka_unit_test(ports_are_shown_until_it_is_tainted_and_then_on_purpose),
           cmocka_unit_test(a_taint_closes_a_guarded_policy_and_is_kept),
