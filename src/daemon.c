@@ -164,14 +164,14 @@ static int write_pid(const struct daemon *d, struct err *err) {
 
 /*
  * Marks that root runs a daemon for all users. The mark stays until the host reboots: a user who
- * gets this daemon also gets it after a restart. A daemon that a command of root started ends soon
- * and leaves no mark.
+ * gets this daemon also gets it after a restart. A daemon that a command of root started ends soon,
+ * and one in another run directory is not looked for: they leave no mark.
  */
-static int write_shared(const struct daemon *d, struct err *err) {
-    char path[PLACE_SIZE + 16];
-    snprintf(path, sizeof(path), "%s/shared", d->place.run);
-    int fd DEFER_CLOSE = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    return fd < 0 ? err_sys(err, "cannot create file '%s'", path) : 0;
+static int mark_shared(const struct daemon *d, struct err *err) {
+    if (d->idle_ms || strcmp(d->place.run, PLACE_SHARED_RUN) != 0)
+        return 0;
+    int fd DEFER_CLOSE = open(PLACE_SHARED_MARK, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    return fd < 0 ? err_sys(err, "cannot create file '%s'", PLACE_SHARED_MARK) : 0;
 }
 
 static bool is_loopback(const char *host) {
@@ -228,7 +228,7 @@ static int listen_all(struct daemon *d, struct err *err) {
         return err_sys(err, "cannot let all users enter run directory '%s'", d->place.run);
     if (api_listen_unix(d->api, path, for_all ? 0666 : 0600, err) < 0)
         return -1;
-    if (for_all && !d->idle_ms && write_shared(d, err) < 0)
+    if (for_all && mark_shared(d, err) < 0)
         return -1;
     d->has_pid = write_pid(d, err) == 0;
     if (!d->has_pid)

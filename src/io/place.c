@@ -120,7 +120,7 @@ static bool is_set(const char *variable) {
 bool place_is_shared(const struct place *p, const char **ret_why) {
     /* The daemon writes the first mark. The second one exists before the daemon is started. */
     static const char *const marks[] = {
-        PLACE_SHARED_RUN "/shared",
+        PLACE_SHARED_MARK,
         "/etc/systemd/system/multi-user.target.wants/carrel.service",
     };
     const struct {

@@ -16,6 +16,7 @@ enum { PLACE_SIZE = 1024 };
 
 /* Run directory of root's daemon, which may serve all users. */
 #define PLACE_SHARED_RUN "/run/carrel"
+#define PLACE_SHARED_MARK PLACE_SHARED_RUN "/shared" /* exists if it does */
 
 struct place {
     char run[PLACE_SIZE];
