@@ -20,6 +20,7 @@
 #include "gate/pg.h"
 #include "gate/policy.h"
 #include "gate/secrets.h"
+#include "gate/stats.h"
 #include "io/loop.h"
 
 struct gate;
@@ -144,8 +145,4 @@ void gate_look(struct gate_machine *m); /* call periodically */
 struct policy *gate_policy(struct gate_machine *m);
 void gate_changed(struct gate_machine *m);
 
-struct gate_stats {
-    uint64_t open; /* number of open connections */
-    uint64_t allowed, denied, refused, lookups, sent, received, overflows;
-};
 void gate_stats(const struct gate *g, struct gate_stats *ret);

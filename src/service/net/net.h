@@ -5,9 +5,8 @@
  */
 #pragma once
 
+#include "gate/stats.h"
 #include "service/service.h"
-
-struct gate_stats;
 
 /* json: the present policy, {"machine","listening","default","rules":[...]}; valid during the call.
  */
