@@ -34,7 +34,7 @@ def test_shadow_holds_no_password(carrel):
         assert carrel.run("--", "cat", name).returncode != 0
 
 
-SECRETS = ["/etc/ssh", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", "/etc/shadow-", "/etc/passwd-", "/etc/krb5.keytab",
+SECRETS = ["/etc/ssh", "/etc/ssl/private", "/etc/shadow-", "/etc/passwd-", "/etc/krb5.keytab",
            "/etc/NetworkManager", "/etc/wireguard", "/etc/letsencrypt", "/etc/apt/auth.conf", "/etc/apt/auth.conf.d",
            "/var/lib/systemd", "/var/lib/private", "/var/log/journal", "/var/log/syslog", "/var/spool/cron/crontabs", "/boot", "/root/.ssh",
            "/etc/security/opasswd", "/var/lib/carrel", "/run/systemd", "/run/dbus", "/etc/cron.d", "/etc/crontab"]
@@ -43,6 +43,13 @@ SECRETS = ["/etc/ssh", "/etc/ssl/private", "/etc/sudoers", "/etc/sudoers.d", "/e
 def test_keys_and_services_are_not_there(carrel):
     out = carrel.sh("for f in " + " ".join(SECRETS) + "; do if ls -d $f >/dev/null 2>&1; then echo $f; fi; done", "-u", "root")
     assert out == ""
+
+
+def test_rules_of_sudo_are_ours(carrel):
+    """Those of the host name its people."""
+    assert carrel.sh("ls -A /etc/sudoers.d", "-u", "root").split() == ["carrel"]
+    rules = {line.split()[0] for line in carrel.sh("[ ! -e /etc/sudoers ] || cat /etc/sudoers", "-u", "root").splitlines() if line}
+    assert rules <= {"Defaults", "root", "%sudo", "@includedir"}
 
 
 def test_homes_of_the_host_are_not_there(carrel):

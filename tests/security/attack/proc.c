@@ -476,7 +476,6 @@ static const struct attack rows[] = {
     ABSENT(30, "/var/lib/carrel", attack_list),
     ABSENT(30, "/etc/ssh", attack_list),
     ABSENT(30, "/etc/ssl/private", attack_list),
-    ABSENT(30, "/etc/sudoers", attack_read),
     ABSENT(30, "/etc/crontab", attack_read),
     ABSENT(30, "/etc/systemd", attack_list),
     ABSENT(30, "/var/spool/cron", attack_list),
