@@ -239,7 +239,7 @@ def test_what_a_box_brings_itself_is_left_out(daemon, rootfs):
     assert daemon.exec(m, "ls /proc/evil /sys/evil 2>/dev/null; echo x >/dev/null && echo fine")["stdout"] == "fine\n"
 
 
-def test_set_id_bits_are_kept_and_give_nobody_anything(daemon, rootfs):
+def test_set_id_bits_are_kept_and_lead_to_root_of_the_machine(daemon, rootfs):
     data = rootfs.read_bytes()
     out = io.BytesIO(data)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
@@ -247,7 +247,7 @@ def test_set_id_bits_are_kept_and_give_nobody_anything(daemon, rootfs):
     image = daemon.request("POST", "/v1/images", layout([out.getvalue(), archive(entry("usr/bin/sid", program, mode=0o4755))]))
     m = daemon.machine(image=image["id"])
     done = daemon.exec(m, "stat -c %a /usr/bin/sid; /usr/bin/sid -u", user="1000")
-    assert done["stdout"].split() == ["4755", "1000"], done
+    assert done["stdout"].split() == ["4755", "0"], done
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(daemon, rootfs):
