@@ -345,9 +345,9 @@ static int reopen(int dir, struct stat *ret) {
 }
 
 /*
- * Mounts a granted directory with an id map: in the box its owner appears as `user`. Other owners
- * appear under an id without a user name, or under no id in a private grant. So nobody in the box
- * has an owner's rights on their files.
+ * Mounts a granted directory with an id map: in the box its owner appears as `user`. In a private
+ * grant other owners appear under no id, so nobody in the box has an owner's rights on their files.
+ * In a grant of the host's root they keep their ids, also id 0 (see SECURITY.md, known gaps).
  */
 static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
                          struct stat *st) {
