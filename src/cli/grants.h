@@ -23,6 +23,8 @@ struct grants {
 /* Opens the directories and fills the plan's grants. The daemon checks the paths in the machine. */
 int grants_open(const struct option_list *dirs, struct plan *plan, struct grants *ret,
                 struct err *err);
+/* Warns of directories granted rw: says what the machine can do to the host through them. */
+void grants_warn(const struct grants *g, const struct plan *plan);
 void grants_close(struct grants *g);
 /* Removes ":untrusted" from the end of an option's value; true: it was there. */
 bool grants_cut_untrusted(char *words);

@@ -99,17 +99,6 @@ static int run_describe(struct run *r, struct err *err) {
                : 0;
 }
 
-/* Warns of directories granted rw: through their sockets and pipes a machine reaches the host. */
-static void warn_of_doors(const struct run *r) {
-    for (size_t i = 0; i < r->grants.count && !r->o.command.quiet; i++)
-        if (r->plan.grants[i].mode == PLAN_GRANT_RW && r->o.spec.unreviewed)
-            fprintf(stderr,
-                    "carrel: directory '%s' is writable: changes reach the host without review, "
-                    "and its "
-                    "sockets and pipes lead to processes of the host\n",
-                    r->grants.host[i]);
-}
-
 /* Gets a descriptor of the changes for each directory granted as a copy (cow), in order. */
 static int take_uppers(struct run *r, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -275,7 +264,8 @@ int cmd_run(int argc, char **argv) {
     }
     if (check_options(&r->o, &err) < 0 || run_describe(r, &err) < 0)
         return cli_fail(&err);
-    warn_of_doors(r);
+    if (!r->o.command.quiet && r->o.spec.unreviewed)
+        grants_warn(&r->grants, &r->plan);
     const char *cwd = r->grants.working >= 0           ? r->plan.grants[r->grants.working].path
                       : r->grants.count && !r->o.image ? "/home/user"
                                                        : NULL;

@@ -125,6 +125,8 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
     int fds[PLAN_MAX_GRANTS + HANDED_MAX];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     int r = grants_open(&o->spec.dirs, plan, g, err);
+    if (r == 0 && !o->quiet && o->spec.unreviewed)
+        grants_warn(g, plan);
     if (r == 0)
         r = verbs_describe(o, g, plan, &h, &body, err);
     memcpy(fds, g->dirs, g->count * sizeof(int));

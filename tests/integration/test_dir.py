@@ -119,6 +119,19 @@ def test_rw_writes_through_as_the_owner(carrel, lent):
 
 
 @pytest.mark.skipif(ROOTLESS, reason="rootless one user owns all: no other owner to try")
+@pytest.mark.parametrize("ids, warned", [((0, 0), True), ((1234, 0), True), ((0, 1234), True), ((1234, 1234), False)])
+def test_a_writable_directory_of_root_is_warned_of(carrel, lent, ids, warned):
+    os.chown(lent, *ids)
+    warning = f"'{lent}' belongs to root".encode()
+    for verb, rest in ("run", ["--", "true"]), ("new", []):
+        for options, wanted in ([f"{lent}:rw", "--unreviewed"], warned), ([f"{lent}:rw", "--unreviewed", "-q"], False), ([lent], False):
+            done = carrel(verb, "--dir", *options, *rest)
+            assert done.returncode == 0 and (warning in done.stderr) == wanted, (verb, options, done)
+            if verb == "new":
+                assert carrel("rm", done.stdout.decode().strip()).returncode == 0
+
+
+@pytest.mark.skipif(ROOTLESS, reason="rootless one user owns all: no other owner to try")
 @pytest.mark.parametrize("owner", [1, 999, 1000, 1001, 30000, 65534, 65536, 70000, 2000000000])
 def test_the_owner_appears_as_user_whoever_it_is(carrel, lent, owner):
     for p in [lent, *lent.rglob("*")]:

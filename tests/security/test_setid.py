@@ -39,10 +39,13 @@ def test_set_id_works_in_the_root_and_nowhere_else(lab, host_dir, power):
         set_up(machine, path, power)
         assert gains(machine, path) == 42, path
     for path in "/dev/shm/p", "/mnt/cow/p", "/mnt/rw/p":
-        if power == "capability" and path == "/mnt/rw/p":
-            continue  # a mapped mount stores no attribute for root of a box
+        if path == "/mnt/rw/p" and not ROOTLESS:
+            if power == "capability":
+                continue  # a mapped mount stores no attribute for root of a box
+            machine.sh(f"cp /usr/local/bin/attack {path}; chmod 4755 {path}", user="user")  # root creates no file there
+        else:
+            set_up(machine, path, power)
         counts["attacks tried"] += 1
-        set_up(machine, path, power)
         assert gains(machine, path) == 0, path
 
 
@@ -53,6 +56,48 @@ def test_root_by_set_id_has_the_capabilities_of_root(lab):
     sets = {name: int(value, 16) for name, value in re.findall(r"^Cap(\w+):\s*(\w+)$", done.stdout.decode(), re.M)}
     assert sets == {"Inh": 0, "Prm": KEPT, "Eff": KEPT, "Bnd": KEPT, "Amb": 0}, done
     assert re.search(r"^Seccomp:\s*2$", done.stdout.decode(), re.M)
+
+
+LEAVE = """
+import os, shutil
+def attempt(what, *args):
+    try: what(*args)
+    except OSError as e: print(what.__name__, os.strerror(e.errno))
+for number, ids in enumerate([(0, 0), (1, 1), (0, 1000), (1000, 0), (1234, 1234), (54321, 54321)]):
+    path = f"/mnt/rw/left{number}"
+    attempt(os.chown, "/mnt/rw/mine", *ids)
+    os.setegid(ids[1])
+    os.seteuid(ids[0])
+    attempt(shutil.copy, "/usr/local/bin/attack", path)
+    attempt(os.chmod, path, 0o6755)
+    os.seteuid(0)
+    os.setegid(0)
+for path in "/mnt/rw/mine", "/mnt/rw/roots", "/mnt/rw/others":
+    attempt(os.chmod, path, 0o6755)
+"""
+
+
+@pytest.mark.skipif(ROOTLESS, reason="rootless the host's root owns nothing that could be lent")
+@pytest.mark.parametrize("owner", [1234, 1000, 0])
+def test_what_is_written_to_the_host_belongs_to_the_owner_of_the_directory(lab, host_dir, owner):
+    """Root of a box would otherwise leave a program there that runs as the host's root, or as any user."""
+    rw = host_dir / "rw"
+    rw.mkdir(mode=0o777)
+    rw.chmod(0o777)
+    for name, uid in ("mine", owner), ("roots", 0 if owner else 77), ("others", 4321):
+        (rw / name).write_text("#!/bin/sh\n")
+        (rw / name).chmod(0o755)
+        os.chown(rw / name, uid, uid)
+    os.chown(rw, owner, owner)
+    machine = lab.keep("--unreviewed", "--dir", f"{rw}:/mnt/rw:rw").install()
+    counts["attacks tried"] += 15
+    machine.exec("python3", "-c", LEAVE, user="root")
+    machine.sh("cp /usr/local/bin/attack /mnt/rw/control; chmod 4755 /mnt/rw/control", user="user")
+    left = {p.name: (p.stat().st_uid, p.stat().st_gid, bool(p.stat().st_mode & 0o6000)) for p in rw.iterdir()}
+    assert left.pop("control") == (owner, owner, True), "the control: `user` writes as the owner"
+    assert left.pop("roots") == ((0, 0, False) if owner else (77, 77, False))
+    assert left.pop("others") == (4321, 4321, False)
+    assert {ids[:2] for ids in left.values()} == {(owner, owner)}, left
 
 
 def runs_as_root(path):

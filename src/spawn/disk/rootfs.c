@@ -346,11 +346,13 @@ static int reopen(int dir, struct stat *ret) {
 
 /*
  * Mounts a granted directory with an id map: in the box its owner appears as `user`. In a private
- * grant other owners appear under no id, so nobody in the box has an owner's rights on their files.
- * In a grant of the host's root they keep their ids, also id 0 (see SECURITY.md, known gaps).
+ * or writable grant other owners appear under no id. So nobody in the box has an owner's rights on
+ * their files, and no file that the box writes to the host belongs to somebody else: root of the
+ * box could otherwise leave a set-user-id program of the host's root. In other grants of the host's
+ * root the other owners keep their ids, so that the box can read their files.
  */
-static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool private, int client_dir,
-                         struct stat *st) {
+static int granted_lower(struct rootfs_maker *maker, struct rootfs *r,
+                         const struct plan_grant *grant, int client_dir, struct stat *st) {
     int dir DEFER_CLOSE = reopen(client_dir, st);
     if (dir < 0)
         return dir;
@@ -358,7 +360,7 @@ static int granted_lower(struct rootfs_maker *maker, struct rootfs *r, bool priv
         return lower_new(maker, dir, -1);
     uint32_t first = slots_first(&maker->slots, r->slot);
     struct id_map map = {id_list_swap(st->st_uid, first), id_list_swap(st->st_gid, first)};
-    if (private)
+    if (grant->private || grant->mode == PLAN_GRANT_RW)
         map = (struct id_map){id_list_one(st->st_uid, first), id_list_one(st->st_gid, first)};
     int userns DEFER_CLOSE = userns_new(maker->proc, 0, &map);
     return userns < 0 ? userns : lower_new(maker, dir, userns);
@@ -416,7 +418,7 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
 int rootfs_grant(struct rootfs_maker *maker, struct rootfs *r, const struct plan_grant *grant,
                  unsigned number, int host_dir, int *ret_mount, int *ret_upper, struct err *err) {
     struct stat st;
-    int lower DEFER_CLOSE = granted_lower(maker, r, grant->private, host_dir, &st);
+    int lower DEFER_CLOSE = granted_lower(maker, r, grant, host_dir, &st);
     int made = lower;
     *ret_upper = -1;
     if (lower >= 0) {
