@@ -45,6 +45,7 @@ struct daemon {
     struct runs *runs;
     struct api *api;
     struct loop_timer *idle;
+    uint64_t requests;       /* requests when look_idle() last ran */
     uint64_t quiet_since_ms; /* since when the daemon is idle; 0: it does not listen yet */
     struct err failed;
     bool has_failed;
@@ -271,9 +272,11 @@ static void on_broken(const struct err *why) {
 static void look_idle(void *arg) {
     struct daemon *d = arg;
     uint64_t now = loop_now_ms(d->loop);
+    bool asked = api_taken(d->api) != d->requests; /* most requests end before the next look */
     if (!d->quiet_since_ms)
         return;
-    if (service_machine_count(d->service) || api_busy(d->api) || operator_busy(d->runs))
+    d->requests = api_taken(d->api);
+    if (asked || service_machine_count(d->service) || api_busy(d->api) || operator_busy(d->runs))
         d->quiet_since_ms = now;
     else if (now - d->quiet_since_ms >= d->idle_ms)
         daemon_leave(d, "no machine, client or run is left");

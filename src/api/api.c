@@ -29,7 +29,8 @@ struct api {
     struct mcp_face *mcp;
     uint16_t port; /* TCP port; 0: no TCP listener */
     size_t busy;
-    bool freed; /* api_free() was called: the last call to end frees this */
+    uint64_t taken; /* requests since the start */
+    bool freed;     /* api_free() was called: the last call to end frees this */
 };
 
 /* ---- authentication ---- */
@@ -124,6 +125,7 @@ static void api_take(struct api *api, struct http_exchange *x, const struct rout
     memcpy(c->params, params, sizeof(c->params));
     x->user = c;
     api->busy++;
+    api->taken++;
     if (call_read_query(c, &err) < 0) {
         http_hold(x);
         call_error(c, &err);
@@ -230,6 +232,10 @@ int api_listen_unix(struct api *api, const char *path, mode_t mode, struct err *
 int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *ret_port,
                    struct err *err) {
     return http_listen_tcp(api->http, host, port, ret_port, err);
+}
+
+uint64_t api_taken(const struct api *api) {
+    return api->taken;
 }
 
 size_t api_busy(const struct api *api) {

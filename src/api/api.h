@@ -24,3 +24,4 @@ int api_listen_tcp(struct api *api, const char *host, uint16_t port, uint16_t *r
 
 /* Number of requests in progress: a daemon that exits when idle waits for 0. */
 size_t api_busy(const struct api *api);
+uint64_t api_taken(const struct api *api); /* number of requests since the start */

@@ -3,19 +3,22 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
 import threading
+import time
 
 import pytest
 
 from carrel import PROGRAM
 
 
-def cli(daemon, *words, run=None, **kw):
-    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(run or daemon.run_dir)}
+def cli(daemon, *words, run=None, PATH=os.environ["PATH"], **kw):
+    env = {"PATH": PATH, "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(run or daemon.run_dir)}
     return subprocess.run([PROGRAM, *map(str, words)], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=110, text=True, **kw)
 
 
@@ -205,3 +208,81 @@ def test_a_directory_that_is_swapped_during_a_build_gives_nothing(daemon, recipe
 def test_a_recipe_reaches_nothing_by_itself(daemon, recipe):
     recipe.write_text("base small\nrun cat </dev/tcp/192.0.2.1/80 2>/dev/null && exit 1; exit 0\n")
     assert cli(daemon, "image", "build", recipe).returncode == 0
+
+
+def slow_mmdebstrap(directory, rootfs, seconds):
+    """A PATH with an mmdebstrap that writes nothing for so long, as the real one does on a slow mirror."""
+    directory.mkdir()
+    (directory / "mmdebstrap").write_text(f"#!/bin/sh\nsleep {seconds}\nexec cat '{rootfs}'\n")
+    (directory / "mmdebstrap").chmod(0o755)
+    return f"{directory}:{os.environ['PATH']}"
+
+
+def has_suite(suite):
+    files = [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*")]
+    return any(suite in f.read_text().split() for f in files if f.is_file() and f.suffix in (".list", ".sources"))
+
+
+def test_quiet_lines_keep_the_daemon_running(fresh, rootfs, tmp_path):
+    """The daemon exits when it is idle for 4 s, and both lines are quiet for longer."""
+    if not has_suite("bookworm"):
+        pytest.skip("apt on this host has no mirror for bookworm")
+    daemon = fresh("--idle-ms", "4000")
+    (tmp_path / "recipe").write_text("base debian:bookworm\nrun sleep 9; echo made >/made\n")
+    path = slow_mmdebstrap(tmp_path / "bin", rootfs, 9)
+    done = cli(daemon, "image", "build", tmp_path / "recipe", "--name", "app", PATH=path)
+    assert done.returncode == 0, done
+    assert daemon.process.poll() is None, "this daemon made the whole image"
+    assert re.search(r"1/2  making  base debian:bookworm  \d+ s\n", done.stderr), done.stderr
+    assert daemon.exec(daemon.machine(image="app"), "cat /made")["stdout"] == "made\n"
+
+
+def test_requests_keep_the_daemon_running(fresh):
+    """Short requests are work, even if none is under way at the moment when the daemon looks."""
+    daemon = fresh("--idle-ms", "3000")
+    for _ in range(80):
+        daemon.get("/v1/images")
+        time.sleep(0.1)
+    assert daemon.process.poll() is None
+    assert daemon.process.wait(60) == 0  # the control: without requests it exits
+    daemon.start()
+
+
+def test_build_shows_each_line_of_the_recipe(daemon, recipe):
+    done = cli(daemon, "image", "build", recipe, "--name", "app")
+    shown = [line.split() for line in done.stderr.splitlines() if "/8 " in line]
+    assert [line[:3] for line in shown] == [
+        ["1/8", "using", "base"], ["2/8", "setting", "env"], ["3/8", "making", "run"], ["4/8", "making", "file"], ["5/8", "making", "run"],
+        ["6/8", "setting", "user"], ["7/8", "setting", "workdir"], ["8/8", "setting", "command"]], done.stderr
+    assert cli(daemon, "image", "build", recipe, "--name", "app", "-q").stderr == ""
+
+
+def test_build_shows_time_and_last_output_of_a_long_line(daemon, recipe):
+    recipe.write_text("base small\nrun echo first; printf 'halfway \\033[2J\\n'; sleep 7\n")
+    done = cli(daemon, "image", "build", recipe)
+    assert done.returncode == 0, done
+    assert re.search(r"^  2/2  making  run echo first.*  \d+ s  halfway \\x1b\[2J$", done.stderr, re.M), done.stderr
+
+
+def test_build_on_a_terminal_shows_a_long_line_in_place(daemon, recipe):
+    recipe.write_text("base small\nrun echo halfway; sleep 4\n")
+    env = {"PATH": os.environ["PATH"], "CARREL_HOME": str(daemon.home), "CARREL_RUN": str(daemon.run_dir)}
+    master, slave = pty.openpty()
+    started = subprocess.Popen([PROGRAM, "image", "build", str(recipe)], env=env, stdin=slave, stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the program has ended
+        while data := os.read(master, 4096):
+            shown += data
+    os.close(master)
+    assert started.wait(60) == 0, shown
+    assert re.search(rb"\r\x1b\[K  2/2  making  run echo halfway; sleep 4  \d+ s  halfway", shown), shown
+    assert shown.endswith(b"\r\x1b[K1 instructions run, 0 cached\r\n"), shown
+
+
+def test_output_of_a_failed_line_is_shown_to_its_end(daemon, recipe):
+    """A long output is cut at its beginning: the reason of a failure is at the end."""
+    recipe.write_text("base small\nrun i=0; while [ $i -lt 60000 ]; do echo line $i; i=$((i+1)); done; echo the reason >&2; exit 3\n")
+    done = cli(daemon, "image", "build", recipe)
+    assert done.returncode == 125 and "exited with status 3" in done.stderr, done.stderr[-500:]
+    assert "line 59999\n" in done.stderr and "the reason\n" in done.stderr

@@ -24,6 +24,7 @@
 #include "base/fs/dir.h"
 #include "base/hex.h"
 #include "base/sha256.h"
+#include "cli/image/build_wait.h"
 #include "cli/image/image.h"
 #include "cli/image/recipe.h"
 #include "cli/safe.h"
@@ -59,15 +60,23 @@ struct build {
     const struct recipe_line *command;
     size_t last; /* the last line that changes files */
     unsigned cached, made;
+    struct build_wait wait; /* for the line that is being made */
+    char what[160];         /* that line, as it is shown */
 };
 
 static void image_build_say(const struct build *b, const struct recipe_line *l, const char *how) {
     if (b->o->quiet)
         return;
-    fprintf(stderr, "%3zu/%zu  %-7s %s ", (size_t)(l - b->recipe.lines) + 1, b->recipe.count, how,
-            recipe_verb_name(l->verb));
-    safe_name(stderr, l->text);
-    fputc('\n', stderr);
+    fprintf(stderr, "%3zu/%zu  %-7s %s %s\n", (size_t)(l - b->recipe.lines) + 1, b->recipe.count,
+            how, recipe_verb_name(l->verb), l->text);
+}
+
+/* Shows that the work on a line begins; build_wait_end() ends what is shown of it. */
+static void image_build_wait(struct build *b, const struct recipe_line *l) {
+    image_build_say(b, l, "making");
+    snprintf(b->what, sizeof(b->what), "%3zu/%zu  making  %s %s", (size_t)(l - b->recipe.lines) + 1,
+             b->recipe.count, recipe_verb_name(l->verb), l->text);
+    build_wait_begin(&b->wait, b->client, b->what, b->o->quiet);
 }
 
 /* ---- keys of intermediate images ---- */
@@ -167,7 +176,8 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     struct jot j = JOT(&body);
-    json_t *answer DEFER(json_decrefp) = NULL;
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
+    json_t *exec DEFER(json_decrefp) = NULL;
     jot_object(&j, NULL);
     jot_string(&j, "command", line);
     jot_string(&j, "user", "root");
@@ -177,13 +187,16 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
     if (j.failed)
         return err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
     if (client_target(target, err, "/v1/machines/%s/execs", b->machine) < 0 ||
-        post(b, target, &body, &answer, err) < 0)
+        build_wait_exec(&b->wait, &r, &exec, err) < 0)
         return err_wrap(err, "line %u of the recipe", l->number);
-    long long status = client_number(json_object_get(answer, "exec"), "status");
+    long long status = client_number(exec, "status");
     if (status == 0)
         return 0;
-    fputs(client_text(answer, "stdout"), stderr);
-    fputs(client_text(answer, "stderr"), stderr);
+    build_wait_output(&b->wait);
+    if (status < 0)
+        return err_set(err, ERR_UNKNOWN,
+                       "line %u of the recipe: the exit status of the command is not known: %s",
+                       l->number, client_text(exec, "reason"));
     err_set(err, ERR_INVALID, "line %u of the recipe: the command exited with status %lld",
             l->number, status);
     return err_remedy(err, "see the output of the command above");
@@ -275,17 +288,13 @@ static int image_build_keep(struct build *b, const char *name, json_t **ret, str
         return err_set(
             err, ERR_LIMIT,
             "the settings of the recipe are too large for the configuration of an image");
+    const struct client_request r = {.method = "POST", .target = target, .body = &body};
     return client_target(target, err, "/v1/machines/%s/image", b->machine) < 0
                ? -1
-               : post(b, target, &body, ret, err);
+               : build_wait_call(&b->wait, &r, ret, err);
 }
 
 /* ---- base image ---- */
-
-static void pids_wait(pid_t pid, int *status) {
-    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
-        ;
-}
 
 static bool has_word(const char *text, const char *word) {
     size_t n = strlen(word);
@@ -391,7 +400,7 @@ static int make_debian(struct build *b, const char *name, const char *suite, str
         become_mmdebstrap(suite, &s, out);
     if (pid < 0)
         return err_sys(err, "cannot start mmdebstrap");
-    pids_wait(pid, &status);
+    build_wait_process(&b->wait, pid, &status);
     off_t size = lseek(out, 0, SEEK_CUR);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return size <= 0 || lseek(out, 0, SEEK_SET) < 0
@@ -409,6 +418,7 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
     json_t *image DEFER(json_decrefp) = NULL;
     const char *name = l->words[0];
     if (strcmp(name, "host") == 0) {
+        image_build_say(b, l, "using");
         snprintf(b->image, sizeof(b->image), "host");
         key_add(b, "base", "host", 4);
         return 0;
@@ -416,9 +426,13 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
     if (!is_there(b, name, &image)) {
         if (strncmp(name, "debian:", 7) != 0)
             return image_show(b->client, name, &image, err); /* sets the error */
-        image_build_say(b, l, "making");
-        if (make_debian(b, name, name + 7, err) < 0 || image_show(b->client, name, &image, err) < 0)
+        image_build_wait(b, l);
+        int r = make_debian(b, name, name + 7, err);
+        build_wait_end(&b->wait);
+        if (r < 0 || image_show(b->client, name, &image, err) < 0)
             return -1;
+    } else {
+        image_build_say(b, l, "using");
     }
     snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
     key_add(b, "base", b->image, strlen(b->image));
@@ -486,8 +500,10 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
         b->cached++;
         close_machine(b); /* the machine was created from an earlier image */
     } else {
-        image_build_say(b, l, "making");
-        if (do_step(b, l, err) < 0 || image_build_keep(b, name, &image, err) < 0)
+        image_build_wait(b, l);
+        int r = do_step(b, l, err) < 0 ? -1 : image_build_keep(b, name, &image, err);
+        build_wait_end(&b->wait);
+        if (r < 0)
             return -1;
         b->made++;
     }
@@ -518,18 +534,25 @@ static int make_all(struct build *b, struct err *err) {
             return -1;
         if (i == b->last && note_rest(b, i + 1, err) < 0)
             return -1;
+        if (!changes_files(lines[i].verb))
+            image_build_say(b, &lines[i], "setting");
         int r = changes_files(lines[i].verb) ? make_step(b, &lines[i], err)
                                              : note_setting(b, &lines[i], err);
         if (r < 0)
             return -1;
     }
+    for (size_t i = b->last + 1; i < b->recipe.count; i++)
+        image_build_say(b, &lines[i], "setting");
     if (b->last == 0 && b->recipe.count > 1) { /* no line changes files */
         if (note_rest(b, 1, err) < 0 || open_machine(b, err) < 0)
             return -1;
         char name[80];
         json_t *image DEFER(json_decrefp) = NULL;
         key_name(b, name);
-        if (image_build_keep(b, name, &image, err) < 0)
+        build_wait_begin(&b->wait, b->client, "saving", b->o->quiet);
+        int r = image_build_keep(b, name, &image, err);
+        build_wait_end(&b->wait);
+        if (r < 0)
             return -1;
         snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
     }
