@@ -45,7 +45,12 @@ static int use_url(struct client *c, const char *url, struct err *err) {
     if (token && *token)
         snprintf(c->bearer, sizeof(c->bearer), "Bearer %s", token);
     c->http = http_client_tcp(c->host, c->port, err);
-    return c->http ? 0 : err_wrap(err, "cannot connect to the daemon at '%s'", url);
+    if (c->http)
+        return 0;
+    if (err->code == ERR_NOT_FOUND)
+        err->code = ERR_UNKNOWN; /* callers take ERR_NOT_FOUND for "no machines" */
+    err_wrap(err, "cannot connect to the daemon at '%s'", url);
+    return err_remedy(err, "start it there with carrel serve --listen, or unset CARREL_URL");
 }
 
 static bool try_socket(struct client *c, const char *run, struct err *err) {
@@ -59,6 +64,16 @@ static bool same_place(const char *a, const char *b) {
     if (stat(a, &at) < 0 || stat(b, &bt) < 0)
         return strcmp(a, b) == 0;
     return at.st_dev == bt.st_dev && at.st_ino == bt.st_ino;
+}
+
+/* Names the owner of a run directory that this user may not use; returns -1. */
+static int explain_denied(const struct client *c, struct err *err) {
+    struct stat st;
+    if (stat(c->place.run, &st) < 0 || st.st_uid == geteuid())
+        return err_remedy(err, "set CARREL_RUN to a directory of your own");
+    err_set(err, ERR_DENIED, "the daemon in run directory '%s' belongs to another user (uid %u)",
+            c->place.run, (unsigned)st.st_uid);
+    return err_remedy(err, "run the command as that user, or set CARREL_RUN to another directory");
 }
 
 /* Refuses a daemon of another store than the one that CARREL_HOME names. */
@@ -119,6 +134,11 @@ static int start_and_connect(struct client *c, void (*waiting)(void), struct err
     return err_wrap(err, "cannot start the daemon");
 }
 
+/* The store may hold stopped machines, of which the run directory has no trace after a reboot. */
+static bool may_have_machines(const struct client *c) {
+    return c->place.has_store || place_has_boxes(c->place.run);
+}
+
 /* The daemon for all users is never started by a command: it is a service of root. */
 static int open_shared(struct client *c, struct err *err) {
     if (try_socket(c, PLACE_SHARED_RUN, err))
@@ -148,9 +168,11 @@ int client_open(struct client *c, enum client_start start, void (*waiting)(void)
         return check_store(c, err);
     if (err->code == ERR_INVALID)
         return err_remedy(err, "set CARREL_RUN to a shorter path");
+    if (err->code == ERR_DENIED)
+        return explain_denied(c, err);
     if (err->code != ERR_NOT_FOUND)
         return -1;
-    if (start == CLIENT_START || (start == CLIENT_IF_MACHINES && place_has_boxes(c->place.run)))
+    if (start == CLIENT_START || (start == CLIENT_IF_MACHINES && may_have_machines(c)))
         return start_and_connect(c, waiting, err);
     err_set(err, ERR_NOT_FOUND, "no daemon is running");
     return err_remedy(err, "start it with carrel serve, or create a machine with carrel new");

@@ -28,7 +28,7 @@ struct client {
     uint16_t port;
 };
 
-/* When to start a daemon if none runs: always, only if machines exist, never. */
+/* When to start a daemon if none runs: always, only if machines may exist, never. */
 enum client_start { CLIENT_START, CLIENT_IF_MACHINES, CLIENT_NEVER };
 
 /* `waiting` (may be NULL) is called once when starting the daemon takes a while. A command with

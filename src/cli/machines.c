@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/defer.h"
@@ -120,13 +121,33 @@ void store_note(const json_t *store, FILE *to) {
     fputc('\n', to);
 }
 
-/* Gets {"machines":[...]}; the list is empty if no daemon runs. */
-static int list_machines(const struct ls_options *o, json_t **ret, struct err *err) {
-    struct client c DEFER(client_close) = {0};
+/* Gets {"machines":[...]}; the list is empty if this user has neither a daemon nor a store. */
+static int list_machines(const struct ls_options *o, struct client *c, json_t **ret,
+                         struct err *err) {
     *ret = json_pack("{s:[]}", "machines");
-    if (client_open(&c, CLIENT_IF_MACHINES, NULL, err) < 0)
+    if (client_open(c, CLIENT_IF_MACHINES, NULL, err) < 0)
         return err->code == ERR_NOT_FOUND ? 0 : -1;
-    return list_pages(&c, o, *ret, err);
+    return list_pages(c, o, *ret, err);
+}
+
+/* Names the store that was read: machines of another store or user are not in the list. */
+static void explain_empty(const struct client *c) {
+    struct stat st;
+    fflush(stdout);
+    if (!c->local) {
+        fputs("carrel: no machines at the daemon of CARREL_URL\n", stderr);
+        return;
+    }
+    if (c->http && stat(c->socket, &st) == 0 && st.st_uid != geteuid()) {
+        fprintf(stderr, "carrel: you have no machines at the daemon of another user (uid %u)\n",
+                (unsigned)st.st_uid);
+        return;
+    }
+    fprintf(stderr, "carrel: no machines in store '%s'; to create one: carrel new\n",
+            c->place.home);
+    if (geteuid() != 0 && access(PLACE_SHARED_RUN, F_OK) == 0)
+        fputs("carrel: root has a daemon of its own; to list its machines: sudo carrel ls\n",
+              stderr);
 }
 
 static void print_machine(const json_t *m) {
@@ -178,7 +199,12 @@ static void ls_print(const json_t *list, bool ids_only) {
         store_note(json_object_get(list, "store"), stderr);
 }
 
+static bool is_filtered(const struct ls_options *o) {
+    return o->state || o->name || o->meta.count;
+}
+
 int cmd_ls(int argc, char **argv) {
+    struct client c DEFER(client_close) = {0};
     struct ls_options o = {.all = false};
     struct err err = {0};
     json_t *list DEFER(json_decrefp) = NULL;
@@ -189,12 +215,15 @@ int cmd_ls(int argc, char **argv) {
         options_print(ls_rows);
         return 0;
     }
-    if (list_machines(&o, &list, &err) < 0)
+    if (list_machines(&o, &c, &list, &err) < 0)
         return cli_fail(&err);
     if (o.json)
         print_json(list);
     else
         ls_print(list, o.quiet);
+    if (!o.json && !o.quiet && !is_filtered(&o) &&
+        !json_array_size(json_object_get(list, "machines")))
+        explain_empty(&c);
     return 0;
 }
 
@@ -236,7 +265,7 @@ static int remove_all(struct client *c, const struct rm_options *o, struct err *
     json_t *list DEFER(json_decrefp) = NULL, *m;
     int status = 0;
     size_t i;
-    if (list_machines(&(struct ls_options){.all = false}, &list, err) < 0)
+    if (list_machines(&(struct ls_options){.all = false}, c, &list, err) < 0)
         return cli_fail(err);
     const json_t *rows = json_object_get(list, "machines");
     if (!o->yes && !is_confirmed(json_array_size(rows)))

@@ -172,6 +172,14 @@ def test_a_daemon_that_a_command_of_root_started_is_not_for_all_users(world):
     assert world.notes() == ["mine"] and os.path.exists(world.path(STORE))
 
 
+def test_an_empty_list_says_that_root_has_a_daemon_of_its_own(world):
+    assert "root" not in world.user("ls").stderr
+    assert world.root("token", "new", "--note", "root's").returncode == 0
+    listed = world.user("ls")
+    assert listed.returncode == 0 and f"no machines in store '{STORE}'" in listed.stderr, listed
+    assert "sudo carrel ls" in listed.stderr, listed
+
+
 def daemon_row(world, **env):
     done = world.user("doctor", "--json", **env)
     return next(row for row in json.loads(done.stdout)["checks"] if row["name"] == "daemon")
