@@ -12,17 +12,14 @@
 static const char head[] =
     "# The API\n"
     "\n"
-    "Printed by `build/tests/daemon/api-doc` from the table of routes (`src/api/routes.c`) and of\n"
-    "bodies (`src/api/bodies.c`), from which the daemon also dispatches, checks every request and\n"
-    "makes `/v1/openapi.json`. A test compares this page with the table and runs every `curl` "
-    "line\n"
-    "of it.\n"
+    "This page lists every route of the HTTP API, with its bodies, its answers and an example.\n"
+    "`build/tests/daemon/api-doc` prints it from the tables of routes (`src/api/routes.c`) and\n"
+    "bodies (`src/api/bodies.c`). The daemon uses the same tables to dispatch and check requests\n"
+    "and to make `/v1/openapi.json`. A test runs every `curl` line of this page.\n"
     "\n"
-    "The daemon listens on the unix socket `carrel.sock` in its run directory, where the kernel "
-    "says\n"
-    "who asks, and with `--listen` or `listen` in carrel.conf on TCP, where a bearer token does. "
-    "In\n"
-    "the examples:\n"
+    "The daemon listens on the unix socket `carrel.sock` in its run directory, where the kernel\n"
+    "names the caller. With `--listen`, or `listen` in carrel.conf, it also listens on TCP, where\n"
+    "a bearer token names the caller. The examples use these names:\n"
     "\n"
     "```sh\n"
     "alias curl='curl -sS --fail-with-body --unix-socket ${XDG_RUNTIME_DIR}/carrel/carrel.sock'\n"
@@ -37,11 +34,13 @@ static const char head[] =
     "TAR=some.tar        # an archive\n"
     "```\n"
     "\n"
-    "Sizes are bytes or a string such as `\"512M\"`, durations are seconds or a string such as "
-    "`\"5m\"`,\n"
-    "and `null` is the same as leaving a field out. Unknown fields and parameters are refused.\n"
+    "* A size is a number of bytes or a string such as `\"512M\"`.\n"
+    "* A duration is a number of seconds or a string such as `\"5m\"`.\n"
+    "* `null` is the same as leaving a field out.\n"
+    "* Unknown fields and parameters are refused.\n"
     "\n"
-    "Every refusal has one shape; `message` is a sentence, and `remedy`, where there is one, says\n"
+    "Every refusal has the same form. `message` is a sentence, and `remedy`, if there is one, "
+    "says\n"
     "what to do:\n"
     "\n"
     "```json\n"
@@ -53,15 +52,15 @@ static const struct {
     const char *status, *code, *when;
 } refusals[] = {
     {"400", "invalid", "malformed, unknown, of the wrong type or out of range"},
-    {"401", "denied", "no token, a wrong one, or one that was revoked"},
+    {"401", "denied", "no token, a wrong token, or a revoked token"},
     {"403", "denied", "the token lacks the scope; a foreign Host or Origin"},
-    {"404", "not_found", "no such path, or nothing of that id among the caller's own"},
+    {"404", "not_found", "no such path, or the caller has nothing with that id"},
     {"405", "invalid", "the path does not support the method"},
-    {"409", "busy, exists", "it is in the wrong state; the name is taken"},
+    {"409", "busy, exists", "it is in the wrong state; the name is in use"},
     {"410", "gone", "the machine has ended"},
     {"413", "limit", "the body is too long"},
     {"429", "limit", "a quota or limit; the message says which and how much"},
-    {"500", "internal, unknown", "our fault; the log says more"},
+    {"500", "internal, unknown", "a fault of Carrel or the host; the log says more"},
     {"501", "unsupported", "this host or kind of machine cannot do it"},
     {"504", "timeout", "it took too long"},
 };

@@ -17,6 +17,12 @@ def test_the_glossary_has_each_word_once_in_order_with_one_sentence():
     assert not [row[1] for row in rows if re.search(r"[.!?] ", row[2])]
 
 
+def test_reference_and_internals_pages_begin_with_what_they_are_for():
+    for page in [*DOCS.glob("reference/*.md"), *DOCS.glob("internals/*.md")]:
+        first = page.read_text().split("\n\n")[1]
+        assert re.match(r"This page \w+ ", first), (page, first)
+
+
 def test_the_index_names_every_page():
     named = set(re.findall(r"\]\(([^)#]+\.md)", (DOCS / "README.md").read_text()))
     assert not [str(p.relative_to(DOCS)) for p in PAGES if p.name != "README.md" and str(p.relative_to(DOCS)) not in named]
