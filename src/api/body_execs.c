@@ -14,7 +14,9 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
     {"argv", FIELD_TEXTS, AT(type, base argv), "program and arguments; exclusive with `command`",  \
      .max = 4096},                                                                                 \
         {"command", FIELD_TEXT, AT(type, base command),                                            \
-         "command line for /bin/sh -c; exclusive with `argv`", .max = TEXT_MAX_BYTES},             \
+         "command line for bash, or for /bin/sh if the machine has no /bin/bash; exclusive with "  \
+         "`argv`",                                                                                 \
+         .max = TEXT_MAX_BYTES},                                                                   \
         {"env", FIELD_MAP, AT(type, base env), "variables added to those of the machine",          \
          .max = 256},                                                                              \
         {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",   \

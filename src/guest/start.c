@@ -193,12 +193,26 @@ static void exec_in(const char *dir, size_t n, const char *name) {
 }
 
 /*
+ * Tries to execute bash for a command line. Returns if the machine has no usable bash; then argv is
+ * as before.
+ */
+static void exec_bash(void) {
+    static const char bash[] = "/bin/bash";
+    char *name = argv_slots[1];
+    argv_slots[1] = (char *)bash;
+    execve(bash, argv_slots + 1, env_slots);
+    argv_slots[1] = name;
+}
+
+/*
  * Executes the program of the command and searches PATH like execvp: if a program was found but may
  * not be executed, EACCES is reported.
  */
 static int exec_program(struct start *s) {
     if (s->tool)
         _exit(s->tool(argv_slots + 1));
+    if (s->exec->flags & MSG_EXEC_SHELL)
+        exec_bash();
     const char *name = argv_slots[1];
     if (strchr(name, '/') || !*name) {
         exec_path(name);

@@ -20,6 +20,7 @@ enum { FEW = 4, PROGRAM_SIZE = 256 };
 /* Some names may not exist, which the kernel caches too. */
 static const char *const names[] = {
     "/home/user",
+    "/bin/bash",
     "/bin/sh",
     LOADER,
     "/etc/ld.so.preload",
@@ -56,7 +57,7 @@ static const char *const places[] = {"/usr/local/sbin/", "/usr/local/bin/", "/us
                                      "/usr/bin/"};
 
 enum {
-    FIRST = 7,
+    FIRST = 8,
     NAMES = sizeof(names) / sizeof(*names),
     PLACES = sizeof(places) / sizeof(*places)
 };

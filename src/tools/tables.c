@@ -29,7 +29,8 @@ static const char *const finish_statuses[] = {"done", "partial", "blocked", NULL
 
 static const struct field exec_input[] = {
     MACHINE_FIELD,
-    {"cmd", FIELD_TEXT, AT(exec_input, cmd), "command line for /bin/sh; give either cmd or argv",
+    {"cmd", FIELD_TEXT, AT(exec_input, cmd),
+     "command line for bash (/bin/sh if there is no /bin/bash); give either cmd or argv",
      .max = TEXT_BYTES},
     {"argv", FIELD_TEXTS, AT(exec_input, argv),
      "program and its arguments, run without a shell; instead of cmd", .max = WORDS},

@@ -31,6 +31,23 @@ def test_what_a_command_gets(daemon, box, fields, out):
     assert daemon.post(f"/v1/machines/{box}/execs", fields)["stdout"] == out
 
 
+BASH = 'a=(1 2); [[ ${#a[@]} == 2 ]] && echo "$0 ${BASH_VERSION:+bash}"'
+
+
+def test_a_command_line_runs_in_bash(daemon, box):
+    r = daemon.exec(box, BASH)
+    assert (r["stdout"], r["stderr"]) == ("/bin/bash bash\n", "")
+    assert daemon.exec(box, ["sh", "-c", "echo $0"])["stdout"] == "sh\n", "only a command line is for bash"
+
+
+@pytest.mark.parametrize("make", ["true", "mkdir /bin/bash", ": >/bin/bash", ": >/bin/bash; chmod 755 /bin/bash",
+                                  "ln -s bash /bin/bash", "echo '#!/nowhere' >/bin/bash; chmod 755 /bin/bash"])
+def test_a_command_line_runs_in_sh_where_bash_is_missing_or_broken(daemon, box, make):
+    assert daemon.exec(box, ["sh", "-c", f"rm -f /bin/bash; {make}"], user="root")["exec"]["status"] == 0
+    r = daemon.exec(box, "echo $0; exit 3")
+    assert (r["stdout"], r["exec"]["status"]) == ("/bin/sh\n", 3), r
+
+
 @pytest.mark.parametrize("fields,status,reason", [
     ({"command": "kill -9 $$"}, 137, "signal"),
     ({"command": "kill -TERM $$"}, 143, "signal"),

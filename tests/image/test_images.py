@@ -71,6 +71,13 @@ def test_hard_links_stay_links_and_attributes_stay(daemon, rootfs):
 # ---- names ----
 
 
+def test_a_command_line_runs_in_sh_where_the_image_has_no_bash(daemon, small):
+    m = daemon.machine(image="small")
+    assert daemon.exec(m, ["ls", "/bin/bash"])["exec"]["status"] != 0
+    r = daemon.exec(m, "echo $0 ${BASH_VERSION-none}; exit 3")
+    assert (r["stdout"], r["exec"]["status"]) == ("/bin/sh none\n", 3), r
+
+
 def test_names_and_ids_find_it(daemon, small):
     for ref in ("small", small["id"], small["id"][:14]):
         assert daemon.get("/v1/images/" + ref)["id"] == small["id"]

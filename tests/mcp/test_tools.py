@@ -22,6 +22,7 @@ def test_every_tool_is_described(client):
         assert t["inputSchema"]["type"] == t["outputSchema"]["type"] == "object"
         assert t["inputSchema"]["additionalProperties"] is False
         assert set(t["annotations"]) == {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    assert "bash" in tools["exec"]["inputSchema"]["properties"]["cmd"]["description"]
     assert tools["read"]["annotations"]["readOnlyHint"] and not tools["exec"]["annotations"]["readOnlyHint"]
 
 
@@ -37,6 +38,7 @@ def test_a_command_and_its_result(client):
     ({"cmd": "echo $A $CI $PAGER", "env": {"A": "b"}}, "b 1 cat\n"),
     ({"cmd": "id -un", "user": "root"}, "root\n"),
     ({"cmd": "cat; echo end"}, "end\n"),
+    ({"cmd": "a=(1 2); echo $0 ${#a[@]}"}, "/bin/bash 2\n"),
 ])
 def test_what_a_command_gets(client, arguments, out):
     assert client.call("exec", **arguments)["stdout"] == out

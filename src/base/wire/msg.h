@@ -207,6 +207,11 @@ enum msg_exec_flag {
      * account's group, cwd MSG_CWD_HOME its home directory.
      */
     MSG_EXEC_NAMED = 16,
+    /*
+     * argv[0] is /bin/sh, and the guest runs /bin/bash instead if the machine has it. An older
+     * guest ignores this flag.
+     */
+    MSG_EXEC_SHELL = 32,
 };
 
 #define MSG_CWD_HOME "~"

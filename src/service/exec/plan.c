@@ -123,7 +123,7 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
     static const char *const shell[] = {"/bin/sh", "-c"};
     if ((r->argv.count > 0) == (r->command != NULL)) {
         err_set(err, ERR_INVALID, "a command requires either field 'argv' or field 'command'");
-        return err_remedy(err, "'argv' is a list of arguments, 'command' a line for /bin/sh");
+        return err_remedy(err, "'argv' is a list of arguments, 'command' a line for the shell");
     }
     size_t bytes = r->command ? strlen(r->command) : 0;
     for (size_t i = 0; i < r->argv.count; i++)
@@ -136,6 +136,7 @@ static int set_argv(struct exec_plan *p, const struct exec_request *r, struct er
     if (r->command) {
         memcpy(p->argv, shell, sizeof(shell));
         p->argv[2] = r->command;
+        p->exec.flags |= MSG_EXEC_SHELL;
     } else {
         memcpy(p->argv, r->argv.v, r->argv.count * sizeof(*p->argv));
         if (!p->argv[0][0])

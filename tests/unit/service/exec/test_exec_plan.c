@@ -71,6 +71,7 @@ static void a_command_line_goes_to_the_shell(void **state) {
     assert_string_equal(p.exec.argv.v[1], "-c");
     assert_string_equal(p.exec.argv.v[2], "echo $HOME > x");
     assert_null(p.exec.argv.v[3]);
+    assert_int_equal(p.exec.flags & MSG_EXEC_SHELL, MSG_EXEC_SHELL);
 }
 
 static void known_users_need_no_account_in_the_machine(void **state) {
