@@ -145,7 +145,7 @@ static void cycle(struct run *r, int64_t number) {
     log_one(r, JOURNAL_INTENT, &m, &err);
     must(store_machine_add(r->store, &m, existing, &err), &err);
     lap(r, CREATE);
-    must(store_machine_set_state(r->store, m.id, MACHINE_RUNNING, &err), &err);
+    must(store_machine_set_state(r->store, m.id, MACHINE_RUNNING, STATE_BY_OWNER, &err), &err);
     lap(r, RUNNING);
     must(store_event_add(r->store, &e, &event, &err), &err);
     lap(r, EVENT);

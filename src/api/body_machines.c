@@ -146,6 +146,8 @@ static const struct field machine_view[] = {
      "id of the image, made from its content; absent for the image `host`"},
     {"state", SHOW_TEXT, AT(struct machine_view, state),
      "creating, running, paused, stopped, ending or ended", .required = true},
+    {"state_by", SHOW_TEXT, AT(struct machine_view, state_by),
+     "who paused or stopped the machine, if known: idle (the idle timeout), owner or admin"},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason),
      "why the machine ended, or was stopped by a restart of the host"},
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},

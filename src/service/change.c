@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
@@ -14,6 +15,7 @@ void change_finish(struct change *c, const struct err *err) {
     struct machine_view view;
     struct journal_record what = verb_record(c->verb, l);
     note_result(l->service, &c->who, &what, c->intent, err);
+    l->resting = false;
     live_verb_over(l);
     live_view(l, &view);
     c->done(c->arg, err ? NULL : &view, err);
@@ -88,6 +90,7 @@ struct change *change_begin(struct service *s, const struct caller *who, const c
                          .verb = verb,
                          .intent = intent,
                          .after = l->row.state,
+                         .by = rest_by(l, who),
                          .done = done,
                          .arg = arg};
     live_ref(l);
@@ -152,7 +155,7 @@ static int write_state(void *arg, struct err *err) {
     if (l->ending)
         return 0;
     snprintf(type, sizeof(type), "machine.%s", machine_state_name(c->after));
-    return store_machine_set_state(l->service->store, l->row.id, c->after, err) < 0
+    return store_machine_set_state(l->service->store, l->row.id, c->after, c->by, err) < 0
                ? -1
                : event_put(l->service, l->row.owner, l->row.id, type, NULL, err);
 }
@@ -164,6 +167,7 @@ static void state_written(void *arg, const struct err *failed) {
     failed = cut_short(c, failed, &gone);
     if (!failed) {
         l->row.state = c->after;
+        l->row.state_by = c->by;
         idle_touch(&l->idle, loop_now_ms(l->service->loop));
     }
     change_finish(c, failed);
@@ -184,6 +188,14 @@ static void change_refuse(struct change *c) {
     change_finish(c, &err);
 }
 
+/* The machine is at rest already. From now on it is so by this caller. */
+static void change_rests(struct change *c) {
+    if (c->by == c->live->row.state_by)
+        change_finish(c, NULL);
+    else
+        change_state(c, NULL);
+}
+
 void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg) {
     if (comes_later(s, who, ref, service_pause, done, arg))
@@ -192,8 +204,9 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
     if (!c)
         return;
     c->after = MACHINE_PAUSED;
+    c->live->resting = true;
     if (c->live->row.state == MACHINE_PAUSED)
-        change_finish(c, NULL);
+        change_rests(c);
     else if (c->live->row.state != MACHINE_RUNNING)
         change_refuse(c);
     else
@@ -244,8 +257,9 @@ void service_stop(struct service *s, const struct caller *who, const char *ref,
     if (!c)
         return;
     c->after = MACHINE_STOPPED;
+    c->live->resting = true;
     if (c->live->row.state == MACHINE_STOPPED)
-        change_finish(c, NULL);
+        change_rests(c);
     else if (c->live->row.state != MACHINE_RUNNING && c->live->row.state != MACHINE_PAUSED)
         change_refuse(c);
     else if (c->live->row.state == MACHINE_PAUSED)

@@ -12,6 +12,7 @@ struct change {
     const char *verb;
     uint64_t intent;
     enum machine_state after;
+    enum state_by by;
     service_machine_fn *done;
     void *arg;
     /* Set by change_commit(). */

@@ -119,7 +119,8 @@ static int write_running(struct live *l, struct err *err) {
                  (l->row.warnings
                       ? store_machine_update(store, &l->row, err) == 0
                       : store_machine_set_guest(store, l->row.id, l->row.incarnation, err) == 0 &&
-                            store_machine_set_state(store, l->row.id, MACHINE_RUNNING, err) == 0);
+                            store_machine_set_state(store, l->row.id, MACHINE_RUNNING,
+                                                    STATE_BY_OTHER, err) == 0);
     if (whole)
         event_tell(l->service, l->row.owner, l->row.id, "machine.created", NULL);
     if (whole && store_commit(store, err) == 0)

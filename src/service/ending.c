@@ -11,6 +11,7 @@
 #include "service/grants/live.h"
 #include "service/images/live.h"
 #include "service/net/live.h"
+#include "service/rest.h"
 #include "service/review/baselines.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
@@ -224,6 +225,7 @@ static void has_fallen(struct live *l, const struct err *err) {
         net_ended(l);
         ending_free(TAKE(l->ending));
         l->changing = false;
+        rest_settled(l);
         expose_restore(l);
     }
     live_unref(l);
@@ -257,7 +259,8 @@ static void ask_end(struct live *l) {
 /* Writes that the machine is ending: if this daemon dies, the next one ends the machine. */
 static void ending_write(struct live *l) {
     struct err err;
-    if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, &err) < 0)
+    if (store_machine_set_state(l->service->store, l->row.id, MACHINE_ENDING, STATE_BY_OTHER,
+                                &err) < 0)
         log_line(LOG_ERROR, "service", "end a machine: %s id=%s", err.text, l->row.id);
 }
 
@@ -284,6 +287,7 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     if (l->machine)
         l->machine->on_end = NULL;
     steps_end(l);
+    rest_settled(l);
 }
 
 bool live_falls(const struct live *l) {

@@ -12,6 +12,7 @@
 #include "service/images/live.h"
 #include "service/models/live.h"
 #include "service/net/live.h"
+#include "service/rest.h"
 #include "service/state.h"
 #include "service/steps/durable.h"
 #include "service/steps/live.h"
@@ -166,6 +167,7 @@ void live_unref(struct live *l) {
 void live_verb_over(struct live *l) {
     if (l->row.state != MACHINE_ENDING && l->row.state != MACHINE_ENDED)
         l->changing = false;
+    rest_settled(l);
 }
 
 void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
@@ -177,6 +179,9 @@ void machine_row_view(const struct machine_row *row, struct machine_view *ret) {
         .image = row->image,
         .image_id = image_id_valid(row->image) ? row->image : NULL,
         .state = machine_state_name(row->state),
+        .state_by = row->state == MACHINE_PAUSED || row->state == MACHINE_STOPPED
+                        ? state_by_name(row->state_by)
+                        : NULL,
         .reason = row->end_reason[0] ? row->end_reason : NULL,
         .created_ms = (uint64_t)row->created_ms,
         .ended_ms = (uint64_t)row->ended_ms,

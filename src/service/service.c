@@ -13,6 +13,7 @@
 #include "service/images/live.h"
 #include "service/models/live.h"
 #include "service/net/live.h"
+#include "service/rest.h"
 #include "service/review/diff.h"
 #include "service/review/live.h"
 #include "service/state.h"
@@ -28,7 +29,7 @@ enum {
 /* ---- lifetime and idleness ---- */
 
 static struct caller idle_caller(const struct live *l) {
-    struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN};
+    struct caller who = {.scopes = SCOPE_READ | SCOPE_RUN | SCOPE_ADMIN, .is_idle = true};
     snprintf(who.owner, sizeof(who.owner), "%s", l->row.owner);
     snprintf(who.client, sizeof(who.client), "idle timeout");
     return who;
@@ -223,8 +224,10 @@ void service_free(struct service *s) {
     service_grants_stop(s->grants);
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         execs_release(l);
-    for (size_t at = 0; (l = map_next(&s->machines, &at));)
+    for (size_t at = 0; (l = map_next(&s->machines, &at));) {
         steps_release(l);
+        rest_release(l);
+    }
     for (size_t at = 0; (l = map_next(&s->machines, &at));)
         live_unref(l);
     map_done(&s->machines);

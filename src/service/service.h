@@ -59,6 +59,7 @@ struct caller {
     char client[64];     /* "uid 1000 pid 4711", "127.0.0.1:4711" */
     bool local;          /* connected by unix socket: may pass descriptors */
     uid_t uid;           /* uid of a local caller */
+    bool is_idle;        /* the daemon itself, for a machine whose idle timeout is over */
 };
 
 /* Authenticates by peer credentials; creates the owner on first use. */
@@ -95,6 +96,12 @@ void service_pause(struct service *s, const struct caller *who, const char *ref,
                    service_machine_fn *done, void *arg);
 void service_resume(struct service *s, const struct caller *who, const char *ref,
                     service_machine_fn *done, void *arg);
+/*
+ * Resumes a paused or stopped machine for a request that needs it running, unless somebody else put
+ * it to rest (rest.h). Waits for an operation in progress.
+ */
+void service_wake(struct service *s, const struct caller *who, const char *ref,
+                  service_machine_fn *done, void *arg);
 /* Ends every process except the guest. Files stay; resume starts the machine again. */
 void service_stop(struct service *s, const struct caller *who, const char *ref,
                   service_machine_fn *done, void *arg);

@@ -25,6 +25,7 @@ struct live_image;
 struct live_net;
 struct live_steps;
 struct ending;
+struct rest_wait;
 struct trimming;
 struct event_watch;
 struct service_execs;
@@ -65,9 +66,12 @@ struct live {
     struct ending *ending; /* set once the machine is ending */
     uint64_t expires_ms;   /* when its ttl ends, by boot_ms(); 0: never */
     struct idle_state idle;
-    uint64_t idle_check_ms;   /* time of the next check for idleness */
-    struct commit_lane lane;  /* commits that wait to be saved */
-    bool dormant;             /* has no box; waits to be resumed */
+    uint64_t idle_check_ms;  /* time of the next check for idleness */
+    struct commit_lane lane; /* commits that wait to be saved */
+    bool dormant;            /* has no box; waits to be resumed */
+    bool resting;            /* a pause or stop is in progress */
+    struct rest_wait *rest;  /* requests that wait for the end of an operation (rest.h) */
+    struct loop_call rest_call;
     char *cwd;                /* working directory of commands: a granted one; NULL: default */
     struct live_image *image; /* its image; NULL: the host's */
     struct gate_machine *gate;

@@ -6,14 +6,20 @@
 
 static const char *const state_names[] = {"",        "creating", "running", "paused",
                                           "stopped", "ending",   "ended"};
+static const char *const by_names[] = {"", "idle", "owner", "admin"};
 static const char *const action_names[] = {"", "pause", "stop", "destroy", "release"};
 static const char *const policy_names[] = {"", "manual", "every", "risky"};
 static const struct names states = {"state", state_names, MACHINE_STATE_LAST + 1};
+static const struct names state_bys = {"cause", by_names, STATE_BY_LAST + 1};
 static const struct names actions = {"idle action", action_names, IDLE_ACTION_LAST + 1};
 static const struct names policies = {"step policy", policy_names, STEP_POLICY_LAST + 1};
 
 const char *machine_state_name(enum machine_state state) {
     return names_get(&states, (int)state);
+}
+
+const char *state_by_name(enum state_by by) {
+    return names_get(&state_bys, (int)by);
 }
 
 const char *idle_action_name(enum idle_action action) {
@@ -247,7 +253,7 @@ int store_machine_update(struct store *s, const struct machine_row *row, struct 
 }
 
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
-                            struct err *err) {
+                            enum state_by by, struct err *err) {
     QUERY;
     if (!machine_state_name(state))
         return err_set(err, ERR_INVALID,
@@ -257,6 +263,7 @@ int store_machine_set_state(struct store *s, const char *id, enum machine_state 
         return -1;
     query_text(&q, 1, id);
     query_i64(&q, 2, state);
+    query_i64(&q, 3, by);
     return run_on(&q, id, err);
 }
 

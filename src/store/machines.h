@@ -25,6 +25,18 @@ enum machine_state {
     MACHINE_STATE_LAST = MACHINE_ENDED,
 };
 
+/*
+ * Who put a machine into its state. It decides for whom a paused or stopped machine wakes
+ * (service/rest.h).
+ */
+enum state_by {
+    STATE_BY_OTHER, /* not known, or nobody: a new machine, or the host restarted */
+    STATE_BY_IDLE,  /* the idle timeout */
+    STATE_BY_OWNER,
+    STATE_BY_ADMIN, /* an administrator who does not own the machine */
+    STATE_BY_LAST = STATE_BY_ADMIN,
+};
+
 /* IDLE_RELEASE ends a machine that has no changes of its own, and stops any other. */
 enum idle_action {
     IDLE_PAUSE = 1,
@@ -37,6 +49,7 @@ enum step_policy { STEPS_MANUAL = 1, STEPS_EVERY, STEPS_RISKY, STEP_POLICY_LAST 
 
 /* Return the name of a number, such as "running"; NULL for an unknown number. */
 const char *machine_state_name(enum machine_state state);
+const char *state_by_name(enum state_by by); /* NULL for STATE_BY_OTHER */
 const char *idle_action_name(enum idle_action action);
 const char *step_policy_name(enum step_policy policy);
 /* Return the number of a name. ERR_INVALID names the unknown text and the allowed names. */
@@ -52,6 +65,7 @@ struct machine_row {
     char kind[16];               /* "box" */
     char image[STORE_NAME_SIZE];
     enum machine_state state;
+    enum state_by state_by;
     int64_t created_ms; /* times are in milliseconds since 1970; 0: not yet */
     int64_t ended_ms;
     char end_reason[STORE_REASON_SIZE];
@@ -125,9 +139,9 @@ int store_machine_list(struct store *s, const struct machine_filter *filter,
 /* Writes all members of the row except id, owner, token, kind, image, created_ms, key and hash. */
 int store_machine_update(struct store *s, const struct machine_row *row, struct err *err);
 
-/* These two functions write only one column: cheap, for frequent calls. */
+/* These two functions write only these columns: cheap, for frequent calls. */
 int store_machine_set_state(struct store *s, const char *id, enum machine_state state,
-                            struct err *err);
+                            enum state_by by, struct err *err);
 int store_machine_set_guest(struct store *s, const char *id, uint64_t incarnation, struct err *err);
 /* Frees the idempotency key: repeating the request creates a new machine. */
 int store_machine_unkey(struct store *s, const char *id, struct err *err);

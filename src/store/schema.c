@@ -158,6 +158,9 @@ const char *const schema_steps[] = {
     "DROP INDEX machines_live;"
     "CREATE INDEX machines_live ON machines(owner, number, id, token, state, cpu_milli,"
     " mem_bytes, disk_bytes) WHERE state < 6;",
+
+    /* 16: who put a machine into its state (enum state_by; 0: not known). */
+    "ALTER TABLE machines ADD COLUMN state_by INTEGER NOT NULL DEFAULT 0;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

@@ -50,6 +50,7 @@ static const struct column machine_columns[] = {
     {OBJECT(machine_row, metadata)},
     {OBJECT(machine_row, env)},
     {"warnings", COL_HEAP, offsetof(struct machine_row, warnings), 0},
+    {U32(machine_row, state_by)},
 };
 
 static const struct column image_columns[] = {
@@ -212,10 +213,10 @@ static const struct {
                              " end_reason = ?10, mem_bytes = ?11, cpu_milli = ?12, pids = ?13,"
                              " disk_bytes = ?14, ttl_ms = ?15, idle_ms = ?16, idle_action = ?17,"
                              " steps = ?18, incarnation = ?19, metadata = ?22, env = ?23,"
-                             " warnings = ?24"
+                             " warnings = ?24, state_by = ?25"
                              " WHERE id = ?1",
                              &machine_table},
-    [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2 WHERE id = ?1", NULL},
+    [STMT_MACHINE_STATE] = {"UPDATE machines SET state = ?2, state_by = ?3 WHERE id = ?1", NULL},
     [STMT_MACHINE_GUEST] = {"UPDATE machines SET incarnation = ?2 WHERE id = ?1", NULL},
     [STMT_MACHINE_UNKEY] = {"UPDATE machines SET idem = NULL WHERE id = ?1", NULL},
     [STMT_MACHINE_END] = {"UPDATE machines SET state = 6, ended_ms = ?2, end_reason = ?3"

@@ -122,7 +122,7 @@ static bool is_running(const struct machine_view *view) {
     return strcmp(view->state, "running") == 0;
 }
 
-/* A stopped machine is resumed: clients do not see that it was idle. */
+/* A machine at rest is woken: clients do not see that it was idle. */
 static void use(struct act *a, const struct machine_view *view) {
     struct toolbox *b = a->box;
     char id[ID_SIZE];
@@ -130,7 +130,7 @@ static void use(struct act *a, const struct machine_view *view) {
     if (is_running(view))
         go_with(a, view);
     else
-        service_resume(b->service, &b->who, id, resumed, a);
+        service_wake(b->service, &b->who, id, resumed, a);
 }
 
 /*

@@ -31,6 +31,18 @@ def test_a_stopped_machine_is_woken(client, daemon):
     assert client.call("exec", cmd="cat f")["stdout"] == "kept\n"
 
 
+@pytest.mark.parametrize("action,state", [("pause", "paused"), ("stop", "stopped")])
+@pytest.mark.parametrize("tool,arguments", [("exec", {"cmd": "cat f"}), ("read", {"path": "/home/user/f"}),
+                                            ("write", {"path": "/home/user/g", "content": "x"})])
+def test_tools_wake_a_machine_that_idleness_put_to_rest(client, daemon, action, state, tool, arguments):
+    machine = client.call("exec", cmd="echo kept > f")["machine"]
+    daemon.patch(f"/v1/machines/{machine}", {"idle": 0.3, "idle_action": action})
+    daemon.until(lambda: daemon.get(f"/v1/machines/{machine}")["state"] == state)
+    daemon.patch(f"/v1/machines/{machine}", {"idle": 0})
+    client.call(tool, **arguments)
+    assert daemon.get(f"/v1/machines/{machine}")["state"] == "running"
+
+
 def test_its_machine_is_released_when_idle_and_ends_after_a_week(client, daemon):
     m = daemon.get("/v1/machines/" + client.call("exec", cmd="true")["machine"])
     assert m["idle_action"] == "release" and m["idle_ms"] == 30 * 60 * 1000

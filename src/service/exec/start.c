@@ -10,6 +10,7 @@
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/net/live.h"
+#include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 #include "service/steps/risky.h"
@@ -201,6 +202,25 @@ static void start_later(void *arg) {
     start_exec(e);
 }
 
+/* A machine at rest was woken for the command, or could not be. */
+static void start_woken(void *arg, const struct err *err) {
+    struct exec_later *e DEFER_FREE = arg;
+    if (err)
+        e->done(e->arg, NULL, err);
+    else
+        start_exec(e);
+}
+
+/* As rest_wake(). */
+static int start_wake(struct live *l, const struct exec_later *e, struct err *err) {
+    struct exec_later *copy = xmalloc(sizeof(*copy));
+    *copy = *e;
+    int turn = rest_wake(l, &e->who, start_woken, copy, err);
+    if (turn <= 0)
+        free(copy);
+    return turn;
+}
+
 static bool wait_at_gate(struct live *l, const struct exec_later *e) {
     struct exec_later *copy = xmalloc(sizeof(*copy));
     *copy = *e;
@@ -280,8 +300,11 @@ static void start_exec(struct exec_later *e) {
     char existing[ID_SIZE] = "";
     struct err err;
     struct live *l =
-        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, e->machine, LIVE_RUNNING, &err);
-    if (l && barrier_check(l, &err) < 0)
+        allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, e->machine, LIVE_ANY, &err);
+    int turn = !l || barrier_check(l, &err) < 0 ? -1 : start_wake(l, e, &err);
+    if (turn > 0)
+        return;
+    if (turn < 0)
         l = NULL;
     if (l && wait_at_gate(l, e))
         return;

@@ -9,6 +9,7 @@
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
 #include "service/files.h"
+#include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 
@@ -34,7 +35,7 @@ struct tool_run {
     struct msg_exit exit;
     uint32_t uid;
     char **argv;    /* owned */
-    bool waits;     /* waits while a step is taken (steps/barrier.h) */
+    bool waits;     /* waits for a step (steps/barrier.h) or for its machine to wake (rest.h) */
     bool cancelled; /* cancelled while it waits */
 };
 
@@ -241,13 +242,30 @@ static void start_later(void *arg) {
     }
 }
 
+/* A machine at rest was woken for the tool, or could not be. */
+static void tool_woken(void *arg, const struct err *err) {
+    struct tool_run *t = arg;
+    struct err why;
+    int turn = err || t->cancelled ? 0 : rest_wake(t->live, &t->who, tool_woken, t, &why);
+    if (turn > 0)
+        return;
+    if (!err && turn == 0) {
+        start_later(t);
+    } else if (t->cancelled) {
+        tool_free(t);
+    } else {
+        t->waits = false;
+        tool_run_end(t, err ? err : &why);
+    }
+}
+
 struct tool_run *service_tool(struct service *s, const struct caller *who, const char *machine,
                               const char *verb, const char *const *argv, const char *user,
                               const struct tool_events *events, struct err *err) {
     uint32_t uid;
     struct live *l = allow(who, SCOPE_RUN, err) < 0 || file_user(user, &uid, err) < 0
                          ? NULL
-                         : live_find(s, who, machine, LIVE_RUNNING, err);
+                         : live_find(s, who, machine, LIVE_ANY, err);
     if (!l || barrier_check(l, err) < 0)
         return NULL;
     struct tool_run *t = xnew(struct tool_run);
@@ -268,7 +286,14 @@ struct tool_run *service_tool(struct service *s, const struct caller *who, const
     }
     if (events->limit_ms)
         wake_after(t, events->limit_ms);
-    t->waits = barrier_wait(l, start_later, t);
+    int turn = rest_wake(l, who, tool_woken, t, err);
+    if (turn < 0) {
+        note_result(s, who, &(struct journal_record){.verb = verb, .machine = l->row.id}, t->intent,
+                    err);
+        tool_free(t);
+        return NULL;
+    }
+    t->waits = turn > 0 || barrier_wait(l, start_later, t);
     if (!t->waits) {
         l->execs->running++;
         tool_run_start(t);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
+#include "service/rest.h"
 #include "service/steps/barrier.h"
 #include "service/steps/inner.h"
 
@@ -136,6 +137,7 @@ static void lane_released(void *arg) {
 /* Waiting requests run now and are refused by barrier_check(), which says why. */
 static void lane_late(void *arg) {
     barrier_let_all(arg);
+    rest_settled(arg);
 }
 
 void barrier_init(struct live *l) {

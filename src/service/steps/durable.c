@@ -323,6 +323,7 @@ static int revive(struct live *l, struct saved_row *row, const struct fall *fall
     l->row.state = MACHINE_STOPPED;
     if (known)
         return 0;
+    l->row.state_by = STATE_BY_OTHER;
     say_why(l, row->step, fall);
     if (write_revived(l, row, fall, err) < 0)
         return -1;
@@ -341,10 +342,12 @@ enum durable_fate durable_adopt(struct live *l, struct err *err) {
         return DURABLE_NONE;
     durable_boot(boot);
     enum machine_state before = l->row.state;
+    enum state_by by = l->row.state_by;
     snprintf(why, sizeof(why), "%s", l->row.end_reason);
     if (revive(l, &row, strcmp(row.boot, boot) == 0 ? &box_killed : &host_restarted, err) < 0) {
         log_line(LOG_ERROR, "service", "restore a machine: %s id=%s", err->text, l->row.id);
         l->row.state = before;
+        l->row.state_by = by;
         snprintf(l->row.end_reason, sizeof(l->row.end_reason), "%s", why);
         return DURABLE_LATER;
     }

@@ -444,11 +444,14 @@ static void machines_change_and_are_forgotten(void **state) {
     struct machine_row row = machine_of("ann", "old", 1), out;
     add_machine(s, &row);
     ok(store_machine_set_guest(s, row.id, 1ull << 63, &err));
-    ok(store_machine_set_state(s, row.id, MACHINE_PAUSED, &err));
-    refused(ERR_INVALID, store_machine_set_state(s, row.id, (enum machine_state)7, &err));
-    refused(ERR_NOT_FOUND, store_machine_set_state(s, "m-aaaaaaaaaaaa", MACHINE_PAUSED, &err));
+    ok(store_machine_set_state(s, row.id, MACHINE_PAUSED, STATE_BY_IDLE, &err));
+    refused(ERR_INVALID,
+            store_machine_set_state(s, row.id, (enum machine_state)7, STATE_BY_IDLE, &err));
+    refused(ERR_NOT_FOUND,
+            store_machine_set_state(s, "m-aaaaaaaaaaaa", MACHINE_PAUSED, STATE_BY_IDLE, &err));
     ok(store_machine_get(s, row.id, &out, &err));
     assert_int_equal(out.state, MACHINE_PAUSED);
+    assert_int_equal(out.state_by, STATE_BY_IDLE);
     assert_true(out.incarnation == 1ull << 63);
     snprintf(out.name, sizeof(out.name), "new");
     out.ttl_ms = 77;
