@@ -34,10 +34,10 @@ def test_shadow_holds_no_password(carrel):
         assert carrel.run("--", "cat", name).returncode != 0
 
 
-SECRETS = ["/etc/ssh", "/etc/ssl/private", "/etc/shadow-", "/etc/passwd-", "/etc/krb5.keytab",
-           "/etc/NetworkManager", "/etc/wireguard", "/etc/letsencrypt", "/etc/apt/auth.conf", "/etc/apt/auth.conf.d",
-           "/var/lib/systemd", "/var/lib/private", "/var/log/journal", "/var/log/syslog", "/var/spool/cron/crontabs", "/boot", "/root/.ssh",
-           "/etc/security/opasswd", "/var/lib/carrel", "/run/systemd", "/run/dbus", "/etc/cron.d", "/etc/crontab"]
+SECRETS = ["/etc/ssh/ssh_host_*", "/etc/ssh/sshd_config", "/etc/ssl/private/*", "/etc/shadow-", "/etc/passwd-", "/etc/krb5.keytab",
+           "/etc/NetworkManager", "/etc/wireguard", "/etc/letsencrypt", "/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*",
+           "/var/lib/systemd/random-seed", "/var/lib/private", "/var/log/journal", "/var/log/syslog", "/var/spool/cron/crontabs", "/boot", "/root/.ssh",
+           "/etc/security/opasswd", "/var/lib/carrel", "/run/systemd", "/run/dbus", "/etc/crontab"]
 
 
 def test_keys_and_services_are_not_there(carrel):
@@ -134,6 +134,37 @@ def test_packages_are_listed(carrel):
     assert inside == outside and "dpkg" in inside
     assert carrel.sh("dpkg -l bash | tail -1").startswith("ii")
     assert carrel.sh("apt-get --version; apt-cache policy bash 2>&1; dpkg -S /bin/sh 2>/dev/null || true").startswith("apt ")
+
+
+def verified(text):
+    """Lines of `dpkg -V`, without those of sudo's rules, which are ours."""
+    return {line for line in text.splitlines() if not line.endswith(" /etc/sudoers")}
+
+
+def test_image_agrees_with_its_package_database(carrel):
+    outside = subprocess.run(["dpkg", "-V"], stdout=subprocess.PIPE, text=True).stdout
+    inside = carrel.sh("dpkg -V || true", "-u", "root")
+    assert verified(inside) - verified(outside) == set()
+    assert not [line for line in inside.splitlines() if line.startswith("missing") and " /usr/" not in line]
+    assert carrel.sh("dpkg --audit", "-u", "root") == ""
+
+
+def test_files_of_packages_outside_usr_are_as_shipped(carrel):
+    """What a package ships unchanged is in the image, and nothing else of these directories."""
+    rows = carrel.sh("find /etc/ssh /etc/cron.d /etc/init.d /etc/systemd /etc/cron.daily /var/lib/systemd -type f 2>/dev/null "
+                     "| while read -r f; do printf '%s ' $(md5sum \"$f\"); echo; done", "-u", "root").splitlines()
+    status = pathlib.Path("/var/lib/dpkg/status").read_text()
+    sums = "".join(p.read_text() for p in pathlib.Path("/var/lib/dpkg/info").glob("*.md5sums"))
+    assert rows and all(f" {path} {md5}" in status or f"{md5}  {path[1:]}\n" in sums for md5, path in map(str.split, rows)), rows
+
+
+def test_service_of_an_installed_package_is_there(carrel):
+    if not os.path.exists("/etc/init.d/postgresql") or not there("pg_createcluster"):
+        pytest.skip("the host has no postgresql-common")
+    script = ("v=$(ls /usr/lib/postgresql | tail -1) && pg_createcluster $v main >/dev/null && service postgresql start >/dev/null && "
+              "su postgres -c \"psql -tAc 'select 6*7'\"")
+    done = carrel.run("-q", "-u", "root", "--timeout", "100s", "--", "sh", "-c", script)
+    assert done.stdout == b"42\n", done
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ static bool left_out(const struct tree_copy *how, int fd) {
 static int copy_file(int from, const char *from_name, int to, const char *to_name,
                      const struct stat *st, struct tree_copy *how, struct err *err) {
     int in DEFER_CLOSE = openat(from, from_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (left_out(how, in))
+    if (left_out(how, in) || (in < 0 && errno == ENOENT))
         return 0;
     int out DEFER_CLOSE = openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (in < 0 || out < 0)
@@ -77,7 +77,7 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
     char target[PATH_MAX];
     ssize_t n = readlinkat(from, from_name, target, sizeof(target) - 1);
     if (n < 0)
-        return err_sys(err, "cannot read link '%s'", from_name);
+        return errno == ENOENT ? 0 : err_sys(err, "cannot read link '%s'", from_name);
     target[n] = '\0';
     if (symlinkat(target, to, to_name) < 0)
         return err_sys(err, "cannot create link '%s'", to_name);
@@ -87,17 +87,17 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
 static int copy_dir(int from, const char *from_name, int to, const char *to_name,
                     const struct stat *st, struct tree_copy *how, struct err *err) {
     int in = dir_open(from, from_name);
-    if (left_out(how, in))
+    if (left_out(how, in) || (in < 0 && errno == ENOENT))
         return 0;
     DIR *d DEFER(dir_close) = dir_take(in);
     if (!d)
         return err_sys(err, "cannot open directory '%s'", from_name);
-    int r =
-        tree_dir(to, to_name, st->st_mode & 0777, mapped(how, st->st_uid), mapped(how, st->st_gid));
+    int r = tree_dir(to, to_name, st->st_mode & 01777, mapped(how, st->st_uid),
+                     mapped(how, st->st_gid));
     int out DEFER_CLOSE = r < 0 ? -1 : dir_open(to, to_name);
     if (out < 0)
         return err_sys(err, "cannot create directory '%s'", to_name);
-    for (struct dirent *e; (e = readdir(d));)
+    for (struct dirent *e; !how->shallow && (e = readdir(d));)
         if (!is_dots(e->d_name) && tree_copy(dirfd(d), e->d_name, out, e->d_name, how, err) < 0)
             return err_wrap(err, "directory '%s'", from_name);
     return 0;
@@ -123,6 +123,17 @@ int tree_copy(int from, const char *from_name, int to, const char *to_name, stru
     default: /* sockets, pipes and devices are not copied */
         return 0;
     }
+}
+
+bool tree_is_reachable(int dir, const char *path) {
+    char above[PATH_MAX];
+    struct stat st;
+    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
+        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+        if (fstatat(dir, above, &st, 0) == 0 && !(st.st_mode & S_IXOTH))
+            return false;
+    }
+    return true;
 }
 
 static int remove_below(int dir) {

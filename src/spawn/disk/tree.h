@@ -16,15 +16,23 @@ struct tree_copy {
     /* names of files and directories to leave out at any depth; NULL-terminated, may be NULL */
     const char *const *skip;
     bool dirs_only;     /* copy only directories */
+    bool shallow;       /* copy a directory without its contents */
     bool readable_only; /* skip files that this process may not read */
     bool public_only;   /* skip files that not everybody may read */
     uint64_t max_bytes; /* fail if the copied files would have more bytes in total */
     uint64_t bytes;     /* bytes copied so far */
 };
 
-/* Copies from/name (file, link or directory) to to/name. A missing source is not an error. */
+/* Copies from/name (file, link or directory) to to/name. A missing source is not an error, also if
+ * it is removed meanwhile. */
 int tree_copy(int from, const char *from_name, int to, const char *to_name, struct tree_copy *how,
               struct err *err);
+
+/*
+ * True if every directory of the path is public: a world-readable file below a private directory is
+ * private, too.
+ */
+bool tree_is_reachable(int dir, const char *path);
 
 /* Removes dir/name and all below it on the same filesystem. A missing entry is not an error. */
 int tree_remove(int dir, const char *name);

@@ -12,8 +12,10 @@
 #include "base/fdio.h"
 #include "base/fs/dir.h"
 #include "spawn/disk/tree.h"
+#include "spawn/make/packages.h"
 #include "spawn/make/userns.h"
 
+enum { BUILDS_MAX = 3 };
 enum { IMAGE_RECIPE = 3 }; /* part of the image's key: increase it when a table below changes */
 #define IMAGE_MAX_BYTES (512ull << 20)
 
@@ -334,21 +336,6 @@ static int build_places(int host, int root, uid_t base, struct err *err) {
     return 0;
 }
 
-/*
- * True if every directory of the path is public: a world-readable file below a private directory is
- * not copied.
- */
-static bool is_reachable(int host, const char *path) {
-    char above[256];
-    struct stat st;
-    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
-        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
-        if (fstatat(host, above, &st, 0) == 0 && !(st.st_mode & S_IXOTH))
-            return false;
-    }
-    return true;
-}
-
 static int build_sudoers(int host, int root, uid_t base, struct err *err) {
     if (faccessat(host, "usr/bin/sudo", F_OK, 0) < 0)
         return 0;
@@ -366,7 +353,7 @@ static int build(int host, int root, uid_t base, struct err *err) {
     if (build_places(host, root, base, err) < 0)
         return -1;
     for (size_t i = 0; i < sizeof(copied) / sizeof(*copied); i++)
-        if (is_reachable(host, copied[i]) &&
+        if (tree_is_reachable(host, copied[i]) &&
             tree_copy(host, copied[i], root, copied[i], &how, err) < 0)
             return -1;
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
@@ -378,7 +365,9 @@ static int build(int host, int root, uid_t base, struct err *err) {
     }
     if (build_sudoers(host, root, base, err) < 0)
         return -1;
-    return build_accounts(host, root, base, err);
+    if (build_accounts(host, root, base, err) < 0)
+        return -1;
+    return packages_complete(host, root, &how, err);
 }
 
 /*
@@ -469,18 +458,49 @@ int image_open_key(int store, int host, const char *key, uid_t base, struct imag
     return 0;
 }
 
+struct image_names {
+    char skeleton[IMAGE_ID_SIZE + 8], usr_dirs[IMAGE_ID_SIZE + 8];
+};
+
+static struct image_names image_names_of(const char *key) {
+    struct image_names n;
+    snprintf(n.skeleton, sizeof(n.skeleton), "host-%s", key);
+    snprintf(n.usr_dirs, sizeof(n.usr_dirs), "usr-%s", key);
+    return n;
+}
+
+static void image_drop(int store, const char *key) {
+    const struct image_names n = image_names_of(key);
+    tree_remove(store, n.skeleton);
+    tree_remove(store, n.usr_dirs);
+}
+
+/* Builds the parts of the image that do not exist. 1: the skeleton was built; 0: it existed. */
+static int image_make(int store, int host, const char *key, uid_t base, struct err *err) {
+    const struct image_names n = image_names_of(key);
+    if (base && faccessat(store, n.usr_dirs, F_OK, 0) < 0 &&
+        build_in(store, n.usr_dirs, host, base, build_usr_dirs, err) < 0)
+        return -1;
+    if (faccessat(store, n.skeleton, F_OK, 0) == 0)
+        return 0;
+    return build_in(store, n.skeleton, host, base, build, err) < 0 ? -1 : 1;
+}
+
 int image_open(int store, int host, uid_t base, struct image *ret, struct err *err) {
-    struct image image = IMAGE_NONE;
-    char name[IMAGE_ID_SIZE + 8], dirs_name[IMAGE_ID_SIZE + 16];
-    current_key(host, image.key);
-    snprintf(name, sizeof(name), "host-%s", image.key);
-    snprintf(dirs_name, sizeof(dirs_name), "usr-%s", image.key);
-    if (base && faccessat(store, dirs_name, F_OK, 0) < 0 &&
-        build_in(store, dirs_name, host, base, build_usr_dirs, err) < 0)
-        return err_wrap(err, "cannot build the host's image");
-    if (faccessat(store, name, F_OK, 0) < 0 && build_in(store, name, host, base, build, err) < 0)
-        return err_wrap(err, "cannot build the host's image");
-    return image_open_key(store, host, image.key, base, ret, err);
+    char key[24], after[24];
+    /* If the packages of the host change meanwhile, the copy is of two states: try again. */
+    for (int i = 0; i < BUILDS_MAX; i++) {
+        current_key(host, key);
+        int made = image_make(store, host, key, base, err);
+        if (made < 0)
+            return err_wrap(err, "cannot build the host's image");
+        current_key(host, after);
+        if (!made || strcmp(key, after) == 0)
+            break;
+        if (i + 1 < BUILDS_MAX)
+            image_drop(store, key);
+    }
+    return image_open_key(store, host, key, base, ret, err);
 }
 
 void image_close(struct image *image) {
