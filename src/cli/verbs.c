@@ -437,7 +437,8 @@ static void print_execs(const json_t *list, bool ids_only) {
             puts(client_text(x, "id"));
             continue;
         }
-        snprintf(status, sizeof(status), "%lld", client_number(x, "status"));
+        long long number = client_number(x, "status"); /* -1: the command has none yet */
+        snprintf(status, sizeof(status), number < 0 ? "-" : "%lld", number);
         table_age(client_text(x, *client_text(x, "ended") ? "ended" : "started"), age);
         table_cell(client_text(x, "id"), 14);
         table_cell(client_text(x, "state"), 8);

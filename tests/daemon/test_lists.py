@@ -1,6 +1,8 @@
 """Lists say what is true: which machines exist, which daemon was asked, what a command does."""
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -80,3 +82,32 @@ def test_an_empty_list_names_the_store_that_was_read():
         assert json.loads(c("ls", "--json").stdout) == {"machines": []}
     finally:
         c.stop()
+
+
+@pytest.fixture
+def machine(carrel):
+    done = carrel("new", "--name", "tour")
+    assert done.returncode == 0, done
+    yield done.stdout.decode().strip()
+    carrel("rm", "tour")
+
+
+@contextlib.contextmanager
+def running(carrel, *words, **kw):
+    """`carrel WORDS` until the block ends; gives the process once its command has printed a line."""
+    process = carrel.popen(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+    try:
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.communicate()
+
+
+def test_a_running_command_is_listed_as_running_without_a_status(carrel, machine):
+    with running(carrel, "exec", "tour", "--", "sh", "-c", "echo up; read line"):
+        row, = carrel("logs", "tour").stdout.decode().splitlines()[1:]
+        assert row.split()[1:3] == ["running", "-"] and re.fullmatch(r"\d+s", row.split()[3]), row
+        x, = json.loads(carrel("logs", "--json", "tour").stdout)["execs"]
+        assert x["state"] == "running" and x["started"], x
+    row, = carrel("logs", "tour").stdout.decode().splitlines()[1:]
+    assert row.split()[1:3] == ["exited", "1"], row

@@ -241,8 +241,20 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
     };
 }
 
+/*
+ * The guest does not report the start of a command in the foreground, only its end or that it
+ * could not start. Until then the command runs, since it was sent.
+ */
+static bool runs_unreported(const struct exec *x) {
+    return x->row.state == EXEC_STARTING && x->sent && !(x->row.flags & EXEC_BACKGROUND);
+}
+
 void exec_view(struct exec *x, struct exec_view *ret) {
     exec_row_view(&x->row, ret);
+    if (runs_unreported(x))
+        ret->state = exec_state_name(EXEC_RUNNING);
+    if (!ret->started_ms && strcmp(ret->state, exec_state_name(EXEC_RUNNING)) == 0)
+        ret->started_ms = (uint64_t)x->row.created_ms;
     ret->check_step = x->beside && exec_is_over(x);
     const struct outlog *log = exec_log(x);
     if (log && !exec_is_over(x)) {
