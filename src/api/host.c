@@ -507,6 +507,7 @@ enum { AUDIT_TURN = 200 };
 struct reading {
     struct call *call;
     struct journal_reader *reader;
+    char machine[ID_SIZE]; /* the filter of the reader points to it */
 };
 
 static void reading_free(struct reading *r) {
@@ -548,13 +549,15 @@ void api_audit(struct call *c) {
     char dir[1100];
     struct err err;
     uint64_t since = 0, tail = 0;
+    struct reading *r = xnew(struct reading);
+    const char *machine = call_query(c, "machine");
     struct journal_filter filter = {.owner = call_query(c, "owner"),
-                                    .machine = call_query(c, "machine"),
+                                    .machine = machine ? r->machine : NULL,
                                     .verb = call_query(c, "verb"),
                                     .structural = call_flag(c, "heads")};
-    struct reading *r = xnew(struct reading);
     r->call = c;
-    if (call_number(c, "since", 0, INT64_MAX, &since, &err) == 0 &&
+    if ((!machine || service_audit_machine(c->service, &c->who, machine, r->machine, &err) == 0) &&
+        call_number(c, "since", 0, INT64_MAX, &since, &err) == 0 &&
         call_number(c, "tail", 1, 100000, &tail, &err) == 0) {
         filter.since_ms = (int64_t)since;
         filter.tail = tail;

@@ -126,7 +126,7 @@ static const struct query write_queries[] = {
 static const struct query audit_queries[] = {
     {"since", "integer", "time of the oldest record to return, in milliseconds since 1970"},
     {"tail", "integer", "return only this number of newest records"},
-    {"machine", "string", "id of the machine"},
+    {"machine", "string", "id or name of the machine, also of one that has ended"},
     {"verb", "string", "prefix of the action: `machine` also matches `machine.create`"},
     {"owner", "string", "owner of the records; callers without the scope admin see only their own"},
     {"heads", "boolean",

@@ -138,29 +138,12 @@ static int decide(struct client *c, const char *id, const char *decision,
     return 0;
 }
 
-/* Reads options before, between and after the ids of pending items. Only the ids stay in argv,
- * from argv[1] on. */
-static int approvals_read_words(int argc, char **argv, const struct option_row *rows,
-                                struct approve_options *o, struct err *err) {
-    int items = 1;
-    for (int at = 1; at < argc;) {
-        int next;
-        if (options_parse(rows, argc - at, argv + at, o, &next, err) < 0)
-            return -1;
-        at += next;
-        if (at < argc)
-            argv[items++] = argv[at++];
-    }
-    argv[items] = NULL;
-    return 0;
-}
-
 static int decide_all(int argc, char **argv, const struct option_row *rows) {
     struct client c DEFER(client_close) = {0};
     struct approve_options o = {0};
     struct err err;
     int status = 0;
-    if (approvals_read_words(argc, argv, rows, &o, &err) < 0)
+    if (options_take(rows, argc, argv, &o, &err) < 0)
         return cli_fail(&err);
     char **ids = argv + 1;
     if (o.help) {

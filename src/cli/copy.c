@@ -467,16 +467,15 @@ static void copy_free(struct copy **slot) {
 
 int cmd_cp(int argc, char **argv) {
     struct err err = {0};
-    int next;
     struct copy *c DEFER(copy_free) = xnew(struct copy);
-    if (options_parse(cp_rows, argc - 1, argv + 1, &c->o, &next, &err) < 0)
+    if (options_take(cp_rows, argc, argv, &c->o, &err) < 0)
         return cli_fail(&err);
     if (c->o.help) {
         cli_usage("cp");
         options_print(cp_rows);
         return 0;
     }
-    char **words = argv + 1 + next;
+    char **words = argv + 1;
     if (!words[0] || !words[1] || words[2]) {
         err_set(&err, ERR_INVALID, "carrel cp takes two arguments: SOURCE and DESTINATION");
         err_remedy(&err, "carrel cp FILE MACHINE:PATH, or carrel cp MACHINE:PATH FILE");

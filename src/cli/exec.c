@@ -240,21 +240,22 @@ static void exec_free(struct exec **slot) {
 
 int cmd_exec(int argc, char **argv) {
     struct err err = {0};
-    int next;
+    int next, more = 0;
     struct exec *x DEFER(exec_free) = xnew(struct exec);
     if (options_parse(exec_rows, argc - 1, argv + 1, &x->o, &next, &err) < 0)
+        return cli_fail(&err);
+    const char *id = argv[1 + next];
+    /* Options may follow the machine, up to the command or "--". */
+    if (id && options_parse(exec_rows, argc - 2 - next, argv + 2 + next, &x->o, &more, &err) < 0)
         return cli_fail(&err);
     if (x->o.command.help) {
         cli_usage("exec");
         options_print(exec_rows);
         return 0;
     }
-    const char *id = argv[1 + next];
     if (cli_machine_check(id, &err) < 0)
         return cli_fail(&err);
-    char **command = argv + 2 + next;
-    if (command[0] && strcmp(command[0], "--") == 0)
-        command++;
+    char **command = argv + 2 + next + more;
     if (!command[0]) {
         err_set(&err, ERR_INVALID, "no command to run");
         err_remedy(&err, "carrel exec %s -- COMMAND [ARG...]", id);

@@ -44,6 +44,11 @@ int cmd_serve(int argc, char **argv) {
         options_print(serve_rows);
         return 0;
     }
+    if (argv[1 + next]) {
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[1 + next]);
+        err_remedy(&err, "see carrel serve --help");
+        return cli_fail(&err);
+    }
     if (place_find(&place, &err) < 0 || place_make(&place, &err) < 0)
         return cli_fail(&err);
     const char *words[12] = {"carrel-daemon", "--run", place.run, "--home", place.home};
@@ -251,19 +256,19 @@ int cmd_token(int argc, char **argv) {
     struct token_options o = {0};
     struct client c DEFER(client_close) = {0};
     struct err err;
-    int next = 0;
-    const char *verb = argc > 1 ? argv[1] : "";
-    if (argc > 2 && options_parse(token_rows, argc - 2, argv + 2, &o, &next, &err) < 0)
+    int count = options_take(token_rows, argc, argv, &o, &err);
+    if (count < 0)
         return cli_fail(&err);
-    if (o.help || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+    if (o.help) {
         cli_usage("token");
         options_print(token_rows);
         return 0;
     }
+    const char *verb = count ? argv[1] : "";
     size_t v = 0;
     while (v < TOKEN_VERBS && strcmp(token_verbs[v].name, verb) != 0)
         v++;
-    char **ids = argv + (argc > 2 ? 2 + next : argc);
+    char **ids = argv + 1 + (count > 0);
     if (v == TOKEN_VERBS)
         cli_unknown_subcommand("token", verb, &err);
     else if (token_check(v, ids, &err) == 0 && client_open(&c, CLIENT_START, NULL, &err) == 0 &&
@@ -282,7 +287,7 @@ struct audit_options {
 
 const struct option_row audit_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, offsetof(struct audit_options, machine),
-     "print only records about this machine"},
+     "print only records about this machine: its name or id, also after its end"},
     {0, "verb", "VERB", OPTION_TEXT, offsetof(struct audit_options, verb),
      "print only records of this action (machine.create) or group of actions (machine)"},
     {0, "owner", "NAME", OPTION_TEXT, offsetof(struct audit_options, owner),
@@ -391,6 +396,28 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
     return whole ? 0 : 1;
 }
 
+/* Prints the host, port, method and path of a connection, if the record is about one. */
+static void print_crossing(const json_t *detail) {
+    struct buf where DEFER(buf_done) = BUF(65536);
+    const char *host = client_text(detail, "host");
+    if (!*host)
+        return;
+    (void)!buf_addf(&where, "%s", host);
+    if (client_number(detail, "port"))
+        (void)!buf_addf(&where, ":%lld", client_number(detail, "port"));
+    if (*client_text(detail, "method"))
+        table_cell(client_text(detail, "method"), 0);
+    table_cell(where.data ? where.data : host, 0);
+    if (*client_text(detail, "path"))
+        table_cell(client_text(detail, "path"), 0);
+}
+
+/* Prints why something happened: the reason of the record, or that in its details. */
+static void print_reason(const json_t *record) {
+    const char *reason = client_text(record, "reason");
+    table_cell(*reason ? reason : client_text(json_object_get(record, "detail"), "why"), 0);
+}
+
 /* Prints a record as one line: time, kind, owner, verb, machine and details. */
 static void print_record(const char *line, size_t n) {
     json_t *r DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
@@ -412,7 +439,8 @@ static void print_record(const char *line, size_t n) {
     }
     if (json_object_get(r, "exit"))
         printf("exit %lld  ", client_number(r, "exit"));
-    table_cell(client_text(r, "reason"), 0);
+    print_crossing(json_object_get(r, "detail"));
+    print_reason(r);
     putchar('\n');
 }
 
@@ -451,19 +479,23 @@ int cmd_audit(int argc, char **argv) {
     struct audit_options o = {0};
     struct client c DEFER(client_close) = {0};
     struct err err;
-    bool verifying = argc > 1 && strcmp(argv[1], "verify") == 0;
-    int skip = verifying ? 2 : 1, next;
-    if (options_parse(audit_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
+    int count = options_take(audit_rows, argc, argv, &o, &err);
+    if (count < 0)
         return cli_fail(&err);
+    bool verifying = count && strcmp(argv[1], "verify") == 0;
     if (o.help) {
         cli_usage("audit");
         options_print(audit_rows);
         return 0;
     }
+    if (count && !verifying) {
+        cli_unknown_subcommand("audit", argv[1], &err);
+        return cli_fail(&err);
+    }
     if (client_open(&c, CLIENT_START, NULL, &err) < 0)
         return cli_fail(&err);
     int r = verifying ? verify(&c, &o, &err) : show_records(&c, &o, &err);
     if (verifying && r == 0)
-        r = verify_receipts(&c, argv + skip + next, &err);
+        r = verify_receipts(&c, argv + 2, &err);
     return r < 0 ? cli_fail(&err) : r;
 }

@@ -1,7 +1,7 @@
 /*
  * Existing machines: checks a name, connects to the daemon, lists machines.
  *
- * No daemon is started: without a running daemon there are no machines.
+ * A daemon is started only if the store may hold machines.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 /* Refuses a text that cannot be the name or id of a machine. */
 int cli_machine_check(const char *machine, struct err *err);
 
-/* Checks the name and connects. ERR_NOT_FOUND if no daemon runs: then no machine exists. */
+/* Checks the name and connects. ERR_NOT_FOUND if there is neither a daemon nor a store. */
 int cli_machine_open(struct client *c, const char *machine, struct err *err);
 
 /* Gets all machines as {"machines":[...]}, newest first. The caller frees *ret, also after

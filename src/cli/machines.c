@@ -281,15 +281,15 @@ int cmd_rm(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct rm_options o = {.all = false};
     struct err err = {0};
-    int status = 0, next;
-    if (options_parse(rm_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+    int status = 0;
+    if (options_take(rm_rows, argc, argv, &o, &err) < 0)
         return cli_fail(&err);
     if (o.help) {
         cli_usage("rm");
         options_print(rm_rows);
         return 0;
     }
-    char **names = argv + 1 + next;
+    char **names = argv + 1;
     if (o.all && names[0]) {
         err_set(&err, ERR_INVALID, "--all and machine '%s' exclude each other", names[0]);
         return cli_fail(&err);

@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/machine.h"
 #include "cli/net.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -233,11 +234,15 @@ static bool is_action(const char *verb) {
     return strcmp(verb, "allow") == 0 || strcmp(verb, "deny") == 0 || strcmp(verb, "ask") == 0;
 }
 
-static int act(struct client *c, const char *machine, const char *verb, char **words,
-               const struct net_options *o, json_t **ret, struct err *err) {
+static int net_act(struct client *c, const char *machine, const char *verb, char **words,
+                   const struct net_options *o, json_t **ret, struct err *err) {
     bool removing = strcmp(verb, "rm") == 0;
-    if (strcmp(verb, "show") == 0)
-        return net_show(c, machine, ret, err);
+    if (strcmp(verb, "show") == 0) {
+        if (!words[0])
+            return net_show(c, machine, ret, err);
+        err_set(err, ERR_INVALID, "unexpected argument '%s'", words[0]);
+        return err_remedy(err, "see carrel net --help");
+    }
     if (!is_action(verb) && !removing)
         return cli_unknown_subcommand("net", verb, err);
     if (!words[0])
@@ -255,30 +260,16 @@ int cmd_net(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     json_t *network DEFER(json_decrefp) = NULL;
     struct err err;
-    int next = 0;
-    const char *machine = argc > 1 ? argv[1] : "--help";
-    const char *verb = argc > 2 && argv[2][0] != '-' ? argv[2] : "show";
-    int skip = argc > 2 && argv[2][0] != '-' ? 3 : 2;
-    if (machine[0] == '-') {
-        cli_help("net");
-        return argc > 1 ? 0 : CLI_FAILED;
-    }
-    if (argc > skip && options_parse(net_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
+    int count = options_take(net_rows, argc, argv, &o, &err);
+    if (count < 0)
         return cli_fail(&err);
     if (o.help) {
         cli_help("net");
         return 0;
     }
-    char **words = argv + (argc > skip ? skip + next : argc);
-    if (words[0] && words[1] && words[1][0] == '-') { /* TARGET --local */
-        int more;
-        if (options_parse(net_rows, argc - (int)(words + 1 - argv), words + 1, &o, &more, &err) < 0)
-            return cli_fail(&err);
-        words[more] = words[0];
-        words += more;
-    }
-    if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
-        act(&c, machine, verb, words, &o, &network, &err) < 0)
+    const char *machine = count ? argv[1] : NULL, *verb = count > 1 ? argv[2] : "show";
+    if (cli_machine_check(machine, &err) < 0 || client_open(&c, CLIENT_START, NULL, &err) < 0 ||
+        net_act(&c, machine, verb, argv + (count > 1 ? 3 : 2), &o, &network, &err) < 0)
         return cli_fail(&err);
     print_network(network, &o);
     return 0;

@@ -139,21 +139,33 @@ int options_parse(const struct option_row *rows, int argc, char **argv, void *in
     return 0;
 }
 
-int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
-                  int max, struct err *err) {
+int options_take(const struct option_row *rows, int argc, char **argv, void *into,
+                 struct err *err) {
     int count = 0, next;
-    for (int at = 1; at < argc; at++) {
+    for (int at = 1; at < argc;) {
         if (options_parse(rows, argc - at, argv + at, into, &next, err) < 0)
             return -1;
         at += next;
-        if (at >= argc)
-            break;
-        if (count == max) {
-            err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-            return err_remedy(err, "see carrel %s --help", argv[0]);
-        }
-        words[count++] = argv[at];
+        bool no_more = next > 0 && strcmp(argv[at - 1], "--") == 0;
+        if (at < argc)
+            argv[++count] = argv[at++];
+        while (no_more && at < argc)
+            argv[++count] = argv[at++];
     }
+    if (argc > 0)
+        argv[count + 1] = NULL;
+    return count;
+}
+
+int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
+                  int max, struct err *err) {
+    int count = options_take(rows, argc, argv, into, err);
+    if (count > max) {
+        err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[1 + max]);
+        return err_remedy(err, "see carrel %s --help", argv[0]);
+    }
+    for (int i = 0; i < count; i++)
+        words[i] = argv[1 + i];
     return count;
 }
 

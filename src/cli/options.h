@@ -41,7 +41,12 @@ struct option_row {
 /* Parses options. *ret_next is the index of the first argument that is not an option or "--". */
 int options_parse(const struct option_row *rows, int argc, char **argv, void *into, int *ret_next,
                   struct err *err);
-/* Reads arguments with options before, between and after them; returns their number. */
+/*
+ * Reads options before, between and after the arguments. The arguments stay in argv, from argv[1]
+ * on, and NULL follows the last one; returns their number. After "--" all are arguments.
+ */
+int options_take(const struct option_row *rows, int argc, char **argv, void *into, struct err *err);
+/* Does the same, copies the arguments to `words`, and refuses more than `max`. */
 int options_words(const struct option_row *rows, int argc, char **argv, void *into, char **words,
                   int max, struct err *err);
 /* Returns the option of `word` if its value must be the next argument, else NULL. */

@@ -140,18 +140,23 @@ static const struct store_verb *verb_named(const char *name) {
 int cmd_store(int argc, char **argv) {
     struct store_options o = {0};
     struct err err;
-    int next, skip = argc > 1 && argv[1][0] != '-' ? 2 : 1;
-    if (options_parse(store_rows, argc - skip, argv + skip, &o, &next, &err) < 0)
+    char *words[2] = {NULL, NULL};
+    if (options_words(store_rows, argc, argv, &o, words, 2, &err) < 0)
         return cli_fail(&err);
     if (o.help) {
         cli_usage("store");
         options_print(store_rows);
         return 0;
     }
-    const struct store_verb *verb = skip == 2 ? verb_named(argv[1]) : NULL;
-    const char *word = next < argc - skip ? argv[skip + next] : NULL;
+    const struct store_verb *verb = words[0] ? verb_named(words[0]) : NULL;
+    const char *word = words[1];
     if (!verb) {
-        cli_unknown_subcommand("store", skip == 1 ? "" : argv[1], &err);
+        cli_unknown_subcommand("store", words[0] ? words[0] : "", &err);
+        return cli_fail(&err);
+    }
+    if (!verb->takes_id && word) {
+        err_set(&err, ERR_INVALID, "unexpected argument '%s'", word);
+        err_remedy(&err, "see carrel store --help");
         return cli_fail(&err);
     }
     if (verb->takes_id && !word) {

@@ -357,12 +357,8 @@ int cmd_set(int argc, char **argv) {
     struct set_options o = {.json = false};
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     struct err err = {0};
-    int next, more = 0;
-    if (options_parse(set_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
-        return cli_fail(&err);
-    const char *machine = argv[1 + next];
-    /* Options may also follow the name. */
-    if (machine && options_parse(set_rows, argc - 2 - next, argv + 2 + next, &o, &more, &err) < 0)
+    char *machine = NULL;
+    if (options_words(set_rows, argc, argv, &o, &machine, 1, &err) < 0)
         return cli_fail(&err);
     if (o.help) {
         cli_usage("set");
@@ -372,8 +368,6 @@ int cmd_set(int argc, char **argv) {
     if (!machine) {
         err_set(&err, ERR_INVALID, "no machine given");
         err_remedy(&err, "see `carrel ls`");
-    } else if (argv[2 + next + more]) {
-        err_set(&err, ERR_INVALID, "unexpected argument '%s'", argv[2 + next + more]);
     } else if (!is_any_given(&o)) {
         err_set(&err, ERR_INVALID, "carrel set requires an option");
         err_remedy(&err, "see carrel set --help");
@@ -506,15 +500,15 @@ int cmd_logs(int argc, char **argv) {
     struct client c DEFER(client_close) = {0};
     struct err err;
     json_t *list DEFER(json_decrefp) = NULL;
-    int next;
-    if (options_parse(logs_rows, argc - 1, argv + 1, &o, &next, &err) < 0)
+    char *words[2] = {NULL, NULL};
+    if (options_words(logs_rows, argc, argv, &o, words, 2, &err) < 0)
         return cli_fail(&err);
     if (o.help) {
         cli_usage("logs");
         options_print(logs_rows);
         return 0;
     }
-    const char *machine = argv[1 + next], *exec = machine ? argv[2 + next] : NULL;
+    const char *machine = words[0], *exec = words[1];
     if (!machine) {
         err_set(&err, ERR_INVALID, "no machine given");
         err_remedy(&err, "see `carrel ls`");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
 #include "service/rights.h"
@@ -60,6 +61,37 @@ void service_room(const struct service *s, const struct caller *who, struct room
     store_room(s->store, &ret->room);
     if (room_is_scarce(&ret->room))
         ret->remedy = "free space on that disk, for example with carrel rm or carrel image prune";
+}
+
+static int find_ended(struct service *s, const char *owner, const char *name, char ret[ID_SIZE],
+                      struct err *err) {
+    struct machine_list list DEFER(machine_list_done) = {0};
+    const struct machine_filter filter = {
+        .owner = owner, .name = name, .states = 1u << MACHINE_ENDED, .limit = 1};
+    if (store_machine_list(s->store, &filter, &list, err) < 0)
+        return -1;
+    if (!list.count) {
+        err_set(err, ERR_NOT_FOUND, "machine '%.80s' does not exist", name);
+        return err_remedy(err, "list machines, also ended ones, with: carrel ls --all");
+    }
+    snprintf(ret, ID_SIZE, "%s", list.rows[0].id);
+    return 0;
+}
+
+int service_audit_machine(struct service *s, const struct caller *who, const char *ref,
+                          char ret[ID_SIZE], struct err *err) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    const char *owner = who->scopes & SCOPE_ADMIN ? NULL : who->owner;
+    if (allow(who, SCOPE_READ, err) < 0)
+        return -1;
+    if (id_valid(ref, strlen(ref), 'm')) {
+        snprintf(ret, ID_SIZE, "%s", ref);
+        return 0;
+    }
+    if (store_machine_find(s->store, owner, ref, &row, err) < 0)
+        return err->code == ERR_NOT_FOUND ? find_ended(s, owner, ref, ret, err) : -1;
+    snprintf(ret, ID_SIZE, "%s", row.id);
+    return 0;
 }
 
 int service_audit(struct service *s, const struct caller *who, struct journal_filter *filter,

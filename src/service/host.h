@@ -51,6 +51,12 @@ void service_room(const struct service *s, const struct caller *who, struct room
 void service_journal_head(const struct service *s, struct journal_head *ret);
 
 /*
+ * Finds the id of the machine whose records are wanted. An id is returned as it is, because
+ * records outlive their machine. A name is that of a machine, or of the newest one that has ended.
+ */
+int service_audit_machine(struct service *s, const struct caller *who, const char *ref,
+                          char ret[ID_SIZE], struct err *err);
+/*
  * Returns the directory of the journal, and limits the filter of a caller without the scope admin
  * to its own records.
  */

@@ -111,3 +111,54 @@ def test_a_running_command_is_listed_as_running_without_a_status(carrel, machine
         assert x["state"] == "running" and x["started"], x
     row, = carrel("logs", "tour").stdout.decode().splitlines()[1:]
     assert row.split()[1:3] == ["exited", "1"], row
+
+
+@pytest.mark.parametrize("words", [
+    ["logs", "M", "-q"], ["logs", "M", "--json"], ["show", "M", "--json"], ["steps", "M", "--json"], ["stats", "M", "--json"],
+    ["diff", "M", "--json"], ["net", "M", "--json"], ["net", "M", "show", "-q"], ["grants", "M", "-q"], ["grant", "ls", "M", "--json"],
+    ["expose", "M", "--json"], ["set", "M", "--meta", "a=b"], ["exec", "M", "-w", "/tmp", "--", "pwd"], ["exec", "M", "-e", "A=1", "printenv", "A"],
+    ["rm", "other", "--yes"], ["pause", "M", "--json"], ["resume", "M", "--json"], ["rename", "M", "M", "--json"],
+    ["snap", "M", "name", "-q"], ["rewind", "M", "1", "--json"], ["fork", "M", "-n", "1", "-q"], ["stop", "M", "--json"],
+    ["token", "ls", "-q"], ["audit", "verify", "--json"], ["secret", "ls", "-q"], ["store", "boxes", "--json"], ["image", "ls", "-q"],
+    ["cp", "/etc/hostname", "M:/tmp/x", "-q"]], ids=" ".join)
+def test_options_may_follow_the_name_of_the_machine(carrel, machine, words):
+    carrel("new", "--name", "other")
+    carrel("exec", "tour", "--", "touch", "file")  # step 1
+    try:
+        done = carrel(*("tour" + word[1:] if word[:1] == "M" else word for word in words))
+        assert done.returncode == 0, done
+        if "--json" in words:
+            json.loads(done.stdout)
+        if "-q" in words:
+            assert b"  " not in done.stdout, "only ids"
+    finally:
+        carrel("rm", "other")
+
+
+def test_options_of_a_command_in_a_machine_are_its_own(carrel, machine):
+    shown = lambda *words: carrel("exec", *words).stdout
+    assert shown("tour", "echo", "-q", "--json", "--help") == shown("tour", "--", "echo", "-q", "--json", "--help") == b"-q --json --help\n"
+    assert shown("-T", "tour", "-w", "/tmp", "--", "echo", "--", "-q") == b"-- -q\n"
+    assert shown("--", "tour", "echo", "-q") == b"-q\n"
+    done = carrel("exec", "tour", "--no-such", "true")
+    assert done.returncode == 125 and b"unknown option '--no-such'" in done.stderr, done
+    done = carrel("rm", "--", "--all")
+    assert done.returncode == 125 and b"machine '--all' does not exist" in done.stderr, done
+
+
+def test_audit_takes_names_and_shows_host_path_and_reason(carrel):
+    machine = carrel("new", "--name", "web", "--net", "one.example").stdout.decode().strip()
+    other = carrel("new", "--name", "web-2").stdout.decode().strip()
+    assert carrel("exec", "web", "--", "curl", "-sf", "http://two.example/some/path").returncode != 0
+    audit = lambda *words: carrel("audit", *words).stdout.decode().splitlines()
+    end = clock() + LIMIT_S
+    while not (rows := audit("--machine", "web", "--verb", "net.deny")):
+        assert clock() < end
+        time.sleep(0.05)
+    assert re.search(r"  GET  two\.example:80  /some/path  no rule allows the request\s*$", rows[0]), rows
+    assert all(machine in row and other not in row for row in audit("--machine", "web"))
+    assert audit("--machine", "web") == audit("--machine", machine) != audit("--machine", "web-2") != []
+    assert carrel("rm", "web", "web-2").returncode == 0
+    assert any("machine.destroy" in row and machine in row for row in audit("--machine", "web")), "also after its end"
+    refused = carrel("audit", "--machine", "nobody")
+    assert refused.returncode == 125 and b"machine 'nobody' does not exist" in refused.stderr, refused
