@@ -80,27 +80,16 @@ int grants_open(const struct option_list *dirs, struct plan *plan, struct grants
     return 0;
 }
 
-/* Directories of root, or of its group. */
-static bool grants_is_roots(int dir) {
-    struct stat st;
-    return fstat(dir, &st) == 0 && (st.st_uid == 0 || st.st_gid == 0);
-}
-
 void grants_warn(const struct grants *g, const struct plan *plan) {
-    for (size_t i = 0; i < g->count; i++) {
-        if (plan->grants[i].mode != PLAN_GRANT_RW)
-            continue;
-        fprintf(stderr,
-                "carrel: directory '%s' is writable: changes reach the host without review, and "
-                "its sockets and pipes lead to processes of the host\n",
-                g->host[i]);
-        if (grants_is_roots(g->dirs[i]))
+    struct stat st;
+    for (size_t i = 0; i < g->count; i++)
+        if (plan->grants[i].mode == PLAN_GRANT_RW && fstat(g->dirs[i], &st) == 0)
             fprintf(stderr,
-                    "carrel: warning: directory '%s' belongs to root: the machine can leave "
-                    "programs there that run as root (set-user-id) for every user who can enter "
-                    "it\n",
-                    g->host[i]);
-    }
+                    "carrel: warning: directory '%s' is writable: changes reach the host without "
+                    "review, and its sockets and pipes lead to processes of the host\n"
+                    "carrel: warning: programs that the machine leaves there can run with the "
+                    "rights of user %u and group %u, for every user who can enter the directory\n",
+                    g->host[i], st.st_uid, st.st_gid);
 }
 
 void grants_close(struct grants *g) {

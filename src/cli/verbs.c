@@ -125,8 +125,6 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
     int fds[PLAN_MAX_GRANTS + HANDED_MAX];
     struct buf body DEFER(buf_done) = BUF(1 << 20);
     int r = grants_open(&o->spec.dirs, plan, g, err);
-    if (r == 0 && !o->quiet && o->spec.unreviewed)
-        grants_warn(g, plan);
     if (r == 0)
         r = verbs_describe(o, g, plan, &h, &body, err);
     memcpy(fds, g->dirs, g->count * sizeof(int));
@@ -138,6 +136,8 @@ int new_make(const struct new_options *o, struct client *c, json_t **ret, struct
                                            .nfds = c->local ? g->count + h.count : 0};
     if (r == 0)
         r = client_call_again(c, &request, ret, err);
+    if (r == 0)
+        grants_warn(g, plan);
     grants_close(g);
     if (r < 0)
         return -1;

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -24,6 +25,7 @@
 #include "base/wire/msg.h"
 #include "spawn/make/filter.h"
 #include "spawn/make/mounts.h"
+#include "spawn/make/userns.h"
 #include "spawn/weaken.h"
 
 /* Capabilities of root in a box, inside its own user namespace (ARCHITECTURE section 6). */
@@ -244,16 +246,31 @@ static void mount_dev(const struct setup *s, int root) {
  * Creates the mount point of a granted directory and its parents below the new root, without
  * following links, then mounts the directory there.
  */
+/*
+ * Creates a mount point, if it is missing. Inside another grant root of the box may have no id on
+ * the disk (see granted_lower() in rootfs.c), but `user` has one.
+ */
+static void make_place(int root, const char *path) {
+    if (mkdirat(root, path, 0755) == 0 || errno != EOVERFLOW)
+        return;
+    setfsgid(ID_BOX_USER);
+    setfsuid(ID_BOX_USER);
+    mkdirat(root, path, 0755);
+    setfsuid(0);
+    setfsgid(0);
+}
+
 static void mount_grant(const struct setup *s, int root, unsigned i) {
-    char path[PLAN_PATH_SIZE];
+    char path[PLAN_PATH_SIZE], what[160];
     snprintf(path, sizeof(path), "%s", s->plan.grants[i].path);
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        mkdirat(root, path + 1, 0755);
+        make_place(root, path + 1);
         *slash = '/';
     }
-    mkdirat(root, path + 1, 0755);
-    TRY("mount a granted directory", mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
+    make_place(root, path + 1);
+    snprintf(what, sizeof(what), "mount the granted directory '%.110s'", path);
+    TRY(what, mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
 }
 
 /*

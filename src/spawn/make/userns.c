@@ -175,7 +175,7 @@ struct id_map id_map_plain(uint32_t first) {
 }
 
 uint32_t id_shared(uint32_t id, uint32_t first) {
-    return id == 1000 ? 0 : first + id;
+    return id == ID_BOX_USER ? 0 : first + id;
 }
 
 struct id_map id_map_shared(uint32_t first) {
@@ -205,7 +205,7 @@ struct id_list id_list_swap(uint32_t owner, uint32_t first) {
     userns_add(&ids, 0, first, low);
     if (owner >= SLOT_IDS) {
         userns_add(&ids, 1001, first + 1001, SLOT_IDS - 1001);
-        userns_add(&ids, owner, first + 1000, 1);
+        userns_add(&ids, owner, first + ID_BOX_USER, 1);
         return ids;
     }
     userns_add(&ids, low, first + high, 1);
@@ -217,7 +217,7 @@ struct id_list id_list_swap(uint32_t owner, uint32_t first) {
 
 struct id_list id_list_one(uint32_t owner, uint32_t first) {
     struct id_list ids = {0};
-    userns_add(&ids, owner, first + 1000, 1);
+    userns_add(&ids, owner, first + ID_BOX_USER, 1);
     return ids;
 }
 
