@@ -91,7 +91,8 @@ static int read_options(int argc, char **argv, struct daemon *d, const char **co
             *conf = optarg;
             break;
         default:
-            return err_set(err, ERR_INVALID, "unknown option of carrel-daemon");
+            err_set(err, ERR_INVALID, "invalid options of carrel-daemon");
+            return err_remedy(err, "start the daemon with carrel serve (see carrel serve --help)");
         }
     }
     return 0;

@@ -1,8 +1,8 @@
 /*
  * Functions that must not be used, because each has a safe alternative.
  *
- * base/err.h includes this, so it is everywhere. System headers are included
- * first below: poisoning a name before its own declaration would break them.
+ * This applies to all files that include base/err.h or this file. System headers come first below:
+ * to poison a name before its declaration would break them.
  */
 #pragma once
 

@@ -100,12 +100,13 @@ static int run_profiled(struct session *s, struct profile *p, struct ending *ret
     code = drive(s, p, NO_OFFSET, ret);
     if (code != CELL_OK || ret->outcome != WASM_DONE || !function.len)
         return code;
-    if (!wasm_export(s->instance, (const char *)function.data, function.len, &f) ||
-        wasm_call(s->store, f, args.list, args.count, &err) < 0) {
+    if (!wasm_export(s->instance, (const char *)function.data, function.len, &f)) {
         err_set(&err, ERR_NOT_FOUND, "module %s exports no function '%.*s'", s->job->file,
                 (int)function.len, (const char *)function.data);
         return session_fail(s, CELL_INVALID, &err);
     }
+    if (wasm_call(s->store, f, args.list, args.count, &err) < 0)
+        return session_fail(s, CELL_INVALID, &err);
     return drive(s, p, entry_of(s, function), ret);
 }
 

@@ -60,7 +60,7 @@ struct command_options {
          NULL,                                                                                 \
          OPTION_FLAG,                                                                          \
          offsetof(type, member.quiet),                                                         \
-         "suppress Carrel's own messages"},                                                    \
+         "suppress Carrel's own messages, except errors"},                                     \
         {'v',                                                                                  \
          "verbose",                                                                            \
          NULL,                                                                                 \

@@ -343,7 +343,7 @@ int handed_put_words(struct jot *j, const char *kind, const char *whole, struct 
                 jot_string(j, "kind", kind);
             return kinds[i].put(j, text, h, err);
         }
-    return err_set(err, ERR_INVALID, "unknown kind of grant '%s'", kind);
+    return err_set(err, ERR_INTERNAL, "the command line cannot grant kind '%s'", kind);
 }
 
 static const struct option_list *list_of(const struct handed_options *o, size_t kind) {

@@ -40,13 +40,13 @@ struct handed_options {
          "NAME[<MAIL>]",                                                                        \
          OPTION_LIST,                                                                           \
          offsetof(type, member.identities),                                                     \
-         "set the machine's git author and create an SSH key for it"},                          \
+         "set the machine's git author, and create an SSH key (carrel grants shows it)"},       \
         {0,                                                                                     \
          "secret",                                                                              \
          "NAME@HOST[:header|basic|query]",                                                      \
          OPTION_LIST,                                                                           \
          offsetof(type, member.secrets),                                                        \
-         "insert secret NAME into requests to HOST; the machine's $NAME is a placeholder"},     \
+         "replace placeholder $NAME by the secret in requests to HOST (default: in headers)"},  \
     {                                                                                           \
         0, "expires", "TIME", OPTION_DURATION, offsetof(type, member.expires_ms),               \
             "revoke granted directories, files and secrets after this time, such as 2h"         \

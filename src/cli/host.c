@@ -93,7 +93,7 @@ const struct option_row token_rows[] = {
     {0, "disk", "SIZE", OPTION_SIZE, AT(disk),
      "limit of the disk space of all machines of the token together"},
     {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms),
-     "limit of the --ttl of each machine of the token"},
+     "require a --ttl of at most this time for each machine of the token"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only ids"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},

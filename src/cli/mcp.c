@@ -33,7 +33,7 @@ struct mcp_options {
 
 const struct option_row mcp_rows[] = {
     {0, "machine", "MACHINE", OPTION_TEXT, AT(machine),
-     "run the agent's tools in this machine (default: one for the current directory)"},
+     "machine for the agent's tools (default: one per current directory, without its files)"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };

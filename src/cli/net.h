@@ -13,7 +13,7 @@
     "allow connections to TARGET: HOST, tcp://HOST:PORT ... (see carrel net --help)"
 
 #define MODELS_OPTION_HELP \
-    "let the machine call models at http://models.carrel, within these limits"
+    "let the machine call models at http://models.carrel, within limits (any: no limit)"
 
 /* Writes the member "net" of a request; nothing for an empty list or `none`. */
 int net_put(struct jot *j, const struct option_list *list, struct err *err);

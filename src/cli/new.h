@@ -63,7 +63,7 @@ struct new_options {
         HANDED_OPTIONS(type, member.handed),                                                     \
         {0,                                                                                      \
          "models",                                                                               \
-         "any|tokens=N[,money=X]",                                                               \
+         "any|tokens=N|money=X|tokens=N,money=X",                                                \
          OPTION_TEXT,                                                                            \
          offsetof(type, member.models),                                                          \
          MODELS_OPTION_HELP},                                                                    \

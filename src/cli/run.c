@@ -42,7 +42,8 @@ const struct option_row run_rows[] = {
     {0, "ttl", "TIME", OPTION_DURATION, AT(spec.ttl_ms), SPEC_TTL_HELP},
     {0, "net", "none|[ask:]TARGET[,local]", OPTION_LIST, AT(net), NET_OPTION_HELP},
     HANDED_OPTIONS(struct run_options, handed),
-    {0, "models", "any|tokens=N[,money=X]", OPTION_TEXT, AT(models), MODELS_OPTION_HELP},
+    {0, "models", "any|tokens=N|money=X|tokens=N,money=X", OPTION_TEXT, AT(models),
+     MODELS_OPTION_HELP},
     COMMAND_OPTIONS(struct run_options, command),
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };

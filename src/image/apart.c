@@ -172,7 +172,8 @@ static int check_left(struct err *err) {
     for (struct dirent *e; d && (e = readdir(d)); errno = 0)
         if (!is_expected(e->d_name))
             return err_set(err, ERR_INVALID,
-                           "the archive reader process created '%.60s' outside the image",
+                           "the process that reads the archive created '%.60s' beside the image's "
+                           "files; the archive may be hostile",
                            e->d_name);
     return errno ? err_sys(err, "cannot list the image's directory") : 0;
 }

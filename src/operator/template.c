@@ -153,10 +153,13 @@ static int check_argument(const char *tool, const json_t *arguments, const char 
         return check_words(arguments, err);
     if (!has_hole(value))
         return 0;
-    return err_set(
+    err_set(
         err, ERR_INVALID,
-        "a hole must be a whole argument or element of 'argv', not a part of argument '%.40s'",
+        "argument '%.40s' contains a hole (a value that is filled in later), but a hole must be "
+        "the whole argument or a whole element of 'argv'",
         name);
+    return err_remedy(err,
+                      "write the value of the argument into the plan, or make all of it a hole");
 }
 
 static int check_call(const json_t *call, bool (*is_tool)(void *arg, const char *name), void *arg,

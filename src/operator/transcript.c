@@ -90,7 +90,7 @@ int transcript_add(struct transcript *t, const struct run_event *e, struct err *
         return -1;
     if (t->size + line.len > TRANSCRIPT_BYTES_MAX)
         return err_set(err, ERR_LIMIT,
-                       "cannot write to the transcript: it would be longer than %d MiB",
+                       "the transcript of the run has reached its limit of %d MiB: start a new run",
                        TRANSCRIPT_BYTES_MAX >> 20);
     int status = write_all(t->fd, line.data, line.len);
     if (status < 0) { /* remove a partial line */

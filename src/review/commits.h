@@ -58,7 +58,7 @@ uint64_t commits_scan_limit(const struct commits *c);
 int commits_scan(struct commits *c, const char *text, size_t n, uint64_t most, struct err *err);
 
 /*
- * Removes files of earlier commits that do not look like a key, and adds the flags `more` to all
- * that are not deleted.
+ * Removes from the list the files of earlier commits that do not look like a key. Adds the flags
+ * `more` to the other files, except deleted ones.
  */
 void commits_keep_worthy(struct commits *c, unsigned more);

@@ -376,7 +376,8 @@ int box_listen(struct spawner *s, const struct box *box, int ret[NETNS_FDS], str
             "a program in machine '%s' already listens on a port that Carrel's network gate needs",
             box->id);
     return r < 0
-               ? err_num(err, r, "cannot listen in the network namespace of machine '%s'", box->id)
+               ? err_num(err, r, "cannot open the sockets of Carrel's network gate in machine '%s'",
+                         box->id)
                : 0;
 }
 

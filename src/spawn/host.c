@@ -78,14 +78,14 @@ static int enter_workshop(const char *run, struct err *err) {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_sys(err, "cannot create directory '%s'", path);
     if (mount("none", path, "tmpfs", MS_NOSUID, "size=8m,mode=0700") < 0)
-        return err_sys(err, "cannot mount the workshop directory");
+        return err_sys(err, "cannot mount a tmpfs on '%s'", path);
     int fd = open_place(path, false, err);
     if (fd < 0)
         return -1;
     static const char *const dirs[] = {"lower", "empty", "dev"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
         if (mkdirat(fd, dirs[i], 0755) < 0)
-            return err_sys(err, "cannot create the workshop directory");
+            return err_sys(err, "cannot create directory '%s/%s'", path, dirs[i]);
     return fd;
 }
 

@@ -84,7 +84,8 @@ static int verify_lines(struct proof *p, struct lines *l, struct err *err) {
             err_set(err, ERR_INVALID, "the line is longer than any journal record");
             break;
         case LINES_FAILED:
-            return err_sys(err, "cannot read the journal");
+            return err_sys(err, "cannot read journal file %08llu.log",
+                           (unsigned long long)p->chain.segment);
         }
         return broken(p, l->number + 1, err);
     }
@@ -96,7 +97,8 @@ static int verify_segment(struct proof *p, struct err *err) {
     if (fd < 0)
         return -1;
     if (!lines_init(&l, fd, 0))
-        return err_sys(err, "cannot read the journal");
+        return err_sys(err, "cannot read journal file %08llu.log",
+                       (unsigned long long)p->chain.segment);
     if (verify_lines(p, &l, err) < 0)
         return -1;
     p->report->segments++;
@@ -118,7 +120,7 @@ static int verify_beginning(const struct proof *p, struct err *err) {
     if (e && e->seq < before)
         return err_set(
             err, ERR_GONE,
-            "the expected head (hash) is of record %llu, but the journal begins with record "
+            "the expected hash (head) is of record %llu, but the journal now begins with record "
             "%llu: earlier records were deleted",
             (unsigned long long)e->seq, (unsigned long long)before + 1);
     if (e && before && e->seq == before && memcmp(e->hash, p->start, sizeof(e->hash)) != 0)

@@ -104,9 +104,12 @@ int wasm_call(struct wasm_store *s, struct wasm_extern func, const struct wasm_v
         return err_set(err, ERR_INVALID, "the function to call does not belong to this store");
     if (check_args(s, fn->type, args, n_args, err) < 0)
         return -1;
-    if (!stack_make(s) || fn->param_slots > s->engine->cfg.stack_slots ||
+    if (!stack_make(s))
+        return err_set(err, ERR_LIMIT, "out of memory for the stack of the WebAssembly program");
+    if (fn->param_slots > s->engine->cfg.stack_slots ||
         fn->result_slots > s->engine->cfg.stack_slots)
-        return err_set(err, ERR_LIMIT, "out of memory for the stack of the program");
+        return err_set(err, ERR_LIMIT,
+                       "the parameters or results of the function do not fit on the stack");
     s->init.active = false;
     begin_call(s, fn, inst);
     values_to_slots(s, args, fn->type->vals, n_args, s->stack);

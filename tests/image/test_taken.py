@@ -114,7 +114,7 @@ def test_a_reader_leaves_nothing_beside_the_tree(own, name):
     """No id tells of it, but it would be mounted or read as the image's."""
     with pytest.raises(Refused) as refused:
         own.try_it("plant " + name)
-    assert f"created '{name}' outside the image" in refused.value.error["message"], refused.value
+    assert f"created '{name}' beside the image's files" in refused.value.error["message"], refused.value
     assert own.stored() == [] and own.get("/v1/images")["images"] == []
 
 

@@ -69,7 +69,7 @@ def test_a_fixed_plan_is_carried_out_and_nothing_else(runs, daemon, trap):
     ([call("exec", argv=["sh", "-c", WORD])], "needs an 'enum'"),
     ([call("exec", argv=["sh"], stdin=WORD)], "'stdin' needs an 'enum'"),
     ([call("write", path="/x", content=WORD), run("sh /x")], "call 2 may run that file"),
-    ([call("exec", cmd="ls", env={"A": WORD})], "not a part of argument 'env'"),
+    ([call("exec", cmd="ls", env={"A": WORD})], "argument 'env' contains a hole"),
     ([call("write", path="/x", content={"hole": {"type": "string"}})], "maxLength"),
     ([call("approve")], "tool 'approve' does not exist"),
     ([call("finish")], "tool 'finish' does not exist"),

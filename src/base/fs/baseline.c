@@ -121,9 +121,13 @@ int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *
     struct baseline b DEFER(baseline_done) = {.files = calloc(lines + 1, sizeof(*b.files)),
                                               .paths = malloc(n + 1)};
     char *copy DEFER_FREE = malloc(n + 1), *paths = b.paths;
-    if (n > BASELINE_TEXT_MAX || !b.files || !b.paths || !copy)
+    if (n > BASELINE_TEXT_MAX)
         return err_set(err, ERR_LIMIT,
-                       "a baseline (record of a directory's files) of %zu bytes is too long", n);
+                       "a baseline (record of a directory's files) has %zu bytes; the limit is %d "
+                       "MiB",
+                       n, BASELINE_TEXT_MAX >> 20);
+    if (!b.files || !b.paths || !copy)
+        return err_set(err, ERR_LIMIT, "out of memory for a baseline of %zu bytes", n);
     memcpy(copy, text, n);
     copy[n] = '\0';
     for (const char *line = copy, *end; *line; line = end + 1) {

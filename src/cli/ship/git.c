@@ -128,7 +128,7 @@ static int git_call(const struct git_call *c, struct err *err) {
     pid_t pid;
     int status, said DEFER_CLOSE = memfd_create("git", MFD_CLOEXEC);
     if (said < 0)
-        return err_sys(err, "cannot create a temporary file for errors of git");
+        return err_sys(err, "cannot create a file in memory (memfd) for the errors of git");
     if (git_start(c, said, &pid, err) < 0)
         return -1;
     while (waitpid(pid, &status, 0) < 0)

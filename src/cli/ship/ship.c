@@ -141,7 +141,7 @@ static int fetch_base(struct ship *s, struct err *err) {
         return -1;
     int status = size ? baseline_read(text, size, &s->base, err) : 0;
     if (status < 0) {
-        err_wrap(err, "the daemon's record of the directory is damaged");
+        err_wrap(err, "cannot use the daemon's record of the directory");
         err_remedy(err, "copy the files with carrel cp");
     }
     unmap(text, size);

@@ -361,7 +361,8 @@ static int main_drop(PGconn *c, const char *const w[WORDS]) {
     char sql[SQL_SIZE];
     if (lock(c, w[NAME]) < 0)
         return complain("cannot lock the name of the database on the server", PQerrorMessage(c));
-    /* FORCE exists since version 13: before that, terminate connections first. */
+    /* DROP DATABASE ... WITH (FORCE) needs PostgreSQL 13: on older servers, first terminate the
+     * connections. */
     if (PQserverVersion(c) < 130000) {
         snprintf(sql, sizeof(sql), "ALTER ROLE %s NOLOGIN", w[NAME]);
         (void)main_run(c, sql);

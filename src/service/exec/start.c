@@ -118,7 +118,8 @@ static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
 void exec_make_spare(void *service) {
     struct service *s = service;
     const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
-    struct err err; /* ignored: a start without a spare log makes one and reports the error */
+    struct err
+        err; /* ignored: a command without a spare log makes its own log and reports the error */
     if (s->execs->spare_log.fd < 0)
         (void)!outlog_fd_make(&s->execs->spare_log, &caps, &err);
 }

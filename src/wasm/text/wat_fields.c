@@ -207,7 +207,7 @@ static void put_zero_offset(struct enc *e, struct buf *b, uint32_t index, bool i
     put_bytes(e, b, "\0\x0b", 2);
 }
 
-/* Encodes `(data "…")` inside a memory, which is then as large as its data. */
+/* Encodes `(data "…")` inside a memory, which then has as many pages as the data needs. */
 static int put_inline_data(struct enc *e, uint32_t index, bool is64) {
     struct part *data = &e->part[SEC_DATA];
     struct buf bytes = BUF(MAX_BINARY);
