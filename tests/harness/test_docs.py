@@ -23,6 +23,11 @@ def test_reference_and_internals_pages_begin_with_what_they_are_for():
         assert re.match(r"This page \w+ ", first), (page, first)
 
 
+def test_no_page_has_markers_of_a_merge_conflict():
+    pages = [*PAGES, *TOP.glob("*.md")]
+    assert not [str(p) for p in pages if re.search(r"^(?:<{7}|={7}|>{7})(?: |$)", p.read_text(), re.M)]
+
+
 def test_the_index_names_every_page():
     named = set(re.findall(r"\]\(([^)#]+\.md)", (DOCS / "README.md").read_text()))
     assert not [str(p.relative_to(DOCS)) for p in PAGES if p.name != "README.md" and str(p.relative_to(DOCS)) not in named]
