@@ -182,6 +182,14 @@ static int write_text(const struct attack *a) {
         }                              \
     }
 
+/* A directory of a package, without what the host put there. */
+#define NOTHING(group, name)                   \
+    {                                          \
+        group, name, attack_list, name, {0}, { \
+            ENOENT, EACCES, ENOTDIR, ENODATA   \
+        }                                      \
+    }
+
 static const struct attack rows[] = {
     SYSCTL(1, "kernel/core_pattern"),
     SYSCTL(1, "kernel/core_pipe_limit"),
@@ -474,12 +482,13 @@ static const struct attack rows[] = {
     ABSENT(30, "/proc/efi", attack_list),
     ABSENT(30, "/boot", attack_list),
     ABSENT(30, "/var/lib/carrel", attack_list),
-    ABSENT(30, "/etc/ssh", attack_list),
-    ABSENT(30, "/etc/ssl/private", attack_list),
+    ABSENT(30, "/etc/ssh/ssh_host_ed25519_key", attack_read),
+    ABSENT(30, "/etc/ssh/ssh_host_rsa_key", attack_read),
+    ABSENT(30, "/etc/ssl/private/ssl-cert-snakeoil.key", attack_read),
     ABSENT(30, "/etc/crontab", attack_read),
-    ABSENT(30, "/etc/systemd", attack_list),
+    NOTHING(30, "/etc/systemd/system"),
     ABSENT(30, "/var/spool/cron", attack_list),
-    ABSENT(30, "/var/lib/systemd", attack_list),
+    NOTHING(30, "/var/lib/systemd"),
     ABSENT(30, "/etc/subuid", attack_read),
     ABSENT(30, "/var/log/dpkg.log", attack_read),
 };
