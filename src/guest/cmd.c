@@ -55,6 +55,7 @@ static struct cmd *cmd_new(struct guest *g) {
             continue;
         memset(cmd, 0, sizeof(*cmd));
         cmd->in.src.fd = cmd->out[0].src.fd = cmd->out[1].src.fd = cmd->log.fd = -1;
+        cmd->out[0].copy.fd = cmd->out[1].copy.fd = -1;
         return cmd;
     }
     return NULL;
@@ -122,6 +123,17 @@ static void out_ready(struct guest *g, struct source *src, uint32_t events) {
     cmd_settle(g, cmd);
 }
 
+/* The host's pipe that output is copied to has room again, or nobody reads it any more. */
+static void copy_ready(struct guest *g, struct source *src, uint32_t events) {
+    struct cmd *cmd = src->owner;
+    struct stream_out *s = src == &cmd->out[0].copy ? &cmd->out[0] : &cmd->out[1];
+    if (events & EPOLLERR)
+        stream_out_copy_unread(g, s);
+    stream_out_fill(g, s);
+    cmd_note_news(cmd);
+    cmd_settle(g, cmd);
+}
+
 /*
  * Adds the streams of a command to the event loop. They are edge-triggered, so a stream that is
  * full or empty wakes the loop only once.
@@ -145,7 +157,10 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
         out->log = cmd->log.fd >= 0 ? &cmd->log : NULL;
         out->may_reopen = out->is_terminal;
         out->src = (struct source){TAKE_FD(io->host[1 + i]), out_ready, cmd};
-        if (source_add(g, &out->src, EPOLLIN | EPOLLET) < 0)
+        out->copy = (struct source){TAKE_FD(io->copy[1 + i]), copy_ready, cmd};
+        out->copy_end = UINT64_MAX;
+        if (source_add(g, &out->src, EPOLLIN | EPOLLET) < 0 ||
+            (out->copy.fd >= 0 && source_add(g, &out->copy, EPOLLOUT | EPOLLET) < 0))
             return -1;
     }
     return 0;
@@ -193,8 +208,9 @@ static struct tree *take_tree(struct guest *g, struct conn *c, bool *ret_wait) {
 static bool exec_is_sound(const struct frame *f, const struct msg_exec *e) {
     uint32_t fds = stdio_count_fds(e->stdio) + (e->flags & MSG_EXEC_LOG ? 1 : 0);
     bool has_name = !(e->flags & MSG_EXEC_NAMED) || (e->env.count > 0 && e->cwd.n > 0);
-    return f->head.id != 0 && e->argv.count > 0 && has_name && stdio_is_sound(e->stdio) &&
-           fds == (f->head.flags & FRAME_FDS_MASK) &&
+    bool has_log = e->flags & MSG_EXEC_LOG || !(e->flags & MSG_EXEC_COPY);
+    return f->head.id != 0 && e->argv.count > 0 && has_name && has_log &&
+           stdio_is_sound(e->stdio) && fds == (f->head.flags & FRAME_FDS_MASK) &&
            (e->window == 0 || (e->window >= MSG_WINDOW_MIN && e->window <= MSG_WINDOW_MAX));
 }
 
@@ -399,7 +415,7 @@ enum serve_result cmd_kill(struct guest *g, struct conn *c, const struct frame *
     cmd_kill_tree(g, cmd);
     for (int i = 0; cmd->state == MSG_STATE_LEFT && i < 2; i++) {
         stream_out_close(g, &cmd->out[i]);
-        cmd->out[i] = (struct stream_out){.src.fd = -1};
+        cmd->out[i] = (struct stream_out){.src.fd = -1, .copy.fd = -1};
     }
     cmd_note_news(cmd);
     cmd_settle(g, cmd);
@@ -525,6 +541,7 @@ static void cmd_exited(struct guest *g, struct cmd *cmd, int status, const struc
         cmd->out[i].readable = cmd->out[i].src.fd >= 0;
         /* the command has exited: read its output until the end of the pipe */
         cmd->out[i].hung_up |= cmd->out[i].log != NULL;
+        stream_out_copy_stop(&cmd->out[i]);
         stream_out_fill(g, &cmd->out[i]);
     }
     if (cmd->flags & MSG_EXEC_KILL_LEFT)

@@ -97,6 +97,12 @@ struct stream_out {
     struct source src;
     /* if set, output goes to this log: there is no ring buffer, and no frame is sent */
     struct log *log;
+    /*
+     * If open: the host's pipe that output is copied to (MSG_EXEC_COPY). The log gets only bytes
+     * that were copied, so produced <= copied. copy_end is UINT64_MAX until the command exits.
+     */
+    struct source copy;
+    uint64_t copied, copy_end;
     bool paced; /* at most one window of bytes that the host has not consumed may be in the log */
     int index;  /* 0 stdout, 1 stderr */
     uint8_t *ring;

@@ -26,7 +26,7 @@ static enum serve_result hello(struct guest *g, struct conn *c, const struct fra
     c->greeted = true;
     if (c->is_privileged)
         g->asked_ns = 0; /* a new spawner can be asked at once */
-    uint32_t features = g->features | MSG_FEATURE_NAMES;
+    uint32_t features = g->features | MSG_FEATURE_NAMES | MSG_FEATURE_COPY;
     features |= c->is_stream_only ? 0 : MSG_FEATURE_FDS;
     features |= c->is_privileged ? MSG_FEATURE_PRIVILEGED : 0;
     struct frame_head head = {.type = MSG_HELLO, .tag = f->head.tag};

@@ -1,6 +1,7 @@
 #include "guest/stdio.h"
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include "guest/sys.h"
 
@@ -42,6 +43,8 @@ static int open_pipe(struct stdio *io, int i, const struct msg_exec *e) {
     io->host[i] = i == 0 ? ends[1] : ends[0];
     io->is_ours[i] = true;
     give_to(ends[0], e);
+    /* after su or sudo the command may open it, too: only who has a pipe can find it in /proc */
+    (void)!fchmod(ends[0], 0666);
     return fcntl(io->host[i], F_SETFL, O_NONBLOCK);
 }
 
@@ -81,15 +84,21 @@ static int open_one(struct stdio *io, int i, const struct msg_exec *e, int null)
     case MSG_STDIO_SAME:
         io->child[i] = io->child[1];
         return 0;
-    default:
-        return 0; /* MSG_STDIO_FD: the caller sets this descriptor */
+    default: /* MSG_STDIO_FD: stdio_open() sets this descriptor, unless it is a copy */
+        return io->copy[i] >= 0 ? open_pipe(io, i, e) : 0;
     }
 }
 
-int stdio_open(struct stdio *io, const struct msg_exec *e, const int *fds, int null) {
-    for (int i = 0; i < 3; i++)
-        if (e->stdio[i] == MSG_STDIO_FD)
-            io->child[i] = *fds++;
+int stdio_open(struct stdio *io, const struct msg_exec *e, int *fds, int null) {
+    for (int i = 0; i < 3; i++) {
+        if (e->stdio[i] != MSG_STDIO_FD)
+            continue;
+        if (i > 0 && e->flags & MSG_EXEC_COPY)
+            io->copy[i] = TAKE_FD(*fds);
+        else
+            io->child[i] = *fds;
+        fds++;
+    }
     if (e->stdio[1] == MSG_STDIO_PTY && open_terminal(io, e) < 0)
         return -1;
     for (int i = 0; i < 3; i++)
@@ -103,6 +112,7 @@ void stdio_done(struct stdio *io) {
         if (io->is_ours[i])
             close_fd(&io->child[i]);
         close_fd(&io->host[i]);
+        close_fd(&io->copy[i]);
     }
 }
 

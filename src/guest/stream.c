@@ -1,8 +1,10 @@
 #include "guest/stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -46,6 +48,7 @@ static void out_ended(struct guest *g, struct stream_out *s) {
     if (s->log)
         log_end(s->log, s->index);
     source_close(g, &s->src);
+    source_close(g, &s->copy);
 }
 
 /*
@@ -56,7 +59,8 @@ static void out_ended(struct guest *g, struct stream_out *s) {
 static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t room) {
     if (n > 0) {
         s->produced += (uint64_t)n;
-        s->readable = (uint32_t)n == room || s->hung_up || s->is_terminal;
+        s->readable =
+            (uint32_t)n == room || s->hung_up || s->is_terminal || s->copied > s->produced;
     } else if (n < 0 && errno == EINTR) {
         return;
     } else if (n < 0 && (errno == EAGAIN || s->may_reopen)) {
@@ -66,8 +70,54 @@ static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t 
     }
 }
 
+/* Output to the host's pipe (MSG_EXEC_COPY). */
+
+static uint64_t bytes_unread(const struct stream_out *s) {
+    int n = 0;
+    return ioctl(s->src.fd, FIONREAD, &n) == 0 && n > 0 ? (uint64_t)n : 0;
+}
+
+void stream_out_copy_stop(struct stream_out *s) {
+    if (s->copy.fd >= 0)
+        s->copy_end = s->produced + bytes_unread(s);
+}
+
+void stream_out_copy_unread(struct guest *g, struct stream_out *s) {
+    if (s->copy_end == UINT64_MAX)
+        out_ended(g, s);
+    source_close(g, &s->copy);
+}
+
+/*
+ * Copies output to the host's pipe without taking it from the command's pipe, and returns how many
+ * bytes may then be read into the log. 0: the command's pipe is empty, or the host's is full.
+ */
+static uint32_t copy_room(struct guest *g, struct stream_out *s) {
+    uint64_t left = s->copy_end - s->copied;
+    if (s->copied > s->produced)
+        return (uint32_t)(s->copied - s->produced);
+    ssize_t n = left == 0 ? 0
+                          : tee(s->src.fd, s->copy.fd, left < LOG_READ ? (size_t)left : LOG_READ,
+                                SPLICE_F_NONBLOCK);
+    if (n > 0) {
+        s->copied += (uint64_t)n;
+        return (uint32_t)n;
+    }
+    if (n == 0) /* all is copied, or the command's pipe has ended */
+        source_close(g, &s->copy);
+    else if (errno != EAGAIN)
+        stream_out_copy_unread(g, s);
+    else if (bytes_unread(s) == 0 && s->hung_up)
+        source_close(g, &s->copy);
+    else if (bytes_unread(s) == 0)
+        s->readable = false;
+    return s->copy.fd < 0 && s->readable ? LOG_READ : 0;
+}
+
 /* Returns the number of bytes that may be read into the log now. */
-static uint32_t log_room(const struct stream_out *s) {
+static uint32_t log_room(struct guest *g, struct stream_out *s) {
+    if (s->copy.fd >= 0)
+        return copy_room(g, s);
     if (!s->paced)
         return LOG_READ;
     uint64_t end = s->consumed + outlog_window(&s->log->w.log.caps, s->index);
@@ -78,7 +128,7 @@ static uint32_t log_room(const struct stream_out *s) {
 static void fill_log(struct guest *g, struct stream_out *s) {
     uint64_t until = s->produced + LOG_BURST;
     uint32_t room = 0;
-    while (s->readable && s->produced < until && (room = log_room(s)) > 0)
+    while (s->readable && s->produced < until && (room = log_room(g, s)) > 0)
         was_read(g, s, log_fill(s->log, s->index, s->src.fd, room), room);
     if (s->readable && room > 0)
         source_rearm(g, &s->src, EPOLLIN | EPOLLET);
@@ -218,5 +268,6 @@ void stream_out_close(struct guest *g, struct stream_out *s) {
     if (s->log)
         log_end(s->log, s->index);
     source_close(g, &s->src);
+    source_close(g, &s->copy);
     ring_free(&s->ring, s->size);
 }

@@ -13,6 +13,15 @@
  */
 bool stream_out_fill(struct guest *g, struct stream_out *s);
 
+/* Call it when the command has exited: later output is not copied to the host's pipe. */
+void stream_out_copy_stop(struct stream_out *s);
+
+/*
+ * Call it when nobody reads the host's pipe any more. It closes the pipe of a running command,
+ * whose next write then fails, as if it had the host's pipe itself.
+ */
+void stream_out_copy_unread(struct guest *g, struct stream_out *s);
+
 /* Copies up to max unsent bytes to `to` and counts them as sent. */
 uint32_t stream_out_take(struct stream_out *s, uint8_t *to, uint32_t max);
 bool stream_out_has_news(const struct stream_out *s);

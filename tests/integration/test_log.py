@@ -244,6 +244,98 @@ class Waiting(LogCase):
                 guest.link.call("LOG_WAIT", payload, 1)
 
 
+class Copies(LogCase):
+    """MSG_EXEC_COPY: output goes to a pipe of the host, too, until the main process ends."""
+
+    def pipe(self):
+        r, w = os.pipe()
+        self.addCleanup(os.close, r)
+        return r, w
+
+    def copy(self, id, script, log, *pipes, stdio=(NULL, FD, FD), flags=LOG | COPY):
+        f = self.link.exec(id, ["sh", "-c", script], fds=[*pipes, log.fd], stdio=stdio, flags=flags)
+        for w in set(pipes):
+            os.close(w)
+        self.assertEqual(f.type, "EXEC_STARTED")
+
+    def whole(self, fd):
+        parts = []
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+
+    def test_output_goes_to_pipe_and_log(self):
+        log, (r, w), (r2, w2) = self.log(), self.pipe(), self.pipe()
+        self.copy(1, "echo out; echo err >&2; exit 3", log, w, w2)
+        self.assertEqual((self.whole(r), self.whole(r2)), (b"out\n", b"err\n"))
+        self.assertEqual((self.link.exit(1).status, log.text(0), log.text(1)), (3, b"out\n", b"err\n"))
+        self.assertEqual(self.link.table(), {})
+
+    def test_one_pipe_for_both_keeps_the_order(self):
+        log, (r, w) = self.log(), self.pipe()
+        self.copy(1, "for i in 1 2 3 4; do echo o$i; echo e$i >&2; done", log, w, stdio=(NULL, FD, SAME))
+        want = b"o1\ne1\no2\ne2\no3\ne3\no4\ne4\n"
+        self.assertEqual((self.whole(r), log.text(0)), (want, want))
+
+    def test_the_pipe_ends_with_the_command_and_the_log_goes_on(self):
+        log, (r, w) = self.log(), self.pipe()
+        self.copy(2, "(sleep 0.3; echo late) & echo early", log, w, stdio=(NULL, FD, NULL))
+        self.assertEqual(self.whole(r), b"early\n")
+        self.link.exit(2)
+        self.assertTrue(wait_until(lambda: log.text(0) == b"early\nlate\n" and log.ended(0)))
+        self.assertTrue(wait_until(lambda: self.link.table() == {}))
+
+    def test_command_waits_while_the_pipe_is_full(self):
+        log, (r, w) = self.log(head=(4 << 20, 0), tail=(4096, 4096)), self.pipe()
+        self.copy(1, "exec head -c 3000000 /dev/zero", log, w, stdio=(NULL, FD, NULL))
+        self.assertTrue(wait_until(lambda: log.produced() >= 65536))
+        self.assertFalse(wait_until(lambda: log.produced() > 1 << 18, seconds=0.3))
+        self.assertEqual(self.link.table()[1]["state"], 1)
+        self.assertEqual(len(self.whole(r)), 3000000)
+        self.assertEqual((self.link.exit(1).status, log.produced()), (0, 3000000))
+
+    def test_what_was_written_before_the_end_reaches_a_full_pipe_later(self):
+        log, (r, w) = self.log(), self.pipe()
+        size = 100000  # more than one pipe holds, less than two
+        self.copy(1, f"head -c {size} /dev/zero | tr '\\0' x; sleep 60 & exit 0", log, w, stdio=(NULL, FD, NULL))
+        self.assertEqual(self.link.exit(1, ack=False).status, 0)
+        self.assertEqual(self.whole(r), b"x" * size)
+        self.assertTrue(wait_until(lambda: log.produced() == size))
+
+    def test_closed_pipe_ends_the_command_at_its_next_write(self):
+        log = self.log()
+        r, w = os.pipe()
+        self.copy(1, "exec yes", log, w, stdio=(NULL, FD, NULL))
+        self.assertEqual(os.read(r, 2), b"y\n")
+        os.close(r)
+        e = self.link.exit(1)
+        self.assertEqual((e.flags & SIGNALED, e.status), (SIGNALED, 13))
+        self.assertTrue(log.ended(0))
+
+    def test_closed_pipe_after_the_end_does_not_end_background_processes(self):
+        log = self.log()
+        r, w = os.pipe()
+        self.copy(1, "(while sleep 0.02; do echo tick; done) & head -c 100000 /dev/zero", log, w,
+                  stdio=(NULL, FD, NULL))
+        self.link.exit(1)
+        os.close(r)  # full, so that the guest still has bytes for it
+        self.assertTrue(wait_until(lambda: log.produced() > 100500))
+        self.link.call("KILL", id=1)
+
+    def test_copy_without_log_is_refused(self):
+        r, w = self.pipe()
+        with self.assertRaises(Closed):
+            self.link.exec(1, ["true"], fds=[w], stdio=(NULL, FD, NULL), flags=COPY)
+        os.close(w)
+
+    def test_a_descriptor_that_cannot_be_written_does_no_harm(self):
+        log, (r, w) = self.log(), self.pipe()
+        self.copy(1, "echo x; echo y; exit 2", log, os.dup(r), stdio=(NULL, FD, NULL))
+        os.close(w)
+        self.assertIn(self.link.exit(1).status, (2, 13))
+        self.alive()
+
+
 class Reconnects(LogCase):
     kw = dict(listen=True, ctl=False, linger=1)
 

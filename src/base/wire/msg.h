@@ -167,6 +167,7 @@ enum msg_feature {
     MSG_FEATURE_PRIVILEGED = 4, /* this connection may send the messages of the spawner */
     MSG_FEATURE_MEMORY = 8,     /* commands run in the machine's limit cgroups (v1: by thread) */
     MSG_FEATURE_NAMES = 16,     /* the guest knows MSG_EXEC_NAMED */
+    MSG_FEATURE_COPY = 32,      /* the guest knows MSG_EXEC_COPY */
 };
 
 struct msg_hello {
@@ -212,6 +213,14 @@ enum msg_exec_flag {
      * guest ignores this flag.
      */
     MSG_EXEC_SHELL = 32,
+    /*
+     * With MSG_EXEC_LOG: stdout and stderr that are FD (a pipe of the host) are not given to the
+     * command. It gets a pipe of the guest, which writes the output to the log and to FD. The
+     * command waits while FD is full, and its pipe is closed when nobody reads FD any more. The
+     * guest closes FD after the last byte that was written before the main process ended; later
+     * output of background processes goes only to the log.
+     */
+    MSG_EXEC_COPY = 64,
 };
 
 #define MSG_CWD_HOME "~"
