@@ -10,42 +10,44 @@ static const struct field pty_request[] = {
 };
 const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, pty_request);
 
-#define EXEC_FIELDS(type, base)                                                                    \
-    {"argv", FIELD_TEXTS, AT(type, base argv), "program and arguments; exclusive with `command`",  \
-     .max = 4096},                                                                                 \
-        {"command", FIELD_TEXT, AT(type, base command),                                            \
-         "command line for bash, or for /bin/sh if the machine has no /bin/bash; exclusive with "  \
-         "`argv`",                                                                                 \
-         .max = TEXT_MAX_BYTES},                                                                   \
-        {"env", FIELD_MAP, AT(type, base env), "variables added to those of the machine",          \
-         .max = 256},                                                                              \
-        {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",   \
-         .max = PATH_MAX_BYTES},                                                                   \
-        {"user", FIELD_TEXT, AT(type, base user),                                                  \
-         "run the command as this user of the machine: a name or a uid (default user)",            \
-         .max = NAME_MAX_BYTES},                                                                   \
-        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "complete standard input, as text",       \
-         .max = TEXT_MAX_BYTES},                                                                   \
-        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64),                                  \
-         "complete standard input, as base64", .max = TEXT_MAX_BYTES * 2},                         \
-        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                      \
-         "keep standard input open for requests to /stdin (default: close it)"},                   \
-        {"timeout", FIELD_DURATION, AT(type, base timeout),                                        \
-         "kill the command and its descendants after this time", .max = DAYS(3650)},               \
-        {"terminal", FIELD_FLAG, AT(type, base terminal), "run the command in a terminal"},        \
-        {"size", FIELD_OBJECT, AT(type, base pty), "size of the terminal",                         \
-         .sub = &resize_request_schema},                                                           \
-        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                               \
-         "unix socket only: null or fd for each stream; the fds come with the request", .max = 3}, \
-        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                        \
-         "kill the remaining descendants of the command when it ends"},                            \
-        {"background", FIELD_FLAG, AT(type, base background),                                      \
-         "respond when the command has started, not when it has ended"},                           \
-        {"output_max", FIELD_SIZE, AT(type, base output_max),                                      \
-         "maximum bytes of each stream in the response (default 1 MiB)", .max = 16 << 20},         \
-    {                                                                                              \
-        "key", FIELD_TEXT, AT(type, base key), "idempotency key: the command runs at most once",   \
-            .max = KEY_MAX_BYTES                                                                   \
+#define EXEC_FIELDS(type, base)                                                                   \
+    {"argv", FIELD_TEXTS, AT(type, base argv), "program and arguments; exclusive with `command`", \
+     .max = 4096},                                                                                \
+        {"command", FIELD_TEXT, AT(type, base command),                                           \
+         "command line for bash, or for /bin/sh if the machine has no /bin/bash; exclusive with " \
+         "`argv`",                                                                                \
+         .max = TEXT_MAX_BYTES},                                                                  \
+        {"env", FIELD_MAP, AT(type, base env), "variables added to those of the machine",         \
+         .max = 256},                                                                             \
+        {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",  \
+         .max = PATH_MAX_BYTES},                                                                  \
+        {"user", FIELD_TEXT, AT(type, base user),                                                 \
+         "run the command as this user of the machine: a name or a uid (default user)",           \
+         .max = NAME_MAX_BYTES},                                                                  \
+        {"stdin", FIELD_TEXT, AT(type, base stdin_text), "complete standard input, as text",      \
+         .max = TEXT_MAX_BYTES},                                                                  \
+        {"stdin_base64", FIELD_TEXT, AT(type, base stdin_base64),                                 \
+         "complete standard input, as base64", .max = TEXT_MAX_BYTES * 2},                        \
+        {"stdin_open", FIELD_FLAG, AT(type, base stdin_open),                                     \
+         "keep standard input open for requests to /stdin (default: close it)"},                  \
+        {"timeout", FIELD_DURATION, AT(type, base timeout),                                       \
+         "kill the command and its descendants after this time", .max = DAYS(3650)},              \
+        {"terminal", FIELD_FLAG, AT(type, base terminal), "run the command in a terminal"},       \
+        {"size", FIELD_OBJECT, AT(type, base pty), "size of the terminal",                        \
+         .sub = &resize_request_schema},                                                          \
+        {"stdio", FIELD_TEXTS, AT(type, base stdio),                                              \
+         "unix socket only: null or fd (a pipe) for each stream; the fds come with the request. " \
+         "Output is also kept (unless kill_left), and the pipes end with the command",            \
+         .max = 3},                                                                               \
+        {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                       \
+         "kill the remaining descendants of the command when it ends"},                           \
+        {"background", FIELD_FLAG, AT(type, base background),                                     \
+         "respond when the command has started, not when it has ended"},                          \
+        {"output_max", FIELD_SIZE, AT(type, base output_max),                                     \
+         "maximum bytes of each stream in the response (default 1 MiB)", .max = 16 << 20},        \
+    {                                                                                             \
+        "key", FIELD_TEXT, AT(type, base key), "idempotency key: the command runs at most once",  \
+            .max = KEY_MAX_BYTES                                                                  \
     }
 
 static const struct field exec_request[] = {EXEC_FIELDS(struct exec_request, )};

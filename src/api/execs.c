@@ -20,6 +20,10 @@ static bool wants_stream(struct call *c) {
     return call_accepts(c, "application/x-ndjson") || call_accepts(c, "text/event-stream");
 }
 
+static bool wants_no_output(struct call *c) {
+    return call_query(c, "output") && !call_flag(c, "output");
+}
+
 /* ---- start ---- */
 
 static void answer_exec(struct call *c, struct exec *x, const struct exec_request *r) {
@@ -31,11 +35,10 @@ static void answer_exec(struct call *c, struct exec *x, const struct exec_reques
         call_view(c, 201, &exec_schema, &view);
         exec_unref(x);
     } else if (hold || wants_stream(c)) {
-        const char *output = call_query(c, "output");
         output_events(c, x,
                       &(struct output_from){.follow = true,
                                             .hold = hold,
-                                            .silent = output && !call_flag(c, "output")});
+                                            .silent = r->stdio.count || wants_no_output(c)});
     } else {
         output_result(c, x, r->output_max.is ? r->output_max.value : OUTPUT_DEFAULT);
     }
@@ -192,7 +195,8 @@ void api_exec_output(struct call *c) {
 }
 
 void api_exec_events(struct call *c) {
-    struct output_from from = {.follow = !call_query(c, "follow") || call_flag(c, "follow")};
+    struct output_from from = {.follow = !call_query(c, "follow") || call_flag(c, "follow"),
+                               .silent = wants_no_output(c)};
     struct err err;
     struct exec *x = execs_named(c);
     if (!x)

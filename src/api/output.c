@@ -101,6 +101,8 @@ static bool send_start(struct reader *r) {
     jot_string(&j, "type", "start");
     jot_string(&j, "machine", view.machine);
     jot_string(&j, "exec", view.id);
+    if (view.copied)
+        jot_bool(&j, "copied", true);
     if (r->call->warnings)
         jot_string(&j, "warnings", r->call->warnings);
     jot_end(&j, '}');

@@ -73,6 +73,7 @@ static const struct query follow_queries[] = {
     {"stdout", "integer", "offset in stdout to start from (default 0)"},
     {"stderr", "integer", "offset in stderr to start from (default 0)"},
     {"follow", "boolean", "keep the stream open until the command ends (default true)"},
+    {"output", "boolean", "0: send no output, only the events `start` and `exit`"},
     {0},
 };
 static const struct query stdin_queries[] = {

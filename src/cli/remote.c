@@ -117,6 +117,13 @@ static int compose(const struct session *s, struct buf *body, struct err *err) {
     return j.failed ? err_set(err, ERR_LIMIT, "the command line is too long for one request") : 0;
 }
 
+/* A terminal has its own connection, and pipes get the output without us: then events are only
+ * start and exit. */
+static int leave_out_output(const struct session *s, char *target, struct err *err) {
+    bool elsewhere = s->request.terminal || s->remote->client->local;
+    return client_query(target, "output", elsewhere ? "0" : NULL, err);
+}
+
 /* Sends the request. 1: events of the command begin; 0: no answer; -1: refused. */
 static int ask_events(struct remote *r, const struct client_request *request, struct err *err) {
     const struct http_head *head = NULL;
@@ -137,7 +144,7 @@ static int open_stream(struct session *s, const int *fds, size_t count, struct e
     if (compose(s, &body, err) < 0 ||
         (r->machine ? client_target(target, err, "/v1/machines/%s/execs", r->machine)
                     : client_target(target, err, "/v1/run?%s=1", r->keep ? "keep" : "hold")) < 0 ||
-        client_query(target, "output", s->request.terminal ? "0" : NULL, err) < 0)
+        leave_out_output(s, target, err) < 0)
         return -1;
     const struct client_request request = {.method = "POST",
                                            .target = target,
@@ -242,7 +249,8 @@ static int open_events(struct session *s, struct err *err) {
     snprintf(out, sizeof(out), "%" PRIu64, r->seen[0]);
     snprintf(errors, sizeof(errors), "%" PRIu64, r->seen[1]);
     if (client_target(target, err, "/v1/machines/%s/execs/%s/events?stdout=%s&stderr=%s", r->id,
-                      r->exec, out, errors) < 0)
+                      r->exec, out, errors) < 0 ||
+        leave_out_output(s, target, err) < 0)
         return -1;
     int there = ask_events(r, &q, err);
     return there < 0 ? err_wrap(err, "cannot reconnect to command '%s'", r->exec) : there;
@@ -365,8 +373,9 @@ static void take_exec(struct session *s, const json_t *x) {
     s->output_open = false;
 }
 
-static void take_start(const struct session *s, const json_t *event) {
+static void take_start(struct session *s, const json_t *event) {
     struct remote *r = s->remote;
+    s->output_ends = json_is_true(json_object_get(event, "copied"));
     const char *warnings = client_text(event, "warnings");
     snprintf(r->exec, sizeof(r->exec), "%s", client_text(event, "exec"));
     snprintf(r->id, sizeof(r->id), "%s", client_text(event, "machine"));

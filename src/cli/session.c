@@ -37,6 +37,7 @@ struct pump {
 struct loop {
     struct session *s;
     struct pump pumps[3];
+    int shared; /* the last pipe made for the command */
     int signals;
     bool raw;
     struct termios saved;
@@ -67,6 +68,12 @@ static bool is_null(int fd) {
            (S_ISCHR(st.st_mode) && stat("/dev/null", &null) == 0 && st.st_rdev == null.st_rdev);
 }
 
+static bool is_same(int a, int b) {
+    struct stat one, other;
+    return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
 /*
  * Sets mode 0666, so that the command can open /dev/stdout: in the machine, the pipe belongs to
  * nobody. This is done only for anonymous pipes, which only processes that have them can open.
@@ -93,6 +100,11 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
         *ret_fd = n;
         return 0;
     }
+    if (n == 2 && !capture && is_same(1, 2) && l->pumps[1].active) {
+        /* one pipe for both keeps the order of what the command writes */
+        *ret_fd = l->shared;
+        return 0;
+    }
     if (pipe2(ends, O_CLOEXEC) < 0)
         return err_sys(err, "cannot create a pipe for the command");
     struct pump *p = &l->pumps[n];
@@ -106,6 +118,7 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     fcntl(n == 0 ? ends[1] : ends[0], F_SETFL, O_NONBLOCK);
     *ret_fd = ends[n == 0 ? 0 : 1];
     let_reopen(*ret_fd);
+    l->shared = *ret_fd;
     *ret_close = true;
     return 0;
 }
@@ -259,7 +272,7 @@ static short pump_events(const struct pump *p, int *ret_fd) {
 
 /* True if output must still be read after the end of the command. */
 static bool draining(const struct loop *l) {
-    if (!l->s->ends_machine)
+    if (!l->s->ends_machine && !l->s->output_ends)
         return false;
     return l->pumps[1].active || l->pumps[2].active ||
            (l->s->request.terminal && l->s->output_open);
@@ -325,13 +338,12 @@ static int drive(struct loop *l, struct err *err) {
             return 0;
         }
     }
-    /* In a kept machine, output that the command has written may still be in the pipe. */
-    while (!l->s->ends_machine && (l->pumps[1].active || l->pumps[2].active)) {
+    /* An older guest leaves the pipes open if background processes have them: read what is there.
+     */
+    while (l->pumps[1].active || l->pumps[2].active) {
         int r = turn(l, 20, err);
-        if (r < 0)
-            return -1;
-        if (r == 0)
-            break;
+        if (r <= 0)
+            return r;
     }
     return 0;
 }

@@ -1,9 +1,10 @@
 /*
  * One command in a machine, with the caller's standard streams.
  *
- * A pipe of the caller is passed into the machine: no byte goes through the CLI. Any other stream
- * (a file, a terminal, a socket) is relayed, so that a machine never gets a host object other than
- * a pipe. If the caller has a terminal, the command gets a terminal of its own.
+ * A pipe of the caller is passed to the guest: no byte goes through the CLI. Any other stream (a
+ * file, a terminal, a socket) is relayed, so that a guest never gets a host object other than a
+ * pipe. The guest copies output to these pipes and closes them when the command has ended. If the
+ * caller has a terminal, the command gets a terminal of its own.
  */
 #pragma once
 
@@ -50,6 +51,7 @@ struct session {
     struct session_request request;
     struct session_result result;
     bool output_open;        /* more of a terminal's output may come */
+    bool output_ends;        /* pipes with output end with the command: read them to the end */
     bool ends_machine;       /* read output to its end: the machine ends with the command */
     struct buf *captured[2]; /* buffers for stdout and stderr; NULL: use our own streams */
     bool cut[2];             /* the capture is incomplete */

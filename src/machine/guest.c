@@ -81,6 +81,10 @@ bool guest_has_names(const struct guest *g) {
     return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_NAMES;
 }
 
+bool guest_has_copies(const struct guest *g) {
+    return !guest_incarnation(g) || guest_features(g) & MSG_FEATURE_COPY;
+}
+
 const struct err *guest_why_gone(const struct guest *g) {
     return g->is_gone ? &g->why : NULL;
 }

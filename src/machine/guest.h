@@ -34,6 +34,8 @@ uint64_t guest_incarnation(const struct guest *g);       /* 0 before the guest s
 uint32_t guest_features(const struct guest *g);
 /* False: the guest has said that it cannot look up users (MSG_EXEC_NAMED). */
 bool guest_has_names(const struct guest *g);
+/* False: the guest has said that it cannot copy output to descriptors (MSG_EXEC_COPY). */
+bool guest_has_copies(const struct guest *g);
 
 /*
  * Sends one request and sets head.tag. The caller still owns the descriptors. When the connection

@@ -61,6 +61,7 @@ struct exec_view {
     struct usage_view usage;
     const char *error; /* why it never started */
     bool terminal;
+    bool copied;     /* its output goes to pipes of the caller, too; they end with it */
     bool check_step; /* other processes ran at its end: its step may have no restore point */
 };
 

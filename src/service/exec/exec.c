@@ -255,6 +255,7 @@ void exec_view(struct exec *x, struct exec_view *ret) {
         ret->state = exec_state_name(EXEC_RUNNING);
     if (!ret->started_ms && strcmp(ret->state, exec_state_name(EXEC_RUNNING)) == 0)
         ret->started_ms = (uint64_t)x->row.created_ms;
+    ret->copied = x->copied;
     ret->check_step = x->beside && exec_is_over(x);
     const struct outlog *log = exec_log(x);
     if (log && !exec_is_over(x)) {

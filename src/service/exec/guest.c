@@ -266,7 +266,7 @@ void exec_adopt(struct live *l, struct exec_row *row, const struct msg_row *stat
     else
         exec_counts_as_running(x);
     exec_prepare(x);
-    x->direct = log_fd < 0;
+    x->copied = state->flags & MSG_EXEC_COPY;
     if (log_fd >= 0 && outlog_fd_adopt(&x->log, log_fd, &err) < 0)
         log_line(LOG_WARN, "service", "open the output log of a command: %s exec=%s", err.text,
                  x->row.id);

@@ -62,7 +62,7 @@ struct exec {
     bool waiting;  /* waits for its log to grow */
     bool paced;    /* the guest waits for the followers to read */
     uint64_t pace; /* bytes that the guest may send */
-    bool direct;   /* output goes to descriptors of the caller, without a log */
+    bool copied;   /* output goes to the log and to pipes of the caller (MSG_EXEC_COPY) */
     bool beside;   /* other processes ran in the machine when the command ended */
     struct guest_command command;
     struct outlog_fd log;
@@ -110,8 +110,6 @@ void exec_conclude(struct exec *x);
 void exec_counts_as_running(struct exec *x);
 /* Drops the command once it and its streams have ended. */
 void exec_settle(struct exec *x);
-/* Makes the log of the next command in advance. */
-void exec_make_spare(void *service);
 bool exec_output_over(const struct exec *x);
 /* Answers the caller that waits for the start. */
 void exec_start_done(struct exec *x, const struct err *err);
@@ -124,6 +122,23 @@ void exec_prepare(struct exec *x);
 void exec_pace(struct exec *x, bool afresh);
 /* Asks the guest to report more output, if a follower or the end of the command needs it. */
 void exec_listen(struct exec *x);
+
+/* ---- exec/streams.c ---- */
+
+/* Descriptors that go to the guest with a command: pipes of the caller, then the log. */
+struct exec_fds {
+    int v[4];
+    uint32_t count;
+};
+
+/* Makes the log of the next command in advance. */
+void exec_make_spare(void *service);
+/* Sets the streams of a command whose output goes only to its log. */
+int exec_streams_own(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
+                     struct exec_fds *ret, struct err *err);
+/* Sets the streams that field 'stdio' names. fds has the caller's descriptors; the log is added. */
+int exec_streams_handed(struct exec *x, const struct live *l, const struct exec_request *r,
+                        struct msg_exec *exec, struct exec_fds *fds, struct err *err);
 
 /* ---- exec/verbs.c ---- */
 

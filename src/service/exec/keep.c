@@ -32,7 +32,9 @@ static void kept_some(void *arg, bool kept, const struct outlog_kept *now) {
 }
 
 static bool wants_keeping(const struct exec *x, int64_t wall_ms) {
-    return x->log.fd >= 0 && !exec_is_over(x) && wall_ms - x->row.created_ms >= KEEP_AGE_MS &&
+    /* Background processes may write after the command is over; exec_settle() saves the end. */
+    bool open = !exec_is_over(x) || !exec_output_over(x);
+    return x->log.fd >= 0 && open && !x->keeping && wall_ms - x->row.created_ms >= KEEP_AGE_MS &&
            has_grown(x);
 }
 

@@ -1,7 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -68,78 +67,6 @@ static int take_input(struct exec *x, const struct exec_request *r, struct err *
         return 0;
     }
     return x->input ? 0 : err_set(err, ERR_LIMIT, "out of memory");
-}
-
-/* Only pipes may enter a machine, never a file or socket of the host. */
-static int check_pipes(const int *fds, size_t n, struct err *err) {
-    for (size_t i = 0; i < n; i++) {
-        struct stat st;
-        if (fstat(fds[i], &st) < 0 || !S_ISFIFO(st.st_mode))
-            return err_set(err, ERR_DENIED, "descriptor %zu of the request is not a pipe", i);
-    }
-    return 0;
-}
-
-static int direct_streams(struct exec *x, const struct caller *who, const struct exec_request *r,
-                          const int *fds, size_t nfds, struct msg_exec *exec, struct err *err) {
-    size_t wanted = 0;
-    if (!who->local || r->stdio.count != 3 || r->terminal || x->input || r->stdin_open)
-        return err_set(
-            err, ERR_INVALID,
-            "field 'stdio' must have three values, null or fd; it requires the unix socket, "
-            "and excludes stdin and terminal");
-    for (size_t i = 0; i < 3; i++) {
-        bool passed = strcmp(r->stdio.v[i], "fd") == 0;
-        if (!passed && strcmp(r->stdio.v[i], "null") != 0)
-            return err_set(err, ERR_INVALID, "field 'stdio' must contain null or fd, not '%.20s'",
-                           r->stdio.v[i]);
-        exec->stdio[i] = passed ? MSG_STDIO_FD : MSG_STDIO_NULL;
-        wanted += passed;
-    }
-    if (wanted != nfds)
-        return err_set(err, ERR_INVALID,
-                       "the request passes %zu descriptors for %zu streams in field 'stdio'", nfds,
-                       wanted);
-    x->direct = true;
-    return check_pipes(fds, nfds, err);
-}
-
-/*
- * Splits the space of a log: stdout gets three quarters, stderr one. Half of each is for the first
- * bytes of the stream (head), half for the last bytes (tail).
- */
-static struct outlog_caps log_caps(uint64_t bytes, bool terminal) {
-    const uint64_t part = bytes / 8 & ~(uint64_t)(OUTLOG_PAGE - 1);
-    if (terminal)
-        return (struct outlog_caps){{4 * part, 0}, {4 * part, OUTLOG_TAIL_MIN}};
-    return (struct outlog_caps){{3 * part, part}, {3 * part, part}};
-}
-
-void exec_make_spare(void *service) {
-    struct service *s = service;
-    const struct outlog_caps caps = log_caps(s->conf->log_bytes, false);
-    struct err
-        err; /* ignored: a command without a spare log makes its own log and reports the error */
-    if (s->execs->spare_log.fd < 0)
-        (void)!outlog_fd_make(&s->execs->spare_log, &caps, &err);
-}
-
-static int logged_streams(struct exec *x, const struct exec_request *r, struct msg_exec *exec,
-                          struct err *err) {
-    const struct outlog_caps caps = log_caps(x->service->conf->log_bytes, r->terminal);
-    struct outlog_fd *spare = &x->service->execs->spare_log;
-    uint8_t out = r->terminal ? MSG_STDIO_PTY : MSG_STDIO_PIPE;
-    exec->stdio[0] = r->terminal                 ? MSG_STDIO_PTY
-                     : x->input || r->stdin_open ? MSG_STDIO_PIPE
-                                                 : MSG_STDIO_NULL;
-    exec->stdio[1] = exec->stdio[2] = out;
-    exec->flags |= MSG_EXEC_LOG;
-    if (!r->terminal && spare->fd >= 0) {
-        x->log = *spare;
-        *spare = OUTLOG_FD_NONE;
-        return 0;
-    }
-    return outlog_fd_make(&x->log, &caps, err);
 }
 
 static void start_refused(struct exec *x, service_exec_fn *done, void *arg, const struct err *err) {
@@ -258,11 +185,9 @@ void service_exec(struct service *s, const struct caller *who, const char *machi
 }
 
 /* Sends the command to the guest. A caller of a background command is answered once it runs. */
-static void start_send(struct exec_later *e, struct live *l, struct exec *x,
-                       struct exec_plan *plan) {
+static void start_send(struct exec_later *e, struct live *l, struct exec *x, struct exec_plan *plan,
+                       const struct exec_fds *fds) {
     const struct exec_request *r = e->request;
-    const int *fds = e->fds;
-    size_t nfds = e->nfds;
     if (!r->background)
         plan->exec.flags |= MSG_EXEC_QUIET;
     if (r->kill_left)
@@ -273,15 +198,11 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x,
     idle_touch(&l->idle, loop_now_ms(e->service->loop));
     exec_prepare(x);
     x->sent = true;
-    if (x->log.fd >= 0) {
-        fds = &x->log.fd;
-        nfds = 1;
-    }
     if (r->background) {
         x->done = e->done;
         x->done_arg = e->arg;
     }
-    guest_exec(l->machine->guest, &x->command, &plan->exec, fds, (uint32_t)nfds);
+    guest_exec(l->machine->guest, &x->command, &plan->exec, fds->v, fds->count);
     exec_feed(x);
     if (r->background)
         exec_unref(x);
@@ -289,12 +210,22 @@ static void start_send(struct exec_later *e, struct live *l, struct exec *x,
         e->done(e->arg, x, NULL); /* passes our reference to the receiver */
 }
 
+static int start_streams(const struct exec_later *e, const struct live *l, struct exec *x,
+                         struct msg_exec *exec, struct exec_fds *ret, struct err *err) {
+    if (!e->request->stdio.count)
+        return exec_streams_own(x, e->request, exec, ret, err);
+    if (e->nfds > 3)
+        return err_set(err, ERR_INVALID, "a command has at most 3 descriptors, not %zu", e->nfds);
+    memcpy(ret->v, e->fds, e->nfds * sizeof(*e->fds));
+    ret->count = (uint32_t)e->nfds;
+    return exec_streams_handed(x, l, e->request, exec, ret, err);
+}
+
 static void start_exec(struct exec_later *e) {
     struct service *s = e->service;
     const struct caller *who = &e->who;
     const struct exec_request *r = e->request;
-    const int *fds = e->fds;
-    size_t nfds = e->nfds;
+    struct exec_fds fds = {0};
     service_exec_fn *done = e->done;
     void *arg = e->arg;
     struct exec_plan plan DEFER(exec_plan_done) = {0};
@@ -318,8 +249,7 @@ static void start_exec(struct exec_later *e) {
         return;
     }
     if (!l || fill_exec(x, who, l, r, &plan, e->hash, &err) < 0 || take_input(x, r, &err) < 0 ||
-        (r->stdio.count ? direct_streams(x, who, r, fds, nfds, &plan.exec, &err)
-                        : logged_streams(x, r, &plan.exec, &err)) < 0 ||
+        start_streams(e, l, x, &plan.exec, &fds, &err) < 0 ||
         begin_exec(x, l, &plan, existing, &err) < 0) {
         start_refused(x, done, arg, &err);
         return;
@@ -329,5 +259,5 @@ static void start_exec(struct exec_later *e) {
         give_existing(s, who, l, existing, done, arg);
         return;
     }
-    start_send(e, l, x, &plan);
+    start_send(e, l, x, &plan, &fds);
 }
