@@ -1,5 +1,6 @@
 #include "cli/remote.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,6 +166,9 @@ static int open_screen(struct session *s, struct err *err) {
     if (client_target(attach, err, "/v1/machines/%s/pty?exec=%s&offset=%s&wait=1", r->id, r->exec,
                       offset) < 0)
         return -1;
+    const char *hint = TAKE(s->hint);
+    if (hint)
+        fprintf(stderr, "carrel: %s\r\n", hint);
     ws_client_freep(&r->ws);
     http_client_freep(&r->screen);
     r->screen = client_again(r->client, err);
@@ -453,6 +457,10 @@ static int take_messages(struct session *s, struct err *err) {
     while ((more = ws_client_next(s->remote->ws, 0, &e, err)) > 0) {
         if (e.opcode == WS_BINARY) {
             int w = write_all(STDOUT_FILENO, e.data, e.n);
+            if (w == -EIO && s->detaches) { /* our terminal was closed */
+                s->result.end = EXEC_END_DETACHED;
+                return 0;
+            }
             if (w < 0)
                 return err_num(err, w, "cannot write the output of the command");
             s->remote->shown += e.n;

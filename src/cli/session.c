@@ -42,6 +42,9 @@ struct loop {
     bool raw;
     struct termios saved;
     uint64_t started_ms;
+    bool has_terminal;   /* our stdin is a terminal */
+    unsigned leave_keys; /* how often SESSION_LEAVE_KEY was pressed in a row, since leave_ms */
+    uint64_t leave_ms;
     bool input_open; /* more input may come for a terminal or for far.c */
 };
 
@@ -169,6 +172,7 @@ static int start_terminal(struct loop *l, struct err *err) {
         struct termios raw = l->saved;
         cfmakeraw(&raw);
         l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+        l->has_terminal = true;
     }
     return remote_start(l->s, NULL, 0, err);
 }
@@ -211,11 +215,45 @@ static void forward_signal(struct loop *l) {
         remote_signal(l->s, info.ssi_signo);
 }
 
+/* Finds the keys to detach in the input. If they are there, *n becomes the length before them. */
+static bool leave_keys_typed(struct loop *l, const char *bytes, size_t *n) {
+    uint64_t now = monotonic_ms();
+    size_t first = 0;
+    for (size_t i = 0; i < *n; i++) {
+        if (bytes[i] != SESSION_LEAVE_KEY) {
+            l->leave_keys = 0;
+            continue;
+        }
+        if (l->leave_keys == 0 || now - l->leave_ms > SESSION_LEAVE_MS) {
+            l->leave_keys = 0;
+            l->leave_ms = now;
+            first = i;
+        }
+        if (++l->leave_keys == SESSION_LEAVE_COUNT) {
+            *n = first;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Detaches if the user asks for it, or if the terminal was closed. */
+static bool is_left(struct loop *l, const char *bytes, size_t *n) {
+    if (!l->s->detaches || !l->has_terminal || (*n && !leave_keys_typed(l, bytes, n)))
+        return false;
+    l->s->result.end = EXEC_END_DETACHED;
+    return true;
+}
+
 static int type_input(struct loop *l, struct err *err) {
     char bytes[FAR_FEED_MAX];
     ssize_t n = read(STDIN_FILENO, bytes, l->s->request.terminal ? 4096 : sizeof(bytes));
     size_t given = n > 0 ? (size_t)n : 0;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
     l->input_open = n > 0;
+    if (is_left(l, bytes, &given) && !given)
+        return 0;
     return l->s->request.terminal ? remote_type(l->s, bytes, given, err)
                                   : far_feed(l->s, bytes, given, err);
 }

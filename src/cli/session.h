@@ -46,6 +46,11 @@ struct session_result {
     bool check_step; /* the step after the command may have no restore point: ask */
 };
 
+/* Pressed SESSION_LEAVE_COUNT times within SESSION_LEAVE_MS: as in machinectl, and free in shells.
+ */
+enum { SESSION_LEAVE_KEY = 0x1d, SESSION_LEAVE_COUNT = 3, SESSION_LEAVE_MS = 1000 };
+#define SESSION_LEAVE_HELP "press Ctrl-] three times within a second"
+
 struct session {
     struct remote *remote; /* the command at the daemon */
     struct session_request request;
@@ -56,7 +61,12 @@ struct session {
     struct buf *captured[2]; /* buffers for stdout and stderr; NULL: use our own streams */
     bool cut[2];             /* the capture is incomplete */
     int lost;                /* errno of a failed write of output; 0: none failed */
-    bool detaches;           /* SIGTERM or SIGHUP ends only this program; the command continues */
+    /*
+     * SIGTERM, SIGHUP, the end of our terminal and SESSION_LEAVE_KEY end only this program; the
+     * command continues.
+     */
+    bool detaches;
+    const char *hint; /* a line for stderr before the first output of a terminal; NULL: none */
 };
 
 static inline bool session_ended(const struct session *s) {

@@ -1,7 +1,11 @@
-/* carrel sh: opens a shell in a machine. The shell continues when its terminal is closed. */
+/*
+ * carrel sh: opens a shell in a machine, or returns to one. The shell continues when the user
+ * detaches, or when the terminal is closed.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
@@ -58,6 +62,8 @@ static int shell_run(struct shell *s, const char *machine, const char *exec, str
     if (session->request.terminal)
         session->request.argv = login;
     session->detaches = session->request.terminal;
+    if (session->detaches && isatty(STDIN_FILENO))
+        session->hint = "to leave the shell running, " SESSION_LEAVE_HELP;
     return session_run(session, err);
 }
 
@@ -82,8 +88,8 @@ int cmd_sh(int argc, char **argv) {
     else if (shell_run(s, machine, exec, &err) == 0 && !shell_left(s))
         return command_report(&s->setup, &s->o, &(struct command_end){.id = s->remote.id});
     else if (shell_left(s)) {
-        fprintf(stderr, "carrel: the shell continues; to return to it: carrel sh %s %s\n", machine,
-                s->remote.exec);
+        fprintf(stderr, "\ncarrel: the shell continues; to return to it: carrel sh %s %s\n",
+                machine, s->remote.exec);
         return 0;
     }
     return cli_fail(&err);

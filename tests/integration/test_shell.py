@@ -1,7 +1,10 @@
 """carrel sh: a shell on a real terminal, left behind and come back to; and without a terminal."""
+import json
 import os
+import pty
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -60,6 +63,83 @@ def test_a_shell_goes_on_when_its_terminal_is_gone(carrel, machine, how):
     back.type(b"echo $kept; exit 3\n")
     back.expect(b"value\r\n")
     assert back.close()[0] == 3
+
+
+def states(carrel, machine):
+    return [x["state"] for x in json.loads(carrel("logs", "--json", machine).stdout)["execs"] if x["terminal"]]
+
+
+def come_back(carrel, machine):
+    x = next(x for x in json.loads(carrel("logs", "--json", machine).stdout)["execs"] if x["terminal"])
+    t = Terminal(carrel, "sh", machine, x["id"])
+    t.expect(b"was-here\r\n")
+    t.type(b"echo $kept; exit 3\n")
+    t.expect(b"value\r\n")
+    assert t.close()[0] == 3
+
+
+def test_shell_continues_when_its_terminal_is_closed(carrel, machine):
+    """Without a signal: the client leads no session, so it reads the end of its terminal."""
+    ours, theirs = pty.openpty()
+    with carrel.popen("sh", machine, stdin=theirs, stdout=theirs, stderr=theirs) as p:
+        os.close(theirs)
+        os.write(ours, b"kept=value; echo was-'here'\n")
+        shown = b""
+        while b"was-here\r\n" not in shown:
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        assert p.wait() == 0
+    assert states(carrel, machine) == ["running"]
+    come_back(carrel, machine)
+
+
+def test_shell_continues_when_its_terminal_closes_while_it_prints(carrel, machine):
+    ours, theirs = pty.openpty()
+    with carrel.popen("sh", machine, stdin=theirs, stdout=theirs, stderr=theirs) as p:
+        os.close(theirs)
+        os.write(ours, b"while :; do echo more; sleep 0.01; done\n")
+        shown = b""
+        while shown.count(b"more\r\n") < 5:
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        assert p.wait() == 0
+    assert states(carrel, machine) == ["running"]
+
+
+def test_key_leaves_the_shell_running(carrel, machine):
+    t = Terminal(carrel, "sh", machine)
+    t.expect(b"carrel: to leave the shell running, press Ctrl-] three times within a second\r\n")
+    t.type(b"kept=value; echo was-'here'\n")
+    t.expect(b"was-here\r\n")
+    t.type(b"\x1d\x1d\x1d")
+    status, text = t.close()
+    assert status == 0 and t.after == t.before and b"the shell continues; to return to it: carrel sh " in text, text
+    assert states(carrel, machine) == ["running"]
+    come_back(carrel, machine)
+
+
+def test_key_leaves_the_shell_only_if_pressed_three_times_in_a_row(carrel, machine):
+    t = Terminal(carrel, "sh", machine)
+    t.type(b"stty raw -echo; echo up; head -c 7 | od -An -tx1; stty sane; exit 6\n")
+    t.expect(b"up\n")
+    t.type(b"\x1d\x1dx\x1d\x1d")
+    time.sleep(1.1)  # the next two keys begin a new row
+    t.type(b"\x1d\x1d")
+    t.expect(b"1d 1d 78 1d 1d 1d 1d")
+    assert t.close()[0] == 6
+
+
+def test_end_of_piped_input_ends_a_shell_with_a_terminal(carrel, machine):
+    """The control: only the end of a terminal detaches."""
+    with carrel.popen("sh", "-t", machine, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        p.stdin.write(b"PS1='ready''> '\n")
+        p.stdin.flush()
+        shown = b""
+        while b"ready> " not in shown:
+            shown += os.read(p.stdout.fileno(), 4096)
+        p.stdin.close()
+        assert p.wait() == 0 and b"Ctrl-]" not in p.stderr.read()
+    assert states(carrel, machine) == ["exited"]
 
 
 def test_a_shell_outlives_the_daemon_under_it(carrel, machine):
