@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/fs/dots.h"
 #include "guest/conn.h"
+#include "guest/covers.h"
 #include "guest/sys.h"
 #include "guest/wipe.h"
 
@@ -107,11 +108,21 @@ static int refuse_proc(int fd) {
     return fs.f_type == PROC_SUPER_MAGIC ? fail_with(EACCES) : 0;
 }
 
+/* Reports the error of a file that cannot be opened at once because a process has a lease on it. */
+static int fail_leased(const char *path) {
+    struct stat st;
+    int fd DEFER_CLOSE = open_path(path, 0);
+    bool is_cover = fd >= 0 && fstat(fd, &st) == 0 && covers_have(&st);
+    return fail_with(is_cover ? EACCES : EWOULDBLOCK);
+}
+
 /* Opens a file without blocking; fails unless it is a regular file outside /proc. */
 static int open_regular(const char *path, int flags, uint32_t mode, struct stat *st) {
     if (*path != '/')
         return fail_with(EINVAL);
     int fd DEFER_CLOSE = sys_open(AT_FDCWD, path, flags | O_NONBLOCK | O_NOCTTY, mode);
+    if (fd < 0 && errno == EWOULDBLOCK)
+        return fail_leased(path);
     if (fd < 0 || fstat(fd, st) < 0)
         return -1;
     if (S_ISDIR(st->st_mode))
@@ -120,6 +131,8 @@ static int open_regular(const char *path, int flags, uint32_t mode, struct stat 
         return fail_with(EINVAL);
     if (refuse_proc(fd) < 0)
         return -1;
+    if (covers_have(st))
+        return fail_with(EACCES);
     return TAKE_FD(fd);
 }
 

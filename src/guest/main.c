@@ -7,6 +7,8 @@
  *   tasks=FD,...  cgroup v1 `tasks` files       cg=P:F[:K]    a spare command cgroup (repeated)
  *   deadline_ms=N end of the machine            linger=0|1    1: outlive the creator's connection
  *   keep=FD,...   descriptors that are only kept open
+ *   cover=NAME:FD a file over /proc/NAME        proc=P,C      /proc, and the host's /proc/cpuinfo
+ *   memory=L,U,S  memory: limit, use, stat      quota=FD cpu=FD  cpu: limit, use
  *
  * The guest is started inside all namespaces, with its final root, seccomp filter and capabilities.
  */
@@ -25,12 +27,14 @@
 
 #include "guest/cmd.h"
 #include "guest/conn.h"
+#include "guest/covers.h"
 #include "guest/guest.h"
 #include "guest/identity.h"
 #include "guest/start.h"
 #include "guest/sys.h"
 #include "guest/tool.h"
 #include "guest/tree.h"
+#include "guest/usage.h"
 #include "guest/warm.h"
 
 #define TASKS_MAX 8
@@ -148,6 +152,42 @@ static void arg_keep(struct args *a, const char *v) {
         descriptor_of(&v, ',');
 }
 
+/* Reads up to `max` descriptors; files that are not named stay -1. */
+static void main_files_of(const char *v, int *ret, int max) {
+    for (int i = 0; *v && i < max; i++)
+        ret[i] = descriptor_of(&v, ',');
+}
+
+static void arg_cover(struct args *a, const char *v) {
+    (void)a;
+    const char *colon = strchr(v, ':'), *at = colon ? colon + 1 : v;
+    if (!colon || !covers_add(v, (unsigned)(colon - v), descriptor_of(&at, '\0')))
+        _exit(EXIT_BAD_START);
+}
+
+static void arg_proc(struct args *a, const char *v) {
+    int files[2] = {-1, -1};
+    (void)a;
+    main_files_of(v, files, 2);
+    usage_files.proc = files[0];
+    usage_files.processors = files[1];
+}
+
+static void arg_memory(struct args *a, const char *v) {
+    (void)a;
+    main_files_of(v, usage_files.memory, 3);
+}
+
+static void arg_cpu(struct args *a, const char *v) {
+    (void)a;
+    main_files_of(v, &usage_files.cpu, 1);
+}
+
+static void arg_quota(struct args *a, const char *v) {
+    (void)a;
+    main_files_of(v, &usage_files.quota, 1);
+}
+
 static const struct {
     const char *key;
     void (*read)(struct args *, const char *value);
@@ -157,7 +197,9 @@ static const struct {
     {"port=", arg_port},     {"tasks=", arg_tasks},
     {"cg=", arg_cg},         {"keep=", arg_keep},
     {"linger=", arg_linger}, {"deadline_ms=", arg_deadline},
-    {"clean=", arg_clean},
+    {"clean=", arg_clean},   {"cover=", arg_cover},
+    {"proc=", arg_proc},     {"memory=", arg_memory},
+    {"cpu=", arg_cpu},       {"quota=", arg_quota},
 };
 
 static void args_read(struct args *a, char **argv) {
@@ -202,9 +244,13 @@ static int open_null(void) {
 static void on_signals(struct guest *g, struct source *src, uint32_t events) {
     (void)events;
     struct signalfd_siginfo info;
-    while (read(src->fd, &info, sizeof(info)) < 0 && errno == EINTR)
+    ssize_t n;
+    while ((n = read(src->fd, &info, sizeof(info))) < 0 && errno == EINTR)
         ;
-    cmd_reap(g);
+    if (n == sizeof(info) && info.ssi_signo == SIGIO)
+        covers_serve();
+    else
+        cmd_reap(g);
 }
 
 /*
@@ -236,10 +282,11 @@ static int watch_listener(struct guest *g, struct source *src, int fd) {
 }
 
 static int watch_signals(struct guest *g) {
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    int fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGIO); /* a process waits for a lease: covers.h */
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     g->signals = (struct source){fd, on_signals, NULL};
     return fd < 0 ? -1 : source_add(g, &g->signals, EPOLLIN);
 }
@@ -289,6 +336,7 @@ static int guest_init(struct guest *g, const struct args *a) {
         return -1;
     if (watch_listener(g, &g->listen, a->listen) < 0 || watch_listener(g, &g->admin, a->admin) < 0)
         return -1;
+    covers_begin();
     open_connections(g, a);
     return identity_set_deadline(a->deadline_ms);
 }
@@ -298,14 +346,17 @@ static int guest_init(struct guest *g, const struct args *a) {
 static int next_timeout_ms(struct guest *g) {
     if (g->has_backlog || warm_is_due())
         return 0;
-    if (!g->has_timers)
+    if (!g->has_timers && !covers_are_open())
         return -1;
     int64_t now = now_ns();
-    int64_t next = cmd_tick(g, now);
-    if (next == INT64_MAX) {
+    int64_t next = g->has_timers ? cmd_tick(g, now) : INT64_MAX;
+    if (next == INT64_MAX)
         g->has_timers = false;
+    int64_t fresh = covers_are_open() ? covers_tick(now) : INT64_MAX;
+    if (fresh < next)
+        next = fresh;
+    if (next == INT64_MAX)
         return -1;
-    }
     int64_t ms = (next - now + 999999) / 1000000;
     return ms < 0 ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
 }

@@ -268,13 +268,15 @@ static int cgroup_fill(struct cgroups *cg, struct cgroup_set *set, const char *n
         return r;
     if ((set->guest_procs = open_in(cg->freezer, path, "cgroup.procs", O_WRONLY)) < 0)
         return set->guest_procs;
+    cgroup_open_counters(cg, set);
     r = cgroup_add_spare(cg, set->number, 0, &set->spares[0]);
     set->spare_count = r == 0;
     return r;
 }
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err) {
-    struct cgroup_set set = {.number = cg->next++, .guest_procs = -1, .tasks = {-1, -1, -1}};
+    struct cgroup_set set = CGROUP_SET_NONE;
+    set.number = cg->next++;
     char name[32];
     if (cg->mode == CGROUP_NONE) {
         *ret = set;
@@ -363,6 +365,10 @@ int cgroup_limit(struct cgroups *cg, uint64_t number, const struct plan *plan, s
 
 void cgroup_close(struct cgroup_set *set) {
     close_fd(&set->guest_procs);
+    for (int i = 0; i < CGROUP_MEMORY_FILES; i++)
+        close_fd(&set->memory[i]);
+    for (int i = 0; i < CGROUP_CPU_FILES; i++)
+        close_fd(&set->cpu[i]);
     for (int i = 0; i < CGROUP_TASKS; i++)
         close_fd(&set->tasks[i]);
     for (unsigned i = 0; i < set->spare_count; i++) {

@@ -38,9 +38,16 @@ struct cgroup_spare {
     int kill; /* file cgroup.kill (v2 only, else -1) */
 };
 
-/* The cgroups of one box. The descriptors are passed to the guest. */
+/* Files of a box's groups that show its limits and use, in the order in which the guest gets them.
+ */
+enum { CGROUP_MEMORY_FILES = 3, CGROUP_CPU_FILES = 2 };
+
+/* The cgroups of one box. The descriptors are passed to the guest; -1: the host has no such file.
+ */
 struct cgroup_set {
     uint64_t number;
+    int memory[CGROUP_MEMORY_FILES]; /* limit, use, memory.stat; all or none */
+    int cpu[CGROUP_CPU_FILES];       /* limit, use */
     int guest_procs;
     int tasks[CGROUP_TASKS]; /* v1: groups that the guest's worker thread joins */
     struct cgroup_spare spares[CGROUP_SPARES];
@@ -52,6 +59,10 @@ int cgroups_open(struct cgroups *cg, int cgroup_root, int proc, const char *name
 
 /* Removes Carrel's own directories, if they are empty. */
 void cgroups_close(struct cgroups *cg);
+
+#define CGROUP_SET_NONE   \
+    ((struct cgroup_set){ \
+        .memory = {-1, -1, -1}, .cpu = {-1, -1}, .guest_procs = -1, .tasks = {-1, -1, -1}})
 
 int cgroup_new(struct cgroups *cg, struct cgroup_set *ret, struct err *err);
 int cgroup_add_spare(struct cgroups *cg, uint64_t box, unsigned number, struct cgroup_spare *ret);
@@ -86,6 +97,8 @@ void cgroup_each_pid(struct cgroups *cg, uint64_t number, void (*visit)(int pid,
 void cgroups_each(struct cgroups *cg, void (*seen)(uint64_t number, void *arg), void *arg);
 
 /* counters.c */
+/* Opens the files that show limits and use of a box. A file that cannot be opened stays -1. */
+void cgroup_open_counters(struct cgroups *cg, struct cgroup_set *set);
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret);
 /* Fills the fields of *ret that come from cgroups; proc: descriptor of /proc. */
 void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_stats *ret);

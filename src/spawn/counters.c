@@ -1,8 +1,10 @@
 /* Reads kernel counters of a box from cgroup files and /proc, and changes nothing. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/defer.h"
 #include "base/fdio.h"
 #include "spawn/cgroup.h"
 
@@ -21,6 +23,11 @@ static uint64_t read_counter(int base, const char *group, const char *file, cons
     return at ? strtoull(at + (key ? strlen(key) : 0), NULL, 10) : 0;
 }
 
+/* Writes the path of a file in the group that has the limits of a box. */
+static void counter_path(char *ret, size_t size, bool v1, uint64_t number, const char *file) {
+    snprintf(ret, size, v1 ? "b%" PRIu64 "/%s" : "b%" PRIu64 "/work/%s", number, file);
+}
+
 void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
     char name[48];
     bool v1 = cg->mode == CGROUP_V1;
@@ -35,6 +42,34 @@ void cgroup_facts(struct cgroups *cg, uint64_t number, struct plan_facts *ret) {
     /* v1: cpuacct is mostly mounted together with cpu, and counts nanoseconds. */
     ret->cpu_us = v1 ? read_counter(cg->cpu, name, "cpuacct.usage", NULL) / 1000
                      : read_counter(cg->cpu, name, "cpu.stat", "usage_usec ");
+}
+
+static const char *const memory_files[CGROUP_MEMORY_FILES][2] = {
+    {"memory.max", "memory.limit_in_bytes"},
+    {"memory.current", "memory.usage_in_bytes"},
+    {"memory.stat", "memory.stat"},
+};
+/* v2 counts the time even without the cpu controller. */
+static const char *const cpu_files[CGROUP_CPU_FILES][2] = {
+    {"cpu.max", "cpu.cfs_quota_us"},
+    {"cpu.stat", "cpuacct.stat"},
+};
+
+void cgroup_open_counters(struct cgroups *cg, struct cgroup_set *set) {
+    bool v1 = cg->mode == CGROUP_V1, complete = true;
+    int cpu = v1 ? cg->cpu : cg->freezer;
+    char path[96];
+    for (int i = 0; i < CGROUP_MEMORY_FILES; i++) {
+        counter_path(path, sizeof(path), v1, set->number, memory_files[i][v1]);
+        set->memory[i] = cg->memory < 0 ? -1 : openat(cg->memory, path, O_RDONLY | O_CLOEXEC);
+        complete &= set->memory[i] >= 0;
+    }
+    for (int i = 0; i < CGROUP_MEMORY_FILES && !complete; i++)
+        close_fd(&set->memory[i]);
+    for (int i = 0; i < CGROUP_CPU_FILES; i++) {
+        counter_path(path, sizeof(path), v1, set->number, cpu_files[i][v1]);
+        set->cpu[i] = cpu < 0 ? -1 : openat(cpu, path, O_RDONLY | O_CLOEXEC);
+    }
 }
 
 struct sum {

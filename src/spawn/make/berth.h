@@ -31,12 +31,9 @@ struct berth {
 
 enum { BERTH_READY = 4 };
 
-#define BERTH_NONE                       \
-    ((struct berth){.root = ROOTFS_NONE, \
-                    .netns = -1,         \
-                    .socket = -1,        \
-                    .pidfd = -1,         \
-                    .cgroup = {.guest_procs = -1, .tasks = {-1, -1, -1}}})
+#define BERTH_NONE   \
+    ((struct berth){ \
+        .root = ROOTFS_NONE, .netns = -1, .socket = -1, .pidfd = -1, .cgroup = CGROUP_SET_NONE})
 
 /*
  * Returns a number that tells a process from earlier and later processes with the same pid: the

@@ -57,6 +57,11 @@ static const struct {
  */
 enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
+/* Files of /proc that show limits and use of the box: guest/covers.h. */
+enum { COVER_STAT, COVER_CPUINFO, COVER_LOADAVG, COVER_MEMINFO, COVERS };
+
+static const char *const cover_names[COVERS] = {"stat", "cpuinfo", "loadavg", "meminfo"};
+
 /* Input of the set-up: the parts of the berth, and the plan once it has arrived. */
 struct setup {
     const struct child *c;
@@ -65,6 +70,8 @@ struct setup {
     struct plan plan;
     struct fd_message fds;
     int proc;
+    int covers[COVERS]; /* files that the guest writes; -1: this file of /proc is the host's */
+    int processors;     /* the host's /proc/cpuinfo; -1: there are no covers */
 };
 
 static void child_give_up(const struct setup *s, const char *step, int error) {
@@ -198,10 +205,60 @@ static void hide(const struct setup *s) {
     }
 }
 
+/* Creates the file of a cover on the tmpfs at /b. Its owner is root of the box, like the guest. */
+static int make_cover(const struct setup *s, const char *name) {
+    char path[32];
+    snprintf(path, sizeof(path), "/b/%s", name);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    STEP("create a file that covers a part of /proc", fd);
+    STEP("create a file that covers a part of /proc", fchmod(fd, 0444));
+    return fd;
+}
+
+static bool can_lease(int fd) {
+    return fcntl(fd, F_SETLEASE, F_WRLCK) == 0 && fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
+}
+
+static void mount_cover(const struct setup *s, const char *name) {
+    const unsigned long flags = MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    char from[32], path[32];
+    snprintf(from, sizeof(from), "/b/%s", name);
+    snprintf(path, sizeof(path), "/a/proc/%s", name);
+    STEP("cover a part of /proc", mount(from, path, NULL, MS_BIND, NULL));
+    STEP("cover a part of /proc", mount(NULL, path, NULL, MS_REMOUNT | flags, NULL));
+}
+
+/*
+ * Mounts files over those of /proc that show limits and use, read-only; the guest keeps descriptors
+ * to write them (guest/covers.h). The tmpfs is made at /b, which is unused until the root is first
+ * switched. Where the host gives no memory limit, /proc/meminfo stays the host's. False: this host
+ * has no leases.
+ */
+static bool cover_proc(struct setup *s) {
+    STEP("mount a tmpfs for files that cover parts of /proc",
+         mount("none", "/b", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+               "size=2m,nr_inodes=16,mode=0555"));
+    int processors = open("/a/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    STEP("open /proc/cpuinfo", processors);
+    s->covers[COVER_STAT] = make_cover(s, cover_names[COVER_STAT]);
+    bool leases = can_lease(s->covers[COVER_STAT]);
+    for (int i = 0; i < COVERS && leases; i++) {
+        if (i == COVER_MEMINFO && s->c->cgroup->memory[0] < 0)
+            continue;
+        if (s->covers[i] < 0)
+            s->covers[i] = make_cover(s, cover_names[i]);
+        mount_cover(s, cover_names[i]);
+    }
+    STEP("detach the tmpfs of files that cover parts of /proc", umount2("/b", MNT_DETACH));
+    s->processors = leases ? processors : -1;
+    return leases;
+}
+
 /* Replaces files in /proc that programs need but whose content would describe the host. */
-static void replace(const struct setup *s) {
+static void replace(struct setup *s) {
     const struct rootfs *r = s->c->root;
-    STEP("replace /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
+    if (!cover_proc(s))
+        STEP("replace /proc/stat", mount("/stat", "/a/proc/stat", NULL, MS_BIND, NULL));
     int id = mount_clone(r->meta, "boot_id");
     TRY("clone the file with the machine's boot id", id);
     TRY("mount the machine's boot id in /proc",
@@ -290,7 +347,7 @@ static void hold_disks(const struct setup *s) {
              move_mount(s->c->root->held_side, "", AT_FDCWD, "/held/m", MOVE_MOUNT_F_EMPTY_PATH));
 }
 
-static void build_root(const struct setup *s) {
+static void build_root(struct setup *s) {
     const struct rootfs *r = s->c->root;
     STEP("attach the root filesystem",
          move_mount(r->root, "", AT_FDCWD, "/a", MOVE_MOUNT_F_EMPTY_PATH));
@@ -340,8 +397,8 @@ static void lower_limits(void) {
 struct handover {
     int from[FD_MAX];
     unsigned count;
-    char args[16][160];
-    char *argv[18];
+    char args[24][160];
+    char *argv[26];
     unsigned argc;
 };
 
@@ -380,6 +437,28 @@ static void list_cgroups(const struct cgroup_set *set, struct handover *h) {
     }
 }
 
+static void list_files(struct handover *h, const char *key, const int *files, int count) {
+    char list[48] = "";
+    size_t n = 0;
+    for (int i = 0; i < count && files[i] >= 0; i++)
+        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%u", n ? "," : "", hand(h, files[i]));
+    if (n)
+        arg(h, "%s=%s", key, list);
+}
+
+static void list_covers(const struct setup *s, struct handover *h) {
+    const struct cgroup_set *set = s->c->cgroup;
+    if (s->processors < 0)
+        return;
+    for (int i = 0; i < COVERS; i++)
+        if (s->covers[i] >= 0)
+            arg(h, "cover=%s:%u", cover_names[i], hand(h, s->covers[i]));
+    list_files(h, "proc", (const int[]){s->proc, s->processors}, 2);
+    list_files(h, "memory", set->memory, CGROUP_MEMORY_FILES);
+    list_files(h, "quota", &set->cpu[0], 1);
+    list_files(h, "cpu", &set->cpu[1], 1);
+}
+
 static void list_arguments(const struct setup *s, struct handover *h) {
     arg(h, "carrel-guest");
     arg(h, "ctl=%u", hand(h, s->fds.fds[ORDER_CONTROL]));
@@ -389,6 +468,7 @@ static void list_arguments(const struct setup *s, struct handover *h) {
     if (s->c->root->lock >= 0)
         arg(h, "keep=%u", hand(h, s->c->root->lock));
     list_cgroups(s->c->cgroup, h);
+    list_covers(s, h);
     arg(h, "deadline_ms=%" PRIu64, s->plan.deadline_ms);
     arg(h, "linger=%d", s->plan.linger ? 1 : 0);
     arg(h, "clean=1");
@@ -405,6 +485,10 @@ static void keep_own(struct setup *s, struct child *c, struct rootfs *root,
     int last = HIGH_FD;
     for (int i = 0; i < CGROUP_TASKS; i++)
         own[n++] = &set->tasks[i];
+    for (int i = 0; i < CGROUP_MEMORY_FILES; i++)
+        own[n++] = &set->memory[i];
+    for (int i = 0; i < CGROUP_CPU_FILES; i++)
+        own[n++] = &set->cpu[i];
     for (unsigned i = 0; i < set->spare_count; i++) {
         own[n++] = &set->spares[i].procs;
         own[n++] = &set->spares[i].freeze;
@@ -463,6 +547,9 @@ void child_main(const struct child *spawners) {
     struct setup *s = &setup;
     s->c = &c;
     s->root = &root;
+    s->processors = -1;
+    for (int i = 0; i < COVERS; i++)
+        s->covers[i] = -1;
 
     child_settle(s);
     keep_own(s, &c, &root, &set);

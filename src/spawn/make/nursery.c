@@ -39,6 +39,10 @@ static unsigned fields(struct birth *b, int *fds[FIELD_MAX]) {
     memcpy(fds, fixed, sizeof(fixed));
     for (int i = 0; i < CGROUP_TASKS; i++)
         fds[n++] = &b->cgroup.tasks[i];
+    for (int i = 0; i < CGROUP_MEMORY_FILES; i++)
+        fds[n++] = &b->cgroup.memory[i];
+    for (int i = 0; i < CGROUP_CPU_FILES; i++)
+        fds[n++] = &b->cgroup.cpu[i];
     for (unsigned i = 0; i < b->cgroup.spare_count; i++) {
         fds[n++] = &b->cgroup.spares[i].procs;
         fds[n++] = &b->cgroup.spares[i].freeze;

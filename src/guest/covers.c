@@ -1,0 +1,154 @@
+#include "guest/covers.h"
+
+#include <sys/mman.h>
+
+#include "base/text/procview.h"
+#include "guest/sys.h"
+#include "guest/usage.h"
+
+/* How old a cover may get while it is open, or between two processes that open it. */
+#define OPEN_NS 900000000
+
+enum { STAT_SIZE = 256 << 10, CPUINFO_SIZE = 1 << 20 };
+
+static char page[CPUINFO_SIZE] __attribute__((aligned(4096)));
+static struct procview_load load;
+static bool any_open;
+static uint64_t born_ns; /* start of the guest, by the clock of CLOCK_BOOTTIME */
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static size_t write_meminfo(void) {
+    struct procview_memory m;
+    usage_memory(&m);
+    return procview_meminfo(page, sizeof(page), &m);
+}
+
+static size_t write_stat(void) {
+    struct usage_processes all;
+    uint64_t boot_ns = clock_ns(CLOCK_BOOTTIME);
+    struct procview_cpu c = {
+        .cpus = usage_cpus(),
+        .up = (boot_ns - born_ns) / (1000000000 / PROCVIEW_HZ),
+        .btime = (clock_ns(CLOCK_REALTIME) - boot_ns) / 1000000000,
+    };
+    usage_processes(&all);
+    usage_cpu(&all, &c.user, &c.system);
+    c.processes = all.last_pid;
+    c.running = all.running;
+    c.blocked = all.blocked;
+    return procview_stat(page, STAT_SIZE, &c);
+}
+
+static size_t write_cpuinfo(void) {
+    size_t n = 0;
+    for (ssize_t got; n < sizeof(page); n += (size_t)got)
+        if ((got = pread(usage_files.processors, page + n, sizeof(page) - n, (off_t)n)) <= 0)
+            break;
+    return procview_cpuinfo(page, n, usage_cpus());
+}
+
+static size_t write_loadavg(void) {
+    struct usage_processes all;
+    uint64_t user, system;
+    usage_processes(&all);
+    usage_cpu(&all, &user, &system);
+    procview_load_advance(&load,
+                          &(struct procview_load_now){.ns = (uint64_t)now_ns(),
+                                                      .ticks = user + system,
+                                                      .runnable = all.running + all.blocked,
+                                                      .capacity_milli = usage_capacity_milli()});
+    return procview_loadavg(page, sizeof(page), &load, all.running, all.threads, all.last_pid);
+}
+
+static struct cover {
+    const char *name;
+    size_t (*write)(void);
+    int fd; /* -1: this file of /proc is not covered */
+    bool leased;
+    int64_t due_ns; /* without a lease: when to take it, or to write the cover again */
+} covers[] = {
+    {"meminfo", write_meminfo, -1, false, 0},
+    {"stat", write_stat, -1, false, 0},
+    {"cpuinfo", write_cpuinfo, -1, false, 0},
+    {"loadavg", write_loadavg, -1, false, 0},
+};
+
+enum { COVERS = sizeof(covers) / sizeof(*covers) };
+
+bool covers_add(const char *name, unsigned n, int fd) {
+    for (int i = 0; i < COVERS; i++)
+        if (strlen(covers[i].name) == n && memcmp(covers[i].name, name, n) == 0) {
+            covers[i].fd = fd;
+            return true;
+        }
+    return false;
+}
+
+static bool cover_lease(struct cover *c) {
+    c->leased = fcntl(c->fd, F_SETLEASE, F_WRLCK) == 0;
+    any_open |= !c->leased;
+    return c->leased;
+}
+
+/* Cuts the file after writing, so that it never ends before the text. */
+static void cover_write(struct cover *c) {
+    size_t n = c->write();
+    if (pwrite(c->fd, page, n, 0) == (ssize_t)n)
+        (void)!ftruncate(c->fd, (off_t)n);
+    if (n > 4096)
+        madvise(page, sizeof(page), MADV_DONTNEED);
+    c->due_ns = now_ns() + OPEN_NS;
+}
+
+void covers_begin(void) {
+    born_ns = clock_ns(CLOCK_BOOTTIME);
+    load.at_ns = (uint64_t)now_ns();
+    for (int i = 0; i < COVERS; i++)
+        if (covers[i].fd >= 0) {
+            /* The kernel would signal the thread that takes the lease, if no process is set. */
+            fcntl(covers[i].fd, F_SETOWN, getpid());
+            cover_lease(&covers[i]);
+        }
+}
+
+bool covers_have(const struct stat *st) {
+    struct stat own;
+    for (int i = 0; i < COVERS; i++)
+        if (covers[i].fd >= 0 && fstat(covers[i].fd, &own) == 0 && own.st_dev == st->st_dev)
+            return true;
+    return false;
+}
+
+bool covers_are_open(void) {
+    return any_open;
+}
+
+void covers_serve(void) {
+    for (struct cover *c = covers; c < covers + COVERS; c++)
+        if (c->leased && fcntl(c->fd, F_GETLEASE) != F_WRLCK) {
+            cover_write(c);
+            c->leased = false;
+            any_open = true;
+            fcntl(c->fd, F_SETLEASE, F_UNLCK);
+        }
+}
+
+int64_t covers_tick(int64_t now) {
+    int64_t next = INT64_MAX;
+    any_open = false;
+    for (struct cover *c = covers; c < covers + COVERS; c++) {
+        if (c->fd < 0 || c->leased)
+            continue;
+        if (c->due_ns <= now && !cover_lease(c))
+            cover_write(c);
+        any_open |= !c->leased;
+        if (!c->leased && c->due_ns < next)
+            next = c->due_ns;
+    }
+    return next;
+}

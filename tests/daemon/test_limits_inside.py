@@ -1,0 +1,176 @@
+"""Files of /proc in a machine show its limits and its use, not those of the host."""
+import json
+import os
+import pathlib
+import re
+import time
+
+import pytest
+
+from patience import clock
+
+CPUS = len(os.sched_getaffinity(0))
+few = pytest.mark.skipif(CPUS < 2, reason="this host has a single CPU")
+MIB = 1 << 20
+
+
+def meminfo(daemon, box):
+    """The rows of /proc/meminfo, in bytes."""
+    text = daemon.exec(box, "cat /proc/meminfo")["stdout"]
+    return {name: int(kb) * 1024 for name, kb in re.findall(r"^(\S+): +(\d+) kB$", text, re.M)}
+
+
+def limited(daemon, **limits):
+    return daemon.machine(limits={"mem": "512M", "disk": "64M", **limits})
+
+
+def guest_switches(daemon, box):
+    """How often the threads of pid 1 ran, as the host counts it."""
+    record = (daemon.run_dir / "boxes" / box / "box").read_text()
+    tasks = pathlib.Path(f"/proc/{re.search(r'^pid=(.*)$', record, re.M)[1]}/task").iterdir()
+    return sum(int(n) for t in tasks for n in re.findall(r"ctxt_switches:\s+(\d+)", (t / "status").read_text()))
+
+
+def test_meminfo_shows_the_memory_limit_and_follows_it(daemon):
+    box = limited(daemon)
+    rows = meminfo(daemon, box)
+    assert rows["MemTotal"] == 512 * MIB
+    assert 0 < rows["MemFree"] <= rows["MemAvailable"] <= rows["MemTotal"]
+    assert rows["SwapTotal"] == rows["SwapFree"] == 0
+    assert "Mem: 512 " in " ".join(daemon.exec(box, "free -m")["stdout"].split())
+    daemon.patch(f"/v1/machines/{box}", {"limits": {"mem": "768M"}})
+    daemon.until(lambda: meminfo(daemon, box)["MemTotal"] == 768 * MIB)
+
+
+def test_meminfo_is_the_hosts_where_memory_is_not_limited(daemon):
+    box = daemon.machine()
+    enforced = json.loads(daemon.exec(box, "cat /run/carrel/machine.json")["stdout"])["enforced"]
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    want = min(total, 2 << 30) if "memory" in enforced else total
+    assert meminfo(daemon, box)["MemTotal"] == want
+
+
+def test_meminfo_shows_what_the_machine_uses(daemon):
+    box = limited(daemon)
+    before = meminfo(daemon, box)
+    code = "import time\nb = bytearray(200 << 20)\nopen('/tmp/has', 'w')\nwhile True: time.sleep(1)"
+    held = daemon.background(box, ["python3", "-c", code])
+    daemon.until(lambda: daemon.exec(box, "test -e /tmp/has")["exec"]["status"] == 0)
+    daemon.until(lambda: meminfo(daemon, box)["MemAvailable"] < before["MemAvailable"] - 190 * MIB)
+    assert meminfo(daemon, box)["AnonPages"] > 190 * MIB
+    daemon.delete(f"/v1/machines/{box}/execs/{held}")
+    daemon.until(lambda: meminfo(daemon, box)["MemAvailable"] > before["MemAvailable"] - 60 * MIB)
+
+
+def processors(daemon, box):
+    """What /proc/stat and /proc/cpuinfo list."""
+    text = daemon.exec(box, "grep -o '^cpu[0-9][0-9]*' /proc/stat; echo; sed -n 's/^processor[^0-9]*//p' /proc/cpuinfo")["stdout"]
+    return [part.split() for part in text.split("\n\n")]
+
+
+@few
+@pytest.mark.parametrize("cpus", [None, 0.5, 1, 2])
+def test_stat_and_cpuinfo_list_as_many_processors_as_nproc(daemon, cpus):
+    box = daemon.machine(limits={"cpus": cpus} if cpus else {})
+    n = int(daemon.exec(box, "nproc")["stdout"])
+    assert n == (min(CPUS, -int(-cpus // 1)) if cpus else CPUS)
+    want = [[f"cpu{i}" for i in range(n)], [str(i) for i in range(n)]]
+    assert processors(daemon, box) == want
+
+
+@few
+def test_processors_follow_a_changed_limit(daemon):
+    box = daemon.machine(limits={"cpus": 1})
+    assert processors(daemon, box) == [["cpu0"], ["0"]]
+    daemon.patch(f"/v1/machines/{box}", {"limits": {"cpus": 2}})
+    daemon.until(lambda: processors(daemon, box) == [["cpu0", "cpu1"], ["0", "1"]])
+
+
+def cpu_ticks(daemon, box):
+    words = daemon.exec(box, "head -1 /proc/stat")["stdout"].split()
+    return dict(zip(("user", "nice", "system", "idle"), map(int, words[1:5])))
+
+
+def test_stat_counts_the_cpu_time_of_the_machine_alone(daemon):
+    box, other = daemon.machine(), daemon.machine()
+    before = cpu_ticks(daemon, box)
+    assert sum(before.values()) < 3600 * 100 * CPUS  # of the machine's life, not of the host's
+    used = "import time\nwhile time.process_time() < 1.5: pass"
+    daemon.exec(other, ["python3", "-c", used])
+    idle = cpu_ticks(daemon, box)
+    assert idle["user"] - before["user"] < 75
+    assert idle["idle"] - before["idle"] > 75  # the control: that time passed here too
+    daemon.exec(box, ["python3", "-c", used])
+    daemon.until(lambda: cpu_ticks(daemon, box)["user"] - idle["user"] > 100)
+
+
+def load(daemon, box):
+    text = daemon.exec(box, "cat /proc/loadavg")["stdout"]
+    match = re.fullmatch(r"(\d+\.\d\d) (\d+\.\d\d) (\d+\.\d\d) (\d+)/(\d+) (\d+)\n", text)
+    assert match, text
+    return [float(n) for n in match.groups()]
+
+
+def test_loadavg_is_that_of_the_machines_processes(daemon):
+    box, other = daemon.machine(), daemon.machine()
+    for machine in (box, other):
+        assert load(daemon, machine)[1:3] == [0, 0]
+    daemon.background(other, "while :; do :; done")
+    daemon.until(lambda: load(daemon, other)[0] > 0.05)
+    mine = load(daemon, box)
+    assert mine[1] == 0 and mine[4] < 20 and mine[5] < 1000, mine
+
+
+READER = """
+import os, sys, time
+files = [open('/proc/' + name) for name in ('meminfo', 'stat', 'loadavg')]
+def rows():
+    texts = []
+    for f in files:
+        f.seek(0)
+        texts.append(f.read())
+    return texts
+first = rows()
+ballast = bytearray(64 << 20)
+end = time.monotonic() + float(sys.argv[1])
+changed = [False] * 3
+while not all(changed[:2]) and time.monotonic() < end:
+    changed = [a or b != c for a, b, c in zip(changed, rows(), first)]
+    sum(range(10000))
+print(changed[:2])
+"""
+
+
+def test_a_file_that_stays_open_is_kept_up_to_date(daemon):
+    box = limited(daemon)
+    assert daemon.exec(box, ["python3", "-c", READER, "60"])["stdout"] == "[True, True]\n"
+
+
+def test_numbers_are_right_after_rewind_and_in_a_fork(daemon):
+    box = limited(daemon, cpus=1)
+    daemon.exec(box, "touch /home/user/a")
+    daemon.post(f"/v1/machines/{box}/steps", {"name": "before"})
+    daemon.exec(box, "touch /home/user/b")
+    daemon.post(f"/v1/machines/{box}/rewind", {"step": "before"})
+    fork = daemon.post(f"/v1/machines/{box}/fork", {})["machines"][0]["id"]
+    for machine in (box, fork):
+        assert meminfo(daemon, machine)["MemTotal"] == 512 * MIB
+        assert processors(daemon, machine) == [["cpu0"], ["0"]]
+
+
+def test_pid_1_sleeps_while_nobody_reads(daemon):
+    box = daemon.machine()
+    daemon.exec(box, "cat /proc/meminfo /proc/stat /proc/cpuinfo /proc/loadavg")
+    daemon.background(box, "sleep 600")
+
+    def rests():
+        before, until = guest_switches(daemon, box), clock() + 3
+        while clock() < until:
+            time.sleep(0.1)
+        return guest_switches(daemon, box) == before
+
+    daemon.until(rests)
+    # The control: what is open is written again and again.
+    daemon.background(box, "exec 3</proc/stat; sleep 600")
+    before = guest_switches(daemon, box)
+    daemon.until(lambda: guest_switches(daemon, box) > before + 3)
