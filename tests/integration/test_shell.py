@@ -35,8 +35,8 @@ def test_a_shell_with_a_terminal_and_its_size(carrel, machine):
     t.expect(b"user")
     t.size(12, 34)
     t.process.send_signal(signal.SIGWINCH)
-    t.type(b"sleep 0.3; stty size\n")
-    t.expect(b"12 34")
+    t.type(b"until stty size | grep -x '12 34'; do sleep 0.1; done; echo is:$(stty size)\n")
+    t.expect(b"is:12 34")
     t.type(b"exit 7\n")
     status, _ = t.close()
     assert status == 7 and t.after == t.before
