@@ -52,6 +52,16 @@ void amount_size(uint64_t bytes, char ret[AMOUNT_SIZE]) {
         snprintf(ret + n, AMOUNT_SIZE - (size_t)n, "%c", units[at]);
 }
 
+/* Writes a number that has `digits` decimals, without zeros at its end. A double is not exact. */
+static void amount_decimal(uint64_t value, int digits, char ret[AMOUNT_SIZE]) {
+    unsigned long long unit = digits == 3 ? 1000 : 1000000;
+    int n = snprintf(ret, AMOUNT_SIZE, "%llu.%0*llu", (unsigned long long)value / unit, digits,
+                     (unsigned long long)value % unit);
+    while (ret[n - 1] == '0')
+        n--;
+    ret[ret[n - 1] == '.' ? n - 1 : n] = '\0';
+}
+
 void amount_show(enum amount_unit unit, uint64_t value, char ret[AMOUNT_SIZE]) {
     switch (unit) {
     case AMOUNT_BYTES:
@@ -62,7 +72,7 @@ void amount_show(enum amount_unit unit, uint64_t value, char ret[AMOUNT_SIZE]) {
         return;
     case AMOUNT_MILLIS:
     case AMOUNT_MICROS:
-        snprintf(ret, AMOUNT_SIZE, "%.16g", (double)value / (unit == AMOUNT_MILLIS ? 1e3 : 1e6));
+        amount_decimal(value, unit == AMOUNT_MILLIS ? 3 : 6, ret);
         return;
     case AMOUNT_ONES:
         break;

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/defer.h"
+#include "base/jot.h"
 #include "cli/safe.h"
 #include "cli/text/colour.h"
 #include "cli/text/habits.h"
@@ -135,7 +137,26 @@ const struct command *cli_find(const char *name) {
     return NULL;
 }
 
+static bool fails_as_json; /* the command was given --json */
+
+/* Prints the error as the API does. */
+static void fail_in_json(const struct err *err) {
+    struct buf text DEFER(buf_done) = BUF(16 * sizeof(*err));
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_object(&j, "error");
+    jot_string(&j, "code", err_code_name(err->code));
+    jot_string(&j, "message", err->text);
+    if (err->remedy[0])
+        jot_string(&j, "remedy", err->remedy);
+    jot_end(&j, '}');
+    jot_end(&j, '}');
+    safe_json_line(j.failed ? "{\"error\":{\"code\":\"internal\",\"message\":\"\"}}" : text.data);
+}
+
 int cli_fail(const struct err *err) {
+    if (fails_as_json)
+        fail_in_json(err);
     fputs("carrel: ", stderr);
     safe_name(stderr, err->text);
     fputs(err->remedy[0] ? ": " : "", stderr);
@@ -325,6 +346,32 @@ static bool fill_closed_streams(void) {
     return true;
 }
 
+/*
+ * True if --json is among the options of the command, also behind an option that is wrong. The
+ * words of a command to run in a machine do not count.
+ */
+static bool has_json(const struct command *c, int argc, char **argv) {
+    int words = 0,
+        most = strstr(c->usage, "COMMAND") ? (strstr(c->usage, "MACHINE") ? 1 : 0) : argc;
+    bool known = false;
+    for (const struct option_row *r = c->options; r && r->name; r++)
+        known |= strcmp(r->name, "json") == 0;
+    for (int i = 1; known && i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+        if (argv[i][0] != '-' && ++words > most)
+            return false;
+        if (argv[i][0] == '-' && options_awaiting(c->options, argv[i]))
+            i++;
+    }
+    return false;
+}
+
+static int run_command(const struct command *c, int argc, char **argv) {
+    fails_as_json = has_json(c, argc, argv);
+    return c->run(argc, argv);
+}
+
 /* Runs the command of Carrel that a command name of another tool (Docker) stands for. */
 static int run_habit(int argc, char **argv) {
     bool json;
@@ -338,7 +385,7 @@ static int run_habit(int argc, char **argv) {
         words[count++] = (char *)"--json";
     for (int i = 1; i < argc; i++)
         words[count++] = argv[i];
-    return cli_find(name)->run(count, words);
+    return run_command(cli_find(name), count, words);
 }
 
 int cli_main(int argc, char **argv) {
@@ -353,5 +400,5 @@ int cli_main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0)
         return cmd_version(1, argv);
     const struct command *c = cli_find(argv[1]);
-    return c ? c->run(argc - 1, argv + 1) : run_habit(argc - 1, argv + 1);
+    return c ? run_command(c, argc - 1, argv + 1) : run_habit(argc - 1, argv + 1);
 }

@@ -36,7 +36,10 @@ const struct command *cli_find(const char *name); /* NULL: unknown */
 
 int cli_main(int argc, char **argv);
 
-/* Prints "carrel: text: remedy"; returns CLI_FAILED. */
+/*
+ * Prints "carrel: text: remedy" to stderr; returns CLI_FAILED. If the command was given --json, it
+ * also prints the error object of the API to stdout.
+ */
 int cli_fail(const struct err *err);
 
 /* Prints `--help` of one command without its options: usage, subcommands and notes. */

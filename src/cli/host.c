@@ -215,14 +215,17 @@ static int token_list(struct client *c, const struct token_options *o, char **id
 
 static int token_remove(struct client *c, const struct token_options *o, char **ids,
                         struct err *err) {
-    (void)o;
+    json_t *revoked DEFER(json_decrefp) = json_pack("{s:[]}", "revoked");
     for (; *ids; ids++) {
         char target[CLIENT_TARGET_SIZE];
         const struct client_request r = {.method = "DELETE", .target = target};
         if (client_target(target, err, "/v1/tokens/%s", *ids) < 0 ||
             client_call(c, &r, NULL, err) < 0)
             return -1;
+        json_array_append_new(json_object_get(revoked, "revoked"), json_string(*ids));
     }
+    if (o->json)
+        print_json(revoked);
     return 0;
 }
 

@@ -172,6 +172,8 @@ int cmd_secret(int argc, char **argv) {
     if (client_open(&c, CLIENT_START, NULL, &err) < 0 ||
         verbs[v].run(&c, words + 1, &answer, &err) < 0)
         return cli_fail(&err);
+    if (!answer && o.json)
+        answer = json_pack("{s:s}", "name", words[1]);
     if (answer)
         print_answer(answer, &o);
     return 0;

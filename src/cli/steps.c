@@ -548,8 +548,9 @@ static void print_tournament(const struct runner *runners, size_t count, size_t 
         fputs(value, stdout);
         puts(i == best ? "  best" : "");
     }
+    json_t *object DEFER(json_decrefp) = json ? json_pack("{s:O}", "forks", list) : NULL;
     if (json)
-        print_json(list);
+        print_json(object);
 }
 
 static int tournament(struct client *c, const struct fork_options *o, const json_t *machines,
@@ -573,13 +574,12 @@ static int tournament(struct client *c, const struct fork_options *o, const json
     /* If no fork has a score, keep all. */
     if (o->keep_best && best < count && destroy_others(c, runners, count, best, err) < 0)
         return -1;
+    bool failed = o->keep_best && best == count;
     if (o->quiet)
         print_kept(o, runners, count, best);
-    else
+    else if (!failed || !o->json)
         print_tournament(runners, count, best, o->json);
-    if (o->keep_best && best == count)
-        return err_set(err, ERR_UNKNOWN, "no fork has a score: all forks are kept");
-    return 0;
+    return failed ? err_set(err, ERR_UNKNOWN, "no fork has a score: all forks are kept") : 0;
 }
 
 static int check_fork(const struct fork_options *o, const struct words *w, struct err *err) {

@@ -8,7 +8,7 @@
 #include "cli/safe.h"
 
 void print_json(const json_t *value) {
-    char *text = json_dumps(value, JSON_COMPACT);
+    char *text = json_dumps(value, JSON_COMPACT | TABLE_REALS);
     safe_json_line(text ? text : "");
     free(text);
 }

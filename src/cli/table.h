@@ -7,6 +7,13 @@
 
 #include <jansson.h>
 
+/*
+ * Flag of json_dumps() for the command line: numbers such as 0.1 keep their decimal form. Without
+ * it they get 17 digits, which show the error of the binary form.
+ */
+#define TABLE_REALS JSON_REAL_PRECISION(15)
+
+/* Prints an object on one line. A list is printed as an object with the list as its member. */
 void print_json(const json_t *value);
 
 /* Prints `member` of each row, a text or a number, one per line: for -q. */

@@ -62,6 +62,11 @@ static void copy_counts(json_t *row, const json_t *stats) {
             json_object_set(row, counts[i], json_object_get(stats, counts[i]));
 }
 
+/* A share in percent with one decimal: the counters are not more exact. */
+static double tenths(long long more, long long passed) {
+    return more > 0 ? (double)(more * 1000 / passed) / 10 : 0;
+}
+
 /*
  * Sets the cpu share since the last sample, and stores the counter for the next one. If this host
  * counts no memory, a cpu count of 0 means that it does not count cpu time either.
@@ -73,8 +78,7 @@ static void count_cpu(json_t *row, const json_t *stats, const json_t *before, js
     long long more = used - client_number(last, "used"), passed = at - client_number(last, "at");
     json_object_set_new(next, id, json_pack("{s:I, s:I}", "used", used, "at", at));
     if (last && passed > 0 && (used > 0 || client_number(stats, "mem_bytes") > 0))
-        json_object_set_new(row, "cpu_percent",
-                            json_real(more > 0 ? 100.0 * (double)more / (double)passed : 0));
+        json_object_set_new(row, "cpu_percent", json_real(tenths(more, passed)));
 }
 
 /* True if only this machine has failed: then its row has no figures, and the table goes on. */

@@ -514,6 +514,11 @@ int cmd_logs(int argc, char **argv) {
         err_remedy(&err, "see `carrel ls`");
         return cli_fail(&err);
     }
+    if (exec && o.json) {
+        err_set(&err, ERR_INVALID, "--json lists commands, it does not print the output of one");
+        err_remedy(&err, "leave out --json or '%s'", exec);
+        return cli_fail(&err);
+    }
     if (client_open(&c, CLIENT_IF_MACHINES, NULL, &err) < 0)
         return cli_fail(&err);
     if (exec)

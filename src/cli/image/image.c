@@ -78,7 +78,7 @@ static int image_list(struct client *c, const struct image_options *o, const str
     if (client_call(c, &r, &answer, err) < 0)
         return -1;
     if (o->json) {
-        print_json(json_object_get(answer, "images"));
+        print_json(answer);
         return 0;
     }
     if (!o->quiet)
@@ -120,17 +120,19 @@ static int image_cmd_show(struct client *c, const struct image_options *o, const
 
 static int remove_all(struct client *c, const struct image_options *o, const struct words *w,
                       struct err *err) {
+    json_t *deleted DEFER(json_decrefp) = json_pack("{s:[]}", "images");
     for (size_t i = 0; i < w->count; i++) {
         json_t *image DEFER(json_decrefp) = NULL;
         if (about(c, "DELETE", w->v[i], &image, err) < 0)
             return -1;
         long long machines = client_number(image, "machines");
-        if (o->json)
-            print_json(image);
-        else if (machines)
+        json_array_append(json_object_get(deleted, "images"), image);
+        if (!o->json && machines)
             printf("%s: name deleted; its files are kept while %lld machine%s them\n",
                    client_text(image, "name"), machines, machines == 1 ? " uses" : "s use");
     }
+    if (o->json)
+        print_json(deleted);
     return 0;
 }
 
@@ -349,7 +351,13 @@ static int export(struct client *c, const struct image_options *o, const struct 
         err_set(err, ERR_INVALID, "carrel image export requires --oci DIR or --tar FILE");
         return err_remedy(err, "use --tar FILE.tar, or FILE.tar.zst to compress it");
     }
-    return o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err);
+    if ((o->oci ? export_layout(c, o, w->v[0], err) : export_file(c, o, w->v[0], err)) < 0)
+        return -1;
+    json_t *told DEFER(json_decrefp) =
+        json_pack("{s:s, s:s}", "image", w->v[0], o->oci ? "oci" : "tar", o->oci ? o->oci : o->tar);
+    if (o->json && (o->oci || strcmp(o->tar, "-") != 0))
+        print_json(told);
+    return 0;
 }
 
 /* ---- subcommands ---- */

@@ -112,7 +112,7 @@ static void units_print_one(const char *name, const json_t *value, int indent) {
         safe_name(stdout, text);
         putchar('\n');
     } else {
-        char *json DEFER_FREE = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *json DEFER_FREE = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | TABLE_REALS);
         safe_json_line(json ? json : "");
     }
 }

@@ -80,10 +80,13 @@ static void each_unit_has_its_form(void **state) {
         enum amount_unit unit;
         uint64_t value;
         const char *want;
-    } rows[] = {{AMOUNT_ONES, 4000000, "4000000"}, {AMOUNT_BYTES, 4 << 20, "4M"},
-                {AMOUNT_MILLIS, 10, "0.01"},       {AMOUNT_MILLIS, 1024000, "1024"},
-                {AMOUNT_MICROS, 1500000, "1.5"},   {AMOUNT_MICROS, 1ull << 50, "1125899906.842624"},
-                {AMOUNT_MS, 5400000, "1h 30m"}};
+    } rows[] = {
+        {AMOUNT_ONES, 4000000, "4000000"}, {AMOUNT_BYTES, 4 << 20, "4M"},
+        {AMOUNT_MILLIS, 10, "0.01"},       {AMOUNT_MILLIS, 1024000, "1024"},
+        {AMOUNT_MICROS, 1500000, "1.5"},   {AMOUNT_MICROS, 1ull << 50, "1125899906.842624"},
+        {AMOUNT_MILLIS, 9950, "9.95"},     {AMOUNT_MICROS, 0, "0"},
+        {AMOUNT_MICROS, 9950000, "9.95"},  {AMOUNT_MICROS, UINT64_MAX, "18446744073709.551615"},
+        {AMOUNT_MS, 5400000, "1h 30m"}};
     char text[AMOUNT_SIZE];
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
