@@ -41,6 +41,9 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
          .max = 3},                                                                               \
         {"kill_left", FIELD_FLAG, AT(type, base kill_left),                                       \
          "kill the remaining descendants of the command when it ends"},                           \
+        {"name", FIELD_TEXT, AT(type, base name),                                                 \
+         "name of the command; no other running command of the machine may have it",              \
+         .max = NAME_MAX_BYTES},                                                                  \
         {"background", FIELD_FLAG, AT(type, base background),                                     \
          "respond when the command has started, not when it has ended"},                          \
         {"output_max", FIELD_SIZE, AT(type, base output_max),                                     \
@@ -81,6 +84,7 @@ const struct schema usage_schema = SCHEMA("Usage", struct usage_view, usage_view
 static const struct field exec_view[] = {
     {"id", SHOW_TEXT, AT(struct exec_view, id), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct exec_view, machine), NULL, .required = true},
+    {"name", SHOW_TEXT, AT(struct exec_view, name), "name of the command, if it has one"},
     {"argv", SHOW_JSON, AT(struct exec_view, argv), NULL, .required = true},
     {"cwd", SHOW_TEXT, AT(struct exec_view, cwd), NULL},
     {"user", SHOW_TEXT, AT(struct exec_view, user), NULL},

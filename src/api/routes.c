@@ -25,6 +25,12 @@ static const struct query page_queries[] = {
     {"cursor", "string", "`next` of the previous page"},
     {0},
 };
+static const struct query exec_list_queries[] = {
+    {"state", "string", "only commands in this state; running includes starting"},
+    {"limit", "integer", "rows per page, up to 1000 (default 100)"},
+    {"cursor", "string", "`next` of the previous page"},
+    {0},
+};
 static const struct query diff_queries[] = {
     {"from", "string", "compare this step, or `start` (default), which is the machine as created"},
     {"to", "string", "compare `from` with this step, or with `now` (default)"},
@@ -314,7 +320,7 @@ const struct route routes[] = {
      exec_queries},
     {"GET", M "/execs", "exec_list", SCOPE_READ, BODY_NONE, NULL, &execs_schema, 200, NULL,
      "List the commands of a machine, newest first", "$URL/v1/machines/$M/execs", api_exec_list,
-     page_queries},
+     exec_list_queries},
     {"GET", X, "exec_show", SCOPE_READ, BODY_NONE, NULL, &exec_schema, 200, NULL,
      "Show one command", "$URL/v1/machines/$M/execs/$X", api_exec_show, NULL},
     {"GET", X "/output", "exec_output", SCOPE_READ, BODY_NONE, NULL, NULL, 200,

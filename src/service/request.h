@@ -112,7 +112,7 @@ struct exec_request {
     struct texts argv;
     const char *command; /* a shell string, instead of argv */
     struct texts env;
-    const char *cwd, *user, *stdin_text, *stdin_base64, *key;
+    const char *cwd, *user, *stdin_text, *stdin_base64, *key, *name;
     struct given timeout; /* ms */
     struct pty_request pty;
     struct texts stdio; /* "null" or "fd" for each of the three streams; unix socket only */

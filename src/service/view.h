@@ -49,6 +49,7 @@ struct usage_view {
 
 struct exec_view {
     const char *id, *machine;
+    const char *name; /* NULL: none */
     const char *argv; /* JSON array */
     const char *cwd, *user;
     const char *state;  /* starting running exited failed unknown */

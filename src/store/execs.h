@@ -60,8 +60,9 @@ struct exec_row {
     char err_log[32];
     char key[STORE_KEY_SIZE];
     uint8_t request_hash[SHA256_BYTES];
-    char *argv; /* one JSON array */
-    char *cwd;  /* working directory; NULL: the default */
+    char name[STORE_NAME_SIZE]; /* unique among running commands of a machine; empty: none */
+    char *argv;                 /* one JSON array */
+    char *cwd;                  /* working directory; NULL: the default */
 };
 
 struct exec_list {

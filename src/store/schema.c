@@ -161,6 +161,9 @@ const char *const schema_steps[] = {
 
     /* 16: who put a machine into its state (enum state_by; 0: not known). */
     "ALTER TABLE machines ADD COLUMN state_by INTEGER NOT NULL DEFAULT 0;",
+
+    /* 17: names of commands, for shells that a user returns to. */
+    "ALTER TABLE execs ADD COLUMN name TEXT;",
 };
 const size_t schema_version = sizeof(schema_steps) / sizeof(*schema_steps);
 

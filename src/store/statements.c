@@ -86,6 +86,7 @@ static const struct column exec_columns[] = {
     {"request_hash", COL_HASH, offsetof(struct exec_row, request_hash), SHA256_BYTES},
     {OBJECT(exec_row, argv)},
     {HEAP(exec_row, cwd)},
+    {NAME(exec_row, name)}, /* last: STMT_EXEC_FINISH counts the columns before it */
 };
 
 static const struct column owner_columns[] = {

@@ -250,3 +250,52 @@ def test_the_list_of_commands_and_what_is_kept_after_the_end(daemon, box):
     daemon.delete(f"/v1/machines/{box}")
     assert daemon.get(f"/v1/machines/{box}/execs/{ids[1]}/output") == b"1\n"
     assert daemon.get(f"/v1/machines/{box}/execs/{ids[1]}")["status"] == 0
+
+
+def test_name_of_a_running_command_is_its_own(daemon, box):
+    x = daemon.background(box, "read x", name="work", stdin_open=True)
+    assert daemon.get(f"/v1/machines/{box}/execs/{x}")["name"] == "work"
+    with pytest.raises(Refused) as e:
+        daemon.background(box, "true", name="work")
+    assert e.value.code == "exists" and "already runs a command with the name 'work'" in e.value.error["message"]
+    other = daemon.machine()
+    assert daemon.exec(other, "true", name="work")["exec"]["name"] == "work"
+    daemon.request("POST", f"/v1/machines/{box}/execs/{x}/stdin?eof=1", b"")
+    daemon.wait(box, x)
+    assert daemon.exec(box, "true", name="work")["exec"]["name"] == "work"
+    assert "name" not in daemon.exec(box, "true")["exec"]
+
+
+def test_repeated_request_with_a_name_gets_its_command(daemon, box):
+    body = {"command": "sleep 60", "background": True, "name": "work", "key": "once"}
+    first, again = (daemon.post(f"/v1/machines/{box}/execs", body)["id"] for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("name", ["x-work", "m-work", "a b", "a/b", "-a"])
+def test_bad_name_of_a_command(daemon, box, name):
+    with pytest.raises(Refused) as e:
+        daemon.exec(box, "true", name=name)
+    assert e.value.code == "invalid"
+
+
+def test_list_of_commands_by_state(daemon, box):
+    done = daemon.exec(box, "true")["exec"]["id"]
+    x = daemon.background(box, "sleep 60")
+    assert [e["id"] for e in daemon.get(f"/v1/machines/{box}/execs", state="running")["execs"]] == [x]
+    assert [e["id"] for e in daemon.get(f"/v1/machines/{box}/execs", state="exited")["execs"]] == [done]
+    with pytest.raises(Refused) as e:
+        daemon.get(f"/v1/machines/{box}/execs", state="nonsense")
+    assert e.value.code == "invalid"
+
+
+def test_name_outlives_the_daemon(fresh):
+    d = fresh()
+    m = d.machine()
+    x = d.background(m, "sleep 60", name="work")
+    d.kill()
+    d.start()
+    assert d.get(f"/v1/machines/{m}/execs/{x}")["name"] == "work"
+    with pytest.raises(Refused) as e:
+        d.background(m, "true", name="work")
+    assert e.value.code == "exists"

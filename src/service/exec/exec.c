@@ -223,6 +223,7 @@ void exec_row_view(const struct exec_row *row, struct exec_view *ret) {
     *ret = (struct exec_view){
         .id = row->id,
         .machine = row->machine,
+        .name = row->name[0] ? row->name : NULL,
         .argv = row->argv,
         .cwd = row->cwd,
         .user = row->user,

@@ -52,6 +52,17 @@ static int machine_id_of(struct service *s, const struct caller *who, const char
     return 0;
 }
 
+/* A command in the foreground stays `starting` in the store until it ends: see exec_view(). */
+static int states_of(const char *name, unsigned *ret, struct err *err) {
+    enum exec_state state;
+    if (!name)
+        return 0;
+    if (exec_state_parse(name, &state, err) < 0)
+        return -1;
+    *ret = 1u << state | (state == EXEC_RUNNING ? 1u << EXEC_STARTING : 0);
+    return 0;
+}
+
 int service_exec_list(struct service *s, const struct caller *who, const char *machine,
                       const struct list_request *r, service_row_fn *row, void *arg,
                       char ret_next[CURSOR_SIZE], struct err *err) {
@@ -61,6 +72,8 @@ int service_exec_list(struct service *s, const struct caller *who, const char *m
         return -1;
     struct exec_filter filter = {.machine = id, .limit = r->limit};
     uint64_t before = 0;
+    if (states_of(r->states, &filter.states, err) < 0)
+        return -1;
     if (r->cursor && list_cursor(r->cursor, UINT32_MAX, &before, err) < 0)
         return -1;
     filter.before = (uint32_t)before;

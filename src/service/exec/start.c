@@ -8,6 +8,7 @@
 #include "base/text/base64.h"
 #include "service/exec/inner.h"
 #include "service/exec/plan.h"
+#include "service/fields.h"
 #include "service/net/live.h"
 #include "service/rest.h"
 #include "service/steps/barrier.h"
@@ -41,6 +42,7 @@ static int fill_exec(struct exec *x, const struct caller *who, const struct live
     snprintf(row->owner, sizeof(row->owner), "%s", l->row.owner);
     snprintf(row->user, sizeof(row->user), "%s", plan->user);
     snprintf(row->key, sizeof(row->key), "%s", r->key ? r->key : "");
+    snprintf(row->name, sizeof(row->name), "%s", r->name ? r->name : "");
     memcpy(row->request_hash, hash, SHA256_BYTES);
     snprintf(x->program, sizeof(x->program), "%s", plan->argv[0]);
     row->argv = argv_json(plan);
@@ -95,10 +97,29 @@ static bool ran_before(struct exec *x, char existing[ID_SIZE]) {
     return existing[0];
 }
 
+/* A name leads to one running command: `carrel sh` returns to it. */
+static int name_may_run(const struct live *l, const char *name, struct err *err) {
+    if (!name[0])
+        return 0;
+    if (!machine_name_ok(name) || strncmp(name, "x-", 2) == 0) {
+        err_set(err, ERR_INVALID, "'%s' is not a valid name of a command", name);
+        return err_remedy(err,
+                          "use letters, digits, '.', '_' and '-'; it cannot start with m- or x-");
+    }
+    for (const struct exec *x = l->execs->first; x; x = x->next)
+        if (!exec_is_over(x) && strcmp(x->row.name, name) == 0)
+            return err_set(err, ERR_EXISTS,
+                           "machine '%s' already runs a command with the name '%s'", l->row.id,
+                           name);
+    return 0;
+}
+
 static int begin_exec(struct exec *x, const struct live *l, const struct exec_plan *plan,
                       char existing[ID_SIZE], struct err *err) {
     if (exec_may_count(l, err) < 0)
         return ran_before(x, existing) ? 0 : (x->service->hits[HIT_COMMANDS]++, -1);
+    if (name_may_run(l, x->row.name, err) < 0)
+        return ran_before(x, existing) ? 0 : -1;
     struct journal_record what = {
         .verb = "exec", .machine = x->row.machine, .exec = x->row.id, .argv = plan->argv};
     while (what.argc < JOURNAL_ARGV_COUNT && plan->argv[what.argc])
