@@ -38,7 +38,7 @@ const struct command commands[] = {
     {"exec", "[OPTIONS] MACHINE [--] COMMAND [ARG...]", "run a command in a machine", cmd_exec,
      exec_rows, NULL},
     {"sh", "[OPTIONS] MACHINE [EXEC]", "open a shell in a machine, or return to an open one",
-     cmd_sh, sh_rows, NULL},
+     cmd_sh, sh_rows, NULL, NULL, sh_notes},
     {"cp", "[OPTIONS] SOURCE DESTINATION", "copy files to or from a machine (MACHINE:PATH)", cmd_cp,
      cp_rows, NULL},
     {"logs", "[OPTIONS] MACHINE [EXEC]", "list a machine's commands, or print the output of one",

@@ -25,6 +25,11 @@ const char net_notes[] =
     "install\n"
     "packages), models, and requests that you approve.";
 
+const char sh_notes[] =
+    "A shell continues when its terminal is closed. To leave it running yourself, press Ctrl-] "
+    "three\n"
+    "times within a second. EXEC is the id or the name of an open shell, as --ls prints them.";
+
 const struct form expose_forms[] = {
     {"MACHINE PORT", "make a port of the machine reachable and print its URL, with a token"},
     {"MACHINE", "list the machine's ports that are reachable"},

@@ -59,6 +59,8 @@ static void put_exec(struct jot *j, const char *name, const struct session *s) {
         jot_string(j, "cwd", s->request.cwd);
     if (s->request.user)
         jot_string(j, "user", s->request.user);
+    if (s->request.name)
+        jot_string(j, "name", s->request.name);
     if (s->request.timeout_ms) {
         snprintf(seconds, sizeof(seconds), "%.3f", (double)s->request.timeout_ms / 1000);
         jot_raw(j, "timeout", seconds);

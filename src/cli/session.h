@@ -30,6 +30,7 @@ struct session_request {
     const char *const *env;  /* NAME=VALUE, ends with NULL */
     const char *cwd;         /* NULL: the default of the machine */
     const char *user;        /* NULL: the default of the machine */
+    const char *name;        /* NULL: the command gets no name */
     uint64_t timeout_ms;     /* 0: no limit */
     bool terminal;           /* give the command a terminal */
     uint16_t rows, cols;     /* size of the terminal; 0: not known */

@@ -129,6 +129,59 @@ def test_key_leaves_the_shell_only_if_pressed_three_times_in_a_row(carrel, machi
     assert t.close()[0] == 6
 
 
+def leave(t):
+    t.type(b"\x1d\x1d\x1d")
+    status, text = t.close()
+    assert status == 0, text
+    return text
+
+
+def test_return_to_a_shell_by_name(carrel, machine):
+    t = shell(carrel, machine, "--name", "work")
+    t.type(b"kept=value; echo was-'here'\n")
+    t.expect(b"was-here\r\n")
+    assert f"to return to it: carrel sh {machine} work\r\n".encode() in leave(t)
+    for words in (machine, "work"), ("--name", "work", machine):
+        t = Terminal(carrel, "sh", *words)
+        t.expect(b"was-here\r\n")
+        t.type(b"echo and-$kept\n")
+        t.expect(b"and-value\r\n")
+        leave(t)
+    assert states(carrel, machine) == ["running"]
+    t = shell(carrel, "-q", "--name", "work", machine)
+    t.type(b"exit 5\n")
+    assert t.close()[0] == 5
+    t = shell(carrel, machine, "--name", "work")  # the name is free again
+    t.type(b"echo new-$kept-; exit\n")
+    t.expect(b"new--\r\n")
+    assert t.close()[0] == 0
+
+
+def test_list_of_open_shells(carrel, machine):
+    assert carrel("sh", "--ls", machine).stdout.splitlines() == [b"NAME            EXEC            AGE   USER      COMMAND"]
+    one, two = shell(carrel, machine, "--name", "work"), shell(carrel, "-u", "root", machine)
+    with carrel.popen("exec", machine, "--", "sleep", "60") as plain:  # no terminal: cannot be returned to
+        rows = [line.split() for line in carrel("sh", machine, "--ls").stdout.decode().splitlines()[1:]]
+        assert [(r[0], r[3], r[4]) for r in rows] == [("-", "root", "shell"), ("work", "user", "shell")]
+        listed = json.loads(carrel("sh", "--ls", "--json", machine).stdout)["shells"]
+        assert [x.get("name") for x in listed] == [None, "work"]
+        ids = carrel("sh", "--ls", "-q", machine).stdout.decode().split()
+        assert ids == [x["id"] for x in listed] == [r[1] for r in rows]
+        plain.send_signal(signal.SIGTERM)
+    leave(one)
+    two.type(b"exit\n")
+    assert two.close()[0] == 0
+    assert carrel("sh", "--ls", "-q", machine).stdout.decode().split() == ids[1:]
+
+
+def test_list_has_an_old_shell_after_many_commands(carrel, machine):
+    t = shell(carrel, machine, "--name", "work")
+    for _ in range(110):  # more than one page of `carrel logs`
+        assert carrel("exec", machine, "--", "true").returncode == 0
+    assert carrel("sh", "--ls", machine).stdout.count(b"work") == 1
+    leave(t)
+
+
 def test_end_of_piped_input_ends_a_shell_with_a_terminal(carrel, machine):
     """The control: only the end of a terminal detaches."""
     with carrel.popen("sh", "-t", machine, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
@@ -162,6 +215,8 @@ def test_a_shell_without_a_terminal(carrel, machine):
 @pytest.mark.parametrize("words, says", [
     (["sh"], "no machine given"), (["sh", "m-aaaaaaaaaaaa"], "machine 'm-aaaaaaaaaaaa' does not exist"), (["sh", "--no-such", "x"], "--no-such"),
     (["sh", "a", "b", "c"], "unexpected argument"),
+    (["sh", "--ls"], "no machine given"), (["sh", "--ls", "a", "b"], "--ls takes only a machine"),
+    (["sh", "--name", "a", "b", "c"], "--name and EXEC exclude each other"), (["sh", "--json", "a"], "--json requires --ls"),
 ])
 def test_bad_words(carrel, words, says):
     done = carrel(*words)
@@ -172,3 +227,7 @@ def test_what_is_not_there_to_come_back_to(carrel, machine):
     carrel("exec", machine, "--", "true")
     done = carrel("sh", machine, "x-aaaaaaaaaaaa")
     assert done.returncode == 125 and b"does not exist" in done.stderr, done
+    done = carrel("sh", machine, "work")
+    assert done.returncode == 125 and b"has no open shell 'work'" in done.stderr, done
+    done = carrel("sh", machine, "--name", "work")
+    assert done.returncode == 125 and b"--name requires a terminal" in done.stderr, done
