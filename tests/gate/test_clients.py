@@ -221,3 +221,38 @@ def test_redis_cli(gated):
         need(gated, box, "redis-cli")
         assert run(gated, box, f"redis-cli -h ok.test -p {port} ping") == "PONG\n"
         server.shutdown()
+
+
+# ---- browsers ----
+
+
+def authority(gated, box):
+    lines = run(gated, box, "cat /usr/local/share/ca-certificates/carrel.crt").split("\n")
+    return "".join(line for line in lines if "-----" not in line)
+
+
+def test_browsers_are_told_of_the_authority(gated):
+    """Their own stores do not have it, and they do not read the bundle of the system."""
+    box = gated.machine(net=[{"target": "ok.test", "local": True}])
+    for place in "chromium", "opt/chrome", "opt/edge", "brave":
+        assert json.loads(run(gated, box, f"cat /etc/{place}/policies/managed/carrel.json")) == {"CACertificates": [authority(gated, box)]}
+    firefox = json.loads(run(gated, box, "cat /etc/firefox/policies/policies.json"))["policies"]
+    assert firefox == {"Certificates": {"Install": ["/usr/local/share/ca-certificates/carrel.crt"]}}
+
+
+def test_policies_of_firefox_in_an_image_stay(gated, tmp_path):
+    box = gated.machine()
+    run(gated, box, "mkdir -p /etc/firefox/policies && echo '{}' >/etc/firefox/policies/policies.json", user="root")
+    gated.allow(box, "ok.test")
+    assert run(gated, box, "cat /etc/firefox/policies/policies.json") == "{}\n"
+    assert run(gated, box, "curl -sS https://ok.test.invalid/ -o /dev/null; cat $SSL_CERT_FILE | wc -l") != "0\n"
+
+
+@pytest.mark.parametrize("program", ["chromium", "chromium-headless-shell"])
+def test_browser_trusts_the_gate(gated, program):
+    """A refusal of HTTPS comes from the gate, so a page with it was trusted."""
+    box = gated.machine(net=[{"target": "ok.test", "local": True}], limits={"mem": "2G"})
+    need(gated, box, program)
+    page = run(gated, box, f"{program} --headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run "
+                           "--dump-dom https://refused.test/ 2>/dev/null", timeout="90s")
+    assert "may not reach 'refused.test:443'" in page, page

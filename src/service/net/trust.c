@@ -21,6 +21,7 @@
 
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define JAVA "/etc/ssl/certs/java/cacerts"
+#define OWN "/usr/local/share/ca-certificates/carrel.crt"
 enum { BUNDLE_MAX = 4 << 20, PEM_MAX = 65536 };
 
 /*
@@ -209,6 +210,56 @@ static void put_java(struct handing *h, const struct buf *bundle) {
     trust_put_file(h, JAVA, store.data, store.len);
 }
 
+/* Directories of policies, which browsers of the Chromium family read. */
+static const char *const policy_dirs[] = {
+    "/etc/chromium/policies/managed",
+    "/etc/opt/chrome/policies/managed",
+    "/etc/opt/edge/policies/managed",
+    "/etc/brave/policies/managed",
+};
+
+/* Writes the certificate without its PEM lines, as Chromium's policy CACertificates takes it. */
+static bool put_chromium_policy(const struct buf *own, struct buf *ret) {
+    bool ok = buf_addf(ret, "{\"CACertificates\":[\"");
+    for (const char *line = own->data; ok && *line;) {
+        size_t n = strcspn(line, "\n");
+        if (*line != '-')
+            ok = buf_add(ret, line, n);
+        line += n + (line[n] == '\n');
+    }
+    return ok && buf_addf(ret, "\"]}\n");
+}
+
+static void policy_written(void *arg, const struct frame *frame, const struct err *err) {
+    (void)frame;
+    (void)err; /* the image has policies of its own, which stay */
+    handing_step(arg);
+}
+
+/* Browsers do not read the bundle of the system, but policies of the host's administrator. */
+static void put_browsers(struct handing *h, const struct buf *own) {
+    static const char firefox[] = "{\"policies\":{\"Certificates\":{\"Install\":[\"" OWN "\"]}}}\n";
+    struct buf policy DEFER(buf_done) = BUF(PEM_MAX);
+    char path[128];
+    if (!put_chromium_policy(own, &policy)) {
+        h->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < sizeof(policy_dirs) / sizeof(*policy_dirs); i++) {
+        put_directory(h, policy_dirs[i]);
+        snprintf(path, sizeof(path), "%s/carrel.json", policy_dirs[i]);
+        trust_put_file(h, path, policy.data, policy.len);
+    }
+    put_directory(h, "/etc/firefox/policies");
+    const struct msg_write m = {.flags = MSG_CREATE | MSG_EXCLUSIVE,
+                                .mode = 0644,
+                                .path = trust_text_of("/etc/firefox/policies/policies.json"),
+                                .data = {(const uint8_t *)firefox, sizeof(firefox) - 1}};
+    h->waiting++;
+    guest_request(h->live->machine->guest, (struct frame_head){.type = MSG_WRITE}, &m, NULL, 0,
+                  policy_written, h);
+}
+
 static void hand_over(struct handing *h) {
     static const char apt[] = "Acquire::http::Timeout \"300\";\nAcquire::https::Timeout \"300\";\n";
     struct buf own DEFER(buf_done) = BUF(PEM_MAX), bundle DEFER(buf_done) = BUF(BUNDLE_MAX);
@@ -226,7 +277,8 @@ static void hand_over(struct handing *h) {
     put_directory(h, "/etc/apt/apt.conf.d");
     trust_put_file(h, BUNDLE, bundle.data, bundle.len);
     put_java(h, &bundle);
-    trust_put_file(h, "/usr/local/share/ca-certificates/carrel.crt", own.data, own.len);
+    trust_put_file(h, OWN, own.data, own.len);
+    put_browsers(h, &own);
     trust_put_file(h, "/etc/apt/apt.conf.d/90carrel", apt, sizeof(apt) - 1);
 }
 
