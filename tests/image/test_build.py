@@ -286,3 +286,47 @@ def test_output_of_a_failed_line_is_shown_to_its_end(daemon, recipe):
     done = cli(daemon, "image", "build", recipe)
     assert done.returncode == 125 and "exited with status 3" in done.stderr, done.stderr[-500:]
     assert "line 59999\n" in done.stderr and "the reason\n" in done.stderr
+
+
+def host_mirror():
+    """A mirror of this host's apt; None: it has none."""
+    files = [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*")]
+    text = "".join(f.read_text() for f in files if f.is_file() and f.suffix in (".list", ".sources"))
+    found = re.search(r"^[^#\n]*https?://([^/:\s]+)", text, re.M)
+    return found[1] if found else None
+
+
+def reached_by_packages(daemon, directory, sources):
+    """Rules that an apt-get of the image finds while it runs for a packages line; before that line there is none."""
+    (directory / "sources").write_text(sources)
+    (directory / "apt-get").write_text("#!/bin/sh\ncp /run/carrel/machine.json /rules\nmkdir -p /var/lib/apt/lists\n")
+    (directory / "apt-get").chmod(0o755)
+    (directory / "recipe").write_text("base small\nfile apt-get /usr/bin/apt-get\nrun cp /run/carrel/machine.json /before || echo {} >/before\n"
+                                      "file sources /etc/apt/sources.list\npackages anything\n")
+    done = cli(daemon, "image", "build", directory / "recipe", "--name", "app", "--no-cache")
+    assert done.returncode == 0, done
+    m = daemon.machine(image="app")
+    assert "://" not in daemon.exec(m, "cat /before")["stdout"]
+    return json.loads(daemon.exec(m, "cat /rules")["stdout"])["network"]["rules"]
+
+
+def test_packages_come_from_the_sources_of_the_image(daemon, small, tmp_path):
+    rules = reached_by_packages(daemon, tmp_path, "deb http://mirror.of-the-image.test/debian stable main\n")
+    assert [r["target"] for r in rules] == ["http://mirror.of-the-image.test"] and not rules[0].get("local"), rules
+
+
+def test_private_mirror_is_reached_if_the_host_uses_it(daemon, small, tmp_path):
+    mirror = host_mirror()
+    if not mirror:
+        pytest.skip("apt on this host has no mirror")
+    rules = reached_by_packages(daemon, tmp_path, f"deb http://{mirror}/debian stable main\ndeb http://other.test/debian stable main\n")
+    assert {r["target"]: bool(r.get("local")) for r in rules} == {f"http://{mirror}": True, "http://other.test": False}, rules
+    rules = reached_by_packages(daemon, tmp_path, f"deb http://{mirror}/debian stable main\n")
+    assert [(r["target"], r.get("local"), r.get("preset")) for r in rules] == [(f"http://{mirror}", True, "apt")], rules
+
+
+def test_packages_for_an_image_without_sources_are_refused(daemon, small, tmp_path):
+    (tmp_path / "recipe").write_text("base small\npackages curl\n")
+    done = cli(daemon, "image", "build", tmp_path / "recipe")
+    assert done.returncode == 125 and "line 2 of the recipe" in done.stderr and "where tool 'apt' gets its packages from" in done.stderr, done
+    assert daemon.machines() == []

@@ -3,10 +3,8 @@
  *
  * Each line gives an intermediate image. Its name is a hash of the image before it and of all that
  * the line does, so an unchanged line is not run again. Machines reach only the hosts in the
- * recipe's net lines and, to install packages, the mirrors of this host's apt.
+ * recipe's net lines and, from the first packages line on, the mirrors that the image's apt names.
  */
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,31 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/fdio.h"
 #include "base/fs/beneath.h"
-#include "base/fs/dir.h"
 #include "base/hex.h"
 #include "base/sha256.h"
 #include "cli/image/build_wait.h"
+#include "cli/image/debian.h"
 #include "cli/image/image.h"
 #include "cli/image/recipe.h"
 #include "cli/safe.h"
 #include "cli/table.h"
 
-enum {
-    KEY_HEX = 32,
-    SOURCES_MAX = 32,
-    SOURCE_BYTES = 64 << 10,
-    HOSTS_MAX = 16,
-    FILE_MAX = 64 << 20
-};
-
-#define APT "/etc/apt"
+enum { KEY_HEX = 32, HOSTS_MAX = 16, FILE_MAX = 64 << 20 };
 
 struct build {
     struct client *client;
@@ -50,12 +39,11 @@ struct build {
     struct sha256 key; /* hash of all lines so far */
     char image[80];    /* image that the next line starts from */
     char machine[64];  /* machine that runs the lines; empty: none yet */
+    char made_of[80];  /* image that the machine was made of */
     const char *env[RECIPE_LINES_MAX];
-    struct host {
-        char *name;
-        bool local; /* may be in a local network: apt of this host uses this mirror */
-    } net[HOSTS_MAX];
+    const char *net[HOSTS_MAX];
     size_t env_count, net_count;
+    bool apt; /* machines may reach the mirrors of their image's apt */
     const char *user, *workdir;
     const struct recipe_line *command;
     size_t last; /* the last line that changes files */
@@ -111,11 +99,9 @@ static bool is_there(struct build *b, const char *name, json_t **ret) {
 
 static void put_hosts(const struct build *b, struct jot *j) {
     jot_array(j, "net");
-    for (size_t i = 0; i < b->net_count; i++) {
+    for (size_t i = 0; i < b->net_count + b->apt; i++) {
         jot_object(j, NULL);
-        jot_string(j, "target", b->net[i].name);
-        if (b->net[i].local)
-            jot_bool(j, "local", true);
+        jot_string(j, "target", i < b->net_count ? b->net[i] : "apt");
         jot_end(j, '}');
     }
     jot_end(j, ']');
@@ -137,6 +123,54 @@ static void put_env(const struct build *b, struct jot *j) {
     jot_end(j, '}');
 }
 
+static int allow_local(struct build *b, const char *rule, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    struct buf body DEFER(buf_done) = BUF(8192);
+    struct jot j = JOT(&body);
+    jot_object(&j, NULL);
+    jot_string(&j, "target", rule);
+    jot_bool(&j, "local", true);
+    jot_end(&j, '}');
+    return client_target(target, err, "/v1/machines/%s/net/rules", b->machine) < 0
+               ? -1
+               : post(b, target, &body, NULL, err);
+}
+
+/* Whether this host's apt uses the mirror of a rule such as "http://deb.example:8080". */
+static bool is_known_mirror(const char *rule) {
+    char host[512];
+    const char *at = strstr(rule, "://");
+    at = at ? at + 3 : rule;
+    snprintf(host, sizeof(host), "%.*s", (int)strcspn(at, ":/"), at);
+    return debian_uses_mirror(host);
+}
+
+/*
+ * Lets the machine reach mirrors with private addresses, if apt of this host uses them too. The
+ * image alone cannot open the local network: a stranger may have made it.
+ */
+static int allow_local_mirrors(struct build *b, struct err *err) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    json_t *net DEFER(json_decrefp) = NULL, *rule;
+    size_t i, known = 0;
+    if (client_target(target, err, "/v1/machines/%s/net", b->machine) < 0 ||
+        client_call(b->client, &r, &net, err) < 0)
+        return -1;
+    const json_t *rules = json_object_get(net, "rules");
+    json_array_foreach(rules, i, rule) {
+        known += is_known_mirror(client_text(rule, "target"));
+    }
+    if (known == json_array_size(rules) && !b->net_count) /* the rules stay those of the preset */
+        return allow_local(b, "apt", err);
+    json_array_foreach(rules, i, rule) {
+        const char *text = client_text(rule, "target");
+        if (is_known_mirror(text) && allow_local(b, text, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int open_machine(struct build *b, struct err *err) {
     struct buf body DEFER(buf_done) = BUF(256 << 10);
     struct jot j = JOT(&body);
@@ -155,7 +189,8 @@ static int open_machine(struct build *b, struct err *err) {
     if (post(b, "/v1/machines", &body, &m, err) < 0)
         return -1;
     snprintf(b->machine, sizeof(b->machine), "%s", client_text(m, "id"));
-    return 0;
+    snprintf(b->made_of, sizeof(b->made_of), "%s", b->image);
+    return b->apt ? allow_local_mirrors(b, err) : 0;
 }
 
 static void close_machine(struct build *b) {
@@ -296,124 +331,6 @@ static int image_build_keep(struct build *b, const char *name, json_t **ret, str
 
 /* ---- base image ---- */
 
-static bool has_word(const char *text, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = text; (at = strstr(at, word)); at += n)
-        if ((at == text || isspace((unsigned char)at[-1])) &&
-            (!at[n] || isspace((unsigned char)at[n])))
-            return true;
-    return false;
-}
-
-/* Source lists of this host's apt that name the suite. */
-struct sources {
-    char *paths[SOURCES_MAX];
-    size_t count;
-};
-
-static void sources_done(struct sources *s) {
-    while (s->count)
-        free(s->paths[--s->count]);
-}
-
-static void add_source(struct sources *s, const char *path, const char *suite) {
-    char *text DEFER_FREE = malloc(SOURCE_BYTES);
-    if (text && s->count < SOURCES_MAX && read_file_at(AT_FDCWD, path, text, SOURCE_BYTES) > 0 &&
-        (!suite || has_word(text, suite)))
-        s->paths[s->count++] = xstrdup(path);
-}
-
-static bool is_source_name(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return dot && (strcmp(dot, ".list") == 0 || strcmp(dot, ".sources") == 0);
-}
-
-static void find_sources(struct sources *s, const char *suite) {
-    DIR *d DEFER(dir_close) = opendir(APT "/sources.list.d");
-    add_source(s, APT "/sources.list", suite);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof(path), APT "/sources.list.d/%s", e->d_name);
-        if (is_source_name(e->d_name))
-            add_source(s, path, suite);
-    }
-}
-
-/* Adds the hosts of the mirrors, for machines that install packages. */
-static void add_mirrors(struct build *b, const char *text) {
-    for (const char *at = text; (at = strstr(at, "://"));) {
-        at += 3;
-        size_t n = strcspn(at, "/: \t\n");
-        char *host = n ? strndup(at, n) : NULL;
-        bool known = false;
-        for (size_t i = 0; host && i < b->net_count; i++)
-            known |= strcmp(b->net[i].name, host) == 0;
-        if (host && !known && b->net_count < HOSTS_MAX)
-            b->net[b->net_count++] = (struct host){host, true};
-        else
-            free(host);
-    }
-}
-
-static void allow_mirrors(struct build *b) {
-    struct sources s DEFER(sources_done) = {.count = 0};
-    char *text DEFER_FREE = malloc(SOURCE_BYTES);
-    find_sources(&s, NULL);
-    for (size_t i = 0; text && i < s.count; i++)
-        if (read_file_at(AT_FDCWD, s.paths[i], text, SOURCE_BYTES) > 0)
-            add_mirrors(b, text);
-}
-
-static void become_mmdebstrap(const char *suite, const struct sources *s, int out) {
-    const char *argv[SOURCES_MAX + 8] = {"mmdebstrap", "--quiet", "--variant=minbase",
-                                         "--",         suite,     "-"};
-    for (size_t i = 0, n = 6; i < s->count; i++)
-        argv[n++] = s->paths[i];
-    int null = open("/dev/null", O_RDONLY);
-    if (dup2(null, 0) < 0 || dup2(out, 1) < 0)
-        _exit(127);
-    close_range(3, ~0u, 0);
-    execvp("mmdebstrap", (char *const *)argv);
-    _exit(127);
-}
-
-/* Creates an image of that Debian suite with mmdebstrap, from the mirrors that this host uses. */
-static int make_debian(struct build *b, const char *name, const char *suite, struct err *err) {
-    struct sources s DEFER(sources_done) = {.count = 0};
-    json_t *image DEFER(json_decrefp) = NULL;
-    const char *tmp = getenv("TMPDIR");
-    int status = -1;
-    find_sources(&s, suite);
-    if (!s.count) {
-        err_set(err, ERR_NOT_FOUND, "apt on this host has no mirror for Debian suite '%.40s'",
-                suite);
-        return err_remedy(err, "import a root filesystem: carrel image import FILE --name %s",
-                          name);
-    }
-    /*
-     * mmdebstrap may write nothing for longer than a request waits, so its output is collected
-     * first.
-     */
-    int out DEFER_CLOSE = open(tmp && *tmp ? tmp : "/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    pid_t pid = out < 0 ? -1 : fork();
-    if (pid == 0)
-        become_mmdebstrap(suite, &s, out);
-    if (pid < 0)
-        return err_sys(err, "cannot start mmdebstrap");
-    build_wait_process(&b->wait, pid, &status);
-    off_t size = lseek(out, 0, SEEK_CUR);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return size <= 0 || lseek(out, 0, SEEK_SET) < 0
-                   ? err_sys(err, "cannot read the output of mmdebstrap")
-                   : image_upload(b->client, out, name, (uint64_t)size, name, b->o->quiet, &image,
-                                  err);
-    bool absent = WIFEXITED(status) && WEXITSTATUS(status) == 127;
-    err_set(err, absent ? ERR_UNSUPPORTED : ERR_INTERNAL,
-            absent ? "mmdebstrap is not installed" : "mmdebstrap failed (status %d)", status);
-    return err_remedy(err, absent ? "sudo apt-get install mmdebstrap"
-                                  : "see the output of mmdebstrap above");
-}
-
 static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
     json_t *image DEFER(json_decrefp) = NULL;
     const char *name = l->words[0];
@@ -427,7 +344,7 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
         if (strncmp(name, "debian:", 7) != 0)
             return image_show(b->client, name, &image, err); /* sets the error */
         image_build_wait(b, l);
-        int r = make_debian(b, name, name + 7, err);
+        int r = debian_make(&b->wait, name, name + 7, err);
         build_wait_end(&b->wait);
         if (r < 0 || image_show(b->client, name, &image, err) < 0)
             return -1;
@@ -464,7 +381,7 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
             if (b->net_count == HOSTS_MAX)
                 return err_set(err, ERR_LIMIT,
                                "the net lines of the recipe name more than %d hosts", HOSTS_MAX);
-            b->net[b->net_count++] = (struct host){.name = xstrdup(l->words[i])};
+            b->net[b->net_count++] = l->words[i];
         }
         close_machine(b); /* a new machine gets the larger list of hosts */
         return 0;
@@ -484,8 +401,10 @@ static int add_to_key(struct build *b, const struct recipe_line *l, struct err *
 }
 
 static int do_step(struct build *b, const struct recipe_line *l, struct err *err) {
+    if (l->verb == RECIPE_PACKAGES && strcmp(b->made_of, b->image) != 0)
+        close_machine(b); /* rules for mirrors are read from the image, not from the machine */
     if (open_machine(b, err) < 0)
-        return -1;
+        return err_wrap(err, "line %u of the recipe", l->number);
     return l->verb == RECIPE_PACKAGES ? install(b, l, err)
            : l->verb == RECIPE_FILE   ? image_build_put_file(b, l, err)
                                       : run_line(b, l, l->text, err);
@@ -495,6 +414,10 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
     char name[80];
     json_t *image DEFER(json_decrefp) = NULL;
     key_name(b, name);
+    if (l->verb == RECIPE_PACKAGES && !b->apt) {
+        b->apt = true;
+        close_machine(b); /* a new machine gets the rules for mirrors */
+    }
     if (!b->o->no_cache && is_there(b, name, &image)) {
         image_build_say(b, l, "cached");
         b->cached++;
@@ -573,13 +496,6 @@ static int give_name(struct build *b, json_t **ret, struct err *err) {
                : post(b, target, &body, ret, err);
 }
 
-static bool wants_packages(const struct recipe *r) {
-    for (size_t i = 0; i < r->count; i++)
-        if (r->lines[i].verb == RECIPE_PACKAGES)
-            return true;
-    return false;
-}
-
 /*
  * Reads the recipe. Its directory is opened once, so that nobody can replace it during the build.
  */
@@ -614,8 +530,6 @@ int image_build(struct client *c, const char *path, const struct build_options *
     sha256_init(&b->key);
     key_add(b, "recipe", "1", 1);
     int r = read_recipe(b, path, err);
-    if (r == 0 && wants_packages(&b->recipe))
-        allow_mirrors(b);
     if (r == 0)
         r = make_all(b, err);
     close_machine(b);
@@ -626,7 +540,5 @@ int image_build(struct client *c, const char *path, const struct build_options *
     recipe_done(&b->recipe);
     buf_done(&b->source);
     close_fd(&b->dir);
-    while (b->net_count)
-        free(b->net[--b->net_count].name);
     return r;
 }

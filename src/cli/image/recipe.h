@@ -2,7 +2,7 @@
  * Parses recipes, which describe how an image is built: one instruction per line. Pure.
  *
  *   base debian:bookworm          the image to start from, or debian:SUITE; must be first
- *   packages curl git             install with apt-get
+ *   packages curl git             install with apt-get from the image's sources
  *   file app.conf /etc/app.conf   copy a file from the recipe's directory
  *   env NAME=VALUE                set a variable for later lines and for commands of the image
  *   net HOST                      allow this host in later lines
