@@ -100,7 +100,8 @@ static const struct field network_view[] = {
     {"tainted", SHOW_TEXT, 0, "first untrusted source that the machine read from"},
     {"tainted_ms", SHOW_NUMBER, 0, "when the machine was tainted, in milliseconds since 1970"},
     {"warnings", SHOW_TEXT, 0,
-     "warning that the machine has private data, untrusted content and network access at once"},
+     "warning that the machine has private data, untrusted content and network access at once, or "
+     "that a mirror of a preset has a private address"},
     {"rules", SHOW_JSON, 0, "network rules, oldest first", .required = true},
 };
 const struct schema network_schema = SCHEMA("Network", char *, network_view);

@@ -47,6 +47,10 @@ void gate_unset_name(struct gate *g, const char *name) {
     resolver_unset(g->resolver, name);
 }
 
+struct resolver *gate_resolver(struct gate *g) {
+    return g->resolver;
+}
+
 void gate_serve(struct gate *g, const char *name, gate_serve_fn *fn, void *arg) {
     g->served.name = name;
     g->served.fn = fn;

@@ -84,6 +84,7 @@ void gate_free(struct gate *g);
  * resolver. */
 int gate_set_name(struct gate *g, const char *name, const char *address, struct err *err);
 void gate_unset_name(struct gate *g, const char *name);
+struct resolver *gate_resolver(struct gate *g); /* looks names up as for connections */
 
 /*
  * HTTP requests to this name are answered in this process: instead of a dialled socket, fn gets one

@@ -88,6 +88,7 @@ static void creation_finish(struct creation *c, const struct err *err) {
         risks_note(l, risk);
     live_verb_over(l);
     live_view(l, &view);
+    view.warnings = net_warnings(l, view.warnings);
     c->done(c->arg, err ? NULL : &view, err);
     grant_plan_done(&c->plan);
     lent_free(c->lent);
@@ -180,10 +181,16 @@ static void creation_told(void *arg, const struct err *err) {
     grants_deliver(c->live, &c->plan, creation_delivered, c);
 }
 
-static void creation_trusted(void *arg, const struct err *err) {
+static void creation_looked_up(void *arg, const struct err *err) {
     struct creation *c = arg;
     (void)err;
     net_tell(c->live, creation_told, c);
+}
+
+static void creation_trusted(void *arg, const struct err *err) {
+    struct creation *c = arg;
+    (void)err;
+    net_look_up_mirrors(c->live, creation_looked_up, c);
 }
 
 static void creation_made(void *arg, struct machine *m, const char *warnings,

@@ -33,7 +33,7 @@ class Gated(Daemon):
 
     def __init__(self, ca, refusals=100000):
         self.names = pathlib.Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
-        (self.names / "hosts").write_text("127.0.0.1 " + " ".join(NAMES) + "\n10.99.0.1 private.test # of nobody\n")
+        (self.names / "hosts").write_text("127.0.0.1 " + " ".join(NAMES) + "\n10.99.0.1 private.test # of nobody\n9.9.9.9 public.test\n")
         super().__init__(conf=f"[gate]\nhosts = {self.names}/hosts\nca = {ca}\n[journal]\nrefusals = {refusals}\n")
 
     def notes(self, machine, verb="net", seconds=10, count=1):

@@ -223,6 +223,30 @@ def test_redis_cli(gated):
         server.shutdown()
 
 
+def sources(*hosts):
+    return an_image({"etc/apt/sources.list": "".join(f"deb http://{h}/debian stable main\n" for h in hosts).encode()})
+
+
+def test_preset_warns_of_a_mirror_with_a_private_address(gated):
+    """When the rule is made: a refused download does not say what is wrong with the rule."""
+    gated.request("POST", "/v1/images", sources("private.test", "public.test"), name="privately")
+    made = gated.post("/v1/machines", {"image": "privately", "net": [{"target": "apt"}]})
+    told = "mirror 'private.test' of preset 'apt' has the private address 10.99.0.1"
+    assert told in made["warnings"] and "public.test" not in made["warnings"], made
+    assert f"carrel net {made['id']} allow apt --local" in made["warnings"]
+    assert "warnings" not in gated.post("/v1/machines", {"image": "privately", "net": [{"target": "apt", "local": True}]})
+
+    box = gated.machine(image="privately")
+    add = f"/v1/machines/{box}/net/rules"
+    assert told in gated.post(add, {"target": "apt"})["warnings"]
+    assert "warnings" not in gated.post(add, {"target": "apt", "local": True})
+
+
+def test_preset_without_private_mirrors_does_not_warn(gated):
+    gated.request("POST", "/v1/images", sources("public.test", "not-found.invalid"), name="publicly")
+    assert "warnings" not in gated.post("/v1/machines", {"image": "publicly", "net": [{"target": "apt"}]})
+
+
 # ---- browsers ----
 
 

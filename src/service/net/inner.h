@@ -31,6 +31,8 @@ struct live_net {
     struct flood packets;           /* count of packets refused by the kernel */
     uint64_t refused_ms;            /* when to read the kernel's counters again */
     struct texts env;               /* result of the last net_env() */
+    char *mirrors;                  /* warning of net_look_up_mirrors(); NULL: none */
+    char *warnings;                 /* result of the last net_warnings() */
 };
 
 enum { POLICY_MAX = 512 << 10 }; /* limit for the bytes of a policy as JSON */

@@ -53,6 +53,14 @@ void net_inherit(struct live *l, const struct live *parent);
 void expose_restore(struct live *l);
 void expose_detach(struct live *l);
 
+/* ---- mirrors.c ---- */
+
+/* Looks up the mirrors of presets after a change of rules. Calls `done` also if that failed. */
+void net_look_up_mirrors(struct live *l, service_done_fn *done, void *arg);
+/* Adds the warning about mirrors with private addresses to other warnings, which may be NULL. The
+ * result may be NULL; it is valid until the next call for the machine. */
+const char *net_warnings(struct live *l, const char *others);
+
 /* ---- tell.c ---- */
 
 /*

@@ -24,6 +24,8 @@ struct live_net *live_net_new(void) {
 
 void live_net_free(struct live_net *n) {
     free(n->env.v);
+    free(n->mirrors);
+    free(n->warnings);
     free(n);
 }
 

@@ -125,8 +125,9 @@ static void net_answer(struct live *l, service_net_fn *done, void *arg) {
     for (size_t i = 0; i < p->count; i++)
         policy_rule_write(&p->rules[i], &j, NULL);
     jot_end(&j, ']');
-    if (risks_find(l, risk))
-        jot_string(&j, "warnings", risk);
+    const char *warnings = net_warnings(l, risks_find(l, risk) ? risk : NULL);
+    if (warnings)
+        jot_string(&j, "warnings", warnings);
     jot_end(&j, '}');
     done(arg, text.data, NULL);
 }
@@ -236,10 +237,16 @@ static void net_told(void *arg, const struct err *err) {
     free(a);
 }
 
-static void added(void *arg, const struct err *err) {
+static void looked_up(void *arg, const struct err *err) {
     struct adding *a = arg;
     (void)err;
     net_tell(a->live, net_told, a);
+}
+
+static void added(void *arg, const struct err *err) {
+    struct adding *a = arg;
+    (void)err;
+    net_look_up_mirrors(a->live, looked_up, a);
 }
 
 static struct adding *adding_new(struct live *l, service_net_fn *done, void *arg) {
@@ -297,5 +304,5 @@ void service_net_remove(struct service *s, const struct caller *who, const char 
     if (change(s, who, ref, "net.unrule", detail, take_away, &rule, &l, &err) < 0)
         done(arg, NULL, &err);
     else
-        net_tell(l, net_told, adding_new(l, done, arg));
+        added(adding_new(l, done, arg), NULL);
 }
