@@ -121,6 +121,29 @@ def test_loadavg_is_that_of_the_machines_processes(daemon):
     assert mine[1] == 0 and mine[4] < 20 and mine[5] < 1000, mine
 
 
+def start_of(pid):
+    """When a process of the host started, in seconds since the host did."""
+    text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    return int(text.rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def host_uptime():
+    return float(pathlib.Path("/proc/uptime").read_text().split()[0])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/timens_offsets"), reason="this kernel has no time namespaces")
+def test_uptime_counts_from_the_start_of_pid_1(fresh):
+    daemon = fresh()
+    box = daemon.machine()
+    said = daemon.exec(box, "cat /proc/uptime; ps -eo etimes=; cat /proc/uptime; grep btime /proc/stat; date +%s")["stdout"]
+    before, *ages, after, btime, now = said.splitlines()
+    first, last = (float(line.split()[0]) for line in (before, after))
+    assert 0 < first <= last <= host_uptime() - start_of(daemon.process.pid)
+    assert len(ages) > 1 and all(0 <= int(age) <= last for age in ages), said
+    assert abs(int(now) - int(btime.split()[1]) - last) < 3, said
+    assert host_uptime() > last + 1  # the control
+
+
 READER = """
 import os, sys, time
 files = [open('/proc/' + name) for name in ('meminfo', 'stat', 'loadavg')]

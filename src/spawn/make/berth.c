@@ -58,10 +58,10 @@ static int make_root(struct spawner *s, struct berth *b, const struct rootfs_siz
 }
 
 /*
- * Returns the start time of a process: field 22 of /proc/PID/stat. Field 2 is the program name,
- * which may contain spaces and brackets, so fields are counted from its end.
+ * The start time is field 22 of /proc/PID/stat. Field 2 is the program name, which may contain
+ * spaces and brackets, so fields are counted from its end.
  */
-static uint64_t began(int proc, pid_t pid) {
+uint64_t process_began(int proc, pid_t pid) {
     char path[32], text[1024];
     snprintf(path, sizeof(path), "%d/stat", (int)pid);
     if (read_file_at(proc, path, text, sizeof(text)) <= 0)
@@ -77,7 +77,7 @@ uint64_t process_born(int proc, pid_t pid, int pidfd) {
     struct stat st;
     if (fstatfs(pidfd, &fs) == 0 && fs.f_type == PIDFS_MAGIC && fstat(pidfd, &st) == 0)
         return st.st_ino;
-    return began(proc, pid);
+    return process_began(proc, pid);
 }
 
 static int start_waiting(struct spawner *s, struct berth *b, struct err *err) {

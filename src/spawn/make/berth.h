@@ -42,6 +42,9 @@ enum { BERTH_READY = 4 };
  */
 uint64_t process_born(int proc, pid_t pid, int pidfd);
 
+/* Returns the start time of a process, in ticks of the boot clock; 0: unknown. */
+uint64_t process_began(int proc, pid_t pid);
+
 /* Does one step of creating the berth, so that a request waits for at most one step. */
 int berth_advance(struct spawner *s, struct berth *b, const struct rootfs_size *size,
                   struct err *err);

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -23,10 +24,17 @@
 #include "base/image_id.h"
 #include "base/limits.h"
 #include "base/wire/msg.h"
+#include "spawn/make/berth.h"
 #include "spawn/make/filter.h"
 #include "spawn/make/mounts.h"
 #include "spawn/make/userns.h"
 #include "spawn/weaken.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80 /* from linux/sched.h */
+#endif
+
+#define SECOND_NS 1000000000
 
 /* Capabilities of root in a box, inside its own user namespace (ARCHITECTURE section 6). */
 static const unsigned kept[] = {
@@ -121,6 +129,49 @@ static void reset_signals(void) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Prints the offset of a clock that is to show `shown` now: seconds, rounded down, and the rest. */
+static int print_offset(const char *clock, int64_t now_ns, int64_t shown_ns, char *ret,
+                        size_t size) {
+    int64_t by = shown_ns - now_ns, seconds = by / SECOND_NS, rest = by % SECOND_NS;
+    if (rest < 0) {
+        seconds--;
+        rest += SECOND_NS;
+    }
+    return snprintf(ret, size, "%s %" PRId64 " %" PRId64 "\n", clock, seconds, rest);
+}
+
+static int64_t clock_now_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
+/*
+ * Enters a time namespace whose clocks began with this process, so that the uptime and the start
+ * times of processes count from the start of pid 1. Before that no process of the box exists: a
+ * start time would be negative. If the kernel refuses, the box shows the host's uptime.
+ */
+static void start_clocks(const struct setup *s) {
+    char text[128];
+    int64_t began = (int64_t)process_began(s->proc, 1) * (SECOND_NS / sysconf(_SC_CLK_TCK));
+    if (!began || unshare(CLONE_NEWTIME) < 0)
+        return;
+    /* Without root, a process that is not dumpable may not open this file. */
+    bool is_dumpable = prctl(PR_GET_DUMPABLE) == 1;
+    prctl(PR_SET_DUMPABLE, 1);
+    int offsets = openat(s->proc, "self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    prctl(PR_SET_DUMPABLE, is_dumpable);
+    int space = openat(s->proc, "self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    int64_t boot = clock_now_ns(CLOCK_BOOTTIME), age = boot - began;
+    int n = print_offset("boottime", boot, age, text, sizeof(text));
+    n += print_offset("monotonic", clock_now_ns(CLOCK_MONOTONIC), age, text + n,
+                      sizeof(text) - (size_t)n);
+    if (offsets >= 0 && space >= 0 && write(offsets, text, (size_t)n) == n)
+        setns(space, CLONE_NEWTIME);
+    close(offsets);
+    close(space);
+}
+
 /*
  * Runs before the box has a plan, still with rights on the host: enters the network namespace and
  * the cgroup, and mounts proc for the new pid namespace. Later no other mount of proc is visible,
@@ -138,6 +189,7 @@ static void child_settle(struct setup *s) {
         STEP("join the cgroup of the machine", (int)write(c->cgroup->guest_procs, "0", 1));
     s->proc = mount_new("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     TRY("mount /proc", s->proc);
+    start_clocks(s);
 }
 
 /*
