@@ -5,8 +5,11 @@
 #include "service/tokens.h"
 #include "service/view.h"
 
+static const char *const error_codes[] = {"internal", "invalid", "not_found", "exists",
+                                          "denied",   "limit",   "busy",      "unsupported",
+                                          "gone",     "unknown", "timeout",   NULL};
 static const struct field error_view[] = {
-    {"code", SHOW_TEXT, 0, NULL, .required = true},
+    {"code", SHOW_TEXT, 0, NULL, .required = true, .choices = error_codes},
     {"message", SHOW_TEXT, 0, NULL, .required = true},
     {"cause", SHOW_TEXT, 0, NULL},
     {"remedy", SHOW_TEXT, 0, NULL},

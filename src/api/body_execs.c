@@ -81,6 +81,8 @@ static const struct field usage_view[] = {
 };
 const struct schema usage_schema = SCHEMA("Usage", struct usage_view, usage_view);
 
+static const char *const exec_states[] = {"starting", "running", "exited",
+                                          "failed",   "unknown", NULL};
 static const struct field exec_view[] = {
     {"id", SHOW_TEXT, AT(struct exec_view, id), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct exec_view, machine), NULL, .required = true},
@@ -89,7 +91,8 @@ static const struct field exec_view[] = {
     {"cwd", SHOW_TEXT, AT(struct exec_view, cwd), NULL},
     {"user", SHOW_TEXT, AT(struct exec_view, user), NULL},
     {"state", SHOW_TEXT, AT(struct exec_view, state),
-     "starting, running, exited, failed (did not start) or unknown", .required = true},
+     "failed: the command did not start; unknown: its end was not seen", .required = true,
+     .choices = exec_states},
     {"reason", SHOW_TEXT, AT(struct exec_view, reason),
      "how the command ended (exit, signal, timeout, memory, killed), or why it did not start"},
     {"status", SHOW_SIGNED, AT(struct exec_view, status),

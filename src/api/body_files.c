@@ -57,10 +57,11 @@ static const struct field symlink_request[] = {
 const struct schema symlink_request_schema =
     SCHEMA("SymlinkRequest", struct symlink_request, symlink_request);
 
+static const char *const entry_types[] = {"file", "directory", "symlink", "other", NULL};
 static const struct field entry_view[] = {
     {"name", SHOW_TEXT, AT(struct entry_view, name), NULL, .required = true},
-    {"type", SHOW_TEXT, AT(struct entry_view, type), "file, directory, symlink or other",
-     .required = true},
+    {"type", SHOW_TEXT, AT(struct entry_view, type), NULL, .required = true,
+     .choices = entry_types},
     {"mode", SHOW_CHARS, AT(struct entry_view, mode), "permission bits in octal", .required = true},
     {"size", SHOW_NUMBER, AT(struct entry_view, size), NULL, .required = true},
     {"uid", SHOW_NUMBER, AT(struct entry_view, uid), NULL, .required = true},

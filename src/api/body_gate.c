@@ -123,10 +123,11 @@ static const struct field exposures_view[] = {
 };
 const struct schema exposures_schema = SCHEMA("Exposures", char *, exposures_view);
 
+static const char *const database_kinds[] = {"sqlite", "postgres", NULL};
 static const struct field grant_diff_view[] = {
     {"machine", SHOW_TEXT, 0, NULL, .required = true},
     {"grant", SHOW_TEXT, 0, NULL, .required = true},
-    {"kind", SHOW_TEXT, 0, "kind of database: sqlite or postgres", .required = true},
+    {"kind", SHOW_TEXT, 0, "kind of database", .required = true, .choices = database_kinds},
     {"what", SHOW_TEXT, 0, "path or name of the database on the owner's side", .required = true},
     {"at", SHOW_TEXT, 0, "path in the machine", .required = true},
     {"same", SHOW_FLAG, 0, "true if the database is the same as when it was granted"},

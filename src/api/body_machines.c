@@ -6,6 +6,9 @@
 static const char *const kinds[] = {"box", NULL};
 static const char *const modes[] = {"ro", "cow", "rw", NULL};
 static const char *const policies[] = {"every", "risky", "manual", NULL};
+static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
+                                             "ending",   "ended",   NULL};
+static const char *const state_bys[] = {"idle", "owner", "admin", NULL};
 static const char *const idle_actions[] = {"pause", "stop", "destroy", "release", NULL};
 
 static const struct field limits_request[] = {
@@ -140,14 +143,14 @@ static const struct field machine_view[] = {
     {"id", SHOW_TEXT, AT(struct machine_view, id), NULL, .required = true},
     {"name", SHOW_TEXT, AT(struct machine_view, name), NULL},
     {"owner", SHOW_TEXT, AT(struct machine_view, owner), NULL, .required = true},
-    {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true},
+    {"kind", SHOW_TEXT, AT(struct machine_view, kind), NULL, .required = true, .choices = kinds},
     {"image", SHOW_TEXT, AT(struct machine_view, image), "name of the image", .required = true},
     {"image_id", SHOW_TEXT, AT(struct machine_view, image_id),
      "id of the image, made from its content; absent for the image `host`"},
-    {"state", SHOW_TEXT, AT(struct machine_view, state),
-     "creating, running, paused, stopped, ending or ended", .required = true},
+    {"state", SHOW_TEXT, AT(struct machine_view, state), NULL, .required = true,
+     .choices = machine_states},
     {"state_by", SHOW_TEXT, AT(struct machine_view, state_by),
-     "who paused or stopped the machine, if known: idle (the idle timeout), owner or admin"},
+     "who paused or stopped the machine, if known; idle: the idle timeout", .choices = state_bys},
     {"reason", SHOW_TEXT, AT(struct machine_view, reason),
      "why the machine ended, or was stopped by a restart of the host"},
     {"created", SHOW_TIME, AT(struct machine_view, created_ms), NULL, .required = true},
@@ -158,9 +161,9 @@ static const struct field machine_view[] = {
      .sub = &limits_schema},
     {"idle_ms", SHOW_NUMBER, AT(struct machine_view, idle_ms),
      "time without use before `idle_action`; 0: never", .required = true},
-    {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL},
-    {"steps", SHOW_TEXT, AT(struct machine_view, steps),
-     "when steps are taken: every, risky or manual", .required = true},
+    {"idle_action", SHOW_TEXT, AT(struct machine_view, idle_action), NULL, .choices = idle_actions},
+    {"steps", SHOW_TEXT, AT(struct machine_view, steps), "when steps are taken", .required = true,
+     .choices = policies},
     {"metadata", SHOW_JSON, AT(struct machine_view, metadata), NULL},
     {"commands", SHOW_NUMBER, AT(struct machine_view, commands), "commands that run now",
      .required = true},

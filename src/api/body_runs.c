@@ -15,6 +15,7 @@ static const struct field freeze_request[] = {
 };
 const struct schema freeze_request_schema = SCHEMA("Freeze", struct freeze_request, freeze_request);
 
+static const char *const changeset_kinds[] = {"dir", "repo", "sqlite", "postgres", NULL};
 static const struct field changeset_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct changeset_view, id), NULL, .required = true},
     {"owner", SHOW_TEXT, AT(struct changeset_view, owner), NULL, .required = true},
@@ -26,8 +27,8 @@ static const struct field changeset_view_fields[] = {
      "path in the machine of the grant that the work started from", .required = true},
     {"grant", SHOW_TEXT, AT(struct changeset_view, grant),
      "id of the grant that the work started from"},
-    {"kind", SHOW_TEXT, AT(struct changeset_view, kind),
-     "kind of the grant: dir, repo, sqlite, postgres"},
+    {"kind", SHOW_TEXT, AT(struct changeset_view, kind), "kind of the grant",
+     .choices = changeset_kinds},
     {"home", SHOW_TEXT, AT(struct changeset_view, home),
      "path or name of the granted object on the owner's side"},
     {"ref", SHOW_TEXT, AT(struct changeset_view, ref), "repo: branch or tag that was cloned"},
@@ -152,17 +153,22 @@ static const struct field run_answer_request[] = {
 const struct schema run_answer_request_schema =
     SCHEMA("RunAnswer", struct run_answer_request, run_answer_request);
 
+static const char *const run_modes[] = {"free", "plan-then-execute", "action-selector",
+                                        "map",  "handles",           NULL};
+static const char *const run_states[] = {"running", "waiting", "interrupted", "ended", NULL};
+static const char *const run_statuses[] = {
+    "done",         "partial", "blocked", "budget",    "stuck",
+    "format_error", "refused", "failed",  "cancelled", NULL};
 static const struct field run_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct run_view, id), NULL, .required = true},
     {"owner", SHOW_TEXT, AT(struct run_view, owner), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct run_view, machine), NULL, .required = true},
     {"model", SHOW_TEXT, AT(struct run_view, model), NULL, .required = true},
     {"task", SHOW_TEXT, AT(struct run_view, task), NULL, .required = true},
-    {"mode", SHOW_TEXT, AT(struct run_view, mode), NULL, .required = true},
-    {"state", SHOW_TEXT, AT(struct run_view, state), "running, waiting, interrupted or ended",
-     .required = true},
-    {"status", SHOW_TEXT, AT(struct run_view, status),
-     "if ended: done, partial, blocked, budget, stuck, format_error, refused, failed or cancelled"},
+    {"mode", SHOW_TEXT, AT(struct run_view, mode), NULL, .required = true, .choices = run_modes},
+    {"state", SHOW_TEXT, AT(struct run_view, state), NULL, .required = true, .choices = run_states},
+    {"status", SHOW_TEXT, AT(struct run_view, status), "how the run ended",
+     .choices = run_statuses},
     {"reason", SHOW_TEXT, AT(struct run_view, reason), "why the run was interrupted"},
     {"question", SHOW_JSON, AT(struct run_view, question),
      "question whose answer the run waits for"},

@@ -67,13 +67,15 @@ static const struct field fork_request[] = {
 };
 const struct schema fork_request_schema = SCHEMA("ForkRequest", struct fork_request, fork_request);
 
+static const char *const step_kinds[] = {"exec", "file", "snap", "kept", "rewind", "fork", NULL};
 static const struct field step_view_fields[] = {
     {"id", SHOW_TEXT, AT(struct step_view, id), NULL, .required = true},
     {"machine", SHOW_TEXT, AT(struct step_view, machine), NULL, .required = true},
     {"number", SHOW_NUMBER, AT(struct step_view, number),
      "number of the step in its machine: 1, 2, ...", .required = true},
     {"kind", SHOW_TEXT, AT(struct step_view, kind),
-     "exec, file, snap, kept (state before a rewind), rewind or fork", .required = true},
+     "cause of the step; kept: state before a rewind or a risky command", .required = true,
+     .choices = step_kinds},
     {"name", SHOW_TEXT, AT(struct step_view, name), NULL},
     {"created", SHOW_TIME, AT(struct step_view, created_ms), NULL, .required = true},
     {"exec", SHOW_TEXT, AT(struct step_view, exec), "command that caused the step"},
@@ -138,8 +140,13 @@ static const struct field steps_view[] = {
 };
 const struct schema steps_schema = SCHEMA("Steps", char *, steps_view);
 
+static const char *const change_types[] = {"file",   "directory", "symlink", "fifo",
+                                           "socket", "device",    NULL};
+static const char *const change_kinds[] = {"added", "modified", "deleted", NULL};
+static const char *const change_contents[] = {"text", "binary", "large", "cut", "unreadable", NULL};
+static const char *const diff_cuts[] = {"entries", "looked", "time", "depth", NULL};
 static const struct field change_side_view[] = {
-    {"type", SHOW_TEXT, 0, "file, directory, symlink, fifo, socket or device", .required = true},
+    {"type", SHOW_TEXT, 0, "kind of file", .required = true, .choices = change_types},
     {"mode", SHOW_TEXT, 0, "permission bits in octal", .required = true},
     {"owner", SHOW_NUMBER, 0, "numeric id of the owner (uid) in the machine", .required = true},
     {"group", SHOW_NUMBER, 0, NULL, .required = true},
@@ -151,7 +158,7 @@ static const struct field change_view[] = {
     {"path", SHOW_TEXT, 0, "path of the file from the root, without a leading '/'",
      .required = true},
     {"path_base64", SHOW_TEXT, 0, "the path as base64, if it is not UTF-8"},
-    {"change", SHOW_TEXT, 0, "added, modified or deleted", .required = true},
+    {"change", SHOW_TEXT, 0, NULL, .required = true, .choices = change_kinds},
     {"before", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
     {"after", SHOW_OBJECT, 0, NULL, .sub = &change_side_schema},
     {"target_before", SHOW_TEXT, 0, "target of a symbolic link before the change"},
@@ -159,9 +166,10 @@ static const struct field change_view[] = {
     {"target_after", SHOW_TEXT, 0, NULL},
     {"target_after_base64", SHOW_TEXT, 0, NULL},
     {"content", SHOW_TEXT, 0,
-     "present if the content differs: text, binary, large (over 1 MiB: no line diff), cut (the "
-     "diff "
-     "reached its size limit) or unreadable"},
+     "present if the content differs; large: over 1 MiB, without a line diff; cut: the diff "
+     "reached "
+     "its size limit",
+     .choices = change_contents},
     {"lines_added", SHOW_NUMBER, 0, NULL},
     {"lines_removed", SHOW_NUMBER, 0, NULL},
     {"diff", SHOW_TEXT, 0, "unified hunks of a text file, without file headers"},
@@ -182,9 +190,9 @@ static const struct field diff_view_fields[] = {
     {"modified", SHOW_NUMBER, 0, NULL, .required = true},
     {"deleted", SHOW_NUMBER, 0, NULL, .required = true},
     {"cut", SHOW_TEXT, 0,
-     "why the list is incomplete: entries (over 5,000 differ), looked (over two million file "
-     "names), "
-     "time (25 s) or depth; absent if complete"},
+     "why the list is incomplete; entries: over 5,000 differ; looked: over two million file names; "
+     "time: over 25 s; absent if complete",
+     .choices = diff_cuts},
     {"changes", SHOW_JSON, 0, NULL, .required = true, .sub = &change_schema},
 };
 const struct schema diff_schema = SCHEMA("Diff", char *, diff_view_fields);

@@ -99,9 +99,11 @@ static const struct field session_input[] = {
 const struct schema session_input_schema =
     SCHEMA("session_input", struct session_input, session_input);
 
+static const char *const exec_statuses[] = {"running", "exited", "signal",  "timeout", "killed",
+                                            "memory",  "failed", "unknown", NULL};
 static const struct field exec_output[] = {
-    {"status", SHOW_TEXT, AT(exec_output, status),
-     "one of running, exited, signal, timeout, killed, memory, failed, unknown", .required = true},
+    {"status", SHOW_TEXT, AT(exec_output, status), "state of the command, or how it ended",
+     .required = true, .choices = exec_statuses},
     {"exit_code", SHOW_JSON, AT(exec_output, exit_json),
      "exit status as a number; absent while the command runs"},
     {"reason", SHOW_TEXT, AT(exec_output, reason), "why the command ended or could not start"},
@@ -508,10 +510,13 @@ static const struct field machine_create_input[] = {
 const struct schema machine_create_input_schema =
     SCHEMA("machine_create_input", struct machine_create_input, machine_create_input);
 
+static const char *const machine_states[] = {"creating", "running", "paused", "stopped",
+                                             "ending",   "ended",   NULL};
 static const struct field machine_output[] = {
     {"machine", SHOW_TEXT, AT(machine_output, machine), "its ID", .required = true},
     {"name", SHOW_TEXT, AT(machine_output, name), NULL},
-    {"state", SHOW_TEXT, AT(machine_output, state), NULL, .required = true},
+    {"state", SHOW_TEXT, AT(machine_output, state), NULL, .required = true,
+     .choices = machine_states},
     {"image", SHOW_TEXT, AT(machine_output, image), NULL},
     {"mem_mb", SHOW_NUMBER, AT(machine_output, mem_mb), NULL, .required = true},
     {"disk_mb", SHOW_NUMBER, AT(machine_output, disk_mb), NULL, .required = true},

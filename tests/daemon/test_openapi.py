@@ -110,6 +110,16 @@ def check_refs(document, schema, at):
             check_refs(document, item, at)
 
 
+def test_states_and_kinds_are_enums(document):
+    schemas = document["components"]["schemas"]
+    fields = {"Machine": ["kind", "state", "state_by", "idle_action", "steps"], "Exec": ["state"], "Step": ["kind"],
+              "Run": ["mode", "state", "status"], "Entry": ["type"], "ChangeSide": ["type"], "Change": ["change", "content"],
+              "Diff": ["cut"], "GrantDiff": ["kind"], "ErrorBody": ["code"]}
+    for name, members in fields.items():
+        for member in members:
+            assert schemas[name]["properties"][member].get("enum"), (name, member)
+
+
 # ---- real answers ----
 
 def call(daemon, method, target, body=None, headers=(), timeout=30):

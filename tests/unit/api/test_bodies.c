@@ -4,8 +4,13 @@
 #include <jansson.h>
 
 #include "api/bodies.h"
+#include "api/body_fields.h"
 #include "base/defer.h"
+#include "base/wire/changes.h"
 #include "service/view.h"
+#include "store/execs.h"
+#include "store/machines.h"
+#include "store/steps.h"
 
 static json_t *json_of(const char *text) {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -128,7 +133,75 @@ static void an_answer_has_the_fields_of_its_table(void **state) {
     assert_null(json_object_get(x, "end")); /* the enum stays inside */
 }
 
+static bool has_choice(const struct schema *schema, const char *field, const char *value) {
+    const char *const *choice = NULL;
+    for (size_t i = 0; i < schema->count; i++)
+        if (strcmp(schema->fields[i].name, field) == 0)
+            choice = schema->fields[i].choices;
+    while (choice && *choice && strcmp(*choice, value) != 0)
+        choice++;
+    return choice && *choice;
+}
+
+static const char *name_of_state(int n) {
+    return machine_state_name((enum machine_state)n);
+}
+static const char *name_of_state_by(int n) {
+    return state_by_name((enum state_by)n);
+}
+static const char *name_of_action(int n) {
+    return idle_action_name((enum idle_action)n);
+}
+static const char *name_of_policy(int n) {
+    return step_policy_name((enum step_policy)n);
+}
+static const char *name_of_exec(int n) {
+    return exec_state_name((enum exec_state)n);
+}
+static const char *name_of_step(int n) {
+    return step_kind_name((enum step_kind)n);
+}
+static const char *name_of_code(int n) {
+    return err_code_name((enum err_code)n);
+}
+static const char *name_of_change(int n) {
+    return change_kind_name((enum change_kind)n);
+}
+static const char *name_of_content(int n) {
+    return change_content_name((enum change_content)n);
+}
+static const char *name_of_cut(int n) {
+    return changes_cut_name((enum changes_cut)n);
+}
+
+static void every_state_and_kind_is_a_value_of_its_enum(void **state) {
+    static const struct {
+        const struct schema *schema;
+        const char *field;
+        const char *(*name)(int);
+        int first, last;
+    } rows[] = {
+        {&machine_schema, "state", name_of_state, 1, MACHINE_STATE_LAST},
+        {&machine_schema, "state_by", name_of_state_by, STATE_BY_IDLE, STATE_BY_LAST},
+        {&machine_schema, "idle_action", name_of_action, 1, IDLE_ACTION_LAST},
+        {&machine_schema, "steps", name_of_policy, 1, STEP_POLICY_LAST},
+        {&exec_schema, "state", name_of_exec, 1, EXEC_STATE_LAST},
+        {&step_schema, "kind", name_of_step, 1, STEP_FORK},
+        {&error_inner_schema, "code", name_of_code, 0, ERR_TIMEOUT},
+        {&change_schema, "change", name_of_change, 1, CHANGE_KINDS - 1},
+        {&change_schema, "content", name_of_content, 1, CONTENT_KINDS - 1},
+        {&diff_schema, "cut", name_of_cut, 1, CUT_KINDS - 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        for (int n = rows[i].first; n <= rows[i].last; n++)
+            if (!has_choice(rows[i].schema, rows[i].field, rows[i].name(n)))
+                fail_msg("%s: '%s' is missing", rows[i].field, rows[i].name(n));
+    assert_false(has_choice(&machine_schema, "state", "odd"));
+}
+
 UNIT_MAIN(cmocka_unit_test(an_exec_request_is_read_into_its_struct),
           cmocka_unit_test(sizes_and_times_are_numbers_or_texts),
           cmocka_unit_test(requests_that_do_not_fit_their_table_are_refused),
-          cmocka_unit_test(an_answer_has_the_fields_of_its_table))
+          cmocka_unit_test(an_answer_has_the_fields_of_its_table),
+          cmocka_unit_test(every_state_and_kind_is_a_value_of_its_enum))
