@@ -20,8 +20,11 @@
 #include "base/fdio.h"
 #include "cli/remote.h"
 
-/* ANSWER_MS: time to wait for the guest after --timeout, which the guest enforces. */
-enum { BLOCK = 65536, ANSWER_MS = 2000 };
+/*
+ * ANSWER_MS: time to wait for the guest after --timeout, which the guest enforces. OUTPUT_MS: time
+ * to wait for more output after the end of the command, if the guest does not close the pipes.
+ */
+enum { BLOCK = 65536, ANSWER_MS = 2000, OUTPUT_MS = 5000 };
 
 /* Copies one stream of the caller to or from the same stream of the command. */
 struct pump {
@@ -363,10 +366,29 @@ static int patience(const struct loop *l) {
     return left < INT_MAX ? (int)left : INT_MAX;
 }
 
+/* True if our own side does not take output, so the guest cannot be blamed for the silence. */
+static bool is_full(const struct pump *p) {
+    return p->active && p->at < p->len;
+}
+
+/* Reads output after the end of the command. A guest that was taken over may hold the pipes open.
+ */
+static int drain_turn(struct loop *l, struct err *err) {
+    bool ours = is_full(&l->pumps[1]) || is_full(&l->pumps[2]);
+    int r = turn(l, l->s->output_ends && !ours ? OUTPUT_MS : -1, err);
+    if (r != 0)
+        return r;
+    l->s->lost = ETIMEDOUT;
+    for (int n = 1; n < 3; n++)
+        if (l->pumps[n].active)
+            pump_close(&l->pumps[n], l->pumps[n].from);
+    return 0;
+}
+
 static int drive(struct loop *l, struct err *err) {
     while (!session_ended(l->s) || draining(l)) {
         int wait = patience(l);
-        if (turn(l, wait, err) < 0)
+        if ((session_ended(l->s) ? drain_turn(l, err) : turn(l, wait, err)) < 0)
             return -1;
         if (wait == 0 && !session_ended(l->s)) {
             l->s->result =

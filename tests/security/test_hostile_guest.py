@@ -65,6 +65,7 @@ class FakeGuest(threading.Thread):
         super().__init__(daemon=True)
         self.answers, self.payloads = {**HONEST, **answers}, {**PAYLOADS, **dict(payloads)}
         self.asked = threading.Event()  # for TABLE
+        self.fds = []  # it keeps all descriptors that it gets
         self.listener = socket.socket(socket.AF_UNIX)
         fd = os.open(machine.socket.parent, os.O_PATH)  # the path may be too long for a socket
         try:
@@ -86,8 +87,9 @@ class FakeGuest(threading.Thread):
     def serve(self, conn):
         held = b""
         try:
-            while data := conn.recv(1 << 20):
-                held += data
+            while (received := socket.recv_fds(conn, 1 << 20, 8))[0]:
+                held += received[0]
+                self.fds += received[1]
                 while len(held) >= HEAD.size and len(held) >= HEAD.size + HEAD.unpack_from(held)[0]:
                     n, type_, _, id_, tag = HEAD.unpack_from(held)
                     held = held[HEAD.size + n:]
@@ -109,6 +111,18 @@ class FakeGuest(threading.Thread):
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+        for fd in self.fds:
+            os.close(fd)
+
+
+class ExitingGuest(FakeGuest):
+    """Says of every command that it has ended."""
+
+    def answer(self, type_, id_, tag):
+        if type_ != "EXEC":
+            return super().answer(type_, id_, tag)
+        payload = struct.pack("<II4Q", 0, 0, 0, 0, 0, 0)
+        return HEAD.pack(len(payload), TYPES["EXIT"], 0, id_, 0) + payload
 
 
 def get(lab, target):
@@ -194,5 +208,21 @@ def test_a_wrong_answer_to_a_client_is_an_error(make_lab, target, request_, kind
         status, _ = get(lab, f"/v1/machines/{machine.id}/{target}")
         assert status >= 400
         assert honest.exec("true").returncode == 0 and read(lab.run_dir / "carrel.pid") == before
+    finally:
+        fake.close()
+
+
+def test_exec_ends_though_the_guest_keeps_its_output_open(make_lab, tmp_path):
+    """The guest promises to close the client's pipe when the command ends (MSG_EXEC_COPY), and does not."""
+    lab = make_lab()
+    machine = lab.keep()
+    stop_daemon(lab.run_dir)
+    fake = ExitingGuest(machine, payloads={"HELLO": struct.pack("<IIQ", VERSION, 32, 99)})
+    counts["attacks tried"] += 1
+    try:
+        with open(tmp_path / "out", "wb") as out, open(tmp_path / "err", "wb") as err:
+            done = lab("exec", machine.id, "--", "true", stdout=out, stderr=err)
+        assert len(fake.fds) >= 3, "stdout, stderr and the log"
+        assert done.returncode == 125 and "output of the command was lost" in (tmp_path / "err").read_text(), done
     finally:
         fake.close()
