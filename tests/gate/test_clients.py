@@ -1,5 +1,8 @@
 """Programs as they are, from inside a box, with the right rule: nothing in them knows of the gate."""
+import base64
+import hashlib
 import io
+import sqlite3
 import tarfile
 import functools
 import http.server
@@ -262,6 +265,19 @@ def test_browsers_are_told_of_the_authority(gated):
         assert json.loads(run(gated, box, f"cat /etc/{place}/policies/managed/carrel.json")) == {"CACertificates": [authority(gated, box)]}
     firefox = json.loads(run(gated, box, "cat /etc/firefox/policies/policies.json"))["policies"]
     assert firefox == {"Certificates": {"Install": ["/usr/local/share/ca-certificates/carrel.crt"]}}
+
+
+def test_databases_of_browsers_hold_the_authority(gated):
+    """Chromium's headless shell has no policies: it reads a database in the home of its user."""
+    box = gated.machine(net=[{"target": "ok.test", "local": True}])
+    for user, home in ("root", "/root"), ("user", "/home/user"):
+        data = base64.b64decode(run(gated, box, f"base64 {home}/.pki/nssdb/cert9.db", user=user))
+        db = sqlite3.connect(":memory:")
+        db.deserialize(data)
+        (der,), = db.execute("SELECT a11 FROM nssPublic WHERE a0 = x'00000001'")
+        assert base64.b64encode(der).decode() == authority(gated, box)
+        assert db.execute("SELECT ace536358, ace5363b4 FROM nssPublic WHERE a0 = x'ce534353'").fetchall() == [(bytes.fromhex("ce534352"), hashlib.sha1(der).digest())]
+        assert run(gated, box, f"stat -c '%U %a' {home}/.pki/nssdb", user=user) == f"{user} 700\n"
 
 
 def test_policies_of_firefox_in_an_image_stay(gated, tmp_path):

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "gate/java_store.h"
+#include "gate/nss_store.h"
 #include "service/net/inner.h"
 #include "service/steps/barrier.h"
 #include "store/networks.h"
@@ -230,10 +231,50 @@ static bool put_chromium_policy(const struct buf *own, struct buf *ret) {
     return ok && buf_addf(ret, "\"]}\n");
 }
 
-static void policy_written(void *arg, const struct frame *frame, const struct err *err) {
+static void extra_written(void *arg, const struct frame *frame, const struct err *err) {
     (void)frame;
-    (void)err; /* the image has policies of its own, which stay */
+    (void)err; /* the machine has such a file of its own, which stays, or no such directory */
     handing_step(arg);
+}
+
+/* Writes a small file as that user, unless it exists. A failure does not matter. */
+static void trust_put_extra(struct handing *h, uint32_t user, const char *dir, const char *name,
+                            const void *bytes, size_t n) {
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    const struct msg_path d = {.uid = user,
+                               .gid = user,
+                               .flags = MSG_PARENTS,
+                               .mode = strncmp(dir, "/etc/", 5) == 0 ? 0755 : 0700,
+                               .path = trust_text_of(dir)};
+    const struct msg_write m = {.uid = user,
+                                .gid = user,
+                                .flags = MSG_CREATE | MSG_EXCLUSIVE,
+                                .mode = 0644,
+                                .path = trust_text_of(path),
+                                .data = {bytes, (uint32_t)n}};
+    struct guest *guest = h->live->machine->guest;
+    h->waiting += 2;
+    guest_request(guest, (struct frame_head){.type = MSG_MKDIR}, &d, NULL, 0, extra_written, h);
+    guest_request(guest, (struct frame_head){.type = MSG_WRITE}, &m, NULL, 0, extra_written, h);
+}
+
+/* Browsers without policies, such as Chromium's headless shell, read a database in the home of
+ * their user. */
+static void put_homes(struct handing *h, const struct buf *own) {
+    static const struct {
+        uint32_t user;
+        const char *dir;
+    } homes[] = {{0, "/root/.pki/nssdb"}, {1000, "/home/user/.pki/nssdb"}};
+    struct buf store DEFER(buf_done) = BUF(MSG_CHUNK_MAX);
+    struct err err;
+    bool is_host = strcmp(h->live->row.image, "host") == 0;
+    if (nss_store(own->data, own->len, &store, &err) < 0) {
+        h->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < (is_host ? 2 : 1); i++)
+        trust_put_extra(h, homes[i].user, homes[i].dir, "cert9.db", store.data, store.len);
 }
 
 /* Browsers do not read the bundle of the system, but policies of the host's administrator. */
@@ -250,14 +291,8 @@ static void put_browsers(struct handing *h, const struct buf *own) {
         snprintf(path, sizeof(path), "%s/carrel.json", policy_dirs[i]);
         trust_put_file(h, path, policy.data, policy.len);
     }
-    put_directory(h, "/etc/firefox/policies");
-    const struct msg_write m = {.flags = MSG_CREATE | MSG_EXCLUSIVE,
-                                .mode = 0644,
-                                .path = trust_text_of("/etc/firefox/policies/policies.json"),
-                                .data = {(const uint8_t *)firefox, sizeof(firefox) - 1}};
-    h->waiting++;
-    guest_request(h->live->machine->guest, (struct frame_head){.type = MSG_WRITE}, &m, NULL, 0,
-                  policy_written, h);
+    trust_put_extra(h, 0, "/etc/firefox/policies", "policies.json", firefox, sizeof(firefox) - 1);
+    put_homes(h, own);
 }
 
 static void hand_over(struct handing *h) {
