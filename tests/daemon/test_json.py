@@ -65,6 +65,7 @@ stats --json work -> cpu_us
 top --json -> machines[]
 run --json -- echo x -> exit_status
 exec --json work -- sh -c 'exit 3' -> exit_status
+sh --json --ls work -> shells[]
 logs --json work -> execs[]
 snap --json work two -> id
 steps --json work -> steps[]
@@ -126,6 +127,8 @@ stats --json nobody -> not_found
 top --json more -> invalid
 run --json --image nowhere -- true -> not_found
 exec --json nobody -- true -> not_found
+sh --json --ls nobody -> not_found
+sh --json work -> invalid
 logs --json nobody -> not_found
 logs --json work {exec} -> invalid
 snap --json nobody -> not_found
