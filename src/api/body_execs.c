@@ -19,7 +19,9 @@ const struct schema resize_request_schema = SCHEMA("Size", struct pty_request, p
          .max = TEXT_MAX_BYTES},                                                                  \
         {"env", FIELD_MAP, AT(type, base env), "variables added to those of the machine",         \
          .max = 256},                                                                             \
-        {"cwd", FIELD_TEXT, AT(type, base cwd), "working directory (default: home of the user)",  \
+        {"cwd", FIELD_TEXT, AT(type, base cwd),                                                   \
+         "working directory (default: the first directory or "                                    \
+         "repository that the machine was created with, or home)",                                \
          .max = PATH_MAX_BYTES},                                                                  \
         {"user", FIELD_TEXT, AT(type, base user),                                                 \
          "run the command as this user of the machine: a name or a uid (default user)",           \

@@ -77,8 +77,8 @@ const struct command commands[] = {
     {"fork", "[OPTIONS] MACHINE", "create new machines from a step (snapshot) of a machine",
      cmd_fork, fork_rows, NULL},
 
-    {"do", "[OPTIONS] [MACHINE] TASK", "let a model carry out a task in a machine", cmd_do, do_rows,
-     "Agents"},
+    {"do", "[OPTIONS] [MACHINE] [TASK]", "let a model carry out a task in a machine", cmd_do,
+     do_rows, "Agents"},
     {"mcp", "[OPTIONS]", "serve a machine to an agent over MCP on stdin and stdout", cmd_mcp,
      mcp_rows, NULL},
     {"ship", "[OPTIONS] MACHINE[:PATH] [DIRECTORY]",

@@ -585,7 +585,7 @@ static int words_of(int argc, char **argv, struct do_options *o, const char *wor
         return err_set(err, ERR_INVALID, "--check-file requires --check");
     if (o->tries > DO_TRIES_MAX)
         return err_set(err, ERR_INVALID, "--tries must be at most %d", DO_TRIES_MAX);
-    if (other == (count > 0)) {
+    if (other == (count > 0) && (other || !do_may_ask())) {
         err_set(err, ERR_INVALID, other ? "unexpected argument '%s'" : "no task given%s",
                 other ? words[0] : "");
         return err_remedy(err, "use: carrel do [MACHINE] \"TASK\"");
@@ -610,11 +610,16 @@ int cmd_do(int argc, char **argv) {
     }
     if (count < 0 || client_open(&d.client, CLIENT_START, do_announce, &err) < 0)
         return cli_fail(&err);
+    char typed[DO_TASK_SIZE];
+    struct do_task task = {0};
+    bool other = o.resume || o.cancel || o.export || o.show || o.ls;
+    if (!other && do_find_task(&o, &d.client, words, count, typed, &task, &err) < 0)
+        return cli_fail(&err);
     int status = o.resume   ? resume(&d, &err)
                  : o.cancel ? cancel(&d, &err)
                  : o.export ? export(&d, &err)
                  : o.show   ? do_show(&d, &err)
                  : o.ls     ? do_list(&d, &err)
-                            : do_start(&d, count == 2 ? words[0] : NULL, words[count - 1], &err);
+                            : do_start(&d, task.machine, task.text, &err);
     return status < 0 ? cli_fail(&err) : status;
 }

@@ -17,7 +17,13 @@ struct do_options {
     bool ask_deviations, verbose, quiet, json, ls, help;
 };
 
-enum { DO_BODY_MAX = 16 << 20, DO_NOT_DONE = 1, DO_INTERRUPTED = 2, DO_TRIES_MAX = 8 };
+enum {
+    DO_BODY_MAX = 16 << 20,
+    DO_TASK_SIZE = 4096,
+    DO_NOT_DONE = 1,
+    DO_INTERRUPTED = 2,
+    DO_TRIES_MAX = 8,
+};
 
 /* Machines made for a task: one, or one for each try. */
 struct do_machines {
@@ -26,6 +32,19 @@ struct do_machines {
 };
 /* Creates machines if an option of a new machine is given. After a failure it deletes them. */
 int do_make(const struct do_options *o, struct client *c, struct do_machines *ret, struct err *err);
+
+/* The arguments [MACHINE] TASK. */
+struct do_task {
+    const char *machine; /* NULL: a new one */
+    const char *text;
+};
+/*
+ * Decides what the arguments are. A single one that names a machine is not a task: then asks for
+ * the task on a terminal, and keeps it in `typed`.
+ */
+int do_find_task(const struct do_options *o, struct client *c, const char *const words[2],
+                 int count, char typed[DO_TASK_SIZE], struct do_task *ret, struct err *err);
+bool do_may_ask(void); /* true if somebody can type a task */
 
 /* Writes the body of POST /v1/runs. machine: an existing one, or NULL. */
 int do_put_start(struct jot *j, const struct do_options *o, const struct client *c,

@@ -24,7 +24,7 @@ struct command_options {
 
 #define ENV_HELP "set a variable, or pass on the caller's value"
 #define ENV_FILE_HELP "read variables from a file, one per line"
-#define CWD_HELP "working directory in the machine"
+#define CWD_HELP "working directory (default: of the first --dir or --repo, or home)"
 #define USER_HELP "run the command as this user of the machine: a name or a uid (default: user)"
 #define TTY_HELP "give the command a terminal"
 #define NO_TTY_HELP "give the command no terminal, even if stdin is one"

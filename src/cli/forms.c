@@ -46,7 +46,7 @@ const struct form grant_forms[] = {
 };
 
 const struct form secret_forms[] = {
-    {"set NAME", "read a secret from standard input and store it"},
+    {"set NAME", "store a secret, typed (not shown) or from standard input"},
     {"ls", "list the names of secrets, and when each was last used"},
     {"show SECRET", "show when a secret was made, changed and used"},
     {"rm SECRET", "delete a secret, at once and for all machines"},

@@ -53,7 +53,8 @@ struct new_options {
          "pause|stop|destroy|release",                                                           \
          OPTION_TEXT,                                                                            \
          offsetof(type, member.idle_action),                                                     \
-         "action after --idle; release: destroy if unchanged, else stop (default: pause)"},      \
+         "action after --idle; release: destroy if unchanged, else stop (default: pause, or as " \
+         "in carrel.conf)"},                                                                     \
         {0,                                                                                      \
          "net",                                                                                  \
          "[allow:|deny:|ask:]TARGET[,local]",                                                    \

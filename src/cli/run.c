@@ -267,9 +267,8 @@ int cmd_run(int argc, char **argv) {
         return cli_fail(&err);
     if (!r->o.command.quiet && r->o.spec.unreviewed)
         grants_warn(&r->grants, &r->plan);
-    const char *cwd = r->grants.working >= 0           ? r->plan.grants[r->grants.working].path
-                      : r->grants.count && !r->o.image ? "/home/user"
-                                                       : NULL;
+    /* Without one, the daemon chooses the first granted directory or repository. */
+    const char *cwd = r->grants.working >= 0 ? r->plan.grants[r->grants.working].path : NULL;
     if (command_prepare(&r->setup, &r->o.command, command, cwd, &err) < 0)
         return cli_fail(&err);
     if (connect_and_run(r, &err) < 0)

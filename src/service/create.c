@@ -509,7 +509,10 @@ static int plan_grants(struct service *s, const struct caller *who, const struct
     if (hand_over(s, who, r, fds, h, err) < 0)
         return -1;
     plan_known(r, h, p);
-    return plan_asked(s, who, r, who->local ? fds + r->dirs.count : NULL, p, err);
+    if (plan_asked(s, who, r, who->local ? fds + r->dirs.count : NULL, p, err) < 0)
+        return -1;
+    grant_plan_mark_start(p);
+    return 0;
 }
 
 /* Duplicates the caller's descriptors, which are closed with the request. */
@@ -554,8 +557,6 @@ static void creation_go(struct service *s, struct creation *c, const struct mach
         creation_fail(c, &err);
         return;
     }
-    if (handed->count)
-        l->cwd = xstrdup(handed->grants[0].path);
     const struct machine_spec spec = {
         .id = l->row.id,
         .image = l->row.image,

@@ -72,7 +72,7 @@ struct live {
     bool resting;            /* a pause or stop is in progress */
     struct rest_wait *rest;  /* requests that wait for the end of an operation (rest.h) */
     struct loop_call rest_call;
-    char *cwd;                /* working directory of commands: a granted one; NULL: default */
+    char *cwd; /* start directory (grants/start_dir.c); NULL: home, or that of the image */
     struct live_image *image; /* its image; NULL: the host's */
     struct gate_machine *gate;
     /* State of each folder; the structs are in inner.h of the folder. */

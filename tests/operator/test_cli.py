@@ -139,3 +139,25 @@ def test_a_person_is_asked(carrel):
 def test_without_a_terminal_nobody_is_asked(carrel):
     _, out, _ = carrel("x", turns=turns([call("ask", question="Which?")], [finish("blocked")]))
     assert "blocked" in out
+
+
+def test_a_machine_without_a_task_is_asked_for_one(carrel, daemon):
+    """Its name was taken for the task of a new machine. A word that names no machine, the control, is a task."""
+    m = daemon.machine(name="fix")
+    before = len(daemon.machines())
+    status, _, err = carrel("fix", turns=to_the_end([run("true")]))
+    assert status == 125 and "no task given for machine 'fix': use: carrel do fix \"TASK\"" in err, err
+    near, far = pty.openpty()
+    p = carrel.start("fix", turns=to_the_end([run("true")]), stdin=far, stderr=far)
+    os.close(far)
+    asked = b""
+    while not asked.endswith(b"task for machine 'fix': "):
+        asked += os.read(near, 4096)
+    os.write(near, b"Look around.\n")
+    out, _ = p.communicate(timeout=60)
+    os.close(near)
+    assert p.returncode == 0, out
+    shown, = [r for r in daemon.get("/v1/runs")["runs"] if r["machine"] == m]
+    assert shown["task"] == "Look around." and len(daemon.machines()) == before
+    status, out, err = carrel("Look", turns=to_the_end([run("true")]))
+    assert status == 0, err

@@ -272,7 +272,7 @@ def test_a_machine_is_made_with_a_repository_and_more(carrel, daemon, tmp_path):
     for words in (["init", "-q", "-b", "main", repo], ["-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run(["git", *map(str, words)], check=True)
     status, out, err = carrel("-v", "--repo", f"{repo}:/home/user/r", "--steps", "manual", "--meta", "a=b", "--idle", "1h", "Look.",
-                              turns=to_the_end([run("git -C r log --format=%s")]))
+                              turns=to_the_end([run("git log --format=%s")]))
     assert status == 0 and "| one" in out, (out, err)
     m = daemon.machines()[0]
     assert m["metadata"] == {"a": "b"} and m["steps"] == "manual"

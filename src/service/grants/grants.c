@@ -129,6 +129,7 @@ void grants_restore(struct live *l) {
     struct err err;
     secrets_restore(l);
     postgres_restore(l);
+    grants_restore_start(l);
     if (store_grant_due(l->service->store, l->row.id, &l->grants->due_ms, &err) < 0)
         log_line(LOG_ERROR, "service", "list the grants of a machine: %s id=%s", err.text,
                  l->row.id);

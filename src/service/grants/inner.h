@@ -107,6 +107,7 @@ void sqlite_fetch_release(struct service *s);
 
 /* ---- grants/postgres.c ---- */
 
+void grants_restore_start(struct live *l); /* sets l->cwd (start_dir.c) */
 void postgres_restore(struct live *l); /* tells the gate the address of the machine's database */
 void postgres_name(const char *id, char ret[DATABASE_NAME_SIZE]); /* name of database and role */
 const char *postgres_password(const struct live *l);              /* password of the role */

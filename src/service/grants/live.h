@@ -36,6 +36,8 @@ void grant_plan_add(struct grant_plan *p, struct grant_row *row, int fd, bool ou
 /* Checks a request, opens its file and adds it to a plan. */
 int grant_plan_read(struct service *s, const struct caller *who, const struct grant_request *r,
                     int fd, struct grant_plan *p, struct err *err);
+/* Marks the grant whose directory is the start directory of the machine (start_dir.c). */
+void grant_plan_mark_start(struct grant_plan *p);
 /* True if grants_deliver() has to copy or run something for a row of the plan. */
 bool grant_plan_delivers(const struct grant_plan *p);
 /* True if the grant copies a file of the host, which a local caller must pass. */
