@@ -94,7 +94,7 @@ int cmd_pending(int argc, char **argv) {
 
 struct approve_options {
     uint64_t for_ms;
-    bool always, help;
+    bool always, quiet, help;
 };
 
 #define AT(member) offsetof(struct approve_options, member)
@@ -104,10 +104,12 @@ const struct option_row approve_rows[] = {
      "approve the requests and add the network rule that carrel pending shows"},
     {0, "for", "TIME", OPTION_DURATION, AT(for_ms),
      "like --always, but delete the added rule after this time, such as 2h"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), DONE_QUIET_HELP},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 const struct option_row deny_rows[] = {
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), DONE_QUIET_HELP},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -130,7 +132,9 @@ static int decide(struct client *c, const char *id, const char *decision,
     if (client_target(target, err, "/v1/pending/%s", id) < 0 ||
         client_call(c, &r, &answer, err) < 0)
         return -1;
-    if (json_object_get(answer, "rule")) {
+    cli_done(o->quiet, "%s request '%s'", strcmp(decision, "deny") == 0 ? "denied" : "approved",
+             id);
+    if (json_object_get(answer, "rule") && !o->quiet) {
         printf("rule %lld: ", client_number(answer, "rule"));
         safe_name(stdout, client_text(answer, "added"));
         putchar('\n');

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/defer.h"
 #include "base/jot.h"
 #include "cli/safe.h"
+#include "cli/text/choices.h"
 #include "cli/text/colour.h"
 #include "cli/text/habits.h"
 #include "cli/text/nearest.h"
@@ -26,6 +28,12 @@ const struct option_row list_rows[] = {
     {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct list_flags, quiet), "print only ids"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct list_flags, json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, 0, "show this help"},
+    {0, NULL, NULL, OPTION_FLAG, 0, NULL},
+};
+const struct option_row done_rows[] = {
+    {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct done_flags, quiet), DONE_QUIET_HELP},
+    {0, "json", NULL, OPTION_FLAG, offsetof(struct done_flags, json), "print JSON"},
+    {'h', "help", NULL, OPTION_FLAG, offsetof(struct done_flags, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
 /* Options of commands that use cli_words(). */
@@ -49,7 +57,7 @@ const struct command commands[] = {
     {"show", "[--json] MACHINE", "show one machine", cmd_show, json_rows, NULL},
     {"set", "[OPTIONS] MACHINE", "change a machine's limits, ttl, idle time or metadata", cmd_set,
      set_rows, NULL},
-    {"rename", "[--json] MACHINE NAME", "change a machine's name", cmd_rename, json_rows, NULL},
+    {"rename", "[OPTIONS] MACHINE NAME", "change a machine's name", cmd_rename, done_rows, NULL},
     {"rm", "[OPTIONS] MACHINE...", "delete machines and everything in them", cmd_rm, rm_rows, NULL},
     {"pause", "[--json] MACHINE", "freeze a machine's processes and keep its memory", cmd_pause,
      json_rows, NULL},
@@ -87,7 +95,8 @@ const struct command commands[] = {
      list_rows, NULL},
     {"approve", "[OPTIONS] ITEM...", "approve requests that carrel pending lists", cmd_approve,
      approve_rows, NULL},
-    {"deny", "ITEM...", "refuse requests that carrel pending lists", cmd_deny, deny_rows, NULL},
+    {"deny", "[OPTIONS] ITEM...", "refuse requests that carrel pending lists", cmd_deny, deny_rows,
+     NULL},
 
     {"net", "MACHINE [allow|deny|ask|rm|show] [OPTIONS] [TARGET...]",
      "show or change what a machine may connect to", cmd_net, net_rows, "Network and grants",
@@ -163,6 +172,20 @@ int cli_fail(const struct err *err) {
     safe_name(stderr, err->remedy);
     fputc('\n', stderr);
     return CLI_FAILED;
+}
+
+void cli_done(bool quiet, const char *format, ...) {
+    char text[1024];
+    va_list ap;
+    if (quiet)
+        return;
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    fflush(stdout);
+    fputs("carrel: ", stderr);
+    safe_name(stderr, text);
+    fputc('\n', stderr);
 }
 
 void cli_usage(const char *name) {
@@ -266,7 +289,7 @@ static int unknown(const char *name) {
 
 int cli_unknown_subcommand(const char *command, const char *word, struct err *err) {
     const struct command *c = cli_find(command);
-    char choices[128], *rest = choices;
+    char choices[128], all[160], *rest = choices;
     assert(c);
     struct nearest near = NEAREST(word);
     const char *from = strchr(c->usage, '|');
@@ -274,14 +297,17 @@ int cli_unknown_subcommand(const char *command, const char *word, struct err *er
         from--;
     snprintf(choices, sizeof(choices), "%s", from ? from : "");
     choices[strcspn(choices, " ]")] = '\0';
+    choices_say(choices, all, sizeof(all));
     for (const char *one; (one = strsep(&rest, "|"));)
         nearest_try(&near, one);
     if (*word)
         err_set(err, ERR_INVALID, "unknown subcommand '%s'", word);
     else
         err_set(err, ERR_INVALID, "carrel %s requires a subcommand", command);
-    return near.best ? err_remedy(err, "did you mean '%s'?", near.best)
-                     : err_remedy(err, "see carrel %s --help", command);
+    if (near.best)
+        return err_remedy(err, "did you mean '%s'?", near.best);
+    return *all ? err_remedy(err, "use %s; see carrel %s --help", all, command)
+                : err_remedy(err, "see carrel %s --help", command);
 }
 
 static int cmd_help(int argc, char **argv) {

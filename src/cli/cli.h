@@ -42,6 +42,12 @@ int cli_main(int argc, char **argv);
  */
 int cli_fail(const struct err *err);
 
+/*
+ * Prints what was changed, in one line on stderr, so that ids on stdout stay alone: "carrel:
+ * deleted machine 'm'". The text is made safe for a terminal. quiet: -q was given, or JSON says it.
+ */
+void cli_done(bool quiet, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Prints `--help` of one command without its options: usage, subcommands and notes. */
 void cli_usage(const char *name);
 /* Prints `--help` of one command with its options. */
@@ -59,6 +65,12 @@ struct list_flags {
     bool quiet, json;
 };
 int cli_list_words(int argc, char **argv, int words, struct list_flags *ret, int *ret_status);
+
+/* Flags of commands that only change something, with rows done_rows. */
+struct done_flags {
+    bool quiet, json, help;
+};
+#define DONE_QUIET_HELP "print nothing on success"
 
 /* Sets the error for a word that the usage line of the command does not list; returns -1. */
 int cli_unknown_subcommand(const char *command, const char *word, struct err *err);
@@ -107,8 +119,8 @@ int cmd_wast(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
-/* Options of cli_list_words(). */
-extern const struct option_row list_rows[];
+/* Options of cli_list_words(), and of commands that only change something. */
+extern const struct option_row list_rows[], done_rows[];
 /* Options of commands that have more options than --json and --help. */
 extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], new_rows[],
     logs_rows[], ls_rows[], rm_rows[], set_rows[], net_rows[], snap_rows[], steps_rows[],

@@ -276,7 +276,7 @@ static void offer_kind(const struct typed *t, const char *kind) {
             kinds[i].offer(t);
             return;
         }
-    if (!kind[strspn(kind, "abcdefghijklmnopqrstuvwxyz|")])
+    if (!kind[strspn(kind, "abcdefghijklmnopqrstuvwxyz-|")])
         offer_choices(t, kind);
 }
 

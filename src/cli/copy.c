@@ -44,7 +44,7 @@ const struct option_row cp_rows[] = {
      "access files in the machine as this user: user, root or a uid (default: user)"},
     {'r', "recursive", NULL, OPTION_FLAG, AT(recursive),
      "ignored: directories are always copied with their contents"},
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "show no progress, and print nothing on success"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -485,5 +485,6 @@ int cmd_cp(int argc, char **argv) {
         read_end(words[1], c->o.user, &c->to, &err) < 0 || check_ends(c, &err) < 0 ||
         copy_between(c, &err) < 0)
         return cli_fail(&err);
+    cli_done(c->o.quiet, "copied '%s' to '%s'", words[0], words[1]);
     return 0;
 }

@@ -35,7 +35,7 @@ const struct option_row do_rows[] = {
      "provider of --model; `rehearsal` answers from --script and needs no API key"},
     {0, "script", "FILE", OPTION_TEXT, AT(script),
      "script of model answers for the provider `rehearsal`"},
-    {0, "mode", "MODE", OPTION_TEXT, AT(mode),
+    {0, "mode", "free|plan-then-execute|action-selector|map|handles", OPTION_TEXT, AT(mode),
      "limit tool calls (plan-then-execute, action-selector) or seen results (map, handles)"},
     {0, "menu", "FILE", OPTION_TEXT, AT(menu),
      "file of the tool calls that the model may make in mode action-selector"},
@@ -490,6 +490,7 @@ static int cancel(struct doing *d, struct err *err) {
         return -1;
     if (d->options->json)
         print_json(d->view);
+    cli_done(d->options->json || d->options->quiet, "cancelled run '%s'", d->options->cancel);
     return 0;
 }
 

@@ -104,5 +104,8 @@ int cmd_expose(int argc, char **argv) {
         expose_ask(&c, words, count, &answer, &err) < 0)
         return cli_fail(&err);
     print_answer(answer, &o);
+    if (count == 3)
+        cli_done(o.quiet || o.json, "port %s of machine '%s' is no longer exposed", words[2],
+                 words[0]);
     return 0;
 }

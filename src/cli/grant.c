@@ -138,10 +138,11 @@ static int grant_take_back(struct client *c, const struct grant_options *o, char
                            json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
-    (void)o;
-    return client_target(target, err, "/v1/machines/%s/grants/%s", words[0], words[1]) < 0
-               ? -1
-               : client_call(c, &r, ret, err);
+    if (client_target(target, err, "/v1/machines/%s/grants/%s", words[0], words[1]) < 0 ||
+        client_call(c, &r, ret, err) < 0)
+        return -1;
+    cli_done(o->quiet || o->json, "revoked grant '%s' of machine '%s'", words[1], words[0]);
+    return 0;
 }
 
 static int add_one(struct client *c, const struct grant_options *o, const char *machine,

@@ -94,7 +94,7 @@ const struct option_row token_rows[] = {
      "limit of the disk space of all machines of the token together"},
     {0, "max-ttl", "TIME", OPTION_DURATION, AT(max_ttl_ms),
      "require a --ttl of at most this time for each machine of the token"},
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only ids"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only ids; rm: print nothing"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -223,6 +223,7 @@ static int token_remove(struct client *c, const struct token_options *o, char **
             client_call(c, &r, NULL, err) < 0)
             return -1;
         json_array_append_new(json_object_get(revoked, "revoked"), json_string(*ids));
+        cli_done(o->quiet || o->json, "revoked token '%s'", *ids);
     }
     if (o->json)
         print_json(revoked);

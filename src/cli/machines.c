@@ -229,24 +229,27 @@ int cmd_ls(int argc, char **argv) {
 
 /* ---- rm ---- */
 
-static int remove_one(struct client *c, const char *machine, struct err *err) {
+static int remove_one(struct client *c, const char *machine, bool quiet, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
-    return cli_machine_check(machine, err) < 0 ||
-                   (!c->http && cli_machine_open(c, machine, err) < 0) ||
-                   client_target(target, err, "/v1/machines/%s", machine) < 0
-               ? -1
-               : client_call(c, &r, NULL, err);
+    if (cli_machine_check(machine, err) < 0 ||
+        (!c->http && cli_machine_open(c, machine, err) < 0) ||
+        client_target(target, err, "/v1/machines/%s", machine) < 0 ||
+        client_call(c, &r, NULL, err) < 0)
+        return -1;
+    cli_done(quiet, "deleted machine '%s'", machine);
+    return 0;
 }
 
 struct rm_options {
-    bool all, yes, help;
+    bool all, yes, quiet, help;
 };
 
 const struct option_row rm_rows[] = {
     {'a', "all", NULL, OPTION_FLAG, offsetof(struct rm_options, all), "delete all your machines"},
     {'y', "yes", NULL, OPTION_FLAG, offsetof(struct rm_options, yes),
      "do not ask for confirmation (--all asks on a terminal)"},
+    {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct rm_options, quiet), DONE_QUIET_HELP},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct rm_options, help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
 };
@@ -268,10 +271,12 @@ static int remove_all(struct client *c, const struct rm_options *o, struct err *
     if (list_machines(&(struct ls_options){.all = false}, c, &list, err) < 0)
         return cli_fail(err);
     const json_t *rows = json_object_get(list, "machines");
+    if (!json_array_size(rows))
+        cli_done(o->quiet, "no machines to delete");
     if (!o->yes && !is_confirmed(json_array_size(rows)))
         return CLI_FAILED;
     json_array_foreach(rows, i, m) {
-        if (remove_one(c, client_text(m, "id"), err) < 0 && err->code != ERR_NOT_FOUND)
+        if (remove_one(c, client_text(m, "id"), o->quiet, err) < 0 && err->code != ERR_NOT_FOUND)
             status = cli_fail(err);
     }
     return status;
@@ -299,7 +304,7 @@ int cmd_rm(int argc, char **argv) {
     if (!names[0] && cli_machine_check(NULL, &err) < 0)
         return cli_fail(&err);
     for (; *names; names++)
-        if (remove_one(&c, *names, &err) < 0)
+        if (remove_one(&c, *names, o.quiet, &err) < 0)
             status = cli_fail(&err);
     return status;
 }

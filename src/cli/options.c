@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "cli/text/choices.h"
 #include "cli/text/habits.h"
 #include "cli/text/nearest.h"
 
@@ -33,9 +34,20 @@ static int add_to_list(struct option_list *list, const struct option_row *row, c
     return 0;
 }
 
+/* Refuses a word that the row does not list, if it lists words. */
+static int check_choice(const struct option_row *row, const char *value, struct err *err) {
+    char choices[200];
+    if (!row->value || !choices_are(row->value) || choices_have(row->value, value))
+        return 0;
+    choices_say(row->value, choices, sizeof(choices));
+    return err_set(err, ERR_INVALID, "--%s %s: must be %s", row->name, value, choices);
+}
+
 static int store(const struct option_row *row, const char *value, void *into, struct err *err) {
     void *at = (char *)into + row->offset;
-    int r = 0;
+    int r = check_choice(row, value, err);
+    if (r < 0)
+        return -1;
     switch (row->kind) {
     case OPTION_FLAG:
         *(bool *)at = true;
@@ -59,7 +71,8 @@ static int store(const struct option_row *row, const char *value, void *into, st
         break;
     }
     if (r == 0 && *(uint64_t *)at == 0)
-        r = err_set(err, ERR_INVALID, "must be greater than 0; leave it out for no limit");
+        return err_set(err, ERR_INVALID, "--%s must be greater than 0; leave it out for no limit",
+                       row->name);
     return r < 0 ? err_wrap(err, "--%s", row->name) : 0;
 }
 

@@ -24,7 +24,7 @@ struct secret_options {
 #define AT(member) offsetof(struct secret_options, member)
 
 const struct option_row secret_rows[] = {
-    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only names"},
+    {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "ls: print only names; set, rm: print nothing"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, AT(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -140,11 +140,12 @@ static const struct {
     const char *name;
     int words;
     int (*run)(struct client *c, char **words, json_t **ret, struct err *err);
+    const char *done; /* what it did to the secret; NULL: nothing was changed */
 } verbs[] = {
-    {"set", 1, set},
-    {"ls", 0, secret_list},
-    {"show", 1, secret_show},
-    {"rm", 1, secret_drop},
+    {"set", 1, set, "stored secret"},
+    {"ls", 0, secret_list, NULL},
+    {"show", 1, secret_show, NULL},
+    {"rm", 1, secret_drop, "deleted secret"},
 };
 enum { VERBS = sizeof(verbs) / sizeof(*verbs) };
 
@@ -211,5 +212,7 @@ int cmd_secret(int argc, char **argv) {
         answer = json_pack("{s:s}", "name", words[1]);
     if (answer)
         print_answer(answer, &o);
+    if (verbs[v].done)
+        cli_done(o.quiet, "%s '%s'", verbs[v].done, words[1]);
     return 0;
 }

@@ -90,6 +90,16 @@ static int put_env(struct jot *j, const struct new_options *o, struct err *err) 
     return 0;
 }
 
+/* Other kinds are planned: a machine of one is refused here, with the name of the option. */
+static int check_kind(const char *kind, struct err *err) {
+    if (!kind || strcmp(kind, "box") == 0)
+        return 0;
+    if (strcmp(kind, "vm") != 0 && strcmp(kind, "cell") != 0)
+        return err_set(err, ERR_INVALID, "--kind %s: must be box", kind);
+    err_set(err, ERR_UNSUPPORTED, "--kind %s: not available on this host", kind);
+    return err_remedy(err, "use --kind box; see carrel doctor");
+}
+
 static int verbs_describe(const struct new_options *o, const struct grants *g,
                           const struct plan *plan, struct handed *h, struct buf *text,
                           struct err *err) {
@@ -101,6 +111,8 @@ static int verbs_describe(const struct new_options *o, const struct grants *g,
     } texts[] = {{"kind", o->kind},   {"image", o->image},
                  {"name", o->name},   {"idle_action", o->idle_action},
                  {"steps", o->steps}, {"key", key.text}};
+    if (check_kind(o->kind, err) < 0)
+        return -1;
     jot_object(&j, NULL);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (texts[i].value)
@@ -288,7 +300,7 @@ struct set_options {
     const char *idle_action, *steps;
     uint64_t idle_ms;
     struct option_list meta;
-    bool json, help;
+    bool quiet, json, help;
 };
 
 #define SET(member) offsetof(struct set_options, member)
@@ -308,6 +320,7 @@ const struct option_row set_rows[] = {
      "take snapshots (steps) after changes, before risky commands or on request"},
     {0, "meta", "NAME=VALUE", OPTION_LIST, SET(meta),
      "set the metadata; names that are not given are deleted (repeatable)"},
+    {'q', "quiet", NULL, OPTION_FLAG, SET(quiet), DONE_QUIET_HELP},
     {0, "json", NULL, OPTION_FLAG, SET(json), "print JSON"},
     {'h', "help", NULL, OPTION_FLAG, SET(help), "show this help"},
     {0, NULL, NULL, OPTION_FLAG, 0, NULL},
@@ -348,7 +361,7 @@ static int set_describe(const struct set_options *o, struct buf *text, struct er
 
 static bool is_any_given(const struct set_options *o) {
     for (const struct option_row *r = set_rows; r->name; r++)
-        if (r->offset != SET(json) && option_is_given(r, o))
+        if (r->offset != SET(json) && r->offset != SET(quiet) && option_is_given(r, o))
             return true;
     return false;
 }
@@ -372,6 +385,7 @@ int cmd_set(int argc, char **argv) {
         err_set(&err, ERR_INVALID, "carrel set requires an option");
         err_remedy(&err, "see carrel set --help");
     } else if (set_describe(&o, &body, &err) == 0 && patch(machine, &body, o.json, &err) == 0) {
+        cli_done(o.quiet || o.json, "changed machine '%s'", machine);
         return 0;
     }
     return cli_fail(&err);
@@ -380,15 +394,16 @@ int cmd_set(int argc, char **argv) {
 int cmd_rename(int argc, char **argv) {
     struct buf body DEFER(buf_done) = BUF(65536);
     struct jot j = JOT(&body);
-    const char *words[2] = {NULL, NULL};
+    char *words[2] = {NULL, NULL};
+    struct done_flags flags = {.quiet = false};
     struct err err = {0};
-    bool json = false;
-    int status, count = 0;
-    if (cli_words(argc, argv, 2, &json, &status) < 0)
-        return status;
-    for (int i = 1; i < argc; i++)
-        if (argv[i][0] != '-')
-            words[count++] = argv[i];
+    int count = options_words(done_rows, argc, argv, &flags, words, 2, &err);
+    if (count < 0)
+        return cli_fail(&err);
+    if (flags.help) {
+        cli_help("rename");
+        return 0;
+    }
     if (count < 2) {
         err_set(&err, ERR_INVALID, count ? "no new name given" : "no machine given");
         err_remedy(&err, "carrel rename MACHINE NAME");
@@ -397,7 +412,10 @@ int cmd_rename(int argc, char **argv) {
     jot_object(&j, NULL);
     jot_string(&j, "name", words[1]);
     jot_end(&j, '}');
-    return patch(words[0], &body, json, &err) < 0 ? cli_fail(&err) : 0;
+    if (patch(words[0], &body, flags.json, &err) < 0)
+        return cli_fail(&err);
+    cli_done(flags.quiet || flags.json, "renamed machine '%s' to '%s'", words[0], words[1]);
+    return 0;
 }
 
 /* ---- logs ---- */

@@ -141,7 +141,7 @@ BAD = [
     (["image", "pull", "debian:12"], "does not talk to registries: docker pull debian:12 && docker save debian:12 | carrel image import - --name debian:12"),
     (["image", "pull", "ghcr.io/a/b:1"], "docker save ghcr.io/a/b:1 | carrel image import - --name b:1"),
     (["image", "pull"], "docker save NAME"), (["image", "push", "x"], "carrel image push is not available"),
-    (["store", "prune"], "unknown subcommand 'prune': see carrel store --help"),
+    (["store", "prune"], "unknown subcommand 'prune': use check, init, boxes or adopt; see carrel store --help"),
 ]
 
 

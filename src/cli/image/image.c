@@ -130,6 +130,8 @@ static int remove_all(struct client *c, const struct image_options *o, const str
         if (!o->json && machines)
             printf("%s: name deleted; its files are kept while %lld machine%s them\n",
                    client_text(image, "name"), machines, machines == 1 ? " uses" : "s use");
+        else
+            cli_done(o->quiet || o->json, "deleted image '%s'", w->v[i]);
     }
     if (o->json)
         print_json(deleted);
@@ -357,6 +359,7 @@ static int export(struct client *c, const struct image_options *o, const struct 
         json_pack("{s:s, s:s}", "image", w->v[0], o->oci ? "oci" : "tar", o->oci ? o->oci : o->tar);
     if (o->json && (o->oci || strcmp(o->tar, "-") != 0))
         print_json(told);
+    cli_done(o->quiet || o->json, "wrote image '%s' to '%s'", w->v[0], o->oci ? o->oci : o->tar);
     return 0;
 }
 

@@ -1,0 +1,136 @@
+"""What a command did is said in one line, and a wrong word is answered with the right ones."""
+import re
+import subprocess
+import tarfile
+
+import pytest
+
+from carrel import Carrel
+
+
+@pytest.fixture(scope="module")
+def carrel():
+    c = Carrel()
+    yield c
+    c.stop()
+
+
+@pytest.fixture
+def machine(carrel):
+    for name in "tour", "other":
+        assert carrel("new", "--name", name).returncode == 0
+    yield "tour"
+    for name in "tour", "trip", "other":
+        carrel("rm", name)
+
+
+# Words, what is said, and whether -q silences it. Commands that only print, or whose output is what they made, are below.
+CHANGES = {
+    "set": (["set", "tour", "--meta", "a=b"], r"changed machine 'tour'"),
+    "rename": (["rename", "tour", "trip"], r"renamed machine 'tour' to 'trip'"),
+    "rm": (["rm", "other", "tour"], r"deleted machine 'other'\ncarrel: deleted machine 'tour'"),
+    "cp": (["cp", "/etc/hostname", "tour:/tmp/name"], r"copied '/etc/hostname' to 'tour:/tmp/name'"),
+    "secret set": (["secret", "set", "SHOP_KEY"], r"stored secret 'SHOP_KEY'"),
+    "secret rm": (["secret", "rm", "SHOP_KEY"], r"deleted secret 'SHOP_KEY'"),
+    "token rm": (["token", "rm", "TOKEN"], r"revoked token 't-\w+'"),
+    "approve": (["approve", "PENDING"], r"approved request 'p-\w+'"),
+    "deny": (["deny", "PENDING"], r"denied request 'p-\w+'"),
+    "image rm": (["image", "rm", "copy"], r"deleted image 'copy'"),
+    "image export": (["image", "export", "copy", "--tar", "TAR"], r"wrote image 'copy' to '.*'"),
+    "grant revoke": (["grant", "revoke", "tour", "GRANT"], r"revoked grant 'g-\w+' of machine 'tour'"),
+    "expose rm": (["expose", "tour", "rm", "8000"], r"port 8000 of machine 'tour' is no longer exposed"),
+}
+# Print the id, number, state, list or text of what they made or changed, on standard output.
+PRINT = {"new", "fork", "snap", "rewind", "pause", "resume", "stop", "hibernate", "net", "expose", "grant", "token", "image", "store", "ship", "do", "run",
+         "exec", "sh", "mcp", "serve", "secret"}
+READ = {"ls", "show", "logs", "steps", "diff", "stats", "top", "pending", "grants", "doctor", "audit", "completion", "version", "help", "cell", "wast"}
+
+
+@pytest.fixture
+def things(carrel, machine, tmp_path):
+    """Ids of a token, a grant and a waiting request; an image; an exposed port."""
+    def pending():
+        assert carrel("net", "tour", "ask", "http://one.example").returncode == 0
+        client = carrel.popen("exec", "tour", "--", "curl", "-s", "http://one.example/", stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        clients.append(client)
+        while not (ids := carrel("pending", "-q").stdout.decode().split()):
+            assert client.poll() is None
+        return ids[0]
+
+    def token():
+        assert carrel("token", "new", "--note", "old").returncode == 0
+        return carrel("token", "ls", "-q").stdout.decode().split()[0]
+
+    def grant():
+        return carrel("grant", "add", "tour", "--env", "A=b", "-q").stdout.decode().split()[0]
+
+    def image():
+        archive = tmp_path / "copy.tar"
+        with tarfile.open(archive, "w") as tar:
+            tar.addfile(tarfile.TarInfo("empty"))
+        assert carrel("image", "import", archive, "--name", "copy").returncode == 0
+        return "copy"
+
+    def port():
+        assert carrel("expose", "tour", "8000").returncode == 0
+        return "8000"
+
+    def secret():
+        assert carrel("secret", "set", "SHOP_KEY", stdin=b"kf-3141592653\n").returncode == 0
+        return "SHOP_KEY"
+
+    clients = []
+    made = {"PENDING": pending, "TOKEN": token, "GRANT": grant, "copy": image, "8000": port, "SHOP_KEY": secret,
+            "TAR": lambda: str(tmp_path / "image.tar")}
+    yield lambda words: [made[word]() if word in made else word for word in words]
+    for client in clients:
+        client.kill()
+        client.wait()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["says", "quiet"])
+def test_a_change_is_said_in_one_line(carrel, things, name, quiet):
+    words, says = CHANGES[name]
+    done = carrel(*things(words), *quiet, stdin=b"kf-2718281828\n" if words[:2] == ["secret", "set"] else None)
+    assert done.returncode == 0, done
+    if quiet:
+        assert done.stderr == b"", done
+    else:
+        assert re.fullmatch(f"carrel: {says}\n", done.stderr.decode()), done
+
+
+def test_rm_of_all_machines_says_if_there_is_none():
+    c = Carrel()
+    try:
+        assert c("rm", "--all").stderr == b"carrel: no machines to delete\n"
+        assert c("rm", "--all", "-q").stderr == b""
+    finally:
+        c.stop()
+
+
+def test_every_command_is_known_to_this_file(carrel):
+    """A new command that changes something joins CHANGES."""
+    listed = set(re.findall(r"^  (\w+) ", carrel("help").stdout.decode(), re.M))
+    assert listed == {name.split()[0] for name in CHANGES} | PRINT | READ
+
+
+@pytest.mark.parametrize("words,says", [
+    (["new", "--steps", "s"], "--steps s: must be every, risky or manual"),
+    (["new", "--idle-action", "x"], "--idle-action x: must be pause, stop, destroy or release"),
+    (["set", "tour", "--idle-action=x"], "--idle-action x: must be pause, stop, destroy or release"),
+    (["token", "new", "--scope", "x"], "--scope x: must be read, run or admin"),
+    (["top", "--sort", "x"], "--sort x: must be cpu, mem, disk, age or name"),
+    (["do", "--mode", "x", "task"], "--mode x: must be free, plan-then-execute, action-selector, map or handles"),
+    (["new", "--kind", "x"], "--kind x: must be box"),
+    (["new", "--kind", "vm"], "--kind vm: not available on this host: use --kind box; see carrel doctor"),
+    (["run", "--timeout", "0", "--", "true"], "--timeout must be greater than 0; leave it out for no limit"),
+    (["ls", "--state", "x"], "use one of: creating running paused stopped ending ended"),
+    (["store", "frob"], "unknown subcommand 'frob': use check, init, boxes or adopt; see carrel store --help"),
+    (["net", "tour", "frob"], "unknown subcommand 'frob': use allow, deny, ask, rm or show; see carrel net --help"),
+    (["secret"], "carrel secret requires a subcommand: use set, ls, show or rm; see carrel secret --help"),
+], ids=lambda words: " ".join(words) if isinstance(words, list) else "")
+def test_a_wrong_word_is_answered_with_the_right_ones(carrel, words, says):
+    done = carrel(*words)
+    assert done.returncode == 125 and says in done.stderr.decode(), done
