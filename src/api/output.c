@@ -312,7 +312,7 @@ static void bytes_go_on(struct reader *r) {
         size_t want = range->limit && range->limit < PIECE ? (size_t)range->limit : PIECE;
         if (log)
             piece = outlog_read(log, range->stream, range->offset, r->piece, want);
-        bool ended = !log || outlog_extent(log, range->stream).ended;
+        bool ended = log && outlog_extent(log, range->stream).ended;
         if (r->begun && piece.left_out)
             break; /* stop at a gap: the next request from here gets Carrel-Left-Out */
         if (!r->begun)

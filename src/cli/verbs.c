@@ -429,7 +429,8 @@ const struct option_row logs_rows[] = {
      "wait for more output until the command ends"},
     {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),
      "print standard error instead of standard output"},
-    {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct logs_options, quiet), "print only ids"},
+    {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct logs_options, quiet),
+     "print only ids, or only the output"},
     {0, "json", NULL, OPTION_FLAG, offsetof(struct logs_options, json),
      "print the list of commands as JSON"},
     {'h', "help", NULL, OPTION_FLAG, offsetof(struct logs_options, help), "show this help"},
@@ -510,6 +511,11 @@ static int copy_output(struct client *c, const char *machine, const char *exec,
     int r;
     while ((r = copy_answer(c, machine, exec, o, &offset, err)) > 0)
         ;
+    if (r == 0 && !offset)
+        cli_done(o->quiet,
+                 "no %s of command '%s' is kept: it printed none, or its output went only to the "
+                 "client that ran it",
+                 o->errors ? "stderr" : "stdout", exec);
     return r;
 }
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from carrel import LIMIT_S, PROGRAM, ROOTLESS, Carrel, signal_all, stop_daemon, stop_spawner
-from patience import clock
+from patience import PATIENCE, clock
 
 HEADING = b"MACHINE         NAME          STATE     MEM    AGE\n"
 NOBODY = 65534
@@ -121,7 +121,7 @@ def test_a_running_command_is_listed_as_running_without_a_status(carrel, machine
     ["rm", "other", "--yes"], ["pause", "M", "--json"], ["resume", "M", "--json"], ["rename", "M", "M", "--json"],
     ["snap", "M", "name", "-q"], ["rewind", "M", "1", "--json"], ["fork", "M", "-n", "1", "-q"], ["stop", "M", "--json"],
     ["token", "ls", "-q"], ["audit", "verify", "--json"], ["secret", "ls", "-q"], ["store", "boxes", "--json"], ["image", "ls", "-q"],
-    ["cp", "/etc/hostname", "M:/tmp/x", "-q"]], ids=" ".join)
+    ["cp", "/etc/hostname", "M:/tmp/x", "-q"], ["sh", "M", "-T", "-w", "/tmp"]], ids=" ".join)
 def test_options_may_follow_the_name_of_the_machine(carrel, machine, words):
     carrel("new", "--name", "other")
     carrel("exec", "tour", "--", "touch", "file")  # step 1
@@ -163,3 +163,19 @@ def test_audit_takes_names_and_shows_host_path_and_reason(carrel):
     assert any("machine.destroy" in row and machine in row for row in audit("--machine", "web")), "also after its end"
     refused = carrel("audit", "--machine", "nobody")
     assert refused.returncode == 125 and b"machine 'nobody' does not exist" in refused.stderr, refused
+
+
+def test_logs_follow_a_running_command_until_it_ends(carrel, machine):
+    with running(carrel, "exec", "tour", "--", "sh", "-c", "echo up; read line") as command:
+        x, = carrel("logs", "-q", "tour").stdout.decode().split()
+        follower = carrel.popen("logs", "tour", x, "-f", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(5):
+            assert carrel("show", "tour").returncode == 0
+        assert follower.poll() is None, follower.communicate()
+        command.stdin.close()
+        command.stdin = None
+        out, err = follower.communicate(timeout=LIMIT_S * PATIENCE)
+    assert follower.returncode == 0 and (out == b"up\n" or b"went only to the client that ran it" in err), (out, err)
+    silent = carrel("logs", "tour", x, "--stderr")
+    assert (silent.returncode, silent.stdout) == (0, b"") and f"no stderr of command '{x}' is kept".encode() in silent.stderr, silent
+    assert carrel("logs", "-q", "tour", x, "--stderr").stderr == b""
