@@ -213,6 +213,6 @@ int cmd_secret(int argc, char **argv) {
     if (answer)
         print_answer(answer, &o);
     if (verbs[v].done)
-        cli_done(o.quiet, "%s '%s'", verbs[v].done, words[1]);
+        cli_done(o.quiet || o.json, "%s '%s'", verbs[v].done, words[1]);
     return 0;
 }

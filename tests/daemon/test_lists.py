@@ -52,8 +52,8 @@ def test_ls_fails_if_the_daemon_of_CARREL_URL_cannot_be_reached(carrel):
         done = carrel(*words, env={"CARREL_URL": "http://127.0.0.1:9"})
         assert done.returncode == 125, (words, done)
         assert "error" in json.loads(done.stdout) if "--json" in words else not done.stdout, (words, done)
-        assert b"cannot connect to the daemon at 'http://127.0.0.1:9'" in told, (words, done)
-        assert b"unset CARREL_URL" in told, (words, done)
+        assert b"cannot connect to the daemon at 'http://127.0.0.1:9'" in done.stderr, (words, done)
+        assert b"unset CARREL_URL" in done.stderr, (words, done)
 
 
 @pytest.mark.skipif(ROOTLESS, reason="only root can run a command as another user")
