@@ -196,8 +196,10 @@ void cli_usage(const char *name) {
         puts("");
     for (const struct form *f = c->forms; f && f->usage; f++)
         printf("  %-*s %s\n", FORM_WIDTH, f->usage, f->summary);
-    if (c->notes)
-        printf("\n%s\n", c->notes);
+    if (c->notes) { /* printf() of safe.h would escape the line breaks */
+        puts("");
+        puts(c->notes);
+    }
     if (c->forms || c->notes)
         puts("");
 }

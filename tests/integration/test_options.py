@@ -1,5 +1,6 @@
 """What the options of run and exec promise: environment, directory, user, JSON."""
 import json
+import re
 
 import pytest
 
@@ -134,6 +135,13 @@ def test_json_is_capped_and_says_so(carrel):
 def test_json_takes_stdin_too(carrel):
     told = json.loads(carrel.run("--json", "--", "tr", "a-z", "A-Z", stdin=b"hello").stdout)
     assert told["stdout"] == "HELLO"
+
+
+def test_help_shows_no_escaped_characters(carrel):
+    names = re.findall(r"^  ([a-z]+) ", carrel("help").stdout.decode(), re.M)
+    assert {"net", "sh"} <= set(names)
+    for name in names:
+        assert b"\\x" not in carrel(name, "--help").stdout, name
 
 
 def test_help_lists_every_option(carrel):
