@@ -78,8 +78,11 @@ static uint64_t bytes_unread(const struct stream_out *s) {
 }
 
 void stream_out_copy_stop(struct stream_out *s) {
-    if (s->copy.fd >= 0)
-        s->copy_end = s->produced + bytes_unread(s);
+    if (s->copy.fd < 0)
+        return;
+    s->copy_end = s->produced + bytes_unread(s);
+    if (s->copy_end < s->copied) /* the command itself has read from its pipe */
+        s->copy_end = s->copied;
 }
 
 void stream_out_copy_unread(struct guest *g, struct stream_out *s) {
