@@ -1,6 +1,7 @@
 """carrel cp: files and directories in and out, byte for byte, with their modes; hostile names stay where they belong."""
 import hashlib
 import os
+import re
 import subprocess
 import time
 
@@ -28,7 +29,8 @@ def box(carrel, machine):
 
 
 def ok(done):
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
+    """One line says what was copied; bytes of the machine's choice cannot break it."""
+    assert done.returncode == 0 and done.stdout == b"" and re.fullmatch(rb"carrel: copied [^\x00-\x1f\x7f]+\n", done.stderr), done
 
 
 def refused(done, *says):
@@ -180,4 +182,5 @@ def test_progress_on_a_terminal_when_it_takes_long(carrel, machine, tmp_path):
     status, text = t.close()
     assert status == 0 and b"/s" in text, text
     quick = Terminal(carrel, "cp", f"{machine}:slow", str(tmp_path / "q"))
-    assert quick.close() == (0, b"")
+    status, text = quick.close()
+    assert status == 0 and b"/s" not in text and text.count(b"\n") == 1, text

@@ -67,12 +67,16 @@ def test_the_guest_holds_nothing_of_the_hosts(make_lab, weak, leaks):
     assert len(directories) == leaks, links
 
 
+COVERS = ("/meminfo", "/stat", "/cpuinfo", "/loadavg")
+
+
 @pytest.mark.skipif(ROOTLESS, reason="another user's descriptors cannot be looked at")
 def test_the_guest_can_write_to_no_file_of_the_hosts(lab):
-    """Control files of its own cgroups are what it has; the lock on its ids is open for reading only."""
+    """It has control files of its own cgroups, and the covers of its own /proc; the lock on its ids is open for reading only."""
     machine = lab.keep()
     counts["attacks tried"] += 1
     pid, locks = guest_pid(machine), 0
+    host_devices = {os.stat(line.split()[4]).st_dev for line in read("/proc/self/mountinfo").splitlines() if os.path.exists(line.split()[4])}
     for n in os.listdir(f"/proc/{pid}/fd"):
         target = os.readlink(f"/proc/{pid}/fd/{n}")
         flags = int(re.search(r"^flags:\s+(\d+)", read(f"/proc/{pid}/fdinfo/{n}"), re.M)[1], 8)
@@ -80,7 +84,8 @@ def test_the_guest_can_write_to_no_file_of_the_hosts(lab):
             locks += 1
             assert flags & os.O_ACCMODE == os.O_RDONLY
         elif target.startswith("/") and flags & os.O_ACCMODE != os.O_RDONLY:
-            assert target.endswith("/dev/null") or lab.state.group in target or target.startswith("/memfd:"), target
+            cover = target in COVERS and os.stat(f"/proc/{pid}/fd/{n}").st_dev not in host_devices
+            assert cover or target.endswith("/dev/null") or lab.state.group in target or target.startswith("/memfd:"), target
     assert locks == 1
 
 
