@@ -53,7 +53,6 @@ static size_t read_hidden(char *value, size_t size) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     struct termios hidden;
     size_t n = 0;
-    fputs("secret (not shown, end with Enter): ", stderr);
     if (tcgetattr(STDIN_FILENO, &terminal_before) == 0) {
         for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
             signal(ends[i], restore_and_end);
@@ -62,6 +61,8 @@ static size_t read_hidden(char *value, size_t size) {
         hidden.c_lflag &= ~(tcflag_t)ECHO;
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
     }
+    /* after the echo is off: a user who types at once would see the secret, and lose its start */
+    fputs("secret (not shown, end with Enter): ", stderr);
     while (n < size && read(STDIN_FILENO, value + n, 1) == 1 && value[n] != '\n')
         n++;
     tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
