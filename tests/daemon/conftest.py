@@ -7,6 +7,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from daemon import ROOTLESS, Daemon, Refused  # noqa: E402
+from carrel import Carrel  # noqa: E402
 import patience  # noqa: E402
 
 
@@ -35,6 +36,14 @@ def daemon(daemon_session):
     yield daemon_session
     daemon_session.clear()
     assert daemon_session.host.left_of_boxes() == []
+
+
+@pytest.fixture(scope="module")
+def carrel():
+    """The command line with a store of its own, for the tests of one file."""
+    c = Carrel()
+    yield c
+    c.stop()
 
 
 @pytest.fixture

@@ -8,17 +8,9 @@ import time
 
 import pytest
 
-from carrel import Carrel
 from patience import clock
 
 TICKS = "(while :; do echo tick; sleep 0.05; done) & echo $! >/tmp/ticks; echo started; exit 3"
-
-
-@pytest.fixture(scope="module")
-def carrel():
-    c = Carrel()
-    yield c
-    c.stop()
 
 
 @pytest.fixture

@@ -13,13 +13,6 @@ import pytest
 from carrel import PROGRAM, Carrel, alive
 
 
-@pytest.fixture(scope="module")
-def carrel():
-    c = Carrel()
-    yield c
-    c.stop()
-
-
 @pytest.fixture
 def machine(carrel):
     done = carrel("new", "--name", "tour", "--mem", "256M", "--meta", "a=b")

@@ -17,13 +17,6 @@ HEADING = b"MACHINE         NAME          STATE     MEM    AGE\n"
 NOBODY = 65534
 
 
-@pytest.fixture(scope="module")
-def carrel():
-    c = Carrel()
-    yield c
-    c.stop()
-
-
 def reboot(carrel):
     """Ends all processes of Carrel and empties the run directory, as a reboot does with /run."""
     stop_daemon(carrel.run_dir)

@@ -8,13 +8,6 @@ import pytest
 from carrel import Carrel
 
 
-@pytest.fixture(scope="module")
-def carrel():
-    c = Carrel()
-    yield c
-    c.stop()
-
-
 @pytest.fixture
 def machine(carrel):
     for name in "tour", "other":

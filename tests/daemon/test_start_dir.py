@@ -5,14 +5,7 @@ import subprocess
 
 import pytest
 
-from carrel import Carrel, Terminal, stop_daemon
-
-
-@pytest.fixture(scope="module")
-def carrel():
-    c = Carrel()
-    yield c
-    c.stop()
+from carrel import Terminal, stop_daemon
 
 
 @pytest.fixture
