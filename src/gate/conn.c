@@ -332,12 +332,12 @@ void conn_released(struct conn *c, enum pending_state state) {
     const struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     if (c->ended)
         return;
-    c->approved = state == PENDING_APPROVED;
+    c->approved = state == PENDING_APPROVED && rule;
     if (c->state == CONN_WEB)
         web_released(c, state);
-    else if (state == PENDING_WAITS)
+    else if (state == PENDING_WAITS || (state == PENDING_APPROVED && !rule))
         conn_look(c);
-    else if (state == PENDING_APPROVED && rule)
+    else if (state == PENDING_APPROVED)
         open_tunnel(c, rule);
     else if (state == PENDING_EXPIRED)
         conn_explain_refusal(c, "the request was not approved in time", REMEDY_APPROVE);

@@ -246,6 +246,7 @@ struct policy *gate_policy(struct gate_machine *m) {
 void gate_changed(struct gate_machine *m) {
     for (struct conn *c = m->conns; c; c = c->next)
         conn_review(c);
+    pending_review(m);
 }
 
 /* ---- connections ---- */

@@ -21,6 +21,37 @@ static bool is_about(const struct pending *p, const struct conn *c, const struct
            strcmp(p->hash, w->hash) == 0 && strcmp(p->fields, w->fields) == 0;
 }
 
+static enum policy_protocol protocol_named(const char *name) {
+    enum policy_protocol p = PROTOCOL_HTTP;
+    while (p < PROTOCOL_TCP && strcmp(policy_protocol_name(p), name) != 0)
+        p++;
+    return p;
+}
+
+/* Asks the policy again about the request of the item. A rule that was added again has a new id. */
+static void review_item(struct pending *p) {
+    const struct policy_query q = {.host = p->host,
+                                   .port = p->port,
+                                   .knows_protocol = true,
+                                   .protocol = protocol_named(p->protocol),
+                                   .method = p->method[0] ? p->method : NULL,
+                                   .path = p->path,
+                                   .query = p->query,
+                                   .now_ms = wall_ms()};
+    const struct policy_answer a = policy_decide(&p->machine->policy, &q);
+    p->decided = a.want != POLICY_KNOWN || a.action != POLICY_ASK;
+    if (p->decided)
+        return;
+    p->rule = a.rule->id;
+    for (struct conn *c = p->held; c; c = c->held_next)
+        c->rule = p->rule;
+}
+
+void pending_review(struct gate_machine *m) {
+    for (struct pending *p = m->pending; p; p = p->next)
+        review_item(p);
+}
+
 static size_t pending_count(const struct gate_machine *m, bool passed) {
     size_t n = 0;
     for (const struct pending *p = m->pending; p; p = p->next)
@@ -117,6 +148,7 @@ void gate_restore_pending(struct gate_machine *m, const struct pending *kept, ui
     p->until_ms = loop_now_ms(m->gate->loop) + left_ms;
     p->next = m->pending;
     m->pending = p;
+    review_item(p);
 }
 
 bool pending_use(struct pending *p) {
@@ -212,9 +244,11 @@ void pending_decide(struct pending *p, enum pending_state state, bool all) {
 void pending_look(struct gate_machine *m, uint64_t now_ms) {
     for (struct pending *p = m->pending, *next; p; p = next) {
         next = p->next;
-        if (now_ms < p->until_ms)
+        if (p->decided && p->state == PENDING_WAITS)
+            release_all(p, PENDING_WAITS);
+        else if (now_ms < p->until_ms)
             continue;
-        if (p->state == PENDING_PASSED)
+        else if (p->state == PENDING_PASSED)
             pending_forget(p);
         else if (p->state == PENDING_APPROVED)
             pending_free(p);

@@ -58,6 +58,7 @@ struct pending {
     int64_t since_ms;  /* time of the request, in ms since 1970 */
     uint64_t until_ms; /* when the item expires, on the loop's clock */
     enum pending_state state;
+    bool decided;              /* the policy has changed and no longer requires an approval */
     char first[PENDING_FIRST]; /* the first bytes of the request to show, without credentials */
     struct conn *held;         /* waiting connections, linked by conn->held_next */
 };
@@ -78,6 +79,9 @@ const struct conn *pending_next(const struct conn *c);
  * is remembered or other requests wait.
  */
 void pending_decide(struct pending *p, enum pending_state state, bool all);
-/* Call periodically: expires waiting and remembered items. */
+/* Call after each change of the policy: finds the rule that now requires the approval. */
+void pending_review(struct gate_machine *m);
+/* Call periodically: expires waiting and remembered items, and lets requests whose items are
+ * decided ask the policy again. */
 void pending_look(struct gate_machine *m, uint64_t now_ms);
 void pending_clear(struct gate_machine *m);

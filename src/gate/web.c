@@ -266,9 +266,9 @@ static void take_request(struct conn *c) {
 void web_released(struct conn *c, enum pending_state state) {
     struct policy_rule *rule = policy_find(&c->machine->policy, c->rule);
     c->web->request = REQUEST_DIAL;
-    if (state == PENDING_WAITS) {
+    if (state == PENDING_WAITS || (state == PENDING_APPROVED && !rule)) {
         web_decide(c);
-    } else if (state == PENDING_APPROVED && rule) {
+    } else if (state == PENDING_APPROVED) {
         web_forward(c, rule);
     } else {
         c->timed_out = state == PENDING_EXPIRED;

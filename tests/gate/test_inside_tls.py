@@ -210,6 +210,27 @@ def test_an_approval_that_is_over_at_once_lets_them_wait_again(gated, servers, b
     assert len(gated.notes(box, "net.hold")) == 1 + len(left)
 
 
+@pytest.mark.parametrize("approval", [{"ttl": "1h"}, {"always": True}, {}], ids=["for", "always", "once"])
+def test_an_approval_counts_though_the_rule_was_added_again(gated, servers, box, approval):
+    """A rule that is added again has a new id. What waits keeps the rights of that rule, such as --local."""
+    x = ask_for(gated, servers, box)
+    item, = waiting(gated, box)
+    gated.allow(box, f"http://ok.test:{servers.http}", action="ask")
+    again, = waiting(gated, box)
+    assert again["id"] == item["id"] and again["rule"] != item["rule"] and f"rule {again['rule']} " in again["why"]
+    gated.post(f"/v1/pending/{item['id']}", {"decision": "approve", **approval})
+    assert output(gated, box, x)["path"] == "/held"
+
+
+@pytest.mark.parametrize("action, ends", [("allow", '"path": "/held"'), ("deny", "denied by a rule")])
+def test_a_changed_rule_decides_about_requests_that_wait(gated, servers, box, action, ends):
+    x = ask_for(gated, servers, box)
+    waiting(gated, box)
+    gated.allow(box, f"http://ok.test:{servers.http}", action=action)
+    assert ends in text(gated, box, x)
+    assert not [p for p in gated.get("/v1/pending")["pending"] if p["machine"] == box]
+
+
 def test_nobody_answers_in_time(gated, servers, box):
     gated.allow(box, f"ok.test:{servers.http}", action="ask", hold=1)
     began = time.monotonic()
