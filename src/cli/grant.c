@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/defer.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -33,17 +32,6 @@ const struct option_row grant_rows[] = {
 
 /* ---- printing ---- */
 
-static void print_left(const json_t *g) {
-    char left[32] = "-";
-    long long until = client_number(g, "expires_ms");
-    long long seconds = until / 1000 - wall_ms() / 1000;
-    if (until && seconds < 2 * 3600)
-        snprintf(left, sizeof(left), "%llds", seconds < 0 ? 0 : seconds);
-    else if (until)
-        snprintf(left, sizeof(left), "%lldh", seconds / 3600);
-    table_cell(left, 6);
-}
-
 /* Prints other databases of the server, which every role may connect to. */
 static void print_others(const json_t *others) {
     size_t i;
@@ -72,10 +60,12 @@ static void print_stays(const json_t *g) {
 
 static void print_grant(const json_t *g) {
     const char *at = client_text(g, "at");
+    char left[TABLE_LEFT_SIZE];
     table_cell(client_text(g, "id"), 14);
     table_cell(client_text(g, "kind"), 8);
     table_cell(*client_text(g, "mode") ? client_text(g, "mode") : "-", 8);
-    print_left(g);
+    table_left(client_number(g, "expires_ms"), left);
+    table_cell(left, TABLE_LEFT_WIDTH);
     safe_name(stdout, client_text(g, "what"));
     if (*at) {
         fputs(strcmp(client_text(g, "kind"), "secret") == 0 ? " @ " : " -> ", stdout);
@@ -101,7 +91,7 @@ static void print_answer(const json_t *answer, const struct grant_options *o) {
         print_ids(json_object_get(answer, "grants"), "id");
         return;
     }
-    puts("GRANT           KIND      MODE      LEFT    WHAT");
+    puts("GRANT           KIND      MODE      LEFT      WHAT");
     json_array_foreach(json_object_get(answer, "grants"), i, row) {
         print_grant(row);
     }

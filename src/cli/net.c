@@ -152,7 +152,7 @@ static void print_target(const json_t *r) {
 static const char *const rule_words[] = {"local", "trusted", "tainted"};
 
 static void print_rule(const json_t *r) {
-    char id[24], bytes[16] = "-";
+    char id[24], bytes[16] = "-", left[TABLE_LEFT_SIZE];
     snprintf(id, sizeof(id), "%lld", client_number(r, "id"));
     if (client_number(r, "bytes"))
         table_bytes(client_number(r, "bytes"), bytes);
@@ -161,6 +161,8 @@ static void print_rule(const json_t *r) {
     print_target(r);
     table_cell(*client_text(r, "methods") ? client_text(r, "methods") : "-", 10);
     table_cell(bytes, 6);
+    table_left(client_number(r, "expires"), left);
+    table_cell(left, TABLE_LEFT_WIDTH);
     for (size_t i = 0; i < sizeof(rule_words) / sizeof(*rule_words); i++)
         if (json_is_true(json_object_get(r, rule_words[i])))
             table_cell(rule_words[i], 0);
@@ -178,7 +180,7 @@ static void print_network(const json_t *n, const struct net_options *o) {
             print_ids(json_object_get(n, "rules"), "id");
         return;
     }
-    puts("RULE  ACTION  TARGET                                    METHODS     BYTES");
+    puts("RULE  ACTION  TARGET                                    METHODS     BYTES   LEFT");
     if (*client_text(n, "warnings"))
         fprintf(stderr, "carrel: warning: %s\n", client_text(n, "warnings"));
     json_array_foreach(json_object_get(n, "rules"), i, r) {

@@ -1,10 +1,12 @@
 #include "cli/table.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/amount.h"
 #include "cli/safe.h"
 
 void print_json(const json_t *value) {
@@ -59,6 +61,17 @@ void table_age(const char *since, char ret[16]) {
     while (at < 3 && n < units[at].seconds)
         at++;
     snprintf(ret, 16, "%ld%c", n / units[at].seconds, units[at].unit);
+}
+
+void table_left(long long until_ms, char ret[TABLE_LEFT_SIZE]) {
+    static_assert((int)TABLE_LEFT_SIZE == AMOUNT_SIZE, "amount_duration() writes to ret");
+    long long seconds = until_ms / 1000 - (long long)time(NULL);
+    if (!until_ms)
+        snprintf(ret, TABLE_LEFT_SIZE, "-");
+    else if (seconds <= 0)
+        snprintf(ret, TABLE_LEFT_SIZE, "expired");
+    else
+        amount_duration((uint64_t)seconds * 1000000, ret);
 }
 
 void table_bytes(long long n, char ret[16]) {

@@ -26,4 +26,7 @@ void table_cell(const char *text, int width);
 
 /* Writes the age since an RFC 3339 time, such as "12s", "5m", "3h" or "2d". */
 void table_age(const char *since, char ret[16]);
+enum { TABLE_LEFT_SIZE = 48, TABLE_LEFT_WIDTH = 8 };
+/* Writes the time until `until_ms` (since 1970), such as "1h 59m"; "-" if that is 0. */
+void table_left(long long until_ms, char ret[TABLE_LEFT_SIZE]);
 void table_bytes(long long n, char ret[16]); /* writes a size such as "1.5G" */

@@ -28,6 +28,23 @@ static int schema_refuse(const struct path *p, struct err *err, const char *why)
     return err_set(err, ERR_INVALID, "field '%s' %s", path_text(p, text, sizeof(text)), why);
 }
 
+static bool is_choice(const char *const *choices, const char *text) {
+    while (*choices && strcmp(*choices, text) != 0)
+        choices++;
+    return *choices;
+}
+
+/* Writes "must be one, two or three". Words that do not fit are left out. */
+static void choices_text(const char *const *choices, char *ret, size_t size) {
+    size_t at = (size_t)snprintf(ret, size, "must be ");
+    for (size_t i = 0; choices[i] && at < size; i++)
+        at += (size_t)snprintf(ret + at, size - at, "%s%s",
+                               i == 0           ? ""
+                               : choices[i + 1] ? ", "
+                                                : " or ",
+                               choices[i]);
+}
+
 static int read_text(const struct field *f, const struct path *p, const json_t *v, const char **ret,
                      struct err *err) {
     char why[160];
@@ -46,15 +63,8 @@ static int read_text(const struct field *f, const struct path *p, const json_t *
             snprintf(why, sizeof(why), "is longer than %s", max);
         return schema_refuse(p, err, why);
     }
-    if (f->choices) {
-        size_t at = (size_t)snprintf(why, sizeof(why), "must be one of");
-        for (size_t i = 0; f->choices[i]; i++) {
-            if (strcmp(f->choices[i], text) == 0) {
-                *ret = text;
-                return 0;
-            }
-            at += (size_t)snprintf(why + at, sizeof(why) - at, " %s", f->choices[i]);
-        }
+    if (f->choices && !is_choice(f->choices, text)) {
+        choices_text(f->choices, why, sizeof(why));
         return schema_refuse(p, err, why);
     }
     *ret = text;

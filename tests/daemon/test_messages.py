@@ -1,4 +1,5 @@
 """What a command did is said in one line, and a wrong word is answered with the right ones."""
+import json
 import re
 import subprocess
 import tarfile
@@ -127,3 +128,44 @@ def test_every_command_is_known_to_this_file(carrel):
 def test_a_wrong_word_is_answered_with_the_right_ones(carrel, words, says):
     done = carrel(*words)
     assert done.returncode == 125 and says in done.stderr.decode(), done
+
+
+@pytest.mark.parametrize("words,says", [
+    (["logs", "nobody"], "machine 'nobody' does not exist: list yours with: carrel ls"),
+    (["logs", "nobody", "x-aaaaaaaaaaaa"], "machine 'nobody' does not exist: list yours with: carrel ls"),
+    (["logs", "tour", "x-aaaaaaaaaaaa"], "command 'x-aaaaaaaaaaaa' does not exist in machine 'tour': list its commands with: carrel logs tour"),
+    (["logs", "tour", "x"], "command 'x' does not exist in machine 'tour': list its commands with: carrel logs tour"),
+    (["net", "tour", "allow", "localhost"], "a rule for 'localhost' has no effect: in a machine it is the machine itself: for a server on this host"),
+    (["net", "tour", "ask", "db.localhost"], "a rule for 'db.localhost' has no effect"),
+    (["net", "tour", "allow", "npmm"], "preset 'npmm' does not exist: presets are apt, npm, pip, cargo and go"),
+], ids=lambda words: " ".join(words) if isinstance(words, list) else "")
+def test_a_name_that_does_not_work_is_answered_with_what_to_do(carrel, machine, words, says):
+    done = carrel(*words)
+    assert done.returncode == 125 and says in done.stderr.decode(), done
+
+
+@pytest.mark.parametrize("group", ["image ls", "secret ls", "token ls", "store boxes", "audit verify", "net tour", "grant ls tour", "expose tour"])
+def test_options_may_stand_before_the_subcommand(carrel, machine, group):
+    command, *words = group.split()
+    done = carrel(command, "--json", *words)
+    assert done.returncode == 0 and json.loads(done.stdout), done
+
+
+def test_net_shows_the_time_left_of_a_rule(carrel, machine):
+    carrel("net", "tour", "allow", "a.test", "--for", "2h")
+    carrel("net", "tour", "allow", "b.test")
+    shown = carrel("net", "tour").stdout.decode()
+    head, first, second = shown.splitlines()[:3]
+    at = head.index("LEFT")
+    assert re.fullmatch(r"(2h|1h 5\dm) *", first[at:]) and second[at:].split() == ["-"], shown
+
+
+def test_stats_show_only_what_this_host_counts(carrel, machine):
+    uncounted = json.loads(carrel("stats", "--json").stdout)["box"]["unenforced"]
+    stats = json.loads(carrel("stats", "tour", "--json").stdout)
+    shown = dict(line.split(maxsplit=1) for line in carrel("stats", "tour").stdout.decode().splitlines())
+    of = {"memory": ["mem_bytes", "mem_peak_bytes", "mem_limit_bytes", "oom_kills"], "processes": ["pids", "pids_refused"]}
+    for limit, names in of.items():
+        for name in names:
+            assert (name in stats) == (limit not in uncounted) == (shown[name.removesuffix("_bytes")] != "-"), (name, stats, shown)
+    assert list(shown)[:2] == ["cpu", "mem"] and shown["disk"] != "-" and shown["frozen"] == "no"

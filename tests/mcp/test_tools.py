@@ -543,7 +543,7 @@ def test_prompts_and_completion(client):
     ("exec", {"cmd": 7}, "field 'cmd' must be a string"),
     ("exec", {"cmd": "x", "foo": 1}, "field 'foo' is unknown\nknown fields: machine cmd argv"),
     ("exec", {"cmd": "x", "yield_ms": 1e9}, "field 'yield_ms' must be between 0 and 50000"),
-    ("exec", {"cmd": "x", "user": "nobody"}, "must be one of user root"),
+    ("exec", {"cmd": "x", "user": "nobody"}, "must be user or root"),
     ("exec", {"cmd": "x", "cwd": "tmp"}, "not an absolute path"),
     ("session", {}, "field 'session' is missing"),
     ("session", {"session": "x-000000000000"}, "does not exist"),
@@ -557,7 +557,7 @@ def test_prompts_and_completion(client):
     ("write", {"path": "/tmp/x", "content": "", "if_hash": "abc"}, "SHA-256"),
     ("edit", {"path": "/tmp/x", "edits": [{"old": "a"}]}, "field 'edits.new' is missing"),
     ("search", {"pattern": "x", "path": "-delete"}, "starts with a dash"),
-    ("plan", {"items": [{"text": "a", "status": "maybe"}]}, "must be one of todo doing done"),
+    ("plan", {"items": [{"text": "a", "status": "maybe"}]}, "must be todo, doing or done"),
     ("machine_create", {"dirs": [{"path": "/"}]}, "field 'dirs' is unknown"),
     ("machine_create", {"mem_mb": 1}, "must be between"),
 ])

@@ -382,21 +382,6 @@ static const struct {
     {"tag", 2, 2, "image and name", tag},
 };
 
-static int image_read_words(int argc, char **argv, struct image_options *o, struct words *w,
-                            struct err *err) {
-    for (int at = 2; at < argc;) {
-        int next;
-        if (options_parse(image_rows, argc - at, argv + at, o, &next, err) < 0)
-            return -1;
-        if ((at += next) >= argc)
-            break;
-        if (w->count == WORDS_MAX)
-            return err_set(err, ERR_INVALID, "unexpected argument '%s'", argv[at]);
-        w->v[w->count++] = argv[at++];
-    }
-    return 0;
-}
-
 static int run_verb(size_t i, const struct image_options *o, const struct words *w,
                     struct err *err) {
     struct client c DEFER(client_close) = {0};
@@ -428,10 +413,14 @@ int cmd_image(int argc, char **argv) {
     struct image_options o = {0};
     struct words w = {.count = 0};
     struct err err = {0};
-    const char *verb = argc > 1 ? argv[1] : "";
-    if (argc > 2 && image_read_words(argc, argv, &o, &w, &err) < 0)
+    char *words[1 + WORDS_MAX] = {NULL};
+    int count = options_words(image_rows, argc, argv, &o, words, 1 + WORDS_MAX, &err);
+    if (count < 0)
         return cli_fail(&err);
-    if (o.help || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+    const char *verb = count ? words[0] : "";
+    for (int i = 1; i < count; i++)
+        w.v[w.count++] = words[i];
+    if (o.help) {
         cli_usage("image");
         options_print(image_rows);
         return 0;

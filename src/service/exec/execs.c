@@ -17,6 +17,17 @@ static struct exec *remembered(struct service *s, struct exec_row *row) {
     return x;
 }
 
+/* Says that the machine does not exist, if it does not; else that it has no such command. */
+static struct exec *exec_missing(struct service *s, const struct caller *who, const char *machine,
+                                 const char *id, struct err *err) {
+    struct machine_row row DEFER(machine_row_done) = {0};
+    if (live_row_find(s, who, machine, &row, err) < 0)
+        return NULL;
+    err_set(err, ERR_NOT_FOUND, "command '%.20s' does not exist in machine '%.60s'", id, machine);
+    err_remedy(err, "list its commands with: carrel logs %.60s", machine);
+    return NULL;
+}
+
 struct exec *service_exec_find(struct service *s, const struct caller *who, const char *machine,
                                const char *id, struct err *err) {
     struct exec_row row DEFER(exec_row_done) = {0};
@@ -27,17 +38,15 @@ struct exec *service_exec_find(struct service *s, const struct caller *who, cons
         exec_ref(x);
     } else if (!id_valid(id, strlen(id), 'x') || store_exec_get(s->store, id, &row, NULL) < 0 ||
                !may_see(who, row.owner)) {
-        err_set(err, ERR_NOT_FOUND, "command '%.20s' does not exist", id);
-        return NULL;
+        return exec_missing(s, who, machine, id, err);
     } else {
         x = remembered(s, &row);
     }
     struct live *l =
         strcmp(x->row.machine, machine) == 0 ? NULL : live_find(s, who, machine, LIVE_ANY, NULL);
     if (strcmp(x->row.machine, machine) != 0 && (!l || strcmp(l->row.id, x->row.machine) != 0)) {
-        err_set(err, ERR_NOT_FOUND, "command '%s' does not exist in machine '%.60s'", id, machine);
         exec_unref(x);
-        return NULL;
+        return exec_missing(s, who, machine, id, err);
     }
     return x;
 }
@@ -45,8 +54,7 @@ struct exec *service_exec_find(struct service *s, const struct caller *who, cons
 static int machine_id_of(struct service *s, const struct caller *who, const char *ref,
                          char ret[ID_SIZE], struct err *err) {
     struct machine_row row DEFER(machine_row_done) = {0};
-    const char *owner = who->scopes & SCOPE_ADMIN ? NULL : who->owner;
-    if (store_machine_find(s->store, owner, ref, &row, err) < 0)
+    if (live_row_find(s, who, ref, &row, err) < 0)
         return -1;
     snprintf(ret, ID_SIZE, "%s", row.id);
     return 0;

@@ -87,7 +87,10 @@ static int check_loopback(const struct policy_rule *rule, struct err *err) {
 
 static int add_rule(const struct net_request *r, struct policy *policy, struct err *err) {
     struct policy_rule rule;
-    return preset_check_word(r->target, err) < 0 || fill_rule(r, &rule, err) < 0 ||
+    /* preset_check_word() would suggest a rule for http://localhost, which check_loopback()
+     * refuses. */
+    bool is_self = address_is_self(r->target);
+    return (!is_self && preset_check_word(r->target, err) < 0) || fill_rule(r, &rule, err) < 0 ||
                    check_loopback(&rule, err) < 0
                ? -1
                : policy_add(policy, &rule, err);
