@@ -182,17 +182,18 @@ static const struct field machine_view[] = {
 };
 const struct schema machine_schema = SCHEMA("Machine", struct machine_view, machine_view);
 
+#define COUNTED "absent if this host does not count it"
+
 static const struct field stats_view[] = {
-    {"cpu_us", SHOW_NUMBER, AT(struct stats_view, cpu_us), NULL, .required = true},
-    {"mem_bytes", SHOW_NUMBER, AT(struct stats_view, mem_bytes), NULL, .required = true},
-    {"mem_peak_bytes", SHOW_NUMBER, AT(struct stats_view, mem_peak_bytes), NULL, .required = true},
-    {"mem_limit_bytes", SHOW_NUMBER, AT(struct stats_view, mem_limit_bytes), NULL,
-     .required = true},
-    {"pids", SHOW_NUMBER, AT(struct stats_view, pids), NULL, .required = true},
-    {"io_bytes", SHOW_NUMBER, AT(struct stats_view, io_bytes), NULL, .required = true},
+    {"cpu_us", SHOW_COUNT, AT(struct stats_view, cpu_us), COUNTED},
+    {"mem_bytes", SHOW_COUNT, AT(struct stats_view, mem_bytes), COUNTED},
+    {"mem_peak_bytes", SHOW_COUNT, AT(struct stats_view, mem_peak_bytes), COUNTED},
+    {"mem_limit_bytes", SHOW_COUNT, AT(struct stats_view, mem_limit_bytes), COUNTED},
+    {"pids", SHOW_COUNT, AT(struct stats_view, pids), COUNTED},
+    {"io_bytes", SHOW_COUNT, AT(struct stats_view, io_bytes), COUNTED},
     {"disk_bytes", SHOW_NUMBER, AT(struct stats_view, disk_bytes), NULL, .required = true},
-    {"oom_kills", SHOW_NUMBER, AT(struct stats_view, oom_kills), NULL, .required = true},
-    {"pids_refused", SHOW_NUMBER, AT(struct stats_view, pids_refused), NULL, .required = true},
+    {"oom_kills", SHOW_COUNT, AT(struct stats_view, oom_kills), COUNTED},
+    {"pids_refused", SHOW_COUNT, AT(struct stats_view, pids_refused), COUNTED},
     {"lookups_refused", SHOW_NUMBER, AT(struct stats_view, lookups_refused),
      "DNS lookups that were refused", .required = true},
     {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},

@@ -249,7 +249,13 @@ int cmd_stop(int argc, char **argv) {
     return change_state(argc, argv, "/v1/machines/%s/stop");
 }
 
-static int verbs_show(int argc, char **argv, const char *format) {
+/* Counters of a machine, which some hosts do not have, and disk_bytes in its place. */
+static const char *const stats_counts[] = {
+    "cpu_us",   "mem_bytes",  "mem_peak_bytes", "mem_limit_bytes", "pids",
+    "io_bytes", "disk_bytes", "oom_kills",      "pids_refused",    NULL};
+
+/* counts: members to print as "-" if they are absent; NULL: none. */
+static int verbs_show(int argc, char **argv, const char *format, const char *const *counts) {
     struct client c DEFER(client_close) = {0};
     struct err err;
     json_t *answer DEFER(json_decrefp) = NULL;
@@ -262,13 +268,15 @@ static int verbs_show(int argc, char **argv, const char *format) {
         return cli_fail(&err);
     if (json)
         print_json(answer);
+    else if (counts)
+        units_print_counts(answer, counts);
     else
         units_print(answer, 0);
     return 0;
 }
 
 int cmd_show(int argc, char **argv) {
-    return verbs_show(argc, argv, "/v1/machines/%s");
+    return verbs_show(argc, argv, "/v1/machines/%s", NULL);
 }
 
 /* Shows the resource use of a machine; without a machine, the status of the daemon. */
@@ -281,7 +289,7 @@ int cmd_stats(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         named |= argv[i][0] != '-' || strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0;
     if (named)
-        return verbs_show(argc, argv, "/v1/machines/%s/stats");
+        return verbs_show(argc, argv, "/v1/machines/%s/stats", stats_counts);
     if (cli_words(argc, argv, 0, &json, &status) < 0)
         return status;
     if (about(&c, "", "GET", "/v1/status", &answer, &err) < 0)

@@ -52,8 +52,11 @@ struct machine_spec {
     size_t grant_count;
 };
 
-/* Kernel counters of a machine. */
+/* Kernel counters of a machine. Without has_memory, has_cpu or has_pids some of them are 0. */
 struct machine_stats {
+    bool has_memory; /* mem_*_bytes, oom_kills */
+    bool has_cpu;    /* cpu_us, io_bytes */
+    bool has_pids;   /* pids, pids_refused */
     uint64_t cpu_us;
     uint64_t mem_bytes;
     uint64_t mem_peak_bytes;

@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "service/models/live.h"
 #include "service/rights.h"
+#include "service/schema.h"
 #include "service/state.h"
 #include "service/steps/live.h"
 #include "store/steps.h"
@@ -142,25 +143,33 @@ static void note_stats(struct live *l, const struct machine_stats *stats) {
     l->disk_bytes = stats->disk_bytes;
 }
 
+static void stats_fill(const struct machine_stats *from, struct stats_view *ret) {
+    const uint64_t none = SHOW_UNCOUNTED;
+    *ret = (struct stats_view){
+        .cpu_us = from->has_cpu ? from->cpu_us : none,
+        .mem_bytes = from->has_memory ? from->mem_bytes : none,
+        .mem_peak_bytes = from->has_memory ? from->mem_peak_bytes : none,
+        .mem_limit_bytes = from->has_memory ? from->mem_limit_bytes : none,
+        .pids = from->has_pids ? from->pids : none,
+        .io_bytes = from->has_cpu ? from->io_bytes : none,
+        .disk_bytes = from->disk_bytes,
+        .oom_kills = from->has_memory ? from->oom_kills : none,
+        .pids_refused = from->has_pids ? from->pids_refused : none,
+        .lookups_refused = from->lookups_refused,
+        .frozen = from->frozen,
+    };
+}
+
 static void stats_are(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct stats_call *c = arg;
     struct stats_view view = {0};
     struct buf models DEFER(buf_done) = BUF(1024);
     struct jot j = JOT(&models);
     note_stats(c->live, stats);
-    if (stats)
-        view = (struct stats_view){.cpu_us = stats->cpu_us,
-                                   .mem_bytes = stats->mem_bytes,
-                                   .mem_peak_bytes = stats->mem_peak_bytes,
-                                   .mem_limit_bytes = stats->mem_limit_bytes,
-                                   .pids = stats->pids,
-                                   .io_bytes = stats->io_bytes,
-                                   .disk_bytes = stats->disk_bytes,
-                                   .oom_kills = stats->oom_kills,
-                                   .pids_refused = stats->pids_refused,
-                                   .lookups_refused = stats->lookups_refused,
-                                   .frozen = stats->frozen,
-                                   .models = models_put(c->live, &j) ? models.data : NULL};
+    if (stats) {
+        stats_fill(stats, &view);
+        view.models = models_put(c->live, &j) ? models.data : NULL;
+    }
     c->done(c->arg, stats ? &view : NULL, err);
     live_unref(c->live);
     free(c);

@@ -309,6 +309,10 @@ static void schema_show(const struct field *f, struct jot *j, const void *at) {
     case SHOW_NUMBER:
         jot_u64(j, f->name, *(const uint64_t *)at);
         break;
+    case SHOW_COUNT:
+        if (*(const uint64_t *)at != SHOW_UNCOUNTED)
+            jot_u64(j, f->name, *(const uint64_t *)at);
+        break;
     case SHOW_SIGNED:
         jot_i64(j, f->name, *(const int64_t *)at);
         break;
@@ -419,6 +423,7 @@ static void describe_kind(const struct field *f, struct jot *j, bool whole) {
         describe_ref(f->sub, j, "items", whole);
         break;
     case SHOW_NUMBER:
+    case SHOW_COUNT:
     case SHOW_SIGNED:
         jot_string(j, "type", "integer");
         break;

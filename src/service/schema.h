@@ -35,6 +35,7 @@ enum field_kind {
     SHOW_TEXT,   /* const char *: left out when NULL */
     SHOW_CHARS,  /* char[]: left out when empty */
     SHOW_NUMBER, /* uint64_t */
+    SHOW_COUNT,  /* uint64_t, left out when SHOW_UNCOUNTED */
     SHOW_SIGNED, /* int64_t */
     SHOW_FLAG,   /* bool */
     SHOW_TIME,   /* uint64_t milliseconds since 1970, as RFC 3339; left out when 0 */
@@ -42,6 +43,8 @@ enum field_kind {
     SHOW_JSON,   /* const char *: JSON text, left out when NULL or empty; `sub` may describe it */
     SHOW_OBJECT, /* a struct in place, of the schema `sub` */
 };
+
+#define SHOW_UNCOUNTED UINT64_MAX
 
 struct schema;
 

@@ -37,6 +37,7 @@ struct machine_view {
 };
 
 struct stats_view {
+    /* SHOW_UNCOUNTED: this host does not count it */
     uint64_t cpu_us, mem_bytes, mem_peak_bytes, mem_limit_bytes, pids, io_bytes, disk_bytes;
     uint64_t oom_kills, pids_refused, lookups_refused;
     bool frozen;

@@ -139,8 +139,14 @@ void cgroup_stats(struct cgroups *cg, int proc, uint64_t number, struct plan_sta
     struct plan_facts facts = {0};
     char name[48];
     bool v1 = cg->mode == CGROUP_V1;
-    if (cg->mode == CGROUP_NONE)
+    if (cg->memory < 0)
+        ret->exists |= PLAN_NO_MEMORY;
+    if (cg->pids < 0)
+        ret->exists |= PLAN_NO_PIDS;
+    if (cg->mode == CGROUP_NONE) {
+        ret->exists |= PLAN_NO_CPU;
         return;
+    }
     cgroup_facts(cg, number, &facts);
     snprintf(name, sizeof(name), v1 ? "b%" PRIu64 : "b%" PRIu64 "/work", number);
     ret->cpu_us = facts.cpu_us;

@@ -141,9 +141,17 @@ struct plan_facts {
     uint64_t drifted;         /* 1: the host's packages changed since the box was made */
 };
 
+/* Bits of plan_stats.exists: counters that this host does not have. Their numbers are 0. */
+enum plan_uncounted {
+    PLAN_NO_MEMORY = 2, /* mem_bytes, mem_peak_bytes, mem_limit_bytes, oom_kills */
+    PLAN_NO_CPU = 4,    /* cpu_us, io_bytes */
+    PLAN_NO_PIDS = 8,   /* pids, pids_refused */
+};
+
 /* What a box uses now. All members are numbers, which are sent in this order. */
 struct plan_stats {
-    uint64_t exists; /* 0: the box does not exist, and the other numbers mean nothing */
+    uint64_t exists; /* 0: the box does not exist, and the other numbers mean nothing; else 1 and
+                        enum plan_uncounted */
     uint64_t cpu_us;
     uint64_t mem_bytes;
     uint64_t mem_peak_bytes;

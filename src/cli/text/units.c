@@ -124,3 +124,24 @@ void units_print(const json_t *object, int indent) {
         units_print_one(name, value, indent);
     }
 }
+
+static void units_print_absent(const char *name) {
+    char label[UNITS_SIZE];
+    snprintf(label, sizeof(label), "%s", name);
+    (void)(ends_with(label, "_us") || ends_with(label, "_bytes"));
+    table_cell(label, LABEL_WIDTH);
+    puts("-");
+}
+
+void units_print_counts(const json_t *object, const char *const *names) {
+    json_t *others DEFER(json_decrefp) = json_copy((json_t *)object);
+    for (; *names; names++) {
+        const json_t *value = json_object_get(object, *names);
+        if (value)
+            units_print_one(*names, value, 0);
+        else
+            units_print_absent(*names);
+        json_object_del(others, *names);
+    }
+    units_print(others, 0);
+}

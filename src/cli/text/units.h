@@ -19,5 +19,11 @@ enum { UNITS_SIZE = AMOUNT_SIZE };
 const char *units_value(const char *name, const json_t *value, char ret[UNITS_SIZE],
                         char ret_label[UNITS_SIZE]);
 
+/*
+ * Prints the members `names` (NULL-terminated) of an object as units_print() does, with "-" for
+ * those that it does not have, and then its other members.
+ */
+void units_print_counts(const json_t *object, const char *const *names);
+
 /* Prints an object as lines "name  value"; nested objects are indented. */
 void units_print(const json_t *object, int indent);

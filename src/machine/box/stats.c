@@ -54,6 +54,9 @@ static void tell_stats(struct call *c, const struct plan_row *row, const struct 
     }
     const struct plan_stats *p = &row->stats;
     s = (struct machine_stats){
+        .has_memory = !(p->exists & PLAN_NO_MEMORY),
+        .has_cpu = !(p->exists & PLAN_NO_CPU),
+        .has_pids = !(p->exists & PLAN_NO_PIDS),
         .cpu_us = p->cpu_us,
         .mem_bytes = p->mem_bytes,
         .mem_peak_bytes = p->mem_peak_bytes,
