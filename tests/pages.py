@@ -28,9 +28,9 @@ import typing
 from patience import PATIENCE, clock
 
 ID = re.compile(r"\b[a-z]-[a-z2-7]{12}\b")
-# What only some hosts say, and pages do not show: slow ones (the progress of long work too), and those
-# that cannot enforce every limit.
-REMARKS = re.compile(r"^(?:carrel: (?:preparing this host for its first box|warning: limits not enforced on this host).*"
+# What only some hosts say, and pages do not show: slow ones (the progress of long work too), those that
+# cannot enforce every limit, and those whose root runs a daemon too.
+REMARKS = re.compile(r"^(?:carrel: (?:preparing this host for its first box|warning: limits not enforced on this host|root has a daemon of its own).*"
                      r"|.*  [\d.]+[BKMGT]  [\d.]+[BKMGT]/s(?:  \d+%)?)\n", re.M)
 LIMIT_S = 120
 
