@@ -146,8 +146,7 @@ static void explain_empty(const struct client *c) {
     fprintf(stderr, "carrel: no machines in store '%s'; to create one: carrel new\n",
             c->place.home);
     if (geteuid() != 0 && access(PLACE_SHARED_RUN, F_OK) == 0)
-        fputs("carrel: root has a daemon of its own; to list its machines: sudo carrel ls\n",
-              stderr);
+        fputs("carrel: root may have machines of its own; to list them: sudo carrel ls\n", stderr);
 }
 
 static void print_machine(const json_t *m) {
