@@ -297,9 +297,11 @@ static void begin_bytes(struct reader *r, const struct outlog_piece *first) {
     char left_out[24], offset[24];
     snprintf(left_out, sizeof(left_out), "%" PRIu64, first->left_out);
     snprintf(offset, sizeof(offset), "%" PRIu64, first->offset);
+    bool is_left = exec_is_over(r->exec) && !exec_log_is_closed(r->exec);
     r->begun = true;
     call_begin(r->call, 200, "application/octet-stream",
-               HTTP_FIELDS({"Carrel-Left-Out", left_out}, {"Carrel-Offset", offset}));
+               HTTP_FIELDS({"Carrel-Left-Out", left_out}, {"Carrel-Offset", offset},
+                           {"Carrel-Left-Open", is_left ? "1" : "0"}));
 }
 
 static void bytes_go_on(struct reader *r) {
@@ -307,7 +309,7 @@ static void bytes_go_on(struct reader *r) {
     struct output_range *range = &r->range;
     struct call *c = r->call;
     for (;;) {
-        bool over = exec_is_over(r->exec);
+        bool closed = exec_log_is_closed(r->exec); /* before reading, as in events_go_on() */
         struct outlog_piece piece = {.offset = range->offset};
         size_t want = range->limit && range->limit < PIECE ? (size_t)range->limit : PIECE;
         if (log)
@@ -326,7 +328,7 @@ static void bytes_go_on(struct reader *r) {
                 return;
             continue;
         }
-        if (!range->follow || ended || over)
+        if (!range->follow || ended || closed)
             break;
         return;
     }

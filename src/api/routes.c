@@ -72,7 +72,9 @@ static const struct query output_queries[] = {
     {"stream", "string", "stdout (default) or stderr"},
     {"offset", "integer", "offset of the first byte (default 0)"},
     {"limit", "integer", "maximum number of bytes"},
-    {"follow", "boolean", "keep the response open until the stream ends"},
+    {"follow", "boolean",
+     "keep the response open until the stream ends: until the command and all processes that it "
+     "left behind have closed it"},
     {0},
 };
 static const struct query follow_queries[] = {
@@ -327,7 +329,8 @@ const struct route routes[] = {
      "application/octet-stream",
      "Read output as bytes from any offset, during or after the command. The response ends before "
      "bytes that were not kept. Ask again from there: Carrel-Left-Out is their number, "
-     "Carrel-Offset the next offset. If no output is kept the error is 'gone'",
+     "Carrel-Offset the next offset. Carrel-Left-Open is 1 if the command has ended, but processes "
+     "that it left behind still have its output open. If no output is kept the error is 'gone'",
      "\"$URL/v1/machines/$M/execs/$X/output?offset=0\"", api_exec_output, output_queries},
     {"GET", X "/events", "exec_events", SCOPE_READ, BODY_NONE, NULL, NULL, 200,
      "application/x-ndjson", "Stream the events of a command again, from any offset",

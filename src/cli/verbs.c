@@ -434,7 +434,7 @@ struct logs_options {
 
 const struct option_row logs_rows[] = {
     {'f', "follow", NULL, OPTION_FLAG, offsetof(struct logs_options, follow),
-     "wait for more output until the command ends"},
+     "wait for more output, also of processes that it left behind"},
     {0, "stderr", NULL, OPTION_FLAG, offsetof(struct logs_options, errors),
      "print standard error instead of standard output"},
     {'q', "quiet", NULL, OPTION_FLAG, offsetof(struct logs_options, quiet),
@@ -498,6 +498,11 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
         return -1;
     struct http_text gap = http_field_only(head, "Carrel-Left-Out");
     uint64_t left_out = gap.s ? strtoull(gap.s, NULL, 10) : 0;
+    struct http_text left_open = http_field_only(head, "Carrel-Left-Open");
+    if (o->follow && !*offset && left_open.s && *left_open.s == '1')
+        cli_done(o->quiet,
+                 "command '%s' has ended; waiting for output of processes that it left behind",
+                 exec);
     if (left_out)
         print_gap(left_out);
     else if (*offset)

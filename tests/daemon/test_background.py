@@ -89,6 +89,34 @@ def test_output_of_background_process_is_kept_after_machine_ended(carrel, tmp_pa
     assert kept(carrel, m, x) == b"now\nlate\n"
 
 
+LATER = "(while [ ! -e /tmp/go ]; do sleep 0.05; done; echo late) & echo now"
+
+
+def test_logs_follow_waits_for_processes_that_the_command_left_behind(carrel, machine):
+    assert carrel("exec", machine, "--", "sh", "-c", LATER).stdout == b"now\n"
+    x = last_exec(carrel, machine)
+    with carrel.popen("logs", "-f", machine, x, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+        assert follower.stdout.readline() == b"now\n"
+        for _ in range(5):
+            assert carrel("show", machine).returncode == 0
+        assert follower.poll() is None, follower.communicate()
+        assert carrel("exec", machine, "--", "touch", "/tmp/go").returncode == 0
+        said = f"carrel: command '{x}' has ended; waiting for output of processes that it left behind\n"
+        assert (follower.stdout.read(), follower.stderr.read().decode(), follower.wait()) == (b"late\n", said, 0)
+    assert kept(carrel, machine, x, "-f") == b"now\nlate\n", "nothing is left to wait for"
+
+
+@pytest.mark.parametrize("end", ["rm", "stop"])
+def test_logs_follow_ends_with_the_machine(carrel, end):
+    m = carrel.keep()
+    assert carrel("exec", m, "--", "sh", "-c", LATER).returncode == 0
+    with carrel.popen("logs", "-f", m, last_exec(carrel, m), stdout=subprocess.PIPE) as follower:
+        assert follower.stdout.readline() == b"now\n"
+        assert carrel(end, m).returncode == 0
+        assert (follower.stdout.read(), follower.wait()) == (b"", 0)
+    carrel("rm", m)
+
+
 @pytest.mark.parametrize("way", [to_file, to_pipe])
 def test_exec_output_is_whole_and_kept(carrel, machine, tmp_path, way):
     status, got = way(carrel, ("exec", machine, "--", "seq", "1", "900000"), tmp_path / "out")

@@ -191,6 +191,10 @@ bool exec_is_over(const struct exec *x) {
     return x->phase == EXEC_OVER;
 }
 
+bool exec_log_is_closed(const struct exec *x) {
+    return exec_is_over(x) && (x->lost || exec_output_over(x));
+}
+
 const struct outlog *exec_log(const struct exec *x) {
     if (x->log.fd >= 0)
         return &x->log.log;

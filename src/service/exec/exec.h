@@ -51,6 +51,9 @@ void exec_unref(struct exec *x);
 void exec_view(struct exec *x, struct exec_view *ret);
 /* True if the command has an outcome: exited, failed or unknown. */
 bool exec_is_over(const struct exec *x);
+/* True if no more output can come: the command and all processes that it left behind have closed
+ * its streams, or its machine has ended. */
+bool exec_log_is_closed(const struct exec *x);
 
 /* The log of the output. NULL: output went to descriptors of the caller, or the log is gone. */
 const struct outlog *exec_log(const struct exec *x);

@@ -198,7 +198,7 @@ bool exec_output_over(const struct exec *x) {
 }
 
 void exec_settle(struct exec *x) {
-    if (!exec_is_over(x) || !x->listed || !(x->lost || exec_output_over(x)))
+    if (!x->listed || !exec_log_is_closed(x))
         return;
     exec_uncount(x);
     if (x->keeping || x->copying)
@@ -237,6 +237,7 @@ static void lose(struct exec *x, const char *reason) {
         snprintf(row->reason, sizeof(row->reason), "%s", reason);
     }
     exec_conclude(x);
+    exec_tell(x); /* a follower may wait for a background process */
     exec_settle(x);
     exec_unref(x);
 }
