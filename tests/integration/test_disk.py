@@ -79,6 +79,30 @@ def test_many_images_at_once_and_none_left(carrel):
     assert carrel("rm", *ids).returncode == 0
 
 
+IMAGE = pytest.mark.skipif(ROOTLESS, reason="rootless: a disk limit on disk is unsupported, and says so")
+
+
+@IMAGE
+def test_an_image_uses_the_inodes_of_deleted_files_again(carrel):
+    """Without a journal ext4 searches past all inodes deleted in the last minutes, but not those of this second."""
+    script = ("import os, time\nseen = set()\nfor i in range(4):\n"
+              "  for n in range(300): seen.add(os.fstat(os.open(f'/tmp/f{n}', os.O_CREAT)).st_ino)\n"
+              "  os.closerange(3, 1000)\n  for n in range(300): os.unlink(f'/tmp/f{n}')\n  time.sleep(1.1)\nprint(len(seen))")
+    assert int(carrel.run("--mem", "64M", "--disk", "100M", "--", "python3", "-c", script).stdout) < 600
+
+
+@IMAGE
+@pytest.mark.parametrize("size", [64, 125, 128, 200, 256, 4096])
+def test_the_journal_of_an_image_takes_nothing_of_the_limit(carrel, size):
+    """ext4 keeps a sixteenth for its inodes. The rest, but for a few blocks, is for the files of the machine."""
+    script = "import os; f = os.statvfs('/tmp'); print(f.f_blocks * f.f_frsize, f.f_bfree * f.f_frsize, f.f_files)"
+    room, free, files = map(int, carrel.run("--mem", "64M", "--disk", f"{size}M", "--", "python3", "-c", script).stdout.split())
+    limit = size << 20
+    assert limit * 15 // 16 - (1 << 20) < room <= limit
+    assert room - free < 1 << 20, "and the journal is not counted as used either"
+    assert limit // 4096 <= files < limit // 4096 + 1024
+
+
 def test_shared_memory_is_limited_too(carrel, limits):
     limits("memory")
     done = carrel.run("--mem", "64M", "--", "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=1M", "count=100")

@@ -79,6 +79,26 @@ def test_commands_and_machines_go_on(carrel, hard):
     d.delete(f"/v1/machines/{idle}")
 
 
+@pytest.mark.parametrize("hard", [False, True], ids=["ended", "killed"])
+def test_a_disk_image_of_the_old_carrel_goes_on(carrel, hard):
+    """It has no journal, and keeps its files, its steps and its limit. A fork has a disk of the new Carrel above it."""
+    d = carrel
+    m = d.machine(limits={"mem": "64M", "disk": "100M"})
+    d.exec(m, "echo first >f; head -c 20000000 /dev/zero >big")
+    first = d.post(f"/v1/machines/{m}/steps", {"name": "first"})["id"]
+    d.exec(m, "echo second >f")
+
+    d.upgrade(hard)
+
+    assert d.exec(m, "cat f; rm big; echo third >f")["stdout"] == "second\n"
+    fork, = d.post(f"/v1/machines/{m}/fork", {"step": first})["machines"]
+    assert d.exec(fork["id"], "cat f; wc -c <big; rm big; echo own >f; cat f")["stdout"] == "first\n20000000\nown\n"
+    d.post(f"/v1/machines/{m}/rewind", {"step": first})
+    assert d.exec(m, "cat f; wc -c <big")["stdout"] == "first\n20000000\n"
+    for box in (m, fork["id"]):
+        assert "No space left" in d.exec(box, "head -c 200000000 /dev/zero >huge; rm huge")["stderr"]
+
+
 def test_a_new_client_finishes_a_command_that_the_old_daemon_began(carrel):
     """Its `carrel exec` starts the new daemon by itself."""
     d = carrel
