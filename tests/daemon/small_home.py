@@ -21,17 +21,22 @@ def why_not():
 
 class SmallHome(Daemon):
     """`size` in MiB, `reserve` in percent. An ext4 without a log, so that the whole of it is there for the store."""
+    features = "^has_journal"
 
     def __init__(self, *options, size, reserve=0, conf=None):
         self.size = size
         self.reserve = reserve
         super().__init__(*options, conf=conf)
 
+    @property
+    def image(self):
+        return self.dir / "disk"
+
     def furnish(self):
-        image = self.dir / "disk"
+        image = self.image
         with open(image, "wb") as f:
             f.truncate(self.size << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-m", str(self.reserve), "-O", "^has_journal", str(image)], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-m", str(self.reserve), "-O", self.features, str(image)], check=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(self.home)], check=True)
         os.rmdir(self.home / "lost+found")
         self.home.chmod(0o700)

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sqlite3
+import subprocess
 import threading
 import time
 
@@ -13,6 +14,7 @@ import pytest
 from carrel import signal_all, spawner_pids
 from daemon import Daemon, Refused
 from patience import clock
+from small_home import SmallHome, why_not
 from test_events import journal
 from test_steps import Box, refused
 
@@ -20,7 +22,8 @@ from test_steps import Box, refused
 DEEP = "mkdir -p $(printf 'd/%.0s' $(seq 220))"  # too deep to be saved
 
 
-def restart_host(d):
+def restart_host(d, off=lambda: None):
+    """off: what happens to the disk of the host while it is off."""
     d.kill()
     spawners = spawner_pids(d.run_dir)
     signal_all(spawners, signal.SIGKILL)
@@ -28,6 +31,7 @@ def restart_host(d):
     d.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in spawners))
     for path in d.run_dir.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    off()
     db = sqlite3.connect(d.home / "carrel.db")
     with db:
         db.execute("UPDATE saved SET boot = 'another' WHERE boot != ''")
@@ -368,3 +372,39 @@ def test_without_a_durable_step_a_killed_machine_has_ended(host):
     kill_first_process(host, b)
     host.until(lambda: host.get(b.url)["state"] == "ended")
     assert "by itself" in host.get(b.url)["reason"]
+
+
+class CutHome(SmallHome):
+    """A store on a disk whose power can be cut: then it holds only what was synced or written back before."""
+    features = "has_journal"
+
+    def cut(self):
+        copy = self.dir / "copy"
+        (self.home / "unsynced").write_text("x" * 100000)
+        subprocess.run(["cp", "--sparse=always", self.image, copy], check=True)
+        self.until(lambda: subprocess.run(["umount", self.home], stderr=subprocess.DEVNULL).returncode == 0)
+        copy.rename(self.image)
+        subprocess.run(["mount", "-o", "loop", self.image, self.home], check=True)
+        unsynced = self.home / "unsynced"
+        assert not unsynced.exists() or "x" not in unsynced.read_text(), "the control: nobody synced this file"
+
+
+@pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
+def test_a_durable_step_of_a_disk_image_survives_a_power_cut():
+    """The image has no write barriers. What is durable is synced in the store, and the image is not needed."""
+    d = CutHome(size=600)
+    try:
+        b = Box(d, limits={"mem": "64M", "disk": "100M"}, steps="manual")
+        for i in range(3):
+            b.sh(f"mkdir d{i}; for n in $(seq 300); do echo {i} $n >d{i}/$n; done; rm -rf d{i - 2}; head -c 5000000 /dev/urandom >big; sha256sum big >sum")
+            step = durable(b, b.snap()["number"])
+            time.sleep(0.5)  # the database is synced a moment after its answers
+            b.sh("echo later >later; rm -rf d*")
+            restart_host(d, off=d.cut)
+            assert d.get(b.url)["reason"] == f"the host was restarted: restored as of step {step['number']}"
+            assert d.post(b.url + "/resume")["state"] == "running"
+            assert b.sh(f"sha256sum --quiet -c sum; cat d{i}/* | wc -l; tail -n 1 d{i}/300; echo *").split("\n") == [
+                "300", f"{i} 300", " ".join(["big", *(f"d{k}" for k in (i - 1, i) if k >= 0), "sum"]), ""]
+            assert d.get("/v1/store/check")["whole"]
+    finally:
+        d.stop()
