@@ -32,7 +32,7 @@ static const struct option long_options[] = {
 static const char usage[] =
     "usage: box_bench [--quick] [--only MEASURE] [--json FILE] [--table FILE] [--build FOLDER]\n"
     "  --quick   few samples: does everything still measure?\n"
-    "  --only    one of: latency rate memory crowd inside\n"
+    "  --only    one of: latency rate memory crowd inside churn\n"
     "  --json    the data\n"
     "  --table   the tables, which also go to standard output\n"
     "  --build   the folder that holds carrel (default: build)\n";
@@ -42,7 +42,7 @@ static const struct {
     int (*run)(struct bench *b, struct err *err);
 } measures[] = {
     {"latency", measure_latency}, {"rate", measure_rate},     {"memory", measure_memory},
-    {"crowd", measure_crowd},     {"inside", measure_inside},
+    {"crowd", measure_crowd},     {"inside", measure_inside}, {"churn", measure_churn},
 };
 
 enum { SKIP = 77 };

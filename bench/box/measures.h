@@ -29,3 +29,6 @@ int measure_crowd(struct bench *b, struct err *err);
 
 /* System calls, files, and build-like work inside and outside. */
 int measure_inside(struct bench *b, struct err *err);
+
+/* Files created and deleted again and again, on a disk that is an image file. */
+int measure_churn(struct bench *b, struct err *err);

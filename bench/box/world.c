@@ -187,6 +187,7 @@ int box_open(struct box *b, int link, const struct box_spec *spec, struct err *e
     p->mem_bytes = 2ull << 30;
     p->cpu_milli = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * 1000;
     p->pids = 512;
+    p->disk_bytes = spec->disk_bytes;
     p->linger = spec->linger;
     if (spec->grant) {
         grant = open(spec->grant, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

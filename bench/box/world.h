@@ -46,7 +46,8 @@ struct box {
 
 struct box_spec {
     bool linger;
-    const char *grant; /* a directory lent read-only at /bench; may be NULL */
+    const char *grant;   /* a directory lent read-only at /bench; may be NULL */
+    uint64_t disk_bytes; /* 0: the default */
 };
 
 /* With limits for memory, cpu and processes, through the given connection to the spawner. */
