@@ -240,8 +240,24 @@ static int make_above(int to, const char *path) {
     return 0;
 }
 
-/* Writes a copy of a file. Replaces an earlier copy, because several sources may name the same
- * file. */
+static int sync_dir(int to, const char *path) {
+    int dir DEFER_CLOSE = openat(to, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 || fsync(dir) < 0 ? -errno : 0;
+}
+
+/* Syncs the directories above a copy. syncfs() would also wait for data of everybody else. */
+static int sync_above(int to, const char *path) {
+    char above[PATH_ROOM];
+    int r = sync_dir(to, ".");
+    for (const char *slash = path; r == 0 && (slash = strchr(slash, '/')); slash++) {
+        snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+        r = sync_dir(to, above);
+    }
+    return r;
+}
+
+/* Writes a durable copy of a file. Replaces an earlier copy, because several sources may name the
+ * same file. */
 static int put_copy(int to, const char *path, const char *text, size_t n) {
     int r = make_above(to, path);
     int fd DEFER_CLOSE =
@@ -250,7 +266,11 @@ static int put_copy(int to, const char *path, const char *text, size_t n) {
         r = -errno;
     if (r == 0 && fchmod(fd, 0644) < 0)
         r = -errno;
-    return r < 0 ? r : write_all(fd, text, n);
+    if (r == 0)
+        r = write_all(fd, text, n);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    return r < 0 ? r : sync_above(to, path);
 }
 
 static void keep_file(const struct visit *v, const char *path) {

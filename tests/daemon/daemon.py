@@ -172,8 +172,12 @@ class Client:
             value = condition()
             if value:
                 return value
-            assert clock() < end, "it did not come true"
+            assert clock() < end, "it did not come true" + self.last_lines()
             time.sleep(0.02)
+
+    def last_lines(self):
+        """What the daemon logged last, for a message."""
+        return ""
 
 
 class TcpClient(Client):
@@ -274,6 +278,9 @@ class Daemon(Client):
 
     def log(self):
         return (self.dir / "log").read_text(errors="replace")
+
+    def last_lines(self):
+        return "; the daemon logged: " + " | ".join(self.log().splitlines()[-4:])
 
     def clear(self):
         """Destroys every machine; what is ending already is waited for."""

@@ -82,7 +82,7 @@ def test_a_named_image_becomes_a_file(daemon, rootfs):
     assert sorted(os.listdir(where)) == ["image.json", "presets", "root.erofs"]
     m = daemon.machine(image="small")
     assert daemon.exec(m, "stat -c '%u %g %a' /usr/bin/sh; echo x >/etc/new; cat /etc/new")["stdout"].split() == ["0", "0", "755", "x"]
-    assert mounted(daemon) == [image["id"]]
+    daemon.until(lambda: mounted(daemon) == [image["id"]])
 
 
 def test_what_is_in_the_file_is_what_was_in_the_tree(daemon, rootfs):
@@ -134,7 +134,7 @@ def test_boxes_share_a_mount_that_goes_with_the_image(daemon, rootfs):
     image = put(daemon, rootfs.read_bytes(), name="small")
     sealed(daemon, image)
     a, b = daemon.machine(image="small"), daemon.machine(image="small", limits={"disk": 64 << 20})
-    assert mounted(daemon) == [image["id"]]
+    daemon.until(lambda: mounted(daemon) == [image["id"]])
     assert daemon.exec(a, "stat -c %i /usr/bin/sh")["stdout"] == daemon.exec(b, "stat -c %i /usr/bin/sh")["stdout"]
     daemon.delete("/v1/images/small")
     assert daemon.exec(a, "cat /etc/group")["exec"]["status"] == 0, "machines on it keep it"

@@ -220,8 +220,6 @@ static int keep_presets(const struct sealing *t) {
     int root DEFER_CLOSE = dir_open(t->dir, tree_name);
     int kept DEFER_CLOSE = dir_open(t->dir, kept_aside);
     int r = root < 0 || kept < 0 ? -errno : preset_keep(root, kept);
-    if (r == 0 && syncfs(t->dir) < 0)
-        r = -errno;
     return r < 0 ? r : renameat(t->dir, kept_aside, t->dir, kept_name) < 0 ? -errno : 0;
 }
 
