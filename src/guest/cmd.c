@@ -13,6 +13,7 @@
 #include "guest/conn.h"
 #include "guest/files.h"
 #include "guest/log.h"
+#include "guest/relay.h"
 #include "guest/start.h"
 #include "guest/stdio.h"
 #include "guest/stream.h"
@@ -22,6 +23,7 @@
 #include "guest/warm.h"
 
 #define KILL_AGAIN_NS 10000000 /* delay before a killed process tree is checked again */
+#define COPY_AGAIN_NS 10000000 /* delay before output is copied that there was no memory for */
 /* how long an EXEC (request to start a command) waits for a spare cgroup */
 #define STALL_MAX_NS 10000000000
 #define SPARES_LOW 2u
@@ -134,6 +136,14 @@ static void copy_ready(struct guest *g, struct source *src, uint32_t events) {
     cmd_settle(g, cmd);
 }
 
+/* Prepares the copy of an output stream to a pipe of the host. -1 with errno on failure. */
+static int adopt_copy(struct guest *g, struct cmd *cmd, struct stream_out *out, int fd) {
+    out->copy = (struct source){fd, copy_ready, cmd};
+    out->spill = g->spills[cmd - g->cmds][out->index];
+    log_spill_prepare(out->spill);
+    return relay_open(g) < 0 ? -1 : source_add(g, &out->copy, EPOLLOUT | EPOLLET);
+}
+
 /*
  * Adds the streams of a command to the event loop. They are edge-triggered, so a stream that is
  * full or empty wakes the loop only once.
@@ -157,10 +167,10 @@ static int adopt_streams(struct guest *g, struct cmd *cmd, struct stdio *io, uin
         out->log = cmd->log.fd >= 0 ? &cmd->log : NULL;
         out->may_reopen = out->is_terminal;
         out->src = (struct source){TAKE_FD(io->host[1 + i]), out_ready, cmd};
-        out->copy = (struct source){TAKE_FD(io->copy[1 + i]), copy_ready, cmd};
+        out->copy.fd = -1;
         out->copy_end = UINT64_MAX;
         if (source_add(g, &out->src, EPOLLIN | EPOLLET) < 0 ||
-            (out->copy.fd >= 0 && source_add(g, &out->copy, EPOLLOUT | EPOLLET) < 0))
+            (io->copy[1 + i] >= 0 && adopt_copy(g, cmd, out, TAKE_FD(io->copy[1 + i])) < 0))
             return -1;
     }
     return 0;
@@ -594,6 +604,18 @@ static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* Copies output that there was no memory for. True: there is still none. */
+static bool tick_copies(struct guest *g, struct cmd *cmd) {
+    for (int i = 0; i < 2; i++) {
+        if (!cmd->out[i].is_starved)
+            continue;
+        cmd->out[i].is_starved = false;
+        stream_out_fill(g, &cmd->out[i]);
+        cmd_note_news(cmd);
+    }
+    return cmd->out[0].is_starved || cmd->out[1].is_starved;
+}
+
 static int64_t tick_one(struct guest *g, struct cmd *cmd, int64_t now) {
     if (cmd->deadline_ns && now >= cmd->deadline_ns) {
         cmd->deadline_ns = 0;
@@ -606,6 +628,8 @@ static int64_t tick_one(struct guest *g, struct cmd *cmd, int64_t now) {
             return INT64_MAX;
     }
     int64_t next = cmd->deadline_ns ? cmd->deadline_ns : INT64_MAX;
+    if (tick_copies(g, cmd))
+        next = earlier(next, now + COPY_AGAIN_NS);
     return cmd->killing ? earlier(next, now + KILL_AGAIN_NS) : next;
 }
 

@@ -22,6 +22,7 @@
 #define WATCH_MAX 64
 #define OUT_CAP (256u << 10)
 #define OUT_FDS_MAX 4
+#define SPILL_SIZE 4096u
 /* A frame is handled only if the output buffer has room for its longest reply. */
 #define REPLY_ROOM (MSG_CHUNK_MAX + (4u << 10))
 
@@ -98,11 +99,15 @@ struct stream_out {
     /* if set, output goes to this log: there is no ring buffer, and no frame is sent */
     struct log *log;
     /*
-     * If open: the host's pipe that output is copied to (MSG_EXEC_COPY). The log gets only bytes
-     * that were copied, so produced <= copied. copy_end is UINT64_MAX until the command exits.
+     * If open: the host's pipe that output is copied to (MSG_EXEC_COPY), after it was read into the
+     * log, so copied <= produced. copy_end is UINT64_MAX until the command exits.
      */
     struct source copy;
     uint64_t copied, copy_end;
+    /* the last `spilled` bytes are here and not in the log, which had no memory for them */
+    uint8_t *spill;
+    uint32_t spilled;
+    bool is_starved; /* there was no memory to copy output */
     bool paced; /* at most one window of bytes that the host has not consumed may be in the log */
     int index;  /* 0 stdout, 1 stderr */
     uint8_t *ring;
@@ -149,6 +154,7 @@ struct removal {
 struct guest {
     int epoll;
     int null;
+    int relay[2];   /* the pipe of relay_write(); -1: not open */
     int clocks[2];  /* timers: the machine's deadline, and the start of a command */
     int reserve[2]; /* reserved descriptors, closed for a moment if another one must be opened */
     struct source signals, listen, admin;
@@ -169,4 +175,5 @@ struct guest {
     struct cmd cmds[CMD_MAX];
     struct tree trees[TREE_MAX];
     struct removal removals[REMOVAL_MAX];
+    uint8_t spills[CMD_MAX][2][SPILL_SIZE]; /* of copied streams */
 };

@@ -8,11 +8,13 @@
 
 #define SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
 
-/*
- * Takes output that is dropped because a page of the log cannot be allocated. This page itself is
- * allocated in advance.
- */
-static volatile uint8_t nowhere[4096];
+/* The spill of all streams that are not copied: nobody reads it. */
+static uint8_t nowhere[SPILL_SIZE];
+
+void log_spill_prepare(uint8_t *spill) {
+    volatile uint8_t *page = spill;
+    page[0] = page[SPILL_SIZE - 1] = 0;
+}
 
 static int map_log(struct log *l) {
     struct stat st;
@@ -33,7 +35,7 @@ static int map_log(struct log *l) {
 
 int log_open(struct log *l, int fd) {
     *l = (struct log){.fd = fd};
-    nowhere[0] = nowhere[sizeof(nowhere) - 1] = 0;
+    log_spill_prepare(nowhere);
     if (map_log(l) == 0)
         return 0;
     close_fd(&l->fd);
@@ -51,14 +53,14 @@ void log_close(struct log *l) {
  * Reads output of the command directly into the log. The kernel writes the pages in readv(), so if
  * memory runs out, readv() fails instead of a SIGBUS here.
  */
-ssize_t log_fill(struct log *l, int stream, int fd, size_t max) {
+ssize_t log_fill(struct log *l, int stream, int fd, size_t max, uint8_t *spill) {
     struct iovec v[2];
     int pieces = outlog_claim(&l->w, stream, max, v);
     ssize_t n = readv(fd, v, pieces);
     outlog_commit(&l->w, stream, n > 0 ? (size_t)n : 0);
     if (n >= 0 || errno != EFAULT)
         return n;
-    n = read(fd, (void *)nowhere, sizeof(nowhere));
+    n = read(fd, spill ? spill : nowhere, SPILL_SIZE);
     if (n > 0)
         outlog_lose(&l->w, stream, (size_t)n);
     return n;

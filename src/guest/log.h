@@ -16,8 +16,14 @@
 int log_open(struct log *l, int fd);
 void log_close(struct log *l);
 
-/* Reads once from fd into the log; returns the same as read(2). */
-ssize_t log_fill(struct log *l, int stream, int fd, size_t max);
+/*
+ * Reads once from fd into the log; returns the same as read(2). If a page of the log cannot be
+ * allocated, the bytes are lost for the log, and go to `spill`; NULL: nobody needs them.
+ */
+ssize_t log_fill(struct log *l, int stream, int fd, size_t max, uint8_t *spill);
+
+/* Allocates the memory of a spill in advance. */
+void log_spill_prepare(uint8_t *spill);
 void log_end(struct log *l, int stream);
 
 struct msg_log log_state(const struct log *l);

@@ -321,6 +321,7 @@ static void raise_files(struct guest *g) {
 static int guest_init(struct guest *g, const struct args *a) {
     for (int i = 0; i < CONN_MAX; i++)
         g->conns[i].src.fd = g->conns[i].watcher.fd = -1;
+    g->relay[0] = g->relay[1] = -1;
     g->lingers = a->lingers;
     g->is_childless = true;
     raise_files(g);

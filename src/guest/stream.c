@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "guest/log.h"
+#include "guest/relay.h"
 
 /* Number of bytes read from one stream before other streams are served: more than a pipe holds. */
 #define LOG_BURST (1u << 20)
@@ -59,12 +60,13 @@ static void out_ended(struct guest *g, struct stream_out *s) {
 static void was_read(struct guest *g, struct stream_out *s, ssize_t n, uint32_t room) {
     if (n > 0) {
         s->produced += (uint64_t)n;
-        s->readable =
-            (uint32_t)n == room || s->hung_up || s->is_terminal || s->copied > s->produced;
+        s->readable = (uint32_t)n == room || s->hung_up || s->is_terminal;
     } else if (n < 0 && errno == EINTR) {
         return;
     } else if (n < 0 && (errno == EAGAIN || s->may_reopen)) {
         s->readable = false;
+        if (s->copy_end != UINT64_MAX) /* the command has exited, and all of its output was read */
+            source_close(g, &s->copy);
     } else {
         out_ended(g, s);
     }
@@ -78,11 +80,8 @@ static uint64_t bytes_unread(const struct stream_out *s) {
 }
 
 void stream_out_copy_stop(struct stream_out *s) {
-    if (s->copy.fd < 0)
-        return;
-    s->copy_end = s->produced + bytes_unread(s);
-    if (s->copy_end < s->copied) /* the command itself has read from its pipe */
-        s->copy_end = s->copied;
+    if (s->copy.fd >= 0)
+        s->copy_end = s->produced + bytes_unread(s);
 }
 
 void stream_out_copy_unread(struct guest *g, struct stream_out *s) {
@@ -91,49 +90,68 @@ void stream_out_copy_unread(struct guest *g, struct stream_out *s) {
     source_close(g, &s->copy);
 }
 
+/* Finds the bytes [copied, end), which are all of the last read: in the log, or in the spill. */
+static int copy_pieces(const struct stream_out *s, uint64_t end, struct iovec ret[2]) {
+    size_t n = (size_t)(end - s->copied);
+    if (!s->spilled)
+        return outlog_find(&s->log->w, s->index, s->copied, n, ret);
+    ret[0] = (struct iovec){s->spill + (s->spilled - (s->produced - s->copied)), n};
+    return 1;
+}
+
 /*
- * Copies output to the host's pipe without taking it from the command's pipe, and returns how many
- * bytes may then be read into the log. 0: the command's pipe is empty, or the host's is full.
+ * Writes bytes that were read from the command to the host's pipe. They are those of the log, and
+ * not a second look at the command's pipe: that may hold pages that the command can still change.
+ * False: the pipe is full, and copy_ready() will be called; or no memory is left for a copy, and
+ * cmd_tick() tries again.
  */
-static uint32_t copy_room(struct guest *g, struct stream_out *s) {
-    uint64_t left = s->copy_end - s->copied;
-    if (s->copied > s->produced)
-        return (uint32_t)(s->copied - s->produced);
-    ssize_t n = left == 0 ? 0
-                          : tee(s->src.fd, s->copy.fd, left < LOG_READ ? (size_t)left : LOG_READ,
-                                SPLICE_F_NONBLOCK);
-    if (n > 0) {
-        s->copied += (uint64_t)n;
-        return (uint32_t)n;
+static bool copy_push(struct guest *g, struct stream_out *s) {
+    while (s->copy.fd >= 0) {
+        uint64_t end = s->produced < s->copy_end ? s->produced : s->copy_end;
+        if (s->copied == s->copy_end)
+            source_close(g, &s->copy);
+        if (s->copied == end)
+            return true;
+        struct iovec v[2];
+        ssize_t n = relay_write(g, s->copy.fd, v, copy_pieces(s, end, v));
+        if (n > 0) {
+            s->copied += (uint64_t)n;
+        } else if (errno == EPIPE) {
+            stream_out_copy_unread(g, s);
+        } else {
+            s->is_starved = errno != EAGAIN;
+            g->has_timers |= s->is_starved;
+            return false;
+        }
     }
-    if (n == 0) /* all is copied, or the command's pipe has ended */
-        source_close(g, &s->copy);
-    else if (errno != EAGAIN)
-        stream_out_copy_unread(g, s);
-    else if (bytes_unread(s) == 0 && s->hung_up)
-        source_close(g, &s->copy);
-    else if (bytes_unread(s) == 0)
-        s->readable = false;
-    return s->copy.fd < 0 && s->readable ? LOG_READ : 0;
+    return true;
 }
 
 /* Returns the number of bytes that may be read into the log now. */
-static uint32_t log_room(struct guest *g, struct stream_out *s) {
-    if (s->copy.fd >= 0)
-        return copy_room(g, s);
-    if (!s->paced)
+static uint32_t log_room(const struct stream_out *s) {
+    if (!s->paced || s->copy.fd >= 0)
         return LOG_READ;
     uint64_t end = s->consumed + outlog_window(&s->log->w.log.caps, s->index);
     uint64_t room = end > s->produced ? end - s->produced : 0;
     return room < LOG_READ ? (uint32_t)room : LOG_READ;
 }
 
+static void log_read(struct guest *g, struct stream_out *s, uint32_t room) {
+    uint64_t lost = s->log->w.lost[s->index];
+    ssize_t n = log_fill(s->log, s->index, s->src.fd, room, s->spill);
+    s->spilled = (uint32_t)(s->log->w.lost[s->index] - lost);
+    was_read(g, s, n, room);
+}
+
+/* Reads on only when the host's pipe has all that was read before, so the command waits for it. */
 static void fill_log(struct guest *g, struct stream_out *s) {
     uint64_t until = s->produced + LOG_BURST;
     uint32_t room = 0;
-    while (s->readable && s->produced < until && (room = log_room(g, s)) > 0)
-        was_read(g, s, log_fill(s->log, s->index, s->src.fd, room), room);
-    if (s->readable && room > 0)
+    bool sent;
+    while ((sent = copy_push(g, s)) && s->readable && s->produced < until &&
+           (room = log_room(s)) > 0)
+        log_read(g, s, room);
+    if (sent && s->readable && room > 0)
         source_rearm(g, &s->src, EPOLLIN | EPOLLET);
 }
 
@@ -144,12 +162,14 @@ static void read_once(struct guest *g, struct stream_out *s, uint32_t room) {
 }
 
 bool stream_out_fill(struct guest *g, struct stream_out *s) {
-    if (s->src.fd < 0 || !s->readable)
+    if (s->src.fd < 0)
         return true;
     if (s->log) {
         fill_log(g, s);
         return true;
     }
+    if (!s->readable)
+        return true;
     if (!s->ring && !(s->ring = ring_new(s->size)))
         return false;
     uint32_t room;

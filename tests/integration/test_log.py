@@ -1,4 +1,5 @@
 """Output that the guest drains into a log on the host: MSG_EXEC_LOG."""
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -147,12 +148,36 @@ class Starving(LogCase):
         self.addCleanup(self.guest.close)
         self.addCleanup((self.GROUP / "memory.limit_in_bytes").write_text, "-1")
 
+    def starve(self):
+        (self.GROUP / "memory.limit_in_bytes").write_text(str(4 << 20))
+        (self.GROUP / "cgroup.procs").write_text(str(self.guest.pid()))
+
+    def test_without_memory_the_caller_still_gets_every_byte(self):
+        log, (r, w) = self.log(head=(16 << 20, 0), tail=(4096, 4096)), os.pipe()
+        script = f"echo $$ > {self.GROUP.parent}/cgroup.procs; read go; seq 1 2000000"
+        self.link.exec(1, ["sh", "-c", script], fds=[w, log.fd], stdio=(PIPE, FD, NULL), flags=LOG | COPY)
+        os.close(w)
+        self.starve()
+        self.link.stdin(1, 0, b"go\n")
+        want = b"".join(b"%d\n" % i for i in range(1, 2000001))
+        with open(r, "rb") as f, concurrent.futures.ThreadPoolExecutor(1) as reader:
+            got = reader.submit(f.read)
+            for more in range(0, 8 << 20, 16 << 10):  # a few pages at a time, for the log or for the pipe
+                (self.GROUP / "memory.limit_in_bytes").write_text(str((4 << 20) + more))
+                if wait_until(lambda: log.numbers(0)[2] > 0, seconds=0.02):
+                    break
+            lost = log.numbers(0)[2]
+            (self.GROUP / "memory.limit_in_bytes").write_text("-1")
+            got = got.result()
+        self.assertGreater(lost, 0)
+        self.assertEqual(hashlib.sha256(got).digest(), hashlib.sha256(want).digest(), len(got))
+        self.assertEqual((self.link.exit(1).status, log.produced()), (0, len(want)))
+
     def test_without_memory_the_command_goes_on_and_the_loss_is_counted(self):
         log = self.log(head=(16 << 20, 0), tail=(4096, 4096))
         self.start(1, f"echo $$ > {self.GROUP.parent}/cgroup.procs; read go; head -c 6000000 /dev/zero", log,
                    stdio=(PIPE, PIPE, PIPE))
-        (self.GROUP / "memory.limit_in_bytes").write_text(str(4 << 20))
-        (self.GROUP / "cgroup.procs").write_text(str(self.guest.pid()))
+        self.starve()
         self.link.stdin(1, 0, b"go\n")
         self.assertTrue(wait_until(lambda: log.ended(0), 20))
         (self.GROUP / "memory.limit_in_bytes").write_text("-1")  # else there is none for a message either

@@ -1,14 +1,19 @@
 """Logs of output and the guest's tools in a real box: behind its filter, in its namespaces, as its users."""
+import functools
 import hashlib
 import io
+import json
 import os
+import subprocess
 import tarfile
+import time
 
 import pytest
 
-from lab import ROOTLESS, counts
+from lab import ATTACK, ROOTLESS, counts
 from guestlink import LOG, NONE, NULL, PIPE, TOOL
 from outlog import Log
+from patience import clock
 from test_guest_socket import guest_pid
 
 USERS = [(NONE, "root"), (1000, "user")]
@@ -112,3 +117,36 @@ def test_a_tool_cannot_be_traced_by_its_own_user(box):
     assert box.sh("exec sleep 60 & sleep 0.1; head -c 1 /proc/$!/environ >/dev/null && echo readable; kill $!", user="user") == "readable\n"
     link.call("KILL", id=OURS + 1)
     link.exit(OURS + 1)
+
+
+def changed_output(start, before=lambda: None):
+    """Runs attack --page, changes its output after before(), and only then reads what the caller gets."""
+    with start(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        kept = before()
+        p.stdin.write(b"x")
+        p.stdin.flush()
+        assert p.stderr.readline() == b"changed\n"
+        got = p.stdout.read(4096)
+        p.stdin.close()
+        assert p.stdout.read() == b"" and p.wait() == 0
+    return got, kept
+
+
+def kept_output(lab, box):
+    """The log of the machine's last command, as soon as it has any output."""
+    end = clock() + 60
+    while clock() < end:
+        last = json.loads(lab("logs", "--json", box.id).stdout)["execs"][0]["id"]
+        if kept := lab("logs", box.id, last).stdout:
+            return kept
+        time.sleep(0.02)
+    raise AssertionError("nothing is kept")
+
+
+def test_output_changed_after_it_was_written_is_the_same_for_caller_and_log(lab, box):
+    """A command can put its own page of memory into its pipe with vmsplice(2), and change it afterwards."""
+    counts["attacks tried"] += 1
+    assert changed_output(functools.partial(subprocess.Popen, [ATTACK, "--page"]))[0] == b"E" * 4096, "control"
+    box.install()
+    got, kept = changed_output(functools.partial(box.popen, "attack", "--page"), lambda: kept_output(lab, box))
+    assert got == kept == kept_output(lab, box) and len(set(got)) == 1

@@ -121,19 +121,23 @@ static int add_piece(struct iovec *v, int count, uint8_t *at, uint64_t n) {
     return count;
 }
 
-int outlog_claim(struct outlog_writer *w, int stream, size_t max, struct iovec ret[2]) {
+int outlog_find(const struct outlog_writer *w, int stream, uint64_t from, size_t n,
+                struct iovec ret[2]) {
     const struct outlog_caps *caps = &w->log.caps;
-    uint64_t at = w->produced[stream], head = caps->head[stream], tail = caps->tail[stream];
-    uint64_t n = least(max, tail);
-    int count = 0;
+    uint64_t head = caps->head[stream], tail = caps->tail[stream];
+    /* Bytes continue at the start of the tail after the head, and after the end of the tail. */
+    uint64_t unbroken = from < head ? head - from : tail - (from - head) % tail;
+    uint64_t first = least(n, unbroken);
+    int count = add_piece(ret, 0, w->log.map + outlog_position(caps, stream, from), first);
+    return add_piece(ret, count, w->log.map + tail_at(caps, stream), n - first);
+}
+
+int outlog_claim(struct outlog_writer *w, int stream, size_t max, struct iovec ret[2]) {
+    uint64_t at = w->produced[stream], n = least(max, w->log.caps.tail[stream]);
     store(w, AT_CLAIMED(stream), at + n);
     /* A reader must see the claim before any byte that is written under it. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    /* Writing continues at the start of the tail after the head, and after the end of the tail. */
-    uint64_t unbroken = at < head ? head - at : tail - (at - head) % tail;
-    uint64_t first = least(n, unbroken);
-    count = add_piece(ret, count, w->log.map + outlog_position(caps, stream, at), first);
-    return add_piece(ret, count, w->log.map + tail_at(caps, stream), n - first);
+    return outlog_find(w, stream, at, (size_t)n, ret);
 }
 
 /* The open turn belongs to stream `turns & 1`; a byte of the other stream ends it. */

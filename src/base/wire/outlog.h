@@ -112,6 +112,13 @@ int outlog_write(struct outlog_writer *ret, void *map, uint64_t bytes);
 int outlog_claim(struct outlog_writer *w, int stream, size_t max, struct iovec ret[2]);
 void outlog_commit(struct outlog_writer *w, int stream, size_t n);
 
+/*
+ * Finds the n bytes of a stream that start at `from`, in one or two pieces. They must be bytes that
+ * were produced and are still kept.
+ */
+int outlog_find(const struct outlog_writer *w, int stream, uint64_t from, size_t n,
+                struct iovec ret[2]);
+
 /* There was no memory for n bytes of output: counts them as produced and lost. */
 void outlog_lose(struct outlog_writer *w, int stream, size_t n);
 

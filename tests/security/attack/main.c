@@ -1,10 +1,12 @@
 /*
  * attack [--list] [--group N] [--bomb NAME [N]] [KEY=VALUE...]
  * attack --rise COMMAND...
+ * attack --page
  *
  * Tries every row that concerns this user, each in a process of its own, and prints one JSON
  * object a line. --list prints the rows instead. --bomb uses up one resource (see bomb.c). --rise
- * runs a command as root; the file must be setuid for that.
+ * runs a command as root; the file must be setuid for that. --page changes its output later
+ * (page.h).
  */
 #include "attack.h"
 
@@ -21,6 +23,7 @@
 #include <unistd.h>
 
 #include "bomb.h"
+#include "page.h"
 
 enum { PATIENCE_S = 10 };
 
@@ -193,6 +196,8 @@ int main(int argc, char **argv) {
         hostile_guest(argv);
     if (argc > 2 && strcmp(argv[1], "--rise") == 0)
         return rise(argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--page") == 0)
+        return page_output();
     bool list = false;
     int group = 0, i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
