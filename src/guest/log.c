@@ -42,10 +42,16 @@ int log_open(struct log *l, int fd) {
     return -1;
 }
 
+static void unmap_log(struct log *l) {
+    if (l->w.log.map)
+        munmap(l->w.log.map, l->bytes);
+    l->w.log.map = NULL;
+}
+
 void log_close(struct log *l) {
     if (l->fd < 0)
         return;
-    munmap(l->w.log.map, l->bytes);
+    unmap_log(l);
     close_fd(&l->fd);
 }
 
@@ -66,9 +72,13 @@ ssize_t log_fill(struct log *l, int stream, int fd, size_t max, uint8_t *spill) 
     return n;
 }
 
+/* The host may keep a whole log for a while: the guest does not map it any longer. */
 void log_end(struct log *l, int stream) {
-    if (l->fd >= 0 && !l->w.ended[stream])
-        outlog_end(&l->w, stream);
+    if (l->fd < 0 || l->w.ended[stream])
+        return;
+    outlog_end(&l->w, stream);
+    if (l->w.ended[0] && l->w.ended[1])
+        unmap_log(l);
 }
 
 struct msg_log log_state(const struct log *l) {

@@ -60,6 +60,18 @@ class Logs(LogCase):
         self.link.exit(1)
         self.assertLessEqual(log.allocated(), 16 << 10)
 
+    def test_a_log_is_not_mapped_after_both_streams_ended(self):
+        maps = pathlib.Path(f"/proc/{self.guest.pid()}/maps")
+        log = self.log()
+        self.start(1, "echo out; exec 1>&-; read go", log, stdio=(PIPE, PIPE, PIPE))
+        self.assertTrue(wait_until(lambda: log.ended(0)))
+        self.assertIn("memfd:outlog", maps.read_text())
+        self.link.stdin(1, 0, b"go\n")
+        self.link.exit(1, ack=False)
+        self.assertEqual((log.text(0), log.ended(1)), (b"out\n", True))
+        self.assertNotIn("memfd:outlog", maps.read_text())
+        self.assertEqual(self.link.log_wait(1, (0, 0)), ((4, 0), 3))
+
     def test_the_order_of_the_streams_is_told(self):
         log = self.log()
         self.start(1, "for i in 1 2 3; do echo o$i; sleep 0.05; echo e$i >&2; sleep 0.05; done", log)
