@@ -331,6 +331,14 @@ class Copies(LogCase):
         self.assertEqual(len(self.whole(r)), 3000000)
         self.assertEqual((self.link.exit(1).status, log.produced()), (0, 3000000))
 
+    def test_pipe_full_of_small_writes_gets_every_byte_once(self):
+        """A pipe has a fixed number of places for writes, so it can be full with few bytes in it."""
+        log, (r, w) = self.log(), self.pipe()
+        self.copy(1, "for i in $(seq 100); do echo $i; sleep 0.01; done", log, w, stdio=(NULL, FD, NULL))
+        want = b"".join(b"%d\n" % i for i in range(1, 101))
+        self.assertTrue(wait_until(lambda: log.produced() > want.index(b"17"), 20))
+        self.assertEqual((self.whole(r), log.text(0)), (want, want))
+
     def test_what_was_written_before_the_end_reaches_a_full_pipe_later(self):
         log, (r, w) = self.log(), self.pipe()
         size = 100000  # more than one pipe holds, less than two
