@@ -8,12 +8,21 @@
 
 /* How old a cover may get while it is open, or between two processes that open it. */
 #define OPEN_NS 900000000
+/*
+ * The same for uptime, the first time; then twice as long each time. Scripts measure time by it,
+ * and ps subtracts start times of processes from it: it must never be too small.
+ */
+#define UPTIME_NS 5000000
+/* Time by which the guest may be late, and one tick, as start times are in ticks. */
+#define LATE_NS 10000000
+#define TICK_NS (1000000000 / PROCVIEW_HZ)
 
 enum { STAT_SIZE = 256 << 10, CPUINFO_SIZE = 1 << 20 };
 
 static char page[CPUINFO_SIZE] __attribute__((aligned(4096)));
 static struct procview_load load;
 static bool any_open;
+static int64_t valid_ns; /* how long the text that is being written will be there */
 static uint64_t born_ns; /* start of the guest, by the clock of CLOCK_BOOTTIME */
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -33,7 +42,7 @@ static size_t write_stat(void) {
     uint64_t boot_ns = clock_ns(CLOCK_BOOTTIME);
     struct procview_cpu c = {
         .cpus = usage_cpus(),
-        .up = (boot_ns - born_ns) / (1000000000 / PROCVIEW_HZ),
+        .up = (boot_ns - born_ns) / TICK_NS,
         .btime = (clock_ns(CLOCK_REALTIME) - boot_ns) / 1000000000,
     };
     usage_processes(&all);
@@ -65,17 +74,32 @@ static size_t write_loadavg(void) {
     return procview_loadavg(page, sizeof(page), &load, all.running, all.threads, all.last_pid);
 }
 
+/* Shows the uptime at the end of the time that the text is there to be read. */
+static size_t write_uptime(void) {
+    struct usage_processes all = {0};
+    uint64_t boot_ns = clock_ns(CLOCK_BOOTTIME);
+    struct procview_cpu c = {.cpus = usage_cpus(), .up = (boot_ns - born_ns) / TICK_NS};
+    if (usage_files.cpu < 0)
+        usage_processes(&all);
+    usage_cpu(&all, &c.user, &c.system);
+    return procview_uptime(page, sizeof(page), (boot_ns + (uint64_t)valid_ns + LATE_NS) / TICK_NS,
+                           &c);
+}
+
 static struct cover {
     const char *name;
     size_t (*write)(void);
-    int fd; /* -1: this file of /proc is not covered */
+    int64_t first_ns; /* how long the text is valid after a process has waited for it */
+    int fd;           /* -1: this file of /proc is not covered */
     bool leased;
-    int64_t due_ns; /* without a lease: when to take it, or to write the cover again */
+    int64_t due_ns;  /* without a lease: when to take it, or to write the cover again */
+    int64_t wait_ns; /* time between the last two of these */
 } covers[] = {
-    {"meminfo", write_meminfo, -1, false, 0},
-    {"stat", write_stat, -1, false, 0},
-    {"cpuinfo", write_cpuinfo, -1, false, 0},
-    {"loadavg", write_loadavg, -1, false, 0},
+    {"meminfo", write_meminfo, OPEN_NS, -1, false, 0, 0},
+    {"stat", write_stat, OPEN_NS, -1, false, 0, 0},
+    {"cpuinfo", write_cpuinfo, OPEN_NS, -1, false, 0, 0},
+    {"loadavg", write_loadavg, OPEN_NS, -1, false, 0, 0},
+    {"uptime", write_uptime, UPTIME_NS, -1, false, 0, 0},
 };
 
 enum { COVERS = sizeof(covers) / sizeof(*covers) };
@@ -96,13 +120,14 @@ static bool cover_lease(struct cover *c) {
 }
 
 /* Cuts the file after writing, so that it never ends before the text. */
-static void cover_write(struct cover *c) {
+static void cover_write(struct cover *c, int64_t wait_ns) {
+    valid_ns = c->wait_ns = wait_ns < OPEN_NS ? wait_ns : OPEN_NS;
     size_t n = c->write();
     if (pwrite(c->fd, page, n, 0) == (ssize_t)n)
         (void)!ftruncate(c->fd, (off_t)n);
     if (n > 4096)
         madvise(page, sizeof(page), MADV_DONTNEED);
-    c->due_ns = now_ns() + OPEN_NS;
+    c->due_ns = now_ns() + c->wait_ns;
 }
 
 void covers_begin(void) {
@@ -131,7 +156,7 @@ bool covers_are_open(void) {
 void covers_serve(void) {
     for (struct cover *c = covers; c < covers + COVERS; c++)
         if (c->leased && fcntl(c->fd, F_GETLEASE) != F_WRLCK) {
-            cover_write(c);
+            cover_write(c, c->first_ns);
             c->leased = false;
             any_open = true;
             fcntl(c->fd, F_SETLEASE, F_UNLCK);
@@ -145,7 +170,7 @@ int64_t covers_tick(int64_t now) {
         if (c->fd < 0 || c->leased)
             continue;
         if (c->due_ns <= now && !cover_lease(c))
-            cover_write(c);
+            cover_write(c, 2 * c->wait_ns);
         any_open |= !c->leased;
         if (!c->leased && c->due_ns < next)
             next = c->due_ns;

@@ -144,6 +144,67 @@ def test_uptime_counts_from_the_start_of_pid_1(fresh):
     assert host_uptime() > last + 1  # the control
 
 
+def test_uptime_has_the_idle_time_of_the_machine(daemon):
+    box = daemon.machine(limits={"cpus": 1})
+    idle_and_cpus = lambda: [float(word) for word in daemon.exec(box, "cut -d' ' -f2 /proc/uptime; nproc; cut -d' ' -f1 /proc/uptime")["stdout"].split()]
+    before, cpus, up = idle_and_cpus()
+    assert 0 <= before <= cpus * up
+    time.sleep(0.5)
+    after, cpus, up = idle_and_cpus()
+    assert before < after <= cpus * up
+    host = float(pathlib.Path("/proc/uptime").read_text().split()[1])
+    assert host > cpus * up  # the control
+
+
+HELD = """
+exec 3</proc/uptime
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    read a rest </proc/uptime
+    ps -eo etimes=
+    sleep 0.1
+    read b rest </proc/uptime
+    echo up $a $b
+done
+"""
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held open", "closed"])
+def test_uptime_is_never_behind_the_start_of_a_process(daemon, held):
+    """ps subtracts start times from it, and prints ages of centuries if it is behind."""
+    box = daemon.machine()
+    lines = daemon.exec(box, HELD if held else HELD.replace("exec 3<", ": "))["stdout"].splitlines()
+    pairs = [tuple(map(float, line.split()[1:])) for line in lines if line.startswith("up ")]
+    assert len(pairs) == 10 and pairs == sorted(pairs) and all(a <= b for a, b in pairs), pairs
+    assert held or all(a < b for a, b in pairs), "scripts measure time by it"
+    assert all(0 <= int(line) <= pairs[-1][1] for line in lines if not line.startswith("up ")), lines
+
+
+IMPATIENT = """
+import errno, os, sys, time
+for name in 'stat', 'cpuinfo', 'loadavg', 'uptime':
+    time.sleep(1.5)
+    refused = 0
+    while True:
+        try:
+            fd = os.open('/proc/' + name, os.O_RDONLY | os.O_NONBLOCK)
+            break
+        except OSError as e:
+            assert e.errno == errno.EAGAIN and refused < 1000, (name, e)
+            refused += 1
+            time.sleep(0.005)
+    text = os.read(fd, 4096)
+    os.close(fd)
+    print(name, bool(text), refused > 0)
+"""
+
+
+def test_an_open_that_does_not_wait_works_when_it_is_tried_again(daemon):
+    """docs/reference/box.md says so. The first open is refused: the lease is held."""
+    box = daemon.machine()
+    said = daemon.exec(box, ["python3", "-c", IMPATIENT])["stdout"].splitlines()
+    assert said == [f"{name} True True" for name in ("stat", "cpuinfo", "loadavg", "uptime")], said
+
+
 READER = """
 import os, sys, time
 files = [open('/proc/' + name) for name in ('meminfo', 'stat', 'loadavg')]
@@ -183,7 +244,7 @@ def test_numbers_are_right_after_rewind_and_in_a_fork(daemon):
 
 def test_pid_1_sleeps_while_nobody_reads(daemon):
     box = daemon.machine()
-    daemon.exec(box, "cat /proc/meminfo /proc/stat /proc/cpuinfo /proc/loadavg")
+    daemon.exec(box, "cat /proc/meminfo /proc/stat /proc/cpuinfo /proc/loadavg /proc/uptime")
     daemon.background(box, "sleep 600")
 
     def rests():

@@ -67,7 +67,7 @@ def test_the_guest_holds_nothing_of_the_hosts(make_lab, weak, leaks):
     assert len(directories) == leaks, links
 
 
-COVERS = ("/meminfo", "/stat", "/cpuinfo", "/loadavg")
+COVERS = ("/meminfo", "/stat", "/cpuinfo", "/loadavg", "/uptime")
 
 
 @pytest.mark.skipif(ROOTLESS, reason="another user's descriptors cannot be looked at")

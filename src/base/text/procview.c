@@ -171,6 +171,14 @@ size_t procview_stat(char *out, size_t size, const struct procview_cpu *c) {
     return p.n;
 }
 
+size_t procview_uptime(char *out, size_t size, uint64_t up, const struct procview_cpu *c) {
+    struct page p = {out, size, 0};
+    uint64_t idle = less(c->cpus * c->up, c->user + c->system);
+    page_add(&p, "%" PRIu64 ".%02" PRIu64 " %" PRIu64 ".%02" PRIu64 "\n", up / PROCVIEW_HZ,
+             up % PROCVIEW_HZ, idle / PROCVIEW_HZ, idle % PROCVIEW_HZ);
+    return p.n;
+}
+
 /* Returns the number in a line "processor : 7", or NULL. */
 static char *processor_number(char *line) {
     char *at = (char *)(uintptr_t)after_key(line, "processor");

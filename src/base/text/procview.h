@@ -1,6 +1,6 @@
 /*
- * Writes the files of /proc that show a machine instead of its host: meminfo, stat, cpuinfo and
- * loadavg.
+ * Writes the files of /proc that show a machine instead of its host: meminfo, stat, cpuinfo,
+ * loadavg and uptime.
  *
  * Pure, without allocation: carrel-guest uses it. Functions that write return the length of the
  * text, and leave out what does not fit. Times are in ticks of PROCVIEW_HZ.
@@ -44,6 +44,9 @@ struct procview_cpu {
 };
 
 size_t procview_stat(char *out, size_t size, const struct procview_cpu *c);
+
+/* `up` is the uptime to show; the idle time is that of all processors since c->up began. */
+size_t procview_uptime(char *out, size_t size, uint64_t up, const struct procview_cpu *c);
 
 /*
  * Cuts the text of the host's /proc/cpuinfo to its first `cpus` processors, numbered from 0, and

@@ -66,9 +66,9 @@ static const struct {
 enum { FIRST_FD = 3, FD_MAX = 48, HIGH_FD = 64 };
 
 /* Files of /proc that show limits and use of the box: guest/covers.h. */
-enum { COVER_STAT, COVER_CPUINFO, COVER_LOADAVG, COVER_MEMINFO, COVERS };
+enum { COVER_STAT, COVER_CPUINFO, COVER_LOADAVG, COVER_UPTIME, COVER_MEMINFO, COVERS };
 
-static const char *const cover_names[COVERS] = {"stat", "cpuinfo", "loadavg", "meminfo"};
+static const char *const cover_names[COVERS] = {"stat", "cpuinfo", "loadavg", "uptime", "meminfo"};
 
 /* Input of the set-up: the parts of the berth, and the plan once it has arrived. */
 struct setup {

@@ -98,6 +98,18 @@ static void stat_has_a_line_per_processor_and_no_work_of_the_host(void **state) 
     assert_true(n < sizeof(text) && text[n - 1] == '\n');
 }
 
+static void uptime_has_the_idle_time_of_all_processors(void **state) {
+    (void)state;
+    char text[64];
+    struct procview_cpu c = {.cpus = 2, .up = 1000, .user = 100, .system = 21};
+    size_t n = procview_uptime(text, sizeof(text), 1203, &c);
+    assert_int_equal(n, strlen(text));
+    assert_string_equal(text, "12.03 18.79\n");
+    c.user = 5000; /* time that was used on more processors than the machine has now */
+    procview_uptime(text, sizeof(text), 1203, &c);
+    assert_string_equal(text, "12.03 0.00\n");
+}
+
 static void cpuinfo_keeps_the_first_processors_and_numbers_them(void **state) {
     (void)state;
     static const char host[] = "processor\t: 0\nflags\t\t: fp\n\nprocessor\t: 10\nflags\t\t: fp\n\n"
@@ -177,6 +189,7 @@ UNIT_MAIN(cmocka_unit_test(both_versions_of_memory_stat_are_read),
           cmocka_unit_test(meminfo_has_the_limit_and_counts_cache_as_available),
           cmocka_unit_test(a_process_cannot_forge_its_times_by_its_name),
           cmocka_unit_test(stat_has_a_line_per_processor_and_no_work_of_the_host),
+          cmocka_unit_test(uptime_has_the_idle_time_of_all_processors),
           cmocka_unit_test(cpuinfo_keeps_the_first_processors_and_numbers_them),
           cmocka_unit_test(load_follows_cpu_time_and_decays_like_the_kernels),
           cmocka_unit_test(load_is_the_same_however_often_it_is_read),
