@@ -25,10 +25,13 @@ enum {
     COMPARE_FILE_MAX = 1 << 20,   /* a longer file is not compared line by line */
     COMPARE_MS = 25000,
     COMPARE_OUT_MAX = 8 << 20,
+    COMPARE_PACK_MAX = 200000, /* paths that are packed or deleted */
+    COMPARE_PACK_MS = 120000,
+    COMPARE_MESSAGE_MAX = 1 << 16,
 };
 #define COMPARE_READ_MAX (4ull << 30) /* bytes that are read to compare files of the same size */
 
-enum compare_task { COMPARE_TREES = 1, COMPARE_SIZES };
+enum compare_task { COMPARE_TREES = 1, COMPARE_SIZES, COMPARE_PACK };
 
 /* The descriptors that a worker receives with its order. */
 enum compare_fd {
@@ -40,10 +43,27 @@ enum compare_fd {
     COMPARE_FDS, /* rootless: one more follows, the machine's user namespace */
 };
 
+/* The descriptors for COMPARE_PACK. The disk is the last one, as for the other tasks. */
+enum pack_fd { PACK_UPPER, PACK_DISK, PACK_FDS };
+
+/*
+ * The first byte of each message of COMPARE_PACK, over a socket that keeps messages apart. The list
+ * has the lines of baseline_pick() for all paths in the upper. Everything below a path counts as
+ * well if the upper deleted the path, replaced it by a file, or hides the directory below it.
+ */
+enum compare_say {
+    COMPARE_ARCHIVE = 'a', /* the next bytes of the archive */
+    COMPARE_LIST = 'l',    /* the next bytes of the list */
+    COMPARE_END = 'e',     /* both are complete */
+    COMPARE_FAILED = 'f',  /* an enum pack_cause and a text: nothing follows */
+};
+enum pack_cause { PACK_LIMIT = 'l', PACK_CHANGED = 'c', PACK_UNREADABLE = 'u' };
+enum { COMPARE_SELF = '=', COMPARE_BELOW = '/' };
+
 /*
  * The order to a worker, sent as one message. TREES: `layers` are those of the disk that only one
  * of the two states has, in any order. SIZES: `layers` are those to measure, or none to list the
- * layers that exist; the disk is the only descriptor.
+ * layers that exist; the disk is the only descriptor. PACK: uses no other field.
  */
 struct compare_order {
     uint32_t task;
@@ -63,6 +83,12 @@ bool compare_order_ok(const struct compare_order *o);
  * the CHANGES_END says so. */
 void compare_trees(const struct compare_order *o, const int fds[COMPARE_FDS], struct buf *out);
 void compare_sizes(const struct compare_order *o, int disk, struct buf *out);
+
+/*
+ * Packs the files of an upper (writable layer) and lists its paths, as messages (enum compare_say).
+ * userxattr: overlayfs uses attributes named user.overlay.*, because the spawner is rootless.
+ */
+void compare_pack(int upper, bool userxattr, int socket);
 
 /* Confines this process: afterwards it can only read below its descriptors, compute and answer.
  * -errno on failure. */

@@ -1,8 +1,9 @@
 /*
- * carrel-compare: compares states of a machine's files, or measures its layers.
+ * carrel-compare: compares states of a machine's files, packs changes, or measures layers.
  *
  * Standard input is a socket. One order arrives over it, with its descriptors. Records
- * (base/wire/changes.h) go back, and the last record says that they are complete.
+ * (base/wire/changes.h) or messages (enum compare_say) go back, and the last one says that they are
+ * complete.
  */
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -42,10 +43,16 @@ int main(void) {
     if (recv_fds(SOCKET, &order, sizeof(order), &in) < 0 || in.len != sizeof(order) ||
         !compare_order_ok(&order))
         return 1;
-    size_t count = order.task == COMPARE_TREES ? COMPARE_FDS : 1;
+    size_t count = order.task == COMPARE_TREES  ? COMPARE_FDS
+                   : order.task == COMPARE_PACK ? PACK_FDS
+                                                : 1;
     if ((in.nfds != count && in.nfds != count + 1) || become_reader(&in, count, &order) < 0 ||
         compare_confine(in.fds[0]) < 0)
         return 1;
+    if (order.task == COMPARE_PACK) {
+        compare_pack(in.fds[PACK_UPPER], in.nfds > count, SOCKET);
+        return 0;
+    }
     if (order.task == COMPARE_TREES)
         compare_trees(&order, in.fds, &out);
     else

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -67,29 +68,105 @@ static int compare_wait_for(pid_t pid) {
     return status;
 }
 
-int compare_run(const char *libexec, const struct compare_order *o, const int *fds, size_t count,
-                int userns, struct buf *out, struct err *err) {
+/* Starts carrel-compare and sends the order. *ret_socket receives the answer. */
+static int compare_ask(const char *libexec, int type, const struct compare_order *o, const int *fds,
+                       size_t count, int userns, int *ret_socket, pid_t *ret_pid, struct err *err) {
     int ends[2], all[COMPARE_FDS + 1];
-    pid_t pid;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(err, "cannot create a socket pair for carrel-compare");
     int ours DEFER_CLOSE = ends[0], theirs DEFER_CLOSE = ends[1];
     int room = 2 * (int)sizeof(*o);
     setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-    if (compare_start(libexec, theirs, &pid, err) < 0)
+    if (compare_start(libexec, theirs, ret_pid, err) < 0)
         return -1;
-    close(TAKE_FD(theirs));
     memcpy(all, fds, count * sizeof(*fds));
     all[count] = userns;
     int r = send_fds(ours, o, sizeof(*o), all, count + (userns >= 0));
-    bool whole = r == 0 && compare_hear(ours, out);
+    if (r < 0) {
+        kill(*ret_pid, SIGKILL);
+        compare_wait_for(*ret_pid);
+        return err_num(err, r, "cannot send the request to carrel-compare");
+    }
+    *ret_socket = TAKE_FD(ours);
+    return 0;
+}
+
+int compare_run(const char *libexec, const struct compare_order *o, const int *fds, size_t count,
+                int userns, struct buf *out, struct err *err) {
+    pid_t pid;
+    int ours DEFER_CLOSE = -1;
+    if (compare_ask(libexec, SOCK_STREAM, o, fds, count, userns, &ours, &pid, err) < 0)
+        return -1;
+    bool whole = compare_hear(ours, out);
     if (!whole)
         kill(pid, SIGKILL);
     int status = compare_wait_for(pid);
-    if (r < 0)
-        return err_num(err, r, "cannot send the request to carrel-compare");
     if (whole && status == 0)
         return 0;
     return err_set(err, ERR_INTERNAL, "carrel-compare %s",
                    !whole ? "exceeded its time or output limit" : "ended without a result");
+}
+
+/* ---- packing ---- */
+
+static int pack_failed(const char *bytes, size_t n, struct err *err) {
+    static const struct {
+        char cause;
+        enum err_code code;
+    } codes[] = {{PACK_LIMIT, ERR_LIMIT}, {PACK_CHANGED, ERR_BUSY}, {PACK_UNREADABLE, ERR_INVALID}};
+    enum err_code code = ERR_INTERNAL;
+    for (size_t i = 0; n && i < sizeof(codes) / sizeof(*codes); i++)
+        if (codes[i].cause == bytes[0])
+            code = codes[i].code;
+    err_set(err, code, "%.*s", n > 1 ? (int)(n - 1) : 0, bytes + 1);
+    return code == ERR_BUSY ? err_remedy(err, "try again, or pause the machine: carrel pause") : -1;
+}
+
+/* Takes one message. Returns 1 after the last one, 0 if more follow, or -1. */
+static int pack_take(const char *bytes, size_t n, const struct compare_sink *sink,
+                     struct err *err) {
+    switch (bytes[0]) {
+    case COMPARE_ARCHIVE:
+        return sink->archive(sink->arg, bytes + 1, n - 1, err);
+    case COMPARE_LIST:
+        return sink->list(sink->arg, bytes + 1, n - 1, err);
+    case COMPARE_END:
+        return 1;
+    case COMPARE_FAILED:
+        return pack_failed(bytes + 1, n - 1, err);
+    default:
+        return err_set(err, ERR_INTERNAL, "carrel-compare sent an unknown message");
+    }
+}
+
+static int pack_hear(int socket, const struct compare_sink *sink, struct err *err) {
+    char *bytes DEFER_FREE = malloc(COMPARE_MESSAGE_MAX);
+    uint64_t until = monotonic_ms() + COMPARE_PACK_MS + LATE_MS - COMPARE_MS, now;
+    int status = 0;
+    while (bytes && status == 0 && (now = monotonic_ms()) < until) {
+        struct pollfd p = {.fd = socket, .events = POLLIN};
+        if (poll(&p, 1, (int)(until - now)) <= 0)
+            continue;
+        ssize_t n = read(socket, bytes, COMPARE_MESSAGE_MAX);
+        if (n <= 0)
+            return err_set(err, ERR_INTERNAL, "carrel-compare ended without a result");
+        status = pack_take(bytes, (size_t)n, sink, err);
+    }
+    return status ? status : err_set(err, ERR_TIMEOUT, "packing the changes took too long");
+}
+
+int compare_pack_run(const char *libexec, int upper, int disk, int userns,
+                     const struct compare_sink *sink, struct err *err) {
+    struct compare_order *o DEFER_FREE = xnew(struct compare_order);
+    const int fds[PACK_FDS] = {[PACK_UPPER] = upper, [PACK_DISK] = disk};
+    int socket DEFER_CLOSE = -1;
+    pid_t pid;
+    o->task = COMPARE_PACK;
+    if (compare_ask(libexec, SOCK_SEQPACKET, o, fds, PACK_FDS, userns, &socket, &pid, err) < 0)
+        return -1;
+    int status = pack_hear(socket, sink, err);
+    if (status < 0)
+        kill(pid, SIGKILL);
+    compare_wait_for(pid);
+    return status < 0 ? -1 : 0;
 }

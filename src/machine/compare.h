@@ -13,3 +13,17 @@
  */
 int compare_run(const char *libexec, const struct compare_order *o, const int *fds, size_t count,
                 int userns, struct buf *out, struct err *err);
+
+/* Receives the archive and the list of COMPARE_PACK, piece by piece. -1 with *err ends the run. */
+struct compare_sink {
+    void *arg;
+    int (*archive)(void *arg, const void *bytes, size_t n, struct err *err);
+    int (*list)(void *arg, const void *bytes, size_t n, struct err *err);
+};
+
+/*
+ * Packs the changes in a granted directory (COMPARE_PACK) and waits for the end, a little longer
+ * than COMPARE_PACK_MS at most. upper: the directory of the changes; disk: the disk that has it.
+ */
+int compare_pack_run(const char *libexec, int upper, int disk, int userns,
+                     const struct compare_sink *sink, struct err *err);

@@ -1,4 +1,5 @@
-/* Property: what can be read, written again, is read as the same files. */
+/* Properties: what can be read, written again, is read as the same files; baseline_pick() finds the
+ * lines of paths. */
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,6 +13,26 @@ static struct stat stat_of(const struct baseline_file *f) {
     st.st_mtim = (struct timespec){f->mtime_ns / 1000000000, f->mtime_ns % 1000000000};
     st.st_ctim = (struct timespec){f->ctime_ns / 1000000000, f->ctime_ns % 1000000000};
     return st;
+}
+
+/* Every second path is asked for, with everything below it. */
+static void picked_lines_are_those_of_the_paths(const struct baseline *b, const struct buf *text) {
+    struct baseline some = {0};
+    struct buf paths = BUF(8 << 20), picked = BUF(8 << 20);
+    struct err err;
+    for (size_t i = 0; i < b->count; i += 2)
+        assert(buf_addf(&paths, "/ ") && baseline_put_path(&paths, b->files[i].path) &&
+               buf_add(&paths, "\n", 1));
+    assert(baseline_pick(text->data ? text->data : "", text->len, paths.data ? paths.data : "",
+                         paths.len, &picked));
+    assert(baseline_read(picked.data ? picked.data : "", picked.len, &some, &err) == 0);
+    for (size_t i = 0; i < b->count; i += 2)
+        assert(baseline_find(&some, b->files[i].path));
+    for (size_t i = 0; i < some.count; i++)
+        assert(baseline_find(b, some.files[i].path));
+    baseline_done(&some);
+    buf_done(&paths);
+    buf_done(&picked);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -32,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(strcmp(again.files[i].path, b.files[i].path) == 0);
         assert(!b.files[i].inode || baseline_same(&again.files[i], &st));
     }
+    picked_lines_are_those_of_the_paths(&b, &text);
     baseline_done(&b);
     baseline_done(&again);
     buf_done(&text);

@@ -15,16 +15,21 @@ static bool is_plain(unsigned char c) {
     return c > ' ' && c < 0x7f && c != '%';
 }
 
+bool baseline_put_path(struct buf *to, const char *path) {
+    bool fits = true;
+    for (const char *p = path; fits && *p; p++)
+        fits = is_plain((unsigned char)*p) ? buf_add(to, p, 1)
+                                           : buf_addf(to, "%%%02X", (unsigned char)*p);
+    return fits;
+}
+
 bool baseline_put(struct buf *to, const char *path, const struct stat *st) {
     size_t before = to->len;
     bool fits =
         st ? buf_addf(to, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " ", (uint64_t)st->st_ino,
                       (uint64_t)st->st_size, ns_of(st->st_mtim), ns_of(st->st_ctim))
            : buf_addf(to, "0 0 0 0 ");
-    for (const char *p = path; fits && *p; p++)
-        fits = is_plain((unsigned char)*p) ? buf_add(to, p, 1)
-                                           : buf_addf(to, "%%%02X", (unsigned char)*p);
-    if (fits && buf_add(to, "\n", 1))
+    if (fits && baseline_put_path(to, path) && buf_add(to, "\n", 1))
         return true;
     to->len = before;
     if (to->data)

@@ -34,6 +34,16 @@ struct baseline {
 /* Adds the line of a file. st NULL: the file does not exist. False: the buffer is full. */
 bool baseline_put(struct buf *to, const char *path, const struct stat *st);
 
+/* Adds a path as the lines of a baseline have it. False: the buffer is full. */
+bool baseline_put_path(struct buf *to, const char *path);
+
+/*
+ * Copies the first line, "cut", and the lines of some paths of a baseline to `ret`. `paths` has a
+ * line "KIND PATH" for each of them, with the path as in a baseline. '=' is that path only, '/'
+ * also everything below it. The directory itself is always included. False: `ret` is full.
+ */
+bool baseline_pick(const char *text, size_t n, const char *paths, size_t paths_n, struct buf *ret);
+
 /* Parses the text of a baseline; the first line may be missing. */
 int baseline_read(const char *text, size_t n, struct baseline *ret, struct err *err);
 void baseline_done(struct baseline *b);

@@ -2,11 +2,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/tar.h"
 #include "compare/compare.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
@@ -143,5 +147,110 @@ static void half_an_answer_is_none(void **state) {
     change_list_done(&l);
 }
 
+/* ---- packing ---- */
+
+struct answer {
+    struct buf archive, list;
+    char end[600]; /* the last message */
+};
+
+static void answer_done(struct answer *a) {
+    buf_done(&a->archive);
+    buf_done(&a->list);
+}
+
+static struct answer packed_of(int upper) {
+    struct answer a = {.archive = BUF(1 << 20), .list = BUF(1 << 20)};
+    static char bytes[COMPARE_MESSAGE_MAX];
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    int ours DEFER_CLOSE = ends[0];
+    pid_t pid = fork();
+    if (pid == 0) {
+        compare_pack(upper, true, ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    while (!a.end[0]) {
+        ssize_t n = read(ours, bytes, sizeof(bytes));
+        assert_true(n > 0);
+        struct buf *to = bytes[0] == COMPARE_ARCHIVE ? &a.archive
+                         : bytes[0] == COMPARE_LIST  ? &a.list
+                                                     : NULL;
+        if (to)
+            assert_true(buf_add(to, bytes + 1, (size_t)n - 1));
+        else
+            memcpy(a.end, bytes, (size_t)n < sizeof(a.end) ? (size_t)n : sizeof(a.end) - 1);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return a;
+}
+
+static bool has_line(const struct answer *a, const char *line) {
+    const char *at = strstr(a->list.data ? a->list.data : "", line);
+    return at && (at == a->list.data || at[-1] == '\n') && at[strlen(line)] == '\n';
+}
+
+static const struct tar_entry *entry_of(const struct answer *a, const char *path) {
+    static struct tar_entry e;
+    struct tar_reader *r DEFER_FREE = calloc(1, sizeof(*r));
+    for (size_t at = 0; at + TAR_BLOCK <= a->archive.len;) {
+        enum tar_step step = tar_next(r, (const uint8_t *)a->archive.data + at, &e);
+        at += TAR_BLOCK;
+        if (step == TAR_ENTRY && strcmp(e.path, path) == 0)
+            return &e;
+        if (step == TAR_ENTRY && e.kind == TAR_FILE)
+            at += e.size + tar_padding(e.size);
+        if (step == TAR_END)
+            break;
+    }
+    return NULL;
+}
+
+static void an_upper_is_packed_with_a_list_of_its_paths(void **state) {
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    (void)state;
+    int top DEFER_CLOSE = scratch_open(&dir);
+    int merged DEFER_CLOSE = make(top, "merged"), opaque DEFER_CLOSE = make(top, "opaque");
+    put(merged, "text", "1\n", 0750);
+    put(opaque, "a b", "", 0644);
+    assert_int_equal(symlinkat("x", top, "link"), 0);
+    assert_int_equal(mkfifoat(top, "pipe", 0600), 0);
+    if (fsetxattr(opaque, "user.overlay.opaque", "y", 1, 0) < 0)
+        skip(); /* a filesystem without such attributes */
+    bool can_hide = mknodat(top, "hidden", S_IFCHR, 0) == 0;
+    struct answer a DEFER(answer_done) = packed_of(top);
+    assert_int_equal(a.end[0], COMPARE_END);
+    assert_int_equal(a.archive.len % TAR_BLOCK, 0);
+    assert_int_equal(entry_of(&a, "merged/")->kind, TAR_DIR);
+    assert_int_equal(entry_of(&a, "merged/text")->size, 2);
+    assert_int_equal(entry_of(&a, "merged/text")->mode, 0750);
+    assert_string_equal(entry_of(&a, "link")->target, "x");
+    assert_int_equal(entry_of(&a, "pipe")->kind, TAR_OTHER);
+    assert_true(has_line(&a, "= merged") && has_line(&a, "/ merged/text"));
+    assert_true(has_line(&a, "/ opaque") && has_line(&a, "/ opaque/a%20b"));
+    assert_true(has_line(&a, "/ link") && has_line(&a, "/ pipe"));
+    assert_true(!can_hide || (has_line(&a, "/ hidden") && !entry_of(&a, "hidden")));
+}
+
+static void a_directory_that_is_too_deep_is_not_packed(void **state) {
+    struct scratch dir DEFER(scratch_done) = scratch_new();
+    (void)state;
+    int top DEFER_CLOSE = scratch_open(&dir);
+    int at = dup(top);
+    for (int depth = 0; depth < 258; depth++) {
+        int below = make(at, "d");
+        close(at);
+        at = below;
+    }
+    close(at);
+    struct answer a DEFER(answer_done) = packed_of(top);
+    assert_int_equal(a.end[0], COMPARE_FAILED);
+    assert_int_equal(a.end[1], PACK_UNREADABLE);
+    assert_non_null(strstr(a.end + 2, "cannot open directory 'd/d/"));
+}
+
 UNIT_MAIN(cmocka_unit_test(only_whole_orders_are_taken), cmocka_unit_test(each_difference_is_told),
-          cmocka_unit_test(layers_are_measured), cmocka_unit_test(half_an_answer_is_none))
+          cmocka_unit_test(layers_are_measured), cmocka_unit_test(half_an_answer_is_none),
+          cmocka_unit_test(an_upper_is_packed_with_a_list_of_its_paths),
+          cmocka_unit_test(a_directory_that_is_too_deep_is_not_packed))

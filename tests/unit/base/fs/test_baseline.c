@@ -88,7 +88,32 @@ static void a_full_buffer_keeps_whole_lines(void **state) {
     assert_int_equal(text.len, before);
 }
 
+static void lines_of_some_paths_are_picked(void **state) {
+    static const char text[] = "baseline 1\n1 2 3 4 .\n1 2 3 4 a\n1 2 3 4 a/b\n1 2 3 4 ab\n"
+                               "1 2 3 4 d/e/f\n1 2 3 4 d/g\n1 2 3 4 d%20/e\n1 9 3 4 a\ncut\n";
+    static const struct {
+        const char *paths, *picked;
+    } rows[] = {
+        {"", "baseline 1\n1 2 3 4 .\ncut\n"},
+        {"= a\n", "baseline 1\n1 2 3 4 .\n1 2 3 4 a\n1 9 3 4 a\ncut\n"},
+        {"/ a\n", "baseline 1\n1 2 3 4 .\n1 2 3 4 a\n1 2 3 4 a/b\n1 9 3 4 a\ncut\n"},
+        {"= d\n/ d/e\n", "baseline 1\n1 2 3 4 .\n1 2 3 4 d/e/f\ncut\n"},
+        {"= d/e\n= x\n/ d/e\n", "baseline 1\n1 2 3 4 .\n1 2 3 4 d/e/f\ncut\n"},
+        {"/ d%20\n", "baseline 1\n1 2 3 4 .\n1 2 3 4 d%20/e\ncut\n"},
+        {"/", "baseline 1\n1 2 3 4 .\ncut\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct buf picked DEFER(buf_done) = BUF(1000), small DEFER(buf_done) = BUF(20);
+        const char *paths = rows[i].paths;
+        assert_true(baseline_pick(text, strlen(text), paths, strlen(paths), &picked));
+        assert_string_equal(picked.data, rows[i].picked);
+        assert_false(baseline_pick(text, strlen(text), paths, strlen(paths), &small));
+    }
+}
+
 UNIT_MAIN(cmocka_unit_test(whatever_a_file_is_called_it_is_found_again),
           cmocka_unit_test(the_last_word_about_a_file_counts),
           cmocka_unit_test(what_is_no_baseline_is_refused),
-          cmocka_unit_test(a_full_buffer_keeps_whole_lines))
+          cmocka_unit_test(a_full_buffer_keeps_whole_lines),
+          cmocka_unit_test(lines_of_some_paths_are_picked))
