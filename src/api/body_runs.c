@@ -12,6 +12,9 @@ static const struct field freeze_request[] = {
     {"slice", FIELD_TEXT, AT(struct freeze_request, slice),
      "path in the machine of the grant that the work started from (default: the same path)",
      .max = 4095},
+    {"changes_only", FIELD_FLAG, AT(struct freeze_request, changes_only),
+     "of a granted directory (dir, cow), freeze only what the machine changed; the answer says "
+     "whether this was possible"},
 };
 const struct schema freeze_request_schema = SCHEMA("Freeze", struct freeze_request, freeze_request);
 
@@ -36,6 +39,10 @@ static const struct field changeset_view_fields[] = {
      "sqlite: SHA-256 of the granted copy of the database"},
     {"revoked", SHOW_FLAG, AT(struct changeset_view, revoked),
      "the grant was revoked later: shipping needs an explicit target", .required = true},
+    {"changes_only", SHOW_FLAG, AT(struct changeset_view, changes_only),
+     "the archive has only what the machine changed, and the baseline only these paths and what "
+     "was deleted",
+     .required = true},
     {"sha256", SHOW_TEXT, AT(struct changeset_view, sha256),
      "SHA-256 of the archive of the change set", .required = true},
     {"tainted", SHOW_TEXT, AT(struct changeset_view, tainted),

@@ -193,7 +193,7 @@ static void grants_known(void *arg, const char *json, const struct err *err) {
     t->lent = !err && find_lent(json, t->path);
     t->busy = true;
     if (t->lent) {
-        const struct freeze_request r = {.path = t->path};
+        const struct freeze_request r = {.path = t->path, .changes_only = true};
         service_freeze(t->service, &l->who, t->place, &r, frozen, t);
     } else {
         const struct diff_request r = {.brief = true};

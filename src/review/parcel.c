@@ -111,13 +111,19 @@ static const char *plain_path(char *path) {
     return at;
 }
 
+/* Returns the part of a path that is the name of a stage; NULL: none. */
+static const char *stage_part(const char *path) {
+    const char *part = path;
+    while (part && !is_stage(part))
+        part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL;
+    return part;
+}
+
 /* A machine sees the stages of earlier deliveries, so its archive contains them. */
 static bool is_own_stage(const struct parcel *p, const char *path) {
     char top[TAR_NAME_MAX + 1];
-    const char *part = path, *name;
+    const char *part = stage_part(path), *name;
     struct stat st;
-    while (part && !is_stage(part))
-        part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL;
     if (!part)
         return false;
     snprintf(top, sizeof(top), "%.*s", (int)(part - path + strcspn(part, "/")), path);
@@ -360,6 +366,27 @@ static bool is_removal(const struct parcel_side *side, const char *path) {
     return side->mirror || has_removed(side, path);
 }
 
+/* Adds a deleted file or link. st: of the file in the directory. */
+static int add_removed(struct parcel *p, const char *path, const struct stat *st,
+                       const struct parcel_side *side, struct err *err) {
+    struct parcel_item *i = parcel_add(p, path, err);
+    if (!i)
+        return -1;
+    i->change = 'D';
+    i->kind = S_ISLNK(st->st_mode) ? TAR_SYMLINK : TAR_FILE;
+    if (!utf8_valid(path, strlen(path)))
+        i->refused = NOT_UTF8;
+    else if (is_owners_work(side, path, st))
+        i->refused = CHANGED_HERE;
+    else if (!parcel_hash(p->dir, path, i->sha256))
+        i->refused = "the file in your directory cannot be read";
+    return 0;
+}
+
+static bool is_deletable(const struct stat *st) {
+    return S_ISREG(st->st_mode) || S_ISLNK(st->st_mode);
+}
+
 /* Adds the deleted files and links: those of the directory that are not among the first `sorted`
  * items. */
 static int find_removed(struct parcel *p, int at, const char *prefix, size_t sorted, int depth,
@@ -379,22 +406,38 @@ static int find_removed(struct parcel *p, int at, const char *prefix, size_t sor
                 return -1;
             continue;
         }
-        if (parcel_find(p, sorted, path) || !is_removal(side, path) ||
-            (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
+        if (parcel_find(p, sorted, path) || !is_removal(side, path) || !is_deletable(&st))
             continue;
-        struct parcel_item *i = parcel_add(p, path, err);
-        if (!i)
+        if (add_removed(p, path, &st, side, err) < 0)
             return -1;
-        i->change = 'D';
-        i->kind = S_ISLNK(st.st_mode) ? TAR_SYMLINK : TAR_FILE;
-        if (!utf8_valid(path, strlen(path)))
-            i->refused = NOT_UTF8;
-        else if (is_owners_work(side, path, &st))
-            i->refused = CHANGED_HERE;
-        else if (!parcel_hash(p->dir, path, i->sha256))
-            i->refused = "the file in your directory cannot be read";
     }
     return 0;
+}
+
+/* Like find_removed(), if the archive has only changes: then the baseline has all deleted paths. */
+static int find_removed_paths(struct parcel *p, size_t sorted, const struct parcel_side *side,
+                              struct err *err) {
+    for (size_t n = 0; n < side->base->count; n++) {
+        const struct baseline_file *was = &side->base->files[n];
+        const char *name;
+        struct stat st;
+        if (!was->inode || stage_part(was->path) || parcel_find(p, sorted, was->path))
+            continue;
+        int parent DEFER_CLOSE = parcel_parent(p->dir, was->path, &name);
+        if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !is_deletable(&st))
+            continue;
+        if (add_removed(p, was->path, &st, side, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int find_all_removed(struct parcel *p, const struct parcel_side *side, struct err *err) {
+    if (side->changes_only)
+        return side->base ? find_removed_paths(p, p->count, side, err) : 0;
+    int top = dir_open(p->dir, ".");
+    return top < 0 ? err_sys(err, "cannot read the directory to compare the change set with")
+                   : find_removed(p, top, "", p->count, 0, side, err);
 }
 
 /* ---- renamed files ---- */
@@ -448,7 +491,8 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
     if (read_archive(p, reader, entry, err) < 0)
         return -1;
     sort(p);
-    if (!is_of(side.base, dir))
+    p->is_elsewhere = !is_of(side.base, dir);
+    if (p->is_elsewhere)
         side.base = NULL;
     for (size_t i = 0; i < p->count; i++)
         if (p->items[i].kind != TAR_DIR && !p->items[i].refused)
@@ -462,10 +506,7 @@ int parcel_open(struct parcel *p, char *archive, size_t size, int dir,
     }
     if (!side.mirror && !side.base)
         return 0;
-    int top = dir_open(dir, ".");
-    if (top < 0)
-        return err_sys(err, "cannot read the directory to compare the change set with");
-    if (find_removed(p, top, "", p->count, 0, &side, err) < 0)
+    if (find_all_removed(p, &side, err) < 0)
         return -1;
     sort(p);
     find_renamed(p);

@@ -44,17 +44,20 @@ struct parcel {
     int dir;                   /* owned by the caller */
     struct parcel_item *items; /* sorted by path */
     size_t count;
+    bool is_elsewhere; /* the baseline is of another directory, or there is none */
 };
 
 /*
  * How to recognise the owner's own changes: by a baseline of the directory from when the machine
  * got it, else by changes after since_ms. A file of the baseline that the archive lacks was deleted
- * in the machine. With `mirror` every file that the archive lacks counts as deleted.
+ * in the machine. With `mirror` every file that the archive lacks counts as deleted. With
+ * `changes_only` the archive has only the changes and the baseline only these and deleted paths, so
+ * nothing else in the directory is looked at.
  */
 struct parcel_side {
     const struct baseline *base; /* NULL or of another directory: not used */
     int64_t since_ms;
-    bool mirror;
+    bool mirror, changes_only;
     /* True for a file that the machine's image contains: it is not a change. NULL: unknown. */
     bool (*is_image)(const void *arg, const char *path);
     const void *arg;

@@ -437,11 +437,13 @@ static struct grant_row new_row(const struct machine_request *r, const char *kin
     return row;
 }
 
-/* Returns the real path of a directory as JSON; NULL: unknown. */
-static char *real_path(int fd) {
+/* Returns the real path of a directory, if it is known, and its number in the plan as JSON. The
+ * number identifies the directory of its changes (machine.uppers). */
+static char *dir_detail(int fd, size_t number) {
     char path[PATH_MAX];
-    json_t *json =
-        taint_real_path(fd, path, sizeof(path)) ? json_pack("{s:s}", "path", path) : NULL;
+    json_t *json = json_pack("{s:I}", "number", (json_int_t)number);
+    if (json && taint_real_path(fd, path, sizeof(path)))
+        json_object_set_new(json, "path", json_string(path));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return text;
@@ -456,7 +458,7 @@ static void plan_known(const struct machine_request *r, const struct handed *h,
         row.what = xstrdup(dirs[i].path);
         row.place = xstrdup(h->grants[i].path);
         snprintf(row.mode, sizeof(row.mode), "%s", plan_mode_name(h->grants[i].mode));
-        row.detail = real_path(h->fds[i]);
+        row.detail = dir_detail(h->fds[i], i);
         grant_plan_add(p, &row, -1, false);
     }
     for (size_t i = 0; !r->from.machine && i + 1 < r->env.count; i += 2) {

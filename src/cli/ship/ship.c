@@ -63,21 +63,42 @@ void ship_done(struct ship *s) {
 
 /* ---- the change set ---- */
 
-int ship_freeze(struct ship *s, const char *machine, const char *path, const char *slice,
-                struct err *err) {
+int ship_freeze(struct ship *s, const struct ship_from *from, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     struct buf body DEFER(buf_done) = BUF(65536);
     struct jot j = JOT(&body);
     const struct client_request freeze = {.method = "POST", .target = target, .body = &body};
     jot_object(&j, NULL);
-    if (path)
-        jot_string(&j, "path", path);
-    if (slice)
-        jot_string(&j, "slice", slice);
+    if (from->path)
+        jot_string(&j, "path", from->path);
+    if (from->slice)
+        jot_string(&j, "slice", from->slice);
+    if (from->changes_only)
+        jot_bool(&j, "changes_only", true);
     jot_end(&j, '}');
-    return client_target(target, err, "/v1/machines/%s/changesets", machine) < 0
+    return client_target(target, err, "/v1/machines/%s/changesets", from->machine) < 0
                ? -1
                : client_call_again(s->client, &freeze, &s->set, err);
+}
+
+/*
+ * True if the target is the directory that was granted at this path of the machine. Then the
+ * changes are enough. Another directory may lack the files that the machine did not change.
+ */
+static bool is_home(const struct ship *s, const char *machine, const char *path) {
+    struct slices *found DEFER_FREE = xnew(struct slices);
+    struct stat here, home;
+    struct err none;
+    if (s->dir < 0 || s->options->mirror || fstat(s->dir, &here) < 0 ||
+        slices_of(s->client, machine, found, &none) < 0)
+        return false;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct slice *one = &found->list[i];
+        if (one->kind == SLICE_DIR && strcmp(one->at, path) == 0)
+            return stat(one->home, &home) == 0 && home.st_dev == here.st_dev &&
+                   home.st_ino == here.st_ino;
+    }
+    return false;
 }
 
 int ship_find_set(struct ship *s, const char *word, struct err *err) {
@@ -92,7 +113,10 @@ int ship_find_set(struct ship *s, const char *word, struct err *err) {
                    : client_call_again(s->client, &show, &s->set, err);
     }
     snprintf(machine, sizeof(machine), "%.*s", colon ? (int)(colon - word) : 255, word);
-    return ship_freeze(s, machine, colon ? colon + 1 : NULL, NULL, err);
+    const struct ship_from from = {.machine = machine,
+                                   .path = colon ? colon + 1 : NULL,
+                                   .changes_only = colon && is_home(s, machine, colon + 1)};
+    return ship_freeze(s, &from, err);
 }
 
 /* Downloads a part of the change set, "archive" or "base", into memory. */
@@ -221,6 +245,18 @@ static int take_hunks(const struct ship *s, struct parcel_item *i, const char *w
     return 0;
 }
 
+static bool is_changes(const struct ship *s) {
+    return json_is_true(json_object_get(s->set, "changes_only"));
+}
+
+/* True if the target has this path. A change set of changes does not list untouched files. */
+static bool is_here(const struct ship *s, const char *path) {
+    const char *name;
+    struct stat st;
+    int parent DEFER_CLOSE = s->dir < 0 ? -1 : parcel_parent(s->dir, path, &name);
+    return parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 /* Refuses an --only path that matches nothing: a misspelled path would silently ship nothing. */
 static int check_named(const struct ship *s, struct err *err) {
     const struct option_list *only = &s->options->only;
@@ -228,6 +264,7 @@ static int check_named(const struct ship *s, struct err *err) {
         bool found = false;
         for (size_t i = 0; i < s->parcel.count && !found; i++)
             found = is_below(s->parcel.items[i].path, only->items[n]);
+        found = found || (is_changes(s) && is_here(s, only->items[n]));
         if (!found) {
             err_set(err, ERR_NOT_FOUND, "--only '%s': the path does not exist in change set %s",
                     only->items[n], client_text(s->set, "id"));
@@ -457,6 +494,7 @@ static int open_set(struct ship *s, const char *what, struct err *err) {
     const struct parcel_side side = {.base = &s->base,
                                      .since_ms = client_number(s->set, "machine_ms"),
                                      .mirror = s->options->mirror && !s->database,
+                                     .changes_only = is_changes(s),
                                      .is_image = is_image_file,
                                      .arg = paths};
     if (parcel_open(&s->parcel, archive, size, s->dir, &side, err) < 0)
@@ -477,6 +515,11 @@ static int show_and_ship(struct ship *s, const char *what, struct err *err) {
         return -1;
     if (choose(s, err) < 0)
         return -1;
+    if (is_changes(s) && s->parcel.is_elsewhere)
+        fprintf(stderr,
+                "carrel: change set %s has only what the machine changed, not the rest of "
+                "the granted directory\n",
+                client_text(s->set, "id"));
     find_steps(s);
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];

@@ -34,12 +34,14 @@ void ship_done(struct ship *s);
 
 /* Finds or freezes the change set. word: MACHINE, MACHINE:PATH, or the id of a change set. */
 int ship_find_set(struct ship *s, const char *word, struct err *err);
-/*
- * Freezes directory `path` of the machine as a change set; NULL: /outbox. slice: path of the grant
- * that the directory belongs to; NULL: the same path.
- */
-int ship_freeze(struct ship *s, const char *machine, const char *path, const char *slice,
-                struct err *err);
+/* A directory of a machine to freeze as a change set. */
+struct ship_from {
+    const char *machine;
+    const char *path;  /* NULL: /outbox */
+    const char *slice; /* path of the grant that it belongs to; NULL: the same path */
+    bool changes_only; /* freeze only what the machine changed, if that is known */
+};
+int ship_freeze(struct ship *s, const struct ship_from *from, struct err *err);
 /* Downloads and maps the archive of the change set, and checks its hash. */
 int ship_fetch(struct ship *s, char **ret, size_t *ret_size, struct err *err);
 /* A record for the journal. */

@@ -101,7 +101,8 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     if (client_number(json_object_get(done, "exec"), "status") != 0)
         err_set(err, ERR_INVALID, "cannot bundle the repository with git in the machine: %.200s",
                 client_text(done, "stderr"));
-    else if (ship_freeze(s, machine, dir, place, err) == 0)
+    else if (ship_freeze(s, &(struct ship_from){.machine = machine, .path = dir, .slice = place},
+                         err) == 0)
         place = NULL;
     struct err late;
     (void)run_inside(s, machine, clear, &cleared, &late);

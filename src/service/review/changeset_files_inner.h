@@ -1,6 +1,7 @@
 /*
- * Files of a change set below $CARREL_HOME/changesets: the archive, the baseline, the database diff
- * and the metadata. The metadata file is written last, so a change set that has it is complete.
+ * Files of a change set below $CARREL_HOME/changesets: the archive, the baseline, the database
+ * diff, the list of changed paths and the metadata. The metadata file is written last, so a change
+ * set that has it is complete.
  */
 #pragma once
 
@@ -12,6 +13,7 @@ enum { CHANGESET_PATH = PLACE_SIZE + 64, CHANGESET_HEX = 2 * SHA256_BYTES + 1 };
 #define CHANGESET_ARCHIVE ".tar"
 #define CHANGESET_BASE ".base"
 #define CHANGESET_DATABASE ".db"
+#define CHANGESET_CHANGED ".changed"
 
 void changeset_path(const struct service *s, const char *id, const char *ending,
                     char ret[CHANGESET_PATH]);

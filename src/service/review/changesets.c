@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@
 #include "service/rights.h"
 #include "service/taint.h"
 
-enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20 };
+enum { WORDS_SIZE = 65536, DATABASE_MAX = 8 << 20, PICK_PIECE = 256 << 10 };
 
 #define WORDS ".json"
 #define PART ".part"
@@ -57,8 +58,8 @@ int changeset_write(const struct service *s, const char *id, const char *ending,
 }
 
 void changeset_remove(const struct service *s, const char *id) {
-    static const char *const endings[] = {WORDS, CHANGESET_ARCHIVE, CHANGESET_BASE,
-                                          CHANGESET_DATABASE, PART};
+    static const char *const endings[] = {
+        WORDS, CHANGESET_ARCHIVE, CHANGESET_BASE, CHANGESET_DATABASE, CHANGESET_CHANGED, PART};
     char path[CHANGESET_PATH];
     for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
         changeset_path(s, id, endings[i], path);
@@ -149,6 +150,7 @@ int changeset_write_words(const struct service *s, const struct changeset_view *
     jot_u64(&j, "bytes", v->bytes);
     jot_u64(&j, "created_ms", v->created_ms);
     jot_u64(&j, "machine_ms", v->machine_ms);
+    jot_bool(&j, "changes_only", v->changes_only);
     jot_end(&j, '}');
     return j.failed
                ? err_set(err, ERR_LIMIT, "the metadata of the change set is too large to store")
@@ -186,7 +188,9 @@ static struct changeset_view view_of(const struct service *s, const char *id, co
                                .bytes = number_in(words, "bytes"),
                                .created_ms = number_in(words, "created_ms"),
                                .machine_ms = number_in(words, "machine_ms"),
-                               .revoked = is_revoked(s, text_in(words, "grant"))};
+                               .revoked = is_revoked(s, text_in(words, "grant")),
+                               .changes_only =
+                                   json_is_true(json_object_get(words, "changes_only"))};
     for (size_t i = 0; i < TEXTS; i++)
         *text_at(&v, i) = json_string_value(json_object_get(words, texts[i].name));
     return v;
@@ -218,9 +222,82 @@ void service_changeset_open(struct service *s, const struct caller *who, const c
     tell_part(s, who, id, CHANGESET_ARCHIVE, done, arg);
 }
 
+/* Reads the baseline of a change set that has only changes. */
+struct picking {
+    struct service *service;
+    json_t *words;
+    char id[ID_SIZE];
+    int base, changed, fd; /* fd: the result */
+    struct err err;
+    service_archive_fn *done;
+    void *arg;
+};
+
+static bool read_text_of(int fd, struct buf *ret) {
+    char *piece DEFER_FREE = xmalloc(PICK_PIECE);
+    ssize_t n;
+    while ((n = read(fd, piece, PICK_PIECE)) > 0)
+        if (!buf_add(ret, piece, (size_t)n))
+            return false;
+    return n == 0;
+}
+
+/* The baseline is read now, not when the change set was frozen: files that were shipped since have
+ * new lines. Runs on a worker. */
+static void pick_run(void *arg) {
+    struct picking *p = arg;
+    struct buf base DEFER(buf_done) = BUF(2 * (size_t)BASELINE_TEXT_MAX);
+    struct buf changed DEFER(buf_done) = BUF(BASELINE_TEXT_MAX);
+    struct buf picked DEFER(buf_done) = BUF(2 * (size_t)BASELINE_TEXT_MAX);
+    int fd DEFER_CLOSE = memfd_create("baseline", MFD_CLOEXEC);
+    if (fd < 0 || !read_text_of(p->base, &base) || !read_text_of(p->changed, &changed) ||
+        !baseline_pick(base.data ? base.data : "", base.len, changed.data ? changed.data : "",
+                       changed.len, &picked) ||
+        write_all(fd, picked.data ? picked.data : "", picked.len) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+        err_set(&p->err, ERR_INTERNAL, "cannot read the baseline of change set '%s'", p->id);
+    else
+        p->fd = TAKE_FD(fd);
+}
+
+static void pick_over(void *arg) {
+    struct picking *p = arg;
+    const struct changeset_view view = view_of(p->service, p->id, p->words);
+    p->done(p->arg, p->fd < 0 ? NULL : &view, p->fd, p->fd < 0 ? &p->err : NULL);
+    json_decref(p->words);
+    close_fd(&p->base);
+    close_fd(&p->changed);
+    free(p);
+}
+
+static int open_changed(const struct service *s, const char *id, struct err *err) {
+    char path[CHANGESET_PATH];
+    changeset_path(s, id, CHANGESET_CHANGED, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "cannot open file '%s' of a change set", path) : fd;
+}
+
 void service_changeset_base(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg) {
-    tell_part(s, who, id, CHANGESET_BASE, done, arg);
+    json_t *words DEFER(json_decrefp) = NULL;
+    struct err err;
+    int base DEFER_CLOSE = open_part(s, who, id, CHANGESET_BASE, &words, &err);
+    const struct changeset_view view = view_of(s, id, words);
+    int changed DEFER_CLOSE = base >= 0 && view.changes_only ? open_changed(s, id, &err) : -1;
+    if (base < 0 || (view.changes_only && changed < 0)) {
+        done(arg, NULL, -1, &err);
+        return;
+    }
+    if (!view.changes_only) {
+        done(arg, &view, TAKE_FD(base), NULL);
+        return;
+    }
+    struct picking *p = xnew(struct picking);
+    *p = (struct picking){.service = s, .done = done, .arg = arg, .fd = -1};
+    p->words = TAKE(words);
+    p->base = TAKE_FD(base);
+    p->changed = TAKE_FD(changed);
+    snprintf(p->id, sizeof(p->id), "%s", id);
+    loop_work(s->loop, pick_run, pick_over, p);
 }
 
 void service_changeset_database(struct service *s, const struct caller *who, const char *id,

@@ -3,8 +3,10 @@
  *
  * A directory (default /outbox) is packed into an archive on the host, which never changes again.
  * If the directory was granted, the change set includes a baseline of the original
- * (base/fs/baseline.h), so that `ship` can refuse files that the owner changed meanwhile. A granted
- * database is frozen as one file with its diff. A change set outlives its machine and its grant.
+ * (base/fs/baseline.h), so that `ship` can refuse files that the owner changed meanwhile. With
+ * changes_only, the archive has only what the machine changed, and the baseline only those paths. A
+ * granted database is frozen as one file with its diff. A change set outlives its machine and its
+ * grant.
  *
  * The owner reviews the change set and ships files with `carrel ship`, with the owner's own rights.
  * The journal has a record before and one after shipping, with the hash of the list of files.
@@ -29,6 +31,7 @@ struct changeset_view {
     const char *image_files;         /* JSON: paths that are unchanged since the image; or NULL */
     uint64_t bytes, created_ms, machine_ms; /* machine_ms: when the machine was created */
     bool revoked;                           /* the grant was revoked since */
+    bool changes_only;                      /* the archive has only what the machine changed */
 };
 
 typedef void service_changeset_fn(void *arg, const struct changeset_view *view,
@@ -37,6 +40,7 @@ typedef void service_changeset_fn(void *arg, const struct changeset_view *view,
 struct freeze_request {
     const char *path;  /* path in the machine to freeze; NULL: /outbox */
     const char *slice; /* path in the machine of the grant that it changes; NULL: the same path */
+    bool changes_only; /* of a granted directory, freeze only what the machine changed */
 };
 void service_freeze(struct service *s, const struct caller *who, const char *machine,
                     const struct freeze_request *r, service_changeset_fn *done, void *arg);
@@ -51,7 +55,7 @@ typedef void service_archive_fn(void *arg, const struct changeset_view *view, in
 void service_changeset_open(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg);
 /* Like service_changeset_open(), but fd is the baseline of the original files: an empty file if no
- * baseline exists. */
+ * baseline exists. If the change set has only changes, the baseline has only the changed paths. */
 void service_changeset_base(struct service *s, const struct caller *who, const char *id,
                             service_archive_fn *done, void *arg);
 

@@ -1,6 +1,7 @@
 /*
  * Freezing: makes a change set of a directory or granted database of a machine. A tool in the
- * machine packs a directory into the archive. A granted SQLite database is read and compared
+ * machine packs a directory into the archive; the changes in a granted directory are packed on the
+ * host (pack.h). A granted SQLite database is read and compared
  * (grants/sqlite.c), and the archive holds it as one file. The metadata is written last.
  */
 #include <errno.h>
@@ -23,6 +24,7 @@
 #include "service/review/baselines.h"
 #include "service/review/changeset_files_inner.h"
 #include "service/review/image_files.h"
+#include "service/review/pack.h"
 #include "service/taint.h"
 
 /* Time limit for packing. The largest directory must be packed at about 2 MiB/s. */
@@ -42,6 +44,8 @@ struct freezing {
     struct live *live; /* set while ask_image() waits for the image */
     int root, usr;     /* the files of the image, and its /usr; -1: unknown */
     char *image_files;
+    bool wants_changes, changes_only; /* requested; only the changes are frozen */
+    struct buf changed;               /* changes_only: the changed paths */
     uint64_t bytes, intent;
     struct sha256 hash;
     struct err err;
@@ -75,7 +79,8 @@ static struct changeset_view view_of(const struct freezing *f) {
                                    .image_files = f->image_files,
                                    .bytes = f->bytes,
                                    .created_ms = (uint64_t)f->created_ms,
-                                   .machine_ms = (uint64_t)f->machine_ms};
+                                   .machine_ms = (uint64_t)f->machine_ms,
+                                   .changes_only = f->changes_only};
 }
 
 static void freeze_finish(struct freezing *f) {
@@ -99,6 +104,7 @@ static void freeze_finish(struct freezing *f) {
     free(f->ref);
     free(f->told);
     free(f->image_files);
+    buf_done(&f->changed);
     free(f);
 }
 
@@ -173,6 +179,10 @@ static int keep_database(struct freezing *f, struct err *err) {
 
 static int keep_all(struct freezing *f, struct err *err) {
     if (f->told && keep_database(f, err) < 0)
+        return -1;
+    if (f->changes_only &&
+        changeset_write(f->service, f->id, CHANGESET_CHANGED,
+                        f->changed.data ? f->changed.data : "", f->changed.len, err) < 0)
         return -1;
     if (fsync(f->fd) < 0)
         return err_sys(err, "cannot sync the archive of a change set");
@@ -278,6 +288,36 @@ static int pack_dir(struct freezing *f, struct err *err) {
     return 0;
 }
 
+/* ---- changes in a granted directory ---- */
+
+static void changes_packed(void *arg, struct packed *what, const struct err *err) {
+    struct freezing *f = arg;
+    struct err why;
+    if (err) {
+        why = *err;
+        err_wrap(&why, "cannot pack the changes in path '%.200s' of the machine", f->path);
+        freeze_fail(f, &why);
+        return;
+    }
+    f->bytes = what->bytes;
+    memcpy(f->sha256, what->sha256, sizeof(f->sha256));
+    f->changed = what->list;
+    what->list = BUF(0);
+    keep_later(f);
+}
+
+/* Packs only the changes if the caller wants that and they are known; else the whole directory. */
+static int pack_granted(struct freezing *f, struct err *err) {
+    struct live *l = live_find(f->service, &f->who, f->machine, LIVE_UP, err);
+    if (!l)
+        return -1;
+    f->changes_only = f->wants_changes && strcmp(f->path, f->slice) == 0;
+    if (f->changes_only && changes_pack(l, &f->grant, f->fd, changes_packed, f))
+        return 0;
+    f->changes_only = false;
+    return pack_dir(f, err);
+}
+
 /* ---- a database ---- */
 
 static void compared(void *arg, const char *json, const struct err *err) {
@@ -323,7 +363,7 @@ static const struct way {
     enum lies lies; /* THERE: the frozen path is that of the grant; ELSEWHERE: it differs */
     int (*start)(struct freezing *f, struct err *err);
 } ways[] = {
-    {"dir", "cow", ANYWHERE, pack_dir},
+    {"dir", "cow", ANYWHERE, pack_granted},
     {"repo", NULL, ELSEWHERE, pack_dir},
     {"sqlite", NULL, THERE, read_database},
     {"postgres", NULL, THERE, name_database},
@@ -418,6 +458,7 @@ void service_freeze(struct service *s, const struct caller *who, const char *mac
         return;
     }
     struct freezing *f = freezing_new(l, who, path, slice);
+    f->wants_changes = r->changes_only;
     f->done = done;
     f->arg = arg;
     if (freeze_begin(f, &err) < 0)

@@ -1,0 +1,26 @@
+/*
+ * Packs the changes of a machine in a directory that was granted as a copy, on the host and without
+ * the machine. Only src/service/review includes this header.
+ */
+#pragma once
+
+#include "base/sha256.h"
+#include "service/review/inner.h"
+#include "store/grants.h"
+
+struct packed {
+    uint64_t bytes;
+    char sha256[SHA256_HEX]; /* of the archive */
+    struct buf list;         /* the changed paths: lines for baseline_pick() */
+};
+
+/* `what` is NULL if packing failed. The receiver may take its list. */
+typedef void pack_done_fn(void *arg, struct packed *what, const struct err *err);
+
+/*
+ * Writes the archive to `archive`, which stays open until `done` is called, from the loop. Returns
+ * false, without a call of `done`, if the changes cannot be packed this way: the upper (the
+ * directory of the changes) is unknown, or too many comparisons run.
+ */
+bool changes_pack(struct live *l, const struct grant_row *grant, int archive, pack_done_fn *done,
+                  void *arg);
