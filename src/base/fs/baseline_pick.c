@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/defer.h"
 #include "base/fs/baseline.h"
 
 /* A path that is wanted; `s` points into the list of the caller. */
@@ -70,7 +69,6 @@ static bool is_picked(const struct wanted_list *w, const char *path, size_t n) {
 
 bool baseline_pick(const char *text, size_t n, const char *paths, size_t paths_n, struct buf *ret) {
     struct wanted_list w = wanted_read(paths, paths_n);
-    struct wanted *owned DEFER_FREE = w.v;
     bool fits = true;
     for (const char *at = text, *end = text + n; fits && at < end;) {
         size_t len = line_length(at, end);
@@ -83,5 +81,6 @@ bool baseline_pick(const char *text, size_t n, const char *paths, size_t paths_n
             fits = buf_add(ret, at, len) && buf_add(ret, "\n", 1);
         at += len + 1;
     }
+    free(w.v);
     return fits;
 }
