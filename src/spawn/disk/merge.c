@@ -15,10 +15,17 @@
 #include "base/fdio.h"
 #include "base/fs/dir.h"
 #include "spawn/disk/duplicate.h"
+#include "spawn/disk/names.h"
 #include "spawn/disk/room.h"
 #include "spawn/disk/tree.h"
 
-enum { PATH_SIZE = 4096, DEPTH_MAX = 200, VALUE_MAX = 65536, FROM_SIZE = LAYERS_MAX * 12 };
+enum {
+    PATH_SIZE = 4096,
+    DEPTH_MAX = 200,
+    VALUE_MAX = 65536,
+    FROM_SIZE = LAYERS_MAX * 12,
+    NAMES_MAX = 65536 /* names of all open directories that are kept in memory */
+};
 
 struct merge {
     int roots[LAYERS_MAX]; /* top directories of the layers to merge, topmost first */
@@ -29,6 +36,7 @@ struct merge {
     bool has_whiteout;
     struct copying *copying; /* state for copying files that cannot be linked; NULL: not used yet */
     unsigned depth;
+    size_t names_room;
 };
 
 /* The source directories of one directory of the result, and its path in the layers below. */
@@ -257,25 +265,42 @@ static int merge_put_file(struct merge *m, int out, int from, const char *name, 
     return r < 0 ? r : copying_file(m->copying, from, out, name, *path ? below : name);
 }
 
-static int merge_entry(struct merge *m, int out, int from, const char *name, const char *path,
+/*
+ * Returns the type of an entry as a mode, without the rest of its stat, if the directory has it. A
+ * device may be a whiteout, so it needs the whole stat.
+ */
+static int entry_stat(int from, const struct dirent *e, struct stat *ret) {
+    static const mode_t types[] = {[DT_DIR] = S_IFDIR, [DT_REG] = S_IFREG, [DT_LNK] = S_IFLNK};
+    *ret =
+        (struct stat){.st_mode = e->d_type < sizeof(types) / sizeof(*types) ? types[e->d_type] : 0};
+    if (ret->st_mode)
+        return 0;
+    return fstatat(from, e->d_name, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
+static int merge_entry(struct merge *m, int out, int from, const struct dirent *e, const char *path,
                        const struct found *f) {
     struct stat st;
-    if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
+    int r = entry_stat(from, e, &st);
+    if (r < 0)
+        return r;
     /* the directory hides the layers below already, so the whiteout is not needed */
     if (is_whiteout(&st))
-        return f->opaque ? 0 : put_whiteout(m, out, name);
+        return f->opaque ? 0 : put_whiteout(m, out, e->d_name);
     if (S_ISDIR(st.st_mode))
-        return merge_subdir(m, out, name, path, f);
-    return merge_put_file(m, out, from, name, path);
+        return merge_subdir(m, out, e->d_name, path, f);
+    return merge_put_file(m, out, from, e->d_name, path);
 }
 
 /*
- * Returns 1 if a layer above `layer` has an entry of this name. Names are looked up, not
- * remembered, because a box may create any number of them.
+ * Returns 1 if a layer above `layer` has an entry of this name. Most names are in no other layer,
+ * which `above` knows without a look at the disk.
  */
-static int is_hidden(const struct found *f, size_t layer, const char *name) {
+static int is_hidden(const struct found *f, size_t layer, const struct names *above,
+                     const char *name) {
     struct stat st;
+    if (!names_may_have(above, name))
+        return 0;
     for (size_t i = 0; i < layer; i++) {
         if (fstatat(f->fds[i], name, &st, AT_SYMLINK_NOFOLLOW) == 0)
             return 1;
@@ -285,19 +310,32 @@ static int is_hidden(const struct found *f, size_t layer, const char *name) {
     return 0;
 }
 
+/* Writes the entries of one layer into a directory of the result, if no layer above has them. */
+static int merge_level(struct merge *m, int out, const char *path, const struct found *f,
+                       size_t layer, struct names *above) {
+    DIR *d DEFER(dir_close) = dir_list(f->fds[layer], ".");
+    if (!d)
+        return -errno;
+    for (struct dirent *e; (e = readdir(d));) {
+        int r = is_dots(e->d_name) ? 1 : is_hidden(f, layer, above, e->d_name);
+        if (r == 0)
+            r = merge_entry(m, out, dirfd(d), e, path, f);
+        if (r < 0)
+            return r;
+        if (layer + 1 < f->count)
+            names_add(above, e->d_name);
+    }
+    return 0;
+}
+
 /* Writes one directory of the result. Of each name it takes the entry of the topmost layer. */
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f) {
+    struct names above DEFER(names_done);
+    names_init(&above, &m->names_room);
     for (size_t i = 0; i < f->count; i++) {
-        DIR *d DEFER(dir_close) = dir_list(f->fds[i], ".");
-        if (!d)
-            return -errno;
-        for (struct dirent *e; (e = readdir(d));) {
-            int r = is_dots(e->d_name) ? 1 : is_hidden(f, i, e->d_name);
-            if (r == 0)
-                r = merge_entry(m, out, dirfd(d), e->d_name, path, f);
-            if (r < 0)
-                return r;
-        }
+        int r = merge_level(m, out, path, f, i, &above);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
@@ -305,7 +343,9 @@ static int merge_dir(struct merge *m, int out, const char *path, const struct fo
 /* ---- whole layers ---- */
 
 static int merge_part(const struct merge_plan *plan, const char *aside, char part) {
-    struct merge m = {.prefix = plan->userxattr ? "user.overlay." : "trusted.overlay.", .out = -1};
+    struct merge m = {.prefix = plan->userxattr ? "user.overlay." : "trusted.overlay.",
+                      .out = -1,
+                      .names_room = NAMES_MAX};
     struct found *f DEFER_FREE = calloc(1, sizeof(*f));
     char name[48];
     int r = f ? 0 : -ENOMEM;

@@ -163,8 +163,31 @@ static void a_layer_that_is_not_there_is_no_layer_merged(void **state) {
     assert_string_equal(shown(&d, "9.new"), "none");
 }
 
+/* More names than are kept in memory: they are looked up on the disk then. */
+static void of_very_many_names_the_uppermost_shows(void **state) {
+    (void)state;
+    enum { COUNT = 65536 + 500 };
+    struct disk d DEFER(disk_done) = disk_new();
+    char path[32];
+    d.plan.count = 2;
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(path, sizeof(path), "3/u/f%d", i);
+        assert_int_equal(mknodat(d.plan.disk, path, S_IFREG | 0600, 0), 0);
+    }
+    for (int i = 0; i < COUNT + 500; i += 250) {
+        snprintf(path, sizeof(path), "2/u/f%d", i);
+        put_file(&d, path, "two");
+    }
+    assert_int_equal(merge_layers(&d.plan), 0);
+    for (int i = 0; i < COUNT + 500; i += 250) {
+        snprintf(path, sizeof(path), "9/u/f%d", i);
+        assert_string_equal(shown(&d, path), i < COUNT ? "" : "two");
+    }
+}
+
 UNIT_MAIN(cmocka_unit_test(the_uppermost_of_each_name_shows),
           cmocka_unit_test(what_was_made_anew_hides_the_old),
+          cmocka_unit_test(of_very_many_names_the_uppermost_shows),
           cmocka_unit_test(what_layers_of_the_store_cost_goes_over),
           cmocka_unit_test(a_merged_layer_of_the_store_is_on_the_disk),
           cmocka_unit_test(a_layer_that_is_not_there_is_no_layer_merged))
