@@ -17,7 +17,6 @@
 
 enum {
     LAYERS_MAX = 64,      /* in one stack; the kernel allows 500, but each slows lookups of files */
-    LAYERS_GOOD = 16,     /* most layers of a step after its layers were merged */
     LAYERS_DISKS_MAX = 8, /* disks of other machines in one stack */
     LAYER_NUMBER_MAX = 999999999,
     LAYERS_TEXT_SIZE = LAYERS_MAX * (ID_SIZE + 11) + 1,

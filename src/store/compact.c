@@ -4,9 +4,14 @@
 
 enum { LOG_MAX = 30 };
 
-static uint64_t weight(const struct layer *l) {
+static uint32_t log_in(const struct layer *l) {
     uint32_t log = l->number / LAYER_MERGED;
-    return 1ull << (log < LOG_MAX ? log : LOG_MAX);
+    return log < LOG_MAX ? log : LOG_MAX;
+}
+
+static uint64_t weight(const struct layer *l, uint32_t entries) {
+    uint32_t log = log_in(l);
+    return log ? 1ull << log : entries ? entries : 1;
 }
 
 static uint32_t log_of(uint64_t weight) {
@@ -16,15 +21,30 @@ static uint32_t log_of(uint64_t weight) {
     return log < LOG_MAX ? log : LOG_MAX;
 }
 
-struct compaction compact_plan(const struct layers *l, const char *machine) {
+bool compact_is_counted(const struct layer *l) {
+    return l->number >= LAYER_MERGED;
+}
+
+struct compaction compact_plan(const struct layers *l, const char *machine,
+                               const uint32_t entries[LAYERS_MAX]) {
     struct compaction c = {0};
-    uint64_t total = 0;
-    while (c.count < l->count && strcmp(l->v[c.count].machine, machine) == 0 &&
-           (c.count == 0 || weight(&l->v[c.count]) <= total))
-        total += weight(&l->v[c.count++]);
-    if (c.count < 2)
-        return (struct compaction){0};
-    c.into = log_of(total) * LAYER_MERGED + l->v[0].number % LAYER_MERGED;
+    uint64_t total = 0, merged = 0;
+    for (size_t i = 0; i < l->count && strcmp(l->v[i].machine, machine) == 0; i++) {
+        uint64_t more = weight(&l->v[i], entries ? entries[i] : 0);
+        if (i && more >> LOG_MAX)
+            break; /* a copy that was taken beside processes: its files cannot be linked */
+        bool light = i && more <= total;
+        total += more;
+        if (light) {
+            c.count = i + 1;
+            merged = total;
+        }
+    }
+    if (!c.count)
+        return c;
+    /* The top layer may itself be a merge of the same name. */
+    uint32_t log = log_of(merged), least = log_in(&l->v[0]) + 1;
+    c.into = (log > least ? log : least) * LAYER_MERGED + l->v[0].number % LAYER_MERGED;
     return c;
 }
 
@@ -32,7 +52,7 @@ struct compaction compact_all(const struct layers *l, const char *machine, uint3
     struct compaction c = {0};
     uint64_t total = 0;
     while (c.count < l->count && strcmp(l->v[c.count].machine, machine) == 0)
-        total += weight(&l->v[c.count++]);
+        total += weight(&l->v[c.count++], 0);
     if (c.count < 2)
         return (struct compaction){0};
     c.into = log_of(total) * LAYER_MERGED + upper % LAYER_MERGED;

@@ -2,9 +2,10 @@
  * Chooses which layers of a stack (the layers of a root filesystem, top first) to merge, like a
  * binary counter, so that stacks stay short.
  *
- * The weight of a layer is the number of steps in it. The top layers are merged with the one below
- * while that one does not weigh more than all above it. So a stack of n steps has about log2(n)
- * layers.
+ * The weight of a layer is the number of files and directories in it; a merged layer weighs as much
+ * as its parts. The top layers are merged with the one below while that one does not weigh more
+ * than all above it. So the cost of merges depends on what changed: a layer of 20,000 files is
+ * merged again only with as many newer ones. A stack of n files has about log2(n) layers.
  */
 #pragma once
 
@@ -19,8 +20,15 @@ struct compaction {
     uint32_t into;
 };
 
-/* Chooses the top layers to merge. Only layers of `machine` are merged. */
-struct compaction compact_plan(const struct layers *l, const char *machine);
+/* True if the number of a layer encodes its weight, so that its files need not be counted. */
+bool compact_is_counted(const struct layer *l);
+
+/*
+ * Chooses the top layers to merge. Only layers of `machine` are merged. entries: the number of
+ * files in each layer of `l`; NULL or 0: unknown, and taken for 1.
+ */
+struct compaction compact_plan(const struct layers *l, const char *machine,
+                               const uint32_t entries[LAYERS_MAX]);
 
 /*
  * Chooses all layers of `machine`, for a full disk: each layer may hold another version of the same

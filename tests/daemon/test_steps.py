@@ -470,6 +470,55 @@ def test_a_killed_daemon_and_spawner_lose_no_step(fresh):
         assert b.sh("cat f") == "3\n"
 
 
+def stack_below(b):
+    """The layers that the next root of the machine will have below its upper, uppermost first."""
+    with contextlib.closing(sqlite3.connect(f"file:{b.d.home}/carrel.db?mode=ro", uri=True)) as db:
+        stack, = db.execute("SELECT stack FROM roots WHERE machine = ?", (b.id,)).fetchone()
+    return [int(layer.rpartition("/")[2]) for layer in stack.split()]
+
+
+def test_a_layer_of_many_files_is_not_merged_with_a_few(daemon):
+    """The cost of a merge is what changed: the first layer has 3,000 files, and the others above it two each."""
+    b = Box(daemon, steps="manual")
+    b.sh("mkdir d; cd d; seq 3000 | xargs touch")
+    b.snap()
+    first, = stack_below(b)
+    for i in range(20):
+        b.sh(f"echo {i} >f; echo {i} >d/1")
+        b.snap()
+    daemon.until(lambda: len(stack_below(b)) < 8)  # the small ones are merged meanwhile
+    b.sh("echo more >f; echo more >d/2")
+    b.snap()
+    daemon.until(lambda: len(stack_below(b)) < 8)
+    assert stack_below(b)[-1] == first
+    assert b.sh("cat f d/1 d/2; ls d | wc -l") == "more\n19\nmore\n3000\n"
+    b.sh("cd d; seq 3001 9000 | xargs touch")
+    b.snap()
+    daemon.until(lambda: first not in stack_below(b))  # as many are above it now
+    assert b.sh("cat f d/1 d/2; ls d | wc -l") == "more\n19\nmore\n9000\n"
+
+
+def test_no_snapshot_waits_for_a_merge(fresh):
+    """The process that merges stands still meanwhile."""
+    d = fresh()
+    b = Box(d, steps="manual")
+    for i in range(8):
+        b.sh(f"echo {i} >f{i}")
+        b.snap()
+    merger = [p for p in spawner_pids(d.run_dir) if pathlib.Path(f"/proc/{p}/comm").read_text() == "carrel-bury\n"]
+    assert merger
+    with stopped(merger):
+        for i in range(30):
+            b.sh(f"echo {i} >g{i}")
+            assert b.snap()["restorable"]
+        assert b.steps()[-1]["layers"] >= 30
+    for i in range(3):
+        b.sh(f"echo {i} >h{i}")
+        b.snap()
+    d.until(lambda: len(stack_below(b)) < 8)
+    assert b.sh("ls | wc -l; cat f7 g29 h2") == "41\n7\n29\n2\n"
+
+
 def test_many_steps_stay_a_few_layers_each(daemon):
     b = Box(daemon)
     connection = daemon.connect()

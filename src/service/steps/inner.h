@@ -29,6 +29,13 @@ struct barrier_call;
 struct merging;
 struct still;
 struct step_call;
+struct weighing;
+
+/* Number of files and directories in a layer that is not merged: weigh.c. */
+struct layer_weight {
+    uint32_t number;
+    uint32_t entries; /* 0: unknown */
+};
 
 /* Part of struct live: the root of the machine and its steps. */
 struct live_steps {
@@ -40,17 +47,20 @@ struct live_steps {
     struct step_call *wanted, **wanted_last;
     bool held; /* an operation changes the root */
     struct barrier_call *waiting, **waiting_last;
-    struct loop_call start;  /* starts the next requested step */
-    struct merging *merging; /* tidy.c */
-    struct loop_timer *rest; /* delay before layers are merged */
-    size_t merge_from;       /* a merge failed: retry at this number of layers */
-    bool copies_slowly;      /* a copy of the upper would copy all changes */
-    uint32_t last_copy;      /* layer number of the last copy; 0: none */
-    bool beside_told;        /* see steps_tell_beside() */
-    bool full;               /* a step found no space */
-    bool freeing;            /* steps are being deleted; their space is freed in the background */
-    bool unpruned;           /* there are steps since the last pruning */
-    bool pruning;            /* prune.c */
+    struct loop_call start;    /* starts the next requested step */
+    struct merging *merging;   /* tidy.c */
+    struct loop_timer *rest;   /* delay before layers are merged */
+    struct weighing *weighing; /* files of layers are being counted: weigh.c */
+    struct layer_weight weights[LAYERS_MAX];
+    size_t weight_count;
+    size_t merge_from;  /* a merge failed: retry at this number of layers */
+    bool copies_slowly; /* a copy of the upper would copy all changes */
+    uint32_t last_copy; /* layer number of the last copy; 0: none */
+    bool beside_told;   /* see steps_tell_beside() */
+    bool full;          /* a step found no space */
+    bool freeing;       /* steps are being deleted; their space is freed in the background */
+    bool unpruned;      /* there are steps since the last pruning */
+    bool pruning;       /* prune.c */
     bool stale; /* mounted layers may have been merged: the old ones exist only for the mount */
     bool sweep; /* the root changed: layers of the old root may be deleted */
     uint64_t full_look_ms; /* time of the next check of a full disk */
@@ -92,6 +102,14 @@ void steps_compact(struct live *l);
 /* Merges as many layers as possible: the disk is full, and no step is left to delete. */
 void steps_compact_full(struct live *l);
 void steps_compact_release(struct live *l);
+
+/*
+ * weigh.c: counts the files in the layers of the stack that are not counted yet, then calls
+ * done(l). False: all are counted. steps_weights() fills in what is known, 0 for the rest.
+ */
+bool steps_weigh(struct live *l, const struct layers *layers, loop_fn *done);
+void steps_weights(const struct live *l, const struct layers *layers, uint32_t ret[LAYERS_MAX]);
+void steps_weigh_release(struct live *l);
 
 /*
  * still.c: copies the upper to that layer while everything is frozen. how: btrfs, reflink or copy.

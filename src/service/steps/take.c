@@ -329,14 +329,14 @@ static void take_begin(struct step_call *c) {
 }
 
 /*
- * True if steps are faster than merges of layers. Then the next step waits, because its stack (list
- * of layers) would be too long.
+ * True if steps are so much faster than merges that the next step could have no restore point,
+ * because a stack has at most LAYERS_MAX layers. Otherwise no step waits for a merge.
  */
 static bool is_behind(const struct live_steps *p) {
     size_t layers = p->stack && *p->stack ? 1 : 0;
     for (const char *at = p->stack; at && (at = strchr(at, ' ')); at++)
         layers++;
-    return p->merging && layers >= LAYERS_GOOD - 1;
+    return (p->merging || p->weighing) && layers >= LAYERS_MAX;
 }
 
 /* Removes the step from the list before any callback runs. */

@@ -18,7 +18,7 @@ enum {
     MERGE_LOOK_MS = 5,
     MERGE_TRIES = 12000,
     REST_MS = 50,
-    LAYERS_MANY = LAYERS_GOOD / 2,
+    UNMERGED_MANY = 8,
     MERGE_AGAIN = 4, /* retry after this many more layers */
     SAVED_MANY = 3
 };
@@ -119,10 +119,17 @@ static void rest_over(void *arg) {
     compact(arg, true, false);
 }
 
+static size_t count_unmerged(const struct layers *layers) {
+    size_t n = 0;
+    for (size_t i = 0; i < layers->count; i++)
+        n += !compact_is_counted(&layers->v[i]);
+    return n;
+}
+
 /* While a user takes one step after the other, a merge is delayed, unless there are many layers. */
 static bool may_begin(struct live *l, const struct layers *layers) {
     struct live_steps *p = l->steps;
-    if (layers->count >= LAYERS_MANY)
+    if (count_unmerged(layers) >= UNMERGED_MANY || layers->count >= LAYERS_MAX / 2)
         return true;
     if (!p->rest)
         p->rest = loop_timer_new(l->service->loop, rest_over, l);
@@ -159,22 +166,30 @@ static struct compaction plan_saved(struct live *l, const struct layers *layers)
     return c;
 }
 
+/* Chooses the layers to merge: own ones, or else saved ones. */
+static struct compaction choose_run(struct live *l, const struct layers *layers, bool full) {
+    uint32_t entries[LAYERS_MAX];
+    steps_weights(l, layers, entries);
+    struct compaction c = compact_plan(layers, l->row.id, entries);
+    if (c.count < 2 && full)
+        c = compact_all(layers, l->row.id, l->steps->layer);
+    if (c.count < 2 && count_saved(layers) >= SAVED_MANY && !l->steps->durable.saving)
+        c = plan_saved(l, layers);
+    return c;
+}
+
 static void compact(struct live *l, bool rested, bool full) {
     struct layers layers;
     struct err err;
-    if (l->steps->merging || !l->machine || !l->steps->stack ||
-        layers_parse(l->steps->stack, &layers, &err) < 0 || layers.count < l->steps->merge_from)
-        return;
-    struct compaction c = compact_plan(&layers, l->row.id);
-    if (c.count < 2 && full)
-        c = compact_all(&layers, l->row.id, l->steps->layer);
-    bool own = c.count >= 2;
-    if (!own && (count_saved(&layers) < SAVED_MANY || l->steps->durable.saving))
+    if (l->steps->merging || l->steps->weighing || !l->machine || !l->steps->stack ||
+        layers_parse(l->steps->stack, &layers, &err) < 0 || layers.count < 2 ||
+        layers.count < l->steps->merge_from)
         return;
     if (!rested && !may_begin(l, &layers))
         return;
-    if (!own)
-        c = plan_saved(l, &layers);
+    if (!full && steps_weigh(l, &layers, rest_over))
+        return;
+    struct compaction c = choose_run(l, &layers, full);
     if (c.count < 2)
         return;
     struct merging *m = xnew(struct merging);
@@ -199,6 +214,7 @@ void steps_compact_full(struct live *l) {
 void steps_compact_release(struct live *l) {
     struct merging *m = l->steps->merging;
     loop_timer_free(TAKE(l->steps->rest));
+    steps_weigh_release(l);
     if (m)
         merging_free(m);
 }

@@ -109,6 +109,14 @@ static int64_t version_of(struct world *w, const char *stack) {
     return newest;
 }
 
+/* Nobody can look into it: all its layers weigh the same. */
+static void disk_unseen(struct machine *m, machine_view_fn *done, void *arg) {
+    struct err err;
+    (void)m;
+    err_set(&err, ERR_UNSUPPORTED, "a disk that only remembers");
+    done(arg, -1, -1, &err);
+}
+
 static void disk_alone(struct machine *m, machine_done_fn *done, void *arg) {
     later(m, (struct answer){.done = done, .arg = arg});
 }
@@ -200,6 +208,7 @@ static void disk_shed(struct machine_host *host, const char *disk, const char *r
 
 static const struct machine_driver disk_driver = {
     .alone = disk_alone,
+    .disk = disk_unseen,
     .freeze = disk_freeze,
     .stats = disk_stats,
     .root = disk_root,
