@@ -64,5 +64,6 @@ void measure_mcp(struct bench *b);
 void measure_operator(struct bench *b);
 void measure_steps(struct bench *b);
 void measure_history(struct bench *b);
+void measure_flat(struct bench *b);
 void measure_forks(struct bench *b);
 void measure_first_exec(struct bench *b); /* wants bench_start_bare() */

@@ -33,6 +33,8 @@ static void run(struct options *o) {
         measure_steps(b);
     if (wanted(o, "history"))
         measure_history(b);
+    if (wanted(o, "flat"))
+        measure_flat(b);
     if (wanted(o, "forks"))
         measure_forks(b);
     if (wanted(o, "output"))
@@ -94,7 +96,7 @@ int main(int argc, char **argv) {
     struct err err;
     if (read_options(argc, argv, &o) < 0) {
         fputs("usage: daemon_bench [--build DIR] [--only "
-              "latency|mcp|operator|steps|history|forks|output|load] "
+              "latency|mcp|operator|steps|history|flat|forks|output|load] "
               "[--slow-sync LIB] "
               "[--quick] [--table FILE] [--json FILE]\n",
               stderr);
