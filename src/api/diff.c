@@ -100,7 +100,8 @@ void api_diff(struct call *c) {
                              .to = call_query(c, "to"),
                              .path = call_query(c, "path"),
                              .context = DIFF_CONTEXT,
-                             .brief = call_flag(c, "brief")};
+                             .brief = call_flag(c, "brief"),
+                             .skip_repos = call_flag(c, "skip_repos")};
     if (call_number(c, "context", 0, DIFF_CONTEXT_MAX, &r.context, &err) < 0)
         call_error(c, &err);
     else

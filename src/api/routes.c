@@ -37,6 +37,7 @@ static const struct query diff_queries[] = {
     {"path", "string", "show only changes of this path and everything below it"},
     {"context", "integer", "context lines around a change (default 3)"},
     {"brief", "boolean", "omit the diffs of text files"},
+    {"skip_repos", "boolean", "omit the files in granted repositories, which have change sets"},
     {0},
 };
 static const struct query create_queries[] = {

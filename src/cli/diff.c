@@ -169,15 +169,21 @@ static void print_all(const json_t *answer, bool stat) {
     print_end(answer);
 }
 
+/* True if the changes of all grants are shown after those of the machine's own files. */
+static bool is_whole(const struct diff_options *o, const struct words *w) {
+    return w->count == 1 && !o->path;
+}
+
 static int fetch(struct client *c, const struct diff_options *o, const struct words *w,
                  json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE], context[24];
     const struct client_request r = {.method = "GET", .target = target};
     snprintf(context, sizeof(context), "%llu", (unsigned long long)o->context);
     if (client_open(c, CLIENT_IF_MACHINES, NULL, err) < 0 ||
-        client_target(target, err, "/v1/machines/%s/diff?from=%s&to=%s&context=%s&path=%s", w->v[0],
-                      w->count > 1 ? w->v[1] : "start", w->count > 2 ? w->v[2] : "now", context,
-                      o->path ? o->path : "") < 0)
+        client_target(target, err,
+                      "/v1/machines/%s/diff?from=%s&to=%s&context=%s&path=%s&skip_repos=%s",
+                      w->v[0], w->count > 1 ? w->v[1] : "start", w->count > 2 ? w->v[2] : "now",
+                      context, o->path ? o->path : "", is_whole(o, w) ? "true" : "false") < 0)
         return -1;
     return client_call(c, &r, ret, err);
 }
@@ -264,7 +270,7 @@ int cmd_diff(int argc, char **argv) {
     }
     if (fetch(&c, &o, &w, &answer, &err) < 0)
         return cli_fail(&err);
-    bool whole = w.count == 1 && !o.path;
+    bool whole = is_whole(&o, &w);
     struct handed_over handed = {.client = &c,
                                  .machine = w.v[0],
                                  .options = {.stat = o.stat, .json = o.json},

@@ -18,6 +18,7 @@
 enum {
     COMPARE_LAYERS_MAX = 1024,
     COMPARE_UNDER_SIZE = 4096,
+    COMPARE_SKIP_SIZE = 4096,
     COMPARE_ENTRIES_MAX = 5000,   /* paths that are listed */
     COMPARE_LOOKED_MAX = 2000000, /* names that are looked at */
     COMPARE_PATHS_MAX = 1 << 20,  /* bytes of all paths and targets */
@@ -74,6 +75,7 @@ struct compare_order {
     uint32_t layer_count;
     uint32_t layers[COMPARE_LAYERS_MAX];
     char under[COMPARE_UNDER_SIZE]; /* only this path and what is below it; "": everything */
+    char skip[COMPARE_SKIP_SIZE];   /* "PATH\n...": directories that are not entered */
 };
 
 /* True if the order is well-formed: counts within their limits, a path without "." and "..". */

@@ -19,5 +19,5 @@ static bool is_path(const char *path) {
 bool compare_order_ok(const struct compare_order *o) {
     return o->task >= COMPARE_TREES && o->task <= COMPARE_PACK &&
            o->layer_count <= COMPARE_LAYERS_MAX && memchr(o->under, 0, sizeof(o->under)) &&
-           is_path(o->under);
+           memchr(o->skip, 0, sizeof(o->skip)) && is_path(o->under);
 }

@@ -269,10 +269,18 @@ static void enter_layers(const struct place *from, const char *name, struct plac
 
 static void compare_dir(struct walk *w, const struct place *p);
 
+/* True if the order says that this directory is not entered. */
+static bool is_skipped(const struct walk *w) {
+    for (const char *at = w->order->skip; *at; at += strcspn(at, "\n") + 1)
+        if (strcspn(at, "\n") == w->path_len && memcmp(at, w->path, w->path_len) == 0)
+            return true;
+    return false;
+}
+
 static void descend(struct walk *w, const struct place *p, const char *name, const struct pair *q) {
     struct place sub DEFER(place_done) = {.before = -1, .after = -1, .whole = p->whole};
     bool was = S_ISDIR(q->before.st_mode), is = S_ISDIR(q->after.st_mode);
-    if (!was && !is)
+    if ((!was && !is) || is_skipped(w))
         return;
     if (w->depth >= DEPTH_MAX) {
         w->patience.cut = w->patience.cut ? w->patience.cut : CUT_DEPTH;

@@ -14,6 +14,7 @@ struct slice {
     enum slice_kind kind;
     char at[SLICE_PATH];   /* path in the machine */
     char home[SLICE_PATH]; /* directory of the owner that changes go to; empty: none */
+    char ref[256];         /* repository: the branch, tag or commit that was cloned */
 };
 
 struct slices {

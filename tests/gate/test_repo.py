@@ -261,6 +261,61 @@ def test_work_without_a_commit_is_offered(gated, repo):
     assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo"
 
 
+def changeset_bytes(gated, box, repo, *words):
+    told = json.loads(carrel(gated, "ship", "--json", *words, box, repo).stdout)
+    return gated.get(f"/v1/changesets/{told['changeset']}")["bytes"], told
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["as granted", "moved on"])
+def test_a_bundle_leaves_out_what_the_owner_has(gated, repo, moved):
+    """A large file of the owner's does not come back with one changed line, also if the branch moved on."""
+    (repo / "large").write_bytes(os.urandom(3 << 20))
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "large")
+    box = new(gated, repo)
+    if moved:
+        (repo / "a.txt").write_text("one\nand a half\n")
+        git(repo, "commit", "-qam", "of the owner")
+    nothing, told = changeset_bytes(gated, box, repo)
+    assert nothing < 1 << 20 and told["commits"] == 0
+    gated.exec(box, "echo two >>a.txt", cwd="/home/user/proj")
+    rest, told = changeset_bytes(gated, box, repo)
+    assert rest < 1 << 20 and told["commits"] == 0 and [f["path"] for f in told["uncommitted"]] == ["a.txt"]
+    commit(gated, box, "true")
+    one, told = changeset_bytes(gated, box, repo)
+    assert one < 1 << 20 and told["commits"] == 1
+    carrel(gated, "ship", "-y", box, repo)
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\ntwo" and git(repo, "fsck", "--no-progress") == ""
+    commit(gated, box, "git reset -q --hard HEAD~2; echo three >>a.txt")  # from before the commit that was granted
+    assert changeset_bytes(gated, box, repo)[1]["commits"] == 1
+    carrel(gated, "ship", "-y", box, repo)
+    assert git(repo, "show", f"carrel/{box}:a.txt") == "one\nthree"
+
+
+def test_a_bundle_has_the_commits_that_the_owner_lost(gated, repo):
+    """The last commit of the branch was replaced after the grant, and git has removed it."""
+    git(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    box = new(gated, repo)
+    git(repo, "commit", "-q", "--amend", "--allow-empty", "-m", "another second")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "-q", "--prune=now")
+    commit(gated, box, "echo two >>a.txt")
+    carrel(gated, "ship", "-y", box, repo)
+    assert git(repo, "log", "--format=%s", f"carrel/{box}").splitlines() == ["work of the agent", "second", "first"]
+
+
+def test_diff_lists_files_of_a_clone_only_in_its_change_set(gated, repo):
+    """Of all changes. A path or a step that is named is compared file by file."""
+    box = new(gated, repo)
+    gated.exec(box, "echo two >>a.txt; echo own >/home/user/own", cwd="/home/user/proj")
+    seen = carrel(gated, "diff", "--stat", box).stdout
+    own, clone = seen.split(", granted from ")
+    assert "A /home/user/own" in own and "A /home/user/proj/\n" in own and "/proj/a.txt" not in own and "/.git" not in own, seen
+    assert "M  a.txt" in clone, seen
+    assert "A /home/user/proj/a.txt" in carrel(gated, "diff", "--stat", box, "start").stdout
+    assert "A /home/user/proj/a.txt" in carrel(gated, "diff", "--stat", "--path", "/home/user/proj", box).stdout
+
+
 def test_files_that_git_cannot_add_do_not_keep_back_commits(gated, repo):
     box = new(gated, repo)
     commit(gated, box, "echo two >>a.txt")
@@ -509,7 +564,7 @@ def test_its_configuration_hooks_and_alternates_stay_inside(gated, repo, count_a
 def test_a_bundle_that_is_none_is_refused(gated, repo, bundle, count_attack):
     """The machine's own git lies."""
     box = new(gated, repo)
-    fake = "#!/bin/sh\n[ \"$1\" = bundle ] || exit 0\nset -- x $(dirname $4)\ntouch /home/user/asked\n" + bundle + "\n"
+    fake = "#!/bin/sh\n[ \"$1\" = bundle ] || exit 0\nset -- $(dirname $4)\ntouch /home/user/asked\n" + bundle + "\n"
     gated.put(f"/v1/machines/{box}/files?path=/usr/local/bin/git&user=root", fake.encode())
     gated.exec(box, "chmod 755 /usr/local/bin/git", user="root")
     done = carrel(gated, "ship", "-y", box, repo, ok=False)

@@ -28,16 +28,19 @@
 #include "review/flags.h"
 
 #define BUNDLE "repo.bundle"
+#define UNCHANGED "unchanged"                 /* instead of a bundle: HEAD, a commit of the owner */
 #define UNCOMMITTED "refs/carrel/uncommitted" /* in the bundle */
 #define WORK "refs/heads/carrel"              /* in quarantine: the commits to ship */
 #define REST "refs/heads/carrel-uncommitted"  /* in quarantine: uncommitted changes left out */
+#define KNOWN "refs/carrel/granted"           /* in quarantine: the owner's branch or tag */
 
-enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096 };
+enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096, SLICE_REF = sizeof(((struct slice *)0)->ref) };
 
 /*
  * Uncommitted changes are packed as a commit on top of HEAD. It is made with a copy of the index,
  * so branch, index and files in the machine stay as they are. If that fails, the commits are packed
- * alone.
+ * alone. The bundle leaves out the newest of the owner's commits $2 that the machine has, and all
+ * before it. git makes no empty bundle; then a file has the commit of HEAD.
  */
 static const char pack_script[] =
     "set -e; umask 077; mkdir \"$1\"; cd \"$0\"\n"
@@ -54,7 +57,14 @@ static const char pack_script[] =
     "if test -n \"$(git status --porcelain | head -c 1)\"; then\n"
     "  if pack_rest \"$1.index\" >&2; then rest=$ref; else echo unpacked; fi\n"
     "fi\n"
-    "git bundle create -q \"$1/" BUNDLE "\" HEAD $rest\n";
+    "known=\n"
+    "for commit in $2; do\n"
+    "  if git cat-file -e \"$commit^{commit}\" 2>/dev/null; then known=^$commit; break; fi\n"
+    "done\n"
+    "git bundle create -q \"$1/" BUNDLE "\" HEAD $rest $known || {\n"
+    "  test -n \"$known\" && test -z \"$(git rev-list -n 1 HEAD $rest $known)\"\n"
+    "  git rev-parse HEAD >\"$1/" UNCHANGED "\"\n"
+    "}\n";
 
 /* The temporary repositories made from the bundle, and the branch that receives the commits. */
 struct quarantine {
@@ -89,11 +99,29 @@ static int run_inside(struct ship *s, const char *machine, const char *const *ar
                : client_call_again(s->client, &r, ret, err);
 }
 
+/*
+ * Lists the newest commits of the granted branch or tag: the bundle may leave them out, because the
+ * owner has them. Empty if the ref no longer exists; then the bundle has all commits.
+ */
+static void list_granted(const struct ship *s, const char *ref, struct buf *ret) {
+    char from[SLICE_REF + 16];
+    struct err none;
+    snprintf(from, sizeof(from), "%s^{commit}", ref);
+    const char *const words[] = {"-C", s->target, "rev-list", "--max-count=50", "--end-of-options",
+                                 from, NULL};
+    if (!*ref || git_ask(words, ret, &none) < 0)
+        ret->len = 0;
+}
+
 /* Lets git in the machine make a bundle, freezes it, and deletes it in the machine. */
-static int freeze(struct ship *s, const char *machine, const char *place, struct err *err) {
+static int freeze(struct ship *s, const char *machine, const struct slice *clone, struct err *err) {
     char dir[64];
+    const char *place = clone->at;
+    struct buf granted DEFER(buf_done) = BUF(GIT_SAID_MAX);
+    list_granted(s, clone->ref, &granted);
     snprintf(dir, sizeof(dir), "/tmp/.carrel-%s", id_new('b').text);
-    const char *const pack[] = {"/bin/sh", "-c", pack_script, place, dir, NULL};
+    const char *const pack[] = {
+        "/bin/sh", "-c", pack_script, place, dir, granted.len ? granted.data : "", NULL};
     const char *const clear[] = {"rm", "-rf", dir, NULL};
     json_t *done DEFER(json_decrefp) = NULL, *cleared DEFER(json_decrefp) = NULL;
     if (run_inside(s, machine, pack, &done, err) < 0)
@@ -111,13 +139,12 @@ static int freeze(struct ship *s, const char *machine, const char *place, struct
     return place ? -1 : 0;
 }
 
-static const struct parcel_item *find_bundle(const struct ship *s, struct err *err) {
+static const struct parcel_item *frozen_file(const struct ship *s, const char *name) {
     for (size_t i = 0; i < s->parcel.count; i++) {
         const struct parcel_item *item = &s->parcel.items[i];
-        if (strcmp(item->path, BUNDLE) == 0 && item->kind == TAR_FILE && !item->refused)
+        if (strcmp(item->path, name) == 0 && item->kind == TAR_FILE && !item->refused)
             return item;
     }
-    err_set(err, ERR_INVALID, "git in the machine made no bundle");
     return NULL;
 }
 
@@ -155,9 +182,12 @@ static int share_objects(const struct ship *s, const char *repo, struct err *err
     return write_file(path, common.data, common.len, err);
 }
 
-static int make_repo(const struct ship *s, const char *repo, struct err *err) {
+/* With the ref KNOWN, git neither copies nor checks the commits that the owner has. */
+static int make_repo(const struct ship *s, const char *repo, const char *base, struct err *err) {
     const char *const init[] = {"init", "-q", "--bare", "--template=", repo, NULL};
-    return git_run(init, -1, err) < 0 ? -1 : share_objects(s, repo, err);
+    const char *const know[] = {"-C", repo, "update-ref", KNOWN, base, NULL};
+    return git_run(init, -1, err) < 0 || share_objects(s, repo, err) < 0 ? -1
+                                                                         : git_run(know, -1, err);
 }
 
 static int fetch_from(const char *repo, const char *from, const char *refs, struct err *err) {
@@ -167,9 +197,8 @@ static int fetch_from(const char *repo, const char *from, const char *refs, stru
     return git_run(words, -1, err);
 }
 
-static int has_uncommitted(const struct quarantine *q, bool *ret, struct err *err) {
-    const char *const words[] = {"-C",      q->raw,      "bundle", "list-heads",
-                                 q->bundle, UNCOMMITTED, NULL};
+static int bundle_has(const struct quarantine *q, const char *ref, bool *ret, struct err *err) {
+    const char *const words[] = {"-C", q->raw, "bundle", "list-heads", q->bundle, ref, NULL};
     struct buf heads DEFER(buf_done) = BUF(GIT_SAID_MAX);
     if (git_ask(words, &heads, err) < 0)
         return -1;
@@ -187,28 +216,37 @@ static int take_ref(const struct quarantine *q, const char *from, const char *to
                                                        : fetch_from(q->repo, q->raw, checked, err);
 }
 
+/* The bundle has no HEAD if the owner has that commit. It is the parent of the uncommitted changes.
+ */
+static int take_rest(const struct quarantine *q, bool head, struct err *err) {
+    const char *const parent[] = {"-C", q->repo, "update-ref", WORK, REST "^", NULL};
+    if (take_ref(q, UNCOMMITTED, REST, err) < 0)
+        return -1;
+    return head ? 0 : git_run(parent, -1, err);
+}
+
 static int take_in(const struct ship *s, const struct parcel_item *bundle, struct quarantine *q,
                    bool *ret_rest, struct err *err) {
     snprintf(q->bundle, sizeof(q->bundle), "%s/" BUNDLE, q->dir);
     snprintf(q->raw, sizeof(q->raw), "%s/raw", q->dir);
     snprintf(q->repo, sizeof(q->repo), "%s/checked", q->dir);
-    if (write_file(q->bundle, bundle->bytes, bundle->n, err) < 0 || make_repo(s, q->raw, err) < 0 ||
-        make_repo(s, q->repo, err) < 0)
+    if (write_file(q->bundle, bundle->bytes, bundle->n, err) < 0 ||
+        make_repo(s, q->raw, q->base, err) < 0 || make_repo(s, q->repo, q->base, err) < 0)
         return -1;
-    bool more = false, all = s->options->uncommitted;
-    if (has_uncommitted(q, &more, err) < 0 ||
-        take_ref(q, all && more ? UNCOMMITTED : "HEAD", WORK, err) < 0 ||
-        (!all && more && take_ref(q, UNCOMMITTED, REST, err) < 0))
+    bool more = false, head = false, all = s->options->uncommitted;
+    if (bundle_has(q, UNCOMMITTED, &more, err) < 0 || bundle_has(q, "HEAD", &head, err) < 0 ||
+        ((all || head || !more) &&
+         take_ref(q, all && more ? UNCOMMITTED : "HEAD", WORK, err) < 0) ||
+        (!all && more && take_rest(q, head, err) < 0))
         return err_wrap(err, "the repository of the machine is refused");
     *ret_rest = !all && more;
     return 0;
 }
 
-/* Counts the commits that the machine added to the granted branch or tag `ref`. */
-static int count_commits(const struct ship *s, const char *ref, struct quarantine *q,
-                         struct err *err) {
-    char from[256], range[300];
-    struct buf base DEFER(buf_done) = BUF(GIT_SAID_MAX), count DEFER(buf_done) = BUF(GIT_SAID_MAX);
+/* Finds the present commit of the granted branch or tag `ref`. */
+static int find_base(const struct ship *s, const char *ref, struct quarantine *q, struct err *err) {
+    char from[256];
+    struct buf base DEFER(buf_done) = BUF(GIT_SAID_MAX);
     snprintf(from, sizeof(from), "%s^{commit}", ref);
     const char *const parse[] = {"-C", s->target,          "rev-parse", "--verify",
                                  "-q", "--end-of-options", from,        NULL};
@@ -216,6 +254,13 @@ static int count_commits(const struct ship *s, const char *ref, struct quarantin
         return err_set(err, ERR_NOT_FOUND, "branch or tag '%s' no longer exists in repository '%s'",
                        ref, s->target);
     snprintf(q->base, sizeof(q->base), "%s", base.data ? base.data : "");
+    return 0;
+}
+
+/* Counts the commits that the machine added to the granted branch or tag. */
+static int count_commits(struct quarantine *q, struct err *err) {
+    char range[300];
+    struct buf count DEFER(buf_done) = BUF(GIT_SAID_MAX);
     snprintf(range, sizeof(range), "%s.." WORK, q->base);
     const char *const log[] = {"-C", q->repo, "rev-list", "--count", range, NULL};
     if (git_ask(log, &count, err) < 0)
@@ -233,10 +278,32 @@ static int open_quarantine(const struct ship *s, const struct parcel_item *bundl
     }
     unsigned more = *client_text(s->set, "tainted") ? FLAG_TAINTED : 0;
     bool rest = false;
-    if (take_in(s, bundle, q, &rest, err) < 0 || count_commits(s, ref, q, err) < 0 ||
+    if (find_base(s, ref, q, err) < 0 || take_in(s, bundle, q, &rest, err) < 0 ||
+        count_commits(q, err) < 0 ||
         (rest && commits_read(q->repo, WORK, REST, more, &q->rest, err) < 0))
         return -1;
     return q->commits ? commits_read(q->repo, q->base, WORK, more, &q->changes, err) : 0;
+}
+
+static size_t hex_length(const char *bytes, size_t n) {
+    size_t len = 0;
+    while (len < n && strchr("0123456789abcdef", bytes[len]) && bytes[len])
+        len++;
+    return len;
+}
+
+/* True if the machine says that its HEAD is a commit of the granted branch or tag, and it is. */
+static bool is_unchanged(const struct ship *s, struct quarantine *q) {
+    const struct parcel_item *item = frozen_file(s, UNCHANGED);
+    char head[COMMIT_SIZE];
+    struct err none;
+    size_t n = item ? hex_length(item->bytes, item->n) : 0;
+    if (n < 40 || n > 64 || find_base(s, client_text(s->set, "ref"), q, &none) < 0)
+        return false;
+    snprintf(head, sizeof(head), "%.*s", (int)n, item->bytes);
+    const char *const words[] = {"-C", s->target, "merge-base", "--is-ancestor",
+                                 head, q->base,   NULL};
+    return git_run(words, -1, &none) == 0;
 }
 
 /* Prints the output of git in full: a machine must not hide a change behind many others. */
@@ -528,15 +595,15 @@ static void show_json(const struct ship *s, const struct quarantine *q, bool shi
 
 /* ---- the command ---- */
 
-/* Finds the path in the machine of the clone of the target; empty if there is none. */
-static int find_clone(struct ship *s, const char *machine, char ret[SLICE_PATH], struct err *err) {
+/* Finds the clone of the target in the machine; its path is empty if there is none. */
+static int find_clone(struct ship *s, const char *machine, struct slice *ret, struct err *err) {
     struct slices *found DEFER_FREE = xnew(struct slices);
-    ret[0] = '\0';
+    ret->at[0] = '\0';
     if (slices_of(s->client, machine, found, err) < 0)
         return -1;
-    for (size_t i = 0; i < found->count && !*ret; i++)
+    for (size_t i = found->count; i-- > 0;)
         if (found->list[i].kind == SLICE_REPO && strcmp(found->list[i].home, s->target) == 0)
-            snprintf(ret, SLICE_PATH, "%s", found->list[i].at);
+            *ret = found->list[i];
     return 0;
 }
 
@@ -571,8 +638,10 @@ static int ship_it(struct ship *s, struct err *err) {
     if (ship_fetch(s, &archive, &size, err) < 0 ||
         parcel_open(&s->parcel, archive, size, -1, &side, err) < 0)
         return -1;
-    const struct parcel_item *bundle = find_bundle(s, err);
-    if (!bundle || open_quarantine(s, bundle, client_text(s->set, "ref"), &q, err) < 0)
+    const struct parcel_item *bundle = frozen_file(s, BUNDLE);
+    if (!bundle && !is_unchanged(s, &q))
+        return err_set(err, ERR_INVALID, "git in the machine made no bundle");
+    if (bundle && open_quarantine(s, bundle, client_text(s->set, "ref"), &q, err) < 0)
         return -1;
     if (q.commits && !s->options->json && ship_repo_show(s, &q, err) < 0)
         return -1;
@@ -591,7 +660,7 @@ static int ship_it(struct ship *s, struct err *err) {
 }
 
 int ship_repo(struct ship *s, const char *word, struct err *err) {
-    char at[SLICE_PATH];
+    struct slice *clone DEFER_FREE = xnew(struct slice);
     bool frozen = id_valid(word, strlen(word), 'c');
     if (strchr(word, ':') || s->dir < 0)
         return 1;
@@ -599,9 +668,9 @@ int ship_repo(struct ship *s, const char *word, struct err *err) {
         return -1;
     if (frozen)
         return strcmp(client_text(s->set, "kind"), "repo") == 0 ? ship_it(s, err) : 1;
-    if (find_clone(s, word, at, err) < 0)
+    if (find_clone(s, word, clone, err) < 0)
         return -1;
-    if (!*at)
+    if (!*clone->at)
         return 1;
-    return freeze(s, word, at, err) < 0 ? -1 : ship_it(s, err);
+    return freeze(s, word, clone, err) < 0 ? -1 : ship_it(s, err);
 }

@@ -26,8 +26,12 @@ int slices_of(struct client *c, const char *machine, struct slices *ret, struct 
         return -1;
     ret->count = 0;
     json_array_foreach(json_object_get(answer, "grants"), i, grant) {
+        size_t before = ret->count;
         slices_add(ret, client_text(grant, "kind"), client_text(grant, "mode"),
                    client_text(grant, "at"), client_text(grant, "what"));
+        if (ret->count > before)
+            snprintf(ret->list[before].ref, sizeof(ret->list[before].ref), "%s",
+                     client_text(json_object_get(grant, "detail"), "ref"));
     }
     return 0;
 }

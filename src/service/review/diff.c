@@ -11,6 +11,7 @@
 #include "service/steps/barrier.h"
 #include "service/steps/live.h"
 #include "service/steps/steps.h"
+#include "store/grants.h"
 
 struct end {
     char wanted[STORE_NAME_SIZE];
@@ -242,6 +243,21 @@ static void put_path(char *ret, const char *path) {
         ret[--n] = '\0';
 }
 
+/* Lists the granted repositories for struct compare_order. Those that do not fit are compared. */
+static int skip_repos(struct diffing *d, struct err *err) {
+    struct grant_list list DEFER(grant_list_done) = {0};
+    size_t len = 0;
+    if (store_grant_list(d->live->service->store, d->live->row.id, "repo", &list, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.count; i++) {
+        char path[COMPARE_UNDER_SIZE];
+        put_path(path, list.rows[i].place);
+        if (len + strlen(path) + 2 <= sizeof(d->order.skip))
+            len += (size_t)snprintf(d->order.skip + len, sizeof(d->order.skip) - len, "%s\n", path);
+    }
+    return 0;
+}
+
 static int admit(struct service *s, const struct diff_request *r, struct err *err) {
     if (!comparison_begin(s)) {
         err_set(err, ERR_BUSY,
@@ -283,5 +299,8 @@ void service_diff(struct service *s, const struct caller *who, const char *machi
     snprintf(d->from.wanted, sizeof(d->from.wanted), "%s", r->from ? r->from : "start");
     snprintf(d->to.wanted, sizeof(d->to.wanted), "%s", r->to ? r->to : "now");
     live_ref(l);
-    diff_begin(d);
+    if (r->skip_repos && skip_repos(d, &err) < 0)
+        diff_finish(d, &err);
+    else
+        diff_begin(d);
 }

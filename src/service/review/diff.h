@@ -15,6 +15,7 @@ struct diff_request {
     const char *path; /* report only this path and everything below it; NULL: all */
     uint64_t context; /* context lines around a change */
     bool brief;       /* omit the diffs of text files */
+    bool skip_repos;  /* omit the files in granted repositories, which have change sets */
 };
 
 enum { DIFF_CONTEXT = 3, DIFF_CONTEXT_MAX = 100 };
