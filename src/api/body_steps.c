@@ -22,6 +22,9 @@ static const struct field image_request[] = {
      "default working directory of commands", .max = PATH_MAX_BYTES},
     {"command", FIELD_TEXTS, AT(struct image_request, command),
      "default command, kept for other runtimes", .max = 256},
+    {"entrypoint", FIELD_TEXTS, AT(struct image_request, entrypoint),
+     "program in front of the default command; if this or `command` is given, both are replaced",
+     .max = 256},
 };
 static const struct field tag_request[] = {
     {"name", FIELD_TEXT, AT(struct tag_request, name),

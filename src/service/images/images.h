@@ -86,7 +86,7 @@ struct image_request {
     const char *step; /* step (snapshot) of the machine; NULL: its present state */
     struct texts env; /* names and values of variables, added to those of the machine's image */
     const char *user, *workdir;
-    struct texts command;
+    struct texts command, entrypoint; /* either one replaces both of the machine's image */
 };
 void service_image_snap(struct service *s, const struct caller *who, const char *machine,
                         const struct image_request *r, service_image_fn *done, void *arg);

@@ -64,6 +64,16 @@ static void set_env(json_t *config, const struct texts *pairs) {
     }
 }
 
+static void set_words(json_t *config, const char *name, const struct texts *words) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < words->count; i++)
+        json_array_append_new(list, json_string(words->v[i]));
+    if (words->count)
+        json_object_set_new(config, name, list);
+    else
+        json_decref(list);
+}
+
 static json_t *make_config(const struct live *l, const struct image_request *r) {
     json_t *config = l->image ? json_deep_copy(l->image->config) : json_object();
     if (!l->image) { /* a machine without an image runs commands as `user` */
@@ -75,12 +85,11 @@ static json_t *make_config(const struct live *l, const struct image_request *r) 
         json_object_set_new(config, "user", json_string(r->user));
     if (r->workdir)
         json_object_set_new(config, "workdir", json_string(r->workdir));
-    if (r->command.count) {
-        json_t *words = json_array();
-        for (size_t i = 0; i < r->command.count; i++)
-            json_array_append_new(words, json_string(r->command.v[i]));
-        json_object_set_new(config, "command", words);
+    if (r->command.count || r->entrypoint.count) {
+        json_object_del(config, "command");
         json_object_del(config, "entrypoint");
+        set_words(config, "entrypoint", &r->entrypoint);
+        set_words(config, "command", &r->command);
     }
     return config;
 }
