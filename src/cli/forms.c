@@ -58,7 +58,7 @@ const struct form image_forms[] = {
     {"show IMAGE", "show one image"},
     {"import FILE", "import a tar, docker save archive or OCI layout; - is stdin"},
     {"export IMAGE", "write an image to --oci DIR or --tar FILE"},
-    {"build FILE", "build an image from a recipe (a file of build commands)"},
+    {"build FILE|DIR", "build an image from a recipe or a Dockerfile"},
     {"tag IMAGE NAME", "give an image another name"},
     {"rm IMAGE...", "delete images; files stay while a machine uses them"},
     {"prune", "delete the intermediate images of builds"},

@@ -87,13 +87,6 @@ def test_a_recipe_that_makes_no_sense(daemon, recipe, text, said):
     assert done.returncode == 125 and said in done.stderr, done
 
 
-def test_a_directory_is_told_apart_from_a_recipe(daemon, tmp_path):
-    (tmp_path / "Dockerfile").write_text("FROM debian:12\n")
-    for path, said in ((tmp_path, "is a directory, not a recipe file"), (tmp_path / "Dockerfile", "cannot build Dockerfiles")):
-        done = cli(daemon, "image", "build", path)
-        assert done.returncode == 125 and said in done.stderr and "docker save NAME | carrel image import -" in done.stderr, done
-
-
 @pytest.mark.parametrize("path", ["inside/secret", "link/secret", "inside/again/secret", "one"])
 def test_a_recipe_takes_nothing_from_elsewhere(daemon, recipe, tmp_path_factory, path):
     """Its author may lay links beside it; what they lead to is this host's, and would end in the image."""

@@ -23,7 +23,8 @@
 enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
 
 struct image_options {
-    const char *name, *oci, *tar;
+    const char *name, *oci, *tar, *file;
+    struct option_list args, net;
     bool all, json, quiet, no_cache, help;
 };
 
@@ -34,6 +35,12 @@ const struct option_row image_rows[] = {
     {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: write an OCI layout to a new directory"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
      "export: write the image to a .tar or .tar.zst file; - is standard output"},
+    {'f', "recipe", "FILE", OPTION_TEXT, AT(file),
+     "build: the recipe or Dockerfile (default: recipe or Dockerfile in DIR)"},
+    {0, "build-arg", "NAME=VALUE", OPTION_LIST, AT(args),
+     "build: value of an ARG of the Dockerfile; may be repeated"},
+    {0, "net", "TARGET", OPTION_LIST, AT(net),
+     "build: host or preset (apt, pip, npm, cargo, go) that commands may reach; may be repeated"},
     {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache),
      "build: run every line of the recipe again, also those with a cached result"},
     {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
@@ -256,7 +263,19 @@ static int build(struct client *c, const struct image_options *o, const struct w
                  struct err *err) {
     json_t *image DEFER(json_decrefp) = NULL;
     const struct build_options options = {
-        .name = o->name, .quiet = o->quiet, .no_cache = o->no_cache};
+        .name = o->name,
+        .file = o->file,
+        .args = o->args.items,
+        .arg_count = o->args.count,
+        .net = o->net.items,
+        .net_count = o->net.count,
+        .quiet = o->quiet,
+        .no_cache = o->no_cache,
+    };
+    for (size_t i = 0; i < o->args.count; i++)
+        if (!strchr(o->args.items[i], '='))
+            return err_set(err, ERR_INVALID, "--build-arg %.60s: must be NAME=VALUE",
+                           o->args.items[i]);
     return image_build(c, w->v[0], &options, &image, err) < 0 ? -1 : print_made(o, image);
 }
 
@@ -378,7 +397,7 @@ static const struct {
     {"prune", 0, 0, "", prune},
     {"import", 1, 1, "file", import},
     {"export", 1, 1, "image", export},
-    {"build", 1, 1, "recipe", build},
+    {"build", 1, 1, "recipe, Dockerfile or directory", build},
     {"tag", 2, 2, "image and name", tag},
 };
 

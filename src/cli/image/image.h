@@ -16,7 +16,13 @@ int image_show(struct client *c, const char *name, json_t **ret, struct err *err
 
 struct build_options {
     const char *name;
+    const char *file;        /* the recipe or Dockerfile; NULL: found in the directory */
+    const char *const *args; /* variables of a Dockerfile, NAME=VALUE */
+    size_t arg_count;
+    const char *const *net; /* hosts and presets that lines may reach */
+    size_t net_count;
     bool quiet, no_cache;
 };
-int image_build(struct client *c, const char *recipe, const struct build_options *o, json_t **ret,
+/* `path` is a recipe, a Dockerfile, or a directory. */
+int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
                 struct err *err);

@@ -1,5 +1,6 @@
 /*
- * carrel image build: builds an image from a recipe, line by line, in machines of the daemon.
+ * carrel image build: builds an image from a recipe or a Dockerfile, line by line, in machines of
+ * the daemon.
  *
  * Each line gives an intermediate image. Its name is a hash of the image before it and of all that
  * the line does, so an unchanged line is not run again. Machines reach only the hosts in the
@@ -20,6 +21,9 @@
 #include "base/fs/beneath.h"
 #include "base/hex.h"
 #include "base/sha256.h"
+#include "cli/image/build_copy.h"
+#include "cli/image/build_owner.h"
+#include "cli/image/build_source.h"
 #include "cli/image/build_wait.h"
 #include "cli/image/debian.h"
 #include "cli/image/image.h"
@@ -32,8 +36,7 @@ enum { KEY_HEX = 32, HOSTS_MAX = 16, FILE_MAX = 64 << 20 };
 struct build {
     struct client *client;
     const struct build_options *o;
-    struct recipe recipe;
-    int dir;           /* directory of the recipe */
+    struct build_source from;
     struct buf source; /* content of the file that the last `file` line names */
     mode_t source_mode;
     struct sha256 key; /* hash of all lines so far */
@@ -43,9 +46,16 @@ struct build {
     const char *env[RECIPE_LINES_MAX];
     const char *net[HOSTS_MAX];
     size_t env_count, net_count;
+    const char *args[RECIPE_LINES_MAX]; /* of a Dockerfile: variables of its commands only */
+    size_t arg_count;
+    const char *dirs[RECIPE_LINES_MAX]; /* directories that the next step creates */
+    size_t dir_count;
+    struct build_copy copy; /* files of the last COPY */
+    char run_as[128];       /* user of RUN */
+    const char *run_in;
     bool apt; /* machines may reach the mirrors of their image's apt */
     const char *user, *workdir;
-    const struct recipe_line *command;
+    const struct recipe_line *command, *entrypoint;
     size_t last; /* the last line that changes files */
     unsigned cached, made;
     struct build_wait wait; /* for the line that is being made */
@@ -55,15 +65,18 @@ struct build {
 static void image_build_say(const struct build *b, const struct recipe_line *l, const char *how) {
     if (b->o->quiet)
         return;
-    fprintf(stderr, "%3zu/%zu  %-7s %s %s\n", (size_t)(l - b->recipe.lines) + 1, b->recipe.count,
-            how, recipe_verb_name(l->verb), l->text);
+    fprintf(stderr, "%3zu/%zu  %-7s %s%s%s\n", (size_t)(l - b->from.recipe.lines) + 1,
+            b->from.recipe.count, how, l->shown ? l->shown : recipe_verb_name(l->verb),
+            l->shown ? "" : " ", l->shown ? "" : l->text);
 }
 
 /* Shows that the work on a line begins; build_wait_end() ends what is shown of it. */
 static void image_build_wait(struct build *b, const struct recipe_line *l) {
     image_build_say(b, l, "making");
-    snprintf(b->what, sizeof(b->what), "%3zu/%zu  making  %s %s", (size_t)(l - b->recipe.lines) + 1,
-             b->recipe.count, recipe_verb_name(l->verb), l->text);
+    snprintf(b->what, sizeof(b->what), "%3zu/%zu  making  %s%s%s",
+             (size_t)(l - b->from.recipe.lines) + 1, b->from.recipe.count,
+             l->shown ? l->shown : recipe_verb_name(l->verb), l->shown ? "" : " ",
+             l->shown ? "" : l->text);
     build_wait_begin(&b->wait, b->client, b->what, b->o->quiet);
 }
 
@@ -107,8 +120,21 @@ static void put_hosts(const struct build *b, struct jot *j) {
     jot_end(j, ']');
 }
 
-static void put_env(const struct build *b, struct jot *j) {
+static void put_env(const struct build *b, struct jot *j, bool with_args) {
     jot_object(j, "env");
+    for (size_t i = 0; with_args && i < b->arg_count; i++) {
+        char name[256];
+        size_t n = strcspn(b->args[i], "=");
+        bool later = false;
+        for (size_t k = i + 1; k < b->arg_count; k++)
+            later |= strncmp(b->args[k], b->args[i], n + 1) == 0;
+        for (size_t k = 0; k < b->env_count; k++)
+            later |= strncmp(b->env[k], b->args[i], n + 1) == 0;
+        if (later || n >= sizeof(name))
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)n, b->args[i]);
+        jot_string(j, name, b->args[i] + n + 1);
+    }
     for (size_t i = 0; i < b->env_count; i++) {
         char name[256];
         size_t n = strcspn(b->env[i], "=");
@@ -206,6 +232,14 @@ static void close_machine(struct build *b) {
 
 /* ---- instructions that change files ---- */
 
+static void put_words(struct jot *j, const char *name, const char *const *words, size_t count) {
+    jot_array(j, name);
+    for (size_t i = 0; i < count; i++)
+        jot_string(j, NULL, words[i]);
+    jot_end(j, ']');
+}
+
+/* `line` NULL: the words of a Dockerfile's RUN, as its user and in its directory. */
 static int run_line(struct build *b, const struct recipe_line *l, const char *line,
                     struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -214,26 +248,30 @@ static int run_line(struct build *b, const struct recipe_line *l, const char *li
     const struct client_request r = {.method = "POST", .target = target, .body = &body};
     json_t *exec DEFER(json_decrefp) = NULL;
     jot_object(&j, NULL);
-    jot_string(&j, "command", line);
-    jot_string(&j, "user", "root");
-    jot_string(&j, "cwd", "/");
-    put_env(b, &j);
+    if (line)
+        jot_string(&j, "command", line);
+    else
+        put_words(&j, "argv", l->words, l->count);
+    jot_string(&j, "user", line ? "root" : b->run_as);
+    jot_string(&j, "cwd", line ? "/" : b->run_in);
+    put_env(b, &j, true);
     jot_end(&j, '}');
     if (j.failed)
-        return err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
+        return err_set(err, ERR_LIMIT, "line %u of the %s is too long", l->number,
+                       b->from.recipe.kind);
     if (client_target(target, err, "/v1/machines/%s/execs", b->machine) < 0 ||
         build_wait_exec(&b->wait, &r, &exec, err) < 0)
-        return err_wrap(err, "line %u of the recipe", l->number);
+        return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
     long long status = client_number(exec, "status");
     if (status == 0)
         return 0;
     build_wait_output(&b->wait);
     if (status < 0)
         return err_set(err, ERR_UNKNOWN,
-                       "line %u of the recipe: the exit status of the command is not known: %s",
-                       l->number, client_text(exec, "reason"));
-    err_set(err, ERR_INVALID, "line %u of the recipe: the command exited with status %lld",
-            l->number, status);
+                       "line %u of the %s: the exit status of the command is not known: %s",
+                       l->number, b->from.recipe.kind, client_text(exec, "reason"));
+    err_set(err, ERR_INVALID, "line %u of the %s: the command exited with status %lld", l->number,
+            b->from.recipe.kind, status);
     return err_remedy(err, "see the output of the command above");
 }
 
@@ -245,7 +283,8 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
         fits = buf_addf(&line, " %s", l->words[i]);
     fits = fits && buf_addf(&line, " && apt-get clean && rm -rf /var/lib/apt/lists/*");
     return fits ? run_line(b, l, line.data, err)
-                : err_set(err, ERR_LIMIT, "line %u of the recipe is too long", l->number);
+                : err_set(err, ERR_LIMIT, "line %u of the %s is too long", l->number,
+                          b->from.recipe.kind);
 }
 
 /*
@@ -253,8 +292,8 @@ static int install(struct build *b, const struct recipe_line *l, struct err *err
  * author of a recipe may be a stranger.
  */
 static int open_source(const struct build *b, const struct recipe_line *l, struct err *err) {
-    int fd = beneath_open_file(b->dir, l->words[0], err);
-    return fd < 0 ? err_wrap(err, "line %u of the recipe", l->number) : fd;
+    int fd = beneath_open_file(b->from.dir, l->words[0], err);
+    return fd < 0 ? err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind) : fd;
 }
 
 /* Reads the file once: the bytes that are hashed must be the bytes that are copied. */
@@ -300,6 +339,17 @@ static int image_build_put_file(struct build *b, const struct recipe_line *l, st
     return client_call(b->client, &r, NULL, err);
 }
 
+/* A command alone would delete the entrypoint of the base image, which Dockerfiles keep. */
+static void put_entrypoint(const struct build *b, struct jot *j) {
+    json_t *inherited = json_object_get(b->from.base, "entrypoint");
+    if (b->entrypoint) {
+        put_words(j, "entrypoint", b->entrypoint->words, b->entrypoint->count);
+    } else if (b->from.is_dockerfile && b->command && json_array_size(inherited)) {
+        char *text DEFER_FREE = json_dumps(inherited, JSON_COMPACT);
+        jot_raw(j, "entrypoint", text ? text : "[]");
+    }
+}
+
 /* Creates an image from the machine, with the configuration that the recipe has set so far. */
 static int image_build_keep(struct build *b, const char *name, json_t **ret, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
@@ -307,17 +357,14 @@ static int image_build_keep(struct build *b, const char *name, json_t **ret, str
     struct jot j = JOT(&body);
     jot_object(&j, NULL);
     jot_string(&j, "name", name);
-    put_env(b, &j);
+    put_env(b, &j, false);
     if (b->user)
         jot_string(&j, "user", b->user);
     if (b->workdir)
         jot_string(&j, "workdir", b->workdir);
-    if (b->command) {
-        jot_array(&j, "command");
-        for (size_t i = 0; i < b->command->count; i++)
-            jot_string(&j, NULL, b->command->words[i]);
-        jot_end(&j, ']');
-    }
+    if (b->command)
+        put_words(&j, "command", b->command->words, b->command->count);
+    put_entrypoint(b, &j);
     jot_end(&j, '}');
     if (j.failed)
         return err_set(
@@ -331,6 +378,16 @@ static int image_build_keep(struct build *b, const char *name, json_t **ret, str
 
 /* ---- base image ---- */
 
+/* The base image does not exist. */
+static int image_build_no_base(struct build *b, const char *name, json_t **ret, struct err *err) {
+    if (image_show(b->client, name, ret, err) == 0)
+        return 0;
+    return b->from.is_dockerfile
+               ? err_remedy(err, "import it: docker save IMAGE | carrel image import - --name %s",
+                            name)
+               : -1;
+}
+
 static int image_build_begin(struct build *b, const struct recipe_line *l, struct err *err) {
     json_t *image DEFER(json_decrefp) = NULL;
     const char *name = l->words[0];
@@ -342,7 +399,7 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
     }
     if (!is_there(b, name, &image)) {
         if (strncmp(name, "debian:", 7) != 0)
-            return image_show(b->client, name, &image, err); /* sets the error */
+            return image_build_no_base(b, name, &image, err);
         image_build_wait(b, l);
         int r = debian_make(&b->wait, name, name + 7, err);
         build_wait_end(&b->wait);
@@ -359,7 +416,19 @@ static int image_build_begin(struct build *b, const struct recipe_line *l, struc
 /* ---- lines of the recipe ---- */
 
 static bool changes_files(enum recipe_verb verb) {
-    return verb == RECIPE_PACKAGES || verb == RECIPE_FILE || verb == RECIPE_RUN;
+    return verb == RECIPE_PACKAGES || verb == RECIPE_FILE || verb == RECIPE_RUN ||
+           verb == RECIPE_COPY || verb == RECIPE_EXEC;
+}
+
+static int note_net(struct build *b, const char *target, struct err *err) {
+    if (strcmp(target, "apt") == 0) {
+        b->apt = true;
+        return 0;
+    }
+    if (b->net_count == HOSTS_MAX)
+        return err_set(err, ERR_LIMIT, "more than %d hosts for the lines to reach", HOSTS_MAX);
+    b->net[b->net_count++] = target;
+    return 0;
 }
 
 static int note_setting(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -376,19 +445,43 @@ static int note_setting(struct build *b, const struct recipe_line *l, struct err
     case RECIPE_COMMAND:
         b->command = l;
         return 0;
+    case RECIPE_ARG:
+        b->args[b->arg_count++] = l->text;
+        return 0;
+    case RECIPE_DIR:
+        b->workdir = b->run_in = b->dirs[b->dir_count++] = l->words[0];
+        return 0;
+    case RECIPE_AS:
+        b->user = l->words[0];
+        snprintf(b->run_as, sizeof(b->run_as), "%.*s", (int)strcspn(l->words[0], ":"), l->words[0]);
+        return 0;
+    case RECIPE_ENTRYPOINT:
+        b->entrypoint = l;
+        return 0;
     default:
-        for (size_t i = 0; i < l->count; i++) {
-            if (b->net_count == HOSTS_MAX)
-                return err_set(err, ERR_LIMIT,
-                               "the net lines of the recipe name more than %d hosts", HOSTS_MAX);
-            b->net[b->net_count++] = l->words[i];
-        }
+        for (size_t i = 0; i < l->count; i++)
+            if (note_net(b, l->words[i], err) < 0)
+                return -1;
         close_machine(b); /* a new machine gets the larger list of hosts */
         return 0;
     }
 }
 
+static int add_docker_line_to_key(struct build *b, const struct recipe_line *l, struct err *err) {
+    key_add(b, "docker", &l->verb, sizeof(l->verb));
+    for (size_t i = 0; i < l->count; i++)
+        if (l->words[i])
+            key_add(b, "word", l->words[i], strlen(l->words[i]));
+    key_add(b, "text", l->text, strlen(l->text));
+    if (l->verb == RECIPE_COPY &&
+        build_copy_collect(&b->copy, b->from.dir, &b->from.ignore, l, &b->key, err) < 0)
+        return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
+    return 0;
+}
+
 static int add_to_key(struct build *b, const struct recipe_line *l, struct err *err) {
+    if (b->from.is_dockerfile)
+        return add_docker_line_to_key(b, l, err);
     const char *verb = recipe_verb_name(l->verb);
     key_add(b, verb, l->text, strlen(l->text));
     if (l->verb != RECIPE_FILE)
@@ -400,14 +493,39 @@ static int add_to_key(struct build *b, const struct recipe_line *l, struct err *
     return 0;
 }
 
+/* Makes the directories that WORKDIR has named since the last step. */
+static int make_dirs(struct build *b, struct err *err) {
+    for (size_t i = 0; i < b->dir_count; i++)
+        if (build_mkdir(b->client, b->machine, b->dirs[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int do_line(struct build *b, const struct recipe_line *l, struct err *err) {
+    switch (l->verb) {
+    case RECIPE_PACKAGES:
+        return install(b, l, err);
+    case RECIPE_FILE:
+        return image_build_put_file(b, l, err);
+    case RECIPE_COPY:
+        if (build_copy_send(&b->copy, b->from.dir, b->client, b->machine, l, err) < 0)
+            return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
+        return 0;
+    case RECIPE_EXEC:
+        return run_line(b, l, NULL, err);
+    case RECIPE_RUN:
+        return run_line(b, l, l->text, err);
+    default:
+        return 0;
+    }
+}
+
 static int do_step(struct build *b, const struct recipe_line *l, struct err *err) {
     if (l->verb == RECIPE_PACKAGES && strcmp(b->made_of, b->image) != 0)
         close_machine(b); /* rules for mirrors are read from the image, not from the machine */
-    if (open_machine(b, err) < 0)
-        return err_wrap(err, "line %u of the recipe", l->number);
-    return l->verb == RECIPE_PACKAGES ? install(b, l, err)
-           : l->verb == RECIPE_FILE   ? image_build_put_file(b, l, err)
-                                      : run_line(b, l, l->text, err);
+    if (open_machine(b, err) < 0 || make_dirs(b, err) < 0)
+        return err_wrap(err, "line %u of the %s", l->number, b->from.recipe.kind);
+    return do_line(b, l, err);
 }
 
 static int make_step(struct build *b, const struct recipe_line *l, struct err *err) {
@@ -430,6 +548,7 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
             return -1;
         b->made++;
     }
+    b->dir_count = 0;
     snprintf(b->image, sizeof(b->image), "%s", client_text(image, "id"));
     return 0;
 }
@@ -439,17 +558,17 @@ static int make_step(struct build *b, const struct recipe_line *l, struct err *e
  * need no further image.
  */
 static int note_rest(struct build *b, size_t from, struct err *err) {
-    for (size_t i = from; i < b->recipe.count; i++)
-        if (add_to_key(b, &b->recipe.lines[i], err) < 0 ||
-            note_setting(b, &b->recipe.lines[i], err) < 0)
+    for (size_t i = from; i < b->from.recipe.count; i++)
+        if (add_to_key(b, &b->from.recipe.lines[i], err) < 0 ||
+            note_setting(b, &b->from.recipe.lines[i], err) < 0)
             return -1;
     return 0;
 }
 
 static int make_all(struct build *b, struct err *err) {
-    const struct recipe_line *lines = b->recipe.lines;
-    for (size_t i = 1; i < b->recipe.count; i++)
-        b->last = changes_files(lines[i].verb) ? i : b->last;
+    const struct recipe_line *lines = b->from.recipe.lines;
+    for (size_t i = 1; i < b->from.recipe.count; i++)
+        b->last = changes_files(lines[i].verb) || lines[i].verb == RECIPE_DIR ? i : b->last;
     if (image_build_begin(b, &lines[0], err) < 0)
         return -1;
     for (size_t i = 1; i <= b->last; i++) {
@@ -457,16 +576,17 @@ static int make_all(struct build *b, struct err *err) {
             return -1;
         if (i == b->last && note_rest(b, i + 1, err) < 0)
             return -1;
-        if (!changes_files(lines[i].verb))
+        bool makes = changes_files(lines[i].verb) || i == b->last;
+        if (!makes)
             image_build_say(b, &lines[i], "setting");
-        int r = changes_files(lines[i].verb) ? make_step(b, &lines[i], err)
-                                             : note_setting(b, &lines[i], err);
-        if (r < 0)
+        if (!changes_files(lines[i].verb) && note_setting(b, &lines[i], err) < 0)
+            return -1;
+        if (makes && make_step(b, &lines[i], err) < 0)
             return -1;
     }
-    for (size_t i = b->last + 1; i < b->recipe.count; i++)
+    for (size_t i = b->last + 1; i < b->from.recipe.count; i++)
         image_build_say(b, &lines[i], "setting");
-    if (b->last == 0 && b->recipe.count > 1) { /* no line changes files */
+    if (b->last == 0 && b->from.recipe.count > 1) { /* no line changes files */
         if (note_rest(b, 1, err) < 0 || open_machine(b, err) < 0)
             return -1;
         char name[80];
@@ -496,28 +616,17 @@ static int give_name(struct build *b, json_t **ret, struct err *err) {
                : post(b, target, &body, ret, err);
 }
 
-/*
- * Reads the recipe. Its directory is opened once, so that nobody can replace it during the build.
- */
-static int read_recipe(struct build *b, const char *path, struct err *err) {
-    char *text DEFER_FREE = malloc(RECIPE_BYTES_MAX + 2), dir[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    if (!text || n >= sizeof(dir) - 1)
-        return err_set(err, ERR_LIMIT, "the path of the recipe is too long");
-    snprintf(dir, sizeof(dir), "%.*s/", (int)n, path);
-    b->dir = open(slash ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    ssize_t got = b->dir < 0
-                      ? -errno
-                      : read_file_at(b->dir, slash ? slash + 1 : path, text, RECIPE_BYTES_MAX + 2);
-    if (got == -EISDIR) {
-        err_set(err, ERR_INVALID, "'%s' is a directory, not a recipe file", path);
-        return err_remedy(err,
-                          "give the path of the recipe. If it is a Dockerfile: " RECIPE_DOCKER);
-    }
-    if (got < 0)
-        return err_num(err, (int)got, "cannot read recipe '%s'", path);
-    return recipe_read(text, (size_t)got, &b->recipe, err);
+static int image_build_prepare(struct build *b, const char *path, struct err *err) {
+    const char *user;
+    for (size_t i = 0; i < b->o->net_count; i++)
+        if (note_net(b, b->o->net[i], err) < 0)
+            return -1;
+    if (build_source_read(&b->from, b->client, path, b->o, err) < 0)
+        return -1;
+    user = build_source_user(&b->from);
+    snprintf(b->run_as, sizeof(b->run_as), "%.*s", (int)strcspn(user, ":"), user);
+    b->run_in = build_source_workdir(&b->from);
+    return 0;
 }
 
 int image_build(struct client *c, const char *path, const struct build_options *o, json_t **ret,
@@ -525,11 +634,11 @@ int image_build(struct client *c, const char *path, const struct build_options *
     struct build *b DEFER_FREE = xnew(struct build);
     b->client = c;
     b->o = o;
-    b->dir = -1;
+    b->from.dir = -1;
     b->source = BUF(FILE_MAX);
     sha256_init(&b->key);
     key_add(b, "recipe", "1", 1);
-    int r = read_recipe(b, path, err);
+    int r = image_build_prepare(b, path, err);
     if (r == 0)
         r = make_all(b, err);
     close_machine(b);
@@ -537,8 +646,8 @@ int image_build(struct client *c, const char *path, const struct build_options *
         r = give_name(b, ret, err);
     if (r == 0 && !o->quiet)
         fprintf(stderr, "%u instructions run, %u cached\n", b->made, b->cached);
-    recipe_done(&b->recipe);
+    build_source_done(&b->from);
+    build_copy_done(&b->copy);
     buf_done(&b->source);
-    close_fd(&b->dir);
     return r;
 }

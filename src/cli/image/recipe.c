@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/image_id.h"
 
@@ -34,6 +33,7 @@ const char *recipe_verb_name(enum recipe_verb verb) {
 }
 
 void recipe_done(struct recipe *r) {
+    arena_done(&r->arena);
     free(r->bytes);
     free(r->split);
     free(r->lines);
@@ -44,27 +44,9 @@ static int recipe_refuse(struct err *err, unsigned number, const char *what, con
     return err_set(err, ERR_INVALID, "line %u of the recipe: %s '%.60s'", number, what, text);
 }
 
-/* True if the line begins with an instruction of a Dockerfile, which are not in a recipe. */
-static bool is_dockerfile(const char *text, size_t n) {
-    static const char *const words[] = {"FROM", "ARG",   "RUN",    "COPY",      "ADD",
-                                        "ENV",  "LABEL", "EXPOSE", "VOLUME",    "WORKDIR",
-                                        "USER", "CMD",   "SHELL",  "ENTRYPOINT"};
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-        if (strlen(words[i]) == n && strncasecmp(words[i], text, n) == 0)
-            return true;
-    return false;
-}
-
-static int unknown_verb(unsigned number, const char *text, size_t n, struct err *err) {
-    if (!is_dockerfile(text, n)) {
-        recipe_refuse(err, number, "unknown instruction", text);
-        return err_remedy(err, "use base, packages, file, env, net, run, user, workdir or command");
-    }
-    err_set(err, ERR_UNSUPPORTED,
-            "line %u of the recipe: '%.*s' is an instruction of a Dockerfile, and Carrel cannot "
-            "build Dockerfiles",
-            number, (int)n, text);
-    return err_remedy(err, RECIPE_DOCKER);
+static int unknown_verb(unsigned number, const char *text, struct err *err) {
+    recipe_refuse(err, number, "unknown instruction", text);
+    return err_remedy(err, "use base, packages, file, env, net, run, user, workdir or command");
 }
 
 /* True for a name that apt-get cannot take for an option or a file. */
@@ -130,7 +112,7 @@ static int read_line(struct recipe *r, char *text, char *copy, unsigned number, 
     while (i < VERBS && (strlen(verbs[i].name) != n || strncmp(verbs[i].name, text, n) != 0))
         i++;
     if (i == VERBS)
-        return unknown_verb(number, text, n, err);
+        return unknown_verb(number, text, err);
     if (r->count == RECIPE_LINES_MAX)
         return err_set(err, ERR_LIMIT, "the image recipe has more than %d lines", RECIPE_LINES_MAX);
     struct recipe_line *l = &r->lines[r->count];
@@ -184,7 +166,7 @@ static int read_all(struct recipe *r, size_t len, struct err *err) {
 }
 
 int recipe_read(const char *bytes, size_t len, struct recipe *ret, struct err *err) {
-    *ret = (struct recipe){0};
+    *ret = (struct recipe){.kind = "recipe"};
     if (len > RECIPE_BYTES_MAX)
         return err_set(err, ERR_LIMIT, "the image recipe is larger than %d KiB",
                        RECIPE_BYTES_MAX >> 10);

@@ -17,6 +17,7 @@
 
 #include <stddef.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 
 enum {
@@ -24,10 +25,6 @@ enum {
     RECIPE_LINES_MAX = 256,
     RECIPE_WORDS_MAX = 128,
 };
-
-/* The remedy for a Dockerfile. */
-#define RECIPE_DOCKER \
-    "docker build -t NAME . && docker save NAME | carrel image import - --name NAME"
 
 enum recipe_verb {
     RECIPE_BASE = 1,
@@ -39,6 +36,13 @@ enum recipe_verb {
     RECIPE_USER,
     RECIPE_WORKDIR,
     RECIPE_COMMAND,
+    /* only in recipes that were translated from a Dockerfile (dockerfile.h) */
+    RECIPE_COPY, /* words: sources and destination */
+    RECIPE_EXEC, /* words: program and arguments, run as the user and in the directory below */
+    RECIPE_ARG,  /* text: NAME=VALUE, for later lines only */
+    RECIPE_DIR,  /* the directory of later lines and of the image's commands; created */
+    RECIPE_AS,   /* the user of later lines and of the image's commands */
+    RECIPE_ENTRYPOINT, /* words, as those of a command */
 };
 
 struct recipe_line {
@@ -47,11 +51,15 @@ struct recipe_line {
     const char *text;                    /* the text after the verb */
     const char *words[RECIPE_WORDS_MAX]; /* words of the text; unused for run and env */
     size_t count;
+    const char *shown;         /* how the line is shown; NULL: verb and text */
+    const char *chown, *chmod; /* of a copy; NULL: root, and the modes of the files */
 };
 
 struct recipe {
-    char *bytes; /* the texts of lines point into it */
-    char *split; /* the words of lines point into it */
+    const char *kind;   /* "recipe" or "Dockerfile", for errors */
+    struct arena arena; /* texts and words of a Dockerfile */
+    char *bytes;        /* the texts of lines point into it */
+    char *split;        /* the words of lines point into it */
     size_t count;
     struct recipe_line *lines;
 };

@@ -39,8 +39,6 @@ static void what_makes_no_sense_is_refused_with_its_line(void **state) {
         {"base a b\n", "too few or too many"},
         {"base ../a\n", "not a valid image name"},
         {"base a\nbake b\n", "unknown instruction 'bake b'"},
-        {"FROM debian:12\n", "line 1 of the recipe: 'FROM' is an instruction of a Dockerfile"},
-        {"# syntax=docker/dockerfile:1\nARG A\n", "line 2 of the recipe: 'ARG' is an instruction"},
         {"base a\nfromage b\n", "unknown instruction 'fromage b'"},
         {"base a\npackages -y\n", "not a valid package name: '-y'"},
         {"base a\npackages a;b\n", "not a valid package name"},

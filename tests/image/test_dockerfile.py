@@ -1,0 +1,167 @@
+"""Dockerfiles: what is built from one, and what one cannot do to the host."""
+import json
+import os
+import re
+
+import pytest
+
+from test_build import cli
+
+DOCKERFILE = """# syntax=docker/dockerfile:1
+ARG BASE=small
+FROM ${BASE} AS only
+ARG STAGE=test
+ENV GREETING="hello $STAGE" \\
+    # a comment between the lines
+    SEARCH=/opt/bin:$PATH
+WORKDIR /srv
+WORKDIR app2
+COPY --chown=app:staff conf tree/ ./
+COPY ["with space", "/etc/with space"]
+RUN echo "$GREETING" "$STAGE" >/greeting; pwd >/where; touch mine
+RUN <<EOF
+echo first >/script
+echo second >>/script
+EOF
+EXPOSE 80/tcp
+LABEL about="nothing"
+USER app
+RUN ["sh", "-c", "id -u >/tmp/me; pwd >/tmp/place"]
+ENTRYPOINT ["cat"]
+CMD ["/greeting"]
+"""
+
+
+@pytest.fixture
+def context(small, tmp_path):
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / ".dockerignore").write_text("# comment\n**/*.log\n!tree/kept.log\ntree/sub/no\n")
+    (tmp_path / "conf").write_text("one\n")
+    (tmp_path / "conf").chmod(0o640)
+    (tmp_path / "with space").write_text("spaced\n")
+    (tmp_path / "tree/sub/no").mkdir(parents=True)
+    (tmp_path / "tree/sub/deep").write_text("deep\n")
+    (tmp_path / "tree/sub/no/never").write_text("x\n")
+    (tmp_path / "tree/gone.log").write_text("x\n")
+    (tmp_path / "tree/kept.log").write_text("kept\n")
+    (tmp_path / "tree/link").symlink_to("sub/deep")
+    return tmp_path
+
+
+def inside(daemon, line, image="app"):
+    done = daemon.exec(daemon.machine(image=image), line)
+    assert done["exec"]["status"] == 0, done
+    return done["stdout"]
+
+
+def test_dockerfile_becomes_an_image_that_runs(daemon, context):
+    done = cli(daemon, "image", "build", "-f", context / "Dockerfile", context, "--name", "app", "--json", "--build-arg", "STAGE=live")
+    assert done.returncode == 0, done
+    assert re.search(r"line \d+ of the Dockerfile: EXPOSE has no effect; see carrel expose\n", done.stderr) and "LABEL has no effect" in done.stderr
+    config = json.loads(done.stdout)["config"]
+    assert config["entrypoint"] == ["cat"] and config["command"] == ["/greeting"] and config["user"] == "app", config
+    assert config["workdir"] == "/srv/app2" and not [e for e in config["env"] if e.startswith("STAGE=")], config
+    assert inside(daemon, "pwd; id -u; echo $GREETING; echo $SEARCH").split("\n")[:4] == [
+        "/srv/app2", "1234", "hello live", "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+    assert inside(daemon, "cat /greeting /where /script '/etc/with space' /tmp/me /tmp/place").split("\n") == [
+        "hello live live", "/srv/app2", "first", "second", "spaced", "1234", "/srv/app2", ""]
+    assert inside(daemon, "stat -c '%n %u %g %a' conf sub/deep mine; readlink link; cat kept.log link").split("\n") == [
+        "conf 1234 50 640", "sub/deep 1234 50 644", "mine 0 0 644", "sub/deep", "kept", "deep", ""]
+    assert inside(daemon, "ls; ls sub").split() == ["conf", "kept.log", "link", "mine", "sub", "deep"]
+    assert inside(daemon, "'%s' '%s'" % (config["entrypoint"][0], config["command"][0])) == "hello live live\n"
+
+
+def test_unchanged_instructions_of_a_dockerfile_are_cached(daemon, context):
+    first = json.loads(cli(daemon, "image", "build", context, "--json").stdout)
+    (context / "tree/gone.log").write_text("an ignored file changes nothing\n")
+    os.utime(context / "conf", (1, 1))
+    again = cli(daemon, "image", "build", context, "--json")
+    assert "0 instructions run, 5 cached" in again.stderr and json.loads(again.stdout)["id"] == first["id"], again
+    (context / "tree/sub/deep").write_text("changed\n")
+    changed = cli(daemon, "image", "build", context, "--name", "app")
+    assert "5 instructions run, 0 cached" in changed.stderr, changed
+    assert inside(daemon, "cat link") == "changed\n"
+
+
+def test_directory_with_a_recipe_is_built_from_the_recipe(daemon, context):
+    (context / "recipe").write_text("base small\nrun echo recipe >/made\n")
+    assert cli(daemon, "image", "build", context, "--name", "app").returncode == 0
+    assert inside(daemon, "cat /made") == "recipe\n"
+
+
+def test_environment_user_and_entrypoint_of_the_base_are_kept(daemon, context):
+    assert cli(daemon, "image", "build", context, "--name", "below").returncode == 0
+    (context / "Dockerfile").write_text('FROM below\nENV SEARCH="/mine:$SEARCH"\nRUN id -u >/tmp/who; pwd >>/tmp/who\nCMD ["/script"]\n')
+    done = cli(daemon, "image", "build", context / "Dockerfile", "--name", "app", "--json")
+    assert done.returncode == 0, done
+    config = json.loads(done.stdout)["config"]
+    assert config["entrypoint"] == ["cat"] and config["command"] == ["/script"] and config["user"] == "app", config
+    assert inside(daemon, "cat /tmp/who; echo $SEARCH").startswith("1234\n/srv/app2\n/mine:/opt/bin:/usr/local/sbin")
+
+
+def test_working_directory_after_the_last_command_exists(daemon, small, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM small\nRUN true\nWORKDIR /made/here\n")
+    assert cli(daemon, "image", "build", tmp_path, "--name", "app").returncode == 0
+    assert inside(daemon, "pwd") == "/made/here\n"
+
+
+@pytest.mark.parametrize("text,said", [
+    ("FROM small\nRUN --mount=type=cache,target=/x true\n", "line 2 of the Dockerfile: option --mount of RUN is not supported"),
+    ("FROM small\n\nADD https://example.org/x /x\n", "line 3 of the Dockerfile: ADD https://example.org/x: ADD of a URL is not supported"),
+    ("FROM small AS a\nRUN true\nFROM small\n", "line 3 of the Dockerfile: a second FROM"),
+    ("FROM small\nCOPY missing /x\n", "line 2 of the Dockerfile: cannot read 'missing'"),
+    ("FROM small\nCOPY *.nothing /x/\n", "no file matches '*.nothing'"),
+    ("FROM small\nCOPY out.log /x\n", "'out.log' is excluded by .dockerignore"),
+    ("FROM small\nCOPY conf tree /x\n", "end the destination with a slash"),
+    ("FROM small\nCOPY --chown=nobody-here conf /x\n", "user 'nobody-here' does not exist in /etc/passwd of the image"),
+    ("FROM small\nRUN echo broken >&2; exit 7\n", "line 2 of the Dockerfile: the command exited with status 7"),
+    ("FROM nothing\n", "image 'nothing' does not exist")])
+def test_dockerfile_error_names_the_line_and_leaves_no_machine(daemon, context, text, said):
+    (context / "Dockerfile").write_text(text)
+    (context / ".dockerignore").write_text("*.log\n")
+    (context / "out.log").write_text("x\n")
+    done = cli(daemon, "image", "build", context)
+    assert done.returncode == 125 and said in done.stderr, done
+    assert daemon.machines() == []
+
+
+def test_directory_without_recipe_and_dockerfile_is_refused(daemon, tmp_path):
+    done = cli(daemon, "image", "build", tmp_path)
+    assert done.returncode == 125 and "has no file named recipe or Dockerfile" in done.stderr, done
+
+
+@pytest.mark.parametrize("path", ["inside/secret", "link/secret", "tree/sub/../../../host/secret", "one", "link/*", "tree"])
+def test_copy_takes_nothing_from_outside_its_directory(daemon, context, tmp_path_factory, path):
+    """The author of a Dockerfile may put links beside it that lead to files of this host."""
+    host = tmp_path_factory.mktemp("host")
+    (host / "secret").write_text("of the host\n")
+    (context / "real").mkdir()
+    (context / "real/secret").write_text("of the build\n")
+    os.symlink(host, context / "link")
+    os.symlink("real", context / "inside")
+    os.symlink(host / "secret", context / "one")
+    os.symlink(host / "secret", context / "tree/outward")
+    (context / "Dockerfile").write_text(f"FROM small\nCOPY {path} /taken/\n")
+    done = cli(daemon, "image", "build", context, "--name", "app")
+    assert (context / "link/secret").read_text() == "of the host\n", "the control: without a check it can be read"
+    if path == "inside/secret":
+        assert done.returncode == 0 and inside(daemon, "cat /taken/secret") == "of the build\n", done
+    elif path == "tree":  # a link below a directory is copied as a link
+        assert done.returncode == 0 and inside(daemon, "readlink /taken/outward") == f"{host}/secret\n", done
+    else:
+        assert done.returncode == 125 and "leads out of the build's directory" in done.stderr, done
+
+
+def test_pipe_in_a_copied_directory_does_not_hang_the_build(daemon, context):
+    os.mkfifo(context / "tree/pipe")
+    (context / "Dockerfile").write_text("FROM small\nCOPY tree /x\n")
+    done = cli(daemon, "image", "build", context)
+    assert done.returncode == 125 and "'tree/pipe' is not a file, a directory or a link" in done.stderr, done
+
+
+def test_net_option_lets_commands_reach_a_host(daemon, context):
+    (context / "Dockerfile").write_text("FROM small\nRUN cp /run/carrel/machine.json /rules\n")
+    done = cli(daemon, "image", "build", context, "--name", "app", "--net", "mirror.test", "--net", "https://other.test")
+    assert done.returncode == 0, done
+    rules = json.loads(inside(daemon, "cat /rules"))["network"]["rules"]
+    assert {r["target"] for r in rules} == {"mirror.test", "https://other.test"}, rules
