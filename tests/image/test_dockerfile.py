@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from test_build import cli
+from test_build import between, cli  # noqa: F401
 
 DOCKERFILE = """# syntax=docker/dockerfile:1
 ARG BASE=small
@@ -165,3 +165,13 @@ def test_net_option_lets_commands_reach_a_host(daemon, context):
     assert done.returncode == 0, done
     rules = json.loads(inside(daemon, "cat /rules"))["network"]["rules"]
     assert {r["target"] for r in rules} == {"mirror.test", "https://other.test"}, rules
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_file_that_changes_during_the_build_fails_it(daemon, context, between, swapped):  # noqa: F811
+    """A step is found again by the hash of its files, so other bytes may not be in it."""
+    (context / "Dockerfile").write_text("FROM small\nCOPY conf /conf\n")
+    swap = between(b"GET /v1/images/build", lambda: (context / "conf").write_text("two\n" if swapped else "one\n"))
+    done = cli(daemon, "image", "build", context, "--name", "app", run=swap.run)
+    assert swap.done and done.returncode == (125 if swapped else 0), done
+    assert ("file 'conf' was changed during the build" in done.stderr) == swapped, done
