@@ -306,6 +306,14 @@ void api_exec_stdin(struct call *c) {
 
 /* ---- signals ---- */
 
+static void told_guest(void *arg, const struct err *err) {
+    struct call *c = arg;
+    if (err)
+        call_error(c, err);
+    else
+        call_done(c);
+}
+
 static const struct {
     const char *name;
     int number;
@@ -344,10 +352,11 @@ void api_exec_signal(struct call *c) {
     int number = 0;
     if (!x)
         return;
-    int ok = signal_number(r->signal, &number, &err);
-    if (ok == 0)
-        ok = exec_signal(x, &c->who, number, r->main_only, &err);
-    execs_settle(c, x, ok, &err);
+    if (signal_number(r->signal, &number, &err) < 0)
+        call_error(c, &err);
+    else
+        exec_signal_wait(x, &c->who, number, r->main_only, told_guest, c);
+    exec_unref(x);
 }
 
 void api_exec_resize(struct call *c) {
@@ -361,18 +370,10 @@ void api_exec_resize(struct call *c) {
     execs_settle(c, x, exec_resize(x, &c->who, rows, cols, &err), &err);
 }
 
-static void killed(void *arg, const struct err *err) {
-    struct call *c = arg;
-    if (err)
-        call_error(c, err);
-    else
-        call_done(c);
-}
-
 void api_exec_kill(struct call *c) {
     struct exec *x = execs_named(c);
     if (!x)
         return;
-    exec_kill(x, &c->who, killed, c);
+    exec_kill(x, &c->who, told_guest, c);
     exec_unref(x);
 }

@@ -20,6 +20,7 @@ enum exec_end {
     /* Only in a client, about a command that may still run: */
     EXEC_END_UNANSWERED, /* the time limit has passed and the machine did not answer */
     EXEC_END_DETACHED,   /* the client detached from the command */
+    EXEC_END_UNHEARD,    /* a signal to the client cannot reach the command now */
     EXEC_END_COUNT,
 };
 

@@ -513,15 +513,25 @@ int remote_call(struct remote *r, const struct client_request *request, json_t *
     return r->second ? client_call(&again, request, ret, err) : -1;
 }
 
-void remote_signal(struct session *s, uint32_t number) {
+static bool machine_is_paused(struct remote *r) {
+    char target[CLIENT_TARGET_SIZE];
+    json_t *m DEFER(json_decrefp) = NULL;
+    struct err err; /* ignored: the machine may have ended */
+    const struct client_request q = {.method = "GET", .target = target};
+    return client_target(target, &err, "/v1/machines/%s", r->id) == 0 &&
+           remote_call(r, &q, &m, &err) == 0 && strcmp(client_text(m, "state"), "paused") == 0;
+}
+
+bool remote_signal(struct session *s, uint32_t number) {
     struct remote *r = s->remote;
     struct buf body DEFER(buf_done) = BUF(128);
     char target[CLIENT_TARGET_SIZE];
-    struct err err;
+    struct err err; /* ignored: the command may have ended */
     const struct client_request request = {.method = "POST", .target = target, .body = &body};
-    if (r->exec[0] && buf_addf(&body, "{\"signal\":\"%u\",\"main_only\":true}", number) &&
-        client_target(target, &err, "/v1/machines/%s/execs/%s/signal", r->id, r->exec) == 0)
-        remote_call(r, &request, NULL, &err); /* the command may have ended: ignore an error */
+    if (!r->exec[0] || !buf_addf(&body, "{\"signal\":\"%u\",\"main_only\":true}", number) ||
+        client_target(target, &err, "/v1/machines/%s/execs/%s/signal", r->id, r->exec) < 0)
+        return false;
+    return remote_call(r, &request, NULL, &err) == 0 && machine_is_paused(r);
 }
 
 void remote_resize(struct session *s, uint16_t rows, uint16_t cols) {

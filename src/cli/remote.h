@@ -53,7 +53,8 @@ int remote_lost(struct session *s, struct err *err);
 int remote_return(struct session *s, struct err *err);
 /* Reads events: sets result and output_open, and writes a terminal's output. */
 int remote_take(struct session *s, struct err *err);
-void remote_signal(struct session *s, uint32_t number);
+/* Sends a signal to the command. True: its machine is paused, so the command gets it later. */
+bool remote_signal(struct session *s, uint32_t number);
 void remote_resize(struct session *s, uint16_t rows, uint16_t cols);
 /* Sends input to a terminal; n = 0: the end of input. */
 int remote_type(struct session *s, const char *bytes, size_t n, struct err *err);

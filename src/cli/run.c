@@ -132,7 +132,8 @@ static uint64_t settle_changes(struct run *r, struct err *err) {
         total += c.count;
         struct apply a = {
             .remote = &r->remote, .grants = &r->grants, .plan = &r->plan, .since = r->started};
-        if (r->setup.session.result.end == EXEC_END_UNANSWERED)
+        enum exec_end how = r->setup.session.result.end;
+        if (how == EXEC_END_UNANSWERED || how == EXEC_END_UNHEARD)
             continue; /* the guest, which reads the changes, does not answer */
         if (r->o.apply && changes_apply(&a, i, &c, err) < 0)
             cli_fail(err);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "cli/guard.h"
 #include "cli/remote.h"
 
 /*
@@ -129,6 +130,55 @@ static int plan_stream(struct loop *l, int n, int *ret_fd, bool *ret_close, stru
     return 0;
 }
 
+static const char *machine_of(const struct loop *l) {
+    return l->s->remote->machine ? l->s->remote->machine : l->s->remote->id;
+}
+
+/* A signal that does not reach the command now ends the client, and not the command. */
+static void end_unheard(struct loop *l, uint32_t number) {
+    struct session_result *r = &l->s->result;
+    const char *id = machine_of(l);
+    *r = (struct session_result){.end = EXEC_END_UNHEARD, .status = 128 + (int)number};
+    if (l->s->ends_machine)
+        snprintf(r->reason, sizeof(r->reason),
+                 "machine '%s' is paused: it is deleted together with the command", id);
+    else
+        snprintf(r->reason, sizeof(r->reason),
+                 "machine '%s' is paused: the command gets the signal when the machine continues "
+                 "(carrel resume %s)",
+                 id, id);
+}
+
+/* Sends a signal to the command. If nothing answers, the guard ends the client. */
+static void send_signal(struct loop *l, uint32_t number) {
+    char fate[300];
+    const char *id = machine_of(l);
+    snprintf(fate, sizeof(fate), "carrel: machine '%s' did not answer: %s%s%s\n", id,
+             l->s->ends_machine ? "it is deleted together with the command"
+                                : "the command may continue (see: carrel logs ",
+             l->s->ends_machine ? "" : id, l->s->ends_machine ? "" : ")");
+    guard_begin((int)number, l->s->remote->quiet ? "" : fate, l->raw ? &l->saved : NULL);
+    bool paused = remote_signal(l->s, number);
+    guard_end();
+    if (paused)
+        end_unheard(l, number);
+}
+
+/* Starts the command. Until it has started there is nothing to send a signal to. */
+static int start_guarded(struct loop *l, const int *fds, uint32_t count, struct err *err) {
+    const struct remote *r = l->s->remote;
+    char fate[300];
+    snprintf(fate, sizeof(fate), "carrel: a signal came before the command started: %s%s%s\n",
+             r->machine           ? "it may still start (see: carrel logs "
+             : l->s->ends_machine ? "its machine is deleted"
+                                  : "its machine may still start (see: carrel ls",
+             r->machine ? r->machine : "", l->s->ends_machine && !r->machine ? "" : ")");
+    guard_begin(0, r->quiet ? "" : fate, l->raw ? &l->saved : NULL);
+    int result = remote_start(l->s, fds, count, err);
+    guard_end();
+    return result;
+}
+
 /* A daemon over TCP takes no descriptors: we read input, and output comes with the events. */
 static int start_far(struct loop *l, struct err *err) {
     bool reads = !is_null(STDIN_FILENO);
@@ -136,7 +186,7 @@ static int start_far(struct loop *l, struct err *err) {
     request->streams[0] = reads ? SESSION_STREAM_SENT : SESSION_STREAM_NULL;
     request->streams[1] = request->streams[2] = SESSION_STREAM_SENT;
     l->input_open = reads;
-    return remote_start(l->s, NULL, 0, err);
+    return start_guarded(l, NULL, 0, err);
 }
 
 static int start_plain(struct loop *l, struct err *err) {
@@ -153,7 +203,7 @@ static int start_plain(struct loop *l, struct err *err) {
             fds[count++] = fd;
         }
     }
-    int r = remote_start(l->s, fds, count, err);
+    int r = start_guarded(l, fds, count, err);
     for (uint32_t i = 0; i < count; i++)
         if (ours[i])
             close(fds[i]);
@@ -177,7 +227,7 @@ static int start_terminal(struct loop *l, struct err *err) {
         l->raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
         l->has_terminal = true;
     }
-    return remote_start(l->s, NULL, 0, err);
+    return start_guarded(l, NULL, 0, err);
 }
 
 static void restore_terminal(struct loop *l) {
@@ -201,21 +251,21 @@ static void forward_signal(struct loop *l) {
     struct signalfd_siginfo info;
     if (read(l->signals, &info, sizeof(info)) != sizeof(info))
         return;
+    bool ends = info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
     if (info.ssi_signo == SIGWINCH) {
         uint16_t rows = 0, cols = 0;
         window_size(&rows, &cols);
         if (l->s->request.terminal)
             remote_resize(l->s, rows, cols);
-        return;
-    }
-    if (l->s->detaches && (info.ssi_signo == SIGHUP || info.ssi_signo == SIGTERM)) {
+    } else if (l->s->detaches && (info.ssi_signo == SIGHUP || info.ssi_signo == SIGTERM)) {
         l->s->result.end = EXEC_END_DETACHED;
-        return;
-    }
-    if (l->s->remote->lost) /* no daemon runs that the signal could be sent to */
-        l->s->remote->interrupted |= info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
-    else
+    } else if (l->s->remote->lost) { /* no daemon runs that the signal could be sent to */
+        l->s->remote->interrupted |= ends;
+    } else if (ends) {
+        send_signal(l, info.ssi_signo);
+    } else {
         remote_signal(l->s, info.ssi_signo);
+    }
 }
 
 /* Finds the keys to detach in the input. If they are there, *n becomes the length before them. */
@@ -313,7 +363,7 @@ static short pump_events(const struct pump *p, int *ret_fd) {
 
 /* True if output must still be read after the end of the command. */
 static bool draining(const struct loop *l) {
-    if (!l->s->ends_machine && !l->s->output_ends)
+    if ((!l->s->ends_machine && !l->s->output_ends) || l->s->result.end == EXEC_END_UNHEARD)
         return false;
     return l->pumps[1].active || l->pumps[2].active ||
            (l->s->request.terminal && l->s->output_open);

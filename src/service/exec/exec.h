@@ -77,6 +77,12 @@ uint64_t exec_stdin_offset(const struct exec *x);
 
 int exec_signal(struct exec *x, const struct caller *who, int number, bool main_only,
                 struct err *err);
+/*
+ * The same, but done() tells if the command got the signal. A paused machine does not answer: then
+ * done() is called at once, and the command gets the signal when the machine continues.
+ */
+void exec_signal_wait(struct exec *x, const struct caller *who, int number, bool main_only,
+                      service_done_fn *done, void *arg);
 int exec_resize(struct exec *x, const struct caller *who, uint16_t rows, uint16_t cols,
                 struct err *err);
 /* Sends SIGKILL to the command and everything that it started. */

@@ -118,37 +118,65 @@ int exec_resize(struct exec *x, const struct caller *who, uint16_t rows, uint16_
     return guest_tell(x->live->machine->guest, head, &m, err);
 }
 
-struct killing {
+/* A request to the guest whose answer the caller waits for. */
+struct asking {
     struct exec *x;
     struct caller who;
+    const char *verb;
+    char detail[40]; /* empty: none */
     uint64_t intent;
     service_done_fn *done;
     void *arg;
 };
 
-static void killed(void *arg, const struct frame *frame, const struct err *err) {
-    struct killing *k = arg;
-    struct journal_record what = {
-        .verb = "exec.kill", .machine = k->x->row.machine, .exec = k->x->row.id};
+static struct journal_record asking_record(const struct asking *a) {
+    return (struct journal_record){.verb = a->verb,
+                                   .machine = a->x->row.machine,
+                                   .exec = a->x->row.id,
+                                   .detail = a->detail[0] ? a->detail : NULL};
+}
+
+static void asking_answered(void *arg, const struct frame *frame, const struct err *err) {
+    struct asking *a = arg;
+    struct journal_record what = asking_record(a);
     (void)frame;
-    note_result(k->x->service, &k->who, &what, k->intent, err);
-    k->done(k->arg, err);
-    exec_unref(k->x);
-    free(k);
+    note_result(a->x->service, &a->who, &what, a->intent, err);
+    a->done(a->arg, err);
+    exec_unref(a->x);
+    free(a);
+}
+
+static void ask_guest(const struct asking *request, struct frame_head head, const void *msg) {
+    struct exec *x = request->x;
+    struct journal_record what = asking_record(request);
+    struct err err;
+    uint64_t intent;
+    if (may_touch(x, &request->who, &err) < 0 ||
+        note_intent(x->service, &request->who, &what, &intent, &err) < 0) {
+        request->done(request->arg, &err);
+        return;
+    }
+    struct asking *a = xnew(struct asking);
+    *a = *request;
+    a->intent = intent;
+    exec_ref(x);
+    guest_request(x->live->machine->guest, head, msg, NULL, 0, asking_answered, a);
 }
 
 void exec_kill(struct exec *x, const struct caller *who, service_done_fn *done, void *arg) {
-    struct journal_record what = {
-        .verb = "exec.kill", .machine = x->row.machine, .exec = x->row.id};
+    const struct asking a = {.x = x, .who = *who, .verb = "exec.kill", .done = done, .arg = arg};
+    ask_guest(&a, (struct frame_head){.type = MSG_KILL, .id = x->row.number}, NULL);
+}
+
+void exec_signal_wait(struct exec *x, const struct caller *who, int number, bool main_only,
+                      service_done_fn *done, void *arg) {
+    struct asking a = {.x = x, .who = *who, .verb = "exec.signal", .done = done, .arg = arg};
+    struct msg_signal m = {.number = (uint32_t)number, .group = !main_only};
     struct err err;
-    uint64_t intent;
-    if (may_touch(x, who, &err) < 0 || note_intent(x->service, who, &what, &intent, &err) < 0) {
-        done(arg, &err);
+    if (x->live && x->live->row.state == MACHINE_PAUSED) {
+        done(arg, exec_signal(x, who, number, main_only, &err) < 0 ? &err : NULL);
         return;
     }
-    struct killing *k = xnew(struct killing);
-    *k = (struct killing){x, *who, intent, done, arg};
-    exec_ref(x);
-    struct frame_head head = {.type = MSG_KILL, .id = x->row.number};
-    guest_request(x->live->machine->guest, head, NULL, NULL, 0, killed, k);
+    snprintf(a.detail, sizeof(a.detail), "{\"signal\":%d}", number);
+    ask_guest(&a, (struct frame_head){.type = MSG_SIGNAL, .id = x->row.number}, &m);
 }
