@@ -105,6 +105,14 @@ static int check_descriptor(int fd, const char *path, const struct dir_rules *ru
     return 0;
 }
 
+/* Removes slashes at the end, so that one place has one path. A path that is too long stays so. */
+static void cut_slashes(const char *path, char ret[PLAN_PATH_SIZE + 1]) {
+    size_t n = (size_t)snprintf(ret, PLAN_PATH_SIZE + 1, "%s", path);
+    n = n < PLAN_PATH_SIZE + 1 ? n : PLAN_PATH_SIZE;
+    while (n > 1 && ret[n - 1] == '/')
+        ret[--n] = '\0';
+}
+
 int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                const struct dir_rules *rules, struct plan_grant *ret, struct err *err) {
     for (size_t i = 0; i < count; i++) {
@@ -119,9 +127,12 @@ int dirs_check(const struct dir_grant *dirs, size_t count, const int *fds,
                 err, "add --unreviewed to allow that, or use mode cow and review the changes "
                      "(carrel ship, or carrel run --apply)");
         }
-        if (check_place(ret, i, at, err) < 0 || check_descriptor(fds[i], d->path, rules, err) < 0)
+        char place[PLAN_PATH_SIZE + 1];
+        cut_slashes(at, place);
+        if (check_place(ret, i, place, err) < 0 ||
+            check_descriptor(fds[i], d->path, rules, err) < 0)
             return -1;
-        snprintf(ret[i].path, sizeof(ret[i].path), "%s", at);
+        snprintf(ret[i].path, sizeof(ret[i].path), "%s", place);
         ret[i].private = rules->uid != 0;
     }
     return 0;

@@ -330,13 +330,19 @@ uint32_t guest_link_take_fds(struct guest_link *l, const struct frame *f, int *r
     return n;
 }
 
+/* An error that answers no request: the last words of a guest, or why it could not start. */
+static int guest_link_gave_up(const struct guest_link *l, const struct frame *f, struct err *err) {
+    guest_link_error(f, err);
+    return l->incarnation ? err_wrap(err, "the guest closed the connection") : -1;
+}
+
 int guest_link_received(struct guest_link *l, struct frame *ret, struct err *err) {
     int got;
     while ((got = frame_next(&l->in, ret)) == 1) {
         if (claim_fds(l, ret, err) < 0)
             return -1;
         if (ret->head.type == MSG_ERROR && ret->head.tag == 0)
-            return guest_link_error(ret, err), err_wrap(err, "the guest closed the connection");
+            return guest_link_gave_up(l, ret, err);
         if (ret->head.type != MSG_HELLO)
             return 1;
         if (take_hello(l, ret, err) < 0)

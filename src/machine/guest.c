@@ -131,6 +131,17 @@ void guest_lose(struct guest *g, const struct err *why) {
     loop_defer(g->loop, &g->later);
 }
 
+/*
+ * Sending failed. If the guest could not start, it said why before it closed the connection: that
+ * is the cause.
+ */
+static void guest_lose_after_send(struct guest *g, const struct err *why) {
+    struct frame f;
+    struct err said;
+    bool failed = !guest_incarnation(g) && guest_link_next(g->link, &f, &said) < 0;
+    guest_lose(g, failed && said.code != ERR_GONE ? &said : why);
+}
+
 int guest_dispatch(struct guest *g, const struct frame_head *head, const void *msg, const int *fds,
                    uint32_t nfds, struct err *err) {
     struct err why = {0};
@@ -142,7 +153,7 @@ int guest_dispatch(struct guest *g, const struct frame_head *head, const void *m
     g->ack_waits = false;
     int r = guest_link_send(g->link, head, msg, fds, nfds, &why);
     if (r < 0 && why.code != ERR_LIMIT && why.code != ERR_INVALID)
-        guest_lose(g, &why);
+        guest_lose_after_send(g, &why);
     if (r < 0)
         *err = why;
     guest_rearm(g);
@@ -462,9 +473,9 @@ static void on_event(void *arg, unsigned events) {
     if (events & LOOP_ERROR)
         g->armed =
             0; /* the loop stopped this watch; still read what the guest sent before it closed */
-    if (events & LOOP_WRITE)
-        r = guest_link_flush(g->link, &err);
-    if (r == 0 && events & ~(unsigned)LOOP_WRITE)
+    if (events & LOOP_WRITE && guest_link_flush(g->link, &err) < 0)
+        guest_lose_after_send(g, &err);
+    else if (events & ~(unsigned)LOOP_WRITE)
         r = guest_link_receive(g->link, &err);
     if (r < 0)
         guest_lose(g, &err);

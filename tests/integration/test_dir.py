@@ -491,3 +491,31 @@ def test_a_large_file_comes_back_whole(carrel, lent):
     want = subprocess.run(["sh", "-c", "seq 1 2000000 | cksum"], stdout=subprocess.PIPE).stdout.split()[0]
     with open(lent / "big", "rb") as f:
         assert subprocess.run(["cksum"], stdin=f, stdout=subprocess.PIPE).stdout.split()[0] == want
+
+
+@pytest.mark.parametrize("place, why", [("missing", "Read-only file system"), ("file", "is not a directory"),
+                                        ("link/deep", "")])
+def test_directory_that_cannot_be_mounted_is_named_every_time(carrel, lent, place, why):
+    """Inside a read-only directory no mount point can be made."""
+    with tempfile.TemporaryDirectory(prefix="other-") as other:
+        dirs = ("--dir", f"{lent}:/mnt/a:ro", "--dir", f"{other}:/mnt/a/{place}")
+        for words in [("run", *dirs, "--", "true"), ("new", *dirs)] * 5:
+            done = carrel(*words)
+            errors = done.stderr.decode()
+            assert done.returncode == 125 and f"at '/mnt/a/{place}' in the machine" in errors and why in errors, errors
+            assert "choose another path" in errors and errors.count("\n") == 1, errors
+
+
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_directory_inside_another_is_seen_in_any_order(carrel, lent, first):
+    with tempfile.TemporaryDirectory(prefix="parent-") as parent:
+        pathlib.Path(parent, "above").touch()
+        dirs = ["--dir", f"{parent}:/mnt/a", "--dir", f"{lent}:/mnt/a/below/it"]
+        if first == "child":
+            dirs = dirs[2:] + dirs[:2]
+        assert carrel.sh("ls /mnt/a; cat /mnt/a/below/it/file", *dirs) == "above\nbelow\none\n"
+
+
+def test_two_directories_at_one_place_are_refused(carrel, lent):
+    done = carrel("run", "--dir", f"{lent}:/mnt/a", "--dir", f"{lent}:/mnt/a/", "--", "true")
+    assert done.returncode == 125 and b"same path '/mnt/a' in the machine" in done.stderr, done

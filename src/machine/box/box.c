@@ -325,7 +325,8 @@ static int creation_new(struct box *b, const struct machine_spec *spec, struct c
                        PLAN_MAX_GRANTS);
     struct creation *c = xnew(struct creation);
     c->box = b;
-    c->early = spec->early;
+    /* A granted directory may fail to mount: then the caller gets that error, and no machine. */
+    c->early = spec->early && !spec->grant_count;
     fill_plan(&c->plan, b->m.host, spec);
     for (size_t i = 0; i < PLAN_MAX_GRANTS; i++)
         c->fds[i] = -1;

@@ -82,23 +82,27 @@ struct setup {
     int processors;     /* the host's /proc/cpuinfo; -1: there are no covers */
 };
 
-static void child_give_up(const struct setup *s, const char *step, int error) {
+static void child_refuse(const struct setup *s, enum err_code code, const char *text, int error) {
     uint8_t frame[512];
-    char text[256];
     if (s->fds.nfds <= ORDER_CONTROL)
         /*
          * no plan was received, so no creator waits for an error: the spawner only sees the process
          * end
          */
         _exit(1);
-    snprintf(text, sizeof(text), "cannot start machine '%s': cannot %s: %s", s->plan.id, step,
-             strerror(error));
     struct msg_error m = {
-        .code = ERR_INTERNAL, .number = (uint32_t)error, .text = {text, (uint32_t)strlen(text)}};
+        .code = code, .number = (uint32_t)error, .text = {text, (uint32_t)strlen(text)}};
     size_t n = msg_encode(frame, sizeof(frame), &(struct frame_head){.type = MSG_ERROR}, &m);
     if (n)
         (void)!write(s->fds.fds[ORDER_CONTROL], frame, n);
     _exit(1);
+}
+
+static void child_give_up(const struct setup *s, const char *step, int error) {
+    char text[256];
+    snprintf(text, sizeof(text), "cannot start machine '%s': cannot %s: %s", s->plan.id, step,
+             strerror(error));
+    child_refuse(s, ERR_INTERNAL, text, error);
 }
 
 /* Runs one step of the set-up. A failed step ends the process; there is nothing to undo. */
@@ -352,34 +356,69 @@ static void mount_dev(const struct setup *s, int root) {
 }
 
 /*
+ * Creates a mount point, if it is missing. Inside another grant root of the box may have no id on
+ * the disk (see granted_lower() in rootfs.c), but `user` has one. Returns 0 or an errno.
+ */
+static int make_place(int root, const char *path) {
+    if (mkdirat(root, path, 0755) == 0 || errno == EEXIST)
+        return 0;
+    if (errno != EOVERFLOW)
+        return errno;
+    setfsgid(ID_BOX_USER);
+    setfsuid(ID_BOX_USER);
+    int failed = mkdirat(root, path, 0755) < 0 ? errno : 0;
+    setfsuid(0);
+    setfsgid(0);
+    return failed;
+}
+
+static void refuse_grant(const struct setup *s, const char *path, int made, int error) {
+    char text[400];
+    snprintf(text, sizeof(text),
+             "cannot mount the granted directory at '%.200s' in the machine: %s", path,
+             error == ENOENT && made ? strerror(made)
+             : error == ELOOP        ? "a part of this path is a symbolic link"
+             : error == ENOTDIR || error == EINVAL
+                 ? "this path, or a part of it, is not a directory"
+                 : strerror(error));
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof(text) - n, ": choose another path: --dir HOST:/GUEST");
+    child_refuse(s, ERR_INVALID, text, error);
+}
+
+/*
  * Creates the mount point of a granted directory and its parents below the new root, without
  * following links, then mounts the directory there.
  */
-/*
- * Creates a mount point, if it is missing. Inside another grant root of the box may have no id on
- * the disk (see granted_lower() in rootfs.c), but `user` has one.
- */
-static void make_place(int root, const char *path) {
-    if (mkdirat(root, path, 0755) == 0 || errno != EOVERFLOW)
-        return;
-    setfsgid(ID_BOX_USER);
-    setfsuid(ID_BOX_USER);
-    mkdirat(root, path, 0755);
-    setfsuid(0);
-    setfsgid(0);
-}
-
 static void mount_grant(const struct setup *s, int root, unsigned i) {
-    char path[PLAN_PATH_SIZE], what[160];
+    char path[PLAN_PATH_SIZE];
+    int made = 0;
     snprintf(path, sizeof(path), "%s", s->plan.grants[i].path);
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+    for (char *slash = path + 1; !made && (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        make_place(root, path + 1);
+        made = make_place(root, path + 1);
         *slash = '/';
     }
-    make_place(root, path + 1);
-    snprintf(what, sizeof(what), "mount the granted directory '%.110s'", path);
-    TRY(what, mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1));
+    if (!made)
+        made = make_place(root, path + 1);
+    int r = mount_attach(s->fds.fds[ORDER_GRANTS + i], root, path + 1);
+    if (r < 0)
+        refuse_grant(s, path, made, -r);
+}
+
+/* A directory is mounted before those inside it, which it would hide. Parents have shorter paths.
+ */
+static void mount_grants(const struct setup *s, int root) {
+    unsigned order[PLAN_MAX_GRANTS];
+    for (unsigned i = 0; i < s->plan.grant_count; i++) {
+        size_t n = strlen(s->plan.grants[i].path);
+        unsigned at = i;
+        for (; at > 0 && strlen(s->plan.grants[order[at - 1]].path) > n; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (unsigned i = 0; i < s->plan.grant_count; i++)
+        mount_grant(s, root, order[i]);
 }
 
 /*
@@ -414,8 +453,7 @@ static void build_root(struct setup *s) {
     mount_dev(s, r->root);
     hold_disks(s);
     umask(022);
-    for (unsigned i = 0; i < s->plan.grant_count; i++)
-        mount_grant(s, r->root, i);
+    mount_grants(s, r->root);
     STEP("enter the root filesystem", fchdir(r->root));
     STEP("enter the root filesystem", chroot("."));
 }
