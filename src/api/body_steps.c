@@ -119,8 +119,10 @@ static const struct field image_view_fields[] = {
      .required = true},
     {"machines", SHOW_NUMBER, AT(struct image_view, machines), "machines that use the image",
      .required = true},
-    {"stored", SHOW_TEXT, AT(struct image_view, stored), "`erofs` (a mounted file) or `directory`",
-     .required = true},
+    {"layers", SHOW_NUMBER, AT(struct image_view, layers),
+     "layers of the image, with those of images below it", .required = true},
+    {"stored", SHOW_TEXT, AT(struct image_view, stored),
+     "topmost layer: `erofs` (a mounted file) or `directory`", .required = true},
     {"config", SHOW_JSON, AT(struct image_view, config), "arch, env, user, workdir, command ...",
      .required = true},
 };

@@ -290,6 +290,33 @@ int preset_keep(int root, int to) {
     return k.result;
 }
 
+static void digest_file(const struct visit *v, const char *path) {
+    char *text DEFER_FREE = NULL;
+    ssize_t n = read_public(v->root, path, &text);
+    if (n < 0)
+        return;
+    struct sha256 sum;
+    uint8_t hash[SHA256_BYTES], *all = v->arg;
+    const char source = (char)(v->source - sources);
+    sha256_init(&sum);
+    sha256_add(&sum, &source, 1);
+    sha256_add(&sum, path, strlen(path) + 1);
+    sha256_add(&sum, text, (size_t)n);
+    sha256_end(&sum, hash);
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        all[i] ^= hash[i];
+}
+
+/*
+ * Directories list their files in any order, so hashes of files are combined by exclusive or. Each
+ * has the number of its source: a file that two sources name must not cancel itself out.
+ */
+void preset_digest(int root, uint8_t ret[SHA256_BYTES]) {
+    memset(ret, 0, SHA256_BYTES);
+    for (size_t i = 0; i < SOURCES; i++)
+        visit_source(&(struct visit){root, &sources[i], digest_file, ret});
+}
+
 /* ---- presets ---- */
 
 int preset_read(const char *name, int root, struct preset_targets *ret, struct err *err) {

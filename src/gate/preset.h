@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/sha256.h"
 #include "gate/policy.h"
 
 enum { PRESET_TARGETS_MAX = 32, PRESET_FILE_MAX = 256 << 10 };
@@ -38,6 +39,9 @@ int preset_read(const char *name, int root, struct preset_targets *ret, struct e
  * as a root. Copies some thousand files at most. 0 or -errno.
  */
 int preset_keep(int root, int to);
+
+/* Computes a hash of the files that presets are read from, with their paths. */
+void preset_digest(int root, uint8_t ret[SHA256_BYTES]);
 
 /* Finds every URL in a text and adds it as a target. marker: reads only lines that contain it;
  * NULL: all lines. Pure. */

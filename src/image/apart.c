@@ -200,7 +200,7 @@ int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct b
     int reader = (int)syscall(SYS_pidfd_open, pid, 0);
     if (reader < 0 || dup2(from, FD_WORDS) < 0 || dup2(reader, FD_READER) < 0)
         return err_sys(err, "cannot read from the archive reader process");
-    if (jail_enter(dir, FD_READER, err) < 0 || hear_all(&h, err) < 0 ||
+    if (jail_enter(dir, APART_FD_BELOW, err) < 0 || hear_all(&h, err) < 0 ||
         await_reader(pid, &h, err) < 0)
         return -1;
     return check_left(err);

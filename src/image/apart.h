@@ -18,7 +18,9 @@ typedef int apart_fn(void *arg, struct report *report, struct buf *ret, struct e
 /*
  * Forks the reader, which calls `fn`. Both processes enter the jail of `dir`, and the caller cannot
  * leave it again. The reader wrote *ret, so do not trust it. After success `dir` contains only
- * root/ and spool/.
+ * root/ and spool/. The caller keeps descriptor APART_FD_BELOW, if it is open: the files of the
+ * image that a layer is above. The reader does not have it.
  */
+enum { APART_FD_BELOW = 7 };
 int apart_read(int dir, struct report *report, apart_fn *fn, void *arg, struct buf *ret,
                struct err *err);

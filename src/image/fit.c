@@ -11,6 +11,7 @@
 
 #include "base/defer.h"
 #include "base/fdio.h"
+#include "base/fs/dir.h"
 #include "base/parse.h"
 #include "base/text/accounts.h"
 
@@ -108,6 +109,60 @@ int image_fit(int root, const struct image_ids *ids, struct err *err) {
     return 0;
 }
 
+/*
+ * Removes a name from the layer, so that the entry of the image below shows. keep_file: only if it
+ * is a whiteout. Restores the time of the directory.
+ */
+static int fit_uncover(int dir, const char *name, bool keep_file) {
+    struct stat st;
+    struct held_time held;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (!S_ISCHR(st.st_mode) && keep_file)
+        return 0;
+    return hold_time(dir, &held) < 0 || unlinkat(dir, name, 0) < 0 ? -1 : futimens(dir, held.times);
+}
+
+/* Opens the parent of a path in a layer. *ret is -1 if the layer does not have it. */
+static int fit_parent(int root, const char *path, int *ret, struct err *err) {
+    char parent[32];
+    const char *name = image_path_last(path);
+    snprintf(parent, sizeof(parent), "%.*s", name == path ? 0 : (int)(name - path) - 1, path);
+    *ret = *parent ? openat(root, parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                   : dir_open(root, ".");
+    return *ret >= 0 || errno == ENOENT
+               ? 0
+               : err_sys(err, "cannot open the directory of '/%s' in the image", path);
+}
+
+static int fit_layer_place(int dir, const char *name) {
+    struct stat st;
+    if (fit_uncover(dir, name, true) < 0)
+        return -1;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -1;
+    errno = ENOTDIR;
+    return S_ISDIR(st.st_mode) ? 0 : -1;
+}
+
+int image_fit_layer(int root, struct err *err) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        int dir DEFER_CLOSE = -1;
+        if (fit_parent(root, places[i].path, &dir, err) < 0)
+            return -1;
+        if (dir >= 0 && fit_layer_place(dir, image_path_last(places[i].path)) < 0)
+            return in_the_way(err, places[i].path);
+    }
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        int dir DEFER_CLOSE = -1;
+        if (fit_parent(root, files[i].path, &dir, err) < 0)
+            return -1;
+        if (dir >= 0 && fit_uncover(dir, image_path_last(files[i].path), !files[i].replace) < 0)
+            return in_the_way(err, files[i].path);
+    }
+    return 0;
+}
+
 /* ---- users ---- */
 
 bool image_passwd_find(const char *text, const char *name, struct image_user *ret) {
@@ -130,13 +185,17 @@ static bool is_number(const char *text) {
     return *text && text[strspn(text, "0123456789")] == '\0';
 }
 
-static int read_table(int root, const char *path, char **ret, struct err *err) {
+static int read_table(int root, int below, const char *path, char **ret, struct err *err) {
+    struct stat st;
     const struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
                                  .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     char *text DEFER_FREE = malloc(TABLE_MAX + 1);
     if (!text)
         return err_set(err, ERR_LIMIT, "out of memory");
-    int fd DEFER_CLOSE = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    bool hidden = fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISCHR(st.st_mode);
+    int fd DEFER_CLOSE = hidden ? -1 : (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    if (fd < 0 && !hidden && below >= 0)
+        fd = (int)syscall(SYS_openat2, below, path, &how, sizeof(how));
     ssize_t n = fd < 0 ? 0 : pread(fd, text, TABLE_MAX, 0);
     text[n > 0 ? n : 0] = '\0';
     *ret = TAKE(text);
@@ -148,7 +207,8 @@ static int no_such(struct err *err, const char *what, const char *name) {
                    what, name);
 }
 
-int image_user_find(int root, const char *user, struct image_user *ret, struct err *err) {
+int image_user_find(int root, int below, const char *user, struct image_user *ret,
+                    struct err *err) {
     char name[64], *passwd DEFER_FREE = NULL, *group DEFER_FREE = NULL;
     size_t n = strcspn(user, ":");
     const char *wanted_group = user[n] ? user + n + 1 : "";
@@ -156,8 +216,8 @@ int image_user_find(int root, const char *user, struct image_user *ret, struct e
     if (n >= sizeof(name))
         return no_such(err, "user", user);
     snprintf(name, sizeof(name), "%.*s", (int)n, user);
-    if (read_table(root, "etc/passwd", &passwd, err) < 0 ||
-        read_table(root, "etc/group", &group, err) < 0)
+    if (read_table(root, below, "etc/passwd", &passwd, err) < 0 ||
+        read_table(root, below, "etc/group", &group, err) < 0)
         return -1;
     if (!*name)
         snprintf(name, sizeof(name), "0");

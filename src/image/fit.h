@@ -14,14 +14,23 @@
  * file of another type at such a path. */
 int image_fit(int root, const struct image_ids *ids, struct err *err);
 
+/*
+ * The same for a layer above an image that has all of these paths: the layer keeps only changes of
+ * them that a box can live with.
+ */
+int image_fit_layer(int root, struct err *err);
+
 struct image_user {
     uint32_t uid, gid;
     char name[64];
     char home[256];
 };
 
-/* Looks up `user` ("", "1000", "app" or "app:staff") in the passwd and group file of the image. */
-int image_user_find(int root, const char *user, struct image_user *ret, struct err *err);
+/*
+ * Looks up `user` ("", "1000", "app" or "app:staff") in the passwd and group file of the image.
+ * below: the files of the image that `root` is a layer above; -1: none.
+ */
+int image_user_find(int root, int below, const char *user, struct image_user *ret, struct err *err);
 
 /* Find a line of a passwd or group file by name, or by number if `name` is a number. False: no line
  * matches. Pure. */

@@ -26,7 +26,6 @@ static const int allowed[] = {
     SCMP_SYS(pwrite64),
     SCMP_SYS(lseek),
     SCMP_SYS(close),
-    SCMP_SYS(ftruncate),
     SCMP_SYS(fadvise64),
     /* files and directories */
     SCMP_SYS(openat),
@@ -36,16 +35,6 @@ static const int allowed[] = {
     SCMP_SYS(statx),
     SCMP_SYS(getdents64),
     SCMP_SYS(readlinkat),
-    SCMP_SYS(mkdirat),
-    SCMP_SYS(unlinkat),
-    SCMP_SYS(linkat),
-    SCMP_SYS(symlinkat),
-    SCMP_SYS(fchown),
-    SCMP_SYS(fchownat),
-    SCMP_SYS(fchmod),
-    SCMP_SYS(fchmodat),
-    SCMP_SYS(utimensat),
-    SCMP_SYS(fsetxattr),
     SCMP_SYS(fgetxattr),
     SCMP_SYS(flistxattr),
     SCMP_SYS(umask),
@@ -65,6 +54,13 @@ static const int allowed[] = {
     SCMP_SYS(wait4),
     SCMP_SYS(exit),
     SCMP_SYS(exit_group),
+};
+
+/* Not for a process that only reads. */
+static const int changing[] = {
+    SCMP_SYS(ftruncate), SCMP_SYS(mkdirat),   SCMP_SYS(unlinkat),  SCMP_SYS(linkat),
+    SCMP_SYS(symlinkat), SCMP_SYS(fchown),    SCMP_SYS(fchownat),  SCMP_SYS(fchmod),
+    SCMP_SYS(fchmodat),  SCMP_SYS(utimensat), SCMP_SYS(fsetxattr),
 };
 
 /* Other fcntl commands (F_SETOWN) can send signals to any process. */
@@ -89,8 +85,9 @@ static void lower_limits(void) {
     }
 }
 
-static int drop_capabilities(void) {
-    uint64_t keep = 0;
+/* extra: capabilities to keep besides `kept`, as bits. */
+static int drop_capabilities(uint64_t extra) {
+    uint64_t keep = extra;
     for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
         keep |= 1ull << kept[i];
     for (unsigned cap = 0; cap <= 63; cap++)
@@ -105,11 +102,30 @@ static int drop_capabilities(void) {
         data[i].effective = data[i].permitted;
         data[i].inheritable = 0;
     }
+    uint64_t has = data[0].effective | (uint64_t)data[1].effective << 32;
+    if ((has & extra) != extra)
+        return -EPERM;
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
-/* mknodat is allowed for pipes only: with other modes it creates devices. */
-static int load_filter(void) {
+/*
+ * mknodat is allowed for pipes and whiteouts only: with other modes it creates devices. A whiteout
+ * is device 0:0, which cannot be opened.
+ */
+static int allow_changes(scmp_filter_ctx ctx) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < sizeof(changing) / sizeof(*changing); i++)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, changing[i], 0);
+    if (r == 0)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mknodat), 1,
+                             SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO));
+    if (r == 0)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mknodat), 2,
+                             SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFCHR), SCMP_A3(SCMP_CMP_EQ, 0));
+    return r;
+}
+
+static int load_filter(bool reading) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
     int r = ctx ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < sizeof(allowed) / sizeof(*allowed); i++)
@@ -117,9 +133,8 @@ static int load_filter(void) {
     for (size_t i = 0; r == 0 && i < sizeof(commands) / sizeof(*commands); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
                              SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, commands[i]));
-    if (r == 0)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mknodat), 1,
-                             SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO));
+    if (r == 0 && !reading)
+        r = allow_changes(ctx);
     if (r == 0)
         r = seccomp_load(ctx);
     if (ctx)
@@ -127,7 +142,7 @@ static int load_filter(void) {
     return r;
 }
 
-int jail_enter(int dir, int last, struct err *err) {
+static int jail_close(int dir, int last, bool reading, uint64_t extra, struct err *err) {
     if (fchdir(dir) < 0 || chroot(".") < 0)
         return err_sys(err, "cannot enter the image's directory");
     close_range((unsigned)last + 1, ~0u, 0);
@@ -135,8 +150,16 @@ int jail_enter(int dir, int last, struct err *err) {
     lower_limits();
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_sys(err, "cannot drop the privileges of carrel-image");
-    int r = drop_capabilities();
+    int r = drop_capabilities(extra);
     if (r == 0 && !INSTRUMENTED)
-        r = load_filter();
+        r = load_filter(reading);
     return r < 0 ? err_num(err, r, "cannot drop the privileges of carrel-image") : 0;
+}
+
+int jail_enter(int dir, int last, struct err *err) {
+    return jail_close(dir, last, false, 0, err);
+}
+
+int jail_enter_reading(int dir, int last, bool marks, struct err *err) {
+    return jail_close(dir, last, true, marks ? 1ull << CAP_SYS_ADMIN : 0, err);
 }

@@ -1,12 +1,17 @@
 /*
- * carrel-image unpack|tar|tar.zst|oci|erofs [view|sealed] [ids=FIRST] [disk=BYTES] [as=ID]: reads
- * or writes one archive, then exits.
+ * carrel-image unpack|tar|tar.zst|oci|erofs|layer [view|sealed] [ids=FIRST] [disk=BYTES] [as=ID]
+ * [on=ID] [uppers=COUNT] [more=COUNT]: reads or writes one archive, then exits.
  *
  * The spawner starts this program, never a person. Its descriptors: 0 the archive to unpack; 1 the
  * archive to write; 3 the directory of the image (root/, image.json; for unpack also spool/); 4 the
  * reports to the daemon. With `view`, 3 is the tree itself, and 5, if it is open, is the directory
  * to use as its /usr. With `sealed`, 5 is the tree of the image. For erofs, 1 is an empty file, and
  * as=ID is the image id.
+ *
+ * For layer, which writes what a machine changed in an image, 3 is the tree of the machine, 5 that
+ * of the image, and from 6 on COUNT layers of the machine, topmost first. For unpack with on=ID the
+ * archive is a layer above that image, whose tree is 7. more=COUNT is the number of descriptors
+ * from 5 on: the last of them are locks, which this program only keeps open.
  */
 #include <fcntl.h>
 #include <locale.h>
@@ -25,16 +30,20 @@
 #include "image/erofs.h"
 #include "image/fit.h"
 #include "image/jail.h"
+#include "image/over.h"
 #include "image/pack.h"
 #include "image/reader.h"
 #include "image/seal.h"
 
-enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5 };
+enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5, FD_BASE = 5, FD_UPPERS = 6 };
+enum { MORE_MAX = 256 };
 
 struct work {
     const char *verb;
     bool view, sealed;
     const char *id; /* image id, for erofs */
+    const char *on; /* image that the archive is a layer above; NULL: none */
+    uint64_t uppers, more;
     struct image_ids ids;
     uint64_t disk; /* bytes that the image may take; 0: no limit */
     struct report report;
@@ -43,11 +52,12 @@ struct work {
 /* ---- unpack ---- */
 
 /* Writes the image's configuration, and the ids, name and home of the user of its programs. */
-static int main_describe(int root, const struct image_config *c, struct buf *ret, struct err *err) {
+static int main_describe(int root, int below, const struct image_config *c, struct buf *ret,
+                         struct err *err) {
     struct image_user user;
     struct jot j = JOT(ret);
     struct buf own DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
-    if (image_user_find(root, c->user ? c->user : "", &user, err) < 0 ||
+    if (image_user_find(root, below, c->user ? c->user : "", &user, err) < 0 ||
         image_config_print(c, &own, err) < 0)
         return -1;
     jot_object(&j, NULL);
@@ -60,24 +70,39 @@ static int main_describe(int root, const struct image_config *c, struct buf *ret
     return j.failed ? err_set(err, ERR_LIMIT, "the image's configuration is too large") : 0;
 }
 
+/* True if the layer contains only its top directory, as the image below has it. */
+static bool changes_nothing(int root, int below, const struct seal *seal) {
+    struct stat a, b;
+    return seal->entries == 1 && fstat(root, &a) == 0 && fstat(below, &b) == 0 &&
+           a.st_mode == b.st_mode && a.st_uid == b.st_uid && a.st_gid == b.st_gid &&
+           a.st_mtim.tv_sec == b.st_mtim.tv_sec;
+}
+
 static int seal_tree(struct work *w, const char *text, size_t len, struct err *err) {
     struct image_config config DEFER(image_config_done) = {0};
     struct buf canonical DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     struct buf described DEFER(buf_done) = BUF(2 * CONFIG_BYTES_MAX);
     struct seal seal;
-    int root DEFER_CLOSE = image_dir("root", err);
+    int root DEFER_CLOSE = image_dir("root", err), below = w->on ? APART_FD_BELOW : -1;
     if (root < 0 || image_config_read(text, len, &config, err) < 0 ||
-        image_config_print(&config, &canonical, err) < 0 || image_fit(root, &w->ids, err) < 0 ||
-        main_describe(root, &config, &described, err) < 0 ||
-        image_seal(root, w->ids, canonical.data, &w->report, &seal, err) < 0)
+        image_config_print(&config, &canonical, err) < 0 ||
+        (w->on ? image_fit_layer(root, err) : image_fit(root, &w->ids, err)) < 0 ||
+        main_describe(root, below, &config, &described, err) < 0 ||
+        image_seal(root, w->ids, w->on, canonical.data, &w->report, &seal, err) < 0)
         return -1;
-    report_image(&w->report, seal.id, seal.entries, seal.bytes, seal.disk, described.data);
+    report_image(&w->report,
+                 &(struct report_of_image){.id = seal.id,
+                                           .config = described.data,
+                                           .entries = seal.entries,
+                                           .bytes = seal.bytes,
+                                           .disk = seal.disk,
+                                           .same = w->on && changes_nothing(root, below, &seal)});
     return 0;
 }
 
 static int do_unpack(struct work *w, struct err *err) {
     struct buf text DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
-    struct reading r = {.ids = w->ids, .disk = w->disk};
+    struct reading r = {.ids = w->ids, .disk = w->disk, .is_layer = w->on != NULL};
     return apart_read(FD_DIR, &w->report, read_archive, &r, &text, err) < 0
                ? -1
                : seal_tree(w, text.data ? text.data : "", text.len, err);
@@ -120,11 +145,7 @@ static int open_root(const struct work *w, struct err *err) {
 static int do_pack(struct work *w, struct err *err) {
     struct image_config config DEFER(image_config_done) = {0};
     bool has_usr = w->view && fcntl(FD_USR, F_GETFD) >= 0;
-    if (jail_enter(FD_DIR,
-                   has_usr     ? FD_USR
-                   : w->sealed ? FD_TREE
-                               : FD_REPORT,
-                   err) < 0 ||
+    if (jail_enter(FD_DIR, FD_REPORT + (int)w->more, err) < 0 ||
         (!w->view && load_config(&config, err) < 0))
         return -1;
     int root DEFER_CLOSE = open_root(w, err);
@@ -137,6 +158,24 @@ static int do_pack(struct work *w, struct err *err) {
                      .config = w->view ? NULL : &config,
                      .report = &w->report};
     if (image_pack(&p, (enum pack_form)form_of(w->verb), err) < 0)
+        return -1;
+    report_done(&w->report);
+    return 0;
+}
+
+/* Writes what a machine changed in its image, as a tar with whiteouts. */
+static int do_layer(struct work *w, struct err *err) {
+    struct over over = {.base = FD_BASE,
+                        .count = (size_t)w->uppers,
+                        .marks = w->ids.shared ? "user.overlay." : "trusted.overlay."};
+    for (size_t i = 0; i < over.count; i++)
+        over.uppers[i] = FD_UPPERS + (int)i;
+    if (jail_enter_reading(FD_DIR, FD_REPORT + (int)w->more, !w->ids.shared, err) < 0)
+        return -1;
+    int root DEFER_CLOSE = image_dir(".", err);
+    struct pack p = {
+        .out = 1, .root = root, .usr = -1, .ids = w->ids, .over = &over, .report = &w->report};
+    if (root < 0 || image_pack(&p, PACK_TAR, err) < 0)
         return -1;
     report_done(&w->report);
     return 0;
@@ -166,6 +205,14 @@ static int main_read_words(int argc, char **argv, struct work *w) {
             w->sealed = true;
         else if (strncmp(argv[i], "as=", 3) == 0 && image_id_valid(argv[i] + 3))
             w->id = argv[i] + 3;
+        else if (strncmp(argv[i], "on=", 3) == 0 && image_id_valid(argv[i] + 3))
+            w->on = argv[i] + 3;
+        else if (strncmp(argv[i], "uppers=", 7) == 0 &&
+                 parse_u64(argv[i] + 7, 0, OVER_UPPERS_MAX, &w->uppers, NULL) == 0)
+            ;
+        else if (strncmp(argv[i], "more=", 5) == 0 &&
+                 parse_u64(argv[i] + 5, 0, MORE_MAX, &w->more, NULL) == 0)
+            ;
         else if (strncmp(argv[i], "ids=", 4) == 0 &&
                  parse_u64(argv[i] + 4, 1, UINT32_MAX - IMAGE_ID_MAX, &first, NULL) == 0)
             w->ids = (struct image_ids){true, (uint32_t)first};
@@ -175,8 +222,8 @@ static int main_read_words(int argc, char **argv, struct work *w) {
         else
             return -1;
     }
-    bool known = strcmp(w->verb, "unpack") == 0 || form_of(w->verb) >= 0 ||
-                 (strcmp(w->verb, "erofs") == 0 && w->id);
+    bool known = strcmp(w->verb, "unpack") == 0 || strcmp(w->verb, "layer") == 0 ||
+                 form_of(w->verb) >= 0 || (strcmp(w->verb, "erofs") == 0 && w->id);
     return known ? 0 : -1;
 }
 
@@ -184,7 +231,7 @@ int main(int argc, char **argv) {
     struct work w = {.report = {.fd = FD_REPORT}};
     struct err err;
     if (main_read_words(argc, argv, &w) < 0) {
-        fputs("usage: carrel-image unpack|tar|tar.zst|oci|erofs ...\n"
+        fputs("usage: carrel-image unpack|tar|tar.zst|oci|erofs|layer ...\n"
               "Only the spawner runs this program.\n",
               stderr);
         return 64;
@@ -194,6 +241,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); /* the daemon is gone: SIGPIPE ends this process */
     int r = strcmp(w.verb, "unpack") == 0  ? do_unpack(&w, &err)
             : strcmp(w.verb, "erofs") == 0 ? do_erofs(&w, &err)
+            : strcmp(w.verb, "layer") == 0 ? do_layer(&w, &err)
                                            : do_pack(&w, &err);
     if (r < 0)
         report_error(&w.report, &err);

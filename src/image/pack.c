@@ -43,14 +43,14 @@ static la_ssize_t to_fd(struct archive *a, void *arg, const void *bytes, size_t 
 }
 
 /* Computes the digest and size of a layer. Also writes the layer if `outer` is set. */
-struct layer {
+struct oci_layer {
     struct sha256 sum;
     uint64_t size;
     struct archive *outer; /* the OCI layout that contains the layer; NULL: do not write */
 };
 
 static la_ssize_t to_layer(struct archive *a, void *arg, const void *bytes, size_t n) {
-    struct layer *l = arg;
+    struct oci_layer *l = arg;
     sha256_add(&l->sum, bytes, n);
     l->size += n;
     if (!l->outer || archive_write_data(l->outer, bytes, n) == (la_ssize_t)n)
@@ -70,6 +70,17 @@ static struct archive *writer(void) {
 }
 
 /* ---- tree ---- */
+
+static int pack_put_head(struct archive *to, const char *name, uint64_t size, struct err *err) {
+    struct archive_entry *e DEFER(entry_free) = archive_entry_new();
+    if (!e)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    archive_entry_copy_pathname(e, name);
+    archive_entry_set_mode(e, AE_IFREG | 0644);
+    archive_entry_set_size(e, (la_int64_t)size);
+    archive_entry_set_mtime(e, 0, 0);
+    return archive_write_header(to, e) == ARCHIVE_OK ? 0 : pack_failed(to, err);
+}
 
 struct filling {
     struct pack *pack;
@@ -104,8 +115,19 @@ static int put_contents(struct filling *f, const struct walk_entry *e, struct er
     return 0;
 }
 
+/* A whiteout is an empty file "dir/.wh.NAME", as in OCI layers. */
+static int put_whiteout(struct filling *f, const struct walk_entry *e, struct err *err) {
+    char name[IMAGE_PATH_SIZE + 8];
+    const char *last = image_path_last(e->path);
+    snprintf(name, sizeof(name), "%.*s.wh.%s", (int)(last - e->path), e->path, last);
+    f->pack->entries++;
+    return pack_put_head(f->to, name, 0, err);
+}
+
 static int put_entry(void *arg, const struct walk_entry *e, struct err *err) {
     struct filling *f = arg;
+    if (S_ISCHR(e->mode))
+        return put_whiteout(f, e, err);
     struct archive_entry *to = archive_entry_clear(f->entry);
     f->pack->entries++;
     archive_entry_copy_pathname(to, *e->path ? e->path : "./");
@@ -131,21 +153,11 @@ static int put_tree(struct pack *p, struct archive *to, struct err *err) {
     struct archive_entry *entry DEFER(entry_free) = archive_entry_new();
     char *piece DEFER_FREE = malloc(PIECE);
     struct filling f = {p, to, entry, piece};
-    const struct walk w = {p->root, p->usr, p->ids, put_entry, &f};
+    const struct walk w = {
+        .root = p->root, .usr = p->usr, .ids = p->ids, .fn = put_entry, .arg = &f, .over = p->over};
     if (!entry || !piece)
         return err_set(err, ERR_LIMIT, "out of memory");
     return image_walk(&w, err);
-}
-
-static int pack_put_head(struct archive *to, const char *name, uint64_t size, struct err *err) {
-    struct archive_entry *e DEFER(entry_free) = archive_entry_new();
-    if (!e)
-        return err_set(err, ERR_LIMIT, "out of memory");
-    archive_entry_copy_pathname(e, name);
-    archive_entry_set_mode(e, AE_IFREG | 0644);
-    archive_entry_set_size(e, (la_int64_t)size);
-    archive_entry_set_mtime(e, 0, 0);
-    return archive_write_header(to, e) == ARCHIVE_OK ? 0 : pack_failed(to, err);
 }
 
 static int pack_put_text(struct archive *to, const char *name, const struct buf *text,
@@ -178,9 +190,10 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
 
 /* ---- OCI layout ---- */
 
-static int pack_layer(struct pack *p, struct archive *outer, struct layer *ret, struct err *err) {
+static int pack_layer(struct pack *p, struct archive *outer, struct oci_layer *ret,
+                      struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
-    *ret = (struct layer){.outer = outer};
+    *ret = (struct oci_layer){.outer = outer};
     sha256_init(&ret->sum);
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
@@ -318,7 +331,7 @@ static int put_blob(struct archive *to, const struct blob *b, const struct buf *
 static int pack_oci(struct pack *p, struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
     struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(4096), BUF(4096)};
-    struct layer counted, written;
+    struct oci_layer counted, written;
     struct blob layer;
     uint8_t hash[SHA256_BYTES];
     char name[OCI_DIGEST_SIZE + 16];

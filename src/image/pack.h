@@ -16,6 +16,7 @@ struct pack {
     int root, usr; /* directories to pack, as in struct walk */
     struct image_ids ids;
     const struct image_config *config; /* NULL: no configuration is written */
+    const struct over *over;           /* as in struct walk; whiteouts become `.wh.` entries */
     struct report *report;
     uint64_t entries, bytes; /* entries and bytes written so far */
 };

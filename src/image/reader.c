@@ -11,6 +11,7 @@ int read_archive(void *arg, struct report *report, struct buf *ret, struct err *
         return -1;
     struct unpack u DEFER(unpack_done) = unpack_begin(root, r->ids, report);
     u.limits.disk = r->disk;
+    u.is_layer = r->is_layer;
     return image_import(0, spool, &u, &config, err) < 0 ? -1
                                                         : image_config_print(&config, ret, err);
 }

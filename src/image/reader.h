@@ -12,6 +12,7 @@
 struct reading {
     struct image_ids ids;
     uint64_t disk; /* bytes that the image may take; 0: no limit */
+    bool is_layer; /* the archive is a layer above an image */
 };
 
 /* The apart_fn of the reader. arg: a struct reading. */

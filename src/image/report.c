@@ -43,15 +43,16 @@ void report_error(struct report *r, const struct err *err) {
     report_say(r, &j);
 }
 
-void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
-                  const char *config) {
+void report_image(struct report *r, const struct report_of_image *of) {
     struct buf text DEFER(buf_done) = BUF(LINE_MAX);
     struct jot j = JOT(&text);
     jot_object(&j, NULL);
-    jot_string(&j, "id", id);
-    put_counts(&j, entries, bytes);
-    jot_u64(&j, "disk", disk);
-    jot_raw(&j, "config", config);
+    jot_string(&j, "id", of->id);
+    put_counts(&j, of->entries, of->bytes);
+    jot_u64(&j, "disk", of->disk);
+    if (of->same)
+        jot_bool(&j, "same", true);
+    jot_raw(&j, "config", of->config);
     report_say(r, &j);
 }
 

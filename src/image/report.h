@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -17,9 +18,13 @@ struct report {
 /* Writes at most two reports per second. */
 void report_progress(struct report *r, uint64_t entries, uint64_t bytes);
 void report_error(struct report *r, const struct err *err);
-/* config: JSON. */
-void report_image(struct report *r, const char *id, uint64_t entries, uint64_t bytes, uint64_t disk,
-                  const char *config);
+/* config: JSON. same: the image is a layer that changes no file of the image below. */
+struct report_of_image {
+    const char *id, *config;
+    uint64_t entries, bytes, disk;
+    bool same;
+};
+void report_image(struct report *r, const struct report_of_image *of);
 void report_done(struct report *r);
 /* From the reader of an archive to its supervisor (image/apart.h). config: JSON. */
 void report_config(struct report *r, const char *config);

@@ -10,7 +10,9 @@
 #include "base/defer.h"
 #include "image/cost.h"
 
-#define VERSION "carrel image 1\n" /* change this when the hash method changes */
+/* Change these when the hash method changes. */
+#define VERSION "carrel image 1\n"
+#define VERSION_LAYER "carrel layer 1\n"
 
 enum { PIECE = 256 << 10 };
 
@@ -77,18 +79,26 @@ static int add_entry(void *arg, const struct walk_entry *e, struct err *err) {
     return add_contents(s, e, err);
 }
 
-int image_seal(int root, struct image_ids ids, const char *config, struct report *report,
-               struct seal *ret, struct err *err) {
+int image_seal(int root, struct image_ids ids, const char *below, const char *config,
+               struct report *report, struct seal *ret, struct err *err) {
+    const char *version = below ? VERSION_LAYER : VERSION;
     char *piece DEFER_FREE = malloc(PIECE);
     uint8_t hash[SHA256_BYTES];
     struct sealing s = {.ret = ret, .report = report, .piece = piece};
-    const struct walk w = {
-        .root = root, .usr = -1, .ids = ids, .fn = add_entry, .arg = &s, .strict = true};
+    const struct walk w = {.root = root,
+                           .usr = -1,
+                           .ids = ids,
+                           .fn = add_entry,
+                           .arg = &s,
+                           .strict = true,
+                           .whiteouts = below != NULL};
     if (!piece)
         return err_set(err, ERR_LIMIT, "out of memory");
     *ret = (struct seal){.entries = 0};
     sha256_init(&s.sum);
-    sha256_add(&s.sum, VERSION, strlen(VERSION));
+    sha256_add(&s.sum, version, strlen(version));
+    if (below)
+        add_text(&s, below);
     add_text(&s, config);
     if (image_walk(&w, err) < 0)
         return -1;

@@ -451,6 +451,31 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
     return r < 0 ? err_num(err, r, "cannot delete '%.120s' from the image", path) : 0;
 }
 
+/*
+ * Keeps a whiteout as overlayfs knows it. An image has no name that starts with ".wh.", so no
+ * whiteout hides one.
+ */
+static int make_whiteout(struct unpack *u, const char *path, struct err *err) {
+    char place[IMAGE_PATH_SIZE];
+    const char *name = image_path_last(path), *hidden = name + strlen(WHITEOUT);
+    const struct timespec times[2] = {{0}};
+    uid_t owner = image_id_to_disk(&u->ids, 0);
+    if (!*hidden || is_dots(hidden) || strncmp(hidden, WHITEOUT, strlen(WHITEOUT)) == 0)
+        return err_set(err, ERR_INVALID,
+                       "archive entry '%.120s' is a whiteout (deletion marker) that names no file",
+                       path);
+    snprintf(place, sizeof(place), "%.*s%s", (int)(name - path), path, hidden);
+    int parent = open_parent(u, place, err);
+    if (parent < 0 || unpack_charge(u, cost_entry(S_IFCHR, 0, 0), err) < 0 ||
+        clear_place(u, parent, place, err) < 0)
+        return -1;
+    return mknodat(parent, hidden, S_IFCHR, 0) < 0 ||
+                   fchownat(parent, hidden, owner, owner, AT_SYMLINK_NOFOLLOW) < 0 ||
+                   utimensat(parent, hidden, times, AT_SYMLINK_NOFOLLOW) < 0
+               ? unpack_failed(err, place)
+               : 0;
+}
+
 int unpack_whiteouts(struct unpack *u, struct archive *a, struct err *err) {
     char path[IMAGE_PATH_SIZE];
     struct archive_entry *e;
@@ -475,6 +500,8 @@ int unpack_entry(struct unpack *u, struct archive *a, struct archive_entry *e, b
         return err_set(err, ERR_INVALID,
                        "archive entry '%s' is allowed only as the first entry of a tar", path);
     if (*path && is_whiteout(path)) {
+        if (u->is_layer)
+            return make_whiteout(u, path, err);
         if (layered)
             return 0;
         err_set(err, ERR_INVALID,

@@ -37,6 +37,7 @@ struct unpack {
     struct image_ids ids;
     struct image_limits limits;
     struct report *report;
+    bool is_layer;           /* a layer above an image: whiteouts are kept as devices 0:0 */
     uint64_t entries, bytes; /* entries and bytes unpacked so far */
     uint64_t disk;           /* disk space used so far, with entries that were replaced later */
     uint64_t read;           /* bytes of entries read so far; data read twice counts twice */

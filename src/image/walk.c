@@ -1,6 +1,5 @@
 #include "image/walk.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +12,8 @@
 #include "base/defer.h"
 #include "base/fs/dir.h"
 #include "base/map.h"
+
+#define WALK_WHITEOUT ".wh."
 
 enum { ATTRIBUTE_NAMES_MAX = 64 << 10, ATTRIBUTES_MAX = 256 };
 
@@ -58,16 +59,28 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int walk_list(int dir, struct names *ret) {
-    DIR *d DEFER(dir_close) = dir_list(dir, ".");
-    int r = 0;
-    if (!d)
-        return -errno;
-    for (struct dirent *e; r == 0 && (e = readdir(d));)
-        if (!is_dots(e->d_name))
-            r = names_add(ret, e->d_name);
-    if (r == 0 && ret->count)
-        qsort(ret->v, ret->count, sizeof(*ret->v), by_bytes);
+static int walk_add_name(void *arg, const char *name) {
+    return names_add(arg, name);
+}
+
+/* Sorts the names and drops repeated ones. */
+static void names_settle(struct names *n) {
+    size_t kept = 0;
+    if (n->count)
+        qsort(n->v, n->count, sizeof(*n->v), by_bytes);
+    for (size_t i = 0; i < n->count; i++)
+        if (kept && strcmp(n->v[kept - 1], n->v[i]) == 0)
+            free(n->v[i]);
+        else
+            n->v[kept++] = n->v[i];
+    n->count = kept;
+}
+
+static int walk_list(int dir, const struct over *o, struct names *ret) {
+    const struct over all = {.base = -1, .whole = true};
+    int r = over_list(o ? o : &all, dir, walk_add_name, ret);
+    if (r == 0)
+        names_settle(ret);
     return r;
 }
 
@@ -182,29 +195,69 @@ static int walk_link(struct state *s, int dir, const char *name, const struct st
     return walk_tell(s, &e, err);
 }
 
-static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err);
+static int walk_dir(struct state *s, int dir, const struct over *o, unsigned depth,
+                    struct err *err);
 
-static int walk_name(struct state *s, int dir, const char *name, unsigned depth, struct err *err) {
+static int walk_subdir(struct state *s, int dir, const char *name, const struct over *o,
+                       unsigned depth, struct err *err) {
+    bool lent = s->w->usr >= 0 && strcmp(s->path, "usr") == 0;
+    int sub DEFER_CLOSE = lent ? dir_open(s->w->usr, ".") : dir_open(dir, name);
+    struct over inner DEFER(over_done) = {.base = -1};
+    if (sub < 0)
+        return err_sys(err, "cannot open directory '/%.120s'", s->path);
+    int r = o ? over_enter(o, name, &inner) : 0;
+    return r < 0 ? err_num(err, r, "cannot open directory '/%.120s' in a layer", s->path)
+                 : walk_dir(s, sub, o ? &inner : NULL, depth, err);
+}
+
+/* A name that the merged files do not have, or that an image cannot have. */
+static int walk_missing(struct state *s, const char *name, const struct over *o, struct err *err) {
+    int hides = o ? over_hides(o, name) : 0;
+    if (hides <= 0)
+        return hides < 0 ? err_num(err, hides, "cannot read '/%.120s' of the image below", s->path)
+                         : 0;
+    return walk_tell(s, &(struct walk_entry){.path = s->path, .mode = S_IFCHR, .fd = -1}, err);
+}
+
+/* The image id does not cover a device or socket, so nothing may have created one. */
+static int walk_refuse_kind(const struct state *s, struct err *err) {
+    return err_set(err, ERR_INVALID,
+                   "path '/%.120s' is a device or socket, which an image cannot have", s->path);
+}
+
+/* In an archive, such a name marks a deleted file. */
+static int walk_refuse_mark(const struct state *s, struct err *err) {
+    err_set(err, ERR_INVALID,
+            "the name of '/%.120s' starts with '" WALK_WHITEOUT
+            "', which marks deleted files in the layers of images",
+            s->path);
+    return err_remedy(err, "rename or delete the file");
+}
+
+static int walk_name(struct state *s, int dir, const char *name, const struct over *o,
+                     unsigned depth, struct err *err) {
     struct stat st;
     struct walk_entry e;
+    if (o && strncmp(name, WALK_WHITEOUT, strlen(WALK_WHITEOUT)) == 0)
+        return walk_refuse_mark(s, err);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_sys(err, "cannot read the metadata of '/%.120s'", s->path);
-    if (S_ISDIR(st.st_mode)) {
-        bool lent = s->w->usr >= 0 && strcmp(s->path, "usr") == 0;
-        int sub DEFER_CLOSE = lent ? dir_open(s->w->usr, ".") : dir_open(dir, name);
-        return sub < 0 ? err_sys(err, "cannot open directory '/%.120s'", s->path)
-                       : walk_dir(s, sub, depth, err);
-    }
+        return o && errno == ENOENT
+                   ? walk_missing(s, name, o, err)
+                   : err_sys(err, "cannot read the metadata of '/%.120s'", s->path);
+    if (S_ISDIR(st.st_mode))
+        return walk_subdir(s, dir, name, o, depth, err);
     if (S_ISREG(st.st_mode))
         return walk_file(s, dir, name, &st, err);
     if (S_ISLNK(st.st_mode))
         return walk_link(s, dir, name, &st, err);
-    if (!S_ISFIFO(st.st_mode))
-        return 0;
+    bool whiteout = s->w->whiteouts && S_ISCHR(st.st_mode) && st.st_rdev == 0;
+    if (!S_ISFIFO(st.st_mode) && !whiteout)
+        return s->w->strict ? walk_refuse_kind(s, err) : walk_missing(s, name, o, err);
     return walk_describe(s, &st, &e, err) < 0 ? -1 : walk_tell(s, &e, err);
 }
 
-static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
+static int walk_dir(struct state *s, int dir, const struct over *o, unsigned depth,
+                    struct err *err) {
     struct names names DEFER(names_done) = {0};
     struct stat st;
     struct walk_entry e;
@@ -217,14 +270,14 @@ static int walk_dir(struct state *s, int dir, unsigned depth, struct err *err) {
     if (walk_describe(s, &st, &e, err) < 0 || check_attributes(s, dir, true, err) < 0 ||
         walk_tell(s, &e, err) < 0)
         return -1;
-    int r = walk_list(dir, &names);
+    int r = walk_list(dir, o, &names);
     if (r < 0)
         return err_num(err, r, "cannot list directory '/%.120s'", s->path);
     for (size_t i = 0; i < names.count; i++) {
         int n = snprintf(s->path + len, sizeof(s->path) - len, "%s%s", len ? "/" : "", names.v[i]);
         if (n < 0 || (size_t)n >= sizeof(s->path) - len)
             return err_set(err, ERR_LIMIT, "a path below directory '/%.80s' is too long", s->path);
-        r = walk_name(s, dir, names.v[i], depth + 1, err);
+        r = walk_name(s, dir, names.v[i], o, depth + 1, err);
         s->path[len] = '\0';
         if (r < 0)
             return -1;
@@ -237,7 +290,7 @@ int image_walk(const struct walk *w, struct err *err) {
     if (!s)
         return err_set(err, ERR_LIMIT, "out of memory");
     s->w = w;
-    int r = walk_dir(s, w->root, 0, err);
+    int r = walk_dir(s, w->root, w->over, 0, err);
     free_twins(&s->twins);
     return r;
 }

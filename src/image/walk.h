@@ -9,11 +9,12 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "image/over.h"
 #include "image/tree.h"
 
 struct walk_entry {
     const char *path; /* "" for the root */
-    mode_t mode;      /* permissions and file type */
+    mode_t mode;      /* permissions and file type; S_IFCHR: a whiteout */
     uint32_t uid, gid;
     int64_t mtime;
     uint64_t size;      /* bytes of a regular file */
@@ -32,9 +33,14 @@ struct walk {
     walk_fn *fn;
     void *arg;
     bool strict; /* refuse attributes that an image cannot have: the image id does not cover them */
+    bool whiteouts;          /* the tree is a layer: its whiteouts are entries */
+    const struct over *over; /* visit only what a layer above an image contains; NULL: all */
 };
 
-/* Calls w->fn for each entry. Skips sockets and devices, which an image cannot contain. */
+/*
+ * Calls w->fn for each entry. Skips sockets and devices, which an image cannot contain. With
+ * w->over, a name of the image below that is missing, or is skipped, is a whiteout.
+ */
 int image_walk(const struct walk *w, struct err *err);
 
 /* Calls `fn` for each attribute of a file that belongs to an image, sorted by name. Name and value

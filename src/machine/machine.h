@@ -92,6 +92,19 @@ typedef void machine_stats_fn(void *arg, const struct machine_stats *stats, cons
 typedef void machine_list_fn(void *arg, const struct plan_found *found, size_t count,
                              const struct err *err);
 
+struct machine_unpack {
+    const char *name; /* id of the unfinished image */
+    uint64_t disk_bytes;
+    const char *below; /* image that the archive is a layer above; NULL: none */
+};
+
+struct machine_draw {
+    const char *stack;
+    const char *base; /* NULL: all files */
+    /* number of layers, from the top of the stack, that may differ from the base */
+    size_t layers;
+};
+
 struct machine_driver {
     const char *kind;
     /* store: id of the store that owns new machines; NULL: none, as in tests of a driver. */
@@ -172,13 +185,16 @@ struct machine_driver {
      * result. Keep the descriptors open until `done`. An unfinished image has an id of the kind `n`
      * and must be deleted with `wipe` or renamed to its final id.
      */
-    void (*unpack)(struct machine_host *host, const char *name, uint64_t disk_bytes, int archive,
+    void (*unpack)(struct machine_host *host, const struct machine_unpack *what, int archive,
                    int report, machine_done_fn *done, void *arg);
     /* Writes an image to an archive. form: tar, tar.zst, oci, or erofs to an empty file. */
     void (*pack)(struct machine_host *host, const char *form, const char *image, int archive,
                  int report, machine_done_fn *done, void *arg);
-    /* Writes the merged files of a stack of a machine to a tar archive. */
-    void (*draw)(struct machine *m, const char *stack, int archive, int report,
+    /*
+     * Writes the merged files of a stack of a machine to a tar archive. With what->base, writes
+     * only what differs from that image, as a layer with whiteouts.
+     */
+    void (*draw)(struct machine *m, const struct machine_draw *what, int archive, int report,
                  machine_done_fn *done, void *arg);
     /* Deletes an image. `busy`: a machine uses it. Succeeds if the image does not exist. */
     void (*wipe)(struct machine_host *host, const char *name, machine_done_fn *done, void *arg);

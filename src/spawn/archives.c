@@ -1,5 +1,6 @@
 #include "spawn/archives.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,7 +25,25 @@
 #include "spawn/spawner.h"
 #include "spawn/undertaker.h"
 
-enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };
+/* Descriptors of a worker (image/main.c), and more of them than a worker gets. */
+enum { FD_DIR = 3, FD_REPORT = 4, FD_MORE = 5, FD_BELOW = 7, AWAY = 256 };
+enum { MORE_MAX = LAYERS_MAX + 3 * IMAGE_LAYERS_MAX };
+
+/* Descriptors that a worker gets besides the usual ones. */
+struct more {
+    int fds[MORE_MAX];
+    size_t count;
+};
+
+static void more_done(struct more *m) {
+    while (m->count)
+        close(m->fds[--m->count]);
+}
+
+static void more_add(struct more *m, int fd) {
+    assert(m->count < MORE_MAX);
+    m->fds[m->count++] = fd;
+}
 
 /*
  * One task for a worker, which is a process of the program carrel-image: its arguments and
@@ -32,10 +51,14 @@ enum { FD_DIR = 3, FD_REPORT = 4, FD_TREE = 5, AWAY = 64 };
  */
 struct work {
     const char *verb;
-    const char *how; /* "view" or "sealed"; NULL: the files of the image are in `dir` */
-    int in, out, report, dir, tree; /* descriptors for the worker; -1: none */
-    const char *id;                 /* id of the image, if the worker needs it */
-    uint64_t disk;                  /* limit for the unpacked image in bytes; 0: none */
+    const char *how;          /* "view" or "sealed"; NULL: the files of the image are in `dir` */
+    int in, out, report, dir; /* descriptors for the worker; -1: none */
+    const struct more *more;  /* or NULL */
+    int more_at;              /* number of the first of these in the worker; 0: FD_MORE */
+    const char *id;           /* id of the image, if the worker needs it */
+    const char *on;           /* id of the image below, if the worker needs it */
+    uint64_t disk;            /* limit for the unpacked image in bytes; 0: none */
+    size_t uppers;            /* number of layers among `more` */
 };
 
 /*
@@ -85,41 +108,71 @@ static void place(int fd, int at) {
         _exit(127);
 }
 
+/* Puts the descriptors where the worker expects them, and closes all others. */
+static void place_all(const struct work *w) {
+    int null = open("/dev/null", O_RDWR), more[MORE_MAX];
+    int at = w->more_at ? w->more_at : FD_MORE, count = w->more ? (int)w->more->count : 0;
+    const int from[] = {away(w->in < 0 ? null : w->in), away(w->out < 0 ? null : w->out),
+                        away(w->dir), away(w->report)};
+    for (int i = 0; i < count; i++)
+        more[i] = away(w->more->fds[i]);
+    place(from[0], 0);
+    place(from[1], 1);
+    place(from[2], FD_DIR);
+    place(from[3], FD_REPORT);
+    for (int i = 0; i < count; i++)
+        place(more[i], at + i);
+    if (at > FD_MORE) /* no descriptor of the spawner may be in between */
+        close_range(FD_MORE, (unsigned)at - 1, 0);
+    close_range((unsigned)(count ? at + count : FD_MORE), ~0u, 0);
+}
+
+enum { WORD_SIZE = IMAGE_ID_SIZE + 16, WORDS_MAX = 9 };
+struct words {
+    char text[WORDS_MAX][WORD_SIZE];
+    const char *v[WORDS_MAX + 1];
+    size_t count;
+};
+
+static void word(struct words *w, const char *name, const char *value) {
+    snprintf(w->text[w->count], WORD_SIZE, "%s%s", name, value);
+    w->v[w->count] = w->text[w->count];
+    w->count++;
+}
+
+static void word_number(struct words *w, const char *name, uint64_t value) {
+    char number[24];
+    snprintf(number, sizeof(number), "%" PRIu64, value);
+    word(w, name, number);
+}
+
 static void become(const struct spawner *s, const struct work *w) {
-    char ids[32], disk[32], as[IMAGE_ID_SIZE + 8];
-    const char *argv[8] = {"carrel-image", w->verb};
-    size_t n = 2;
+    struct words words = {.count = 0};
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGCHLD, SIG_DFL);
     go_home(s);
     leave_workshop(s);
+    word(&words, "carrel-image", "");
+    word(&words, w->verb, "");
     if (w->how)
-        argv[n++] = w->how;
-    if (w->id) {
-        snprintf(as, sizeof(as), "as=%s", w->id);
-        argv[n++] = as;
-    }
-    if (w->disk) {
-        snprintf(disk, sizeof(disk), "disk=%" PRIu64, w->disk);
-        argv[n++] = disk;
-    }
-    if (s->rootless) {
-        snprintf(ids, sizeof(ids), "ids=%" PRIu32, s->maker.slots.base);
-        argv[n++] = ids;
-    }
-    int null = open("/dev/null", O_RDWR);
-    const int from[] = {away(w->in < 0 ? null : w->in), away(w->out < 0 ? null : w->out),
-                        away(w->dir), away(w->report), away(w->tree)};
-    place(from[0], 0);
-    place(from[1], 1);
-    place(from[2], FD_DIR);
-    place(from[3], FD_REPORT);
-    place(from[4], FD_TREE);
-    close_range((unsigned)(from[4] >= 0 ? FD_TREE : FD_REPORT) + 1, ~0u, 0);
+        word(&words, w->how, "");
+    if (w->id)
+        word(&words, "as=", w->id);
+    if (w->on)
+        word(&words, "on=", w->on);
+    if (w->disk)
+        word_number(&words, "disk=", w->disk);
+    if (w->uppers)
+        word_number(&words, "uppers=", w->uppers);
+    if (w->more && w->more->count && !w->more_at)
+        word_number(&words, "more=", w->more->count);
+    if (s->rootless)
+        word_number(&words, "ids=", s->maker.slots.base);
+    place_all(w);
     char locale[] = "LC_ALL=C.UTF-8", *const env[] = {locale, NULL};
-    execve(s->archiver, (char *const *)argv, env);
+    execve(s->archiver, (char *const *)words.v, env);
     _exit(127);
 }
 
@@ -163,25 +216,6 @@ static int make_staging(struct spawner *s, const char *name, struct err *err) {
     return r < 0 ? err_num(err, r, "cannot create the directory of a new image") : TAKE_FD(dir);
 }
 
-/*
- * Handles UNPACK: starts a worker that unpacks an archive to a new image. `text` is the image's
- * temporary id and a disk limit in bytes, such as "n-4kq2x7w3n5ab 16777216"; no number, or 0, means
- * no limit.
- */
-static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
-                        struct err *err) {
-    char name[ID_SIZE];
-    uint64_t disk = 0;
-    size_t n = strcspn(text, " ");
-    if (!id_valid(text, n, 'n') ||
-        (text[n] && parse_u64(text + n + 1, 0, UINT64_MAX >> 2, &disk, NULL) < 0))
-        return bad_name(text, err);
-    snprintf(name, sizeof(name), "%.*s", (int)n, text);
-    int dir DEFER_CLOSE = make_staging(s, name, err);
-    const struct work w = {"unpack", NULL, in->fds[0], -1, in->fds[1], dir, -1, NULL, disk};
-    return dir < 0 ? -1 : archives_start(s, &w, err);
-}
-
 /* Opens the directory of an image with a shared lock, so that it is not deleted while a worker
  * reads it. */
 static int open_packed(struct spawner *s, const char *name, struct err *err) {
@@ -191,18 +225,81 @@ static int open_packed(struct spawner *s, const char *name, struct err *err) {
     return TAKE_FD(dir);
 }
 
-/* Opens the mounted tree of a sealed image; *ret is -1 if the image is a directory in `dir`. */
-static int open_tree_apart(struct spawner *s, const char *name, int dir, int *ret,
-                           struct err *err) {
+/* Opens the directories of an image and of those below it, with shared locks. */
+static int add_locks(struct spawner *s, const char *id, struct more *ret, struct err *err) {
+    struct image_below below;
+    int r = image_below_read(s->store, id, &below);
+    if (r < 0)
+        return err_num(err, r, "cannot read the list of layers of image '%.14s'", id);
+    for (size_t i = 0; i <= below.count; i++) {
+        int dir = open_packed(s, i == 0 ? id : below.ids[i - 1], err);
+        if (dir < 0)
+            return -1;
+        more_add(ret, dir);
+    }
+    return 0;
+}
+
+/* Opens the merged files of an image. */
+static int add_view(struct spawner *s, const char *id, struct more *ret, struct err *err) {
+    int view DEFER_CLOSE = sealed_view(s, id, err);
+    int readable DEFER_CLOSE = view < 0 ? -1 : dir_open(view, ".");
+    if (view >= 0 && readable < 0)
+        err_num(err, readable, "cannot open the files of image '%.14s'", id);
+    if (readable < 0)
+        return -1;
+    more_add(ret, TAKE_FD(readable));
+    return 0;
+}
+
+/*
+ * Handles UNPACK: starts a worker that unpacks an archive to a new image. `text` is the image's
+ * temporary id and a disk limit in bytes, such as "n-4kq2x7w3n5ab 16777216"; no number, or 0, means
+ * no limit. The id of an image may follow: the archive is a layer above it.
+ */
+static int begin_unpack(struct spawner *s, const char *text, const struct fd_message *in,
+                        struct err *err) {
+    char name[ID_SIZE], number[24];
+    uint64_t disk = 0;
+    size_t n = strcspn(text, " ");
+    const char *limit = text[n] ? text + n + 1 : "0";
+    size_t digits = strcspn(limit, " ");
+    const char *below = limit[digits] ? limit + digits + 1 : NULL;
+    snprintf(number, sizeof(number), "%.*s", (int)digits, limit);
+    if (!id_valid(text, n, 'n') || digits >= sizeof(number) ||
+        parse_u64(number, 0, UINT64_MAX >> 2, &disk, NULL) < 0 || (below && !image_id_valid(below)))
+        return bad_name(text, err);
+    snprintf(name, sizeof(name), "%.*s", (int)n, text);
+    struct more more DEFER(more_done) = {.count = 0};
+    if (below && add_view(s, below, &more, err) < 0)
+        return -1;
+    int dir DEFER_CLOSE = make_staging(s, name, err);
+    const struct work w = {.verb = "unpack",
+                           .in = in->fds[0],
+                           .out = -1,
+                           .report = in->fds[1],
+                           .dir = dir,
+                           .more = &more,
+                           .more_at = FD_BELOW,
+                           .on = below,
+                           .disk = disk};
+    return dir < 0 ? -1 : archives_start(s, &w, err);
+}
+
+/*
+ * Opens the tree of an image that is not simply the directory `root` in `dir`: it is sealed, or has
+ * several layers. Adds nothing if it is that directory.
+ */
+static int add_tree_apart(struct spawner *s, const char *name, int dir, struct more *ret,
+                          struct err *err) {
     struct image image;
     struct stat st, top;
     if (sealed_image(s, name, &image, err) < 0)
         return -1;
-    bool apart =
-        fstat(image.skeleton, &st) == 0 && fstat(dir, &top) == 0 && st.st_dev != top.st_dev;
-    *ret = apart ? dir_open(image.skeleton, ".") : -1;
+    bool apart = image.over_count || (fstat(image.skeleton, &st) == 0 && fstat(dir, &top) == 0 &&
+                                      st.st_dev != top.st_dev);
     image_close(&image);
-    return 0;
+    return apart ? add_view(s, name, ret, err) : 0;
 }
 
 /*
@@ -221,11 +318,21 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
         return bad_name(text, err);
     if (i == SEAL && sealed_can(s, err) < 0)
         return -1;
-    int tree DEFER_CLOSE = -1, dir DEFER_CLOSE = open_packed(s, name, err);
-    if (dir < 0 || (i != SEAL && open_tree_apart(s, name, dir, &tree, err) < 0))
+    struct more more DEFER(more_done) = {.count = 0};
+    int dir DEFER_CLOSE = open_packed(s, name, err);
+    if (dir < 0 || (i != SEAL && add_tree_apart(s, name, dir, &more, err) < 0))
         return -1;
-    const struct work w = {forms[i], tree < 0 ? NULL : "sealed", -1, in->fds[0], in->fds[1], dir,
-                           tree,     i == SEAL ? name : NULL,    0};
+    bool apart = more.count > 0;
+    if (apart && add_locks(s, name, &more, err) < 0)
+        return -1;
+    const struct work w = {.verb = forms[i],
+                           .how = apart ? "sealed" : NULL,
+                           .in = -1,
+                           .out = in->fds[0],
+                           .report = in->fds[1],
+                           .dir = dir,
+                           .more = &more,
+                           .id = i == SEAL ? name : NULL};
     return archives_start(s, &w, err);
 }
 
@@ -233,13 +340,50 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
  * Handles DRAW: starts a worker that writes the files of a machine's layers to an archive; the
  * worker reads them through mounts of its own.
  */
-static int begin_draw(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
-                      struct err *err) {
+static int draw_all(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
+                    struct err *err) {
+    struct more more DEFER(more_done) = {.count = 0};
     int dirs[2] = {-1, -1};
     if (layers_open_view(s, m->plan.id, m->plan.stack, dirs, err) < 0)
         return -1;
-    int root DEFER_CLOSE = dirs[0], usr DEFER_CLOSE = dirs[1];
-    const struct work w = {"tar", "view", -1, in->fds[0], in->fds[1], root, usr, NULL, 0};
+    int root DEFER_CLOSE = dirs[0];
+    if (dirs[1] >= 0)
+        more_add(&more, dirs[1]);
+    const struct work w = {.verb = "tar",
+                           .how = "view",
+                           .in = -1,
+                           .out = in->fds[0],
+                           .report = in->fds[1],
+                           .dir = root,
+                           .more = &more};
+    return archives_start(s, &w, err);
+}
+
+/*
+ * The same for what differs from the image `text`. The worker gets the files of that image, and the
+ * layers that may differ: those of the machine, and those of its image that are above `text`.
+ */
+static int draw_layer(struct spawner *s, const struct plan_message *m, const struct fd_message *in,
+                      struct err *err) {
+    struct more more DEFER(more_done) = {.count = 0};
+    struct layers_changes changes;
+    if (!image_id_valid(m->text))
+        return bad_name(m->text, err);
+    if (add_view(s, m->text, &more, err) < 0 || layers_open_changes(s, m, &changes, err) < 0)
+        return -1;
+    int root DEFER_CLOSE = changes.root;
+    for (size_t i = 0; i < changes.count; i++)
+        more_add(&more, changes.uppers[i]);
+    /* The locks follow the layers. The worker keeps them open, though it does not know them. */
+    if (add_locks(s, m->text, &more, err) < 0)
+        return -1;
+    const struct work w = {.verb = "layer",
+                           .in = -1,
+                           .out = in->fds[0],
+                           .report = in->fds[1],
+                           .dir = root,
+                           .more = &more,
+                           .uppers = changes.count};
     return archives_start(s, &w, err);
 }
 
@@ -256,13 +400,13 @@ int archives_begin(struct spawner *s, const struct plan_message *m, const struct
     case PLAN_PACK:
         return begin_pack(s, m->text, in, err);
     default:
-        return begin_draw(s, m, in, err);
+        return m->text[0] ? draw_layer(s, m, in, err) : draw_all(s, m, in, err);
     }
 }
 
 static int check_unused(const struct spawner *s, const char *id, struct err *err) {
     for (const struct box *b = s->list; b; b = b->next)
-        if (!b->dead && strcmp(b->image_key, id) == 0)
+        if (!b->dead && sealed_is_part(s, b->image_key, id))
             return err_set(err, ERR_BUSY, "machine '%s' uses image '%s'", b->id, id);
     return 0;
 }

@@ -69,6 +69,14 @@ static int make_dir(const char *arg, struct err *err) {
     return 0;
 }
 
+/* "KIND MINOR": a device, such as "c 0", which overlayfs takes for a deleted name. */
+static int make_node(const char *arg, struct err *err) {
+    mode_t kind = arg[0] == 'c' ? S_IFCHR : S_IFBLK;
+    dev_t dev = (dev_t)strtoul(arg + 1, NULL, 10);
+    return mknodat(AT_FDCWD, "root/node", kind | 0666, dev) < 0 ? err_sys(err, "make '%s'", arg)
+                                                                : 0;
+}
+
 static int write_log(const char *arg, struct err *err) {
     (void)err;
     dprintf(STDERR_FILENO, "%s\n", arg);
@@ -96,8 +104,9 @@ static const struct {
     const char *name;
     int (*fn)(const char *arg, struct err *err);
 } attacks[] = {
-    {"say", say},         {"last", say_last}, {"plant", plant}, {"log", write_log},
-    {"kill", kill_other}, {"stay", stay},     {"mark", mark},   {"dir", make_dir},
+    {"say", say},       {"last", say_last},   {"plant", plant},
+    {"log", write_log}, {"kill", kill_other}, {"stay", stay},
+    {"mark", mark},     {"dir", make_dir},    {"node", make_node},
 };
 
 int read_archive(void *arg, struct report *report, struct buf *ret, struct err *err) {

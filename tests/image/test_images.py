@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from carrel import PROGRAM, ROOTLESS
+from carrel import PROGRAM
 from daemon import Refused
 from trees import archive, directory, docker_archive, entry, hard, layout, link, packed
 
@@ -340,28 +340,7 @@ def test_an_image_goes_though_boxes_of_it_wait(daemon, small):
     assert daemon.get("/v1/status")["box"]["pool"]["ready_of_images"] == 0
 
 
-# ---- sharing ----
-
-@pytest.mark.skipif(ROOTLESS, reason="an ordinary user may not link files of other ids")
-def test_an_image_of_an_image_shares_what_is_the_same(daemon, rootfs):
-    def tree(image):
-        return daemon.home / "images" / daemon.get(f"/v1/images/{image}")["id"] / "root"
-
-    put(daemon, rootfs.read_bytes(), name="build:small")  # intermediate images of builds stay directories
-    m = daemon.machine(image="build:small")
-    daemon.exec(m, "echo new >/new; mkdir -p /etc; echo other >/etc/other")
-    daemon.post(f"/v1/machines/{m}/image", {"name": "build:derived"})
-    base, derived = tree("build:small"), tree("build:derived")
-    large = [p for p in base.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size > 10000]
-    assert large and all(os.path.samefile(p, derived / p.relative_to(base)) for p in large)
-    assert (derived / "new").read_text() == "new\n" and not (base / "new").exists()
-    assert not list(derived.rglob(".carrel-shared"))
-    daemon.clear()
-    daemon.delete("/v1/images/build:small")
-    assert daemon.exec(daemon.machine(image="build:derived"), "cat /new /etc/other")["stdout"] == "new\nother\n"
-    out = daemon.request("GET", "/v1/images/build:derived/archive", raw=True, form="tar")
-    again = daemon.request("POST", "/v1/images", out, name="again")
-    assert again["id"] == daemon.get("/v1/images/build:derived")["id"], "it is what it was"
+# ---- metrics and taint ----
 
 
 def metric(daemon, line):

@@ -109,7 +109,7 @@ def test_the_control_of_that_whoever_holds_the_pipe_is_believed(own):
     assert own.take(b"x", name="forged")["id"] == FORGED_ID and own.stored() == [FORGED_ID]
 
 
-@pytest.mark.parametrize("name", ["root.erofs", "presets", "image.json"])
+@pytest.mark.parametrize("name", ["root.erofs", "presets", "image.json", "below"])
 def test_a_reader_leaves_nothing_beside_the_tree(own, name):
     """No id tells of it, but it would be mounted or read as the image's."""
     with pytest.raises(Refused) as refused:
@@ -151,6 +151,16 @@ def test_the_control_of_that_such_an_attribute_stays(own, marks):
                        f"3<&3\necho '{REPORT}' >&4\n")
     assert own.take(b"x", name="forged")["id"] == FORGED_ID
     assert os.getxattr(own.home / "images" / FORGED_ID / "root", "user.overlay.opaque") == b"y"
+
+
+@pytest.mark.parametrize("node", ["c 0", "c 1", "b 0"])
+def test_reader_hides_no_device(own, node):
+    """The kernel lets anybody make device 0:0, the mark of a deleted file, of which the id of a whole image does not tell."""
+    with pytest.raises(Refused) as refused:
+        own.try_it("node " + node)
+    said = refused.value.error["message"]
+    assert "'/node' is a device or socket" in said if node == "c 0" else "make 'c 1'" in said or "make 'b 0'" in said, said
+    assert own.stored() == [] and own.get("/v1/images")["images"] == []
 
 
 @pytest.mark.skipif(ROOTLESS, reason="only root gives a directory to somebody else")

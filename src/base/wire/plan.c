@@ -49,7 +49,7 @@ static const struct {
     {PLAN_TELL, BY_ID | TEXT},
     {PLAN_UNPACK, TEXT},
     {PLAN_PACK, TEXT},
-    {PLAN_DRAW, BY_ID | STACK},
+    {PLAN_DRAW, BY_ID | STACK | LAYER | TEXT},
     {PLAN_WIPE, TEXT},
     {PLAN_DIAL, BY_ID | PORT},
     {PLAN_LEND, BY_ID | TEXT},

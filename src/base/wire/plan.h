@@ -66,9 +66,14 @@ enum plan_type {
      * its progress and result on the second descriptor. A name is the id of an image, or of one
      * being made.
      */
-    PLAN_UNPACK, /* text: name, bytes of disk; archive, report -> PLAN_DONE, once it has begun */
+    /* text: name, bytes of disk and, for a layer, the image below; archive, report */
+    PLAN_UNPACK, /*                              -> PLAN_DONE, once it has begun */
     PLAN_PACK,   /* text: form, name; archive (erofs: a file), report -> PLAN_DONE, once begun */
-    PLAN_DRAW,   /* id, stack; archive, report   -> PLAN_DONE: files of a machine, as an archive */
+    /*
+     * Writes the files of a machine to an archive. text: if not empty, only what differs from this
+     * image, in the first `layer` layers of the stack.
+     */
+    PLAN_DRAW, /* id, stack, text, layer; archive, report -> PLAN_DONE */
     PLAN_WIPE, /* text: name, or name/root where that is a file too -> PLAN_DONE; `busy`: in use */
     PLAN_DIAL, /* id, port                     -> PLAN_DONE + a socket to that port in the box */
     PLAN_LEND, /* id, text: paths, one per line -> PLAN_TEXT; unmounts other granted directories */

@@ -87,11 +87,12 @@ static void ask_text(struct machine_host *h, enum plan_type type, const char *te
     spawner_ask(h->spawner, m, fds, nfds, on_answered, e);
 }
 
-void box_unpack(struct machine_host *h, const char *name, uint64_t disk_bytes, int archive,
-                int report, machine_done_fn *done, void *arg) {
+void box_unpack(struct machine_host *h, const struct machine_unpack *what, int archive, int report,
+                machine_done_fn *done, void *arg) {
     const int fds[] = {archive, report};
     char text[128];
-    snprintf(text, sizeof(text), "%s %" PRIu64, name, disk_bytes);
+    snprintf(text, sizeof(text), "%s %" PRIu64 "%s%s", what->name, what->disk_bytes,
+             what->below ? " " : "", what->below ? what->below : "");
     ask_text(h, PLAN_UNPACK, text, fds, 2, done, arg);
 }
 
@@ -103,13 +104,15 @@ void box_pack(struct machine_host *h, const char *form, const char *image, int a
     ask_text(h, PLAN_PACK, text, fds, 2, done, arg);
 }
 
-void box_draw(struct machine *m, const char *stack, int archive, int report, machine_done_fn *done,
-              void *arg) {
+void box_draw(struct machine *m, const struct machine_draw *what, int archive, int report,
+              machine_done_fn *done, void *arg) {
     const int fds[] = {archive, report};
     struct ending *e = xnew(struct ending);
     *e = (struct ending){done, arg};
     struct plan_message *msg = box_message(m->host, PLAN_DRAW, m->id);
-    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", stack);
+    snprintf(msg->plan.stack, sizeof(msg->plan.stack), "%s", what->stack);
+    snprintf(msg->text, sizeof(msg->text), "%s", what->base ? what->base : "");
+    msg->layer = what->layers;
     spawner_ask(m->host->spawner, msg, fds, 2, on_answered, e);
 }
 

@@ -106,12 +106,12 @@ void box_doors_lend(struct machine *m, const char *paths, machine_lend_fn *done,
 /* host.c */
 void box_list(struct machine_host *h, machine_list_fn *done, void *arg);
 void box_claim(struct machine_host *h, const char *id, machine_claim_fn *done, void *arg);
-void box_unpack(struct machine_host *h, const char *name, uint64_t disk_bytes, int archive,
-                int report, machine_done_fn *done, void *arg);
+void box_unpack(struct machine_host *h, const struct machine_unpack *what, int archive, int report,
+                machine_done_fn *done, void *arg);
 void box_pack(struct machine_host *h, const char *form, const char *image, int archive, int report,
               machine_done_fn *done, void *arg);
-void box_draw(struct machine *m, const char *stack, int archive, int report, machine_done_fn *done,
-              void *arg);
+void box_draw(struct machine *m, const struct machine_draw *what, int archive, int report,
+              machine_done_fn *done, void *arg);
 void box_wipe(struct machine_host *h, const char *name, machine_done_fn *done, void *arg);
 void box_shed(struct machine_host *h, const char *disk, const char *ranges, machine_done_fn *done,
               void *arg);

@@ -130,6 +130,17 @@ void service_image_tag(struct service *s, const struct caller *who, const char *
     done(arg, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
 }
 
+/* The sizes of what is below an image, at most those of the image. */
+static void prune_sizes_below(struct service *s, const struct image_row *row,
+                              struct image_sizes *ret) {
+    struct image_below below;
+    *ret = (struct image_sizes){.bytes = 0};
+    if (image_below_of(s, row->id, &below) == 0 && below.count)
+        image_sizes_of(s, below.ids[0], ret);
+    if (ret->bytes > row->bytes)
+        ret->bytes = row->bytes;
+}
+
 int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
                         uint64_t *ret_bytes, struct err *err) {
     struct image_list list DEFER(image_list_done) = {0};
@@ -143,10 +154,12 @@ int service_image_prune(struct service *s, const struct caller *who, uint64_t *r
         const struct image_row *row = &list.rows[i];
         if (!image_is_step(row->name))
             continue;
+        struct image_sizes below;
+        prune_sizes_below(s, row, &below);
         r = store_image_machines(s->store, row->id, &machines, err);
         if (r == 0 && machines == 0 && (r = remove_row(s, row, err)) == 0) {
             ++*ret_count;
-            *ret_bytes += row->bytes;
+            *ret_bytes += row->bytes - below.bytes;
         }
     }
     note_result(s, who, &what, intent, r < 0 ? err : NULL);

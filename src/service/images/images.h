@@ -1,9 +1,10 @@
 /*
  * Images: file trees that machines start from, with names.
  *
- * A tree is identified by its content (base/image_id.h) and stored once, whatever its names.
- * Deleting a name does not affect machines: the tree is deleted with its last name and last
- * machine. A process of the spawner reads and writes archives; this module only connects pipes.
+ * A tree is identified by its content (base/image_id.h) and stored once, whatever its names. It may
+ * be a layer above another image (base/image_below.h). Deleting a name does not affect machines:
+ * the tree is deleted with its last name, last machine and last image above it. A process of the
+ * spawner reads and writes archives; this module only connects pipes.
  */
 #pragma once
 
@@ -14,6 +15,7 @@ struct image_view {
     uint64_t created_ms, bytes, entries;
     uint64_t machines;  /* number of live machines that use the image */
     const char *stored; /* "erofs" (a mounted file) or "directory" */
+    uint64_t layers;    /* its own and those of the images below it */
     const char *config; /* JSON: env, user, workdir ... */
 };
 

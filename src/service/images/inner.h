@@ -6,11 +6,13 @@
 
 #include <jansson.h>
 
+#include "base/image_below.h"
 #include "service/exec/plan.h"
 #include "service/images/images.h"
 #include "service/images/live.h"
 #include "service/state.h"
 
+struct image_job;
 struct seal_want;
 struct sealing;
 
@@ -18,6 +20,7 @@ struct sealing;
 struct service_images {
     /* counters of finished work; the other members are counted on request */
     struct image_stats stats;
+    struct image_job *jobs;       /* imports, exports and snapshots in progress */
     struct seal_want *seal_wants; /* images that wait to be sealed (converted to one erofs file) */
     struct sealing *sealing;      /* the sealing in progress, or NULL */
     bool seals_off;               /* this kernel cannot mount erofs files */
@@ -32,11 +35,26 @@ struct live_image {
     json_t *config;
     const char *pairs[2 * EXEC_ENV_MAX];
     char text[32 << 10]; /* names of environment variables */
+    /* the last image made of the machine, and its stack then; empty: none yet */
+    char made[IMAGE_ID_SIZE];
+    char *made_stack;
 };
 
-/* Renames a finished tree to its id. The staging directory is deleted in any case. */
-int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
-                struct err *err);
+/* Reads image.json; NULL if that fails. */
+json_t *image_record(const struct service *s, const char *id);
+
+/* Reads the list of images below this one. 0 or -errno. */
+int image_below_of(const struct service *s, const char *id, struct image_below *ret);
+/* True if another image, or a running job, needs this image below it. */
+bool image_is_below(const struct service *s, const char *id);
+
+/* Sizes of an image with everything below it. */
+struct image_sizes {
+    uint64_t bytes, entries, disk;
+    bool known; /* false: an image of an earlier version that has lost its names */
+};
+void image_sizes_of(struct service *s, const char *id, struct image_sizes *ret);
+void image_sizes_put(json_t *record, const struct image_sizes *sizes);
 
 /* Schedules another attempt, after a second, to delete trees that a box (machine) still used. */
 void images_again(struct service *s);

@@ -10,14 +10,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/defer.h"
-#include "base/fs/dir.h"
-#include "service/image_disk.h"
 #include "service/images/inner.h"
 #include "service/images/jobs_inner.h"
-#include "service/images/share.h"
-#include "service/taint.h"
 
 enum {
     WORDS_MAX = 256 << 10, /* maximum bytes in a line of a worker's report */
@@ -39,6 +34,13 @@ static void archive_close(struct image_job *j) {
 }
 
 void image_job_free(struct image_job *j) {
+    struct image_job **at = &j->service->images->jobs;
+    while (*at != j)
+        at = &(*at)->next;
+    *at = j->next;
+    if (j->below.count) /* its last name or machine may have gone meanwhile */
+        image_release(j->service, j->below.ids[0]);
+    close_fd(&j->merged);
     quota_release(j->service, &j->hold);
     loop_call_cancel(j->service->loop, &j->later);
     archive_close(j);
@@ -92,93 +94,16 @@ static int outcome(const struct hearing *h, struct err *err) {
                              "the image worker (carrel-image) ended without a result");
 }
 
-/*
- * A finished tree that becomes an image. A worker thread syncs it first, because an acknowledged
- * image must survive a power failure.
- */
-struct image_adoption {
-    struct image_job *job;
-    char path[PLACE_SIZE + 32];
-    /* directory of the image that the new one was made from, or empty */
-    char parent[PLACE_SIZE + IMAGE_ID_SIZE + 32];
-    uint64_t disk; /* disk space of the tree */
-    int result;
-};
-
-static int open_tree_of(const char *path) {
-    char root[PLACE_SIZE + IMAGE_ID_SIZE + 40];
-    snprintf(root, sizeof(root), "%s/root", path);
-    return dir_open(AT_FDCWD, root);
-}
-
-static void share_tree(const struct image_adoption *a) {
-    int parent DEFER_CLOSE = a->parent[0] ? open_tree_of(a->parent) : -1;
-    int child DEFER_CLOSE = parent < 0 ? -1 : open_tree_of(a->path);
-    if (child >= 0)
-        image_share(parent, child);
-}
-
-static void sync_tree(void *arg) {
-    struct image_adoption *a = arg;
-    int fd DEFER_CLOSE = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    a->result = fd < 0 ? -errno : image_disk(fd, &a->disk);
-    if (a->result < 0)
-        return;
-    share_tree(a);
-    a->result = syncfs(fd) < 0 ? -errno : 0;
-}
-
-static int keep_tree(struct image_job *j, uint64_t measured, struct err *err) {
-    const json_t *last = j->unpacked.last;
-    const char *id = json_string_value(json_object_get(last, "id"));
-    json_int_t bytes = json_integer_value(json_object_get(last, "bytes"));
-    json_int_t entries = json_integer_value(json_object_get(last, "entries"));
-    json_int_t disk = json_integer_value(json_object_get(last, "disk"));
-    char *config DEFER_FREE = json_dumps(json_object_get(last, "config"), JSON_COMPACT);
-    if (!id || !image_id_valid(id) || !config || bytes < 0 || entries < 0 || disk < 0)
-        return err_set(err, ERR_INTERNAL,
-                       "the image worker (carrel-image) returned an invalid result");
-    /* The worker checks the size too, but a malicious archive may control the worker. */
-    uint64_t takes = measured > (uint64_t)disk ? measured : (uint64_t)disk;
-    if (j->hold.bytes && takes > j->hold.bytes)
-        return err_set(err, ERR_LIMIT, "the image is larger than the rest of the disk quota");
-    if (image_adopt(j->service, j->staging, id, config, err) < 0)
-        return -1;
-    j->staging[0] = '\0';
-    snprintf(j->row.id, sizeof(j->row.id), "%s", id);
-    if (!j->row.name[0])
-        snprintf(j->row.name, sizeof(j->row.name), "image-%.12s", id + 2);
-    j->row.bytes = (uint64_t)bytes;
-    j->row.entries = (uint64_t)entries;
-    j->row.disk_bytes = takes;
-    j->row.created_ms = wall_ms();
-    if ((!j->live || taint_image(j->live, j->row.owner, id, err) == 0) &&
-        image_name(j->service, &j->row, err) == 0)
-        return 0;
-    image_release(j->service, id);
-    return -1;
-}
-
-static void tree_synced(void *arg) {
-    struct image_adoption *a DEFER_FREE = arg;
-    struct image_job *j = a->job;
+void image_job_finish(struct image_job *j, const struct err *err) {
     struct image_view view;
-    struct err err;
     char *config DEFER_FREE = NULL;
-    int r = a->result;
-    if (r < 0)
-        err_num(&err, r, "cannot write the image to the disk");
-    if (j->cancelled) {
-        err_set(&err, ERR_GONE, "the client disconnected before the image operation ended");
-        r = -1;
-    }
-    if (r == 0)
-        r = keep_tree(j, a->disk, &err);
-    if (r < 0 && j->staging[0])
+    if (j->staging[0])
         image_wipe(j->service, j->staging);
-    if (r == 0)
+    if (!err) {
+        image_job_remember(j);
         image_view_of(j->service, &j->row, &config, &view);
-    job_end(j, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
+    }
+    job_end(j, err ? NULL : &view, err);
 }
 
 static void job_settle(struct image_job *j) {
@@ -193,13 +118,7 @@ static void job_settle(struct image_job *j) {
     if (j->cancelled && in)
         well = false;
     if (well && in) {
-        struct image_adoption *a = xnew(struct image_adoption);
-        a->job = j;
-        snprintf(a->path, sizeof(a->path), "%s/images/%s", j->service->place->home, j->staging);
-        if (j->live && image_id_valid(j->live->row.image))
-            snprintf(a->parent, sizeof(a->parent), "%s/images/%s", j->service->place->home,
-                     j->live->row.image);
-        loop_work(j->service->loop, sync_tree, tree_synced, a);
+        image_job_adopt(j);
         return;
     }
     if (in)
@@ -305,11 +224,14 @@ struct image_job *image_job_new(struct service *s, const struct caller *who, enu
                             .verb = verbs[work],
                             .told_ms = loop_now_ms(s->loop),
                             .archive = -1,
+                            .merged = -1,
+                            .next = s->images->jobs,
                             .worker_fds = {-1, -1},
                             .unpacked = {.fd = -1, .text = BUF(WORDS_MAX)},
                             .drawn = {.fd = -1, .text = BUF(WORDS_MAX)}};
     j->unpacked.job = j->drawn.job = j;
     j->later = (struct loop_call){.fn = settle_later, .arg = j};
+    s->images->jobs = j;
     return j;
 }
 
@@ -374,8 +296,10 @@ int image_job_begin_unpack(struct image_job *j, struct err *err) {
         loop_watch_new(s->loop, j->archive, 0, archive_room, j, &j->archive_watch, err) < 0)
         return -1;
     j->asking++;
-    s->driver->unpack(s->host, j->staging, j->hold.bytes, j->worker_fds[0], j->worker_fds[1],
-                      image_job_begun, j);
+    const struct machine_unpack what = {.name = j->staging,
+                                        .disk_bytes = j->hold.bytes,
+                                        .below = j->below.count ? j->below.ids[0] : NULL};
+    s->driver->unpack(s->host, &what, j->worker_fds[0], j->worker_fds[1], image_job_begun, j);
     return 0;
 }
 

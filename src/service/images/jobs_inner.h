@@ -3,8 +3,6 @@
 
 #include "service/images/inner.h"
 
-struct image_adoption;
-
 /* The report of one worker. */
 struct hearing {
     struct image_job *job;
@@ -15,6 +13,7 @@ struct hearing {
 };
 
 struct image_job {
+    struct image_job *next; /* in service_images.jobs */
     struct service *service;
     struct caller who;
     struct image_events events;
@@ -34,8 +33,10 @@ struct image_job {
     bool has_failed;
     struct live *live; /* machine that the image is made from, or NULL */
     char *stack;
+    struct image_below below; /* images below the new one: they are not deleted meanwhile */
+    size_t draw_layers;       /* layers of `stack` that differ from the topmost of them */
+    int merged;               /* the files of the machine, if the image is a layer; -1: none */
     struct loop_call later;
-    struct image_adoption *adoption;
     struct disk_hold hold; /* disk quota that is reserved while the tree is made */
 };
 
@@ -51,3 +52,17 @@ struct image_job *image_job_new(struct service *s, const struct caller *who, enu
 void image_job_begun(void *arg, const struct err *err);
 int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err);
 int image_job_begin_unpack(struct image_job *j, struct err *err);
+/* Ends a job whose workers are gone. err NULL: j->row is the new image. */
+void image_job_finish(struct image_job *j, const struct err *err);
+
+/* ---- adopt.c ---- */
+
+/* The workers have reported success: makes an image of the tree, then finishes the job. */
+void image_job_adopt(struct image_job *j);
+
+/* ---- below.c ---- */
+
+/* Chooses the image that an image of j->stack is a layer above; none for a machine on `host`. */
+int image_job_choose_base(struct image_job *j, struct err *err);
+/* Remembers the new image as the one that the next image of the same machine may be above. */
+void image_job_remember(struct image_job *j);

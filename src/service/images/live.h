@@ -9,6 +9,8 @@
 #include "store/images.h"
 
 struct exec_defaults;
+struct layers;
+struct live;
 struct live_image;
 struct service_images;
 
@@ -34,7 +36,12 @@ bool image_is_whole(const struct service *s, const char *id);
  * Returns -1 and sets errno if that fails.
  */
 int image_open_presets(const struct service *s, const char *id);
-/* Deletes the tree of an image unless a name or a machine uses it. */
+/*
+ * The layers `run` of a machine were merged into layer `into`, which has the same content. So an
+ * image of the old layers is an image of the new one, and the next image can be above it.
+ */
+void images_merged(struct live *l, const struct layers *run, uint32_t into);
+/* Deletes the tree of an image unless a name, a machine or an image above it uses it. */
 void image_release(struct service *s, const char *id);
 
 /* Called when the daemon starts: deletes unknown and unfinished trees. */

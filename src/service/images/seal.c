@@ -5,8 +5,9 @@
  * presets (gate/preset.h) are read from stay beside the sealed file, because the daemon does not
  * mount it.
  *
- * Intermediate images of builds stay trees, because trees share files. Images also stay trees if
- * the kernel cannot mount such a file: the spawner then answers ERR_UNSUPPORTED.
+ * Intermediate images of builds stay trees, because most are deleted soon. Layers above other
+ * images stay trees, because they are small. Images also stay trees if the kernel cannot mount such
+ * a file: the spawner then answers ERR_UNSUPPORTED.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -282,7 +283,9 @@ static void next(struct service *s) {
 
 void seal_want(struct service *s, const char *name, const char *id) {
     struct seal_want **last = &s->images->seal_wants;
-    if (s->images->seals_off || image_is_step(name))
+    struct image_below below;
+    if (s->images->seals_off || image_is_step(name) || image_below_of(s, id, &below) != 0 ||
+        below.count)
         return;
     for (; *last; last = &(*last)->next)
         if (strcmp((*last)->id, id) == 0)

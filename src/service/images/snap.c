@@ -1,6 +1,7 @@
 /*
  * Makes an image of a machine: takes a step (snapshot), then packs its layers with a new
- * image.json.
+ * image.json. The image is a layer above the image of the machine, or above the last image made of
+ * it. For a machine on `host` it contains all files.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -123,6 +124,14 @@ static void drawing(void *arg, const struct err *err) {
     image_job_begun(j, err);
 }
 
+/* The files of the machine, from which the presets of the image are read. */
+static void viewed(void *arg, int root, int usr, const struct err *err) {
+    struct image_job *j = arg;
+    close_fd(&usr);
+    j->merged = root;
+    image_job_begun(j, err);
+}
+
 /*
  * Starts the second worker, which writes the files of the machine to the archive. Both workers
  * share the archive's pipe, and each reports to the daemon.
@@ -148,7 +157,14 @@ static int begin_draw(struct snapping *p, struct err *err) {
     if (flags < 0 || fcntl(p->pipe, F_SETFL, flags & ~O_NONBLOCK) < 0)
         return err_sys(err, "cannot change the flags of the pipe for the image worker");
     j->asking++;
-    s->driver->draw(j->live->machine, j->stack ? j->stack : "", p->pipe, p->report[1], drawing, p);
+    const struct machine_draw what = {.stack = j->stack ? j->stack : "",
+                                      .base = j->below.count ? j->below.ids[0] : NULL,
+                                      .layers = j->draw_layers};
+    s->driver->draw(j->live->machine, &what, p->pipe, p->report[1], drawing, p);
+    if (what.base) {
+        j->asking++;
+        s->driver->view(j->live->machine, what.stack, viewed, j);
+    }
     return 0;
 }
 
@@ -166,7 +182,7 @@ static void snap_step(void *arg, const struct step_row *row, const struct err *f
             live_state_error(j->live, &err);
         else {
             j->stack = TAKE(step.stack);
-            if (image_job_begin_unpack(j, &err) == 0) {
+            if (image_job_choose_base(j, &err) == 0 && image_job_begin_unpack(j, &err) == 0) {
                 if (begin_draw(p, &err) < 0)
                     image_job_fail(j, &err);
                 return;

@@ -25,27 +25,47 @@ int images_open(const struct service *s) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-int image_open_presets(const struct service *s, const char *id) {
-    static const char *const places[] = {"presets", "root"};
+static int open_in_image(int images, const char *id, const char *name) {
     char path[IMAGE_ID_SIZE + 16];
-    int images DEFER_CLOSE = images_open(s), dir = -1;
-    for (size_t i = 0; images >= 0 && dir < 0 && i < 2; i++) {
-        snprintf(path, sizeof(path), "%s/%s", id, places[i]);
-        dir = dir_open(images, path);
-    }
+    snprintf(path, sizeof(path), "%s/%s", id, name);
+    return dir_open(images, path);
+}
+
+/*
+ * A layer above another image has no presets if they are those of the image below. Its `root` has
+ * only what the layer changed, so only the lowest layer is read itself.
+ */
+int image_open_presets(const struct service *s, const char *id) {
+    struct image_below below;
+    int images DEFER_CLOSE = images_open(s);
+    int r = images < 0 ? images : image_below_read(images, id, &below);
+    int dir = r < 0 ? r : open_in_image(images, id, "presets");
+    for (size_t i = 0; r == 0 && dir < 0 && i < below.count; i++)
+        dir = open_in_image(images, below.ids[i], "presets");
+    if (r == 0 && dir < 0)
+        dir = open_in_image(images, below.count ? below.ids[below.count - 1] : id, "root");
     return dir;
 }
 
-bool image_is_whole(const struct service *s, const char *id) {
+static bool layer_is_whole(int images, const char *id) {
     char path[IMAGE_ID_SIZE + 16];
     struct stat st;
-    int images DEFER_CLOSE = images_open(s);
     snprintf(path, sizeof(path), "%s/root", id);
-    if (images < 0 || fstatat(images, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return images >= 0 && S_ISDIR(st.st_mode);
+    if (fstatat(images, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return S_ISDIR(st.st_mode);
     snprintf(path, sizeof(path), "%s/root.erofs", id);
     int file DEFER_CLOSE = openat(images, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     return file >= 0 && erofs_file_is_ours(file, id);
+}
+
+bool image_is_whole(const struct service *s, const char *id) {
+    struct image_below below;
+    int images DEFER_CLOSE = images_open(s);
+    bool whole =
+        images >= 0 && image_below_read(images, id, &below) == 0 && layer_is_whole(images, id);
+    for (size_t i = 0; whole && i < below.count; i++)
+        whole = layer_is_whole(images, below.ids[i]);
+    return whole;
 }
 
 bool image_is_step(const char *name) {
@@ -67,6 +87,11 @@ static json_t *read_record(const struct service *s, const char *id, struct err *
     if (!json)
         err_set(err, ERR_INTERNAL, "the metadata of image '%s' is damaged", id);
     return json;
+}
+
+json_t *image_record(const struct service *s, const char *id) {
+    struct err err;
+    return read_record(s, id, &err);
 }
 
 static uint32_t id_of(const json_t *json, const char *name) {
@@ -148,6 +173,7 @@ void live_image_free(struct live_image *i) {
     if (!i)
         return;
     json_decref(i->json);
+    free(i->made_stack);
     free(i);
 }
 
@@ -166,34 +192,15 @@ static void wiped(void *arg, const struct err *err) {
         log_line(LOG_WARN, "service", "delete an image: %s", err->text);
 }
 
+/* When a layer is gone, the images below it may have no use either. */
+static void layer_wiped(void *arg, const struct err *err) {
+    wiped(arg, err);
+    if (!err)
+        images_again(arg);
+}
+
 void image_wipe(struct service *s, const char *name) {
     s->driver->wipe(s->host, name, wiped, s);
-}
-
-static int write_record(int images, const char *staging, const char *json, struct err *err) {
-    char path[64];
-    snprintf(path, sizeof(path), "%s/image.json", staging);
-    int fd DEFER_CLOSE = openat(images, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int r = fd < 0 ? -errno : write_all(fd, json, strlen(json));
-    snprintf(path, sizeof(path), "%s/spool", staging);
-    if (r == 0 && unlinkat(images, path, AT_REMOVEDIR) < 0)
-        r = -errno;
-    return r < 0 ? err_num(err, r, "cannot write the metadata of an image") : 0;
-}
-
-int image_adopt(struct service *s, const char *staging, const char *id, const char *json,
-                struct err *err) {
-    int images DEFER_CLOSE = images_open(s);
-    struct stat st;
-    int r = images < 0 ? err_sys(err, "cannot open the directory of images") : 0;
-    bool there = r == 0 && fstatat(images, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
-    if (r == 0 && !there)
-        r = write_record(images, staging, json, err);
-    if (r == 0 && !there && renameat(images, staging, images, id) < 0)
-        r = err_sys(err, "cannot rename the directory of a new image");
-    if (r < 0 || there)
-        image_wipe(s, staging);
-    return r;
 }
 
 void image_release(struct service *s, const char *id) {
@@ -203,10 +210,13 @@ void image_release(struct service *s, const char *id) {
         return;
     if (store_image_uses(s->store, id, &uses, &err) < 0)
         log_line(LOG_WARN, "service", "%s", err.text);
-    if (uses == 0)
-        image_wipe(s, id);
-    else
+    if (uses || image_is_below(s, id)) {
         seal_rest(s, id);
+        return;
+    }
+    struct image_below below;
+    bool layered = image_below_of(s, id, &below) != 0 || below.count;
+    s->driver->wipe(s->host, id, layered ? layer_wiped : wiped, s);
 }
 
 /*
@@ -292,7 +302,9 @@ static bool is_file(const struct service *s, const char *id) {
 void image_view_of(struct service *s, const struct image_row *row, char **config,
                    struct image_view *ret) {
     struct err err;
+    struct image_below below;
     json_t *json = read_record(s, row->id, &err);
+    image_below_of(s, row->id, &below);
     free(*config);
     *config = json_dumps(json_object_get(json, "image"), JSON_COMPACT);
     json_decref(json);
@@ -304,6 +316,7 @@ void image_view_of(struct service *s, const struct image_row *row, char **config
                                .bytes = row->bytes,
                                .entries = row->entries,
                                .stored = is_file(s, row->id) ? "erofs" : "directory",
+                               .layers = 1 + below.count,
                                .config = *config ? *config : "{}"};
     if (store_image_machines(s->store, row->id, &ret->machines, &err) < 0)
         log_line(LOG_WARN, "service", "%s", err.text);

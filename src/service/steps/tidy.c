@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/defer.h"
 #include "base/log.h"
+#include "service/images/live.h"
 #include "service/steps/inner.h"
 #include "store/compact.h"
 #include "store/saved.h"
@@ -72,6 +73,7 @@ static bool put_merged(struct merging *m) {
         return false;
     }
     steps_root_known(l, l->steps->layer, text);
+    images_merged(l, &m->run, m->into);
     l->steps->stale = l->steps->unpruned = true;
     return true;
 }

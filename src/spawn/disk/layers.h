@@ -45,6 +45,21 @@ int layers_uppers(struct spawner *s, const struct box *box, char ret_numbers[PLA
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
                      struct err *err);
 
+/* What a machine changed in an image: its merged files, and the layers that contain changes. */
+struct layers_changes {
+    int root;
+    int uppers[LAYERS_MAX + IMAGE_BELOW_MAX]; /* topmost first */
+    size_t count;
+};
+
+/*
+ * Handles a DRAW of changes: opens them read-only. The first m->layer layers of the stack differ
+ * from the image m->text; if the machine's own image is above that one, its layers differ too. The
+ * caller closes the descriptors.
+ */
+int layers_open_changes(struct spawner *s, const struct plan_message *m, struct layers_changes *ret,
+                        struct err *err);
+
 /* Finds a box that is not ending. Returns NULL with *err if there is none. */
 struct box *layers_live_box(struct spawner *s, const char *id, struct err *err);
 /* Opens the box's own disk, writable, with user ids as stored on disk; -errno on failure. */

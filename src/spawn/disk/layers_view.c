@@ -1,7 +1,10 @@
 /* Opens the layers of machines for reading, outside their boxes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/defer.h"
 #include "base/fdio.h"
@@ -36,18 +39,65 @@ static int open_view(struct spawner *s, const struct layers *layers, struct stac
     return 0;
 }
 
-static int view_stack(struct spawner *s, const struct box *box, const char *text, int ret_dirs[2],
+/* Opens the first `wanted` layers of a stack, of which a box or saved_clone() holds the disks. */
+static int open_uppers(const struct stack *stack, size_t wanted, struct layers_changes *ret) {
+    for (size_t i = 0; i < wanted; i++) {
+        char name[24];
+        snprintf(name, sizeof(name), "%" PRIu32 "/u", stack->layers[i].number);
+        int fd = dir_open(stack->disks[stack->layers[i].disk], name);
+        if (fd < 0)
+            return fd;
+        ret->uppers[ret->count++] = fd;
+    }
+    return 0;
+}
+
+/* Opens the layers of the machine's image that are above the image `base`. */
+static int open_image_uppers(struct spawner *s, const struct box *box, const struct image *image,
+                             const char *base, struct layers_changes *ret) {
+    struct image_below below;
+    int r = image_below_read(s->store, box->image_key, &below);
+    if (r < 0 || !image_below_has(&below, base))
+        return r;
+    for (size_t i = 0; i < image->over_count; i++) {
+        if (i > 0 && strcmp(below.ids[i - 1], base) == 0)
+            return 0;
+        int mount DEFER_CLOSE = mount_clone(image->over[i], "");
+        r = mount < 0 ? mount : mount_shelve(mount);
+        int fd = r < 0 ? r : dir_open(mount, ".");
+        if (fd < 0)
+            return fd;
+        ret->uppers[ret->count++] = fd;
+    }
+    return 0;
+}
+
+/* changes: also opens the layers that differ from the image `m->text`; NULL: only the view. */
+static int view_stack(struct spawner *s, const struct box *box, const struct plan_message *m,
+                      const char *text, struct layers_changes *changes, int ret_dirs[2],
                       struct err *err) {
     struct image old DEFER(layers_image_closep) = IMAGE_NONE;
     struct stack stack = STACK_NONE;
     struct layers layers;
     int r = layers_parse(text, &layers, err);
+    if (r == 0 && changes && m->layer > layers.count)
+        r = err_set(err, ERR_INVALID,
+                    "the daemon's request is malformed: the stack of machine '%s' has only %zu "
+                    "layers",
+                    box->id, layers.count);
     if (r == 0)
         r = layers_open_image(s, box, &old, &stack.image, err);
     if (r == 0)
         r = open_view(s, &layers, &stack, err);
     if (r == 0)
         r = stack_mount(&s->maker, &stack, &ret_dirs[0], &ret_dirs[1], err);
+    if (r == 0 && changes) {
+        r = open_uppers(&stack, (size_t)m->layer, changes);
+        if (r == 0)
+            r = open_image_uppers(s, box, stack.image, m->text, changes);
+        if (r < 0)
+            err_num(err, r, "cannot open the layers of machine '%s'", box->id);
+    }
     layers_stack_clear(s, &stack);
     if (r < 0)
         return -1;
@@ -60,7 +110,30 @@ static int view_stack(struct spawner *s, const struct box *box, const char *text
 int layers_open_view(struct spawner *s, const char *machine, const char *stack, int ret_dirs[2],
                      struct err *err) {
     struct box *box = layers_live_box(s, machine, err);
-    return box ? view_stack(s, box, stack, ret_dirs, err) : -1;
+    return box ? view_stack(s, box, NULL, stack, NULL, ret_dirs, err) : -1;
+}
+
+static void changes_close(struct layers_changes *c) {
+    while (c->count)
+        close(c->uppers[--c->count]);
+    close_fd(&c->root);
+}
+
+int layers_open_changes(struct spawner *s, const struct plan_message *m, struct layers_changes *ret,
+                        struct err *err) {
+    const struct box *box = layers_live_box(s, m->plan.id, err);
+    int dirs[2] = {-1, -1};
+    *ret = (struct layers_changes){.root = -1};
+    if (!box)
+        return -1;
+    if (box_has_usr(box))
+        return err_set(err, ERR_UNSUPPORTED, "machine '%s' has no image that a layer can be above",
+                       box->id);
+    int r = view_stack(s, box, m, m->plan.stack, ret, dirs, err);
+    ret->root = dirs[0];
+    if (r < 0)
+        changes_close(ret);
+    return r;
 }
 
 int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], struct err *err) {
@@ -70,7 +143,7 @@ int layers_view(struct spawner *s, struct plan_message *m, int ret_dirs[2], stru
     bool disk = m->type == PLAN_DISK;
     ret_dirs[0] = ret_dirs[1] = -1;
     int r = disk ? layers_clone_disk(s, box, 0, ret_dirs, 1)
-                 : view_stack(s, box, m->plan.stack, ret_dirs, err);
+                 : view_stack(s, box, NULL, m->plan.stack, NULL, ret_dirs, err);
     m->type = PLAN_VIEW_IS;
     if (disk && r == 0 && s->rootless)
         r = ret_dirs[1] = layers_open_userns(s, box);

@@ -26,7 +26,7 @@
  */
 enum {
     NO_IDMAP = EMEDIUMTYPE,
-    LOWERS_MAX = LAYERS_MAX + 2,
+    LOWERS_MAX = LAYERS_MAX + IMAGE_BELOW_MAX + 2,
     NAME_SIZE = 24,
     ATTRIBUTES_MAX = 65536
 };
@@ -69,16 +69,35 @@ int lower_failed(struct err *err, int made, const char *what, const char *remedy
     return err_remedy(err, "%s", remedy);
 }
 
-int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, size_t count,
-               size_t loose, const struct upper_place *place, bool whole) {
+/* Attaches the detached lower directories, for old kernels; loose_clear() detaches them. */
+static int loose_put(const struct rootfs_maker *maker, const struct lower_list *l) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < l->loose_count; i++) {
+        char name[NAME_SIZE];
+        snprintf(name, sizeof(name), "lower%zu", i);
+        r = bench_put(maker, l->fds[l->loose + i], name);
+    }
+    return r;
+}
+
+static void loose_clear(const struct rootfs_maker *maker, const struct lower_list *l) {
+    for (size_t i = 0; i < l->loose_count; i++) {
+        char name[NAME_SIZE];
+        snprintf(name, sizeof(name), "lower%zu", i);
+        bench_clear(maker, name);
+    }
+}
+
+int overlay_on(struct rootfs_maker *maker, uint32_t owner, const struct lower_list *lowers,
+               const struct upper_place *place, bool whole) {
     bool writable = place->fs >= 0;
     int upper DEFER_CLOSE = writable ? dir_open_path(place->fs, place->upper) : -1;
     int work DEFER_CLOSE = writable ? dir_open_path(place->fs, place->work) : -1;
     if (writable && (upper < 0 || work < 0))
         return upper < 0 ? upper : work;
     const struct overlay_plan plan = {
-        .lowers = lowers,
-        .lower_count = count,
+        .lowers = lowers->fds,
+        .lower_count = lowers->count,
         .upper = upper,
         .work = work,
         .owner = owner,
@@ -86,10 +105,10 @@ int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, si
         .whole = whole,
         .set_id = place->set_id,
     };
-    int made = bench_put(maker, lowers[loose], "lower");
+    int made = loose_put(maker, lowers);
     if (made == 0)
         made = overlay_new(&plan, maker->by_name);
-    bench_clear(maker, "lower");
+    loose_clear(maker, lowers);
     return made;
 }
 
@@ -105,7 +124,7 @@ void left_add(struct left *l, int fd) {
 /* Lower directories of one overlay: layers on disks, then mounts of the image. */
 struct lowers {
     int fds[LOWERS_MAX];
-    size_t count, dirs;
+    size_t count, dirs, loose, loose_count;
     struct left *left;
 };
 
@@ -127,10 +146,20 @@ static void layer_part(char name[NAME_SIZE], uint32_t number, char part) {
     snprintf(name, NAME_SIZE, "%" PRIu32 "/%c", number, part);
 }
 
-/* Collects the lower directories of one overlay. over: an image layer above `dir`, or -1. */
-static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, char part, int over,
-                           int dir, struct lowers *ret, size_t *ret_loose) {
-    int r = 0;
+/* Adds a layer of the image, mounted with the id map of the box. */
+static int lowers_add_loose(const struct rootfs_maker *maker, struct lowers *l, int dir,
+                            int userns) {
+    int r = lowers_add(l, lower_new(maker, dir, userns));
+    l->loose_count += r == 0;
+    return r;
+}
+
+/* Collects the lower directories of one overlay: of the root ('u'), or of /usr ('U'). */
+static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, char part,
+                           struct lowers *ret) {
+    const struct image *image = s->image;
+    bool root = part == 'u';
+    int r = 0, over = root ? -1 : image->usr_dirs;
     for (size_t i = 0; r == 0 && i < s->count; i++) {
         char name[NAME_SIZE];
         layer_part(name, s->layers[i].number, part);
@@ -143,27 +172,28 @@ static int overlays_gather(struct rootfs_maker *maker, const struct stack *s, ch
     if (r == 0 && over >= 0)
         r = lowers_add(ret,
                        maker->by_name ? fcntl(over, F_DUPFD_CLOEXEC, 3) : mount_clone(over, ""));
-    *ret_loose = ret->count;
+    ret->loose = ret->count;
+    for (size_t i = 0; r == 0 && root && i < image->over_count; i++)
+        r = lowers_add_loose(maker, ret, image->over[i], s->userns);
     if (r == 0)
-        r = lowers_add(ret, lower_new(maker, dir, s->userns));
+        r = lowers_add_loose(maker, ret, root ? image->skeleton : image->usr, s->userns);
     /* An overlay without an upper (writable layer) requires two lower directories. */
     return r < 0 || s->upper || ret->count > 1
                ? r
                : lowers_add(ret, dir_open_path(maker->workshop, "empty"));
 }
 
-static int mount_part(struct rootfs_maker *maker, const struct stack *s, const char *parts,
-                      int over, int dir) {
+static int mount_part(struct rootfs_maker *maker, const struct stack *s, const char *parts) {
     struct lowers lowers DEFER(lowers_close) = {.left = &maker->left};
     char upper[NAME_SIZE], work[NAME_SIZE];
-    size_t loose = 0;
-    int r = overlays_gather(maker, s, parts[0], over, dir, &lowers, &loose);
+    int r = overlays_gather(maker, s, parts[0], &lowers);
     if (r < 0)
         return r;
     layer_part(upper, s->upper, parts[0]);
     layer_part(work, s->upper, parts[1]);
     const struct upper_place place = {s->upper ? s->disks[0] : -1, upper, work, s->upper != 0};
-    return overlay_on(maker, s->owner, lowers.fds, lowers.count, loose, &place, false);
+    const struct lower_list list = {lowers.fds, lowers.count, lowers.loose, lowers.loose_count};
+    return overlay_on(maker, s->owner, &list, &place, false);
 }
 
 static int image_missing(const struct rootfs_maker *maker, struct err *err) {
@@ -183,13 +213,12 @@ int stack_mount(struct rootfs_maker *maker, const struct stack *s, int *ret_root
                 struct err *err) {
     if (s->image->skeleton < 0)
         return image_missing(maker, err);
-    int root DEFER_CLOSE = mount_part(maker, s, "uw", -1, s->image->skeleton);
+    int root DEFER_CLOSE = mount_part(maker, s, "uw");
     if (root < 0)
         return lower_failed(err, root, "cannot mount the root overlay of a machine",
                             "set CARREL_HOME to a directory on ext4, xfs or btrfs");
     bool has_usr = s->image->usr >= 0;
-    int usr DEFER_CLOSE =
-        has_usr ? mount_part(maker, s, "UW", s->image->usr_dirs, s->image->usr) : -1;
+    int usr DEFER_CLOSE = has_usr ? mount_part(maker, s, "UW") : -1;
     if (has_usr && usr < 0)
         return lower_failed(err, usr, "cannot mount the /usr overlay of a machine",
                             "put /usr on ext4, xfs or btrfs");

@@ -80,16 +80,21 @@ int lower_new(const struct rootfs_maker *maker, int dir, int userns);
 int lower_failed(struct err *err, int made, const char *what, const char *remedy);
 
 /*
- * overlay_on() mounts an overlay of lowers[], topmost first. lowers[loose] is a detached mount, the
- * others are attached. `place` names the upper and work directories.
+ * overlay_on() mounts an overlay of the lower directories, topmost first. `loose_count` of them,
+ * from `loose` on, are detached mounts; the others are attached. `place` names the upper and work
+ * directories.
  */
+struct lower_list {
+    const int *fds;
+    size_t count, loose, loose_count;
+};
 struct upper_place {
     int fs; /* filesystem of the upper and work directories; -1: the overlay is read-only */
     const char *upper, *work;
     bool set_id; /* the overlay is the root of a box, where set-id bits take effect */
 };
-int overlay_on(struct rootfs_maker *maker, uint32_t owner, const int *lowers, size_t count,
-               size_t loose, const struct upper_place *place, bool whole);
+int overlay_on(struct rootfs_maker *maker, uint32_t owner, const struct lower_list *lowers,
+               const struct upper_place *place, bool whole);
 
 /* bench_put() attaches a mount in the workshop, for old kernels; bench_clear() detaches it. */
 int bench_put(const struct rootfs_maker *maker, int mount, const char *name);

@@ -385,7 +385,8 @@ static int make_cow(struct rootfs_maker *maker, struct rootfs *r, int lower, mod
     act_as(0);
     if (made < 0)
         return made;
-    made = overlay_on(maker, first, &lower, 1, 0, &(struct upper_place){r->fs, upper, work}, true);
+    made = overlay_on(maker, first, &(struct lower_list){&lower, 1, 0, 1},
+                      &(struct upper_place){r->fs, upper, work}, true);
     if (made < 0)
         return made;
     *ret_upper = openat(r->fs, upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -406,8 +407,9 @@ static int make_ro(struct rootfs_maker *maker, struct rootfs *r, int lower) {
     if (empty < 0)
         return empty;
     const int lowers[] = {lower, empty};
-    int made = overlay_on(maker, slots_first(&maker->slots, r->slot), lowers, 2, 0,
-                          &(struct upper_place){.fs = -1}, false);
+    int made =
+        overlay_on(maker, slots_first(&maker->slots, r->slot),
+                   &(struct lower_list){lowers, 2, 0, 1}, &(struct upper_place){.fs = -1}, false);
     int closed = made < 0 ? 0 : mount_read_only(made);
     if (closed == 0)
         return made;

@@ -13,6 +13,7 @@
 #include "base/fdio.h"
 #include "base/fs/dir.h"
 #include "base/fs/erofs.h"
+#include "spawn/disk/overlays.h"
 #include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 
@@ -152,21 +153,81 @@ static int sealed_failed(struct spawner *s, int r, const char *id, struct err *e
     return err_num(err, r, "cannot mount image '%.14s'", id);
 }
 
-int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err) {
-    struct err none;
-    int root = image_id_valid(key) ? open_sealed(s, key) : -ENOENT;
-    if (root < 0) {
-        /*
-         * If mounting the file failed, an image that is also stored as a directory can be used from
-         * there.
-         */
-        int r = image_open_key(s->store, s->host, key, s->image.base, ret,
-                               root == -ENOENT ? err : &none);
-        return r == 0 || root == -ENOENT ? r : sealed_failed(s, root, key, err);
+/* Opens the root directory of one layer. */
+static int open_layer(struct spawner *s, const char *id) {
+    char path[IMAGE_ID_SIZE + 8];
+    int root = open_sealed(s, id);
+    if (root >= 0)
+        return root;
+    /* If mounting the file failed, a layer that is also stored as a directory can be used. */
+    snprintf(path, sizeof(path), "%s/root", id);
+    int dir = dir_open_path(s->store, path);
+    return dir >= 0 ? dir : root;
+}
+
+static int open_failed(struct spawner *s, int r, const char *id, const char *key, struct err *err) {
+    if (r != -ENOENT)
+        return sealed_failed(s, r, id, err);
+    if (strcmp(id, key) == 0) {
+        err_set(err, ERR_NOT_FOUND, "image '%s' does not exist", id);
+        return err_remedy(err, "see `carrel image ls`");
     }
-    *ret = IMAGE_NONE;
-    ret->base = s->image.base;
-    ret->skeleton = root;
-    snprintf(ret->key, sizeof(ret->key), "%s", key);
+    return err_set(err, ERR_INTERNAL, "image '%.14s', which is below image '%.14s', does not exist",
+                   id, key);
+}
+
+static int open_layers(struct spawner *s, const char *key, struct image *image, struct err *err) {
+    struct image_below below;
+    int r = image_below_read(s->store, key, &below);
+    if (r < 0)
+        return err_num(err, r, "cannot read the list of layers of image '%.14s'", key);
+    for (size_t i = 0; i <= below.count; i++) {
+        const char *id = i == 0 ? key : below.ids[i - 1];
+        int root = open_layer(s, id);
+        if (root < 0)
+            return open_failed(s, root, id, key, err);
+        if (i < below.count)
+            image->over[image->over_count++] = root;
+        else
+            image->skeleton = root;
+    }
     return 0;
+}
+
+int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err) {
+    if (!image_id_valid(key))
+        return image_open_key(s->store, s->host, key, s->image.base, ret, err);
+    struct image image = IMAGE_NONE;
+    image.base = s->image.base;
+    snprintf(image.key, sizeof(image.key), "%s", key);
+    if (open_layers(s, key, &image, err) < 0) {
+        image_close(&image);
+        return -1;
+    }
+    *ret = image;
+    return 0;
+}
+
+int sealed_view(struct spawner *s, const char *id, struct err *err) {
+    struct image image;
+    struct stack stack = STACK_NONE;
+    if (sealed_image(s, id, &image, err) < 0)
+        return -1;
+    stack.image = &image;
+    int root DEFER_CLOSE = -1, usr = -1;
+    int r = image.over_count ? stack_mount(&s->maker, &stack, &root, &usr, err) : 0;
+    if (r == 0 && !image.over_count && (root = mount_clone(image.skeleton, "")) < 0)
+        r = err_num(err, root, "cannot open the files of image '%.14s'", id);
+    image_close(&image);
+    if (r == 0 && (r = mount_shelve(root)) < 0)
+        err_num(err, r, "cannot open the files of image '%.14s'", id);
+    return r < 0 ? -1 : TAKE_FD(root);
+}
+
+bool sealed_is_part(const struct spawner *s, const char *key, const char *id) {
+    struct image_below below;
+    if (!image_id_valid(key))
+        return false;
+    return strcmp(key, id) == 0 || image_below_read(s->store, key, &below) < 0 ||
+           image_below_has(&below, id);
 }

@@ -40,10 +40,20 @@ int sealed_probe(struct spawner *s);
 int sealed_can(struct spawner *s, struct err *err);
 
 /*
- * Opens the image with that key (see image_open_key()), which is stored as a sealed file or as a
- * directory.
+ * Opens the image with that key: an image with all its layers, each stored as a sealed file or as a
+ * directory, or an older build of the image `host` (see image_open_key()).
  */
 int sealed_image(struct spawner *s, const char *key, struct image *ret, struct err *err);
+
+/* Opens the merged files of an image, read-only and with user ids as stored on disk; -1 with *err.
+ */
+int sealed_view(struct spawner *s, const char *id, struct err *err);
+
+/*
+ * True if the layer of image `id` is part of the image `key`. Also true if that cannot be read: an
+ * image in doubt is not deleted.
+ */
+bool sealed_is_part(const struct spawner *s, const char *key, const char *id);
 
 bool sealed_is_mounted(struct spawner *s, const char *id);
 

@@ -420,25 +420,8 @@ static int build_in(int store, const char *name, int host, uid_t base,
     return r;
 }
 
-static int open_stored(int store, const char *id, uid_t base, struct image *ret, struct err *err) {
-    char path[IMAGE_ID_SIZE + 8];
-    struct image image = IMAGE_NONE;
-    image.base = base;
-    snprintf(image.key, sizeof(image.key), "%s", id);
-    snprintf(path, sizeof(path), "%s/root", id);
-    image.skeleton = dir_open_path(store, path);
-    if (image.skeleton < 0) {
-        err_set(err, ERR_NOT_FOUND, "image '%s' does not exist", id);
-        return err_remedy(err, "see `carrel image ls`");
-    }
-    *ret = image;
-    return 0;
-}
-
 int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
                    struct err *err) {
-    if (image_id_valid(key))
-        return open_stored(store, key, base, ret, err);
     struct image image = IMAGE_NONE;
     char name[IMAGE_ID_SIZE + 8], dirs_name[IMAGE_ID_SIZE + 16];
     image.base = base;
@@ -510,5 +493,7 @@ void image_close(struct image *image) {
         close(image->usr);
     if (image->usr_dirs >= 0)
         close(image->usr_dirs);
+    while (image->over_count)
+        close(image->over[--image->over_count]);
     image->skeleton = image->usr = image->usr_dirs = -1;
 }

@@ -6,8 +6,9 @@
  * host are left out. Its key is the state of the host's packages; when that changes, a new image is
  * built, and older boxes are `drifted`.
  *
- * Imported images are in the same directory, each under its id (base/image_id.h). They consist of
- * `root` or `root.erofs` (spawn/disk/sealed.h), and of metadata from the daemon.
+ * Other images are in the same directory, each under its id (base/image_id.h). They consist of
+ * `root` or `root.erofs` (spawn/disk/sealed.h), of metadata from the daemon and, if other images
+ * are below this one, of a list of them (base/image_below.h).
  */
 #pragma once
 
@@ -15,11 +16,14 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/image_below.h"
 #include "base/image_id.h"
 
 struct image {
-    char key[IMAGE_ID_SIZE]; /* id of the state of the host's packages at the build */
-    int skeleton;            /* descriptor of the image's root directory in the store */
+    char key[IMAGE_ID_SIZE];   /* id of the state of the host's packages at the build */
+    int skeleton;              /* descriptor of the root directory of the image's lowest layer */
+    int over[IMAGE_BELOW_MAX]; /* of the layers above it, topmost first */
+    size_t over_count;
     int usr;      /* descriptor of the host's /usr; -1: the image contains its own /usr */
     int usr_dirs; /* rootless: copies of /usr's directories that belong to the box; else -1 */
     /* added to user ids on disk: 0, or for a rootless spawner the start of its user's id range */
@@ -34,7 +38,7 @@ int image_open(int store, int host, uid_t base, struct image *ret, struct err *e
 
 #define IMAGE_NONE ((struct image){.skeleton = -1, .usr = -1, .usr_dirs = -1})
 
-/* Opens an older build of the image `host` by its key, or an imported image by its id. */
+/* Opens an older build of the image `host` by its key. */
 int image_open_key(int store, int host, const char *key, uid_t base, struct image *ret,
                    struct err *err);
 

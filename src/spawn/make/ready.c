@@ -65,9 +65,11 @@ static struct ready_image *of_image(struct spawner *s, const char *image) {
 }
 
 void ready_renew(struct spawner *s, const char *image) {
-    struct ready_image *of = of_image(s, image);
-    while (of && of->count)
-        drop_one(s, &of->list[--of->count]);
+    for (size_t i = 0; i < READY_IMAGES; i++) {
+        struct ready_image *of = &s->ready.images[i];
+        while (of->count && sealed_is_part(s, of->image, image))
+            drop_one(s, &of->list[--of->count]);
+    }
 }
 
 void ready_forget(struct spawner *s, const char *image) {

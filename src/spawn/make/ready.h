@@ -57,7 +57,7 @@ bool ready_refill(struct spawner *s);
 struct making *ready_take(struct spawner *s, const struct plan *plan, struct box **ret);
 
 void ready_drop(struct spawner *s);
-/* Replaces the ready boxes of an image by new ones. */
+/* Replaces the ready boxes of an image, and of images above it, by new ones. */
 void ready_renew(struct spawner *s, const char *image);
 /* Drops the ready boxes of an image that is about to be deleted. */
 void ready_forget(struct spawner *s, const char *image);

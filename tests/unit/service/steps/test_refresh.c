@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "service/exec/inner.h"
+#include "service/images/live.h"
 #include "service/steps/durable.h"
 #include "service/steps/inner.h"
 #include "store/conf.h"
@@ -233,6 +234,7 @@ static int world_new(void **state) {
     s->commits = commits_new(s->loop, s->store);
     s->events_call = (struct loop_call){.fn = events_tell, .arg = s};
     s->steps = service_steps_new();
+    s->images = service_images_new();
     struct live *l = &w->live;
     *l = (struct live){.service = s, .refs = 1, .machine = &w->machine, .reach = {.heard = true}};
     l->execs = live_execs_new();
@@ -259,6 +261,7 @@ static int world_free(void **state) {
     steps_free(l);
     live_execs_free(l->execs);
     service_steps_free(w->service.steps);
+    service_images_free(w->service.images);
     loop_call_cancel(w->service.loop, &w->service.events_call);
     commits_free(w->service.commits);
     assert_int_equal(l->refs, 1);

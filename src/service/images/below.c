@@ -1,0 +1,176 @@
+/*
+ * Images above images: which image a new layer is above, what an image with everything below it
+ * takes, and whether an image is needed by one above it.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/defer.h"
+#include "base/fs/dir.h"
+#include "base/layers.h"
+#include "base/log.h"
+#include "service/images/inner.h"
+#include "service/images/jobs_inner.h"
+#include "store/compact.h"
+
+int image_below_of(const struct service *s, const char *id, struct image_below *ret) {
+    int images DEFER_CLOSE = images_open(s);
+    *ret = (struct image_below){.count = 0};
+    return images < 0 ? images : image_below_read(images, id, ret);
+}
+
+/* ---- use ---- */
+
+static bool job_needs(const struct service *s, const char *id) {
+    for (const struct image_job *j = s->images->jobs; j; j = j->next)
+        if (image_below_has(&j->below, id))
+            return true;
+    return false;
+}
+
+bool image_is_below(const struct service *s, const char *id) {
+    int images DEFER_CLOSE = images_open(s);
+    DIR *d DEFER(dir_close) = images < 0 ? NULL : dir_list(images, ".");
+    if (!d || job_needs(s, id))
+        return true; /* an image in doubt is not deleted */
+    for (struct dirent *e; (e = readdir(d));) {
+        struct image_below below;
+        if (!image_id_valid(e->d_name))
+            continue;
+        int r = image_below_read(images, e->d_name, &below);
+        if (r < 0)
+            log_line(LOG_WARN, "service", "read the list of layers of an image: %s id=%s",
+                     strerror(-r), e->d_name);
+        if (r < 0 || image_below_has(&below, id))
+            return true;
+    }
+    return false;
+}
+
+/* ---- sizes ---- */
+
+static uint64_t size_in(const json_t *sizes, const char *name) {
+    json_int_t n = json_integer_value(json_object_get(sizes, name));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+void image_sizes_put(json_t *record, const struct image_sizes *sizes) {
+    json_object_set_new(record, "sizes",
+                        json_pack("{s:I,s:I,s:I}", "bytes", (json_int_t)sizes->bytes, "entries",
+                                  (json_int_t)sizes->entries, "disk", (json_int_t)sizes->disk));
+}
+
+void image_sizes_of(struct service *s, const char *id, struct image_sizes *ret) {
+    struct image_row row;
+    struct err err;
+    *ret = (struct image_sizes){.known = true};
+    if (store_image_find(s->store, NULL, id, &row, &err) == 0) {
+        ret->bytes = row.bytes;
+        ret->entries = row.entries;
+        ret->disk = row.disk_bytes;
+        return;
+    }
+    json_t *record = image_record(s, id);
+    const json_t *sizes = json_object_get(record, "sizes");
+    ret->known = sizes != NULL;
+    ret->bytes = size_in(sizes, "bytes");
+    ret->entries = size_in(sizes, "entries");
+    ret->disk = size_in(sizes, "disk");
+    json_decref(record);
+}
+
+/* ---- the image that a layer is above ---- */
+
+/*
+ * Returns how many layers a stack has above another stack, or -1 if it is not above that stack.
+ */
+static int layers_above(const struct layers *stack, const struct layers *lower) {
+    if (lower->count > stack->count)
+        return -1;
+    size_t above = stack->count - lower->count;
+    for (size_t i = 0; i < lower->count; i++)
+        if (stack->v[above + i].number != lower->v[i].number ||
+            strcmp(stack->v[above + i].machine, lower->v[i].machine) != 0)
+            return -1;
+    return (int)above;
+}
+
+/* The last image made of this machine, if the machine has only added layers since. */
+static bool choose_made(struct image_job *j, const struct layers *stack) {
+    const struct live_image *image = j->live->image;
+    struct layers *made DEFER_FREE = malloc(sizeof(*made));
+    struct image_below below;
+    struct err err;
+    uint64_t uses = 0;
+    if (!image->made[0] || !made || layers_parse(image->made_stack, made, &err) < 0)
+        return false;
+    int above = layers_above(stack, made);
+    if (above < 0 || store_image_uses(j->service->store, image->made, &uses, &err) < 0 || !uses ||
+        !image_is_whole(j->service, image->made) ||
+        image_below_of(j->service, image->made, &below) < 0 || below.count >= IMAGE_BELOW_MAX)
+        return false;
+    j->draw_layers = (size_t)above;
+    j->below.count = 1 + below.count;
+    memcpy(j->below.ids[0], image->made, IMAGE_ID_SIZE);
+    memcpy(j->below.ids[1], below.ids, below.count * IMAGE_ID_SIZE);
+    return true;
+}
+
+int image_job_choose_base(struct image_job *j, struct err *err) {
+    const char *id = j->live->row.image;
+    struct layers *stack DEFER_FREE = malloc(sizeof(*stack));
+    struct image_below below;
+    j->below.count = 0;
+    if (!j->live->image || !image_id_valid(id))
+        return 0;
+    if (!stack)
+        return err_set(err, ERR_LIMIT, "out of memory");
+    if (layers_parse(j->stack ? j->stack : "", stack, err) < 0)
+        return -1;
+    if (choose_made(j, stack))
+        return 0;
+    int r = image_below_of(j->service, id, &below);
+    if (r < 0)
+        return err_num(err, r, "cannot read the list of layers of image '%.14s'", id);
+    j->draw_layers = stack->count;
+    if (below.count >= IMAGE_BELOW_MAX) { /* weld: build on the lowest image */
+        j->below.count = 1;
+        memcpy(j->below.ids[0], below.ids[below.count - 1], IMAGE_ID_SIZE);
+        return 0;
+    }
+    j->below.count = 1 + below.count;
+    memcpy(j->below.ids[0], id, IMAGE_ID_SIZE);
+    memcpy(j->below.ids[1], below.ids, below.count * IMAGE_ID_SIZE);
+    return 0;
+}
+
+static void replace_merged(char **stack, const struct layers *run, uint32_t into) {
+    struct layers *now DEFER_FREE = malloc(sizeof(*now));
+    char text[LAYERS_TEXT_SIZE], *copy;
+    struct err err;
+    if (!*stack || !now || layers_parse(*stack, now, &err) < 0 ||
+        !compact_apply(now, run, run->v[0].machine, into) ||
+        !layers_print(now, text, sizeof(text)) || !(copy = strdup(text)))
+        return;
+    free(*stack);
+    *stack = copy;
+}
+
+void images_merged(struct live *l, const struct layers *run, uint32_t into) {
+    if (l->image)
+        replace_merged(&l->image->made_stack, run, into);
+    for (struct image_job *j = l->service->images->jobs; j; j = j->next)
+        if (j->live == l)
+            replace_merged(&j->stack, run, into);
+}
+
+void image_job_remember(struct image_job *j) {
+    struct live_image *image = j->live ? j->live->image : NULL;
+    if (!image)
+        return;
+    free(image->made_stack);
+    image->made_stack = strdup(j->stack ? j->stack : "");
+    snprintf(image->made, sizeof(image->made), "%s", image->made_stack ? j->row.id : "");
+}

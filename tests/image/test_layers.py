@@ -1,0 +1,292 @@
+"""Images as layers above images: what a layer contains, what keeps it, and that the files are the same."""
+import pathlib
+import re
+import stat
+
+import pytest
+
+from carrel import ROOTLESS
+from conftest import left_over
+from daemon import Refused
+from trees import archive, directory, entry, layout, link
+
+LAYERS_MAX = 16
+
+
+def put(daemon, data, **query):
+    return daemon.request("POST", "/v1/images", data, **query)
+
+
+def snap(daemon, machine, name, **how):
+    return daemon.post(f"/v1/machines/{machine}/image", {"name": name, **how})
+
+
+def place(daemon, image):
+    return pathlib.Path(daemon.home, "images", image["id"])
+
+
+def contents(daemon, image):
+    """Each path of an image's own layer."""
+    top = place(daemon, image) / "root"
+    return {str(p.relative_to(top)) for p in top.rglob("*")}
+
+
+def is_whiteout(path):
+    st = path.lstat()
+    return stat.S_ISCHR(st.st_mode) and st.st_rdev == 0
+
+
+LIST = ("cd /; for d in etc srv root a b c d e x z last; do [ -e $d ] || continue; ls -lAR --time-style=+%s $d; done; stat -c %a:%u /; "
+        "for f in a/* b/* b/*/* c/* d/* e/* x/* x/*/* x/*/*/*; do [ -f $f ] && [ ! -L $f ] && sha256sum $f; done; :")
+
+
+def listing(daemon, machine):
+    """Names, types, modes, owners, sizes and times of files, and their contents. Steps may add links to a file in other layers."""
+    out = daemon.exec(machine, LIST, user="root")
+    assert out["exec"]["status"] == 0, out
+    lines = [line for line in out["stdout"].splitlines() if not line.startswith("total ") and "resolv.conf" not in line]
+    return [re.sub(r"^(d\S+) +\d+( \S+ +\S+) +\d+", r"\1\2", re.sub(r"^([-lp]\S{9}) +\d+", r"\1", re.sub(" +", " ", line))) for line in lines]
+
+
+def sealed(daemon, image):
+    where = place(daemon, image)
+    daemon.until(lambda: (where / "root.erofs").exists() and not (where / "root").exists())
+
+
+@pytest.fixture(params=["directory", "erofs"])
+def base(request, daemon, rootfs):
+    """An image with a few trees to change, as a directory and as a file."""
+    if request.param == "erofs" and daemon.get("/v1/status")["box"]["images"] != "erofs":
+        pytest.skip("this host cannot mount erofs from a file of the store")
+    more = archive(*[e for d in "abcd" for e in
+                     (directory(d), entry(f"{d}/one", b"1" + d.encode()), entry(f"{d}/two", b"2"), directory(f"{d}/sub"),
+                      entry(f"{d}/sub/deep", d.encode()), link(f"{d}/link", "one"))], directory("e", mode=0o1777), entry("z", b"z"))
+    name = "build:base" if request.param == "directory" else "base"
+    image = put(daemon, layout([rootfs.read_bytes(), more]), name=name)
+    if request.param == "erofs":
+        sealed(daemon, image)
+    return image
+
+
+# ---- what a layer contains ----
+
+
+def test_layer_contains_only_what_the_machine_changed(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "echo new >/new; echo changed >/a/one; rm /b/one; rm -rf /c", user="root")
+    made = snap(daemon, m, "made")
+    assert made["layers"] == 2 and base["layers"] == 1
+    assert contents(daemon, made) == {"new", "a", "a/one", "b", "b/one", "c"}
+    root = place(daemon, made) / "root"
+    assert is_whiteout(root / "b/one") and is_whiteout(root / "c") and not is_whiteout(root / "new")
+    assert made["bytes"] >= base["bytes"] and made["entries"] > base["entries"]
+
+
+def test_each_image_of_one_machine_adds_what_changed_since_the_one_before(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "echo 1 >/first", user="root")
+    first = snap(daemon, m, "build:first")
+    daemon.exec(m, "echo 2 >/second; rm /first", user="root")
+    second = snap(daemon, m, "build:second")
+    assert second["layers"] == 3 and contents(daemon, second) == {"first", "second"}
+    assert is_whiteout(place(daemon, second) / "root/first") and contents(daemon, first) == {"first"}
+    assert listing(daemon, daemon.machine(image="build:second")) == listing(daemon, m)
+
+
+def test_image_made_before_does_not_matter_after_a_rewind(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.post(f"/v1/machines/{m}/steps", {"name": "then"})
+    daemon.exec(m, "echo 1 >/first", user="root")
+    snap(daemon, m, "build:first")
+    daemon.post(f"/v1/machines/{m}/rewind", {"step": "then"})
+    daemon.exec(m, "echo 2 >/second", user="root")
+    second = snap(daemon, m, "build:second")
+    assert second["layers"] == 2 and contents(daemon, second) == {"second"}
+    assert daemon.exec(daemon.machine(image="build:second"), "ls /first /second 2>/dev/null")["stdout"] == "/second\n"
+
+
+def test_equal_changes_are_one_image(daemon, base):
+    ids = set()
+    for name in ("one", "other"):
+        m = daemon.machine(image=base["id"])
+        daemon.exec(m, "echo same >/same; touch -d @1000000 /same /", user="root")
+        ids.add(snap(daemon, m, name)["id"])
+    assert len(ids) == 1
+
+
+# ---- the files are the same ----
+
+CHANGES = [
+    "rm -rf /a; mkdir /a; echo only >/a/only",                        # a directory that replaces one
+    "rm -rf /b; mv /c /b",                                            # a directory that was moved over a deleted one
+    "mv /d/sub /e/moved; rm /d/one; ln -s two /d/one",                # moved out; a link in place of a file
+    "rm -rf /d/sub; echo file >/d/sub; rm /z; mkdir /z; echo in >/z/in",  # directory to file, file to directory
+    "mkdir -p /x/y; echo 1 >/x/y/f; ln /x/y/f /x/y/g; chmod 4755 /x/y/f; mkfifo /x/pipe",
+    "mv /x/y /x/w; rm -rf /e/moved; mkdir /e/moved",                  # a new directory moved, a moved one replaced
+    "chmod 700 /b; touch -d @5000000 /b/two; echo more >>/b/sub/deep",
+    "rm -rf /x; mkdir -p /x/y/deep; echo back >/x/y/deep/f; rm -rf /x/y; mv /b /x/b",
+]
+
+
+@pytest.mark.parametrize("between", ["nothing", "step", "image", "machine"])
+def test_files_of_an_image_are_those_of_its_machine(daemon, base, between):
+    """After each change: nothing, a step (several layers), an image, or a machine of that image (images above images)."""
+    m = daemon.machine(image=base["id"])
+    for i, change in enumerate(CHANGES):
+        done = daemon.exec(m, change, user="root")
+        assert done["exec"]["status"] == 0, (change, done)
+        if between == "step":
+            daemon.post(f"/v1/machines/{m}/steps", {})
+        elif between != "nothing":
+            made = snap(daemon, m, f"build:{i}")
+            other = daemon.machine(image=made["id"])
+            assert listing(daemon, other) == listing(daemon, m), change
+            m = other if between == "machine" else m
+    made = snap(daemon, m, "made")
+    other = daemon.machine(image="made")
+    assert listing(daemon, other) == listing(daemon, m)
+    assert daemon.exec(other, "stat -c %h /x/b/two; cat /x/b/sub/deep", user="root")["stdout"] == "1\ncmore\n"
+
+
+def test_flat_copy_of_layers_has_the_same_files(daemon, base):
+    m = daemon.machine(image=base["id"])
+    for change in CHANGES[:5]:
+        daemon.exec(m, change, user="root")
+    snap(daemon, m, "made")
+    for form in ("tar", "oci"):
+        out = daemon.request("GET", "/v1/images/made/archive", raw=True, form=form)
+        flat = put(daemon, out, name="flat-" + form)
+        assert flat["layers"] == 1
+        assert daemon.request("GET", f"/v1/images/{flat['id']}/archive", raw=True, form=form) == out, "byte for byte"
+        assert listing(daemon, daemon.machine(image=flat["id"])) == listing(daemon, m)
+
+
+def test_hard_links_and_attributes_stay_in_a_layer(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "echo x >/f; ln /f /g; ln /a/one /a/again; chmod 6711 /f", user="root")
+    snap(daemon, m, "made")
+    out = daemon.exec(daemon.machine(image="made"), "stat -c '%h %a' /f /g /a/one /a/again")["stdout"].split("\n")
+    assert out[:4] == ["2 6711", "2 6711", "2 644", "2 644"], out
+
+
+# ---- the depth ----
+
+
+def test_long_chain_of_images_is_welded(daemon, base):
+    """The layer that would be one too many is built on the lowest image, and has all that the others had."""
+    m, depths = daemon.machine(image=base["id"]), []
+    for i in range(LAYERS_MAX + 3):
+        daemon.exec(m, f"echo {i} >/a/{i}; rm -f /a/{i - 2} /c/one; echo {i} >/last", user="root")
+        made = snap(daemon, m, f"build:{i}")
+        depths.append(made["layers"])
+        old, m = m, daemon.machine(image=made["id"])
+        assert listing(daemon, m) == listing(daemon, old), i
+        daemon.delete(f"/v1/machines/{old}")
+    assert max(depths) == LAYERS_MAX and depths[LAYERS_MAX - 1] == 2 and depths[-1] == 5, depths
+
+
+# ---- what keeps a layer ----
+
+
+def test_image_below_stays_while_an_image_above_it_does(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "echo new >/new", user="root")
+    snap(daemon, m, "made")
+    daemon.delete(f"/v1/machines/{m}")
+    daemon.delete("/v1/images/" + base["name"])
+    daemon.restart()
+    daemon.until(lambda: len(left_over(daemon)) == 2)
+    assert daemon.exec(daemon.machine(image="made"), "cat /new /a/one")["stdout"] == "new\n1a"
+    daemon.clear()
+    daemon.delete("/v1/images/made")
+    daemon.until(lambda: left_over(daemon) == [])
+
+
+def test_directory_below_stays_until_boxes_above_it_have_left_it(daemon, rootfs):
+    """An image becomes a file while a machine of an image above it still uses its directory."""
+    if ROOTLESS or daemon.get("/v1/status")["box"]["images"] != "erofs":
+        pytest.skip("this host cannot mount erofs from a file of the store")
+    put(daemon, rootfs.read_bytes(), name="build:low")
+    m = daemon.machine(image="build:low")
+    daemon.exec(m, "echo new >/new", user="root")
+    made = snap(daemon, m, "made")
+    daemon.delete(f"/v1/machines/{m}")
+    above = daemon.machine(image="made")
+    low = daemon.post("/v1/images/build:low/names", {"name": "named"})
+    daemon.until(lambda: (place(daemon, low) / "root.erofs").exists())
+    assert daemon.exec(above, "cat /new; ls /usr/bin/cp")["stdout"] == "new\n/usr/bin/cp\n"
+    assert (place(daemon, low) / "root").exists() and made["layers"] == 2
+    daemon.delete(f"/v1/machines/{above}")
+    sealed(daemon, low)
+    assert daemon.exec(daemon.machine(image="made"), "cat /new; ls /usr/bin/cp")["stdout"] == "new\n/usr/bin/cp\n"
+
+
+def test_damaged_list_of_layers_is_refused_and_deletes_nothing(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "echo new >/new", user="root")
+    made = snap(daemon, m, "made")
+    daemon.delete(f"/v1/machines/{m}")
+    file = place(daemon, made) / "below"
+    text = file.read_text()
+    assert text == base["id"] + "\n"
+    for damage in ("../" + text, text[:-1], text + text, text.upper(), "\n"):
+        file.write_text(damage)
+        with pytest.raises(Refused):
+            daemon.machine(image="made")
+    daemon.delete("/v1/images/" + base["name"])
+    assert place(daemon, base).exists(), "it may be below the image whose list cannot be read"
+    file.write_text(text)
+    assert daemon.exec(daemon.machine(image="made"), "cat /new")["stdout"] == "new\n"
+
+
+# ---- what a box needs ----
+
+
+def test_layer_cannot_take_what_every_box_needs(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "rm -rf /tmp /etc/hosts; rm -f /etc/resolv.conf; echo x >/etc/resolv.conf", user="root")
+    made = snap(daemon, m, "made")
+    assert "tmp" not in contents(daemon, made) and "etc/resolv.conf" not in contents(daemon, made)
+    out = daemon.exec(daemon.machine(image="made"), "ls -d /tmp; cat /etc/resolv.conf /etc/hosts")["stdout"]
+    assert "/tmp" in out and "nameserver 127.0.0.1" in out and "localhost" in out
+
+
+def test_name_of_a_deletion_mark_is_refused(daemon, base):
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "echo x >/a/.wh.one", user="root")
+    with pytest.raises(Refused) as refused:
+        snap(daemon, m, "made")
+    assert refused.value.code == "invalid" and ".wh.one" in str(refused.value)
+
+
+def test_user_of_an_image_is_found_in_the_layer_and_below(daemon, base):
+    m = daemon.machine(image=base["id"])
+    snap(daemon, m, "below", user="app")
+    assert daemon.exec(daemon.machine(image="below"), "id -u")["stdout"] == "1234\n"
+    daemon.exec(m, "echo 'new:x:77:78::/:/bin/sh' >>/etc/passwd", user="root")
+    snap(daemon, m, "above", user="new")
+    assert daemon.exec(daemon.machine(image="above"), "id -u; id -g")["stdout"] == "77\n78\n"
+    with pytest.raises(Refused) as refused:
+        snap(daemon, m, "nobody", user="missing")
+    assert "missing" in str(refused.value)
+
+
+def test_presets_are_those_of_the_merged_files(daemon, rootfs):
+    conf = archive(directory("etc/apt"), entry("etc/apt/sources.list", b"deb http://old.example/debian x main\n"),
+                   directory("etc/pip"), link("etc/pip.conf", "pip/real"), entry("etc/pip/real", b"index-url = https://pip.example/simple\n"))
+    put(daemon, layout([rootfs.read_bytes(), conf]), name="configured")
+
+    def targets(image, preset):
+        m = daemon.machine(image=image, net=[{"target": preset}])
+        return {r["target"] for r in daemon.get(f"/v1/machines/{m}/net")["rules"]}
+
+    m = daemon.machine(image="configured")
+    daemon.exec(m, "echo x >/x", user="root")
+    same = snap(daemon, m, "same")
+    assert any("old.example" in t for t in targets("same", "apt")) and not (place(daemon, same) / "presets").exists()
+    daemon.exec(m, "echo 'deb http://new.example/debian x main' >/etc/apt/sources.list; "
+                   "echo 'index-url = https://other.example/simple' >/etc/pip/real", user="root")
+    snap(daemon, m, "changed")
+    apt, pip = targets("changed", "apt"), targets("changed", "pip")
+    assert any("new.example" in t for t in apt) and not any("old.example" in t for t in apt), apt
+    assert any("other.example" in t for t in pip) and not any("pip.example" in t for t in pip), pip
