@@ -63,6 +63,19 @@ def test_what_was_made_is_not_made_again(daemon, recipe):
     assert daemon.exec(daemon.machine(image="other"), "cat /copied")["stdout"] == "two\n"
 
 
+def test_each_step_adds_a_layer_with_its_own_changes(daemon, recipe):
+    """Also the steps after one that was cached, which run in a machine of the cached image."""
+    cli(daemon, "image", "build", recipe, "--name", "app")
+    (recipe.parent / "conf").write_text("two\n")
+    cli(daemon, "image", "build", recipe, "--name", "other")
+    steps = [i for i in daemon.get("/v1/images")["images"] if i["name"].startswith("build:")]
+    assert sorted(i["layers"] for i in steps) == [2, 3, 3, 4, 4], steps
+    for image in steps:
+        top = daemon.home / "images" / image["id"] / "root"
+        files = {str(p.relative_to(top)) for p in top.rglob("*") if p.is_file()}
+        assert files == {2: {"greeting", "first"}, 3: {"etc/app/conf"}, 4: {"copied"}}[image["layers"]], files
+
+
 def test_steps_are_hidden_and_go_when_asked(daemon, recipe):
     cli(daemon, "image", "build", recipe, "--name", "app")
     assert "build:" not in cli(daemon, "image", "ls").stdout and "build:" in cli(daemon, "image", "ls", "--all").stdout
