@@ -1,11 +1,12 @@
 /*
  * carrel-image unpack|tar|tar.zst|oci|erofs|layer [view|sealed] [ids=FIRST] [disk=BYTES] [as=ID]
- * [on=ID] [uppers=COUNT] [more=COUNT]: reads or writes one archive, then exits.
+ * [on=ID] [uppers=COUNT] [layers=COUNT] [more=COUNT]: reads or writes one archive, then exits.
  *
  * The spawner starts this program, never a person. Its descriptors: 0 the archive to unpack; 1 the
  * archive to write; 3 the directory of the image (root/, image.json; for unpack also spool/); 4 the
  * reports to the daemon. With `view`, 3 is the tree itself, and 5, if it is open, is the directory
- * to use as its /usr. With `sealed`, 5 is the tree of the image. For erofs, 1 is an empty file, and
+ * to use as its /usr. With `sealed`, 5 is the tree of the image; with layers=COUNT, its layers are
+ * from 5 on, topmost first. For erofs, 1 is an empty file, and
  * as=ID is the image id.
  *
  * For layer, which writes what a machine changed in an image, 3 is the tree of the machine, 5 that
@@ -43,7 +44,7 @@ struct work {
     bool view, sealed;
     const char *id; /* image id, for erofs */
     const char *on; /* image that the archive is a layer above; NULL: none */
-    uint64_t uppers, more;
+    uint64_t uppers, layers, more;
     struct image_ids ids;
     uint64_t disk; /* bytes that the image may take; 0: no limit */
     struct report report;
@@ -148,10 +149,15 @@ static int do_pack(struct work *w, struct err *err) {
     if (jail_enter(FD_DIR, FD_REPORT + (int)w->more, err) < 0 ||
         (!w->view && load_config(&config, err) < 0))
         return -1;
+    int layers[IMAGE_LAYERS_MAX];
+    for (size_t i = 0; i < w->layers; i++)
+        layers[i] = FD_TREE + (int)(w->layers - 1 - i);
     int root DEFER_CLOSE = open_root(w, err);
     if (root < 0)
         return -1;
     struct pack p = {.out = 1,
+                     .layers = layers,
+                     .layer_count = (size_t)w->layers,
                      .root = root,
                      .usr = has_usr ? FD_USR : -1,
                      .ids = w->ids,
@@ -209,6 +215,9 @@ static int main_read_words(int argc, char **argv, struct work *w) {
             w->on = argv[i] + 3;
         else if (strncmp(argv[i], "uppers=", 7) == 0 &&
                  parse_u64(argv[i] + 7, 0, OVER_UPPERS_MAX, &w->uppers, NULL) == 0)
+            ;
+        else if (strncmp(argv[i], "layers=", 7) == 0 &&
+                 parse_u64(argv[i] + 7, 0, IMAGE_LAYERS_MAX, &w->layers, NULL) == 0)
             ;
         else if (strncmp(argv[i], "more=", 5) == 0 &&
                  parse_u64(argv[i] + 5, 0, MORE_MAX, &w->more, NULL) == 0)

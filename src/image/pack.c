@@ -149,12 +149,18 @@ static int put_entry(void *arg, const struct walk_entry *e, struct err *err) {
     return e->fd < 0 ? 0 : put_contents(f, e, err);
 }
 
-static int put_tree(struct pack *p, struct archive *to, struct err *err) {
+/* is_upper: the tree is a layer above others, whose whiteouts are packed too. */
+static int put_tree(struct pack *p, int root, bool is_upper, struct archive *to, struct err *err) {
     struct archive_entry *entry DEFER(entry_free) = archive_entry_new();
     char *piece DEFER_FREE = malloc(PIECE);
     struct filling f = {p, to, entry, piece};
-    const struct walk w = {
-        .root = p->root, .usr = p->usr, .ids = p->ids, .fn = put_entry, .arg = &f, .over = p->over};
+    const struct walk w = {.root = root,
+                           .usr = p->usr,
+                           .ids = p->ids,
+                           .fn = put_entry,
+                           .arg = &f,
+                           .whiteouts = is_upper,
+                           .over = p->over};
     if (!entry || !piece)
         return err_set(err, ERR_LIMIT, "out of memory");
     return image_walk(&w, err);
@@ -183,26 +189,41 @@ static int pack_tar(struct pack *p, bool packed, struct err *err) {
     if (p->config && (image_config_print(p->config, &config, err) < 0 ||
                       pack_put_text(a, IMAGE_CONFIG_NAME, &config, err) < 0))
         return -1;
-    if (put_tree(p, a, err) < 0)
+    if (put_tree(p, p->root, false, a, err) < 0)
         return -1;
     return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
 
 /* ---- OCI layout ---- */
 
-static int pack_layer(struct pack *p, struct archive *outer, struct oci_layer *ret,
+/* Packs layer `i`. outer NULL: only computes its digest and size. */
+static int pack_layer(struct pack *p, size_t i, struct archive *outer, struct oci_layer *ret,
                       struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
+    int root = p->layer_count ? p->layers[i] : p->root;
     *ret = (struct oci_layer){.outer = outer};
     sha256_init(&ret->sum);
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
     if (archive_write_open(a, ret, NULL, to_layer, NULL) != ARCHIVE_OK)
         return pack_failed(a, err);
-    if (put_tree(p, a, err) < 0)
+    if (put_tree(p, root, i > 0, a, err) < 0)
         return -1;
     return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }
+
+#define MEDIA "application/vnd.oci.image."
+
+struct blob {
+    char digest[OCI_DIGEST_SIZE];
+    uint64_t size;
+};
+
+/* Layers of an OCI image, lowest first. */
+struct blobs {
+    struct blob v[IMAGE_LAYERS_MAX];
+    size_t count;
+};
 
 static void put_list(struct jot *j, const char *name, const struct config_texts *t) {
     if (!t->count)
@@ -213,7 +234,7 @@ static void put_list(struct jot *j, const char *name, const struct config_texts 
     jot_end(j, ']');
 }
 
-static void print_config(const struct image_config *c, const char *layer, struct jot *j) {
+static void print_config(const struct image_config *c, const struct blobs *layers, struct jot *j) {
     jot_object(j, NULL);
     jot_string(j, "architecture", c->arch ? c->arch : image_arch());
     jot_object(j, "config");
@@ -228,19 +249,13 @@ static void print_config(const struct image_config *c, const char *layer, struct
     jot_string(j, "os", "linux");
     jot_object(j, "rootfs");
     jot_array(j, "diff_ids");
-    jot_string(j, NULL, layer);
+    for (size_t i = 0; i < layers->count; i++)
+        jot_string(j, NULL, layers->v[i].digest);
     jot_end(j, ']');
     jot_string(j, "type", "layers");
     jot_end(j, '}');
     jot_end(j, '}');
 }
-
-#define MEDIA "application/vnd.oci.image."
-
-struct blob {
-    char digest[OCI_DIGEST_SIZE];
-    uint64_t size;
-};
 
 static struct blob blob_of(const struct buf *text) {
     struct sha256 sum;
@@ -268,13 +283,14 @@ static void put_descriptor(struct jot *j, const char *name, const char *type, co
     jot_end(j, '}');
 }
 
-static void print_manifest(const struct blob *config, const struct blob *layer, struct jot *j) {
+static void print_manifest(const struct blob *config, const struct blobs *layers, struct jot *j) {
     jot_object(j, NULL);
     jot_u64(j, "schemaVersion", 2);
     jot_string(j, "mediaType", MEDIA "manifest.v1+json");
     put_descriptor(j, "config", MEDIA "config.v1+json", config, NULL);
     jot_array(j, "layers");
-    put_descriptor(j, NULL, MEDIA "layer.v1.tar", layer, NULL);
+    for (size_t i = 0; i < layers->count; i++)
+        put_descriptor(j, NULL, MEDIA "layer.v1.tar", &layers->v[i], NULL);
     jot_end(j, ']');
     jot_end(j, '}');
 }
@@ -305,13 +321,13 @@ static void documents_done(struct documents *d) {
     buf_done(&d->index);
 }
 
-static int write_documents(const struct image_config *c, const struct blob *layer,
+static int write_documents(const struct image_config *c, const struct blobs *layers,
                            struct documents *d, struct err *err) {
     struct jot j = JOT(&d->config), m = JOT(&d->manifest), i = JOT(&d->index);
     const char *arch = c->arch ? c->arch : image_arch();
-    print_config(c, layer->digest, &j);
+    print_config(c, layers, &j);
     d->config_blob = blob_of(&d->config);
-    print_manifest(&d->config_blob, layer, &m);
+    print_manifest(&d->config_blob, layers, &m);
     d->manifest_blob = blob_of(&d->manifest);
     print_index(&d->manifest_blob, arch, &i);
     bool fits = buf_addf(&d->layout, "{\"imageLayoutVersion\":\"1.0.0\"}");
@@ -327,31 +343,57 @@ static int put_blob(struct archive *to, const struct blob *b, const struct buf *
     return pack_put_text(to, name, text, err);
 }
 
-/* The name of a layer is its hash, so the layer is packed twice: first to hash, then to write. */
+/* True if an earlier layer is the same: an archive has each blob once. */
+static bool is_packed(const struct blobs *layers, size_t i) {
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(layers->v[k].digest, layers->v[i].digest) == 0)
+            return true;
+    return false;
+}
+
+static int measure_layers(struct pack *p, struct blobs *ret, struct err *err) {
+    size_t count = p->layer_count ? p->layer_count : 1;
+    for (size_t i = 0; i < count; i++) {
+        struct oci_layer counted;
+        uint8_t hash[SHA256_BYTES];
+        if (pack_layer(p, i, NULL, &counted, err) < 0)
+            return -1;
+        sha256_end(&counted.sum, hash);
+        oci_digest_of(hash, ret->v[i].digest);
+        ret->v[i].size = counted.size;
+    }
+    ret->count = count;
+    return 0;
+}
+
+static int put_layers(struct pack *p, const struct blobs *layers, struct archive *to,
+                      struct err *err) {
+    for (size_t i = 0; i < layers->count; i++) {
+        struct oci_layer written;
+        char name[OCI_DIGEST_SIZE + 16];
+        blob_name(&layers->v[i], name);
+        if (!is_packed(layers, i) && (pack_put_head(to, name, layers->v[i].size, err) < 0 ||
+                                      pack_layer(p, i, to, &written, err) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* The name of a layer is its hash, so each is packed twice: first to hash, then to write. */
 static int pack_oci(struct pack *p, struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
-    struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(4096), BUF(4096)};
-    struct oci_layer counted, written;
-    struct blob layer;
-    uint8_t hash[SHA256_BYTES];
-    char name[OCI_DIGEST_SIZE + 16];
+    struct documents d DEFER(documents_done) = {BUF(256), BUF(1 << 20), BUF(16384), BUF(4096)};
+    struct blobs layers = {.count = 0};
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
-    if (pack_layer(p, NULL, &counted, err) < 0)
-        return -1;
-    layer.size = counted.size;
-    sha256_end(&counted.sum, hash);
-    oci_digest_of(hash, layer.digest);
-    if (write_documents(p->config, &layer, &d, err) < 0)
+    if (measure_layers(p, &layers, err) < 0 || write_documents(p->config, &layers, &d, err) < 0)
         return -1;
     if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
         return pack_failed(a, err);
-    blob_name(&layer, name);
     if (pack_put_text(a, "oci-layout", &d.layout, err) < 0 ||
         pack_put_text(a, "index.json", &d.index, err) < 0 ||
         put_blob(a, &d.manifest_blob, &d.manifest, err) < 0 ||
-        put_blob(a, &d.config_blob, &d.config, err) < 0 ||
-        pack_put_head(a, name, layer.size, err) < 0 || pack_layer(p, a, &written, err) < 0)
+        put_blob(a, &d.config_blob, &d.config, err) < 0 || put_layers(p, &layers, a, err) < 0)
         return -1;
     return archive_write_close(a) == ARCHIVE_OK ? 0 : pack_failed(a, err);
 }

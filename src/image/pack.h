@@ -14,6 +14,9 @@ enum pack_form { PACK_TAR, PACK_TAR_ZST, PACK_OCI };
 struct pack {
     int out;
     int root, usr; /* directories to pack, as in struct walk */
+    /* layers of the image, lowest first, which an OCI layout keeps apart; count 0: only `root` */
+    const int *layers;
+    size_t layer_count;
     struct image_ids ids;
     const struct image_config *config; /* NULL: no configuration is written */
     const struct over *over;           /* as in struct walk; whiteouts become `.wh.` entries */

@@ -58,7 +58,8 @@ struct work {
     const char *id;           /* id of the image, if the worker needs it */
     const char *on;           /* id of the image below, if the worker needs it */
     uint64_t disk;            /* limit for the unpacked image in bytes; 0: none */
-    size_t uppers;            /* number of layers among `more` */
+    size_t uppers;            /* number of layers of a machine among `more` */
+    size_t layers;            /* number of layers of an image at the start of `more` */
 };
 
 /*
@@ -166,6 +167,8 @@ static void become(const struct spawner *s, const struct work *w) {
         word_number(&words, "disk=", w->disk);
     if (w->uppers)
         word_number(&words, "uppers=", w->uppers);
+    if (w->layers)
+        word_number(&words, "layers=", w->layers);
     if (w->more && w->more->count && !w->more_at)
         word_number(&words, "more=", w->more->count);
     if (s->rootless)
@@ -286,19 +289,34 @@ static int begin_unpack(struct spawner *s, const char *text, const struct fd_mes
     return dir < 0 ? -1 : archives_start(s, &w, err);
 }
 
+/* Opens the layers of an image for reading, topmost first. */
+static int add_layers(const struct image *image, struct more *ret, struct err *err) {
+    for (size_t i = 0; i <= image->over_count; i++) {
+        int fd = dir_open(i < image->over_count ? image->over[i] : image->skeleton, ".");
+        if (fd < 0)
+            return err_num(err, fd, "cannot open a layer of image '%.14s'", image->key);
+        more_add(ret, fd);
+    }
+    return 0;
+}
+
 /*
  * Opens the tree of an image that is not simply the directory `root` in `dir`: it is sealed, or has
- * several layers. Adds nothing if it is that directory.
+ * several layers. Adds nothing if it is that directory. ret_layers: opens several layers apart from
+ * each other, and returns their number; NULL: merged.
  */
-static int add_tree_apart(struct spawner *s, const char *name, int dir, struct more *ret,
-                          struct err *err) {
-    struct image image;
+static int add_tree_apart(struct spawner *s, const char *name, int dir, size_t *ret_layers,
+                          struct more *ret, struct err *err) {
+    struct image image DEFER(image_close) = IMAGE_NONE;
     struct stat st, top;
     if (sealed_image(s, name, &image, err) < 0)
         return -1;
     bool apart = image.over_count || (fstat(image.skeleton, &st) == 0 && fstat(dir, &top) == 0 &&
                                       st.st_dev != top.st_dev);
-    image_close(&image);
+    if (image.over_count && ret_layers) {
+        *ret_layers = 1 + image.over_count;
+        return add_layers(&image, ret, err);
+    }
     return apart ? add_view(s, name, ret, err) : 0;
 }
 
@@ -309,7 +327,7 @@ static int add_tree_apart(struct spawner *s, const char *name, int dir, struct m
 static int begin_pack(struct spawner *s, const char *text, const struct fd_message *in,
                       struct err *err) {
     static const char *const forms[] = {"tar", "tar.zst", "oci", "erofs"};
-    enum { FORMS = sizeof(forms) / sizeof(*forms), SEAL = FORMS - 1 };
+    enum { FORMS = sizeof(forms) / sizeof(*forms), SEAL = FORMS - 1, OCI = SEAL - 1 };
     size_t n = strcspn(text, " "), i = 0;
     const char *name = text[n] ? text + n + 1 : "";
     while (i < FORMS && (strlen(forms[i]) != n || strncmp(forms[i], text, n) != 0))
@@ -320,7 +338,9 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
         return -1;
     struct more more DEFER(more_done) = {.count = 0};
     int dir DEFER_CLOSE = open_packed(s, name, err);
-    if (dir < 0 || (i != SEAL && add_tree_apart(s, name, dir, &more, err) < 0))
+    size_t layers = 0;
+    if (dir < 0 ||
+        (i != SEAL && add_tree_apart(s, name, dir, i == OCI ? &layers : NULL, &more, err) < 0))
         return -1;
     bool apart = more.count > 0;
     if (apart && add_locks(s, name, &more, err) < 0)
@@ -332,6 +352,7 @@ static int begin_pack(struct spawner *s, const char *text, const struct fd_messa
                            .report = in->fds[1],
                            .dir = dir,
                            .more = &more,
+                           .layers = layers,
                            .id = i == SEAL ? name : NULL};
     return archives_start(s, &w, err);
 }
