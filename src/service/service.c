@@ -35,6 +35,13 @@ static struct caller idle_caller(const struct live *l) {
     return who;
 }
 
+/* False: the machine was used, or changed by somebody, since it was found idle. */
+static bool is_still_idle(const struct live *l) {
+    uint64_t idle_ms = loop_now_ms(l->service->loop) - l->idle.active_ms;
+    return l->row.state == MACHINE_RUNNING && !l->changing && !execs_running(l) &&
+           idle_ms >= l->row.idle_ms;
+}
+
 /*
  * Ends an idle machine if it has no changes, else stops it, which keeps its files. A machine that
  * was used during the check is left alone.
@@ -42,11 +49,9 @@ static struct caller idle_caller(const struct live *l) {
 static void release(void *arg, const struct diff_view *view, const struct err *err) {
     struct live *l = arg;
     const struct caller who = idle_caller(l);
-    uint64_t idle_ms = loop_now_ms(l->service->loop) - l->idle.active_ms;
     bool empty = !err && !view->changes->count && !view->changes->end.cut;
     l->releasing = false;
-    if (l->row.state == MACHINE_RUNNING && !l->changing && !execs_running(l) &&
-        idle_ms >= l->row.idle_ms) {
+    if (is_still_idle(l)) {
         if (empty)
             live_end(l, "idle", NULL, NULL);
         else
@@ -64,6 +69,19 @@ static void look_whether_empty(struct live *l, const struct caller *who) {
     service_diff(l->service, who, l->row.id, &r, release, l);
 }
 
+/*
+ * A host that cannot freeze processes does not count their CPU time either. There a machine is idle
+ * only if it has no process (machine_stats.busy), so nothing is lost if it is stopped instead.
+ */
+static void idle_paused(void *arg, const struct machine_view *view, const struct err *err) {
+    struct live *l = arg;
+    const struct caller who = idle_caller(l);
+    (void)view;
+    if (err && err->code == ERR_UNSUPPORTED && is_still_idle(l))
+        service_stop(l->service, &who, l->row.id, ignore_machine, NULL);
+    live_unref(l);
+}
+
 static void idle_act(struct live *l) {
     struct service *s = l->service;
     const struct caller who = idle_caller(l);
@@ -71,7 +89,8 @@ static void idle_act(struct live *l) {
     s->hits[HIT_IDLE]++;
     switch (l->row.idle_action) {
     case IDLE_PAUSE:
-        service_pause(s, &who, l->row.id, ignore_machine, NULL);
+        live_ref(l);
+        service_pause(s, &who, l->row.id, idle_paused, l);
         break;
     case IDLE_STOP:
         service_stop(s, &who, l->row.id, ignore_machine, NULL);
