@@ -76,7 +76,7 @@ const struct command commands[] = {
     {"snap", "[OPTIONS] MACHINE [NAME]", "take a step (a snapshot) now, with a name", cmd_snap,
      snap_rows, "Steps (snapshots)"},
     {"steps", "[OPTIONS] MACHINE [STEP]", "list a machine's steps (snapshots), or show one",
-     cmd_steps, steps_rows, NULL},
+     cmd_steps, steps_rows, NULL, NULL, steps_notes},
     {"diff", "[OPTIONS] MACHINE [FROM [TO]]",
      "show which files changed between two steps (snapshots)", cmd_diff, diff_rows, NULL},
     {"rewind", "[OPTIONS] MACHINE STEP",

@@ -132,4 +132,5 @@ extern const struct option_row run_rows[], exec_rows[], sh_rows[], cp_rows[], ne
 extern const struct form net_forms[], expose_forms[], grant_forms[], secret_forms[], image_forms[],
     store_forms[], token_forms[], audit_forms[];
 extern const char net_notes[];
+extern const char steps_notes[];
 extern const char sh_notes[];

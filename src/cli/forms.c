@@ -30,6 +30,12 @@ const char sh_notes[] =
     "three\n"
     "times within a second. EXEC is the id or the name of an open shell, as --ls prints them.";
 
+const char steps_notes[] = "In the list, * marks the durable step: the newest one whose files are "
+                           "saved in the store. The\n"
+                           "machine goes back to it if the host restarts. ! marks a step that "
+                           "cannot be restored; its row\n"
+                           "says why.";
+
 const struct form expose_forms[] = {
     {"MACHINE PORT", "make a port of the machine reachable and print its URL, with a token"},
     {"MACHINE", "list the machine's ports that are reachable"},

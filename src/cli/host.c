@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/options.h"
+#include "cli/safe.h"
 #include "cli/table.h"
 #include "cli/text/pager.h"
 #include "cli/text/units.h"
@@ -389,8 +390,9 @@ static int verify(struct client *c, const struct audit_options *o, struct err *e
     if (o->json) {
         print_json(report);
     } else {
-        printf("%lld records in %lld segments\nhead %s\n", client_number(report, "records"),
-               client_number(report, "segments"), client_text(report, "head"));
+        printf("%lld record%s in %lld segment%s\nhead %s\n", client_number(report, "records"),
+               client_number(report, "records") == 1 ? "" : "s", client_number(report, "segments"),
+               client_number(report, "segments") == 1 ? "" : "s", client_text(report, "head"));
         if (client_number(report, "first") > 1)
             printf("the journal begins with record %lld: earlier records were deleted\n",
                    client_number(report, "first"));

@@ -270,7 +270,8 @@ def test_audit_and_tokens(carrel, machine):
     carrel("exec", "tour", "--", "echo", "for the journal")
     lines = [json.loads(line) for line in carrel("audit", "--json", "--machine", machine).stdout.splitlines()]
     assert [r["argv"] for r in lines if r["verb"] == "exec" and r["kind"] == "intent"] == [["echo", "for the journal"]]
-    assert b"the journal is complete" in carrel("audit", "verify").stdout
+    verified = carrel("audit", "verify").stdout
+    assert b"the journal is complete" in verified and re.match(rb"\d+ records in 1 segment\n", verified), verified
     head = carrel("audit", "verify").stdout.split(b"head ")[1].split()[0].decode()
     assert carrel("audit", "verify", "--head", head).returncode == 0
     wrong = carrel("audit", "verify", "--head", head[:-4] + ("0000" if head[-4:] != "0000" else "1111"))

@@ -123,6 +123,7 @@ def test_every_command_is_known_to_this_file(carrel):
     (["ls", "--state", "x"], "use one of: creating running paused stopped ending ended"),
     (["store", "frob"], "unknown subcommand 'frob': use check, init, boxes or adopt; see carrel store --help"),
     (["net", "tour", "frob"], "unknown subcommand 'frob': use allow, deny, ask, rm or show; see carrel net --help"),
+    (["ship", "--apply", "tour"], "unknown option '--apply': use carrel ship -y, or carrel run --apply"),
     (["secret"], "carrel secret requires a subcommand: use set, ls, show or rm; see carrel secret --help"),
 ], ids=lambda words: " ".join(words) if isinstance(words, list) else "")
 def test_a_wrong_word_is_answered_with_the_right_ones(carrel, words, says):
@@ -169,3 +170,8 @@ def test_stats_show_only_what_this_host_counts(carrel, machine):
         for name in names:
             assert (name in stats) == (limit not in uncounted) == (shown[name.removesuffix("_bytes")] != "-"), (name, stats, shown)
     assert list(shown)[:2] == ["cpu", "mem"] and shown["disk"] != "-" and shown["frozen"] == "no"
+
+
+def test_help_of_steps_explains_the_marks_in_the_list(carrel):
+    said = carrel("steps", "--help").stdout.decode()
+    assert "* marks the durable step" in said and "! marks a step that cannot be restored" in said

@@ -505,7 +505,7 @@ static int open_set(struct ship *s, const char *what, struct err *err) {
 
 static void say_how(const struct ship *s, size_t wanted, size_t refused) {
     const char *id = client_text(s->set, "id");
-    printf("%zu to ship%s: carrel ship -y %s %s\n", wanted,
+    printf("%zu change%s to ship%s: carrel ship -y %s %s\n", wanted, wanted == 1 ? "" : "s",
            refused ? ", the others are refused" : "", id, s->dir < 0 ? "DIRECTORY" : s->target);
 }
 

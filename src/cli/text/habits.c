@@ -43,6 +43,7 @@ static const struct habit commands_of_others[] = {
 };
 
 static const struct habit options_of_others[] = {
+    {"--apply", "carrel ship -y, or carrel run --apply"},
     {"--detach", "carrel new, then carrel exec"},
     {"--lifetime", "--ttl"},
     {"--memory", "--mem"},
