@@ -164,7 +164,8 @@ struct machine_driver {
     /*
      * Copies the upper of a frozen machine to a layer of that number. how: btrfs, reflink or copy.
      * `busy`: in progress, ask again. Number 0, before the freeze: writes unsaved data to disk, so
-     * that the copy is fast; `unsupported`: the disk is not btrfs, so files have to be copied.
+     * that the copy is fast, and answers `same` if nothing was written since the last copy;
+     * `unsupported`: the disk is not btrfs, so files have to be copied.
      */
     void (*copy)(struct machine *m, uint32_t number, machine_copy_fn *done, void *arg);
     /*

@@ -95,6 +95,17 @@ static int duplicate(const struct order *order, const int fds[2], enum duplicate
     return d.result;
 }
 
+/*
+ * Copies the upper of a box. On btrfs the name of the copy is synced too, so that the generation
+ * changes again only when somebody else writes.
+ */
+static void duplicate_told(const struct order *order, const int fds[2],
+                           struct undertaker_word *word) {
+    word->result = duplicate(order, fds, &word->way);
+    if (word->result == 0 && order->duplicate.snapshot && btrfs_sync(fds[1]) == 0)
+        word->generation = btrfs_generation(fds[1]);
+}
+
 static void *bury(void *arg) {
     for (;;) {
         struct order order;
@@ -110,9 +121,11 @@ static void *bury(void *arg) {
             word.result = merge_layers(&order.merge);
         }
         if (order.task == TASK_DUPLICATE && in.nfds == 2)
-            word.result = duplicate(&order, in.fds, &word.way);
-        if (order.task == TASK_SETTLE && in.nfds == 1)
+            duplicate_told(&order, in.fds, &word);
+        if (order.task == TASK_SETTLE && in.nfds == 1) {
             word.result = btrfs_sync(in.fds[0]);
+            word.generation = word.result == 0 ? btrfs_generation(in.fds[0]) : 0;
+        }
         /* Let the sender close its copies of the descriptors first: only the last close is slow. */
         if (order.task == TASK_CLOSE && !order.id[0])
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import tempfile
@@ -118,6 +119,39 @@ def test_files_of_many_steps_are_apart_and_merge_as_they_were(btrfs):
         assert len(set(found)) == len(found) >= 30, "two files have the same number"
         assert machine.sh("cat all; stat -c %h f0 f1 f2; cat e1/same f29; test -e f3 || echo no") == \
             "29\n2\n2\n2\n1\n29\nno\n"
+    assert btrfs.get("/v1/store/check")["whole"]
+
+
+def stacks(b):
+    """The layers of each step, oldest first."""
+    with contextlib.closing(sqlite3.connect(f"file:{b.d.home}/carrel.db?mode=ro", uri=True)) as db:
+        return [row[0] for row in db.execute("SELECT stack FROM steps WHERE machine = ? ORDER BY number", (b.id,))]
+
+
+def test_steps_between_which_nothing_was_written_share_one_snapshot(btrfs):
+    b = Box(btrfs)
+    btrfs.background(b.id, "sleep 1000")
+
+    def steps_of(command, count):
+        """The layers of so many steps after that command."""
+        before = len(b.steps())
+        for _ in range(count):
+            b.sh(command)
+        steps = b.settled(before + count)[before:]
+        assert all(s["restorable"] for s in steps), steps
+        return stacks(b)[before:]
+
+    one, = steps_of("echo one >one", 1)
+    assert steps_of("true", 3) == [one] * 3  # the first read of a new file would write its time of access
+    two, = steps_of("echo two >two", 1)
+    three, = steps_of("rm one", 1)
+    assert len({one, two, three}) == 3, "each change is in a snapshot of its own"
+    assert b.snap()["how"] == "btrfs", "and so is a step on request"
+    btrfs.restart()  # the next daemon knows no copy, and takes one
+    four, five = steps_of("true", 2)
+    assert four == five != three
+    b.rewind(4)
+    assert b.sh("ls") == "one\n"
     assert btrfs.get("/v1/store/check")["whole"]
 
 

@@ -80,7 +80,8 @@ enum plan_type {
     /* Copies a layer to a disk of the store under number `layer`, and syncs it. */
     PLAN_SAVE, /* id, stack: one layer, layer, text: d-... -> PLAN_DONE; `busy`: ask again */
     PLAN_SHED, /* text: "d-... 3 7-9"         -> PLAN_DONE; deletes the other layers, or the disk */
-    PLAN_COPY, /* id, layer: copies its upper to it -> PLAN_TEXT, how; `busy`: ask again */
+    /* Copies its upper to this layer; 0: only syncs, and says "same" if the last copy is equal. */
+    PLAN_COPY, /* id, layer                   -> PLAN_TEXT, how; `busy`: ask again */
     /* Gives the box to this store. The answer is the stack (list of layers) below its root. */
     PLAN_CLAIM, /* id, store                   -> PLAN_TEXT, a stack */
     /* This number never changes: spawners of every version answer it, at least with an error. */

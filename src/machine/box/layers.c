@@ -179,7 +179,7 @@ void box_keep(struct machine *m, const char *ranges, machine_done_fn *done, void
 
 /* Maps the text, which is freed with the reply, to a constant. */
 static const char *way_known(const char *text) {
-    static const char *const ways[] = {"copy", "reflink", "btrfs"};
+    static const char *const ways[] = {"copy", "reflink", "btrfs", "same"};
     size_t i = sizeof(ways) / sizeof(*ways) - 1;
     while (i > 0 && strcmp(text, ways[i]) != 0)
         i--;

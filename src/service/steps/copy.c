@@ -8,12 +8,14 @@
 #include <sys/random.h>
 
 #include "base/alloc.h"
+#include "base/defer.h"
 #include "service/steps/call_inner.h"
 #include "service/steps/inner.h"
 
 static void not_copied(struct step_call *c, const struct err *failed) {
     struct live *l = c->live;
     struct err err = *failed;
+    l->steps->copy_step[0] = '\0'; /* the spawner may have made a copy that no row names */
     bool slow = failed->code == ERR_UNSUPPORTED;
     if (c->row.kind == STEP_SNAP) {
         if (failed->code == ERR_LIMIT)
@@ -26,20 +28,72 @@ static void not_copied(struct step_call *c, const struct err *failed) {
     step_finish(c, false);
 }
 
+/* Finds the step with the files of the last copy. False: it was deleted, or there is none. */
+static bool find_copy(struct live *l, struct step_row *ret) {
+    struct err err;
+    return l->steps->copy_step[0] &&
+           store_step_find(l->service->store, l->row.id, l->steps->copy_step, ret, &err) == 0 &&
+           ret->state == STEP_DONE && ret->has_point && ret->stack;
+}
+
+static void ask_copy(struct step_call *c, bool may_share);
+
+/* Nothing was written since the last copy: the step gets the layers of that one. */
+static void share_copy(struct step_call *c) {
+    struct step_row last DEFER(step_row_done) = {0};
+    if (!find_copy(c->live, &last)) {
+        ask_copy(c, false);
+        return;
+    }
+    free(c->row.stack);
+    c->row.stack = TAKE(last.stack);
+    c->row.layer = 0;
+    c->row.counted = 1;
+    c->row.has_point = 1;
+    memcpy(c->live->steps->copy_step, c->row.id, sizeof(c->row.id));
+    step_finish(c, false);
+}
+
 static void copied(void *arg, const char *how, const struct err *failed) {
     struct step_call *c = arg;
     if (failed) {
         not_copied(c, failed);
         return;
     }
+    if (strcmp(how, "same") == 0) {
+        share_copy(c);
+        return;
+    }
+    memcpy(c->live->steps->copy_step, c->row.id, sizeof(c->row.id));
     c->live->service->steps->fallbacks[FELL_STEP_COPIED] += strcmp(how, "btrfs") != 0;
     c->row.has_point = 1;
     snprintf(c->row.reason, sizeof(c->row.reason), "%s", how);
     step_finish(c, false);
 }
 
+static void ask_copy(struct step_call *c, bool may_share) {
+    unsigned options = c->row.kind != STEP_SNAP ? STILL_AT_ONCE : 0;
+    if (may_share)
+        options |= STILL_MAY_SHARE;
+    still_copy(c->live, c->row.layer, options, copied, c);
+}
+
+/*
+ * A step on request is always a copy of its own: an asynchronous write of a frozen process may end
+ * right after a copy, and would be missing in a shared one.
+ */
 void step_take_copy(struct step_call *c) {
-    still_copy(c->live, c->row.layer, c->row.kind != STEP_SNAP, copied, c);
+    struct step_row last DEFER(step_row_done) = {0};
+    ask_copy(c, c->row.kind != STEP_SNAP && find_copy(c->live, &last));
+}
+
+bool step_is_copy(const struct step_row *row) {
+    struct layers layers;
+    struct err err;
+    if (row->layer)
+        return row->layer >= LAYER_COPIED;
+    return row->stack && layers_parse(row->stack, &layers, &err) == 0 && layers.count &&
+           layers.v[0].number >= LAYER_COPIED;
 }
 
 static void copy_planned(void *arg, const struct err *failed) {

@@ -53,14 +53,15 @@ struct live_steps {
     struct weighing *weighing; /* files of layers are being counted: weigh.c */
     struct layer_weight weights[LAYERS_MAX];
     size_t weight_count;
-    size_t merge_from;  /* a merge failed: retry at this number of layers */
-    bool copies_slowly; /* a copy of the upper would copy all changes */
-    uint32_t last_copy; /* layer number of the last copy; 0: none */
-    bool beside_told;   /* see steps_tell_beside() */
-    bool full;          /* a step found no space */
-    bool freeing;       /* steps are being deleted; their space is freed in the background */
-    bool unpruned;      /* there are steps since the last pruning */
-    bool pruning;       /* prune.c */
+    size_t merge_from;       /* a merge failed: retry at this number of layers */
+    bool copies_slowly;      /* a copy of the upper would copy all changes */
+    uint32_t last_copy;      /* layer number of the last copy; 0: none */
+    char copy_step[ID_SIZE]; /* id of the newest step with the files of that copy; empty: none */
+    bool beside_told;        /* see steps_tell_beside() */
+    bool full;               /* a step found no space */
+    bool freeing;            /* steps are being deleted; their space is freed in the background */
+    bool unpruned;           /* there are steps since the last pruning */
+    bool pruning;            /* prune.c */
     bool stale; /* mounted layers may have been merged: the old ones exist only for the mount */
     bool sweep; /* the root changed: layers of the old root may be deleted */
     uint64_t full_look_ms; /* time of the next check of a full disk */
@@ -88,6 +89,9 @@ bool layers_named(struct store *store, const char *disk, const char *stack, char
  */
 void steps_refresh(struct live *l);
 
+/* copy.c: true if the files of the step are a copy that was taken while commands ran. */
+bool step_is_copy(const struct step_row *row);
+
 /* The newest step that switched the root: its layers are mounted. Number 0: none did. */
 int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err);
 
@@ -112,9 +116,13 @@ void steps_weights(const struct live *l, const struct layers *layers, uint32_t r
 void steps_weigh_release(struct live *l);
 
 /*
- * still.c: copies the upper to that layer while everything is frozen. how: btrfs, reflink or copy.
- * at_once: `unsupported` if that would copy all changes, and nothing is frozen.
+ * still.c: copies the upper to that layer while everything is frozen. how: btrfs, reflink, copy, or
+ * same.
  */
+enum still_option {
+    STILL_AT_ONCE = 1,   /* `unsupported` if that would copy all changes, and nothing is frozen */
+    STILL_MAY_SHARE = 2, /* copy nothing if the last copy has the same files: how is `same` */
+};
 typedef void still_fn(void *arg, const char *how, const struct err *err);
-void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg);
+void still_copy(struct live *l, uint32_t number, unsigned options, still_fn *done, void *arg);
 void still_release(struct live *l); /* the daemon stops: the next daemon thaws the machine */

@@ -125,6 +125,14 @@ int steps_newest_switch(struct live *l, struct step_row *ret, struct err *err) {
     return 0;
 }
 
+/*
+ * True if the step must stay because of the mounted layers. A copy that was taken while commands
+ * ran is never the root, unless a rewind made it so: then `mounted` is the step of that rewind.
+ */
+static bool stays_mounted(const struct step_row *row, uint32_t mounted) {
+    return row->number == mounted || (row->number > mounted && !step_is_copy(row));
+}
+
 static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct err *err) {
     struct step_list list DEFER(step_list_done) = {0};
     struct step_row mounted DEFER(step_row_done) = {0};
@@ -134,8 +142,7 @@ static int drop_steps(struct live *l, size_t count, size_t *ret_dropped, struct 
         store_step_oldest(store, l->row.id, count, &list, err) < 0 || store_begin(store, err) < 0)
         return -1;
     for (size_t i = 0; i < list.count; i++) {
-        /* A copy that was taken while commands ran is never the root. */
-        if (list.rows[i].number >= mounted.number && list.rows[i].layer < LAYER_COPIED)
+        if (stays_mounted(&list.rows[i], mounted.number))
             continue;
         if (store_step_delete(store, list.rows[i].id, err) < 0) {
             store_rollback(store);

@@ -3,6 +3,7 @@
  * continue after it. The copy has the files of one instant, but not the memory.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
@@ -14,7 +15,7 @@ enum { LOOK_MS = 2, STILL_MS = 120000 };
 struct still {
     struct live *live;
     uint32_t number;
-    bool at_once, was_paused;
+    bool at_once, was_paused, may_share;
     bool ready;  /* the slow part of the copy is done, as far as possible */
     bool holds;  /* pause, resume and rewind are blocked */
     bool frozen; /* frozen by this copy, not by a pause */
@@ -115,11 +116,13 @@ static void frozen(void *arg, const struct err *err) {
 
 static void is_ready(void *arg, const char *how, const struct err *err) {
     struct still *t = arg;
-    (void)how;
     if (err && err->code == ERR_BUSY) {
         look_again(t);
     } else if (err && (t->at_once || err->code != ERR_UNSUPPORTED)) {
         still_fail(t, err);
+    } else if (!err && t->may_share && strcmp(how, "same") == 0) {
+        t->how = how;
+        let_go_on(t);
     } else {
         t->ready = true;
         go_on(t);
@@ -159,11 +162,12 @@ static void go_on(void *arg) {
     }
 }
 
-void still_copy(struct live *l, uint32_t number, bool at_once, still_fn *done, void *arg) {
+void still_copy(struct live *l, uint32_t number, unsigned options, still_fn *done, void *arg) {
     struct still *t = xnew(struct still);
     *t = (struct still){.live = l,
                         .number = number,
-                        .at_once = at_once,
+                        .at_once = options & STILL_AT_ONCE,
+                        .may_share = options & STILL_MAY_SHARE,
                         .was_paused = l->row.state == MACHINE_PAUSED,
                         .until_ms = loop_now_ms(l->service->loop) + STILL_MS,
                         .done = done,

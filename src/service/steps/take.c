@@ -54,7 +54,7 @@ void step_over(struct step_call *c, const struct err *err) {
         steps_compact(l);
     if (!err && c->row.has_point) {
         durable_want(l);
-        l->steps->beside_told &= c->row.layer >= LAYER_COPIED; /* a copy: processes still run */
+        l->steps->beside_told &= step_is_copy(&c->row); /* a copy: processes still run */
     }
     l->steps->unpruned = true;
     step_call_free(c);

@@ -55,3 +55,9 @@ int btrfs_sync(int disk) {
     int top DEFER_CLOSE = open_top(disk);
     return top < 0 || ioctl(top, BTRFS_IOC_SYNC) < 0 ? -errno : 0;
 }
+
+uint64_t btrfs_generation(int disk) {
+    int top DEFER_CLOSE = open_top(disk);
+    struct btrfs_ioctl_get_subvol_info_args info = {0};
+    return top < 0 || ioctl(top, BTRFS_IOC_GET_SUBVOL_INFO, &info) < 0 ? 0 : info.generation;
+}

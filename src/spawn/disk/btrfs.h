@@ -10,6 +10,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* True if the file is on btrfs. */
 bool btrfs_is(int fd);
@@ -30,3 +31,9 @@ int btrfs_destroy(int dir, const char *name);
  * minute later.
  */
 int btrfs_sync(int disk);
+
+/*
+ * Returns a number that changes whenever something on the disk was written and synced, snapshots
+ * excepted. 0: unknown.
+ */
+uint64_t btrfs_generation(int disk);

@@ -138,7 +138,7 @@ int saved_copy(struct spawner *s, const struct plan_message *m, struct undertake
 /* ---- COPY ---- */
 
 /* Value of chore_state.number and .done while the disk is only synced, in preparation of a copy. */
-enum { SETTLING = LAYER_NUMBER_MAX + 1 };
+enum { SETTLING = CHORE_SYNC_ONLY };
 
 /*
  * Syncs the disk before a snapshot, while the machine still runs. The snapshot itself syncs while
@@ -162,10 +162,17 @@ static int upper_settle(struct box *box, int disk, struct undertaker *u, struct 
     return busy(err, box);
 }
 
+/* True if nothing was written between the last copy of the upper and the last sync. */
+static bool upper_is_same(const struct box *box) {
+    const struct chore_state *c = &box->chores[CHORE_COPY];
+    return c->copied && c->copied == c->synced;
+}
+
 static int begin_upper(struct box *box, int disk, uint32_t into, struct undertaker *u,
                        struct err *err) {
     const struct duplicate_plan plan = {
         .from = box->layer, .into = into, .snapshot = btrfs_is(disk)};
+    box->chores[CHORE_COPY].copied = 0;
     if (undertaker_duplicate(u, box->id, CHORE_COPY, disk, disk, &plan))
         box->chores[CHORE_COPY].number = into;
     return busy(err, box);
@@ -209,7 +216,8 @@ int upper_copy(struct spawner *s, struct plan_message *m, struct undertaker *u, 
     if (upper_settle(box, disk, u, err) < 0)
         return -1;
     m->type = PLAN_TEXT;
-    snprintf(m->text, sizeof(m->text), "%s", duplicate_way_name(DUPLICATE_BTRFS));
+    snprintf(m->text, sizeof(m->text), "%s",
+             upper_is_same(box) ? "same" : duplicate_way_name(DUPLICATE_BTRFS));
     return 0;
 }
 

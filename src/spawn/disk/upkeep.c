@@ -231,6 +231,7 @@ void chore_done(struct chore_state *c, const struct undertaker_word *word) {
     } else {
         c->done = c->number;
         c->way = word->way;
+        *(c->number == CHORE_SYNC_ONLY ? &c->synced : &c->copied) = word->generation;
     }
     c->number = 0;
 }

@@ -43,6 +43,8 @@ int upkeep_tell(struct spawner *s, struct plan_message *m, struct err *err);
  * then the result.
  */
 int upkeep_merge(struct spawner *s, struct plan_message *m, struct undertaker *u, struct err *err);
+/* Number of a CHORE_COPY that only syncs the disk. No layer has it. */
+enum { CHORE_SYNC_ONLY = LAYER_NUMBER_MAX + 1 };
 /* Stores the result that the undertaker reported for work on a layer in the box's state. */
 void chore_done(struct chore_state *c, const struct undertaker_word *word);
 /*
