@@ -128,8 +128,9 @@ static int freeze(struct spawner *s, struct plan_message *m, struct verb_fds *fd
     int r = cgroup_freeze(&s->cgroups, box->cgroup, m->frozen != 0);
     if (r == -EOPNOTSUPP) {
         err_set(err, ERR_UNSUPPORTED,
-                "this host has no cgroups, which freezing a machine requires");
-        return err_remedy(err, "see: carrel doctor");
+                "pausing a machine requires a cgroup, and this host gives you none");
+        return err_remedy(
+            err, "use carrel stop, which keeps files but no processes; or see carrel doctor");
     }
     if (r < 0)
         return err_num(err, r, "cannot freeze machine '%s'", box->id);

@@ -108,6 +108,7 @@ def can_pause(daemon):
         return True
     except Refused as why:
         assert ROOTLESS and why.code == "unsupported", why
+        assert why.error["remedy"] == "use carrel stop, which keeps files but no processes; or see carrel doctor"
         return False
 
 
