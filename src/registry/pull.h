@@ -1,0 +1,18 @@
+/*
+ * Pulls an image: writes it to a descriptor as an OCI layout in a tar archive.
+ *
+ * Every byte is checked against the digest and the size that the manifest has for it. The archive
+ * has no end if a check fails, so that no reader takes it for complete.
+ */
+#pragma once
+
+#include "registry/client.h"
+
+/* Calls `total` once, before the first byte, with the size of the image. */
+struct pull_options {
+    const char *arch;
+    void (*total)(void *arg, uint64_t bytes);
+    void *arg;
+};
+int registry_pull(struct registry *r, const struct reference *ref, int fd,
+                  const struct pull_options *o, struct err *err);
