@@ -113,7 +113,7 @@ const struct command commands[] = {
      "manage secrets, which machines use but never see", cmd_secret, secret_rows, NULL,
      secret_forms},
 
-    {"image", "ls|show|import|export|build|tag|rm|prune [OPTIONS] [WORD...]",
+    {"image", "ls|show|import|export|build|tag|pull|push|rm|prune [OPTIONS] [WORD...]",
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",
      image_forms},
     {"store", "check|init|boxes|adopt [OPTIONS] [ID]",

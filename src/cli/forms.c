@@ -66,6 +66,8 @@ const struct form image_forms[] = {
     {"export IMAGE", "write an image to --oci DIR or --tar FILE"},
     {"build FILE|DIR", "build an image from a recipe or a Dockerfile"},
     {"tag IMAGE NAME", "give an image another name"},
+    {"pull REFERENCE", "import an image from a registry, such as debian:12"},
+    {"push IMAGE REFERENCE", "copy an image to a registry"},
     {"rm IMAGE...", "delete images; files stay while a machine uses them"},
     {"prune", "delete the intermediate images of builds"},
     {NULL, NULL},

@@ -43,6 +43,8 @@ def test_commands_of_the_table_for_docker_users_work(with_rootfs):
     shell = pages.Shell(with_rootfs.env, with_rootfs.dir)
     try:
         for row in ["carrel image import FILE --name IMAGE", *rows]:
+            if row.startswith(("carrel image pull", "carrel image push")):
+                continue  # they need a registry: tests/image/test_registry.py
             command = re.sub("|".join(names), lambda m: names[m[0]], row)
             status, output = shell.type(command)
             assert status == 0, (command, output)

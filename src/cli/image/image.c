@@ -25,13 +25,13 @@ enum { BLOCK = 256 << 10, WORDS_MAX = 16 };
 struct image_options {
     const char *name, *oci, *tar, *file;
     struct option_list args, net;
-    bool all, json, quiet, no_cache, help;
+    bool all, json, quiet, no_cache, insecure, help;
 };
 
 #define AT(member) offsetof(struct image_options, member)
 
 const struct option_row image_rows[] = {
-    {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build: name of the image"},
+    {0, "name", "NAME", OPTION_TEXT, AT(name), "import, build, pull: name of the image"},
     {0, "oci", "DIR", OPTION_TEXT, AT(oci), "export: write an OCI layout to a new directory"},
     {0, "tar", "FILE", OPTION_TEXT, AT(tar),
      "export: write the image to a .tar or .tar.zst file; - is standard output"},
@@ -43,6 +43,8 @@ const struct option_row image_rows[] = {
      "build: host or preset (apt, pip, npm, cargo, go) that commands may reach; may be repeated"},
     {0, "no-cache", NULL, OPTION_FLAG, AT(no_cache),
      "build: run every line of the recipe again, also those with a cached result"},
+    {0, "insecure", NULL, OPTION_FLAG, AT(insecure),
+     "pull, push: use http, without encryption (the default only for this host)"},
     {'a', "all", NULL, OPTION_FLAG, AT(all), "ls: include the intermediate images of builds"},
     {'q', "quiet", NULL, OPTION_FLAG, AT(quiet), "print only ids, and no progress"},
     {0, "json", NULL, OPTION_FLAG, AT(json), "print JSON"},
@@ -212,12 +214,20 @@ static int put_fd(struct upload *u, int fd, const char *what, struct err *err) {
     return n < 0 ? err_sys(err, "cannot read image archive '%s'", what) : 0;
 }
 
-int image_upload(struct client *c, int fd, const char *what, uint64_t size, const char *name,
-                 bool quiet, json_t **ret, struct err *err) {
+int image_upload_from(struct client *c, const struct upload_source *from, const char *name,
+                      bool quiet, json_t **ret, struct err *err) {
     struct upload u;
-    return upload_begin(&u, c, what, size, name, quiet, err) < 0 || put_fd(&u, fd, what, err) < 0
+    return upload_begin(&u, c, from->what, from->size, name, quiet, err) < 0 ||
+                   put_fd(&u, from->fd, from->what, err) < 0 ||
+                   (from->is_complete && from->is_complete(from->arg, err) < 0)
                ? -1
                : upload_end(&u, ret, err);
+}
+
+int image_upload(struct client *c, int fd, const char *what, uint64_t size, const char *name,
+                 bool quiet, json_t **ret, struct err *err) {
+    const struct upload_source from = {.fd = fd, .what = what, .size = size};
+    return image_upload_from(c, &from, name, quiet, ret, err);
 }
 
 static int import_layout(struct client *c, const struct image_options *o, const char *dir,
@@ -332,6 +342,12 @@ static int download(struct client *c, const char *name, const char *form, bool q
     return more;
 }
 
+int image_download(struct client *c, const char *name, const char *form, bool quiet, int fd,
+                   const char *what, struct err *err) {
+    struct sink to = {.fd = fd, .what = what};
+    return download(c, name, form, quiet, &to, err);
+}
+
 static int export_layout(struct client *c, const struct image_options *o, const char *name,
                          struct err *err) {
     struct layout_reader layout DEFER(layout_done) = {.dir = -1, .file = -1};
@@ -382,6 +398,30 @@ static int export(struct client *c, const struct image_options *o, const struct 
     return 0;
 }
 
+/* ---- registries ---- */
+
+static int pull(struct client *c, const struct image_options *o, const struct words *w,
+                struct err *err) {
+    json_t *image DEFER(json_decrefp) = NULL;
+    const struct registry_options from = {
+        .reference = w->v[0], .name = o->name, .insecure = o->insecure, .quiet = o->quiet};
+    return image_pull(c, &from, &image, err) < 0 ? -1 : print_made(o, image);
+}
+
+static int push(struct client *c, const struct image_options *o, const struct words *w,
+                struct err *err) {
+    json_t *told DEFER(json_decrefp) = NULL;
+    const struct registry_options to = {
+        .reference = w->v[1], .insecure = o->insecure, .quiet = o->quiet};
+    if (image_push(c, w->v[0], &to, &told, err) < 0)
+        return -1;
+    if (o->json)
+        print_json(told);
+    cli_done(o->quiet || o->json, "pushed image '%s' to '%s' (%s)", w->v[0], w->v[1],
+             client_text(told, "digest"));
+    return 0;
+}
+
 /* ---- subcommands ---- */
 
 static const struct {
@@ -399,6 +439,8 @@ static const struct {
     {"export", 1, 1, "image", export},
     {"build", 1, 1, "recipe, Dockerfile or directory", build},
     {"tag", 2, 2, "image and name", tag},
+    {"pull", 1, 1, "name of an image in a registry", pull},
+    {"push", 2, 2, "image, and its name in a registry", push},
 };
 
 static int run_verb(size_t i, const struct image_options *o, const struct words *w,
@@ -411,21 +453,6 @@ static int run_verb(size_t i, const struct image_options *o, const struct words 
         return err_remedy(err, "see `carrel image --help`");
     }
     return client_open(&c, CLIENT_START, NULL, err) < 0 ? -1 : verbs[i].run(&c, o, w, err);
-}
-
-/* Explains a subcommand of other tools that Carrel does not have. */
-static int no_registry(const char *verb, const struct words *w, struct err *err) {
-    enum { SHOWN = 30 }; /* a remedy has little room, and half a command would mislead */
-    const char *image = w->count && strlen(w->v[0]) <= SHOWN ? w->v[0] : "NAME";
-    const char *slash = strrchr(image, '/'); /* names of images in Carrel have no slash */
-    bool pulls = strcmp(verb, "pull") == 0;
-    err_set(err, ERR_UNSUPPORTED,
-            "carrel image %s is not available: Carrel does not talk to registries", verb);
-    return err_remedy(err,
-                      pulls
-                          ? "docker pull %s && docker save %s | carrel image import - --name %s"
-                          : "carrel image export %s --tar - | docker import - %s && docker push %s",
-                      image, image, pulls && slash ? slash + 1 : image);
 }
 
 int cmd_image(int argc, char **argv) {
@@ -447,9 +474,6 @@ int cmd_image(int argc, char **argv) {
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
         if (strcmp(verbs[i].name, verb) == 0)
             return run_verb(i, &o, &w, &err) < 0 ? cli_fail(&err) : 0;
-    if (strcmp(verb, "pull") == 0 || strcmp(verb, "push") == 0)
-        no_registry(verb, &w, &err);
-    else
-        cli_unknown_subcommand("image", verb, &err);
+    cli_unknown_subcommand("image", verb, &err);
     return cli_fail(&err);
 }

@@ -383,8 +383,7 @@ static int image_build_no_base(struct build *b, const char *name, json_t **ret, 
     if (image_show(b->client, name, ret, err) == 0)
         return 0;
     return b->from.is_dockerfile
-               ? err_remedy(err, "import it: docker save IMAGE | carrel image import - --name %s",
-                            name)
+               ? err_remedy(err, "fetch it: carrel image pull REFERENCE --name %s", name)
                : -1;
 }
 

@@ -27,7 +27,7 @@ static const struct habit commands_of_others[] = {
     {"login", "carrel token new"},
     {"network", "carrel net MACHINE"},
     {"port", "carrel expose MACHINE PORT"},
-    {"pull", "carrel image import FILE"},
+    {"pull", "carrel image pull REFERENCE"},
     {"remove", "carrel rm MACHINE"},
     {"restart", "carrel stop MACHINE, then carrel resume MACHINE"},
     {"rmi", "carrel image rm IMAGE"},
