@@ -5,10 +5,11 @@ import pathlib
 import re
 import stat
 import tarfile
+import threading
 
 import pytest
 
-from carrel import ROOTLESS
+from carrel import BUILD, ROOTLESS
 from conftest import left_over
 from daemon import Refused
 from trees import archive, directory, entry, layout, link
@@ -218,6 +219,35 @@ def test_image_below_stays_while_an_image_above_it_does(daemon, base):
     daemon.clear()
     daemon.delete("/v1/images/made")
     daemon.until(lambda: left_over(daemon) == [])
+
+
+def test_new_image_stays_while_unused_ones_are_deleted(fresh, rootfs):
+    """A tree has its id, and is synced, before it has a name. Unused images that are deleted meanwhile show that all were looked at."""
+    d = fresh()
+    flag, images = d.dir / "hold", d.home / "images"
+    d.end()
+    d.start(env={"LD_PRELOAD": str(BUILD / "tests/daemon/libfail-sync.so"), "HOLD_SYNC": str(flag), "HOLD_SYNC_OF": str(images)})
+    base = put(d, rootfs.read_bytes(), name="base")
+    m = d.machine(image="base")
+    d.exec(m, "echo 1 >/one", user="root")
+    other = snap(d, m, "other")
+    d.until(lambda: {p.name for p in images.glob("[in]-*")} == {base["id"], other["id"]})
+    flag.touch()
+    try:
+        d.exec(m, "echo 2 >/two", user="root")
+        came = []
+        waits = threading.Thread(target=lambda: came.append(snap(d, m, "made")))
+        waits.start()
+        d.until(lambda: len(list(images.glob("i-*"))) == 3)
+        unused = images / ("i-" + "a" * 52)
+        (unused / "root").mkdir(parents=True)
+        d.delete("/v1/images/other")
+        d.until(lambda: not unused.exists())
+    finally:
+        flag.unlink()
+    waits.join()
+    assert came and place(d, came[0]).exists() and came[0]["layers"] == 3
+    assert d.exec(d.machine(image="made"), "cat /one /two")["stdout"] == "1\n2\n"
 
 
 def test_directory_below_stays_until_boxes_above_it_have_left_it(daemon, rootfs):

@@ -193,7 +193,6 @@ static int adopt_name(struct image_job *j, struct err *err) {
     if ((!j->live || taint_image(j->live, j->row.owner, j->row.id, err) == 0) &&
         image_name(j->service, &j->row, err) == 0)
         return 0;
-    image_release(j->service, j->row.id);
     return -1;
 }
 
@@ -210,9 +209,10 @@ static void adopt_done(void *arg) {
         snprintf(j->row.id, sizeof(j->row.id), "%s", a->id);
         j->row.disk_bytes = a->disk;
         r = adopt_name(j, &err);
-    } else if (a->renamed) {
-        image_release(j->service, a->id);
     }
+    j->adopting[0] = '\0';
+    if (r < 0)
+        image_release(j->service, a->id);
     adoption_free(a);
     image_job_finish(j, r < 0 ? &err : NULL);
 }
@@ -269,6 +269,7 @@ static int adopt_begin(struct image_job *j, struct err *err) {
                                  .room = j->hold.bytes};
     snprintf(a->staging, sizeof(a->staging), "%s", j->staging);
     snprintf(a->id, sizeof(a->id), "%s", id);
+    snprintf(j->adopting, sizeof(j->adopting), "%s", id);
     if (j->below.count)
         a->presets = image_open_presets(j->service, j->below.ids[0]);
     image_sizes_put(config, &(struct image_sizes){.bytes = j->row.bytes,

@@ -25,7 +25,7 @@ int image_below_of(const struct service *s, const char *id, struct image_below *
 
 static bool job_needs(const struct service *s, const char *id) {
     for (const struct image_job *j = s->images->jobs; j; j = j->next)
-        if (image_below_has(&j->below, id))
+        if (image_below_has(&j->below, id) || strcmp(j->adopting, id) == 0)
             return true;
     return false;
 }

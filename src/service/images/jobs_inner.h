@@ -33,9 +33,11 @@ struct image_job {
     bool has_failed;
     struct live *live; /* machine that the image is made from, or NULL */
     char *stack;
-    struct image_below below; /* images below the new one: they are not deleted meanwhile */
-    size_t draw_layers;       /* layers of `stack` that differ from the topmost of them */
-    int merged;               /* the files of the machine, if the image is a layer; -1: none */
+    struct image_below below;     /* images below the new one: they are not deleted meanwhile */
+    size_t draw_layers;           /* layers of `stack` that differ from the topmost of them */
+    char adopting[IMAGE_ID_SIZE]; /* the new image, from before its tree has this name until it has
+                                     a row in the database; it is not deleted meanwhile */
+    int merged;                   /* the files of the machine, if the image is a layer; -1: none */
     struct loop_call later;
     struct disk_hold hold; /* disk quota that is reserved while the tree is made */
 };
