@@ -109,10 +109,10 @@ void steps_compact_release(struct live *l);
 
 /*
  * weigh.c: counts the files in the layers of the stack that are not counted yet, then calls
- * done(l). False: all are counted. steps_weights() fills in what is known, 0 for the rest.
+ * done(l). False: all are counted. steps_weights() returns the counts; false: some are unknown.
  */
 bool steps_weigh(struct live *l, const struct layers *layers, loop_fn *done);
-void steps_weights(const struct live *l, const struct layers *layers, uint32_t ret[LAYERS_MAX]);
+bool steps_weights(const struct live *l, const struct layers *layers, uint32_t ret[LAYERS_MAX]);
 void steps_weigh_release(struct live *l);
 
 /*

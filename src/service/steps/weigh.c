@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/defer.h"
@@ -57,6 +58,8 @@ static void weigh_run(void *arg) {
         if (w->rows[i].entries)
             continue;
         snprintf(name, sizeof(name), "%u/u", w->rows[i].number);
+        /* 0 stays for a layer that cannot be read */
+        w->rows[i].entries = faccessat(w->disk, name, R_OK, 0) == 0;
         weigh_dir(w->disk, name, 0, &w->rows[i].entries);
         name[strlen(name) - 1] = 'U';
         weigh_dir(w->disk, name, 0, &w->rows[i].entries);
@@ -123,11 +126,14 @@ bool steps_weigh(struct live *l, const struct layers *layers, loop_fn *done) {
     return true;
 }
 
-void steps_weights(const struct live *l, const struct layers *layers, uint32_t ret[LAYERS_MAX]) {
+bool steps_weights(const struct live *l, const struct layers *layers, uint32_t ret[LAYERS_MAX]) {
+    bool complete = true;
     for (size_t i = 0; i < layers->count; i++) {
-        const struct layer_weight *known = strcmp(layers->v[i].machine, l->row.id) == 0
-                                               ? weight_of(l->steps, layers->v[i].number)
-                                               : NULL;
+        const struct layer *layer = &layers->v[i];
+        bool own = strcmp(layer->machine, l->row.id) == 0;
+        const struct layer_weight *known = own ? weight_of(l->steps, layer->number) : NULL;
         ret[i] = known ? known->entries : 0;
+        complete &= ret[i] || !own || compact_is_counted(layer);
     }
+    return complete;
 }
