@@ -105,7 +105,10 @@ static int upload_begin(struct push *p, struct upload *u, struct err *err) {
     return 0;
 }
 
-/* Asks how much of the blob the registry has, after a part whose connection broke. */
+/*
+ * Asks how much of the blob the registry has, after a part whose connection broke. A registry that
+ * has lost the upload gets its first part again, in a new upload; later parts are no longer here.
+ */
 static int upload_resume(struct push *p, struct upload *u, uint64_t start, size_t n,
                          struct err *err) {
     struct registry_answer a DEFER(registry_answer_done) = {0};
@@ -113,8 +116,14 @@ static int upload_resume(struct push *p, struct upload *u, uint64_t start, size_
     if (registry_call(p->registry, &q, &a, err) < 0)
         return a.is_cut ? 0 : -1;
     const char *dash = strchr(a.range, '-');
-    if (a.status != 204 || !dash)
-        return registry_refused(&a, "cannot push the image", err);
+    if (a.status == 404 && start == 0) {
+        u->done = 0;
+        return upload_begin(p, u, err);
+    }
+    if (a.status != 204 || !dash) {
+        registry_refused(&a, "cannot push the image", err);
+        return err_remedy(err, "push it again: blobs that the registry has are not sent again");
+    }
     unsigned long long last = strtoull(dash + 1, NULL, 10);
     uint64_t has = last == 0 && start == 0 ? 0 : last + 1;
     if (has < start || has > start + n)

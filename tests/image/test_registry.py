@@ -1,11 +1,14 @@
 """Registries: images go there and come back, and what a hostile one can do."""
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import ssl
 import subprocess
+import threading
 
 import pytest
 
@@ -349,3 +352,59 @@ def test_layer_that_occurs_twice_is_pulled_once(daemon, rootfs):
         assert [p for p, _, _ in server.requests].count("/v2/made/app/blobs/" + digest_of(layer)) == 1
     finally:
         server.stop()
+
+
+class Cutting:
+    """Stands before a registry, and ends the first connection that sends it more than `limit` bytes."""
+
+    def __init__(self, port, limit):
+        self.port, self.limit, self.cuts = port, limit, 0
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.host = "127.0.0.1:%d" % self.server.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, behind = self.server.accept()[0], socket.create_connection(("127.0.0.1", self.port))
+                threading.Thread(target=self.carry, args=(client, behind, True), daemon=True).start()
+                threading.Thread(target=self.carry, args=(behind, client, False), daemon=True).start()
+
+    def carry(self, source, to, sends):
+        passed = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                passed += len(data)
+                if sends and passed > self.limit and not self.cuts:
+                    self.cuts += 1
+                    break
+                to.sendall(data)
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def stop(self):
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+
+
+def test_push_continues_after_a_broken_connection(daemon, small, debian):
+    registry, _ = debian()
+    before = Cutting(registry.port, 2 << 20)
+    try:
+        done = image(daemon, "push", "small", f"{before.host}/app:1")
+        assert done.returncode == 0 and before.cuts == 1, done
+    finally:
+        before.stop()
+    pulled = image(daemon, "pull", f"{registry.host}/app:1", "--name", "back", "--json")
+    assert pulled.returncode == 0 and json.loads(pulled.stdout)["id"] == small["id"], pulled
+
+
+def test_built_image_with_several_layers_comes_back(daemon, small, debian, tmp_path):
+    registry, _ = debian()
+    (tmp_path / "recipe").write_text("base small\nrun echo one >/one; rm /etc/group\nenv A=b\nrun echo two >/two\n")
+    assert image(daemon, "build", tmp_path / "recipe", "--name", "app").returncode == 0
+    assert image(daemon, "push", "app", f"{registry.host}/app:1").returncode == 0
+    pulled = image(daemon, "pull", f"{registry.host}/app:1", "--name", "back")
+    assert pulled.returncode == 0, pulled
+    assert daemon.exec(daemon.machine(image="back"), "cat /one /two; ls /etc/group; echo $A")["stdout"] == "one\ntwo\nb\n"
