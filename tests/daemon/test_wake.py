@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from carrel import PROGRAM
-from daemon import Daemon, Refused
+from daemon import ROOTLESS, Daemon, Refused
 
 FILE = "/home/user/kept"
 RESTS = ["idle-pause", "idle-stop", "owner-pause", "owner-stop"]
@@ -44,6 +44,8 @@ def put_to_rest(client, rest, **fields):
         client.until(lambda: state(client, m) != "running")
         client.patch(f"/v1/machines/{m}", {"idle": 0})  # so that it stays awake
     found = client.get(f"/v1/machines/{m}")
+    if ROOTLESS and rest == "idle-pause" and found["state"] == "stopped":
+        pytest.skip("rootless, no delegated cgroup: an idle machine is stopped, it cannot be paused")
     assert (found["state"], found["state_by"]) == ({"pause": "paused", "stop": "stopped"}[verb], cause)
     return m
 
