@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "store/steps.h"
+
 enum { LOG_MAX = 30 };
 
 static uint32_t log_in(const struct layer *l) {
@@ -21,11 +23,21 @@ static uint32_t log_of(uint64_t weight) {
     return log < LOG_MAX ? log : LOG_MAX;
 }
 
+/*
+ * No number is used twice, because saved_plan() finds copies in the store by it. `upper` only
+ * grows, and each merge below the same upper covers the merge before it, so it gets a larger log.
+ */
+static uint32_t merged_number(const struct layer *top, uint64_t weight, uint32_t upper) {
+    uint32_t log = log_of(weight);
+    uint32_t least = 1 + (top->number < LAYER_COPIED ? top->number / LAYER_MERGED : LOG_MAX);
+    return (log > least ? log : least) * LAYER_MERGED + upper % LAYER_MERGED;
+}
+
 bool compact_is_counted(const struct layer *l) {
     return l->number >= LAYER_MERGED;
 }
 
-struct compaction compact_plan(const struct layers *l, const char *machine,
+struct compaction compact_plan(const struct layers *l, const char *machine, uint32_t upper,
                                const uint32_t entries[LAYERS_MAX]) {
     struct compaction c = {0};
     uint64_t total = 0, merged = 0;
@@ -40,11 +52,8 @@ struct compaction compact_plan(const struct layers *l, const char *machine,
             merged = total;
         }
     }
-    if (!c.count)
-        return c;
-    /* The top layer may itself be a merge of the same name. */
-    uint32_t log = log_of(merged), least = log_in(&l->v[0]) + 1;
-    c.into = (log > least ? log : least) * LAYER_MERGED + l->v[0].number % LAYER_MERGED;
+    if (c.count)
+        c.into = merged_number(&l->v[0], merged, upper);
     return c;
 }
 
@@ -55,7 +64,7 @@ struct compaction compact_all(const struct layers *l, const char *machine, uint3
         total += weight(&l->v[c.count++], 0);
     if (c.count < 2)
         return (struct compaction){0};
-    c.into = log_of(total) * LAYER_MERGED + upper % LAYER_MERGED;
+    c.into = merged_number(&l->v[0], total, upper);
     return c;
 }
 

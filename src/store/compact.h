@@ -11,7 +11,11 @@
 
 #include "base/layers.h"
 
-/* The number of a merged layer encodes its weight: log2(weight) * LAYER_MERGED is added to it. */
+/*
+ * The number of a merged layer is log2(weight) * LAYER_MERGED plus the number of the upper (the
+ * writable layer) above it. Uppers are never numbered again, so a merged layer has a number that no
+ * other layer of the machine had before, also not under an earlier daemon.
+ */
 enum { LAYER_MERGED = 10000000 };
 
 /* Merge `count` layers from index `first` into layer number `into`. count 0: nothing to do. */
@@ -24,16 +28,16 @@ struct compaction {
 bool compact_is_counted(const struct layer *l);
 
 /*
- * Chooses the top layers to merge. Only layers of `machine` are merged. entries: the number of
- * files in each layer of `l`; NULL or 0: unknown, and taken for 1.
+ * Chooses the top layers to merge. Only layers of `machine` are merged. upper: the number of
+ * its present upper. entries: the number of files in each layer of `l`; NULL or 0: unknown, and
+ * taken for 1.
  */
-struct compaction compact_plan(const struct layers *l, const char *machine,
+struct compaction compact_plan(const struct layers *l, const char *machine, uint32_t upper,
                                const uint32_t entries[LAYERS_MAX]);
 
 /*
  * Chooses all layers of `machine`, for a full disk: each layer may hold another version of the same
- * large file. `upper` is the number of the upper (the writable layer) above them, which makes the
- * number of the merged layer unique for its files.
+ * large file.
  */
 struct compaction compact_all(const struct layers *l, const char *machine, uint32_t upper);
 

@@ -172,13 +172,10 @@ static struct compaction plan_saved(struct live *l, const struct layers *layers)
 static struct compaction choose_run(struct live *l, const struct layers *layers, bool full) {
     uint32_t entries[LAYERS_MAX];
     bool known = steps_weights(l, layers, entries);
-    /*
-     * A merged layer of one number must always have the same files, because copies in the store are
-     * found by it. So compact_plan() is never given some weights now and others later: all layers
-     * weigh the same where they cannot be counted, and a full disk does not wait for a count.
-     */
-    struct compaction c = full ? compact_all(layers, l->row.id, l->steps->layer)
-                               : compact_plan(layers, l->row.id, known ? entries : NULL);
+    /* A full disk does not wait for a count. */
+    struct compaction c =
+        full ? compact_all(layers, l->row.id, l->steps->layer)
+             : compact_plan(layers, l->row.id, l->steps->layer, known ? entries : NULL);
     if (c.count < 2 && count_saved(layers) >= SAVED_MANY && !l->steps->durable.saving)
         c = plan_saved(l, layers);
     return c;
