@@ -22,6 +22,7 @@
 #include "base/parse.h"
 #include "spawn/disk/layers.h"
 #include "spawn/disk/tree.h"
+#include "spawn/make/mounts.h"
 #include "spawn/spawner.h"
 #include "spawn/undertaker.h"
 
@@ -228,6 +229,24 @@ static int open_packed(struct spawner *s, const char *name, struct err *err) {
     return TAKE_FD(dir);
 }
 
+/*
+ * Locks the directory of an image like open_packed(), through a mount of that directory alone. So
+ * the worker, which gets the descriptor, cannot open "..", or write to the image.
+ */
+static int lock_packed(struct spawner *s, const char *name, struct err *err) {
+    int dir DEFER_CLOSE = open_packed(s, name, err);
+    if (dir < 0)
+        return -1;
+    int mount DEFER_CLOSE = mount_clone(dir, "");
+    int r = mount < 0 ? mount : mount_shelve(mount);
+    int lock DEFER_CLOSE = r < 0 ? -1 : dir_open(mount, ".");
+    if (r == 0 && lock < 0)
+        r = lock;
+    if (r == 0 && flock(lock, LOCK_SH | LOCK_NB) < 0)
+        r = -errno;
+    return r < 0 ? err_num(err, r, "cannot lock image '%.14s'", name) : TAKE_FD(lock);
+}
+
 /* Opens the directories of an image and of those below it, with shared locks. */
 static int add_locks(struct spawner *s, const char *id, struct more *ret, struct err *err) {
     struct image_below below;
@@ -235,10 +254,10 @@ static int add_locks(struct spawner *s, const char *id, struct more *ret, struct
     if (r < 0)
         return err_num(err, r, "cannot read the list of layers of image '%.14s'", id);
     for (size_t i = 0; i <= below.count; i++) {
-        int dir = open_packed(s, i == 0 ? id : below.ids[i - 1], err);
-        if (dir < 0)
+        int lock = lock_packed(s, i == 0 ? id : below.ids[i - 1], err);
+        if (lock < 0)
             return -1;
-        more_add(ret, dir);
+        more_add(ret, lock);
     }
     return 0;
 }

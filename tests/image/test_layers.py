@@ -1,6 +1,7 @@
 """Images as layers above images: what a layer contains, what keeps it, and that the files are the same."""
 import io
 import json
+import os
 import pathlib
 import re
 import stat
@@ -267,6 +268,39 @@ def test_directory_below_stays_until_boxes_above_it_have_left_it(daemon, rootfs)
     daemon.delete(f"/v1/machines/{above}")
     sealed(daemon, low)
     assert daemon.exec(daemon.machine(image="made"), "cat /new; ls /usr/bin/cp")["stdout"] == "new\n/usr/bin/cp\n"
+
+
+def leads_out(directory):
+    """True if '..' leads from the directory to the host's root."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(64):
+        up = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+        os.close(fd)
+        fd = up
+    there = os.path.samestat(os.fstat(fd), os.stat("/"))
+    os.close(fd)
+    return there
+
+
+@pytest.mark.skipif(ROOTLESS, reason="the descriptors of a worker can be read only by root")
+def test_no_descriptor_of_a_worker_leads_out_of_its_jail(daemon, base):
+    """A worker locks the images below, and its root directory is that of one image."""
+    m = daemon.machine(image=base["id"])
+    daemon.exec(m, "head -c 48M /dev/urandom >/large", user="root")
+    made = snap(daemon, m, "made")
+    c = daemon.connect()
+    c.request("GET", f"/v1/images/{made['id']}/archive?form=tar")
+    answer = c.getresponse()
+    answer.read(1000)
+    jails = [p.parent for p in pathlib.Path("/proc").glob("[0-9]*/root") if str(place(daemon, made)) == os.path.realpath(p)]
+    assert len(jails) == 1
+    opened = [fd for fd in (jails[0] / "fd").iterdir() if fd.is_dir()]
+    locks = [fd for fd in opened if any(os.path.samefile(fd, place(daemon, image)) for image in (made, base))]
+    assert len(locks) == 3, "its root directory, and the locks of both images"
+    assert leads_out(daemon.home), "the control"
+    assert [fd for fd in opened if leads_out(fd) and fd.name != "3"] == []
+    answer.close()
+    c.close()
 
 
 def test_damaged_list_of_layers_is_refused_and_deletes_nothing(daemon, base):
