@@ -1,5 +1,6 @@
 #include "image/cost.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 /* Bytes of a link target or of attributes that fit into the inode itself. */
@@ -27,4 +28,9 @@ uint64_t cost_entry(mode_t type, uint64_t size, size_t target) {
 
 uint64_t cost_attributes(size_t bytes) {
     return bytes > COST_INLINE_ATTRIBUTES ? blocks(bytes) : 0;
+}
+
+bool cost_is_hole(const void *bytes, size_t n) {
+    const uint8_t *p = bytes;
+    return n > 0 && p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
 }

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,3 +16,9 @@ uint64_t cost_entry(mode_t type, uint64_t size, size_t target);
 
 /* bytes: total of the names and values of all extended attributes of one entry. */
 uint64_t cost_attributes(size_t bytes);
+
+/*
+ * True if a piece of a file contains only zeros. Such a piece is not written, so that a sparse file
+ * of a machine, which took no space there, takes none in an image.
+ */
+bool cost_is_hole(const void *bytes, size_t n);

@@ -9,6 +9,7 @@
 #include "base/defer.h"
 #include "base/fs/erofs.h"
 #include "base/map.h"
+#include "image/cost.h"
 
 enum {
     PIECE = 64 * EROFS_BLOCK,
@@ -378,10 +379,6 @@ static int put_link(struct tree *t, uint32_t number, struct err *err) {
     return put_node(t, number, target, err);
 }
 
-static bool is_zero(const uint8_t *bytes, size_t n) {
-    return n > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
-}
-
 static int read_piece(const struct walk_entry *e, uint8_t *to, size_t n, struct err *err) {
     for (size_t done = 0; done < n;) {
         ssize_t got = read(e->fd, to + done, n - done);
@@ -406,7 +403,8 @@ static int erofs_put_file(struct tree *t, uint32_t number, const struct walk_ent
     for (uint64_t done = 0; done < apart;) {
         size_t piece = apart - done < PIECE ? (size_t)(apart - done) : PIECE;
         if (read_piece(e, t->piece, piece, err) < 0 ||
-            (!is_zero(t->piece, piece) && erofs_put_bytes(t, t->piece, piece, at + done, err) < 0))
+            (!cost_is_hole(t->piece, piece) &&
+             erofs_put_bytes(t, t->piece, piece, at + done, err) < 0))
             return -1;
         done += piece;
         report_progress(t->report, number, t->bytes += piece);

@@ -280,7 +280,7 @@ static int write_contents(struct unpack *u, struct archive *a, int fd, const cha
         if (at < 0 || at > size || (int64_t)n > size - at)
             return err_set(err, ERR_INVALID,
                            "archive entry '%.120s' is larger than its header says", path);
-        for (size_t done = 0; done < n;) {
+        for (size_t done = cost_is_hole(bytes, n) ? n : 0; done < n;) {
             ssize_t w = pwrite(fd, (const char *)bytes + done, n - done, at + (off_t)done);
             if (w < 0 && errno == EINTR)
                 continue;

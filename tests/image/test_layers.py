@@ -53,6 +53,10 @@ def listing(daemon, machine):
     return [re.sub(r"^(d\S+) +\d+( \S+ +\S+) +\d+", r"\1\2", re.sub(r"^([-lp]\S{9}) +\d+", r"\1", re.sub(" +", " ", line))) for line in lines]
 
 
+# 64 MiB of zeros in the file /zeros, without head and dd
+ZEROS = "printf '\\0' >/zeros; for i in 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q; do cat /zeros /zeros >/twice; mv /twice /zeros; done"
+
+
 def sealed(daemon, image):
     where = place(daemon, image)
     daemon.until(lambda: (where / "root.erofs").exists() and not (where / "root").exists())
@@ -189,6 +193,18 @@ def test_hard_links_and_attributes_stay_in_a_layer(daemon, base):
     assert out[:4] == ["2 6711", "2 6711", "2 644", "2 644"], out
 
 
+def test_zeros_of_a_file_take_no_disk_space_in_an_image(daemon, base):
+    """With a sparse file, which takes nothing of its own disk limit, a machine could fill the disk of the host."""
+    m = daemon.machine(image=base["id"])
+    made = daemon.exec(m, f"{ZEROS}; (echo start; cat /zeros; echo end) >/holes; rm /zeros", user="root")
+    assert made["exec"]["status"] == 0, made
+    image = snap(daemon, m, "build:holes")
+    file = (place(daemon, image) / "root/holes").stat()
+    assert file.st_size == (64 << 20) + 10 and file.st_blocks * 512 < 8 << 20
+    sums = [daemon.exec(one, "sha256sum </holes")["stdout"] for one in (m, daemon.machine(image="build:holes"))]
+    assert sums[0] == sums[1] != ""
+
+
 # ---- the depth ----
 
 
@@ -286,7 +302,7 @@ def leads_out(directory):
 def test_no_descriptor_of_a_worker_leads_out_of_its_jail(daemon, base):
     """A worker locks the images below, and its root directory is that of one image."""
     m = daemon.machine(image=base["id"])
-    daemon.exec(m, "head -c 48M /dev/urandom >/large", user="root")
+    assert daemon.exec(m, ZEROS, user="root")["exec"]["status"] == 0
     made = snap(daemon, m, "made")
     c = daemon.connect()
     c.request("GET", f"/v1/images/{made['id']}/archive?form=tar")

@@ -30,6 +30,16 @@ static void sizes_that_no_disk_has_stay_large(void **state) {
     assert_true(cost_entry(S_IFREG, UINT64_MAX - 4095, 0) >= UINT64_MAX / 2);
 }
 
+static void only_a_piece_of_zeros_is_a_hole(void **state) {
+    (void)state;
+    assert_true(cost_is_hole("\0\0\0", 3));
+    assert_true(cost_is_hole("", 1));
+    assert_false(cost_is_hole("\0\0x", 3));
+    assert_false(cost_is_hole("x\0\0", 3));
+    assert_false(cost_is_hole("", 0));
+}
+
 UNIT_MAIN(cmocka_unit_test(contents_take_whole_blocks),
           cmocka_unit_test(everything_else_takes_something_too),
-          cmocka_unit_test(sizes_that_no_disk_has_stay_large))
+          cmocka_unit_test(sizes_that_no_disk_has_stay_large),
+          cmocka_unit_test(only_a_piece_of_zeros_is_a_hole))
