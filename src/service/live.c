@@ -214,7 +214,7 @@ int live_row_find(struct service *s, const struct caller *who, const char *ref,
     const char *owner = who->scopes & SCOPE_ADMIN ? NULL : who->owner;
     if (store_machine_find(s->store, owner, ref, ret, err) == 0)
         return 0;
-    if (err->code == ERR_NOT_FOUND)
+    if (err && err->code == ERR_NOT_FOUND)
         err_remedy(err, "list yours with: carrel ls");
     return -1;
 }

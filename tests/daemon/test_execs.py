@@ -252,6 +252,20 @@ def test_the_list_of_commands_and_what_is_kept_after_the_end(daemon, box):
     assert daemon.get(f"/v1/machines/{box}/execs/{ids[1]}")["status"] == 0
 
 
+@pytest.mark.parametrize("other", ["missing", "m-aaaaaaaaaaaa", "ended"])
+def test_command_of_another_machine_name_is_not_found(daemon, other):
+    """The daemon, which all owners share, crashed here."""
+    box = daemon.machine(name="ended")
+    x = daemon.exec(box, "echo out")["exec"]["id"]
+    if other == "ended":
+        daemon.delete(f"/v1/machines/{box}")
+    for path in ("", "/output"):
+        with pytest.raises(Refused) as e:
+            daemon.get(f"/v1/machines/{other}/execs/{x}{path}")
+        assert e.value.code == "not_found"
+    assert daemon.get(f"/v1/machines/{box}/execs/{x}/output") == b"out\n"
+
+
 def test_name_of_a_running_command_is_its_own(daemon, box):
     x = daemon.background(box, "read x", name="work", stdin_open=True)
     assert daemon.get(f"/v1/machines/{box}/execs/{x}")["name"] == "work"

@@ -113,6 +113,14 @@ def test_nobody_else_sees_them(gated, lent):
     assert refused.value.code == "not_found" and len(gated.grants(box)) == 2
 
 
+def test_grant_of_a_missing_machine_is_not_found(gated):
+    """The daemon crashed here."""
+    with pytest.raises(Refused) as refused:
+        gated.delete("/v1/machines/missing/grants/g-aaaaaaaaaaaa")
+    assert refused.value.code == "not_found"
+    assert gated.get("/v1/machines")["machines"] is not None
+
+
 # ---- directories ----
 
 
