@@ -521,8 +521,16 @@ static int copy_answer(struct client *c, const char *machine, const char *exec,
 static int copy_output(struct client *c, const char *machine, const char *exec,
                        const struct logs_options *o, struct err *err) {
     uint64_t offset = 0;
+    json_t *one DEFER(json_decrefp) = NULL;
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request find = {.method = "GET", .target = target};
     int r;
-    while ((r = copy_answer(c, machine, exec, o, &offset, err)) > 0)
+    /* The name of a machine ends with it, but its id does not: it may be deleted meanwhile. */
+    if (o->follow && (client_target(target, err, "/v1/machines/%s/execs/%s", machine, exec) < 0 ||
+                      client_call(c, &find, &one, err) < 0))
+        return -1;
+    while ((r = copy_answer(c, one ? client_text(one, "machine") : machine, exec, o, &offset,
+                            err)) > 0)
         ;
     if (r == 0 && !offset)
         cli_done(o->quiet,

@@ -106,9 +106,13 @@ def test_logs_follow_waits_for_processes_that_the_command_left_behind(carrel, ma
     assert kept(carrel, machine, x, "-f") == b"now\nlate\n", "nothing is left to wait for"
 
 
+@pytest.mark.parametrize("way", ["id", "name"])
 @pytest.mark.parametrize("end", ["rm", "stop"])
-def test_logs_follow_ends_with_the_machine(carrel, end):
+def test_logs_follow_ends_with_the_machine(carrel, end, way):
     m = carrel.keep()
+    if way == "name":
+        assert carrel("rename", m, "followed").returncode == 0
+        m = "followed"
     assert carrel("exec", m, "--", "sh", "-c", LATER).returncode == 0
     with carrel.popen("logs", "-f", m, last_exec(carrel, m), stdout=subprocess.PIPE) as follower:
         assert follower.stdout.readline() == b"now\n"
