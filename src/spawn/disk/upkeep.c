@@ -245,6 +245,10 @@ int chore_ask(struct box *box, enum chore chore, uint32_t number, const char *wh
     if (c->failed != number)
         return 0;
     c->failed = 0;
+    if (c->error == -ELOOP) /* DEPTH_MAX of merge.c and duplicate.c */
+        return err_set(err, ERR_LIMIT,
+                       "cannot %s machine '%s': directories are nested more than 200 deep", what,
+                       box->id);
     return err_num(err, c->error, "cannot %s machine '%s'", what, box->id);
 }
 
