@@ -15,7 +15,7 @@
 #include "base/fdio.h"
 #include "base/fs/dir.h"
 #include "spawn/disk/duplicate.h"
-#include "spawn/disk/names.h"
+#include "spawn/disk/name_set.h"
 #include "spawn/disk/room.h"
 #include "spawn/disk/tree.h"
 
@@ -36,7 +36,7 @@ struct merge {
     bool has_whiteout;
     struct copying *copying; /* state for copying files that cannot be linked; NULL: not used yet */
     unsigned depth;
-    size_t names_room;
+    size_t name_room;
 };
 
 /* The source directories of one directory of the result, and its path in the layers below. */
@@ -296,10 +296,10 @@ static int merge_entry(struct merge *m, int out, int from, const struct dirent *
  * Returns 1 if a layer above `layer` has an entry of this name. Most names are in no other layer,
  * which `above` knows without a look at the disk.
  */
-static int is_hidden(const struct found *f, size_t layer, const struct names *above,
+static int is_hidden(const struct found *f, size_t layer, const struct name_set *above,
                      const char *name) {
     struct stat st;
-    if (!names_may_have(above, name))
+    if (!name_set_may_have(above, name))
         return 0;
     for (size_t i = 0; i < layer; i++) {
         if (fstatat(f->fds[i], name, &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -312,7 +312,7 @@ static int is_hidden(const struct found *f, size_t layer, const struct names *ab
 
 /* Writes the entries of one layer into a directory of the result, if no layer above has them. */
 static int merge_level(struct merge *m, int out, const char *path, const struct found *f,
-                       size_t layer, struct names *above) {
+                       size_t layer, struct name_set *above) {
     DIR *d DEFER(dir_close) = dir_list(f->fds[layer], ".");
     if (!d)
         return -errno;
@@ -323,15 +323,15 @@ static int merge_level(struct merge *m, int out, const char *path, const struct 
         if (r < 0)
             return r;
         if (layer + 1 < f->count)
-            names_add(above, e->d_name);
+            name_set_add(above, e->d_name);
     }
     return 0;
 }
 
 /* Writes one directory of the result. Of each name it takes the entry of the topmost layer. */
 static int merge_dir(struct merge *m, int out, const char *path, const struct found *f) {
-    struct names above DEFER(names_done);
-    names_init(&above, &m->names_room);
+    struct name_set above DEFER(name_set_done);
+    name_set_init(&above, &m->name_room);
     for (size_t i = 0; i < f->count; i++) {
         int r = merge_level(m, out, path, f, i, &above);
         if (r < 0)
@@ -345,7 +345,7 @@ static int merge_dir(struct merge *m, int out, const char *path, const struct fo
 static int merge_part(const struct merge_plan *plan, const char *aside, char part) {
     struct merge m = {.prefix = plan->userxattr ? "user.overlay." : "trusted.overlay.",
                       .out = -1,
-                      .names_room = NAMES_MAX};
+                      .name_room = NAMES_MAX};
     struct found *f DEFER_FREE = calloc(1, sizeof(*f));
     char name[48];
     int r = f ? 0 : -ENOMEM;

@@ -1,4 +1,4 @@
-#include "spawn/disk/names.h"
+#include "spawn/disk/name_set.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 
 enum { NAMES_FIRST = 64 };
 
-void names_init(struct names *n, size_t *room) {
-    *n = (struct names){.room = room};
+void name_set_init(struct name_set *n, size_t *room) {
+    *n = (struct name_set){.room = room};
 }
 
-void names_done(struct names *n) {
+void name_set_done(struct name_set *n) {
     *n->room += n->count;
     free(n->slots);
-    *n = (struct names){.room = n->room};
+    *n = (struct name_set){.room = n->room};
 }
 
 static uint64_t name_hash(const char *name) {
@@ -31,7 +31,7 @@ static uint64_t *slot_of(uint64_t *slots, size_t size, uint64_t hash) {
 }
 
 /* Keeps at least half of the slots free. */
-static bool names_grow(struct names *n) {
+static bool names_grow(struct name_set *n) {
     if (2 * (n->count + 1) <= n->size)
         return true;
     size_t size = n->size ? 2 * n->size : NAMES_FIRST;
@@ -47,7 +47,7 @@ static bool names_grow(struct names *n) {
     return true;
 }
 
-void names_add(struct names *n, const char *name) {
+void name_set_add(struct name_set *n, const char *name) {
     if (n->full)
         return;
     if (!*n->room || !names_grow(n)) {
@@ -62,7 +62,7 @@ void names_add(struct names *n, const char *name) {
     (*n->room)--;
 }
 
-bool names_may_have(const struct names *n, const char *name) {
+bool name_set_may_have(const struct name_set *n, const char *name) {
     if (n->full || !n->size)
         return n->full;
     return *slot_of(n->slots, n->size, name_hash(name)) != 0;

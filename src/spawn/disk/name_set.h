@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct names {
+struct name_set {
     uint64_t *slots; /* hashes; 0: free */
     size_t size, count;
     size_t *room; /* hashes that all sets of a user may still hold, together */
@@ -17,8 +17,8 @@ struct names {
 };
 
 /* *room must outlive the set. */
-void names_init(struct names *n, size_t *room);
-void names_done(struct names *n);
+void name_set_init(struct name_set *n, size_t *room);
+void name_set_done(struct name_set *n);
 
-void names_add(struct names *n, const char *name);
-bool names_may_have(const struct names *n, const char *name);
+void name_set_add(struct name_set *n, const char *name);
+bool name_set_may_have(const struct name_set *n, const char *name);
