@@ -228,15 +228,29 @@ int cmd_ls(int argc, char **argv) {
 
 /* ---- rm ---- */
 
+/* True if the machine has ended by itself, such as that of a `carrel run` listed a moment ago. */
+static bool has_ended(struct client *c, const char *target) {
+    const struct client_request r = {.method = "GET", .target = target};
+    json_t *shown DEFER(json_decrefp) = NULL;
+    struct err none;
+    return client_call(c, &r, &shown, &none) == 0 &&
+           strcmp(client_text(shown, "state"), "ended") == 0;
+}
+
 static int remove_one(struct client *c, const char *machine, bool quiet, struct err *err) {
     char target[CLIENT_TARGET_SIZE];
     const struct client_request r = {.method = "DELETE", .target = target};
     if (cli_machine_check(machine, err) < 0 ||
         (!c->http && cli_machine_open(c, machine, err) < 0) ||
-        client_target(target, err, "/v1/machines/%s", machine) < 0 ||
-        client_call(c, &r, NULL, err) < 0)
+        client_target(target, err, "/v1/machines/%s", machine) < 0)
         return -1;
-    cli_done(quiet, "deleted machine '%s'", machine);
+    if (client_call(c, &r, NULL, err) == 0) {
+        cli_done(quiet, "deleted machine '%s'", machine);
+        return 0;
+    }
+    if (err->code != ERR_GONE || !has_ended(c, target))
+        return -1;
+    cli_done(quiet, "machine '%s' has already ended", machine);
     return 0;
 }
 

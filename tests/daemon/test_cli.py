@@ -161,6 +161,16 @@ def test_rm_all(carrel):
     assert carrel("ls", "-q").stdout == b"" and carrel("rm", "--all", "-y").returncode == 0
 
 
+def test_rm_of_a_machine_that_has_ended(carrel):
+    """As in `carrel rm $(carrel ls -q)` directly after a `carrel run`, whose machine ends by itself."""
+    m = carrel("new").stdout.decode().strip()
+    assert carrel("rm", m).stderr.decode() == f"carrel: deleted machine '{m}'\n"
+    again = carrel("rm", m)
+    assert (again.returncode, again.stderr.decode()) == (0, f"carrel: machine '{m}' has already ended\n")
+    never = carrel("rm", "m-aaaaaaaaaaaa")
+    assert never.returncode == 125 and b"does not exist" in never.stderr
+
+
 def test_set_and_rename(carrel, machine):
     done = carrel("set", "tour", "--mem", "512M", "--cpus", "0.5", "--pids", "99", "--ttl", "2h", "--idle", "30m", "--idle-action", "stop",
                   "--steps", "manual", "--meta", "x=y", "--json")
