@@ -1,10 +1,13 @@
+#include "base/sort.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
 /*
  * Heap sort, in place. The C library's qsort() asks the system how much memory it has before it
  * sorts more than a kilobyte, and the filter of a cell's worker ends the process for that.
  */
-#include "base/sort.h"
-
-#include <stdint.h>
 
 struct sorted {
     uint8_t *base;
@@ -40,4 +43,20 @@ void heap_sort(void *base, size_t n, size_t size, int (*compare)(const void *a, 
         swap(s.base, s.base + end * size, size);
         sift(&s, 0, end);
     }
+}
+
+int by_bytes_of_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+size_t sort_texts_once(char **texts, size_t n) {
+    size_t kept = 0;
+    if (n)
+        qsort(texts, n, sizeof(*texts), by_bytes_of_text);
+    for (size_t i = 0; i < n; i++)
+        if (kept && strcmp(texts[kept - 1], texts[i]) == 0)
+            free(texts[i]);
+        else
+            texts[kept++] = texts[i];
+    return kept;
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/defer.h"
 #include "base/fs/dir.h"
+#include "base/sort.h"
 #include "compare/compare.h"
 
 void patience_begin(struct patience *p) {
@@ -51,20 +52,8 @@ bool names_read(struct names *n, int dir, struct patience *p) {
     return true;
 }
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 void names_sort(struct names *n) {
-    size_t kept = 0;
-    if (n->count)
-        qsort(n->v, n->count, sizeof(*n->v), by_bytes);
-    for (size_t i = 0; i < n->count; i++)
-        if (kept && strcmp(n->v[kept - 1], n->v[i]) == 0)
-            free(n->v[i]);
-        else
-            n->v[kept++] = n->v[i];
-    n->count = kept;
+    n->count = sort_texts_once(n->v, n->count);
 }
 
 int look_into(int dir, const char *name) {

@@ -12,6 +12,7 @@
 #include "base/defer.h"
 #include "base/fs/dir.h"
 #include "base/map.h"
+#include "base/sort.h"
 
 #define WALK_WHITEOUT ".wh."
 
@@ -55,32 +56,15 @@ static int names_add(struct names *n, const char *name) {
     return 0;
 }
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int walk_add_name(void *arg, const char *name) {
     return names_add(arg, name);
-}
-
-/* Sorts the names and drops repeated ones. */
-static void names_settle(struct names *n) {
-    size_t kept = 0;
-    if (n->count)
-        qsort(n->v, n->count, sizeof(*n->v), by_bytes);
-    for (size_t i = 0; i < n->count; i++)
-        if (kept && strcmp(n->v[kept - 1], n->v[i]) == 0)
-            free(n->v[i]);
-        else
-            n->v[kept++] = n->v[i];
-    n->count = kept;
 }
 
 static int walk_list(int dir, const struct over *o, struct names *ret) {
     const struct over all = {.base = -1, .whole = true};
     int r = over_list(o ? o : &all, dir, walk_add_name, ret);
     if (r == 0)
-        names_settle(ret);
+        ret->count = sort_texts_once(ret->v, ret->count);
     return r;
 }
 
@@ -315,7 +299,7 @@ int image_attributes(const struct walk_entry *e, walk_attribute_fn *fn, void *ar
     for (char *name = names; name < names + n && count < ATTRIBUTES_MAX; name += strlen(name) + 1)
         if (is_kept(name))
             sorted[count++] = name;
-    qsort(sorted, count, sizeof(*sorted), by_bytes);
+    qsort(sorted, count, sizeof(*sorted), by_bytes_of_text);
     for (size_t i = 0; i < count; i++) {
         ssize_t size = fgetxattr(e->fd, sorted[i], value, ATTRIBUTE_NAMES_MAX);
         if (size < 0)
