@@ -49,13 +49,21 @@ static void guard_time_up(int number) {
     guard_end_client(guard_second ? guard_second : guard_first);
 }
 
-/* A signal that our caller ignores, as with nohup, is not taken. System calls go on after others.
+/*
+ * A signal that our caller ignores, as with nohup, is not taken and stays blocked, so that the
+ * session forwards it later. Its action must not be set, not even to SIG_IGN again: that would
+ * discard the signal if it is pending. System calls go on after other signals.
  */
 static void guard_handle(int number, void (*handler)(int), struct sigaction *before) {
     struct sigaction act = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigfillset(&act.sa_mask);
-    sigaction(number, &act, before);
-    if (before->sa_handler == SIG_IGN)
+    sigaction(number, NULL, before);
+    if (before->sa_handler != SIG_IGN)
+        sigaction(number, &act, NULL);
+}
+
+static void guard_restore(int number, const struct sigaction *before) {
+    if (before->sa_handler != SIG_IGN)
         sigaction(number, before, NULL);
 }
 
@@ -87,8 +95,8 @@ void guard_end(void) {
     guard_mask(SIG_BLOCK);
     guard_arm(0);
     for (int i = 0; i < GUARDED; i++)
-        sigaction(guarded[i], &guard_before[i], NULL);
-    sigaction(SIGALRM, &guard_before[GUARDED], NULL);
+        guard_restore(guarded[i], &guard_before[i]);
+    guard_restore(SIGALRM, &guard_before[GUARDED]);
     if (guard_is_new)
         kill(getpid(), guard_first);
     if (guard_second)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <termios.h>
 
-enum { GUARD_FIRST_MS = 2000, GUARD_SECOND_MS = 250 };
+enum { GUARD_FIRST_MS = 5000, GUARD_SECOND_MS = 1000 };
 
 /*
  * Takes signals from now on; `first` is the one that the client is handling, or 0. If a signal ends

@@ -27,9 +27,9 @@ def until(condition, what):
     return value
 
 
-def client(carrel, *words):
+def client(carrel, *words, **kw):
     errors = tempfile.TemporaryFile()
-    p = carrel.popen(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+    p = carrel.popen(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, **kw)
     p.errors = errors
     return p
 
@@ -147,3 +147,14 @@ def test_signal_ends_client_that_waits_for_the_start_of_its_command(carrel, mach
     p.send_signal(signal.SIGTERM)
     status, errors = end_of(p)
     assert status == 143 and "may still start" in errors, errors
+
+
+def test_signal_that_the_caller_ignores_reaches_the_command(carrel, machine, stopped):
+    """Shells start background jobs with SIGQUIT ignored. Such a signal is forwarded, also if it comes during the start."""
+    pid = daemon_pid(carrel)
+    stopped(pid)
+    p = client(carrel, "exec", machine, "--", "sleep", "1000", preexec_fn=lambda: signal.signal(signal.SIGQUIT, signal.SIG_IGN))
+    until(lambda: takes_second(p, signal.SIGTERM), "the request was not sent")
+    p.send_signal(signal.SIGQUIT)
+    os.kill(pid, signal.SIGCONT)
+    assert end_of(p) == (128 + signal.SIGQUIT, "")
