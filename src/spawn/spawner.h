@@ -45,7 +45,7 @@ struct chore_state {
     int error;              /* error of that work, as -errno */
     uint32_t done;          /* number of the last finished layer */
     enum duplicate_way way; /* how that layer was copied */
-    /* CHORE_COPY: generation of the disk after the last copy, and at the last sync; 0: unknown */
+    /* CHORE_COPY: generation of the disk at the last copy, and at the last sync; 0: unknown */
     uint64_t copied, synced;
 };
 

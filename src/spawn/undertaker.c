@@ -70,14 +70,14 @@ struct order {
 struct duplication {
     const struct duplicate_plan *plan;
     const int *fds;
-    enum duplicate_way way;
+    struct duplicated made;
     int result;
 };
 
 static void *duplicate_idly(void *arg) {
     struct duplication *d = arg;
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), BACKGROUND_NICE);
-    d->result = duplicate_layer(d->fds[0], d->fds[1], d->plan, &d->way);
+    d->result = duplicate_layer(d->fds[0], d->fds[1], d->plan, &d->made);
     return NULL;
 }
 
@@ -85,25 +85,22 @@ static void *duplicate_idly(void *arg) {
  * Copies a layer. Nobody waits for a layer to be saved, so that runs with low priority, in a thread
  * of its own, because only root may raise the priority of a thread again.
  */
-static int duplicate(const struct order *order, const int fds[2], enum duplicate_way *ret_way) {
+static int duplicate(const struct order *order, const int fds[2], struct duplicated *ret) {
     struct duplication d = {.plan = &order->duplicate, .fds = fds};
     pthread_t thread;
     if (order->chore != CHORE_SAVE || pthread_create(&thread, NULL, duplicate_idly, &d) != 0)
-        return duplicate_layer(fds[0], fds[1], d.plan, ret_way);
+        return duplicate_layer(fds[0], fds[1], d.plan, ret);
     pthread_join(thread, NULL);
-    *ret_way = d.way;
+    *ret = d.made;
     return d.result;
 }
 
-/*
- * Copies the upper of a box. On btrfs the name of the copy is synced too, so that the generation
- * changes again only when somebody else writes.
- */
 static void duplicate_told(const struct order *order, const int fds[2],
                            struct undertaker_word *word) {
-    word->result = duplicate(order, fds, &word->way);
-    if (word->result == 0 && order->duplicate.snapshot && btrfs_sync(fds[1]) == 0)
-        word->generation = btrfs_generation(fds[1]);
+    struct duplicated made = {DUPLICATE_COPY, 0};
+    word->result = duplicate(order, fds, &made);
+    word->way = made.way;
+    word->generation = made.generation;
 }
 
 static void *bury(void *arg) {

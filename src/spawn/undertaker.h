@@ -73,7 +73,7 @@ struct undertaker_word {
     enum chore chore;       /* CHORE_NONE: the namespaces of the box are closed */
     enum duplicate_way way; /* how a layer was copied */
     int result;             /* result of the work: 0, or -errno */
-    uint64_t generation;    /* CHORE_COPY on btrfs: btrfs_generation() after the work; 0: unknown */
+    uint64_t generation;    /* CHORE_COPY on btrfs: that of the disk at the work; 0: unknown */
 };
 
 /* Reads the next report. 1: *ret is set; 0: none yet; -1: the undertaker is gone, and so is

@@ -155,6 +155,26 @@ def test_steps_between_which_nothing_was_written_share_one_snapshot(btrfs):
     assert btrfs.get("/v1/store/check")["whole"]
 
 
+# Writes one file after it was frozen, and nothing before: a sleep of 10 ms that took more than half a second.
+LATE = """while :; do a=${EPOCHREALTIME/./}; sleep 0.01; [ $((${EPOCHREALTIME/./} - a)) -lt 500000 ] || break; done
+echo late >late; exec sleep 1000"""
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace to make a system call slow")
+def test_a_write_right_after_a_snapshot_is_in_the_next_step(btrfs):
+    b = Box(btrfs)
+    btrfs.background(b.id, LATE)
+    b.sh("echo one >one")
+    btrfs.until(lambda: b.steps()[-1].get("how") == "btrfs")
+    slow = "inject=ioctl:delay_enter=700000"  # so the process writes before the copy is reported
+    with faults.strace(btrfs, faults.undertaker(btrfs), "-f", "-o", "/dev/null", "-e", slow):
+        b.sh("echo two >two")
+        btrfs.until(lambda: b.sh("test -e late") == "", 30)
+        b.sh("true")  # waits for the step of the command before
+    there, = b.fork(step=str(b.steps()[-1]["number"]))
+    assert there.sh("cat two late") == "two\nlate\n"
+
+
 def test_verbs_wait_for_a_step_that_nobody_asked_for(btrfs):
     b = Box(btrfs)
     btrfs.background(b.id, BEATS)

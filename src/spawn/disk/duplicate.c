@@ -317,7 +317,7 @@ static int copy_part(int from_disk, int to_disk, const char *from, const char *t
 int duplicate_done(int to_disk, uint32_t into) {
     char name[16];
     struct stat st;
-    snprintf(name, sizeof(name), "%" PRIu32, into);
+    snprintf(name, sizeof(name), "%" PRIu32 "/u", into);
     return fstatat(to_disk, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? 1 : errno == ENOENT ? 0 : -errno;
 }
 
@@ -375,13 +375,14 @@ static int copy_layer(int from_disk, int to_disk, const struct duplicate_plan *p
 
 /*
  * Turns a snapshot of the disk into a layer: makes its top directory accessible, which boxes may
- * not enter on a disk, and moves the directories of the layer to the top.
+ * not enter on a disk, and moves the directories of the layer to the top. "u" is the last one:
+ * processes of the box may write again once it is there.
  */
-static int snapshot_layer(int disk, uint32_t number, const char *aside,
-                          enum duplicate_way *ret_way) {
-    static const char parts[] = "uU";
-    int r = btrfs_snapshot(disk, aside);
-    int top DEFER_CLOSE = r < 0 ? -1 : dir_open(disk, aside);
+static int snapshot_layer(int disk, uint32_t number, const char *name, struct duplicated *ret) {
+    static const char parts[] = "Uu";
+    int r = btrfs_snapshot(disk, name);
+    *ret = (struct duplicated){DUPLICATE_BTRFS, r < 0 ? 0 : btrfs_generation(disk)};
+    int top DEFER_CLOSE = r < 0 ? -1 : dir_open(disk, name);
     if (r == 0 && (top < 0 || fchmod(top, 0755) < 0))
         r = top < 0 ? top : -errno;
     for (size_t i = 0; r == 0 && i < sizeof(parts) - 1; i++) {
@@ -390,7 +391,6 @@ static int snapshot_layer(int disk, uint32_t number, const char *aside,
         snprintf(from, sizeof(from), "%" PRIu32 "/%c", number, parts[i]);
         r = renameat(top, from, top, part) < 0 ? -errno : 0;
     }
-    *ret_way = DUPLICATE_BTRFS;
     return r;
 }
 
@@ -406,23 +406,23 @@ const char *duplicate_way_name(enum duplicate_way way) {
 }
 
 int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
-                    enum duplicate_way *ret_way) {
+                    struct duplicated *ret) {
     char name[16], aside[24];
-    enum duplicate_way way = DUPLICATE_COPY;
+    struct duplicated made = {DUPLICATE_COPY, 0};
     snprintf(name, sizeof(name), "%" PRIu32, plan->into);
-    snprintf(aside, sizeof(aside), "%s.new", name);
+    snprintf(aside, sizeof(aside), "%s%s", name, plan->snapshot ? "" : ".new");
     int r = duplicate_done(to_disk, plan->into);
     if (r != 0)
         return r < 0 ? r : 0;
     r = clear_aside(to_disk, aside);
     if (r == 0)
-        r = plan->snapshot ? snapshot_layer(to_disk, plan->from, aside, &way)
-                           : copy_layer(from_disk, to_disk, plan, aside, &way);
-    if (r == 0)
+        r = plan->snapshot ? snapshot_layer(to_disk, plan->from, name, &made)
+                           : copy_layer(from_disk, to_disk, plan, aside, &made.way);
+    if (r == 0 && !plan->snapshot)
         r = duplicate_settle(to_disk, aside, name, plan->durable);
     if (r < 0)
         clear_aside(to_disk, aside);
-    else if (ret_way)
-        *ret_way = way;
+    else if (ret)
+        *ret = made;
     return r;
 }

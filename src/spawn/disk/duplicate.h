@@ -4,7 +4,8 @@
  * if the filesystem supports that.
  *
  * On btrfs the copy is a snapshot of the whole disk in which the layer was moved to the top; the
- * rest of the snapshot is ignored.
+ * rest of the snapshot is ignored. It has its final name at once, and is complete when it has "u".
+ * A rename would be a write to the disk, which only a sync tells from those of the box.
  *
  * The tree was written by a box: depth is limited and no link is followed. A copy to another disk
  * may not take more space there than the disk of the box could hold.
@@ -24,14 +25,19 @@ enum duplicate_way { DUPLICATE_COPY, DUPLICATE_REFLINK, DUPLICATE_BTRFS };
 /* Returns "copy", "reflink" or "btrfs". */
 const char *duplicate_way_name(enum duplicate_way way);
 
+struct duplicated {
+    enum duplicate_way way;
+    uint64_t generation; /* btrfs_generation() of the disk at its snapshot; 0: unknown */
+};
+
 /*
- * Copies a layer. The copy appears complete or not at all. Returns 0 or -errno. *ret_way (may be
- * NULL): how it was copied.
+ * Copies a layer. The copy becomes complete (duplicate_done()) in one instant or never. Returns 0
+ * or -errno. *ret (may be NULL): how it was copied.
  */
 int duplicate_layer(int from_disk, int to_disk, const struct duplicate_plan *plan,
-                    enum duplicate_way *ret_way);
+                    struct duplicated *ret);
 
-/* Returns 1 if the copy with the layer number `into` exists. */
+/* Returns 1 if the copy with the layer number `into` exists and is complete. */
 int duplicate_done(int to_disk, uint32_t into);
 
 /*
