@@ -16,7 +16,7 @@ struct http_out_fds {
     struct http_out_fds *next;
     uint64_t offset; /* position in the stream of the byte that they are sent with */
     size_t n;
-    int fds[HTTP_OUT_FDS_MAX];
+    int fds[HTTP_FDS_MAX];
 };
 
 static void fds_pop(struct http_out *o) {
@@ -68,7 +68,8 @@ bool http_out_add(struct http_out *o, const void *bytes, size_t n) {
 }
 
 bool http_out_add_fds(struct http_out *o, const int *fds, size_t n) {
-    struct http_out_fds *one = calloc(1, sizeof(*one)), **last = &o->fds;
+    struct http_out_fds **last = &o->fds;
+    struct http_out_fds *one = n > HTTP_FDS_MAX ? NULL : calloc(1, sizeof(*one));
     if (!one)
         return false;
     one->offset = o->sent + http_out_pending(o);
@@ -102,7 +103,7 @@ static void took(struct http_out *o, size_t n) {
 
 static ssize_t send_message(int sock, struct iovec *iov, size_t count,
                             const struct http_out_fds *fds) {
-    char control[CMSG_SPACE(HTTP_OUT_FDS_MAX * sizeof(int))] = {0};
+    char control[CMSG_SPACE(HTTP_FDS_MAX * sizeof(int))] = {0};
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = count};
     if (fds) {
         m.msg_control = control;

@@ -19,7 +19,8 @@ struct http_out {
     struct http_out_fds *fds; /* in the order of their offsets */
 };
 
-enum { HTTP_OUT_FDS_MAX = 8, HTTP_OUT_IOV_MAX = 4 };
+/* HTTP_FDS_MAX: the largest number of descriptors in a request or a response. */
+enum { HTTP_FDS_MAX = 24, HTTP_OUT_IOV_MAX = 4 };
 
 void http_out_done(struct http_out *o);
 /* Frees a large empty buffer. Call it when nothing will be sent for a while. */
@@ -33,7 +34,8 @@ static inline size_t http_out_pending(const struct http_out *o) {
 bool http_out_add(struct http_out *o, const void *bytes, size_t n)
     __attribute__((warn_unused_result));
 
-/* Queues descriptors with the next byte that is queued. They are closed once sent. */
+/* Queues descriptors with the next byte that is queued. They are closed once sent. False: out of
+ * memory, or more than HTTP_FDS_MAX. */
 bool http_out_add_fds(struct http_out *o, const int *fds, size_t n)
     __attribute__((warn_unused_result));
 

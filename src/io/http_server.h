@@ -26,6 +26,7 @@
 
 #include "base/err.h"
 #include "io/http.h"
+#include "io/http_out.h"
 #include "io/loop.h"
 
 struct http_server;
@@ -43,8 +44,6 @@ struct http_peer {
     gid_t gid;
     char text[64]; /* "uid 1000 pid 77", "127.0.0.1:54321": for logs */
 };
-
-enum { HTTP_FDS_MAX = 24 };
 
 struct http_exchange {
     const struct http_head *head; /* valid as long as the exchange */
