@@ -287,6 +287,7 @@ static void ending_begin(struct live *l, const char *reason, bool own, bool fall
     if (l->machine)
         l->machine->on_end = NULL;
     steps_end(l);
+    images_machine_ends(l);
     rest_settled(l);
 }
 

@@ -13,6 +13,7 @@ import pytest
 from carrel import BUILD, ROOTLESS
 from conftest import left_over
 from daemon import Refused
+from own import Own
 from trees import archive, directory, entry, layout, link
 
 LAYERS_MAX = 16
@@ -265,6 +266,85 @@ def test_new_image_stays_while_unused_ones_are_deleted(fresh, rootfs):
     waits.join()
     assert came and place(d, came[0]).exists() and came[0]["layers"] == 3
     assert d.exec(d.machine(image="made"), "cat /one /two")["stdout"] == "1\n2\n"
+
+
+class Held:
+    """A daemon whose worker waits before it reads the layers of a machine, while `hold` exists."""
+
+    def __init__(self, where, rootfs, **options):
+        self.hold, self.began = where / "hold", where / "began"
+        self.d = Own(where, **options)
+        self.d.work_by_script(f'if [ "$1" = layer ]; then : >{self.began}; while [ -e {self.hold} ]; do sleep 0.02; done; fi\n'
+                              f'exec {BUILD}/libexec/carrel-image "$@"\n')
+        put(self.d, rootfs.read_bytes(), name="base")
+
+    def snap(self, machine, **how):
+        """Starts to make an image; join() returns the image or the error."""
+        self.hold.touch()
+        self.began.unlink(missing_ok=True)
+        self.waits = threading.Thread(target=self.ask, args=(machine, how))
+        self.waits.start()
+        self.d.until(self.began.exists)
+
+    def ask(self, machine, how):
+        try:
+            self.came = snap(self.d, machine, "made", **how)
+        except Refused as e:
+            self.came = e
+
+    def join(self):
+        self.hold.unlink()
+        self.waits.join()
+        return self.came
+
+
+@pytest.fixture
+def held(tmp_path, rootfs):
+    made = []
+
+    def make(**options):
+        made.append(Held(tmp_path, rootfs, **options))
+        return made[-1]
+
+    yield make
+    for h in made:
+        h.hold.unlink(missing_ok=True)
+        h.d.stop()
+
+
+def test_layers_stay_while_an_image_is_made_of_them(held):
+    """The step of the image, and a larger later one, are deleted meanwhile. The larger one shows when layers are gone."""
+    h = held(conf="[steps]\nkeep = 3\n")
+    d, m = h.d, h.d.machine(image="base")
+    url = f"/v1/machines/{m}"
+    d.post(url + "/steps", {"name": "then"})
+    for size in (3, 6):
+        d.exec(m, f"head -c {size}000000 /dev/urandom >/f; sha256sum /f >/sum", user="root")
+        steps = d.get(url + "/steps")["steps"]
+        if size == 3:
+            of_image, total = steps[0]["id"], d.exec(m, "cat /sum")["stdout"]
+        d.post(url + "/rewind", {"step": "then"})
+    h.snap(m, step=of_image)
+    for i in range(5):
+        d.exec(m, f"echo {i} >/n", user="root")
+    d.until(lambda: of_image not in {s["id"] for s in d.get(url + "/steps")["steps"]})
+    d.until(lambda: d.get(url)["disk_bytes"] < 5_000_000)
+    made = h.join()
+    assert not isinstance(made, Refused), made
+    assert d.exec(d.machine(image="made"), "cat /sum; sha256sum /f")["stdout"] == 2 * total
+    d.until(lambda: d.get(url)["disk_bytes"] < 1_000_000)
+
+
+def test_image_of_a_machine_that_ends_meanwhile_is_refused(held):
+    h = held()
+    m = h.d.machine(image="base")
+    h.d.exec(m, "echo 1 >/one", user="root")
+    h.snap(m)
+    h.d.delete(f"/v1/machines/{m}")
+    came = h.join()
+    assert isinstance(came, Refused) and came.code == "gone" and m in str(came), came
+    assert [i["name"] for i in h.d.get("/v1/images")["images"]] == ["base"]
+    h.d.until(lambda: len(left_over(h.d)) == 1)
 
 
 def test_directory_below_stays_until_boxes_above_it_have_left_it(daemon, rootfs):

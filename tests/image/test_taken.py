@@ -3,14 +3,14 @@ ends with its job. The controls are programs that have what the reader must not 
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 
 import pytest
 
 from carrel import BUILD, ROOTLESS
-from daemon import Daemon, Refused
+from daemon import Refused
+from own import Own
 from trees import archive, entry
 import patience
 
@@ -20,55 +20,16 @@ REPORT = json.dumps({"id": FORGED_ID, "entries": 7, "bytes": 7, "disk": 7,
                      "config": {"image": {}, "uid": 0, "gid": 0, "name": "root", "home": "/"}})
 
 
-class Own(Daemon):
-    """A daemon whose worker of archives is the test's to choose."""
-
-    def __init__(self, where):
-        self.libexec = where / "libexec"
-        self.libexec.mkdir()
-        for part in ("carrel-daemon", "carrel-guest", "carrel-spawn"):
-            shutil.copy(BUILD / "libexec" / part, self.libexec / part)
-        shutil.copy(BUILD / "carrel", where / "carrel")
-        self.program = self.libexec / "carrel-daemon"
-        super().__init__()
-
-    def work_by(self, program):
-        """Renamed, because the one before may still be running."""
-        shutil.copy(program, self.libexec / "next")
-        os.rename(self.libexec / "next", self.libexec / "carrel-image")
-
-    def work_by_script(self, text):
-        (self.libexec / "script").write_text("#!/bin/sh\n" + text)
-        (self.libexec / "script").chmod(0o755)
-        self.work_by(self.libexec / "script")
-
-    def take(self, data, **query):
-        return self.request("POST", "/v1/images", data, **query)
-
+class Taken(Own):
     def try_it(self, attack):
         """An archive takes its reader over."""
         self.work_by(BUILD / "libexec/carrel-image-taken")
         return self.take(attack.encode() + b"\n", name="taken")
 
-    def stored(self):
-        return sorted(p.name for p in (self.home / "images").iterdir() if p.name.startswith("i-"))
-
-    def workers(self):
-        """Its workers that are alive."""
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                exe = os.readlink(f"/proc/{pid}/exe")
-            except OSError:
-                continue
-            if exe.removesuffix(" (deleted)") in (str(self.libexec / "carrel-image"), str(self.libexec / "next")):
-                found.append(int(pid))
-        return found
-
 
 @pytest.fixture(scope="module")
 def own_of_all(tmp_path_factory):
-    d = Own(tmp_path_factory.mktemp("bin"))
+    d = Taken(tmp_path_factory.mktemp("bin"))
     yield d
     d.stop()
 

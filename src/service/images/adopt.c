@@ -203,6 +203,10 @@ static void adopt_done(void *arg) {
     int r = a->result;
     if (r == 0 && j->cancelled)
         r = err_set(&err, ERR_GONE, "the client disconnected before the image operation ended");
+    if (r == 0 && j->has_failed) {
+        err = j->failed;
+        r = -1;
+    }
     if (a->renamed)
         j->staging[0] = '\0';
     if (r == 0) {

@@ -178,9 +178,10 @@ static void snap_step(void *arg, const struct step_row *row, const struct err *f
     } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
         if (!step.has_point)
             step_point_error(j->live, &step, &err);
-        else if (!j->live->machine)
+        else if (!j->live->machine || j->live->ending)
             live_state_error(j->live, &err);
         else {
+            j->reads = xstrdup(step.stack ? step.stack : "");
             j->stack = TAKE(step.stack);
             if (image_job_choose_base(j, &err) == 0 && image_job_begin_unpack(j, &err) == 0) {
                 if (begin_draw(p, &err) < 0)

@@ -89,7 +89,7 @@ static void shed_rest(struct live *l) {
     char *ranges DEFER_FREE = xmalloc(RANGES_SIZE);
     struct err err;
     if (store_saved_get(s->store, l->row.id, &row, &err) == 0 &&
-        layers_named(s->store, row.disk, row.stack, ranges, &err))
+        layers_named(s, row.disk, row.stack, ranges, &err))
         s->driver->shed(s->host, row.disk, ranges, shed_done, NULL);
 }
 

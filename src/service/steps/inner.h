@@ -75,11 +75,12 @@ struct live_steps {
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err);
 
 /*
- * prune.c: "3 7-9", the layers of a disk that a root, a step or this stack (or NULL) refers to.
+ * prune.c: "3 7-9", the layers of a disk that a root, a step, a running job or this stack (or NULL)
+ * refers to.
  * False: unknown, so nothing may be deleted.
  */
 enum { RANGES_SIZE = 16000 };
-bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
+bool layers_named(struct service *s, const char *disk, const char *stack, char text[RANGES_SIZE],
                   struct err *err);
 
 /*

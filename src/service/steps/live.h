@@ -84,6 +84,8 @@ int step_point_error(const struct live *l, const struct step_row *row, struct er
 
 /* Called on every tick: deletes the oldest steps if there are too many or the disk is full. */
 void steps_prune(struct live *l);
+/* A reader of layers is done: deletes those that nothing else refers to, on the next tick. */
+void steps_want_sweep(struct live *l);
 
 typedef void step_taken_fn(void *arg, const struct step_row *row, const struct err *err);
 /* Takes a step, whatever the policy. The row is valid only during the call of `done`. */

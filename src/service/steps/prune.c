@@ -16,6 +16,7 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
+#include "service/images/live.h"
 #include "service/steps/inner.h"
 
 enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
@@ -82,12 +83,13 @@ static void prune_kept(void *arg, const struct err *err) {
     live_unref(l);
 }
 
-bool layers_named(struct store *store, const char *disk, const char *stack, char text[RANGES_SIZE],
+bool layers_named(struct service *s, const char *disk, const char *stack, char text[RANGES_SIZE],
                   struct err *err) {
     struct named n = {.machine = disk};
     n.numbers = xcalloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
     err_set(err, ERR_LIMIT, "the list of layers to keep is too long");
-    bool known = store_stacks_with(store, disk, add_stack, &n, err) == 0;
+    bool known = store_stacks_with(s->store, disk, add_stack, &n, err) == 0;
+    images_each_read(s, disk, add_stack, &n);
     if (stack)
         add_stack(&n, stack);
     qsort(n.numbers, n.count, sizeof(*n.numbers), by_number);
@@ -99,7 +101,7 @@ bool layers_named(struct store *store, const char *disk, const char *stack, char
 static void drop_layers(struct live *l) {
     char *text DEFER_FREE = xmalloc(RANGES_SIZE);
     struct err err;
-    if (layers_named(l->service->store, l->row.id, NULL, text, &err) && l->machine)
+    if (layers_named(l->service, l->row.id, NULL, text, &err) && l->machine)
         l->service->driver->keep(l->machine, text, prune_kept, l);
     else
         prune_kept(l, &err);
@@ -262,6 +264,10 @@ static void disk_known(void *arg, const struct machine_stats *stats, const struc
     prune_tell(l, dropped, full ? "disk" : many >= aged ? "count" : "age");
     l->steps->unpruned = full; /* the freed space may not be enough */
     drop_layers(l);
+}
+
+void steps_want_sweep(struct live *l) {
+    l->steps->sweep = l->steps->unpruned = true;
 }
 
 void steps_prune(struct live *l) {

@@ -557,10 +557,10 @@ static void a_stack_that_cannot_be_read_lets_nothing_go(void **state) {
     char text[RANGES_SIZE];
     struct err err;
     add_step(w, 7, "");
-    assert_true(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    assert_true(layers_named(&w->service, w->live.row.id, NULL, text, &err));
     assert_string_equal(text, "7");
     add_step(w, 9, " nothing");
-    assert_false(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    assert_false(layers_named(&w->service, w->live.row.id, NULL, text, &err));
 }
 
 static void more_layers_than_can_be_told_let_nothing_go(void **state) {
@@ -571,10 +571,10 @@ static void more_layers_than_can_be_told_let_nothing_go(void **state) {
     assert_int_equal(store_begin(w->service.store, &err), 0);
     for (uint32_t i = 1; i < MANY; i++)
         add_step(w, LAYER_COPIED + 2 * i, "");
-    assert_true(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    assert_true(layers_named(&w->service, w->live.row.id, NULL, text, &err));
     for (uint32_t i = 0; i < 3; i++)
         add_step(w, LAYER_COPIED + 2 * (MANY + i), "");
-    assert_false(layers_named(w->service.store, w->live.row.id, NULL, text, &err));
+    assert_false(layers_named(&w->service, w->live.row.id, NULL, text, &err));
     store_rollback(w->service.store);
 }
 
