@@ -119,7 +119,7 @@ static int put_contents(struct filling *f, const struct walk_entry *e, struct er
 static int put_whiteout(struct filling *f, const struct walk_entry *e, struct err *err) {
     char name[IMAGE_PATH_SIZE + 8];
     const char *last = image_path_last(e->path);
-    snprintf(name, sizeof(name), "%.*s.wh.%s", (int)(last - e->path), e->path, last);
+    snprintf(name, sizeof(name), "%.*s" IMAGE_WHITEOUT "%s", (int)(last - e->path), e->path, last);
     f->pack->entries++;
     return pack_put_head(f->to, name, 0, err);
 }

@@ -16,6 +16,13 @@ static size_t next_part(const char **at, const char **part) {
     return (size_t)(*at - *part);
 }
 
+/* A whiteout, which only the last component can be, is longer than the name that it hides. */
+static size_t part_max(const char *part, const char *rest) {
+    bool is_whiteout = strncmp(part, IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT)) == 0 &&
+                       rest[strspn(rest, "/")] == '\0';
+    return IMAGE_PART_MAX + (is_whiteout ? strlen(IMAGE_WHITEOUT) : 0);
+}
+
 int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
     const char *at = raw, *part;
     size_t len = 0, depth = 0, n;
@@ -29,7 +36,7 @@ int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
             continue;
         if (n == 2 && part[0] == '.' && part[1] == '.')
             return path_refuse(err, raw, "leaves the image by '..'");
-        if (n > IMAGE_PART_MAX)
+        if (n > part_max(part, at))
             return path_refuse(err, raw, "has a name of more than 255 bytes");
         if (++depth > IMAGE_DEPTH_MAX)
             return path_refuse(err, raw, "is more than 128 directories deep");

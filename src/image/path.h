@@ -13,9 +13,13 @@ enum {
     IMAGE_DEPTH_MAX = 128,
 };
 
+/* Start of the name of a whiteout: ".wh.NAME" in a layer hides NAME of the layers below. */
+#define IMAGE_WHITEOUT ".wh."
+
 /*
  * Makes `raw` canonical: "./usr//bin/" becomes "usr/bin", and the root becomes "". Refuses absolute
- * and empty names, "..", and names that are too long or too deep.
+ * and empty names, "..", and names that are too long or too deep. The name of a whiteout may be as
+ * long as the longest name that it can hide.
  */
 int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err);
 

@@ -20,7 +20,6 @@ enum {
     PASSES = 4, /* an import reads at most 4 times its limit: layers are stored, then read twice */
 };
 
-#define WHITEOUT ".wh."
 #define WHITEOUT_OPAQUE ".wh..wh..opq"
 #define WHITEOUT_META ".wh..wh."
 
@@ -431,11 +430,11 @@ static int make_entry(struct unpack *u, struct archive *a, struct archive_entry 
 /* ---- whiteouts ---- */
 
 static bool is_whiteout(const char *path) {
-    return strncmp(image_path_last(path), WHITEOUT, strlen(WHITEOUT)) == 0;
+    return strncmp(image_path_last(path), IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT)) == 0;
 }
 
 static int take_away(struct unpack *u, const char *path, struct err *err) {
-    const char *name = image_path_last(path), *hidden = name + strlen(WHITEOUT);
+    const char *name = image_path_last(path), *hidden = name + strlen(IMAGE_WHITEOUT);
     bool opaque = strcmp(name, WHITEOUT_OPAQUE) == 0;
     if (!opaque && strncmp(name, WHITEOUT_META, strlen(WHITEOUT_META)) == 0)
         return 0; /* metadata of aufs, another union filesystem */
@@ -457,10 +456,10 @@ static int take_away(struct unpack *u, const char *path, struct err *err) {
  */
 static int make_whiteout(struct unpack *u, const char *path, struct err *err) {
     char place[IMAGE_PATH_SIZE];
-    const char *name = image_path_last(path), *hidden = name + strlen(WHITEOUT);
+    const char *name = image_path_last(path), *hidden = name + strlen(IMAGE_WHITEOUT);
     const struct timespec times[2] = {{0}};
     uid_t owner = image_id_to_disk(&u->ids, 0);
-    if (!*hidden || is_dots(hidden) || strncmp(hidden, WHITEOUT, strlen(WHITEOUT)) == 0)
+    if (!*hidden || is_dots(hidden) || strncmp(hidden, IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT)) == 0)
         return err_set(err, ERR_INVALID,
                        "archive entry '%.120s' is a whiteout (deletion marker) that names no file",
                        path);

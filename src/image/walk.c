@@ -14,8 +14,6 @@
 #include "base/map.h"
 #include "base/sort.h"
 
-#define WALK_WHITEOUT ".wh."
-
 enum { ATTRIBUTE_NAMES_MAX = 64 << 10, ATTRIBUTES_MAX = 256 };
 
 /* The first name of a file with several names (hard links). */
@@ -212,7 +210,7 @@ static int walk_refuse_kind(const struct state *s, struct err *err) {
 /* In an archive, such a name marks a deleted file. */
 static int walk_refuse_mark(const struct state *s, struct err *err) {
     err_set(err, ERR_INVALID,
-            "the name of '/%.120s' starts with '" WALK_WHITEOUT
+            "the name of '/%.120s' starts with '" IMAGE_WHITEOUT
             "', which marks deleted files in the layers of images",
             s->path);
     return err_remedy(err, "rename or delete the file");
@@ -222,7 +220,7 @@ static int walk_name(struct state *s, int dir, const char *name, const struct ov
                      unsigned depth, struct err *err) {
     struct stat st;
     struct walk_entry e;
-    if (o && strncmp(name, WALK_WHITEOUT, strlen(WALK_WHITEOUT)) == 0)
+    if (o && strncmp(name, IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT)) == 0)
         return walk_refuse_mark(s, err);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return o && errno == ENOENT

@@ -206,6 +206,20 @@ def test_zeros_of_a_file_take_no_disk_space_in_an_image(daemon, base):
     assert sums[0] == sums[1] != ""
 
 
+@pytest.mark.parametrize("length", [251, 252, 255])
+def test_file_with_a_long_name_can_be_deleted(daemon, rootfs, length):
+    """A whiteout in an archive has a name that is four bytes longer."""
+    name = "n" * length
+    put(daemon, layout([rootfs.read_bytes(), archive(directory("a"), entry("a/" + name, b"x"), entry("a/other", b"y"))]), name="base")
+    m = daemon.machine(image="base")
+    daemon.exec(m, f"rm /a/{name}", user="root")
+    made = snap(daemon, m, "made")
+    assert contents(daemon, made) == {"a", "a/" + name} and is_whiteout(place(daemon, made) / "root/a" / name)
+    put(daemon, daemon.request("GET", "/v1/images/made/archive", raw=True, form="oci"), name="again")
+    for image in ("made", "again"):
+        assert daemon.exec(daemon.machine(image=image), "ls /a")["stdout"] == "other\n"
+
+
 # ---- the depth ----
 
 

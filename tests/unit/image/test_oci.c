@@ -74,6 +74,23 @@ static void a_path_has_a_largest_depth_and_a_longest_name(void **state) {
     assert_int_equal(image_path(raw, path, &err), -1);
 }
 
+static void a_whiteout_can_hide_the_longest_name(void **state) {
+    (void)state;
+    static char raw[2 * IMAGE_PART_MAX], path[IMAGE_PATH_SIZE];
+    size_t most = IMAGE_PART_MAX + strlen(IMAGE_WHITEOUT);
+    memset(raw, 'a', most);
+    memcpy(raw, IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT));
+    assert_int_equal(image_path(raw, path, &err), 0);
+    assert_string_equal(path, raw);
+    raw[most] = '/';
+    assert_int_equal(image_path(raw, path, &err), 0);
+    raw[most + 1] = 'b'; /* a directory is not a whiteout */
+    assert_int_equal(image_path(raw, path, &err), -1);
+    raw[most] = 'a';
+    raw[most + 1] = '\0';
+    assert_int_equal(image_path(raw, path, &err), -1);
+}
+
 /* A configuration with `count` layers. */
 static int read_diff_ids(size_t count, size_t *ret_count) {
     static char ids[OCI_LAYERS_MAX][OCI_DIGEST_SIZE];
@@ -206,6 +223,7 @@ UNIT_MAIN(cmocka_unit_test(an_id_is_52_characters_of_its_hash),
           cmocka_unit_test(a_name_looks_like_neither_a_path_nor_an_id),
           cmocka_unit_test(a_path_is_made_plain_or_refused),
           cmocka_unit_test(a_path_has_a_largest_depth_and_a_longest_name),
+          cmocka_unit_test(a_whiteout_can_hide_the_longest_name),
           cmocka_unit_test(an_image_has_a_largest_number_of_layers),
           cmocka_unit_test(so_has_every_list_of_them),
           cmocka_unit_test(a_manifest_is_one_and_named_in_one_way),
