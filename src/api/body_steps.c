@@ -135,7 +135,7 @@ const struct schema images_schema = {.name = "Images", .fields = images_view, .c
 
 static const struct field pruned_view[] = {
     {"removed", SHOW_NUMBER, 0, "number of deleted image names", .required = true},
-    {"bytes", SHOW_NUMBER, 0, "bytes in the files of deleted images", .required = true},
+    {"bytes", SHOW_NUMBER, 0, "bytes in the files of layers that became free", .required = true},
 };
 const struct schema pruned_schema = {.name = "Pruned", .fields = pruned_view, .count = 2};
 

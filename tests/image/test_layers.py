@@ -42,6 +42,13 @@ def is_whiteout(path):
     return stat.S_ISCHR(st.st_mode) and st.st_rdev == 0
 
 
+def fill(daemon, machine, path, megabytes):
+    """Writes a file with what the shell of the small image can do."""
+    million = "s=0123456789; for i in 0 1 2 3 4; do s=$s$s$s$s$s$s$s$s$s$s; done; "
+    out = daemon.exec(machine, f"{million} for i in {' '.join(map(str, range(megabytes)))}; do echo $s; done >{path}", user="root")
+    assert out["exec"]["status"] == 0, out
+
+
 LIST = ("cd /; for d in etc srv root a b c d e x z last; do [ -e $d ] || continue; ls -lAR --time-style=+%s $d; done; stat -c %a:%u /; "
         "for f in a/* b/* b/*/* c/* d/* e/* x/* x/*/* x/*/*/*; do [ -f $f ] && [ ! -L $f ] && sha256sum $f; done; :")
 
@@ -328,25 +335,31 @@ def held(tmp_path, rootfs):
 
 def test_layers_stay_while_an_image_is_made_of_them(held):
     """The step of the image, and a larger later one, are deleted meanwhile. The larger one shows when layers are gone."""
-    h = held(conf="[steps]\nkeep = 3\n")
+    h = held(conf="[steps]\nkeep = 8\n")
     d, m = h.d, h.d.machine(image="base")
     url = f"/v1/machines/{m}"
+
+    def disk_bytes():
+        """A step lets the daemon measure the disk."""
+        d.exec(m, "echo again >>/again", user="root")
+        return d.get(url)["disk_bytes"]
+
     d.post(url + "/steps", {"name": "then"})
     for size in (3, 6):
-        d.exec(m, f"head -c {size}000000 /dev/urandom >/f; sha256sum /f >/sum", user="root")
-        steps = d.get(url + "/steps")["steps"]
+        fill(d, m, "/f", size)
         if size == 3:
-            of_image, total = steps[0]["id"], d.exec(m, "cat /sum")["stdout"]
+            of_image, total = d.get(url + "/steps")["steps"][0]["id"], d.exec(m, "sha256sum /f")["stdout"]
         d.post(url + "/rewind", {"step": "then"})
     h.snap(m, step=of_image)
-    for i in range(5):
+    for i in range(14):
         d.exec(m, f"echo {i} >/n", user="root")
     d.until(lambda: of_image not in {s["id"] for s in d.get(url + "/steps")["steps"]})
-    d.until(lambda: d.get(url)["disk_bytes"] < 5_000_000)
+    d.until(lambda: disk_bytes() < 5_000_000)
+    assert disk_bytes() > 3_000_000
     made = h.join()
     assert not isinstance(made, Refused), made
-    assert d.exec(d.machine(image="made"), "cat /sum; sha256sum /f")["stdout"] == 2 * total
-    d.until(lambda: d.get(url)["disk_bytes"] < 1_000_000)
+    assert d.exec(d.machine(image="made"), "sha256sum /f")["stdout"] == total and made["bytes"] > 3_000_000
+    d.until(lambda: disk_bytes() < 1_000_000)
 
 
 def test_image_of_a_machine_that_ends_meanwhile_is_refused(held):
@@ -359,6 +372,32 @@ def test_image_of_a_machine_that_ends_meanwhile_is_refused(held):
     assert isinstance(came, Refused) and came.code == "gone" and m in str(came), came
     assert [i["name"] for i in h.d.get("/v1/images")["images"]] == ["base"]
     h.d.until(lambda: len(left_over(h.d)) == 1)
+
+
+def test_prune_counts_only_what_becomes_free(daemon, rootfs):
+    """Of three layers, one has another name and one is below it."""
+    put(daemon, rootfs.read_bytes(), name="base")
+    m = daemon.machine(image="base")
+    for name, size in (("build:low", 1), ("build:named", 2), ("build:top", 4)):
+        fill(daemon, m, f"/{size}", size)
+        snap(daemon, m, name)
+    daemon.post("/v1/images/build:named/names", {"name": "kept"})
+    daemon.post("/v1/images/build:top/names", {"name": "build:same"})
+    out = daemon.post("/v1/images/prune")
+    assert out["removed"] == 4 and 4_000_000 <= out["bytes"] < 5_000_000, out
+    daemon.delete("/v1/images/kept")
+    assert daemon.post("/v1/images/prune") == {"removed": 0, "bytes": 0}
+
+
+def test_prune_counts_a_layer_whose_name_is_gone(daemon, rootfs):
+    put(daemon, rootfs.read_bytes(), name="base")
+    m = daemon.machine(image="base")
+    for name, size in (("low", 1), ("build:top", 2)):
+        fill(daemon, m, f"/{size}", size)
+        snap(daemon, m, name)
+    daemon.delete("/v1/images/low")
+    out = daemon.post("/v1/images/prune")
+    assert out["removed"] == 1 and 3_000_000 <= out["bytes"] < 4_000_000, out
 
 
 def test_directory_below_stays_until_boxes_above_it_have_left_it(daemon, rootfs):

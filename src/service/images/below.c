@@ -24,7 +24,7 @@ int image_below_of(const struct service *s, const char *id, struct image_below *
 
 /* ---- use ---- */
 
-static bool job_needs(const struct service *s, const char *id) {
+bool image_job_needs(const struct service *s, const char *id) {
     for (const struct image_job *j = s->images->jobs; j; j = j->next)
         if (image_below_has(&j->below, id) || strcmp(j->adopting, id) == 0)
             return true;
@@ -34,7 +34,7 @@ static bool job_needs(const struct service *s, const char *id) {
 bool image_is_below(const struct service *s, const char *id) {
     int images DEFER_CLOSE = images_open(s);
     DIR *d DEFER(dir_close) = images < 0 ? NULL : dir_list(images, ".");
-    if (!d || job_needs(s, id))
+    if (!d || image_job_needs(s, id))
         return true; /* an image in doubt is not deleted */
     for (struct dirent *e; (e = readdir(d));) {
         struct image_below below;

@@ -66,7 +66,7 @@ static void tell_removed(struct service *s, const struct image_row *row) {
     event_tell(s, row->owner, NULL, "image.removed", j.failed ? NULL : text.data);
 }
 
-static int remove_row(struct service *s, const struct image_row *row, struct err *err) {
+int image_remove_row(struct service *s, const struct image_row *row, struct err *err) {
     if (store_image_delete(s->store, row->owner, row->name, err) < 0)
         return -1;
     tell_removed(s, row);
@@ -92,7 +92,7 @@ void service_image_remove(struct service *s, const struct caller *who, const cha
         return;
     }
     image_view_of(s, &row, &config, &view);
-    int r = remove_row(s, &row, &err);
+    int r = image_remove_row(s, &row, &err);
     note_result(s, who, &what, intent, r < 0 ? &err : NULL);
     done(arg, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
 }
@@ -128,40 +128,4 @@ void service_image_tag(struct service *s, const struct caller *who, const char *
     note_result(s, who, &what, intent, r < 0 ? &err : NULL);
     image_view_of(s, &row, &config, &view);
     done(arg, r < 0 ? NULL : &view, r < 0 ? &err : NULL);
-}
-
-/* The sizes of what is below an image, at most those of the image. */
-static void prune_sizes_below(struct service *s, const struct image_row *row,
-                              struct image_sizes *ret) {
-    struct image_below below;
-    *ret = (struct image_sizes){.bytes = 0};
-    if (image_below_of(s, row->id, &below) == 0 && below.count)
-        image_sizes_of(s, below.ids[0], ret);
-    if (ret->bytes > row->bytes)
-        ret->bytes = row->bytes;
-}
-
-int service_image_prune(struct service *s, const struct caller *who, uint64_t *ret_count,
-                        uint64_t *ret_bytes, struct err *err) {
-    struct image_list list DEFER(image_list_done) = {0};
-    struct journal_record what = {.verb = "image.prune"};
-    uint64_t intent, machines = 0;
-    *ret_count = *ret_bytes = 0;
-    if (allow(who, SCOPE_RUN, err) < 0 || note_intent(s, who, &what, &intent, err) < 0)
-        return -1;
-    int r = store_image_list(s->store, who->owner, &list, err);
-    for (size_t i = 0; r == 0 && i < list.count; i++) {
-        const struct image_row *row = &list.rows[i];
-        if (!image_is_step(row->name))
-            continue;
-        struct image_sizes below;
-        prune_sizes_below(s, row, &below);
-        r = store_image_machines(s->store, row->id, &machines, err);
-        if (r == 0 && machines == 0 && (r = remove_row(s, row, err)) == 0) {
-            ++*ret_count;
-            *ret_bytes += row->bytes - below.bytes;
-        }
-    }
-    note_result(s, who, &what, intent, r < 0 ? err : NULL);
-    return r;
 }

@@ -45,6 +45,8 @@ json_t *image_record(const struct service *s, const char *id);
 
 /* Reads the list of images below this one. 0 or -errno. */
 int image_below_of(const struct service *s, const char *id, struct image_below *ret);
+/* True if a running job needs this image. */
+bool image_job_needs(const struct service *s, const char *id);
 /* True if another image, or a running job, needs this image below it. */
 bool image_is_below(const struct service *s, const char *id);
 
@@ -59,6 +61,9 @@ void image_sizes_put(json_t *record, const struct image_sizes *sizes);
 /* Schedules another attempt, after a second, to delete trees that a box (machine) still used. */
 void images_again(struct service *s);
 void image_wipe(struct service *s, const char *name);
+
+/* Deletes a name of an image, and the image if nothing else needs it. */
+int image_remove_row(struct service *s, const struct image_row *row, struct err *err);
 
 /* True if this is the name of an intermediate image of a build. */
 bool image_is_step(const char *name);
