@@ -198,7 +198,7 @@ static void bar_lineup(struct bench *b, struct lineup *l) {
                ratio(&l->create_echo->first, floor, 500), 3.5, "x");
     if (l->bwrap)
         report_bar(b->report, "whole carrel run / bwrap, p50",
-                   ratio(&l->run->end, &l->bwrap->end, 500), 0.5, "x");
+                   ratio(&l->run->end, &l->bwrap->end, 500), 0.45, "x");
     report_bar(b->report, "exec in a running box / fork+exec, p50",
                ratio(&l->exec->end, &l->floor_echo->end, 500), 1.15, "x");
     bar_p99(b, "create to first byte", &l->create_echo->first, floor);
