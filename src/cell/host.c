@@ -152,12 +152,25 @@ static bool same_types(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint3
     return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * sizeof(*a)) == 0);
 }
 
+static bool same_func_type(const struct wasm_func_type *a, const struct wasm_func_type *b) {
+    return same_types(a->params, a->n_params, b->params, b->n_params) &&
+           same_types(a->results, a->n_results, b->results, b->n_results);
+}
+
 bool host_is(const struct wasm_host_info *h) {
     const struct host_func *f = host_find(h->name, strlen(h->name));
     return f && strcmp(h->module, "carrel") == 0 && h->cost == f->cost &&
-           h->size_param == f->sized &&
-           same_types(h->type.params, h->type.n_params, f->type.params, f->type.n_params) &&
-           same_types(h->type.results, h->type.n_results, f->type.results, f->type.n_results);
+           h->size_param == f->sized && same_func_type(&h->type, &f->type);
+}
+
+enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret) {
+    bool ours = in->module_size == 6 && memcmp(in->module, "carrel", 6) == 0;
+    const struct host_func *f = ours ? host_find(in->name, in->name_size) : NULL;
+    if (!f)
+        return HOST_NONE;
+    *ret = f->type;
+    return in->type.kind == WASM_FUNC && same_func_type(&in->type.func, &f->type) ? HOST_FITS
+                                                                                  : HOST_OTHER_TYPE;
 }
 
 int host_define(struct session *s, const char *name, struct err *err) {

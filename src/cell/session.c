@@ -186,8 +186,8 @@ static int deny(struct session *s, const struct wasm_import *in) {
     if (ours && host_known(in->name, in->name_size))
         err_remedy(&err, "grant it with --grant %.*s", name, in->name);
     else
-        err_remedy(&err, "this host function does not exist; carrel.{args_size,args_read,result,"
-                         "log,clock,random} can be granted");
+        err_remedy(&err,
+                   "this host function does not exist; carrel.{" HOST_NAMES "} can be granted");
     return session_fail(s, CELL_DENIED, &err);
 }
 

@@ -73,8 +73,16 @@ void session_func_name(const struct session *s, uint32_t func, char *out, size_t
 
 /* --- host functions (host.c) --- */
 
+/* The names of all host functions, for messages. */
+#define HOST_NAMES "args_size,args_read,result,log,clock,random"
+
 /* True if module "carrel" has a host function of this name. */
 bool host_known(const char *name, size_t len);
+
+enum host_fit { HOST_FITS, HOST_OTHER_TYPE, HOST_NONE };
+
+/* Tells if an import can be granted. *ret is the type of the host function with its name. */
+enum host_fit host_fits(const struct wasm_import *in, struct wasm_func_type *ret);
 /* True if `h` is the host function of that name in host.c, with the same type and cost. */
 bool host_is(const struct wasm_host_info *h);
 int host_define(struct session *s, const char *name, struct err *err);

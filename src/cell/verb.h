@@ -7,8 +7,11 @@
 
 #include "cell/session.h"
 
-/* Returns the function to call: --invoke, else _start, else main; empty: none of them. */
-struct slice chosen_function(const struct session *s);
+/*
+ * Chooses the function to call: --invoke, else _start, else main. It is empty for a module that has
+ * nothing to call, and an error for one that exports only other functions.
+ */
+int chosen_function(struct session *s, struct slice *ret);
 int read_arguments(struct session *s, struct slice function, struct cell_values *ret);
 /* Instantiates the module, then calls the function, unless its name is empty. */
 int run_whole(struct session *s, struct slice function, const struct cell_values *args,

@@ -6,57 +6,15 @@
 #include "base/defer.h"
 #include "cell/json.h"
 #include "cell/session.h"
+#include "cell/type_text.h"
 
 enum { MAX_REPORT = 16 << 20 };
-
-static bool add_types(struct buf *b, const uint32_t *types, uint32_t n) {
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < n; i++) {
-        char name[40];
-        ok = buf_addf(b, " %s", wasm_type_name(types[i], name, sizeof(name)));
-    }
-    return ok;
-}
-
-static bool add_func(struct buf *b, const struct wasm_func_type *f, const char *word) {
-    return buf_addf(b, "(%s", word) &&
-           (!f->n_params ||
-            (buf_addf(b, " (param") && add_types(b, f->params, f->n_params) && buf_addf(b, ")"))) &&
-           (!f->n_results || (buf_addf(b, " (result") && add_types(b, f->results, f->n_results) &&
-                              buf_addf(b, ")"))) &&
-           buf_addf(b, ")");
-}
-
-static bool add_limits(struct buf *b, const struct wasm_limits *l) {
-    return buf_addf(b, "%s%" PRIu64, l->is64 ? "i64 " : "", l->min) &&
-           (!l->has_max || buf_addf(b, " %" PRIu64, l->max));
-}
-
-/* Writes a type as in the text format of WebAssembly. */
-static bool add_type(struct buf *b, const struct wasm_extern_type *t) {
-    char name[40];
-    switch (t->kind) {
-    case WASM_FUNC:
-        return add_func(b, &t->func, "func");
-    case WASM_TAG:
-        return add_func(b, &t->func, "tag");
-    case WASM_MEMORY:
-        return buf_addf(b, "(memory ") && add_limits(b, &t->limits) && buf_addf(b, ")");
-    case WASM_TABLE:
-        return buf_addf(b, "(table ") && add_limits(b, &t->limits) &&
-               buf_addf(b, " %s)", wasm_type_name(t->type, name, sizeof(name)));
-    case WASM_GLOBAL:
-        wasm_type_name(t->type, name, sizeof(name));
-        return buf_addf(b, t->is_mutable ? "(global (mut %s))" : "(global %s)", name);
-    }
-    return false;
-}
 
 /* Writes one import or export as a line or a JSON object. */
 static bool add_item(struct buf *b, bool json, bool first, const char *module, size_t module_size,
                      const char *name, size_t name_size, const struct wasm_extern_type *type) {
     struct buf shown DEFER(buf_done) = BUF(1 << 20);
-    if (!add_type(&shown, type))
+    if (!type_text_add(&shown, type))
         return false;
     if (!json)
         return buf_addf(b, "  %.*s%s%.*s %s\n", (int)module_size, module ? module : "",
@@ -106,12 +64,46 @@ static bool add_size(struct buf *b, struct wasm_module *m, bool json) {
     return ok && buf_addf(b, json ? "\"" : "\n");
 }
 
+/* Writes why no host can provide an import; nothing if the hosts of cells have it. */
+static bool add_lack(struct buf *b, const struct wasm_import *in) {
+    int module = (int)(in->module_size < 80 ? in->module_size : 80);
+    int name = (int)(in->name_size < 80 ? in->name_size : 80);
+    struct wasm_extern_type type = {.kind = WASM_FUNC};
+    enum host_fit fit = host_fits(in, &type.func);
+    if (fit == HOST_FITS)
+        return true;
+    if (!buf_addf(b, "import %.*s.%.*s: ", module, in->module, name, in->name))
+        return false;
+    if (fit == HOST_OTHER_TYPE)
+        return buf_addf(b, "the host function has the type ") && type_text_add(b, &type);
+    return buf_addf(b, "no host has it; hosts have carrel.{" HOST_NAMES "}");
+}
+
+/* Warns about imports that can never be granted: as lines, or as a list of JSON texts. */
+static bool add_warnings(struct buf *b, const struct wasm_module *m, bool json) {
+    bool ok = !json || buf_addf(b, ",\"warnings\":["), first = true;
+    for (uint32_t i = 0; ok && i < wasm_module_imports(m); i++) {
+        struct buf text DEFER(buf_done) = BUF(1 << 20);
+        struct wasm_import in;
+        wasm_module_import(m, i, &in);
+        ok = add_lack(&text, &in);
+        if (!ok || !text.len)
+            continue;
+        ok = json ? buf_addf(b, "%s", first ? "" : ",") && json_string(b, text.data, text.len)
+                  : buf_addf(b, "warning: %s\n", text.data);
+        first = false;
+    }
+    return ok && (!json || buf_addf(b, "]"));
+}
+
 static int report(struct session *s) {
-    struct buf b DEFER(buf_done) = BUF(MAX_REPORT);
+    struct buf b DEFER(buf_done) = BUF(MAX_REPORT), warnings DEFER(buf_done) = BUF(MAX_REPORT);
     bool json = s->job->options->json;
     bool ok = (json ? buf_addf(&b, "{\"valid\":true,") : buf_addf(&b, "valid\n")) &&
               add_imports(&b, s->module, json) && add_exports(&b, s->module, json) &&
-              add_size(&b, s->module, json) && (!json || buf_addf(&b, "}\n"));
+              add_size(&b, s->module, json) &&
+              add_warnings(json ? &b : &warnings, s->module, json) &&
+              (!json || buf_addf(&b, "}\n"));
     if (!ok) {
         struct err err;
         err_set(&err, ERR_LIMIT, "the report of the check is too large");
@@ -121,6 +113,7 @@ static int report(struct session *s) {
         link_out(s->link, b.data, b.len);
     else
         link_text(s->link, b.data, b.len);
+    link_err(s->link, warnings.data, warnings.len);
     return CELL_OK;
 }
 

@@ -87,11 +87,13 @@ static size_t entry_of(const struct session *s, struct slice function) {
 }
 
 static int run_profiled(struct session *s, struct profile *p, struct ending *ret) {
-    struct slice function = chosen_function(s);
+    struct slice function;
     struct cell_values args;
     struct wasm_extern f;
     struct err err;
-    int code = read_arguments(s, function, &args);
+    int code = chosen_function(s, &function);
+    if (code == CELL_OK)
+        code = read_arguments(s, function, &args);
     if (code == CELL_OK)
         code = session_link(s);
     if (code != CELL_OK)

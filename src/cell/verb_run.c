@@ -6,6 +6,7 @@
 #include "base/defer.h"
 #include "cell/json.h"
 #include "cell/session.h"
+#include "cell/type_text.h"
 #include "cell/verb.h"
 #include "wasm/text/value_text.h"
 
@@ -26,12 +27,49 @@ static bool exports_plain(const struct session *s, const char *name) {
     return false;
 }
 
-struct slice chosen_function(const struct session *s) {
+enum { OFFERED_BYTES = 105 }; /* as many as a remedy has room for */
+
+/* Lists the exported functions with their types: "add (func (param i32)), sub (func)". */
+static bool add_offered(struct buf *b, const struct session *s) {
+    for (uint32_t i = 0; i < wasm_module_exports(s->module); i++) {
+        struct wasm_export x;
+        size_t before = b->len;
+        wasm_module_export(s->module, i, &x);
+        if (x.type.kind != WASM_FUNC)
+            continue;
+        if (buf_addf(b, "%s%.*s ", before ? ", " : "", (int)(x.name_size < 80 ? x.name_size : 80),
+                     x.name) &&
+            type_text_add(b, &x.type) && b->len <= OFFERED_BYTES)
+            continue;
+        b->len = before;
+        return buf_addf(b, "%s...", before ? ", " : "");
+    }
+    return true;
+}
+
+/* Without _start and main, only a module that exports no functions or has a start function runs. */
+static int no_entry(struct session *s) {
+    struct buf offered DEFER(buf_done) = BUF(1 << 16);
+    struct err err;
+    if (wasm_module_has_start(s->module) || !add_offered(&offered, s) || !offered.len)
+        return CELL_OK;
+    err_set(&err, ERR_INVALID,
+            "module %s has no entry point: it needs an exported function \"_start\" or \"main\" "
+            "without parameters, or --invoke",
+            s->job->file);
+    err_remedy(&err, "choose a function with --invoke NAME ARG...: %s", offered.data);
+    return session_fail(s, CELL_INVALID, &err);
+}
+
+int chosen_function(struct session *s, struct slice *ret) {
+    *ret = (struct slice){0};
     if (s->job->options->invoke)
-        return text_slice(s->job->options->invoke);
-    if (exports_plain(s, "_start"))
-        return text_slice("_start");
-    return exports_plain(s, "main") ? text_slice("main") : (struct slice){0};
+        *ret = text_slice(s->job->options->invoke);
+    else if (exports_plain(s, "_start"))
+        *ret = text_slice("_start");
+    else if (exports_plain(s, "main"))
+        *ret = text_slice("main");
+    return ret->len ? CELL_OK : no_entry(s);
 }
 
 static bool find_export(const struct session *s, struct slice name, struct wasm_export *ret) {
@@ -313,9 +351,11 @@ int run_whole(struct session *s, struct slice function, const struct cell_values
 
 static int run_new(struct session *s, struct ending *ret) {
     const struct cell_options *o = s->job->options;
-    struct slice function = chosen_function(s);
+    struct slice function;
     struct cell_values args;
-    int code = read_arguments(s, function, &args);
+    int code = chosen_function(s, &function);
+    if (code == CELL_OK)
+        code = read_arguments(s, function, &args);
     if (code == CELL_OK && o->record && !start_log(s, function, &args))
         return log_full(s);
     return code == CELL_OK ? run_whole(s, function, &args, o->fuel, ret) : code;

@@ -43,6 +43,10 @@ static void decl_type(const struct wasm_module *m, uint8_t kind, uint32_t i,
     }
 }
 
+bool wasm_module_has_start(const struct wasm_module *m) {
+    return m->start != NO_TYPE;
+}
+
 uint32_t wasm_module_imports(const struct wasm_module *m) {
     return m->n_imports;
 }

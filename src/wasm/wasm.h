@@ -229,6 +229,8 @@ uint32_t wasm_module_imports(const struct wasm_module *m);
 void wasm_module_import(const struct wasm_module *m, uint32_t i, struct wasm_import *ret);
 uint32_t wasm_module_exports(const struct wasm_module *m);
 void wasm_module_export(const struct wasm_module *m, uint32_t i, struct wasm_export *ret);
+/* True if instances run a start function when they are made. */
+bool wasm_module_has_start(const struct wasm_module *m);
 /* The number of functions, imported ones first; and the bytes of a function body in the module. */
 uint32_t wasm_module_funcs(const struct wasm_module *m);
 bool wasm_module_func_body(const struct wasm_module *m, uint32_t func, size_t *ret_offset,

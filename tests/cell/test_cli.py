@@ -77,6 +77,8 @@ def confinement(tmp_path_factory):
 def files(tmp_path):
     texts = {"add.wat": ADD, "hello.wat": HELLO, "dice.wat": DICE, "count.wat": COUNT,
              "http.wat": '(import "env" "http_get" (func))', "not.wasm": "\0asm\1\0\0\0\7",
+             "types.wat": '(import "carrel" "log" (func (param i32))) (import "carrel" "clock" (func (result i64)))',
+             "entry.wat": '(func (export "main") (param i32 i32)) (memory (export "m") 1)',
              "start.wat": "(func $f unreachable) (start $f)",
              "tables.wat": "(table 10000000 funcref) " * 4,
              "list.wat": "(type $l (struct (field (ref null $l)))) (func (export \"grow\")"
@@ -104,6 +106,15 @@ TABLE = [
     ("run add.wat --invoke add 1 x", 2, "argument 2: 'x' is not an i32"),
     ("run add.wat --invoke add 1 4294967296", 2, "argument 2: '4294967296' is out of range for the type i32"),
     ("run add.wat --invoke nothing", 2, "exports no function 'nothing'"),
+    ("run add.wat", 2, r'module add.wat has no entry point: it needs an exported function "_start" or "main" '
+     r"without parameters, or --invoke\n  choose a function with --invoke NAME ARG...: "
+     r"add \(func \(param i32 i32\) \(result i32\)\), div \(func \(param i32 i32\) \(result i32\)\), spin \(func\), ...\n"),
+    ("run entry.wat", 2, r"--invoke NAME ARG...: main \(func \(param i32 i32\)\)\n"),
+    ("fuel entry.wat", 2, "module entry.wat has no entry point"),
+    ("check http.wat", 0, r"^warning: import env.http_get: no host has it; hosts have carrel.\{args_size,"),
+    ("check types.wat", 0, r"^warning: import carrel.log: the host function has the type \(func \(param i32 i32\)\)\n$"),
+    ("check http.wat --json", 0, r'"warnings":\["import env.http_get: no host has it;'),
+    ("check hello.wat --json", 0, r'"warnings":\[\]'),
     ("run missing.wat", 2, "cannot open 'missing.wat': No such file"),
     ("run add.wat --invoke spin --fuel 1000", 3, "out of fuel: 1000 spent, the next instruction needs 1"),
     ("run http.wat", 4, "the module imports env.http_get, which was not granted"),
