@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -56,6 +57,9 @@ static const int allowed[] = {
     SCMP_SYS(exit_group),
 };
 
+/* What a program may do in the jail besides the calls in `allowed`. */
+enum { JAIL_CHANGES = 1, JAIL_THREADS = 2 };
+
 /* Not for a process that only reads. */
 static const int changing[] = {
     SCMP_SYS(ftruncate), SCMP_SYS(mkdirat),   SCMP_SYS(unlinkat),  SCMP_SYS(linkat),
@@ -71,10 +75,12 @@ static const struct {
     rlim_t most;
 } rlimits[] = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 1024}, {RLIMIT_NPROC, 0}, {RLIMIT_AS, 4ul << 30}};
 
-static void lower_limits(void) {
+/* Threads count as processes of their user for RLIMIT_NPROC. The filter refuses processes. */
+static void lower_limits(unsigned may) {
     for (size_t i = 0; i < sizeof(rlimits) / sizeof(*rlimits); i++) {
         struct rlimit now;
         if ((INSTRUMENTED && rlimits[i].resource == RLIMIT_AS) ||
+            ((may & JAIL_THREADS) && rlimits[i].resource == RLIMIT_NPROC) ||
             getrlimit(rlimits[i].resource, &now) < 0)
             continue;
         if (now.rlim_max > rlimits[i].most)
@@ -125,7 +131,24 @@ static int allow_changes(scmp_filter_ctx ctx) {
     return r;
 }
 
-static int load_filter(bool reading) {
+/*
+ * A thread has the memory and the signal handlers of its process. clone3 keeps its flags in memory,
+ * where no filter sees them: it stays refused, and the C library then uses clone.
+ */
+static int allow_threads(scmp_filter_ctx ctx) {
+    const uint64_t wanted = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
+    const uint64_t refused = CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |
+                             CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_PTRACE |
+                             CLONE_UNTRACED;
+    const int calls[] = {SCMP_SYS(set_robust_list), SCMP_SYS(rseq), SCMP_SYS(sched_yield)};
+    int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+                             SCMP_A0(SCMP_CMP_MASKED_EQ, wanted | refused, wanted));
+    for (size_t i = 0; r == 0 && i < sizeof(calls) / sizeof(*calls); i++)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, calls[i], 0);
+    return r;
+}
+
+static int load_filter(unsigned may) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
     int r = ctx ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < sizeof(allowed) / sizeof(*allowed); i++)
@@ -133,8 +156,10 @@ static int load_filter(bool reading) {
     for (size_t i = 0; r == 0 && i < sizeof(commands) / sizeof(*commands); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
                              SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, commands[i]));
-    if (r == 0 && !reading)
+    if (r == 0 && (may & JAIL_CHANGES))
         r = allow_changes(ctx);
+    if (r == 0 && (may & JAIL_THREADS))
+        r = allow_threads(ctx);
     if (r == 0)
         r = seccomp_load(ctx);
     if (ctx)
@@ -142,24 +167,28 @@ static int load_filter(bool reading) {
     return r;
 }
 
-static int jail_close(int dir, int last, bool reading, uint64_t extra, struct err *err) {
+static int jail_close(int dir, int last, unsigned may, uint64_t extra, struct err *err) {
     if (fchdir(dir) < 0 || chroot(".") < 0)
         return err_sys(err, "cannot enter the image's directory");
     close_range((unsigned)last + 1, ~0u, 0);
     umask(0);
-    lower_limits();
+    lower_limits(may);
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_sys(err, "cannot drop the privileges of carrel-image");
     int r = drop_capabilities(extra);
     if (r == 0 && !INSTRUMENTED)
-        r = load_filter(reading);
+        r = load_filter(may);
     return r < 0 ? err_num(err, r, "cannot drop the privileges of carrel-image") : 0;
 }
 
 int jail_enter(int dir, int last, struct err *err) {
-    return jail_close(dir, last, false, 0, err);
+    return jail_close(dir, last, JAIL_CHANGES, 0, err);
+}
+
+int jail_enter_threads(int dir, int last, struct err *err) {
+    return jail_close(dir, last, JAIL_THREADS, 0, err);
 }
 
 int jail_enter_reading(int dir, int last, bool marks, struct err *err) {
-    return jail_close(dir, last, true, marks ? 1ull << CAP_SYS_ADMIN : 0, err);
+    return jail_close(dir, last, 0, marks ? 1ull << CAP_SYS_ADMIN : 0, err);
 }

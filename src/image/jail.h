@@ -12,6 +12,13 @@
 int jail_enter(int dir, int last, struct err *err);
 
 /*
+ * Like jail_enter(), for a process that compresses. It may start threads, which share its memory,
+ * files and filter, but no processes, and it changes no file. A process that reads a hostile
+ * archive must not use it.
+ */
+int jail_enter_threads(int dir, int last, struct err *err);
+
+/*
  * Like jail_enter(), for a process that only reads files. It keeps CAP_SYS_ADMIN, because only that
  * capability shows the marks of overlayfs (trusted.overlay.*). In exchange its filter has no system
  * call that changes names, owners, modes or attributes, and the spawner gives it read-only mounts.

@@ -16,6 +16,7 @@
  */
 #include <fcntl.h>
 #include <locale.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,7 @@
 #include "image/seal.h"
 
 enum { FD_DIR = 3, FD_REPORT = 4, FD_USR = 5, FD_TREE = 5, FD_BASE = 5, FD_UPPERS = 6 };
-enum { MORE_MAX = 256 };
+enum { MORE_MAX = 256, THREADS_MAX = 8 };
 
 struct work {
     const char *verb;
@@ -143,10 +144,18 @@ static int open_root(const struct work *w, struct err *err) {
     return w->sealed ? FD_TREE : image_dir(w->view ? "." : "root", err);
 }
 
+/* One thread per processor that this process may use. More than 8 gain little and cost memory. */
+static unsigned threads_allowed(void) {
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
+    return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : (unsigned)count;
+}
+
 static int do_pack(struct work *w, struct err *err) {
     struct image_config config DEFER(image_config_done) = {0};
     bool has_usr = w->view && fcntl(FD_USR, F_GETFD) >= 0;
-    if (jail_enter(FD_DIR, FD_REPORT + (int)w->more, err) < 0 ||
+    unsigned threads = threads_allowed();
+    if (jail_enter_threads(FD_DIR, FD_REPORT + (int)w->more, err) < 0 ||
         (!w->view && load_config(&config, err) < 0))
         return -1;
     int layers[IMAGE_LAYERS_MAX];
@@ -162,6 +171,7 @@ static int do_pack(struct work *w, struct err *err) {
                      .usr = has_usr ? FD_USR : -1,
                      .ids = w->ids,
                      .config = w->view ? NULL : &config,
+                     .threads = threads,
                      .report = &w->report};
     if (image_pack(&p, (enum pack_form)form_of(w->verb), err) < 0)
         return -1;

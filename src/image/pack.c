@@ -175,15 +175,27 @@ static int pack_put_text(struct archive *to, const char *name, const struct buf 
                : pack_failed(to, err);
 }
 
+/*
+ * No padding after a zstd frame: a reader would take it for another frame. zstd splits its input in
+ * the same places for every number of threads except 0, so this always asks for at least one.
+ */
+static int pack_compress(const struct pack *p, struct archive *a, struct err *err) {
+    char threads[16];
+    snprintf(threads, sizeof(threads), "%u", p->threads ? p->threads : 1);
+    return archive_write_add_filter_zstd(a) != ARCHIVE_OK ||
+                   archive_write_set_filter_option(a, "zstd", "threads", threads) != ARCHIVE_OK ||
+                   archive_write_set_bytes_in_last_block(a, 1) != ARCHIVE_OK
+               ? pack_failed(a, err)
+               : 0;
+}
+
 static int pack_tar(struct pack *p, bool packed, struct err *err) {
     struct archive *a DEFER(writer_free) = writer();
     struct buf config DEFER(buf_done) = BUF(CONFIG_BYTES_MAX + 1);
     if (!a)
         return err_set(err, ERR_LIMIT, "out of memory");
-    /* No padding after a zstd frame: a reader would take it for another frame. */
-    if (packed && (archive_write_add_filter_zstd(a) != ARCHIVE_OK ||
-                   archive_write_set_bytes_in_last_block(a, 1) != ARCHIVE_OK))
-        return pack_failed(a, err);
+    if (packed && pack_compress(p, a, err) < 0)
+        return -1;
     if (archive_write_open(a, p, NULL, to_fd, NULL) != ARCHIVE_OK)
         return pack_failed(a, err);
     if (p->config && (image_config_print(p->config, &config, err) < 0 ||

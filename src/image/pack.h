@@ -21,6 +21,7 @@ struct pack {
     const struct image_config *config; /* NULL: no configuration is written */
     const struct over *over;           /* as in struct walk; whiteouts become `.wh.` entries */
     struct report *report;
+    unsigned threads;        /* that compress, at least 1; the bytes do not depend on it */
     uint64_t entries, bytes; /* entries and bytes written so far */
 };
 

@@ -5,13 +5,15 @@ import lzma
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tarfile
 
 import pytest
 
-from carrel import PROGRAM
+from carrel import BUILD, PROGRAM
 from daemon import Refused
+from own import Own
 from trees import archive, directory, docker_archive, entry, hard, layout, link, packed
 
 
@@ -217,6 +219,45 @@ def test_what_goes_out_comes_in_as_the_same(daemon, rootfs, form):
     assert hashlib.sha256(out).digest() == hashlib.sha256(again).digest()
     second = put(daemon, out, name="second")
     assert second["id"] == first["id"] and second["config"] == first["config"]
+
+
+def test_export_compresses_on_all_processors(tmp_path):
+    """The client does not read, so the worker waits for it, with all its threads."""
+    d = Own(tmp_path)
+    try:
+        d.work_by(BUILD / "libexec/carrel-image")
+        put(d, archive(entry("noise", os.urandom(48 << 20))), name="noise")
+        d.until(lambda: d.workers() == [])
+        c = d.connect()
+        c.request("GET", "/v1/images/noise/archive?form=tar.zst")
+        d.until(lambda: [threads_of(pid) for pid in d.workers()] == [1 + min(8, len(os.sched_getaffinity(0)))])
+        c.close()
+    finally:
+        d.stop()
+
+
+def threads_of(pid):
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this host has one processor")
+def test_export_has_equal_bytes_on_one_processor(tmp_path):
+    """A second worker, which may use one processor, writes the same archive."""
+    d = Own(tmp_path)
+    try:
+        d.work_by(BUILD / "libexec/carrel-image")
+        put(d, archive(entry("text", b"".join(b"line %d\n" % i for i in range(3 << 20)))), name="text")
+        d.until(lambda: d.workers() == [])
+        many = d.request("GET", "/v1/images/text/archive", raw=True, form="tar.zst")
+        cpu = min(os.sched_getaffinity(0))
+        shutil.copy(BUILD / "libexec/carrel-image", d.libexec / "real")
+        d.work_by_script(f'exec taskset -c {cpu} {d.libexec}/real "$@"\n')
+        assert d.request("GET", "/v1/images/text/archive", raw=True, form="tar.zst") == many
+    finally:
+        d.stop()
 
 
 def test_an_export_in_a_form_that_is_none(daemon, small):
