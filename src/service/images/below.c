@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "service/images/inner.h"
 #include "service/images/jobs_inner.h"
-#include "service/steps/live.h"
 #include "store/compact.h"
 
 int image_below_of(const struct service *s, const char *id, struct image_below *ret) {
@@ -167,33 +166,11 @@ void images_merged(struct live *l, const struct layers *run, uint32_t into) {
             replace_merged(&j->stack, run, into);
 }
 
-void images_each_read(struct service *s, const char *disk,
-                      void (*each)(void *arg, const char *stack), void *arg) {
-    for (struct image_job *j = s->images->jobs; j; j = j->next) {
-        if (!j->reads || !strstr(j->reads, disk))
-            continue;
-        j->has_kept = true;
-        each(arg, j->reads);
-    }
-}
-
-void image_job_let_layers_go(struct image_job *j) {
-    struct layers *read DEFER_FREE = malloc(sizeof(*read));
-    struct err err;
-    if (!j->has_kept || !read || layers_parse(j->reads, read, &err) < 0)
-        return;
-    for (size_t i = 0; i < read->count; i++) {
-        struct live *l = map_get(&j->service->machines, read->v[i].machine);
-        if (l)
-            steps_want_sweep(l);
-    }
-}
-
 void images_machine_ends(struct live *l) {
     struct err err;
     err_set(&err, ERR_GONE, "machine '%s' ended before its image was complete", l->row.id);
     for (struct image_job *j = l->service->images->jobs; j; j = j->next)
-        if (j->live == l && j->reads)
+        if (j->live == l && j->reads.stack)
             image_job_fail(j, &err);
 }
 

@@ -38,7 +38,7 @@ void image_job_free(struct image_job *j) {
     while (*at != j)
         at = &(*at)->next;
     *at = j->next;
-    image_job_let_layers_go(j);
+    layers_release(j->service, &j->reads);
     if (j->below.count) /* its last name or machine may have gone meanwhile */
         image_release(j->service, j->below.ids[0]);
     close_fd(&j->merged);
@@ -56,7 +56,6 @@ void image_job_free(struct image_job *j) {
     if (j->live)
         live_unref(j->live);
     free(j->stack);
-    free(j->reads);
     free(j);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "service/images/inner.h"
+#include "service/steps/live.h"
 
 /* The report of one worker. */
 struct hearing {
@@ -31,10 +32,9 @@ struct image_job {
     bool cancelled, over, had_data;
     struct err failed;
     bool has_failed;
-    struct live *live; /* machine that the image is made from, or NULL */
-    char *stack;       /* its layers; a merge changes this list */
-    char *reads;       /* the same list as the worker got it: no layer in it is deleted meanwhile */
-    bool has_kept;     /* a deletion of layers was told to keep those in `reads` */
+    struct live *live;            /* machine that the image is made from, or NULL */
+    char *stack;                  /* its layers; a merge changes this list */
+    struct layers_hold reads;     /* the same list as the worker got it */
     struct image_below below;     /* images below the new one: they are not deleted meanwhile */
     size_t draw_layers;           /* layers of `stack` that differ from the topmost of them */
     char adopting[IMAGE_ID_SIZE]; /* the new image, from before its tree has this name until it has
@@ -66,8 +66,6 @@ void image_job_adopt(struct image_job *j);
 
 /* ---- below.c ---- */
 
-/* The job reads no layers any more: those that were only kept for it may be deleted. */
-void image_job_let_layers_go(struct image_job *j);
 /* Chooses the image that an image of j->stack is a layer above; none for a machine on `host`. */
 int image_job_choose_base(struct image_job *j, struct err *err);
 /* Remembers the new image as the one that the next image of the same machine may be above. */

@@ -41,9 +41,6 @@ int image_open_presets(const struct service *s, const char *id);
  * image of the old layers is an image of the new one, and the next image can be above it.
  */
 void images_merged(struct live *l, const struct layers *run, uint32_t into);
-/* Calls `each` for every list of layers that a job reads and that may name a layer of `disk`. */
-void images_each_read(struct service *s, const char *disk,
-                      void (*each)(void *arg, const char *stack), void *arg);
 /*
  * Call it when a machine ends or loses its box. The files of its layers are deleted, so an image
  * that is being made of them fails.

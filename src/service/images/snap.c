@@ -181,7 +181,7 @@ static void snap_step(void *arg, const struct step_row *row, const struct err *f
         else if (!j->live->machine || j->live->ending)
             live_state_error(j->live, &err);
         else {
-            j->reads = xstrdup(step.stack ? step.stack : "");
+            layers_hold(j->service, &j->reads, step.stack);
             j->stack = TAKE(step.stack);
             if (image_job_choose_base(j, &err) == 0 && image_job_begin_unpack(j, &err) == 0) {
                 if (begin_draw(p, &err) < 0)

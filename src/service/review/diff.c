@@ -18,6 +18,7 @@ struct end {
     char name[ID_SIZE];
     uint64_t number;
     char stack[LAYERS_TEXT_SIZE];
+    struct layers_hold hold;
     int root, usr;
 };
 
@@ -38,6 +39,8 @@ static void diffing_free(struct diffing *d) {
     int *const fds[] = {&d->from.root, &d->from.usr, &d->to.root, &d->to.usr, &d->disk, &d->userns};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         close_fd(fds[i]);
+    layers_release(d->live->service, &d->from.hold);
+    layers_release(d->live->service, &d->to.hold);
     buf_done(&d->records);
     live_unref(d->live);
     free(d);
@@ -96,8 +99,16 @@ static void run_job(void *arg) {
                             d->userns, &d->records, &d->err) < 0;
 }
 
+/* The layers of a machine that ends are deleted, so files may have been missing. */
 static void job_done(void *arg) {
     struct diffing *d = arg;
+    struct err err;
+    if (!d->live->machine || d->live->ending) {
+        err_set(&err, ERR_GONE, "machine '%s' ended before its files were compared",
+                d->live->row.id);
+        diff_finish(d, &err);
+        return;
+    }
     diff_finish(d, d->failed ? &d->err : NULL);
 }
 
@@ -222,6 +233,14 @@ static void answer_equal(struct diffing *d) {
     diff_finish(d, NULL);
 }
 
+/* The steps may be deleted before the comparison is complete. */
+static void hold_and_view(struct diffing *d) {
+    struct service *s = d->live->service;
+    layers_hold(s, &d->from.hold, d->from.stack);
+    layers_hold(s, &d->to.hold, d->to.stack);
+    s->driver->view(d->live->machine, d->from.stack, from_known, d);
+}
+
 static void diff_begin(void *arg) {
     struct diffing *d = arg;
     struct err err;
@@ -232,7 +251,7 @@ static void diff_begin(void *arg) {
     else if (d->order.layer_count == 0)
         answer_equal(d);
     else
-        d->live->service->driver->view(d->live->machine, d->from.stack, from_known, d);
+        hold_and_view(d);
 }
 
 /* Turns "/home/user/" into "home/user". */

@@ -13,6 +13,7 @@ struct service_steps {
     bool saved_unswept; /* the store may hold unused layers */
     uint64_t sweep_again_ms;
     uint64_t fallbacks[FELL_COUNT];
+    struct layers_hold *holds; /* hold.c */
 };
 
 /* Saving of the newest step of a machine to the store: durable.c. */
@@ -75,13 +76,16 @@ struct live_steps {
 int rewind_adopt(struct live *l, struct step_row *row, struct err *err);
 
 /*
- * prune.c: "3 7-9", the layers of a disk that a root, a step, a running job or this stack (or NULL)
- * refers to.
+ * prune.c: "3 7-9", the layers of a disk that a root, a step, a reader (layers_hold) or this stack
+ * (or NULL) refers to.
  * False: unknown, so nothing may be deleted.
  */
 enum { RANGES_SIZE = 16000 };
 bool layers_named(struct service *s, const char *disk, const char *stack, char text[RANGES_SIZE],
                   struct err *err);
+/* hold.c: calls `each` for every held list of layers that may name a layer of `disk`. */
+void layers_each_held(struct service *s, const char *disk,
+                      void (*each)(void *arg, const char *stack), void *arg);
 
 /*
  * Switches an idle machine to a new root with the same files, made of the merged layers, so that

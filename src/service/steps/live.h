@@ -84,7 +84,19 @@ int step_point_error(const struct live *l, const struct step_row *row, struct er
 
 /* Called on every tick: deletes the oldest steps if there are too many or the disk is full. */
 void steps_prune(struct live *l);
-/* A reader of layers is done: deletes those that nothing else refers to, on the next tick. */
+/*
+ * hold.c: a list of layers that somebody reads. None of them is deleted between layers_hold() and
+ * layers_release(), except if their machine ends. The struct belongs to the reader and must stay
+ * where it is meanwhile; layers_release() of a zeroed one does nothing.
+ */
+struct layers_hold {
+    struct layers_hold *next;
+    char *stack;   /* NULL: nothing is held */
+    bool has_kept; /* a deletion was told to keep these layers */
+};
+void layers_hold(struct service *s, struct layers_hold *h, const char *stack);
+void layers_release(struct service *s, struct layers_hold *h);
+/* Deletes layers that nothing refers to, on the next tick. */
 void steps_want_sweep(struct live *l);
 
 typedef void step_taken_fn(void *arg, const struct step_row *row, const struct err *err);

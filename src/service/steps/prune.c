@@ -16,7 +16,6 @@
 #include "base/defer.h"
 #include "base/log.h"
 #include "service/exec/live.h"
-#include "service/images/live.h"
 #include "service/steps/inner.h"
 
 enum { DISK_PERCENT = 80, AGE_LOOK_MS = 1000, SWEPT_MS = 1000, LAYERS_NAMED_MAX = 65536 };
@@ -89,7 +88,7 @@ bool layers_named(struct service *s, const char *disk, const char *stack, char t
     n.numbers = xcalloc(LAYERS_NAMED_MAX, sizeof(*n.numbers));
     err_set(err, ERR_LIMIT, "the list of layers to keep is too long");
     bool known = store_stacks_with(s->store, disk, add_stack, &n, err) == 0;
-    images_each_read(s, disk, add_stack, &n);
+    layers_each_held(s, disk, add_stack, &n);
     if (stack)
         add_stack(&n, stack);
     qsort(n.numbers, n.count, sizeof(*n.numbers), by_number);
