@@ -69,8 +69,34 @@ void api_image_prune(struct call *c) {
     call_json(c, 200, &j, &text);
 }
 
+/* A snapshot of a machine for a client. */
+struct snap_call {
+    struct call *call;
+    struct image_snap *snap;
+};
+
+static void snap_answer(void *arg, const struct image_view *view, const struct err *err) {
+    struct snap_call *s = arg;
+    struct call *c = s->call;
+    c->on_gone = NULL;
+    free(s);
+    answer_image(c, view, err);
+}
+
+/* Nobody waits for the image, and it may take long. */
+static void snap_gone(struct call *c) {
+    struct snap_call *s = c->user;
+    image_snap_cancel(s->snap);
+    free(s);
+    call_abandon(c);
+}
+
 void api_image_snap(struct call *c) {
-    service_image_snap(c->service, &c->who, c->params[0], c->request, answer_image, c);
+    struct snap_call *s = xnew(struct snap_call);
+    *s = (struct snap_call){.call = c};
+    c->user = s;
+    c->on_gone = snap_gone;
+    service_image_snap(c->service, &c->who, c->params[0], c->request, snap_answer, s, &s->snap);
 }
 
 /* ---- import and export ---- */

@@ -50,6 +50,12 @@ void service_image_stats(struct service *s, struct image_stats *ret);
 struct image_job;
 
 /*
+ * Imports, exports and snapshots at the same time. Each one has up to three processes and may read
+ * or write a whole image. One more is refused with ERR_BUSY.
+ */
+enum { IMAGE_JOBS_OWNER_MAX = 8, IMAGE_JOBS_HOST_MAX = 32 };
+
+/*
  * Callbacks of the import or export of an image archive. `ended` is called once, unless the job is
  * cancelled.
  */
@@ -90,5 +96,16 @@ struct image_request {
     const char *user, *workdir;
     struct texts command, entrypoint; /* either one replaces both of the machine's image */
 };
+struct image_snap;
+/*
+ * *handle is set while the snapshot can be cancelled, and NULL before `done` is called. It must
+ * stay valid until then, or until image_snap_cancel().
+ */
 void service_image_snap(struct service *s, const struct caller *who, const char *machine,
-                        const struct image_request *r, service_image_fn *done, void *arg);
+                        const struct image_request *r, service_image_fn *done, void *arg,
+                        struct image_snap **handle);
+/*
+ * Cancels the snapshot and deletes what it created; `done` is not called. An image that is already
+ * complete stays.
+ */
+void image_snap_cancel(struct image_snap *p);

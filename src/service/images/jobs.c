@@ -212,11 +212,30 @@ int image_hearing_open(struct image_job *j, struct hearing *h, struct err *err) 
 
 /* ---- the start of a job ---- */
 
+static int jobs_check_room(const struct service *s, const struct caller *who, struct err *err) {
+    size_t all = 0, own = 0;
+    for (const struct image_job *j = s->images->jobs; j; j = j->next) {
+        all++;
+        own += strcmp(j->who.owner, who->owner) == 0;
+    }
+    if (own < IMAGE_JOBS_OWNER_MAX && all < IMAGE_JOBS_HOST_MAX)
+        return 0;
+    if (own >= IMAGE_JOBS_OWNER_MAX)
+        err_set(err, ERR_BUSY, "owner '%s' has %zu image operations in progress (at most %d)",
+                who->owner, own, IMAGE_JOBS_OWNER_MAX);
+    else
+        err_set(err, ERR_BUSY, "this host has %zu image operations in progress (at most %d)", all,
+                IMAGE_JOBS_HOST_MAX);
+    return err_remedy(err, "try again when one of them has ended");
+}
+
 struct image_job *image_job_new(struct service *s, const struct caller *who, enum image_work work,
-                                const struct image_events *events) {
+                                const struct image_events *events, struct err *err) {
     static const char *const verbs[IMAGE_WORKS] = {[IMAGE_IMPORT] = "image.import",
                                                    [IMAGE_EXPORT] = "image.export",
                                                    [IMAGE_SNAP] = "image.snap"};
+    if (jobs_check_room(s, who, err) < 0)
+        return NULL;
     struct image_job *j = xnew(struct image_job);
     *j = (struct image_job){.service = s,
                             .who = *who,
@@ -309,7 +328,9 @@ struct image_job *service_image_import(struct service *s, const struct caller *w
                                        struct err *err) {
     if (allow(who, SCOPE_RUN, err) < 0)
         return NULL;
-    struct image_job *j = image_job_new(s, who, IMAGE_IMPORT, events);
+    struct image_job *j = image_job_new(s, who, IMAGE_IMPORT, events, err);
+    if (!j)
+        return NULL;
     if (image_job_fill_row(j, name, "import", err) == 0 && image_job_begin_unpack(j, err) == 0)
         return j;
     image_job_free(j);
@@ -361,7 +382,9 @@ struct image_job *service_image_export(struct service *s, const struct caller *w
     struct image_row row;
     if (allow(who, SCOPE_READ, err) < 0 || image_find(s, who, ref, &row, err) < 0)
         return NULL;
-    struct image_job *j = image_job_new(s, who, IMAGE_EXPORT, events);
+    struct image_job *j = image_job_new(s, who, IMAGE_EXPORT, events, err);
+    if (!j)
+        return NULL;
     j->row = row;
     if (job_intent(j, err) < 0 || job_pipes(j, false, err) < 0 ||
         loop_watch_new(s->loop, j->archive, LOOP_READ, archive_data, j, &j->archive_watch, err) <

@@ -50,8 +50,9 @@ void image_job_free(struct image_job *j);
 /* Ends the job with this error, once the workers are gone. */
 void image_job_fail(struct image_job *j, const struct err *err);
 int image_hearing_open(struct image_job *j, struct hearing *h, struct err *err);
+/* NULL with ERR_BUSY: too many jobs run. */
 struct image_job *image_job_new(struct service *s, const struct caller *who, enum image_work work,
-                                const struct image_events *events);
+                                const struct image_events *events, struct err *err);
 /* A machine_done_fn: the spawner's answer to the request for a worker. */
 void image_job_begun(void *arg, const struct err *err);
 int image_job_fill_row(struct image_job *j, const char *name, const char *origin, struct err *err);

@@ -21,18 +21,22 @@
 /* same value as in image/config.h, which the daemon does not link */
 enum { CONFIG_MAX = 32 << 10 };
 
-struct snapping {
+struct image_snap {
     struct image_job *job;
-    struct image_request request;
+    char *step;     /* step of the machine; NULL: its present state */
     json_t *config; /* configuration of the machine's image, with the requested changes */
     int report[2];
     int pipe;
+    bool taking;  /* the step is being taken; snap_step() follows */
+    bool dropped; /* cancelled: `done` must not be called */
     service_image_fn *done;
     void *arg;
+    struct image_snap **handle;
 };
 
-static void snap_free(struct snapping *p) {
+static void snap_free(struct image_snap *p) {
     json_decref(p->config);
+    free(p->step);
     close_fd(&p->pipe);
     close_fd(&p->report[0]);
     close_fd(&p->report[1]);
@@ -40,9 +44,24 @@ static void snap_free(struct snapping *p) {
 }
 
 static void snap_ended(void *arg, const struct image_view *view, const struct err *err) {
-    struct snapping *p = arg;
-    p->done(p->arg, view, err);
+    struct image_snap *p = arg;
+    if (!p->dropped) {
+        *p->handle = NULL;
+        p->done(p->arg, view, err);
+    }
     snap_free(p);
+}
+
+static void snap_dropped_error(struct err *err) {
+    err_set(err, ERR_GONE, "the image was cancelled before it was complete");
+}
+
+void image_snap_cancel(struct image_snap *p) {
+    struct err err;
+    p->dropped = true;
+    snap_dropped_error(&err);
+    if (!p->taking && !p->job->over)
+        image_job_fail(p->job, &err);
 }
 
 static void set_env(json_t *config, const struct texts *pairs) {
@@ -117,7 +136,7 @@ static int put_config(int fd, const json_t *config, struct err *err) {
 }
 
 static void drawing(void *arg, const struct err *err) {
-    struct snapping *p = arg;
+    struct image_snap *p = arg;
     struct image_job *j = p->job;
     close_fd(&p->pipe);
     close_fd(&p->report[1]);
@@ -136,7 +155,7 @@ static void viewed(void *arg, int root, int usr, const struct err *err) {
  * Starts the second worker, which writes the files of the machine to the archive. Both workers
  * share the archive's pipe, and each reports to the daemon.
  */
-static int begin_draw(struct snapping *p, struct err *err) {
+static int begin_draw(struct image_snap *p, struct err *err) {
     struct image_job *j = p->job;
     struct service *s = j->service;
     if (put_config(j->archive, p->config, err) < 0)
@@ -169,12 +188,15 @@ static int begin_draw(struct snapping *p, struct err *err) {
 }
 
 static void snap_step(void *arg, const struct step_row *row, const struct err *failed) {
-    struct snapping *p = arg;
+    struct image_snap *p = arg;
     struct image_job *j = p->job;
     struct err err;
     struct step_row step DEFER(step_row_done) = {.stack = NULL};
+    p->taking = false;
     if (failed) {
         err = *failed;
+    } else if (p->dropped) {
+        snap_dropped_error(&err);
     } else if (store_step_find(j->service->store, row->machine, row->id, &step, &err) == 0) {
         if (!step.has_point)
             step_point_error(j->live, &step, &err);
@@ -190,21 +212,20 @@ static void snap_step(void *arg, const struct step_row *row, const struct err *f
             }
         }
     }
-    p->done(p->arg, NULL, &err);
     image_job_free(j);
-    snap_free(p);
+    snap_ended(p, NULL, &err);
 }
 
 static void find_step(void *arg) {
-    struct snapping *p = arg;
+    struct image_snap *p = arg;
     struct image_job *j = p->job;
     struct step_row step DEFER(step_row_done) = {.stack = NULL};
     struct err err;
-    int r = barrier_enter(j->live, find_step, p, &err);
+    int r = p->dropped ? 0 : barrier_enter(j->live, find_step, p, &err);
     if (r > 0)
         return;
-    if (r == 0)
-        r = store_step_find(j->service->store, j->live->row.id, p->request.step, &step, &err);
+    if (r == 0 && !p->dropped)
+        r = store_step_find(j->service->store, j->live->row.id, p->step, &step, &err);
     snap_step(p, &step, r < 0 ? &err : NULL);
 }
 
@@ -213,15 +234,22 @@ static void no_room(void *arg) {
 }
 
 void service_image_snap(struct service *s, const struct caller *who, const char *machine,
-                        const struct image_request *r, service_image_fn *done, void *arg) {
+                        const struct image_request *r, service_image_fn *done, void *arg,
+                        struct image_snap **handle) {
     struct err err;
     char origin[IMAGE_ORIGIN_SIZE];
     struct live *l =
         allow(who, SCOPE_RUN, &err) < 0 ? NULL : live_find(s, who, machine, LIVE_ANY, &err);
-    struct snapping *p = xnew(struct snapping);
-    *p = (struct snapping){.request = *r, .report = {-1, -1}, .pipe = -1, .done = done, .arg = arg};
+    struct image_snap *p = xnew(struct image_snap);
+    *p = (struct image_snap){.step = r->step ? xstrdup(r->step) : NULL,
+                             .report = {-1, -1},
+                             .pipe = -1,
+                             .done = done,
+                             .arg = arg,
+                             .handle = handle};
+    *handle = NULL;
     const struct image_events events = {.arg = p, .room = no_room, .ended = snap_ended};
-    struct image_job *j = l ? image_job_new(s, who, IMAGE_SNAP, &events) : NULL;
+    struct image_job *j = l ? image_job_new(s, who, IMAGE_SNAP, &events, &err) : NULL;
     snprintf(origin, sizeof(origin), "machine %s", l ? l->row.id : "");
     if (!j || image_job_fill_row(j, r->name, origin, &err) < 0) {
         done(arg, NULL, &err);
@@ -234,6 +262,8 @@ void service_image_snap(struct service *s, const struct caller *who, const char 
     j->live = l;
     live_ref(l);
     p->config = make_config(l, r);
+    p->taking = true;
+    *handle = p;
     if (r->step) {
         find_step(p);
         return;
