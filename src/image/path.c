@@ -17,10 +17,10 @@ static size_t next_part(const char **at, const char **part) {
 }
 
 /* A whiteout, which only the last component can be, is longer than the name that it hides. */
-static size_t part_max(const char *part, const char *rest) {
+static size_t whiteout_extra(const char *part, const char *rest) {
     bool is_whiteout = strncmp(part, IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT)) == 0 &&
                        rest[strspn(rest, "/")] == '\0';
-    return IMAGE_PART_MAX + (is_whiteout ? strlen(IMAGE_WHITEOUT) : 0);
+    return is_whiteout ? strlen(IMAGE_WHITEOUT) : 0;
 }
 
 int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
@@ -36,11 +36,12 @@ int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err) {
             continue;
         if (n == 2 && part[0] == '.' && part[1] == '.')
             return path_refuse(err, raw, "leaves the image by '..'");
-        if (n > part_max(part, at))
+        size_t extra = whiteout_extra(part, at);
+        if (n > IMAGE_PART_MAX + extra)
             return path_refuse(err, raw, "has a name of more than 255 bytes");
         if (++depth > IMAGE_DEPTH_MAX)
             return path_refuse(err, raw, "is more than 128 directories deep");
-        if (len + n + 2 > IMAGE_PATH_SIZE)
+        if (len + n + 1 > IMAGE_PATH_MAX + extra)
             return path_refuse(err, raw, "has a path of more than 4095 bytes");
         if (len)
             ret[len++] = '/';

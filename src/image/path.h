@@ -8,7 +8,8 @@
 #include "base/err.h"
 
 enum {
-    IMAGE_PATH_SIZE = 4096, /* path from the root of the tree, with its NUL */
+    IMAGE_PATH_MAX = 4095,  /* path from the root of the tree */
+    IMAGE_PATH_SIZE = 4100, /* path of a whiteout of such a path, with its NUL */
     IMAGE_PART_MAX = 255,
     IMAGE_DEPTH_MAX = 128,
 };
@@ -18,8 +19,8 @@ enum {
 
 /*
  * Makes `raw` canonical: "./usr//bin/" becomes "usr/bin", and the root becomes "". Refuses absolute
- * and empty names, "..", and names that are too long or too deep. The name of a whiteout may be as
- * long as the longest name that it can hide.
+ * and empty names, "..", and names that are too long or too deep. The name and the
+ * path of a whiteout may be as long as those that it can hide need.
  */
 int image_path(const char *raw, char ret[IMAGE_PATH_SIZE], struct err *err);
 

@@ -351,7 +351,7 @@ static int make_link(struct unpack *u, struct archive_entry *e, const char *path
     const char *target = archive_entry_symlink(e);
     if (!target)
         target = archive_entry_symlink_utf8(e);
-    if (!target || !*target || strlen(target) >= IMAGE_PATH_SIZE)
+    if (!target || !*target || strlen(target) > IMAGE_PATH_MAX)
         return err_set(
             err, ERR_INVALID,
             "symbolic link '%.120s' of the image archive has an empty or too long target", path);

@@ -25,7 +25,7 @@ struct twin {
 struct state {
     const struct walk *w;
     struct map twins;
-    char path[IMAGE_PATH_SIZE];
+    char path[IMAGE_PATH_MAX + 1];
 };
 
 struct names {

@@ -283,7 +283,7 @@ def test_build_on_a_terminal_shows_a_long_line_in_place(daemon, recipe):
     os.close(master)
     assert started.wait(60) == 0, shown
     assert re.search(rb"\r\x1b\[K  2/2  making  run echo halfway; sleep 4  \d+ s  halfway", shown), shown
-    assert shown.endswith(b"\r\x1b[K1 instructions run, 0 cached\r\n"), shown
+    assert shown.endswith(b"\r\x1b[K1 instruction run, 0 cached\r\n"), shown
 
 
 def test_output_of_a_failed_line_is_shown_to_its_end(daemon, recipe):

@@ -227,6 +227,22 @@ def test_file_with_a_long_name_can_be_deleted(daemon, rootfs, length):
         assert daemon.exec(daemon.machine(image=image), "ls /a")["stdout"] == "other\n"
 
 
+@pytest.mark.parametrize("length", [4091, 4092, 4095])
+def test_file_with_a_long_path_can_be_deleted(daemon, rootfs, length):
+    """A whiteout in an archive has a path that is four bytes longer, also than the longest path."""
+    parts = ["d" * 200] * 20
+    dirs = ["/".join(parts[:i + 1]) for i in range(20)]
+    path = dirs[-1] + "/" + "n" * (length - len(dirs[-1]) - 1)
+    put(daemon, layout([rootfs.read_bytes(), archive(*map(directory, dirs), entry(path, b"x"), entry(dirs[-1] + "/other", b"y"))]), name="base")
+    m = daemon.machine(image="base")
+    down = "; ".join(f"cd {part}" for part in parts)
+    daemon.exec(m, f"cd /; {down}; rm n*", user="root")
+    snap(daemon, m, "made")
+    put(daemon, daemon.request("GET", "/v1/images/made/archive", raw=True, form="oci"), name="again")
+    for image in ("made", "again"):
+        assert daemon.exec(daemon.machine(image=image), f"cd /; {down}; ls")["stdout"] == "other\n"
+
+
 # ---- the depth ----
 
 

@@ -644,7 +644,8 @@ int image_build(struct client *c, const char *path, const struct build_options *
     if (r == 0)
         r = give_name(b, ret, err);
     if (r == 0 && !o->quiet)
-        fprintf(stderr, "%u instructions run, %u cached\n", b->made, b->cached);
+        fprintf(stderr, "%u instruction%s run, %u cached\n", b->made, b->made == 1 ? "" : "s",
+                b->cached);
     build_source_done(&b->from);
     build_copy_done(&b->copy);
     buf_done(&b->source);

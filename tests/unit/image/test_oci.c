@@ -91,6 +91,26 @@ static void a_whiteout_can_hide_the_longest_name(void **state) {
     assert_int_equal(image_path(raw, path, &err), -1);
 }
 
+static void a_whiteout_can_hide_the_longest_path(void **state) {
+    (void)state;
+    static char raw[2 * IMAGE_PATH_SIZE], path[IMAGE_PATH_SIZE];
+    deep_path(raw, 20, 200);
+    size_t n = strlen(raw);
+    raw[n++] = '/';
+    char *name = raw + n;
+    memset(name, 'b', IMAGE_PATH_MAX - n);
+    assert_int_equal(image_path(raw, path, &err), 0);
+    name[IMAGE_PATH_MAX - n] = 'b';
+    assert_int_equal(image_path(raw, path, &err), -1);
+    memcpy(name, IMAGE_WHITEOUT, strlen(IMAGE_WHITEOUT));
+    memset(name + strlen(IMAGE_WHITEOUT), 'b', IMAGE_PATH_MAX - n);
+    assert_int_equal(image_path(raw, path, &err), 0);
+    assert_string_equal(path, raw);
+    assert_int_equal(strlen(path), IMAGE_PATH_SIZE - 1);
+    raw[IMAGE_PATH_SIZE - 1] = 'b';
+    assert_int_equal(image_path(raw, path, &err), -1);
+}
+
 /* A configuration with `count` layers. */
 static int read_diff_ids(size_t count, size_t *ret_count) {
     static char ids[OCI_LAYERS_MAX][OCI_DIGEST_SIZE];
@@ -224,6 +244,7 @@ UNIT_MAIN(cmocka_unit_test(an_id_is_52_characters_of_its_hash),
           cmocka_unit_test(a_path_is_made_plain_or_refused),
           cmocka_unit_test(a_path_has_a_largest_depth_and_a_longest_name),
           cmocka_unit_test(a_whiteout_can_hide_the_longest_name),
+          cmocka_unit_test(a_whiteout_can_hide_the_longest_path),
           cmocka_unit_test(an_image_has_a_largest_number_of_layers),
           cmocka_unit_test(so_has_every_list_of_them),
           cmocka_unit_test(a_manifest_is_one_and_named_in_one_way),
