@@ -29,8 +29,6 @@ static const int allowed[] = {
     SCMP_SYS(close),
     SCMP_SYS(fadvise64),
     /* files and directories */
-    SCMP_SYS(openat),
-    SCMP_SYS(openat2),
     SCMP_SYS(newfstatat),
     SCMP_SYS(fstat),
     SCMP_SYS(statx),
@@ -60,11 +58,12 @@ static const int allowed[] = {
 /* What a program may do in the jail besides the calls in `allowed`. */
 enum { JAIL_CHANGES = 1, JAIL_THREADS = 2 };
 
-/* Not for a process that only reads. */
+/* Not for a process that only reads. A filter cannot see the flags of openat2. */
 static const int changing[] = {
-    SCMP_SYS(ftruncate), SCMP_SYS(mkdirat),   SCMP_SYS(unlinkat),  SCMP_SYS(linkat),
-    SCMP_SYS(symlinkat), SCMP_SYS(fchown),    SCMP_SYS(fchownat),  SCMP_SYS(fchmod),
-    SCMP_SYS(fchmodat),  SCMP_SYS(utimensat), SCMP_SYS(fsetxattr),
+    SCMP_SYS(openat),    SCMP_SYS(openat2), SCMP_SYS(ftruncate), SCMP_SYS(mkdirat),
+    SCMP_SYS(unlinkat),  SCMP_SYS(linkat),  SCMP_SYS(symlinkat), SCMP_SYS(fchown),
+    SCMP_SYS(fchownat),  SCMP_SYS(fchmod),  SCMP_SYS(fchmodat),  SCMP_SYS(utimensat),
+    SCMP_SYS(fsetxattr),
 };
 
 /* Other fcntl commands (F_SETOWN) can send signals to any process. */
@@ -148,6 +147,13 @@ static int allow_threads(scmp_filter_ctx ctx) {
     return r;
 }
 
+/* A process that only reads opens no file for writing and creates none. */
+static int allow_reads(scmp_filter_ctx ctx) {
+    const unsigned writing = O_ACCMODE | O_CREAT | O_TRUNC;
+    return seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+                            SCMP_A2(SCMP_CMP_MASKED_EQ, writing, O_RDONLY));
+}
+
 static int load_filter(unsigned may) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
     int r = ctx ? 0 : -ENOMEM;
@@ -156,8 +162,8 @@ static int load_filter(unsigned may) {
     for (size_t i = 0; r == 0 && i < sizeof(commands) / sizeof(*commands); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
                              SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, commands[i]));
-    if (r == 0 && (may & JAIL_CHANGES))
-        r = allow_changes(ctx);
+    if (r == 0)
+        r = may & JAIL_CHANGES ? allow_changes(ctx) : allow_reads(ctx);
     if (r == 0 && (may & JAIL_THREADS))
         r = allow_threads(ctx);
     if (r == 0)

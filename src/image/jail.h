@@ -21,7 +21,8 @@ int jail_enter_threads(int dir, int last, struct err *err);
 /*
  * Like jail_enter(), for a process that only reads files. It keeps CAP_SYS_ADMIN, because only that
  * capability shows the marks of overlayfs (trusted.overlay.*). In exchange its filter has no system
- * call that changes names, owners, modes or attributes, and the spawner gives it read-only mounts.
+ * call that changes names, owners, modes or attributes, it opens files only for reading, and the
+ * spawner gives it read-only mounts.
  * marks: false without root, where marks are user.overlay.*. Fails without the capability, because
  * the kernel then hides marks instead of refusing to show them.
  */
