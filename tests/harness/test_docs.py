@@ -41,3 +41,11 @@ def test_pictures_are_small_readable_on_dark_and_light_and_used():
         text = picture.read_text()
         assert len(text) < 8192 and "prefers-color-scheme: dark" in text and "<title>" in text, picture
         assert f"pictures/{picture.name}" in texts, picture
+
+
+def test_every_table_of_a_benchmark_has_a_place_on_the_page():
+    """scripts/bench-docs refuses to write the page without one."""
+    names = {n for p in (TOP / "bench").rglob("meson.build") for n in re.findall(r"bench-([\w-]+)\.md", p.read_text())}
+    text = (DOCS / "benchmarks.md").read_text()
+    assert len(names) > 5
+    assert not [n for n in names if not re.search(rf"^<!-- {n} -->\n.+?^<!-- end of {n} -->$", text, re.M | re.S)]
