@@ -110,15 +110,30 @@ static int code_of_fault(enum wasm_fault fault) {
     return fault == WASM_TOO_BIG ? CELL_LIMIT : CELL_INVALID;
 }
 
+/* Adds all errors that the validator finds; at least `first`, with which it refused the module. */
+static void explain_all(struct session *s, const struct wasm_diag *first, struct wat_diags *diags) {
+    const char *src = (const char *)s->job->bytes.data;
+    struct wasm_diag list[WAT_MAX_DIAGS + 1];
+    uint32_t n = wasm_module_faults(s->engine, s->text.binary.data, s->text.binary.len,
+                                    (enum wasm_level)s->job->options->spec, list,
+                                    sizeof(list) / sizeof(*list));
+    for (uint32_t i = 0; i < n; i++)
+        wat_explain(&list[i], &s->text, src, s->job->bytes.len, diags);
+    if (n == 0)
+        wat_explain(first, &s->text, src, s->job->bytes.len, diags);
+}
+
 static int tell_refused(struct session *s, const struct wasm_diag *diag) {
     struct wat_diags diags = {0};
     struct err err;
+    char text[220];
     if (s->is_text) {
-        wat_explain(diag, &s->text, (const char *)s->job->bytes.data, s->job->bytes.len, &diags);
+        explain_all(s, diag, &diags);
         return tell_diagnostics(s, &diags, code_of_fault(diag->fault));
     }
+    wat_describe(diag, NULL, text, sizeof(text));
     err_set(&err, diag->fault == WASM_TOO_BIG ? ERR_LIMIT : ERR_INVALID,
-            "%s is not a valid module: byte 0x%zx: %s", s->job->file, diag->offset, diag->message);
+            "%s is not a valid module: byte 0x%zx: %s", s->job->file, diag->offset, text);
     char hint[sizeof(err.remedy)];
     if (wat_advise(diag, hint, sizeof(hint)))
         err_remedy(&err, "%s", hint);

@@ -318,8 +318,12 @@ bool module_const_expr(struct wasm_module *m, struct reader *r, uint32_t type);
 /* ---- Function bodies: one walk for validation and for code (walk.c) ---- */
 
 bool walk_validate(struct wasm_module *m, struct fn *fn, struct wasm_diag *diag);
+/* Lists up to `max` errors of a body, going on after each one. Returns their number. */
+uint32_t walk_faults(struct fn *fn, struct wasm_diag *list, uint32_t max);
 /* True if an invalid body is at least well-formed, and so is not reported as malformed. */
 bool skip_body(struct fn *fn, struct wasm_diag *diag);
+/* Skips one instruction; false with the reason in the reader if it is malformed. */
+bool skip_instruction(struct reader *r, const struct wasm_module *m, enum wasm_op *ret);
 /* Translates a body that is known to be valid. NULL: out of memory. */
 struct code *walk_emit(struct fn *fn, bool stepping);
 /* Makes the marks of translation `c` by translating the body again. False: out of memory. */

@@ -562,7 +562,8 @@ static bool header(struct reader *r) {
     return true;
 }
 
-static bool module_load(struct loader *l) {
+/* Reads all sections. The bodies of functions are validated later. */
+static bool module_read(struct loader *l) {
     struct wasm_module *m = l->m;
     struct reader *r = &l->r;
     const uint8_t *end = r->end;
@@ -578,8 +579,12 @@ static bool module_load(struct loader *l) {
     if (m->has_data_count && m->n_data_count != m->n_datas)
         return reader_fail(r, WASM_MALFORMED,
                            "data count and data section have inconsistent lengths");
+    return true;
+}
+
+static bool module_validate(struct wasm_module *m, struct wasm_diag *diag) {
     for (uint32_t i = m->imported_funcs; i < m->n_funcs; i++)
-        if (!walk_validate(m, &m->fns[i], r->diag))
+        if (!walk_validate(m, &m->fns[i], diag))
             return false;
     m->is_loaded = true;
     return true;
@@ -603,19 +608,19 @@ static void module_free(struct wasm_module *m) {
     engine_release(e, m, sizeof *m + m->size);
 }
 
-int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum wasm_level level,
-                     struct wasm_module **ret, struct wasm_diag *diag) {
+static struct wasm_module *module_new(struct wasm_engine *e, const void *bytes, size_t size,
+                                      enum wasm_level level, struct wasm_diag *diag) {
     *diag = (struct wasm_diag){.func = UINT32_MAX};
     if (size > e->cfg.module_bytes || size > UINT32_MAX - 16) {
         diag->fault = WASM_TOO_BIG;
         snprintf(diag->message, sizeof diag->message, "module of %zu bytes is too big", size);
-        return -1;
+        return NULL;
     }
     struct wasm_module *m = engine_realloc(e, NULL, 0, sizeof *m + size);
     if (!m) {
         diag->fault = WASM_TOO_BIG;
         snprintf(diag->message, sizeof diag->message, "out of memory");
-        return -1;
+        return NULL;
     }
     *m = (struct wasm_module){
         .engine = e, .refs = 1, .level = level, .size = size, .start = NO_TYPE};
@@ -625,12 +630,35 @@ int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum
     m->bytes = copy;
     m->arena.engine = e;
     struct loader l = {.r = {.p = copy, .end = copy + size, .base = copy, .diag = diag}, .m = m};
-    if (!module_load(&l)) {
+    if (module_read(&l))
+        return m;
+    module_free(m);
+    return NULL;
+}
+
+int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum wasm_level level,
+                     struct wasm_module **ret, struct wasm_diag *diag) {
+    struct wasm_module *m = module_new(e, bytes, size, level, diag);
+    if (!m)
+        return -1;
+    if (!module_validate(m, diag)) {
         module_free(m);
         return -1;
     }
     *ret = m;
     return 0;
+}
+
+uint32_t wasm_module_faults(struct wasm_engine *e, const void *bytes, size_t size,
+                            enum wasm_level level, struct wasm_diag *list, uint32_t max) {
+    struct wasm_module *m = max ? module_new(e, bytes, size, level, &list[0]) : NULL;
+    uint32_t n = 0;
+    if (!m)
+        return max ? 1 : 0;
+    for (uint32_t i = m->imported_funcs; i < m->n_funcs && n < max; i++)
+        n += walk_faults(&m->fns[i], list + n, max - n);
+    module_free(m);
+    return n;
 }
 
 struct wasm_module *wasm_module_ref(struct wasm_module *m) {

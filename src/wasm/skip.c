@@ -124,6 +124,18 @@ static int depth_change(enum wasm_op op) {
     }
 }
 
+bool skip_instruction(struct reader *r, const struct wasm_module *m, enum wasm_op *ret) {
+    uint8_t byte = reader_byte(r);
+    bool prefixed = byte >= 0xfb && byte <= 0xfd;
+    *ret = wasm_op_find(prefixed ? byte : 0, prefixed ? reader_u32(r) : byte);
+    if (r->failed)
+        return false;
+    if (*ret == OP_COUNT || wasm_ops[*ret].level > m->level)
+        return reader_fail(r, WASM_MALFORMED, "illegal opcode %02x", byte);
+    skip_imm(r, m, (enum wasm_imm)wasm_ops[*ret].imm);
+    return !r->failed;
+}
+
 /*
  * Called for an invalid body, to see if it is malformed too. The specification wants "malformed"
  * reported before "invalid", even if the malformed byte comes later.
@@ -137,14 +149,9 @@ bool skip_body(struct fn *fn, struct wasm_diag *diag) {
         skip_valtype(&r);
     }
     for (int64_t depth = 1; depth > 0 && !r.failed;) {
-        uint8_t byte = reader_byte(&r);
-        bool prefixed = byte >= 0xfb && byte <= 0xfd;
-        enum wasm_op op = wasm_op_find(prefixed ? byte : 0, prefixed ? reader_u32(&r) : byte);
-        if (r.failed)
+        enum wasm_op op;
+        if (!skip_instruction(&r, m, &op))
             break;
-        if (op == OP_COUNT || wasm_ops[op].level > m->level)
-            return reader_fail(&r, WASM_MALFORMED, "illegal opcode %02x", byte);
-        skip_imm(&r, m, (enum wasm_imm)wasm_ops[op].imm);
         depth += depth_change(op);
     }
     if (!r.failed && r.p != r.end)

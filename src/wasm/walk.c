@@ -39,19 +39,16 @@ uint32_t walk_letter_type(struct scratch *w, char c) {
  * them), and those on the stack.
  */
 COLD bool walk_mismatch(struct scratch *w, uint32_t expected) {
-    struct wasm_diag *d = w->r.diag;
     if (w->r.failed)
         return false;
     const char *sig = w->op < OP_COUNT ? wasm_ops[w->op].sig : "*";
+    uint32_t all[WASM_DIAG_TYPES], n = 0;
     if (sig[0] == '*')
-        d->expected[d->n_expected++] = expected;
+        all[n++] = expected;
     else
-        for (; *sig != ':' && d->n_expected < 8; sig++)
-            d->expected[d->n_expected++] = walk_letter_type(w, *sig);
-    uint32_t have = w->n_before - w->floor;
-    uint32_t show = have < d->n_expected ? have : d->n_expected;
-    for (uint32_t i = 0; i < show; i++)
-        d->found[d->n_found++] = w->types[w->n_before - show + i];
+        for (; *sig != ':' && n < WASM_DIAG_TYPES; sig++)
+            all[n++] = walk_letter_type(w, *sig);
+    walk_expect(w, all, n, 0);
     char want[32], got[32] = "nothing";
     wasm_type_name(expected, want, sizeof want);
     if (w->n > w->floor)
@@ -77,7 +74,9 @@ bool walk_pop_any(struct scratch *w, uint32_t *ret) {
         *ret = w->types[--w->n];
         return true;
     }
-    return w->top->unreachable || walk_fail_type(w, "type mismatch: the stack is empty");
+    return w->top->unreachable ||
+           reader_fail(&w->r, WASM_INVALID, "type mismatch: %s takes an operand, 0 given",
+                       w->op < OP_COUNT ? wasm_ops[w->op].text : "the instruction");
 }
 
 bool walk_pop_ref(struct scratch *w, uint32_t *ret) {
@@ -96,7 +95,7 @@ COLD bool walk_push_grow(struct scratch *w) {
 bool walk_pop_types(struct scratch *w, const uint32_t *types, uint32_t n) {
     for (uint32_t i = n; i-- > 0;)
         if (!pop(w, types[i]))
-            return false;
+            return walk_expect(w, types, n, 0);
     return true;
 }
 
@@ -162,9 +161,11 @@ static bool ctrl_results_ok(struct scratch *w) {
     const uint32_t *results = ctrl_results(w->top, &n);
     if (!walk_pop_types(w, results, n))
         return false;
-    if (w->n != w->floor)
+    if (w->n != w->floor) {
+        walk_expect(w, results, n, 0);
         return walk_fail_type(w,
                               "type mismatch: values remain on the stack at the end of the block");
+    }
     unset_locals(w, w->top->init_height);
     return true;
 }
@@ -625,7 +626,7 @@ INLINE bool body(struct scratch *w, const bool emit) {
            reader_fail(&w->r, WASM_MALFORMED, "section size mismatch: code after the end");
 }
 
-static bool body_validate(struct scratch *w) {
+bool walk_body_validate(struct scratch *w) {
     return body(w, false);
 }
 
@@ -640,7 +641,7 @@ bool walk_validate(struct wasm_module *m, struct fn *fn, struct wasm_diag *diag)
         snprintf(diag->message, sizeof diag->message, "out of memory");
         return false;
     }
-    if (walk_locals(w) && walk_unset_init(w) && walk_enter(w) && body_validate(w))
+    if (walk_locals(w) && walk_unset_init(w) && walk_enter(w) && walk_body_validate(w))
         return true;
     struct wasm_diag form = {0};
     if (diag->fault == WASM_INVALID && !skip_body(fn, &form))

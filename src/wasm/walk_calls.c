@@ -19,9 +19,9 @@ static bool results_fit(struct scratch *w, const struct type *t) {
 INLINE bool call_types(struct scratch *w, const bool emit, const struct type *t, uint32_t extra,
                        bool is_tail) {
     if (extra && !pop(w, extra))
-        return false;
+        return walk_expect(w, t->vals, t->n_params, extra);
     if (!walk_pop_types(w, t->vals, t->n_params))
-        return false;
+        return walk_expect(w, t->vals, t->n_params, extra);
     if (is_tail) {
         if (!results_fit(w, t))
             return false;

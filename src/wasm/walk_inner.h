@@ -20,6 +20,11 @@ struct memarg {
 /* walk.c */
 COLD bool walk_fail_type(struct scratch *w, const char *fmt, ...);
 uint32_t walk_letter_type(struct scratch *w, char c);
+/*
+ * Notes the types that the instruction expects, `extra` (0: none) above the others, and those that
+ * it has. Returns false, for a caller that has failed.
+ */
+COLD bool walk_expect(struct scratch *w, const uint32_t *types, uint32_t n, uint32_t extra);
 COLD bool walk_mismatch(struct scratch *w, uint32_t expected);
 COLD bool walk_pop_slow(struct scratch *w, uint32_t expected);
 bool walk_pop_any(struct scratch *w, uint32_t *ret);
@@ -34,6 +39,7 @@ bool walk_mem_ok(struct scratch *w, uint32_t i);
 uint32_t walk_mem_type(struct scratch *w, uint32_t i);
 COLD bool walk_memarg_slow(struct scratch *w, unsigned natural, struct memarg *ret);
 bool walk_mem_index(struct scratch *w, uint32_t *ret);
+bool walk_body_validate(struct scratch *w);
 bool walk_body_emit(struct scratch *w);
 
 /* walk_calls.c */

@@ -188,16 +188,20 @@ enum wasm_fault {
 };
 
 /* Why a module was refused, with details from which a hint can be made. */
+enum { WASM_DIAG_TYPES = 16 };
+
 struct wasm_diag {
     enum wasm_fault fault;
     size_t offset;     /* byte offset in the module of the error, or of the instruction with it */
     uint32_t func;     /* index of the function with the error; UINT32_MAX: not in a body */
     char message[160]; /* "type mismatch", "unknown local 5", … */
     uint16_t op;       /* instruction with the error, if in a body: enum wasm_op */
+    uint16_t block; /* for `end` and `else`: the instruction that began the block; call: the body */
     /* For type mismatches: the types that the instruction expects on the stack and those that are
-       there, the top last. A found type of 0 is the bottom type of unreachable code. */
+       there, the top last. A found type of 0 is the bottom type of unreachable code. Of more than
+       WASM_DIAG_TYPES only the topmost are listed. */
     uint8_t n_expected, n_found;
-    uint32_t expected[8], found[8];
+    uint32_t expected[WASM_DIAG_TYPES], found[WASM_DIAG_TYPES];
 };
 
 struct wasm_module;
@@ -205,6 +209,13 @@ struct wasm_module;
 /* Copies and validates the whole module. Returns 0, or -1 with *diag filled. */
 int wasm_module_load(struct wasm_engine *e, const void *bytes, size_t size, enum wasm_level level,
                      struct wasm_module **ret, struct wasm_diag *diag);
+/*
+ * Lists up to `max` errors of a module that wasm_module_load() refused, in the order of the bytes.
+ * After an error in a body, the rest of the body and the other bodies are validated too. Returns
+ * the number of errors.
+ */
+uint32_t wasm_module_faults(struct wasm_engine *e, const void *bytes, size_t size,
+                            enum wasm_level level, struct wasm_diag *list, uint32_t max);
 struct wasm_module *wasm_module_ref(struct wasm_module *m);
 void wasm_module_unref(struct wasm_module *m);
 void wasm_module_unrefp(struct wasm_module **m);

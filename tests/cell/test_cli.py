@@ -174,7 +174,8 @@ def test_text_errors_say_where_and_what_to_do(tmp_path):
     done = cell("check", source)
     assert f"{source}:3:6: error: type mismatch" in done.stderr
     assert "    3 |     (i32.add (i32.const 1) (i64.const 2)))\n      |      ^^^^^^^\n" in done.stderr
-    assert "`i32.add` needs i32, i32 on the stack, but i32, i64 is there: convert with `i32.wrap_i64`" in done.stderr
+    assert "`i32.add` takes (i32 i32), (i32 i64) given\n" in done.stderr
+    assert "hint: convert with `i32.wrap_i64`" in done.stderr
     told = json.loads(cell("check", source, "--json").stdout)
     assert told["diagnostics"][0]["line"] == 3 and told["diagnostics"][0]["column"] == 6
 

@@ -23,6 +23,18 @@ static void check_module(const struct wat_module *m, size_t len) {
     }
 }
 
+/* The list of all errors begins with the one that the module was refused for. */
+static void check_faults(struct wasm_engine *e, const struct wat_module *m, int spec,
+                         const struct wasm_diag *first) {
+    struct wasm_diag list[4];
+    uint32_t n =
+        wasm_module_faults(e, m->binary.data, m->binary.len, (enum wasm_level)spec, list, 4);
+    assert(n >= 1 && list[0].offset == first->offset && list[0].fault == first->fault);
+    assert(strcmp(list[0].message, first->message) == 0);
+    for (uint32_t i = 1; i < n; i++)
+        assert(list[i].offset > list[i - 1].offset);
+}
+
 /* What the encoder writes, the decoder reads; why it is invalid can be led back to the text. */
 static void check_decodes(const struct wat_module *m, const char *src, size_t len, int spec) {
     struct wasm_engine *e = wasm_engine_new(NULL);
@@ -37,6 +49,8 @@ static void check_decodes(const struct wat_module *m, const char *src, size_t le
         assert(diag.fault != WASM_MALFORMED || strstr(diag.message, "too many"));
         wat_explain(&diag, m, src, len, &diags);
         assert(diags.count == 1 && diags.list[0].pos <= len);
+        if (diag.fault == WASM_INVALID)
+            check_faults(e, m, spec, &diag);
     }
     wasm_engine_free(e);
 }

@@ -9,6 +9,7 @@
 #include "wasm/text/wat_enc.h"
 #include "wasm/text/wat_inner.h"
 #include "wasm/text/wat_num.h"
+#include "wasm/text/wat_structure.h"
 
 /* --- bytes --- */
 
@@ -195,9 +196,11 @@ int bind_name(struct enc *e, enum wat_space space, uint32_t index) {
         return 0;
     e->i++;
     uint32_t *slot = &e->t->syms[tok->link].index[space];
-    if (*slot)
-        return error_at(e, tok, "duplicate %s $%s", spaces[space].name,
-                        wat_sym_name(e->t, tok->link));
+    if (*slot) {
+        error_at(e, tok, "duplicate %s $%s", spaces[space].name, wat_sym_name(e->t, tok->link));
+        hint_duplicate(e, space, tok);
+        return 0; /* the first one keeps the name, so that further errors are found */
+    }
     *slot = index + 1;
     if (space != WAT_LOCALS)
         return 0;
@@ -321,8 +324,11 @@ static int walk_fields(struct enc *e, uint32_t first, enum walk walk) {
     int result = 0;
     for (e->i = first; e->i < e->end && !e->full;) {
         const struct field *f = field_at(e);
-        if (!f)
-            return unknown_field(e);
+        if (!f) {
+            result = unknown_field(e);
+            e->i = peek(e)->kind == WAT_LPAR ? peek(e)->link + 1 : e->i + 1;
+            continue;
+        }
         uint32_t next = peek(e)->link + 1;
         if (walk_field(e, f, walk) < 0)
             result = -1;
@@ -418,6 +424,8 @@ static void enc_done(struct enc *e) {
     free(e->folds);
     free(e->local_syms);
     free(e->func_names);
+    free(e->func_params);
+    free(e->notes);
     free(e->op_buckets);
 }
 
@@ -428,14 +436,21 @@ static void forget_names(struct wat_text *t, uint32_t first, uint32_t end) {
             memset(t->syms[t->tokens[i].link].index, 0, sizeof(t->syms->index));
 }
 
-/* Returns the token of the first field, after `(module $name` if that is given. */
-static uint32_t open_module(struct enc *e, uint32_t first) {
-    e->i = first;
-    if (!at_open(e, "module") || peek(e)->link + 1 != e->end)
-        return first;
+/* Finds the token of the first field, after `(module $name` if that is given. */
+static int open_module(struct enc *e, uint32_t first, uint32_t *ret) {
+    *ret = e->i = first;
+    if (!at_open(e, "module"))
+        return 0;
+    if (peek(e)->link + 1 != e->end)
+        return wat_closed_early(e->t, peek(e)->link, e->diags);
     e->end--;
     e->i += 2;
-    return peek(e)->kind == WAT_ID ? e->i + 1 : e->i;
+    *ret = peek(e)->kind == WAT_ID ? e->i + 1 : e->i;
+    return 0;
+}
+
+static int encode_module(struct enc *e, uint32_t first) {
+    return open_module(e, first, &first) < 0 ? -1 : encode_fields(e, first);
 }
 
 int wat_encode_tokens(struct wat_text *t, uint32_t first, uint32_t end, struct wat_module *ret,
@@ -453,12 +468,12 @@ int wat_encode_tokens(struct wat_text *t, uint32_t first, uint32_t end, struct w
     *ret = (struct wat_module){.binary = BUF(MAX_BINARY)};
     forget_names(t, first, end);
     e.full = !init_ops(&e);
-    int r = e.full ? -1 : encode_fields(&e, open_module(&e, first));
+    int r = e.full ? -1 : encode_module(&e, first);
     /* An unknown name is an error, although reading continued after it. */
     if (diags->count > before)
         r = -1;
     if (r == 0 && !e.full)
-        assemble(&e, ret);
+        assemble(&e, ret), take_surplus(&e, ret);
     if (e.full) {
         wat_module_done(ret);
         r = wat_error(diags, 0, 0, "out of memory, or the module is larger than %d MiB",
@@ -472,9 +487,13 @@ int wat_encode(const char *src, size_t len, int spec, struct wat_module *ret,
                struct wat_diags *diags) {
     struct wat_text t;
     *ret = (struct wat_module){.binary = BUF(0)};
-    if (wat_text_init(&t, src, len, spec, diags) < 0)
+    if (wat_text_try(&t, src, len, spec, diags) < 0)
         return -1;
     int r = wat_encode_tokens(&t, 0, t.count, ret, diags);
+    if (t.foreign_comments) {
+        wat_module_done(ret);
+        r = -1;
+    }
     wat_text_done(&t);
     return r;
 }
@@ -482,6 +501,7 @@ int wat_encode(const char *src, size_t len, int spec, struct wat_module *ret,
 void wat_module_done(struct wat_module *m) {
     buf_done(&m->binary);
     free(m->map);
+    free(m->surplus);
     *m = (struct wat_module){.binary = BUF(0)};
 }
 

@@ -19,10 +19,17 @@ struct wat_place {
     uint32_t offset, pos;
 };
 
+/* A folded instruction with more operands than it takes. It is legal, but most often a mistake. */
+struct wat_surplus {
+    uint32_t pos, given, takes;
+};
+
 struct wat_module {
     struct buf binary;
     struct wat_place *map; /* sorted by offset */
     uint32_t map_count;
+    struct wat_surplus *surplus; /* sorted by pos */
+    uint32_t surplus_count;
 };
 
 void wat_module_done(struct wat_module *m);

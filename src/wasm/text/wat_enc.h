@@ -60,11 +60,20 @@ enum fold_kind { FOLD_PLAIN, FOLD_BLOCK, FOLD_IF, FOLD_IF_DONE, FOLD_THEN, FOLD_
 /* A fold: an open parenthesis of a folded instruction, such as `(i32.add …)`. */
 struct fold {
     enum fold_kind kind;
-    uint32_t token;   /* the keyword of the instruction */
-    uint32_t pending; /* start of its bytes in enc.pending, where they wait for the operands */
-    uint32_t label;   /* label of a folded if: symbol + 1 */
-    uint32_t labels;  /* number of labels that were open outside */
+    uint32_t token;    /* the keyword of the instruction */
+    uint32_t pending;  /* start of its bytes in enc.pending, where they wait for the operands */
+    uint32_t label;    /* label of a folded if: symbol + 1 */
+    uint32_t operands; /* number of folded instructions inside */
+    uint32_t labels;   /* number of labels that were open outside */
 };
+
+/* A folded instruction that may have too many operands; see struct wat_surplus. */
+struct note {
+    uint32_t pos, given, takes;
+    uint32_t callee; /* index + 1 of the function that it calls, whose type may come later; or 0 */
+};
+
+enum { MOST_NOTES = 4096 };
 
 struct enc {
     struct wat_text *t;
@@ -97,6 +106,10 @@ struct enc {
     uint32_t local_sym_count, local_sym_room;
     uint32_t *func_names; /* symbol + 1 by function index */
     uint32_t func_name_room;
+    uint32_t *func_params; /* number of parameters by function index */
+    uint32_t func_param_room;
+    struct note *notes;
+    uint32_t note_count, note_room;
 
     uint16_t *op_buckets; /* opcodes by text name, index + 1 */
 };
@@ -147,6 +160,8 @@ uint32_t count_params(const struct enc *e, uint32_t type);
 /* --- instructions (wat_instr.c) --- */
 int take_instructions(struct enc *e); /* up to the ')' that closes the enclosing field or block */
 int take_folded(struct enc *e);       /* reads exactly one instruction */
+/* Keeps those notes whose instructions have too many operands. */
+void take_surplus(struct enc *e, struct wat_module *ret);
 bool init_ops(struct enc *e);
 /* Finds the first opcode with this text name at this spec level; OP_COUNT: none. */
 enum wasm_op find_op(const struct enc *e, const char *name, size_t len);
@@ -154,4 +169,9 @@ enum wasm_op find_op(const struct enc *e, const char *name, size_t len);
 /* --- advice (wat_hint.c) --- */
 void hint_instruction(struct enc *e, const struct wat_token *tok);
 void hint_expected(struct enc *e, const struct wat_token *tok, const char *what);
+/* Advises on a bare operand of instruction `op`; OP_COUNT: of a flat one. */
+void hint_operand(struct enc *e, const struct wat_token *tok, enum wasm_op op);
+/* Says where the name of `tok` was defined first. */
+void hint_duplicate(struct enc *e, enum wat_space space, const struct wat_token *tok);
+bool is_name_like(const struct enc *e, const struct wat_token *tok);
 void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok);

@@ -31,16 +31,23 @@ static const char *conversion(uint32_t have, uint32_t want) {
     return NULL;
 }
 
-/* Lists types as "i32, i64"; "nothing" if there are none. */
-static void list_types(const uint32_t *types, unsigned n, char *out, size_t size) {
+/* Lists types as "i32 i64". */
+static void bare_types(const uint32_t *types, unsigned n, char *out, size_t size) {
     size_t used = 0;
-    snprintf(out, size, "nothing");
+    out[0] = '\0';
     for (unsigned i = 0; i < n && used < size; i++) {
         char name[40];
         wasm_type_name(types[i], name, sizeof(name));
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "",
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? " " : "",
                                  types[i] ? name : "any");
     }
+}
+
+/* Lists types as "(i32 i64)"; "nothing" if there are none. */
+static void list_types(const uint32_t *types, unsigned n, char *out, size_t size) {
+    char bare[120];
+    bare_types(types, n, bare, sizeof(bare));
+    snprintf(out, size, "%s%s%s", n ? "(" : "nothing", bare, n ? ")" : "");
 }
 
 static const char *op_text(const struct wasm_diag *d) {
@@ -66,26 +73,48 @@ static bool is_end(const struct wasm_diag *d) {
     return d->op == OP_END || d->op == OP_ELSE;
 }
 
-static bool advise_end(const struct wasm_diag *d, const char *want, const char *have, char *hint,
-                       size_t size) {
-    if (d->n_found > d->n_expected)
-        snprintf(hint, size,
-                 "the block or function must end with %s, but %s is on the stack: `drop` "
-                 "the extra values, or declare them with `(result …)`",
-                 want, have);
-    else
-        snprintf(hint, size, "the block or function must end with %s, but %s is on the stack", want,
-                 have);
-    return true;
+/* How a message names the block that ends. */
+static const char *block_name(const struct wasm_diag *d) {
+    if (d->block == OP_CALL)
+        return "function";
+    return d->block == OP_ELSE ? "if" : d->block < OP_COUNT ? wasm_ops[d->block].text : "block";
+}
+
+/* The number of values that lie on the stack beyond those that the block must end with. */
+static int left_over(const struct wasm_diag *d) {
+    return d->n_found > d->n_expected ? d->n_found - d->n_expected : 0;
+}
+
+static void advise_end(const struct wasm_diag *d, char *hint, size_t size) {
+    char types[120];
+    bare_types(d->found, d->n_found, types, sizeof(types));
+    if (left_over(d) && d->n_expected == 0 && d->block == OP_CALL)
+        snprintf(hint, size, "declare the result, `(func … (result %s) …)`, or `drop` it", types);
+    else if (left_over(d) && d->n_expected == 0)
+        snprintf(hint, size, "declare the result, `(%s (result %s) …)`, or `drop` it",
+                 block_name(d), types);
+    else if (left_over(d))
+        snprintf(hint, size, "`drop` the values that are not used: %d too many", left_over(d));
+    else if (d->n_found < d->n_expected)
+        snprintf(hint, size, "end the %s with an instruction that leaves the missing value",
+                 block_name(d));
+}
+
+/* Says which operands are missing: the last ones if those that are there fit the first ones. */
+static void advise_missing(const struct wasm_diag *d, char *hint, size_t size) {
+    unsigned missing = d->n_expected - d->n_found;
+    bool first_given = true;
+    for (unsigned i = 0; i < d->n_found; i++)
+        first_given &= d->found[i] == d->expected[i] || d->found[i] == 0;
+    char list[120];
+    list_types(d->expected + (first_given ? d->n_found : 0), missing, list, sizeof(list));
+    snprintf(hint, size, "missing: %s", list);
 }
 
 /* Advice for each validation error, found by the start of its message. */
 static const struct {
     const char *message, *advice;
 } rules[] = {
-    {"type mismatch: values remain",
-     "remove the extra values from the stack with `drop`, or declare them "
-     "as results of the block or function: `(result i32)`"},
     {"type mismatch: if without else",
      "an if with a result needs an else: `(else …)` with the same "
      "types"},
@@ -118,27 +147,44 @@ static bool advise_rule(const struct wasm_diag *d, char *hint, size_t size) {
     return false;
 }
 
+/* True if the diagnosis lists operands, or values at the end of a block. */
+static bool has_types(const struct wasm_diag *d) {
+    return d->func != UINT32_MAX && d->n_expected + d->n_found > 0;
+}
+
 bool wat_advise(const struct wasm_diag *d, char *hint, size_t size) {
-    char want[100], have[100];
+    hint[0] = '\0';
     if (advise_rule(d, hint, size))
         return true;
-    if (d->func == UINT32_MAX || d->n_expected + d->n_found == 0)
+    if (!has_types(d))
         return false;
+    const char *how = d->n_found == d->n_expected ? find_conversion(d) : NULL;
+    if (how)
+        snprintf(hint, size, "convert with %s", how);
+    else if (is_end(d))
+        advise_end(d, hint, size);
+    else if (d->n_found < d->n_expected)
+        advise_missing(d, hint, size);
+    return hint[0] != '\0';
+}
+
+void wat_describe(const struct wasm_diag *d, const char *subject, char *text, size_t size) {
+    char want[120], have[120];
+    if (!has_types(d)) {
+        snprintf(text, size, "%s", d->message);
+        return;
+    }
     list_types(d->expected, d->n_expected, want, sizeof(want));
     list_types(d->found, d->n_found, have, sizeof(have));
-    const char *how = find_conversion(d);
-    if (how && !is_end(d))
-        snprintf(hint, size, "`%s` needs %s on the stack, but %s is there: convert with %s",
-                 op_text(d), want, have, how);
-    else if (how)
-        snprintf(hint, size,
-                 "the block or function must end with %s, but %s is on the stack: convert with %s",
-                 want, have, how);
-    else if (is_end(d))
-        return advise_end(d, want, have, hint, size);
+    if (is_end(d))
+        snprintf(text, size, "type mismatch: the %s must end with %s, %s is on the stack",
+                 block_name(d), want, have);
+    else if (d->n_found < d->n_expected)
+        snprintf(text, size, "type mismatch: `%s` takes %s, %u given",
+                 subject ? subject : op_text(d), want, d->n_found);
     else
-        snprintf(hint, size, "`%s` needs %s on the stack, but %s is there", op_text(d), want, have);
-    return true;
+        snprintf(text, size, "type mismatch: `%s` takes %s, %s given",
+                 subject ? subject : op_text(d), want, have);
 }
 
 /* The length of the word at a source position, so that the carets underline it. */
@@ -149,11 +195,40 @@ static uint32_t word_length(const char *src, size_t len, uint32_t pos) {
     return n ? n : 1;
 }
 
+/* The instruction at a source position, with the name or number after it: "call $add". */
+static void subject_at(const char *src, size_t len, uint32_t pos, char *out, size_t size) {
+    uint32_t n = word_length(src, len, pos), next = pos + n;
+    while (next < len && src[next] == ' ')
+        next++;
+    if (next < len && next > pos + n &&
+        (src[next] == '$' || (src[next] >= '0' && src[next] <= '9')))
+        n = next + word_length(src, len, next) - pos;
+    snprintf(out, size, "%.*s", (int)(n < size - 1 ? n : size - 1), src + pos);
+}
+
+/* The last instruction with too many operands before `pos`, or NULL. */
+static const struct wat_surplus *surplus_before(const struct wat_module *m, uint32_t pos) {
+    const struct wat_surplus *found = NULL;
+    for (uint32_t i = 0; i < m->surplus_count; i++)
+        if (m->surplus[i].pos < pos && (!found || m->surplus[i].pos > found->pos))
+            found = &m->surplus[i];
+    return found;
+}
+
 void wat_explain(const struct wasm_diag *diag, const struct wat_module *m, const char *src,
                  size_t len, struct wat_diags *diags) {
     uint32_t pos = wat_locate(m, (uint32_t)diag->offset);
-    char hint[200];
-    wat_error(diags, pos, word_length(src, len, pos), "%s", diag->message);
-    if (wat_advise(diag, hint, sizeof(hint)))
+    char text[220], hint[200], subject[80];
+    subject_at(src, len, pos, subject, sizeof(subject));
+    wat_describe(diag, subject, text, sizeof(text));
+    wat_error(diags, pos, word_length(src, len, pos), "%s", text);
+    const struct wat_surplus *s =
+        has_types(diag) && is_end(diag) && left_over(diag) ? surplus_before(m, pos) : NULL;
+    if (s) {
+        subject_at(src, len, s->pos, subject, sizeof(subject));
+        wat_hint(diags, "`%s` at line %u takes %u operand%s, %u given", subject,
+                 wat_line_at(src, len, s->pos).line, s->takes, s->takes == 1 ? "" : "s", s->given);
+    } else if (wat_advise(diag, hint, sizeof(hint))) {
         wat_hint(diags, "%s", hint);
+    }
 }

@@ -13,5 +13,8 @@
 void wat_explain(const struct wasm_diag *diag, const struct wat_module *m, const char *src,
                  size_t len, struct wat_diags *diags);
 
+/* Writes the error. `subject` names the instruction as its text does; NULL: its opcode. */
+void wat_describe(const struct wasm_diag *diag, const char *subject, char *text, size_t size);
+
 /* Writes only the hint, for modules that are given as binary; false if there is none. */
 bool wat_advise(const struct wasm_diag *diag, char *hint, size_t size);

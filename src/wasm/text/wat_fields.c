@@ -49,18 +49,38 @@ static int take_global_type(struct enc *e, struct buf *b) {
     return is_mutable ? take_close(e) : 0;
 }
 
-static int take_func_type(struct enc *e, struct buf *b) {
-    uint32_t type;
-    int r = take_type_use(e, true, &type);
+/* Remembers the number of parameters of the function that is defined or imported. */
+static void keep_params(struct enc *e, uint32_t type) {
+    uint32_t index = e->counts[WAT_FUNCS] - 1;
+    while (index >= e->func_param_room)
+        if (!grow_list(&e->func_params, sizeof(*e->func_params), e->func_param_room,
+                       &e->func_param_room)) {
+            e->full = true;
+            return;
+        }
+    e->func_params[index] = count_params(e, type);
+}
+
+static int take_signature_of(struct enc *e, struct buf *b, uint32_t *type) {
+    int r = take_type_use(e, true, type);
     unbind_locals(e);
     if (r == 0)
-        put_u(e, b, type);
+        put_u(e, b, *type);
     return r;
 }
 
+static int take_func_type(struct enc *e, struct buf *b) {
+    uint32_t type;
+    if (take_signature_of(e, b, &type) < 0)
+        return -1;
+    keep_params(e, type);
+    return 0;
+}
+
 static int take_tag_type(struct enc *e, struct buf *b) {
+    uint32_t type;
     put_byte(e, b, 0);
-    return take_func_type(e, b);
+    return take_signature_of(e, b, &type);
 }
 
 /* --- definitions: func, table, memory, global, tag --- */
@@ -159,6 +179,7 @@ static int put_function(struct enc *e) {
     uint32_t type;
     if (take_type_use(e, true, &type) < 0)
         return -1;
+    keep_params(e, type);
     put_u(e, &e->part[SEC_FUNC].bytes, type);
     e->part[SEC_FUNC].items++;
     if (put_locals(e, &e->body.bytes, count_params(e, type)) < 0)

@@ -87,7 +87,7 @@ static unsigned distance(const char *a, size_t n, const char *b, size_t m, unsig
 }
 
 static unsigned tolerance(size_t len) {
-    return len < 4 ? 1 : len < 8 ? 2 : 3;
+    return len < 2 ? 0 : len < 4 ? 1 : len < 8 ? 2 : 3;
 }
 
 static void hint_level(struct enc *e, const char *name, size_t len) {
@@ -151,7 +151,7 @@ static bool hint_type(struct enc *e, const struct wat_token *tok) {
     return false;
 }
 
-static bool is_name_like(const struct enc *e, const struct wat_token *tok) {
+bool is_name_like(const struct enc *e, const struct wat_token *tok) {
     char c = e->t->src[tok->pos];
     return tok->kind == WAT_ATOM && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_');
 }
@@ -181,16 +181,47 @@ static const char *const space_words[WAT_SPACE_COUNT] = {
     [WAT_LABELS] = "a label",
 };
 
+/* Lists the names of the blocks around an instruction, innermost first. */
+static void hint_labels(struct enc *e) {
+    char list[120] = "";
+    size_t used = 0;
+    for (uint32_t i = e->label_count; i > 0; i--) {
+        const struct label *l = &e->labels[i - 1];
+        const char *name = l->sym ? wat_sym_name(e->t, l->sym - 1) : "";
+        if (!l->sym)
+            continue;
+        if (used + strlen(name) + 8 > sizeof(list)) {
+            snprintf(list + used, sizeof(list) - used, ", ...");
+            break;
+        }
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s$%s", used ? ", " : "", name);
+    }
+    if (used)
+        wat_hint(e->diags, "labels in scope, innermost first: %s", list);
+    else if (e->label_count)
+        wat_hint(e->diags,
+                 "the blocks around this have no names: add one, `(block $name …)`, or use "
+                 "a number; 0 is the innermost");
+    else
+        wat_hint(e->diags, "no block is around this; `return` leaves the function");
+}
+
 void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok) {
     const struct wat_sym *wanted = &e->t->syms[tok->link];
     const char *name = wat_sym_name(e->t, tok->link);
     uint32_t best = 0;
     unsigned least = tolerance(wanted->len) + 1;
+    if (e->diags->more) /* each search takes time, so bound their number */
+        return;
     for (int other = 0; other < WAT_SPACE_COUNT; other++) {
         if (wanted->index[other]) {
             wat_hint(e->diags, "$%s is %s, not %s", name, space_words[other], space_words[space]);
             return;
         }
+    }
+    if (space == WAT_LABELS) {
+        hint_labels(e);
+        return;
     }
     for (uint32_t i = 0; i < e->t->sym_count; i++) {
         const struct wat_sym *s = &e->t->syms[i];
@@ -204,4 +235,65 @@ void hint_name(struct enc *e, enum wat_space space, const struct wat_token *tok)
     }
     if (best)
         wat_hint(e->diags, "did you mean $%s?", wat_sym_name(e->t, best - 1));
+}
+
+/* The words after which a name is defined. */
+static const char *const binders[WAT_SPACE_COUNT][2] = {
+    [WAT_TYPES] = {"type"},      [WAT_FUNCS] = {"func"},     [WAT_TABLES] = {"table"},
+    [WAT_MEMORIES] = {"memory"}, [WAT_GLOBALS] = {"global"}, [WAT_TAGS] = {"tag"},
+    [WAT_ELEMS] = {"elem"},      [WAT_DATAS] = {"data"},     [WAT_LOCALS] = {"param", "local"},
+};
+
+static bool binds(const struct enc *e, const struct wat_token *tok, enum wat_space space) {
+    for (int i = 0; i < 2; i++)
+        if (binders[space][i] && wat_is(e->t, tok, binders[space][i]))
+            return true;
+    return false;
+}
+
+void hint_duplicate(struct enc *e, enum wat_space space, const struct wat_token *tok) {
+    const struct wat_token *first = NULL;
+    if (e->diags->more) /* each search takes time, so bound their number */
+        return;
+    /* A local belongs to one function, so look for the last definition before this one. */
+    for (const struct wat_token *p = tok - 1; p > e->t->tokens; p--)
+        if (p->kind == WAT_ID && p->link == tok->link && binds(e, p - 1, space)) {
+            first = p;
+            if (space == WAT_LOCALS)
+                break;
+        }
+    if (first)
+        wat_hint(e->diags, "it is defined at line %u already: rename one of them",
+                 wat_line_at(e->t->src, e->t->len, first->pos).line);
+}
+
+/* The number type that an instruction works on, from its name; i32 if it does not say. */
+static const char *operand_type(enum wasm_op op, const char *number, size_t len) {
+    static const char *const types[] = {"i32", "i64", "f32", "f64"};
+    for (size_t i = 0; op < OP_COUNT && i < 4; i++)
+        if (strncmp(wasm_ops[op].text, types[i], 3) == 0 && !strchr(wasm_ops[op].text, '_'))
+            return types[i];
+    return memchr(number, '.', len) ? "f64" : "i32";
+}
+
+void hint_operand(struct enc *e, const struct wat_token *tok, enum wasm_op op) {
+    const char *s = e->t->src + tok->pos;
+    int len = (int)(tok->len < 40 ? tok->len : 40);
+    const char *open = op == OP_COUNT ? "" : "(", *close = op == OP_COUNT ? "" : ")";
+    const char *rule = op == OP_COUNT ? "an operand is an instruction of its own"
+                                      : "an operand is an instruction in parentheses";
+    if (tok->kind == WAT_ID) {
+        const uint32_t *index = e->t->syms[tok->link].index;
+        const char *word = index[WAT_LOCALS]    ? "local.get"
+                           : index[WAT_GLOBALS] ? "global.get"
+                           : index[WAT_FUNCS]   ? "call"
+                                                : "local.get";
+        wat_hint(e->diags, "%s: `%s%s %.*s%s`", rule, open, word, len, s, close);
+    } else if (tok->kind == WAT_ATOM && !is_name_like(e, tok)) {
+        const char *type = operand_type(op, s, tok->len);
+        wat_hint(e->diags, "%s: `%s%s.const %.*s%s`", rule, open, type, len, s, close);
+    } else if (tok->kind == WAT_ATOM && op != OP_COUNT) {
+        wat_hint(e->diags, "%s: `(%.*s …)`; without parentheses, operands come before `%s`", rule,
+                 len, s, wasm_ops[op].text);
+    }
 }

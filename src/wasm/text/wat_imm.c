@@ -195,8 +195,14 @@ static int bad_number(struct enc *e, const struct wat_token *tok, enum wat_num s
     int len = tok->kind == WAT_EOF ? 0 : (int)(tok->len < 40 ? tok->len : 40);
     if (status == WAT_NUM_RANGE)
         return error_at(e, tok, "%s constant out of range: %.*s", type, len, s);
-    return error_at(e, tok, "unknown operator or unexpected token `%.*s`: expected an %s number",
-                    len, s, type);
+    error_at(e, tok, "unknown operator or unexpected token `%.*s`: expected an %s number", len, s,
+             type);
+    if (tok->kind == WAT_ID)
+        hint_operand(e, tok, OP_NOP);
+    else if (tok->kind == WAT_LPAR)
+        wat_hint(e->diags, "a constant is a number; for a computed value, leave `%s.const` out",
+                 type);
+    return -1;
 }
 
 static void put_fixed(struct enc *e, struct buf *b, uint64_t value, unsigned bits) {

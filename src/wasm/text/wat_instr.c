@@ -192,10 +192,10 @@ static bool is_block(enum wasm_op op) {
 
 static int open_flat(struct enc *e, enum wasm_op op) {
     uint32_t name, token = e->i;
-    if (take_block_head(e, op, &e->out->bytes, &name) < 0)
-        return -1;
+    int r = take_block_head(e, op, &e->out->bytes, &name);
+    /* Also after an error, because the `end` of this block follows. */
     push_label(e, name, token, true, op == OP_IF);
-    return 0;
+    return r;
 }
 
 /* A label that is repeated after `else` or `end` must be that of the block. */
@@ -230,8 +230,11 @@ static int close_flat(struct enc *e, enum wasm_op op, uint32_t floor) {
 }
 
 static int unknown_instruction(struct enc *e, const struct wat_token *tok) {
-    if (tok->kind != WAT_ATOM)
-        return expected(e, "an instruction");
+    if (tok->kind != WAT_ATOM || !is_name_like(e, tok)) {
+        expected(e, "an instruction");
+        hint_operand(e, tok, OP_COUNT);
+        return -1;
+    }
     int len = (int)(tok->len < 60 ? tok->len : 60);
     error_at(e, tok, "unknown operator `%.*s`", len, e->t->src + tok->pos);
     hint_instruction(e, tok);
@@ -288,18 +291,76 @@ static int open_folded_if(struct enc *e) {
     return 0;
 }
 
+/* Words that begin lists in other places. What follows them are not operands. */
+static bool opens_no_operands(const struct enc *e, const struct wat_token *tok) {
+    static const char *const words[] = {"param", "result", "local", "type", "export", "import"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (wat_is(e->t, tok, words[i]))
+            return true;
+    return tok->kind != WAT_ATOM;
+}
+
+/* Reports an unknown folded instruction. Its operands are read, to find further errors. */
+static int open_unknown(struct enc *e, const struct wat_token *tok) {
+    unknown_instruction(e, tok);
+    if (opens_no_operands(e, tok) || !push_fold(e, FOLD_PLAIN, e->i))
+        return -1;
+    while (peek(e)->kind != WAT_LPAR && peek(e)->kind != WAT_RPAR)
+        e->i++;
+    return 0;
+}
+
 /* Opens a fold at the '(' of a folded instruction. */
 static int open_folded(struct enc *e) {
     const struct wat_token *tok = peek(e) + 1;
     enum wasm_op op = op_at(e, tok);
+    if (e->fold_count > 0)
+        e->folds[e->fold_count - 1].operands++;
     e->i++;
     if (op == OP_COUNT || op == OP_ELSE || op == OP_END)
-        return unknown_instruction(e, tok);
+        return open_unknown(e, tok);
     if (op == OP_IF)
         return open_folded_if(e);
     if (is_block(op))
         return open_folded_block(e, op);
     return push_fold(e, FOLD_PLAIN, e->i) ? take_plain(e, op, &e->pending) : -1;
+}
+
+/* The function that a call names, index + 1; 0: not known. */
+static uint32_t callee_at(const struct enc *e, const struct wat_token *tok) {
+    return tok->kind == WAT_ID ? e->t->syms[tok->link].index[WAT_FUNCS] : 0;
+}
+
+/* Notes an instruction with more operands than it takes, for a hint if the types are wrong. */
+static void note_operands(struct enc *e, const struct fold *f) {
+    const struct wat_token *tok = &e->t->tokens[f->token];
+    enum wasm_op op = op_at(e, tok);
+    struct note n = {.pos = tok->pos, .given = f->operands};
+    if (f->operands == 0 || op == OP_COUNT || e->note_count == MOST_NOTES)
+        return;
+    const char *sig = wasm_ops[op].sig;
+    if (op == OP_CALL || op == OP_RETURN_CALL)
+        n.callee = callee_at(e, tok + 1);
+    else if (sig[0] != '*')
+        n.takes = (uint32_t)strcspn(sig, ":");
+    if (sig[0] == '*' ? !n.callee : n.takes >= n.given)
+        return;
+    if (grow_list(&e->notes, sizeof(*e->notes), e->note_count, &e->note_room))
+        e->notes[e->note_count++] = n;
+}
+
+void take_surplus(struct enc *e, struct wat_module *ret) {
+    if (e->note_count == 0)
+        return;
+    ret->surplus = calloc(e->note_count, sizeof(*ret->surplus));
+    for (uint32_t i = 0; ret->surplus && i < e->note_count; i++) {
+        const struct note *n = &e->notes[i];
+        bool known = n->callee && n->callee <= e->func_param_room;
+        uint32_t takes = known ? e->func_params[n->callee - 1] : n->takes;
+        if ((!n->callee || known) && n->given > takes)
+            ret->surplus[ret->surplus_count++] =
+                (struct wat_surplus){.pos = n->pos, .given = n->given, .takes = takes};
+    }
 }
 
 /* Moves the bytes that `pending` received since fold `f` was opened to the output. */
@@ -326,7 +387,16 @@ static int open_arm(struct enc *e, struct fold *f) {
         e->i += 2;
         return push_fold(e, FOLD_ELSE, e->i - 1) ? 0 : -1;
     }
-    return f->kind == FOLD_IF ? open_folded(e) : expected(e, "`)` or one `(else …)`");
+    if (at_open(e, "result") || at_open(e, "param")) {
+        e->i++;
+        expected(e, f->kind == FOLD_IF ? "the condition or `(then …)`" : "`(else …)`");
+        return wat_hint(e->diags, "the type comes before the condition: `(if (result i32) "
+                                  "(condition) (then …) (else …))`");
+    }
+    if (f->kind == FOLD_IF)
+        return open_folded(e);
+    expected(e, "`)` or one `(else …)`");
+    return wat_hint(e->diags, "a folded if is `(if (condition) (then …) (else …))`");
 }
 
 static int check_blocks_closed(struct enc *e, uint32_t labels) {
@@ -349,8 +419,10 @@ static int close_fold(struct enc *e) {
     }
     if (check_blocks_closed(e, f->labels + has_label) < 0)
         return -1;
-    if (f->kind == FOLD_PLAIN)
+    if (f->kind == FOLD_PLAIN) {
         flush_pending(e, f);
+        note_operands(e, f);
+    }
     if (has_label) {
         mark(e, e->out, peek(e)->pos);
         put_op(e, &e->out->bytes, OP_END);
@@ -373,8 +445,11 @@ static int take_next(struct enc *e, uint32_t floor, uint32_t label_floor) {
     default:
         break;
     }
-    if (f && f->kind == FOLD_PLAIN)
-        return expected(e, "`)` or an operand in parentheses");
+    if (f && f->kind == FOLD_PLAIN) {
+        expected(e, "`)` or an operand in parentheses");
+        hint_operand(e, peek(e), op_at(e, &e->t->tokens[f->token]));
+        return -1;
+    }
     if (f && (f->kind == FOLD_IF || f->kind == FOLD_IF_DONE))
         return expected(e, f->kind == FOLD_IF ? "the condition in parentheses or `(then …)`"
                                               : "`(else …)` or `)`");
@@ -390,13 +465,55 @@ static int unwind(struct enc *e, uint32_t folds, uint32_t labels, size_t pending
     return -1;
 }
 
+/* Skips the rest of a flat instruction that begins at token `start` and has an error. */
+static void skip_flat(struct enc *e, uint32_t start) {
+    for (uint32_t i = start; i < e->i; i++)
+        if (e->t->tokens[i].kind == WAT_LPAR && e->t->tokens[i].link >= e->i)
+            e->i = e->t->tokens[i].link + 1;
+    if (e->i == start)
+        e->i++;
+    while (e->i < e->end && peek(e)->kind != WAT_LPAR && peek(e)->kind != WAT_RPAR &&
+           op_at(e, peek(e)) == OP_COUNT)
+        e->i++;
+}
+
+enum { NO_FOLD = UINT32_MAX };
+
+/*
+ * Goes on behind the instruction with an error, so that further errors of the function are found.
+ * `start` is the token that was read last, `folds` the number of folds outside of the function.
+ */
+static void recover(struct enc *e, uint32_t start, uint32_t folds) {
+    uint32_t open = e->fold_count > folds ? e->folds[e->fold_count - 1].token - 1 : NO_FOLD;
+    const struct wat_token *tok = &e->t->tokens[start];
+    if (open != start && tok->kind == WAT_LPAR) {
+        e->i = tok->link + 1; /* no fold was opened for it */
+        return;
+    }
+    if (open == NO_FOLD) {
+        skip_flat(e, start);
+        return;
+    }
+    const struct fold *f = &e->folds[--e->fold_count];
+    while (e->label_count > f->labels)
+        pop_label(e);
+    e->pending.len = f->pending;
+    e->i = e->t->tokens[f->token - 1].link + 1;
+}
+
 int take_instructions(struct enc *e) {
     uint32_t folds = e->fold_count, labels = e->label_count;
     size_t pending = e->pending.len;
-    while (e->fold_count > folds || (e->i < e->end && peek(e)->kind != WAT_RPAR))
-        if (e->full || take_next(e, folds, labels) < 0)
+    int errors = e->diags->count;
+    while (e->fold_count > folds || (e->i < e->end && peek(e)->kind != WAT_RPAR)) {
+        uint32_t start = e->i;
+        if (e->full || e->diags->more)
             return unwind(e, folds, labels, pending);
-    if (check_blocks_closed(e, labels) < 0)
+        if (take_next(e, folds, labels) < 0)
+            recover(e, start, folds);
+    }
+    /* After an error, a block may seem to be open that is not. */
+    if (e->diags->count > errors || check_blocks_closed(e, labels) < 0)
         return unwind(e, folds, labels, pending);
     return 0;
 }

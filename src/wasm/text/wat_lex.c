@@ -5,6 +5,7 @@
 
 #include "base/banned.h"
 #include "base/siphash.h"
+#include "wasm/text/wat_structure.h"
 
 enum { SPACE = 1, IDCHAR = 2, PUNCT = 4 };
 
@@ -375,9 +376,31 @@ static int illegal_character(struct lexer *lx) {
     return wat_error(lx->diags, start, lx->pos - start, "illegal character");
 }
 
+/* Comments of other languages. No token begins like them. */
+static bool at_foreign_comment(const struct lexer *lx) {
+    uint8_t c = at(lx, lx->pos), d = at(lx, lx->pos + 1);
+    return c == '#' || c == ';' || (c == '/' && (d == '/' || d == '*'));
+}
+
+/* Reports the first comment of another language, and skips all of them. */
+static int skip_foreign_comment(struct lexer *lx) {
+    uint32_t start = lx->pos, len = at(lx, start) == '/' ? 2 : 1;
+    if (lx->t->foreign_comments++ == 0) {
+        wat_error(lx->diags, start, len, "unexpected token `%.*s`", (int)len, lx->s + start);
+        wat_hint(lx->diags, "comments begin with `;;`, or stand between `(;` and `;)`");
+    }
+    if (at(lx, start + 1) != '*' || len == 1)
+        return skip_line_comment(lx);
+    const char *end = memmem(lx->s + start, lx->len - start, "*/", 2);
+    lx->pos = end ? (uint32_t)(end + 2 - lx->s) : lx->len;
+    return 0;
+}
+
 static int lex_run(struct lexer *lx) {
     uint32_t start = lx->pos;
     struct run run;
+    if (at_foreign_comment(lx))
+        return skip_foreign_comment(lx);
     if (skip_run(lx, &run) < 0)
         return -1;
     if (lx->pos == start)
@@ -440,9 +463,17 @@ static int lex_open(struct lexer *lx) {
     return 0;
 }
 
+static int surplus_close(struct lexer *lx) {
+    const struct wat_text *t = lx->t;
+    uint32_t close = t->count ? t->tokens[0].link : 0;
+    if (close > 0 && close + 1 < t->count && wat_is(t, &t->tokens[1], "module"))
+        return wat_closed_early(t, close, lx->diags);
+    return wat_error(lx->diags, lx->pos, 1, "unexpected token `)`: no `(` is open here");
+}
+
 static int lex_close(struct lexer *lx) {
     if (!lx->open)
-        return wat_error(lx->diags, lx->pos, 1, "unexpected token `)`: no `(` is open here");
+        return surplus_close(lx);
     lx->pos++;
     struct wat_token *tok = wat_lex_push(lx, WAT_RPAR, lx->pos - 1);
     if (!tok)
@@ -466,14 +497,8 @@ static int lex_all(struct lexer *lx) {
     }
 }
 
-static int unclosed(struct lexer *lx) {
-    uint32_t pos = lx->t->tokens[lx->open - 1].pos;
-    wat_error(lx->diags, pos, 1, "unexpected end of the text: this `(` is never closed");
-    return wat_hint(lx->diags, "add the missing `)`");
-}
-
-int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
-                  struct wat_diags *diags) {
+int wat_text_try(struct wat_text *ret, const char *src, size_t len, int spec,
+                 struct wat_diags *diags) {
     *ret = (struct wat_text){.src = src, .len = len, .spec = spec, .names = BUF(len * 2 + 1)};
     if (len > WAT_MAX_SOURCE)
         return wat_error(diags, 0, 0, "the text is larger than %d MiB", WAT_MAX_SOURCE >> 20);
@@ -481,7 +506,7 @@ int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
         .t = ret, .diags = diags, .s = src, .len = (uint32_t)len, .scratch = BUF(len)};
     int r = lex_all(&lx);
     if (r == 0 && lx.open)
-        r = unclosed(&lx);
+        r = wat_unclosed(ret, lx.open - 1, diags);
     if (r == 0 && !wat_lex_push(&lx, WAT_EOF, lx.len))
         r = -1;
     buf_done(&lx.scratch);
@@ -489,6 +514,13 @@ int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
         return wat_text_done(ret), -1;
     ret->count--;
     return 0;
+}
+
+int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
+                  struct wat_diags *diags) {
+    if (wat_text_try(ret, src, len, spec, diags) < 0)
+        return -1;
+    return ret->foreign_comments ? wat_text_done(ret), -1 : 0;
 }
 
 void wat_text_done(struct wat_text *t) {

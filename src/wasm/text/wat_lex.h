@@ -63,6 +63,7 @@ struct wat_text {
     struct buf names;
     uint32_t *buckets; /* hash table over syms, index + 1 */
     uint32_t bucket_count;
+    uint32_t foreign_comments; /* comments like `// …`: reported, and skipped as comments */
 };
 
 enum { WAT_MAX_SOURCE = 256 << 20 };
@@ -70,6 +71,9 @@ enum { WAT_MAX_SOURCE = 256 << 20 };
 /* Lexes all of src, which must outlive *ret. On failure the reason is in diags. */
 int wat_text_init(struct wat_text *ret, const char *src, size_t len, int spec,
                   struct wat_diags *diags);
+/* As wat_text_init(), but succeeds with foreign_comments, so that further errors can be found. */
+int wat_text_try(struct wat_text *ret, const char *src, size_t len, int spec,
+                 struct wat_diags *diags);
 void wat_text_done(struct wat_text *t);
 
 /* True when the token is the atom `word`. */

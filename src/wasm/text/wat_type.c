@@ -133,10 +133,15 @@ int take_ref_type(struct enc *e, struct buf *b) {
 int take_value_type(struct enc *e, struct buf *b) {
     if (take_table_word(e, number_types, b))
         return 0;
-    if (!at_ref_type(e))
-        return expected(e, e->spec >= 20 ? "a value type like `i32` or `funcref`"
-                                         : "a value type like `i32`");
-    return take_ref_type(e, b);
+    if (at_ref_type(e))
+        return take_ref_type(e, b);
+    expected(e, e->spec >= 20 ? "a value type like `i32` or `funcref`" : "a value type like `i32`");
+    if (peek(e)->kind != WAT_ATOM)
+        return -1;
+    /* Any type will do to go on and find further errors. */
+    put_byte(e, b, 0x7f);
+    e->i++;
+    return 0;
 }
 
 /* --- function types --- */
