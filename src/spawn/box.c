@@ -159,6 +159,29 @@ static void keep_netns(const struct spawner *s, struct box *box, const struct ma
         box->netns = fcntl(m->berth.netns, F_DUPFD_CLOEXEC, 3);
 }
 
+/*
+ * Notes the network namespace of a box that may give it back. A box with granted directories may
+ * not: it could have passed descriptors of /proc/net through a socket in one of them.
+ */
+static void note_netns(const struct spawner *s, struct box *box, const struct plan *plan,
+                       const struct making *m) {
+    struct stat st;
+    if (!s->rootless && !plan->grant_count && fstat(m->berth.netns, &st) == 0)
+        box->netns_inode = st.st_ino;
+}
+
+/*
+ * The inode is compared, because a process that is killed early may not have entered the network
+ * namespace of its box yet.
+ */
+void box_return_netns(struct spawner *s, struct box *box) {
+    struct stat st;
+    int ns = box->held[HELD_NET];
+    if (box->netns_inode && ns >= 0 && fstat(ns, &st) == 0 && st.st_ino == box->netns_inode)
+        reuse_rest(&s->net, TAKE_FD(box->held[HELD_NET]));
+    box->netns_inode = 0;
+}
+
 static struct making *begin_from_berth(struct spawner *s, const struct plan *plan, const int *fds,
                                        struct box **ret, struct err *err) {
     struct making *m = making_new();
@@ -199,6 +222,7 @@ struct making *box_begin(struct spawner *s, const struct plan *plan, const int *
         return NULL;
     s->not_ready += !was_ready;
     keep_netns(s, *ret, m);
+    note_netns(s, *ret, plan, m);
     affinity_begin(s, *ret);
     s->created++;
     box_enlist(s, *ret);

@@ -380,7 +380,7 @@ int spawner_open(struct spawner *s, const struct spawner_paths *paths, struct er
     find_masks(s);
     open_cgroups(s, paths->run);
     open_uppers(s, paths->run);
-    s->net = (struct netns_maker){.proc = s->proc};
+    s->net = (struct netns_maker){.proc = s->proc, .reuse.bait.fd = -1};
     if ((s->net.home = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys(err, "cannot open the spawner's own network namespace");
     if ((s->own_uts = openat(s->proc, "self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)

@@ -205,6 +205,10 @@ static void do_status(struct server *v, struct client *c, const struct fd_messag
     jot_u64(&j, "box_not_ready", s->not_ready);
     jot_u64(&j, "box_without_pool", s->no_berth);
     jot_end(&j, '}');
+    jot_object(&j, "networks");
+    jot_u64(&j, "reused", s->net.reuse.reused);
+    jot_u64(&j, "used_up", s->net.reuse.used_up);
+    jot_end(&j, '}');
     jot_bool(&j, "probed", s->probed);
     jot_string(&j, "layers", s->maker.by_name ? "by name" : "by descriptor");
     jot_bool(&j, "tmpfs_idmap", !s->maker.tmpfs_plain);

@@ -293,6 +293,7 @@ static void hear_undertaker(struct server *v) {
 static bool is_buried(struct server *v, struct box *box) {
     if (box->burying || !spaces_held(box->held))
         return !box->burying;
+    box_return_netns(v->s, box);
     if (!v->undertaker.pid && server_start_undertaker(v) < 0) {
         /* the spawner itself closes the namespaces, which unmounts their filesystems */
         spaces_close(box->held);

@@ -80,6 +80,7 @@ struct box {
     bool dead;       /* pid 1 is dead; resources are being removed */
     /* rootless: descriptor of its network namespace, which cannot be opened later; else -1 */
     int netns;
+    uint64_t netns_inode; /* of its network namespace, if that may be used again; else 0 */
     /* descriptors of its namespaces, from the kill of pid 1 until they are closed */
     int held[HELD_SPACES];
     bool burying; /* the undertaker is closing `held` */
@@ -200,6 +201,8 @@ struct box *box_find(struct spawner *s, const char *id);
 int box_missing(const struct spawner *s, const char *id, struct err *err);
 /* Kills the box and holds its namespaces. Frozen processes die only after a thaw. */
 void box_kill(struct spawner *s, struct box *box);
+/* Keeps the network namespace of a dead box for a later one, if it may be used again. */
+void box_return_netns(struct spawner *s, struct box *box);
 /* Returns the value of due_ms for a box that is created now. */
 uint64_t box_due(const struct plan *plan);
 /* Removes the resources of a dead box. True: all are removed, and the box is freed. */

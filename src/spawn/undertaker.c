@@ -29,7 +29,8 @@
 static const struct {
     const char *name;
     unsigned long by_pidfd;
-} kinds[HELD_SPACES] = {{"mnt", _IO(0xff, 3)}, {"net", _IO(0xff, 4)}}; /* from linux/pidfd.h */
+} kinds[HELD_SPACES] = {[HELD_MOUNTS] = {"mnt", _IO(0xff, 3)}, /* from linux/pidfd.h */
+                        [HELD_NET] = {"net", _IO(0xff, 4)}};
 
 void spaces_hold(int pidfd, int proc, pid_t pid, int held[HELD_SPACES]) {
     char path[32];

@@ -17,7 +17,7 @@
 
 struct spawner;
 
-enum { HELD_SPACES = 2 };
+enum { HELD_MOUNTS, HELD_NET, HELD_SPACES };
 
 struct undertaker {
     pid_t pid;  /* 0: the undertaker is not running */

@@ -19,7 +19,9 @@
 #define PIDFS_MAGIC 0x50494446 /* from linux/magic.h */
 
 static int make_netns(struct spawner *s, struct berth *b, struct err *err) {
-    b->netns = netns_new(&s->net);
+    b->netns = reuse_take(&s->net);
+    if (b->netns < 0)
+        b->netns = netns_new(&s->net);
     return b->netns < 0 ? err_num(err, b->netns, "cannot create the network namespace of a machine")
                         : 0;
 }

@@ -209,12 +209,7 @@ static int steer(void) {
     return netlink_send(&n, NETLINK_NETFILTER);
 }
 
-/*
- * Returns a descriptor of a procfs for network settings. A procfs keeps an entry for each network
- * namespace whose settings were changed through it, and searches these entries one by one. So a new
- * procfs is mounted now and then; if that fails, /proc is used.
- */
-static int settings(struct netns_maker *maker) {
+int netns_settings(struct netns_maker *maker) {
     enum { OFTEN = 128 };
     if (maker->set == OFTEN) {
         close_fd(&maker->settings);
@@ -231,7 +226,7 @@ static int settings(struct netns_maker *maker) {
  * could not bind port 80 otherwise.
  */
 static int free_ports(struct netns_maker *maker) {
-    return write_file_at(settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
+    return write_file_at(netns_settings(maker), "sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
 /* Adds the packet filter rules before the routes: if the rules fail, no route bypasses them. */

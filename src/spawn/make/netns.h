@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "spawn/make/reuse.h"
+
 enum { NETNS_STEERED_PORT = 3129, NETNS_PROXY_PORT = 3128, NETNS_DNS_PORT = 53 };
 
 struct netns_maker {
@@ -23,6 +25,7 @@ struct netns_maker {
     bool steers;
     bool plain;    /* this kernel cannot redirect: only the explicit proxy works */
     int why_plain; /* the -errno of the failed redirection */
+    struct netns_reuse reuse;
 };
 
 /*
@@ -30,6 +33,13 @@ struct netns_maker {
  * tests whether the kernel can redirect connections.
  */
 int netns_new(struct netns_maker *maker);
+
+/*
+ * Returns a descriptor of a procfs for network settings, or of /proc. A procfs keeps an entry for
+ * each network namespace whose settings were opened through it, and searches these entries one by
+ * one. So a new procfs is mounted now and then.
+ */
+int netns_settings(struct netns_maker *maker);
 
 /*
  * Descriptors of the gate, in this order: redirected connections, the explicit proxy, DNS over UDP

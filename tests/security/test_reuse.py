@@ -1,0 +1,212 @@
+"""Network namespaces of ended boxes are used again only if nothing of the earlier box is left in them."""
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from lab import ROOTLESS, Lab, counts
+
+pytestmark = pytest.mark.skipif(ROOTLESS, reason="without root no network namespace is used again")
+
+# One run after the other: after so many, every namespace of an earlier box has been looked at.
+ROUND = 24
+RESTING = 16  # REUSE_MAX of the spawner
+
+
+@pytest.fixture(scope="module")
+def reusing():
+    """A lab in which namespaces are being used again."""
+    lab = Lab()
+    turn_over(lab)
+    if networks(lab)["reused"] == 0:
+        lab.stop()
+        pytest.skip("this kernel does not count all packets")
+    yield lab
+    lab.stop()
+
+
+def networks(lab):
+    return lab.status()["networks"]
+
+
+def turn_over(lab, look=None):
+    """Runs boxes until each namespace of an earlier one was used again or destroyed; returns what `look` prints in them."""
+    seen = []
+    for _ in range(ROUND):
+        done = lab.run("--", "sh", "-c", look or ":")
+        assert done.returncode == 0, done
+        seen.append(done.stdout.decode())
+        time.sleep(0.02)
+    return seen
+
+
+def attack(lab, script, *options):
+    done = lab.run(*options, "--", "python3", "-c", textwrap.dedent(script))
+    assert done.returncode == 0, done
+    counts["attacks tried"] += 1
+
+
+# A flow label that stays for half a minute after its socket is closed.
+LABEL = """
+    import socket, struct
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    to = socket.inet_pton(socket.AF_INET6, "::1")
+    s.setsockopt(41, 32, to + struct.pack("!I", 0x12345) + struct.pack("=BBHHHI", 0, 255, 1, 30, 30, 0))
+"""
+
+LEAVES = {
+    "a packet to itself": """
+        import socket
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b"x", ("127.0.0.1", 9))
+    """,
+    "a packet that is refused": """
+        import socket
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try: s.sendto(b"x", ("203.0.113.1", 9))
+        except OSError: pass
+    """,
+    "a packet by IPv6": """
+        import socket
+        s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.sendto(b"x", ("::1", 9))
+    """,
+    "a connection in time-wait": """
+        import socket
+        s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); c = socket.create_connection(s.getsockname())
+        a = s.accept()[0]; c.close(); a.close()
+    """,
+    "a connection that was never accepted": """
+        import socket
+        s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); c = socket.create_connection(s.getsockname())
+        c.sendall(b"x")
+    """,
+    "a connection outside": """
+        import socket
+        s = socket.socket()
+        try: s.connect(("203.0.113.1", 443))
+        except OSError: pass
+    """,
+    "a multicast group left at once": """
+        import socket, struct
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", bytes([224, 0, 0, 9]), bytes(4), 1))
+    """,
+    "a multicast group of IPv6": """
+        import socket, struct
+        s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        s.setsockopt(41, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, "ff02::9") + struct.pack("i", 1))
+    """,
+    "a key of TCP Fast Open": """
+        import socket
+        socket.socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
+    """,
+    "a flow label": LABEL,
+}
+
+
+def test_a_network_that_was_not_touched_is_used_again(reusing):
+    before = networks(reusing)
+    turn_over(reusing)
+    after = networks(reusing)
+    assert after["reused"] > before["reused"] + ROUND // 2, after
+    assert after["used_up"] == before["used_up"], after
+
+
+def test_sockets_without_a_trace_do_not_keep_a_network_from_use(reusing):
+    """The control of the attacks: not the socket, but what it leaves behind is noticed."""
+    before = networks(reusing)
+    attack(reusing, "import socket; socket.socket(); socket.socket(socket.AF_UNIX).bind('\\0mine')")
+    turn_over(reusing)
+    assert networks(reusing)["used_up"] == before["used_up"]
+
+
+@pytest.mark.parametrize("what", LEAVES)
+def test_a_network_is_destroyed_after(reusing, what):
+    before = networks(reusing)
+    attack(reusing, LEAVES[what])
+    turn_over(reusing)
+    after = networks(reusing)
+    assert after["used_up"] == before["used_up"] + 1, (before, after)
+    assert after["reused"] > before["reused"], after
+
+
+STATE = "cat /proc/net/snmp /proc/net/snmp6 /proc/net/netstat /proc/net/ip6_flowlabel /proc/net/fib_trie /proc/net/dev"
+
+
+def test_a_later_box_sees_nothing_of_an_earlier_one(reusing):
+    for script in LEAVES.values():
+        attack(reusing, script)
+    seen = set(turn_over(reusing, STATE))
+    assert len(seen) == 1, "boxes differ"
+    assert "12345" not in seen.pop()
+
+
+def test_without_the_test_a_later_box_sees_an_earlier_one(make_lab):
+    """The control: a flow label of one box is there in another one."""
+    lab = make_lab(weak="residue")
+    turn_over(lab)
+    attack(lab, LABEL)
+    assert any("12345" in text for text in turn_over(lab, "cat /proc/net/ip6_flowlabel"))
+
+
+SYSCTL = """
+    import os
+    for dir, _, names in os.walk("/proc/sys/net"):
+        for name in names:
+            try: fd = os.open(os.path.join(dir, name), os.O_WRONLY)
+            except OSError: continue
+            print("opened", dir, name)
+    import socket, struct
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    def ask(kind, body):
+        s.send(struct.pack("=IHHII", 16 + len(body), kind, 0x605, 1, 0) + body)
+        return struct.unpack("=i", s.recv(4096)[16:20])[0]
+    print(ask(20, struct.pack("=BBBBI", 2, 32, 0, 0, 1) + struct.pack("=HH4s", 8, 2, bytes([10, 0, 0, 1]))))
+    print(ask(24, struct.pack("=BBBBBBBBI", 2, 32, 0, 0, 254, 4, 253, 1, 0) + struct.pack("=HH4sHHI", 8, 1, bytes([10, 0, 0, 2]), 8, 4, 1)))
+    print(ask(16, struct.pack("=BxHiII", 0, 0, 1, 0, 1)))
+"""
+
+
+def test_a_box_cannot_change_settings_addresses_routes_or_devices(reusing):
+    machine = reusing.keep()
+    done = machine.exec("python3", "-c", textwrap.dedent(SYSCTL), user="root")
+    counts["attacks tried"] += 4
+    assert done.stdout.decode().split() == ["-1", "-1", "-1"], done
+    machine.rm()
+
+
+HOLD = """
+import os, socket, sys
+fd = os.open(f"/proc/{sys.argv[1]}/ns/net", os.O_RDONLY)
+ctypes = __import__("ctypes"); assert ctypes.CDLL(None).setns(fd, 0x40000000) == 0
+s = socket.socket(socket.AF_UNIX)
+print("ready", flush=True); sys.stdin.read()
+"""
+
+
+def test_a_network_is_destroyed_if_a_socket_outlives_the_box(reusing):
+    machine = reusing.keep()
+    record = (reusing.run_dir / "boxes" / machine.id / "box").read_text()
+    pid = re.search(r"^pid=(\d+)$", record, re.M).group(1)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, pid], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"ready\n"
+    before = networks(reusing)
+    machine.rm()
+    turn_over(reusing)
+    holder.communicate()
+    counts["attacks tried"] += 1
+    assert networks(reusing)["used_up"] == before["used_up"] + 1
+
+
+def test_a_network_is_not_used_again_after_a_granted_directory(reusing, host_dir):
+    """A box with a directory may have passed descriptors of /proc/net through a socket in it."""
+    def rises_by(count, *options):
+        before = networks(reusing)["reused"]
+        for _ in range(count):
+            done = reusing.run(*options, "--", "true")
+            assert done.returncode == 0, done
+            time.sleep(0.02)
+        return networks(reusing)["reused"] - before
+    assert rises_by(2 * RESTING) > RESTING  # the control
+    assert rises_by(2 * RESTING, "--dir", f"{host_dir}:/lent") <= RESTING
