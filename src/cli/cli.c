@@ -112,6 +112,8 @@ const struct command commands[] = {
     {"secret", "set|ls|show|rm [OPTIONS] [NAME]",
      "manage secrets, which machines use but never see", cmd_secret, secret_rows, NULL,
      secret_forms},
+    {"models", "show|raise [OPTIONS] MACHINE", "show or change a machine's budget for models",
+     cmd_models, models_rows, NULL, models_forms},
 
     {"image", "ls|show|import|export|build|tag|pull|push|rm|prune [OPTIONS] [WORD...]",
      "import, build, export and delete images", cmd_image, image_rows, "Images and storage",

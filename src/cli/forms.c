@@ -59,6 +59,12 @@ const struct form secret_forms[] = {
     {NULL, NULL},
 };
 
+const struct form models_forms[] = {
+    {"show MACHINE", "show the model calls of a machine, their cost, and what is left"},
+    {"raise MACHINE", "set a machine's budget: --money AMOUNT or --tokens N"},
+    {NULL, NULL},
+};
+
 const struct form image_forms[] = {
     {"ls", "list images"},
     {"show IMAGE", "show one image"},
