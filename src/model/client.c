@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/defer.h"
-#include "model/paid.h"
 #include "model/retry.h"
 
 enum { ATTEMPTS = 8, BACK_OFF_MS = 500, ERROR_BODY_MAX = 64 << 10 };
@@ -328,9 +327,9 @@ static void on_held(void *arg, const struct err *err) {
 }
 
 static void attempt_pay(struct model_call *c) {
-    if (!c->paid.store)
+    if (!c->paid.ledger)
         attempt_send(c);
-    else if (paid_hold(&c->paid, &c->worst, on_held, c, &c->err) < 0)
+    else if (paid_hold(&c->paid, &c->worst, &c->worst, on_held, c, &c->err) < 0)
         client_finish(c, MODEL_FAIL_BUDGET);
 }
 
@@ -375,11 +374,8 @@ static void set_options(struct model_call *c, const struct model_call_options *o
     if (o->deadline_ms)
         c->deadline = loop_now_ms(c->loop) + o->deadline_ms;
     snprintf(c->account, sizeof(c->account), "%s", o->account ? o->account : "");
-    c->paid = (struct paid){.loop = c->loop,
-                            .store = o->store,
-                            .account = c->account,
-                            .model = o->provider->model,
-                            .row = o->row};
+    c->paid = (struct paid){
+        .ledger = o->ledger, .account = c->account, .model = o->provider->model, .row = o->row};
 }
 
 int model_call_start(struct loop *loop, struct fetcher *fetcher,

@@ -11,6 +11,7 @@
 
 #include "io/fetch.h"
 #include "model/codec.h"
+#include "model/paid.h"
 #include "model/price.h"
 #include "model/provider.h"
 #include "model/rehearsal.h"
@@ -24,7 +25,7 @@ struct model_call_options {
     struct rehearsal *rehearsal;           /* the script, if the provider is `rehearsal` */
     uint64_t turn;                /* turn of the run, by which a rehearsal chooses its answer */
     bool tells_turn;              /* also send the turn over HTTP, as the field "Carrel-Turn" */
-    struct store *store;          /* the store with the ledger; NULL: no accounting */
+    struct ledger *ledger;        /* pays for the call; NULL: no accounting */
     const char *account;          /* id of the account that pays; copied */
     const struct conf_model *row; /* price and context window; NULL: not known */
     unsigned attempts_max;        /* default: 8 */

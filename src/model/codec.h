@@ -85,3 +85,5 @@ int model_stream_end(struct model_stream *s, struct model_answer *ret, struct er
 enum model_failure model_stream_failure(const struct model_stream *s);
 /* Gets the usage that was reported so far, also after a failure; false: none. */
 bool model_stream_usage(const struct model_stream *s, struct model_usage *ret);
+/* Returns the bytes of texts and arguments that arrived so far. */
+size_t model_stream_bytes(const struct model_stream *s);

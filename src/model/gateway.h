@@ -13,9 +13,9 @@
 
 #include "io/fetch.h"
 #include "io/http_server.h"
+#include "model/paid.h"
 #include "model/price.h"
 #include "model/provider.h"
-#include "store/db.h"
 
 struct gateway;
 
@@ -25,7 +25,8 @@ struct gateway_call {
     int status;               /* HTTP status sent to the client; 0: the client had gone */
     struct model_usage usage; /* zero if unknown */
     struct cost cost;         /* the amount charged */
-    bool is_exact;            /* false: usage unknown, the worst case was charged */
+    bool is_exact;            /* false: the usage is not known, and the cost is an estimate */
+    uint64_t lowered_to;      /* the budget allowed only this many tokens of output; 0: all */
     const char *why;          /* reason of a refusal or an early end; else NULL */
 };
 
@@ -33,7 +34,7 @@ struct gateway_call {
 struct gateway_config {
     struct loop *loop;
     struct fetcher *fetcher;
-    struct store *store;
+    struct ledger *ledger;
     const struct conf *conf;
     model_env_fn *env;
     void *env_arg;

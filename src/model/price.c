@@ -55,7 +55,7 @@ struct model_usage model_worst(const struct conf_model *row, size_t request_byte
     return (struct model_usage){.in = in, .out = max_tokens};
 }
 
-static uint64_t dearest_input(const struct conf_model *row) {
+uint64_t model_dearest_input(const struct conf_model *row) {
     uint64_t most = row->in;
     const uint64_t others[] = {row->cache_read, row->cache_write, row->cache_write_long};
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
@@ -70,6 +70,6 @@ struct cost model_worst_cost(const struct conf_model *row, size_t request_bytes,
     if (!row)
         return model_cost(NULL, &worst);
     struct conf_model dear = *row;
-    dear.in = dearest_input(row);
+    dear.in = model_dearest_input(row);
     return model_cost(&dear, &worst);
 }

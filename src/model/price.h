@@ -28,6 +28,9 @@ struct model_usage model_worst(const struct conf_model *row, size_t request_byte
 struct cost model_worst_cost(const struct conf_model *row, size_t request_bytes,
                              uint64_t max_tokens);
 
+/* Returns the highest price of input, whether it is cached or not. */
+uint64_t model_dearest_input(const struct conf_model *row);
+
 enum { MODEL_WINDOW_UNKNOWN = 128000 };
 /* Returns the context window in tokens; MODEL_WINDOW_UNKNOWN if carrel.conf does not set it. */
 uint64_t model_window(const struct conf_model *row);

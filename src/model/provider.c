@@ -129,6 +129,7 @@ static int provider_fill(const struct conf_provider *from, const char *model, mo
                            : "bearer");
     snprintf(p.version, sizeof(p.version), "%s", from->version[0] ? from->version : "2023-06-01");
     p.wire.old_max_tokens = from->old_max_tokens;
+    p.charges_whole = from->charges_whole;
     if (take_key(from, env, arg, &p, err) < 0)
         return -1;
     *ret = p;

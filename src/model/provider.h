@@ -23,6 +23,7 @@ struct model_provider {
     char auth[16];    /* "bearer" or "x-api-key" */
     char version[24]; /* version of the Anthropic API */
     struct model_wire wire;
+    bool charges_whole; /* an answer costs all of it, even if nobody reads it to its end */
     struct secret *key; /* API key, owned by this struct; NULL: none */
     char model[128];
 };

@@ -162,3 +162,7 @@ bool model_stream_usage(const struct model_stream *s, struct model_usage *ret) {
         *ret = s->answer.usage;
     return s->answer.has_usage;
 }
+
+size_t model_stream_bytes(const struct model_stream *s) {
+    return s->bytes;
+}

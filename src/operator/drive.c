@@ -157,7 +157,7 @@ struct model_call_options live_call_options(const struct live_run *l) {
         .rehearsal = l->rehearsal,
         .turn = l->run.used_turns,
         .tells_turn = true,
-        .store = l->runs->access.store,
+        .ledger = l->runs->access.ledger,
         .account = l->account,
         .row = l->row,
         .deadline_ms = deadline_ms(l),

@@ -1,8 +1,8 @@
 #include "store/accounts.h"
 
-#include <inttypes.h>
 #include <string.h>
 
+#include "base/amount.h"
 #include "store/store.h"
 
 struct hold_row {
@@ -106,17 +106,69 @@ static bool is_short(uint64_t limit, uint64_t used, uint64_t more) {
     return limit > 0 && (used > limit || more > limit - used);
 }
 
-static int too_little(const struct account_row *a, const char *what, uint64_t limit, uint64_t used,
-                      uint64_t more, struct err *err) {
-    err_set(err, ERR_LIMIT,
-            "the budget of account '%s' is too small: the call may cost %" PRIu64 " %s, but only "
-            "%" PRIu64 " of %" PRIu64 " are left",
-            a->id, more, what, used < limit ? limit - used : 0, limit);
-    return err_remedy(err, "ask for fewer tokens, or raise the budget");
+/* One limit of an account that leaves no room for a call. */
+struct shortage {
+    enum amount_unit unit;
+    uint64_t limit, used, spent, amount, least; /* used: spent or held */
+};
+
+/* The smallest of 1, 2 and 5 times a power of ten that is at least n: an amount to raise a limit
+ * to. */
+static uint64_t round_amount(uint64_t n) {
+    static const uint64_t steps[] = {1, 2, 5};
+    for (uint64_t power = 1; power < STORE_NUMBER_MAX / 10; power *= 10)
+        for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
+            if (steps[i] * power >= n)
+                return steps[i] * power;
+    return n;
 }
 
+/* Says how the owner raises the limit of this account. */
+static int remedy_for(const struct account_row *a, const struct shortage *s, struct err *err) {
+    char wanted[AMOUNT_SIZE];
+    bool is_money = s->unit == AMOUNT_MICROS;
+    const char *name = strchr(a->id, ':');
+    amount_show(s->unit, round_amount(2 * (s->used + s->amount)), wanted);
+    if (strncmp(a->id, "machine:", 8) == 0)
+        return err_remedy(err, "carrel models raise %s --%s %s", name + 1,
+                          is_money ? "money" : "tokens", wanted);
+    if (strncmp(a->id, "owner:", 6) == 0)
+        return err_remedy(err, "raise owner_%s in carrel.conf", is_money ? "money" : "tokens");
+    return err_remedy(err, "raise the budget, or ask for fewer tokens");
+}
+
+/*
+ * ERR_BUSY: the call, or its smallest form, fits once other calls are settled. ERR_LIMIT: it does
+ * not fit whatever they cost.
+ */
+static int too_little(const struct account_row *a, const struct hold *h, const struct shortage *s,
+                      struct err *err) {
+    char limit[AMOUNT_SIZE], spent[AMOUNT_SIZE], amount[AMOUNT_SIZE], of[ACCOUNT_ID_SIZE + 8] = "";
+    bool fits_later = s->used > s->spent && !is_short(s->limit, s->spent, s->least);
+    const char *unit = s->unit != AMOUNT_MICROS ? "tokens" : h->currency ? h->currency : "";
+    amount_show(s->unit, s->limit, limit);
+    amount_show(s->unit, s->spent, spent);
+    amount_show(s->unit, s->amount, amount);
+    if (strncmp(a->id, "machine:", 8) != 0)
+        snprintf(of, sizeof(of), " of %s", a->id);
+    err_set(err, fits_later ? ERR_BUSY : ERR_LIMIT,
+            "budget%s %s%s%s, spent %s, this call may take %s", of, limit, unit[0] ? " " : "", unit,
+            spent, amount);
+    return remedy_for(a, s, err);
+}
+
+static int check_limit(const struct account_row *a, const struct hold *h, const struct shortage *s,
+                       struct err *err) {
+    return is_short(s->limit, s->used, s->amount) ? too_little(a, h, s, err) : 0;
+}
+
+/* Sets *err, which is clear before, to ERR_BUSY only if no limit refuses the call altogether. */
 static int check_account(const struct account_row *a, const struct hold *h, struct err *err) {
     uint64_t tokens = a->spent_tokens + a->held_tokens, micro = a->spent_micro + a->held_micro;
+    const struct shortage in_tokens = {AMOUNT_ONES,     a->limit_tokens,  tokens,
+                                       a->spent_tokens, h->amount.tokens, h->least.tokens};
+    const struct shortage in_money = {AMOUNT_MICROS,  a->limit_micro,  micro,
+                                      a->spent_micro, h->amount.micro, h->least.micro};
     if (a->limit_micro > 0 && !h->priced) {
         err_set(err, ERR_UNSUPPORTED,
                 "the price of model '%s' is not known, so the money budget of account '%s' cannot "
@@ -125,19 +177,49 @@ static int check_account(const struct account_row *a, const struct hold *h, stru
         return err_remedy(err, "set the price of the model in carrel.conf ([models] model), or use "
                                "a budget in tokens");
     }
-    if (is_short(a->limit_tokens, tokens, h->worst.tokens))
-        return too_little(a, "tokens", a->limit_tokens, tokens, h->worst.tokens, err);
-    if (is_short(a->limit_micro, micro, h->worst.micro))
-        return too_little(a, "millionths of the currency", a->limit_micro, micro, h->worst.micro,
-                          err);
-    if (tokens + h->worst.tokens > STORE_NUMBER_MAX || micro + h->worst.micro > STORE_NUMBER_MAX)
+    if (tokens + h->amount.tokens > STORE_NUMBER_MAX || micro + h->amount.micro > STORE_NUMBER_MAX)
         return err_set(err, ERR_LIMIT, "the total cost of account '%s' is too large to store",
                        a->id);
+    if (check_limit(a, h, &in_tokens, err) < 0 && err->code != ERR_BUSY)
+        return -1;
+    return check_limit(a, h, &in_money, err) < 0 || err->code == ERR_BUSY ? -1 : 0;
+}
+
+/* Counts the open holds of the account and of the accounts below it. */
+static int open_holds(struct store *s, const char *account, int64_t *ret, struct err *err) {
+    QUERY;
+    if (query_start(&q, s, STMT_HOLD_COUNT, err) < 0)
+        return -1;
+    query_text(&q, 1, account);
+    if (query_step(&q, err) < 0)
+        return -1;
+    *ret = sqlite3_column_int64(q.stmt, 0);
     return 0;
 }
 
+/* An estimate may be too low, so few calls of one budget may be in flight. */
+static int check_flights(struct store *s, const struct account_row *a, struct err *err) {
+    int64_t open = 0;
+    if (!a->limit_tokens && !a->limit_micro)
+        return 0;
+    if (open_holds(s, a->id, &open, err) < 0)
+        return -1;
+    return open < ACCOUNT_FLIGHTS_MAX
+               ? 0
+               : err_set(err, ERR_BUSY, "%d model calls of account '%s' are in progress",
+                         ACCOUNT_FLIGHTS_MAX, a->id);
+}
+
+static int pass_on(const struct err *from, struct err *to) {
+    if (to)
+        *to = *from;
+    return -1;
+}
+
+/* ERR_BUSY only if no account refuses the call for another reason. */
 static int check_line(struct store *s, const struct hold *h, struct err *err) {
     QUERY;
+    struct err busy = {0}, found = {0};
     bool any = false;
     int got;
     if (query_start(&q, s, STMT_ACCOUNT_LINE, err) < 0)
@@ -146,12 +228,18 @@ static int check_line(struct store *s, const struct hold *h, struct err *err) {
     while ((got = query_step(&q, err)) == 1) {
         struct account_row a;
         any = true;
-        if (query_read(&q, &account_table, &a, err) < 0 || check_account(&a, h, err) < 0)
+        if (query_read(&q, &account_table, &a, err) < 0)
             return -1;
+        found.code = 0;
+        if (check_account(&a, h, &found) == 0 && check_flights(s, &a, &found) == 0)
+            continue;
+        if (found.code != ERR_BUSY)
+            return pass_on(&found, err);
+        busy = found;
     }
     if (got == 0 && !any)
         return err_set(err, ERR_NOT_FOUND, "account '%s' does not exist", h->account);
-    return got;
+    return got == 0 && busy.code ? pass_on(&busy, err) : got;
 }
 
 /* Adds `c` to the held amounts of the account and of all its parents. */
@@ -175,9 +263,9 @@ static int add_hold(struct store *s, const struct hold_row *row, struct err *err
 static int make_row(const struct hold *h, struct hold_row *ret, struct err *err) {
     struct id id = id_new('h');
     *ret = (struct hold_row){
-        .created_ms = h->now_ms, .tokens = h->worst.tokens, .micro = h->worst.micro};
+        .created_ms = h->now_ms, .tokens = h->amount.tokens, .micro = h->amount.micro};
     memcpy(ret->id, id.text, sizeof(ret->id));
-    if (h->worst.tokens > STORE_NUMBER_MAX || h->worst.micro > STORE_NUMBER_MAX)
+    if (h->amount.tokens > STORE_NUMBER_MAX || h->amount.micro > STORE_NUMBER_MAX)
         return err_set(err, ERR_LIMIT, "the cost of the model call is out of range");
     if (strlen(h->account) >= sizeof(ret->account) || strlen(h->model) >= sizeof(ret->model))
         return err_set(err, ERR_LIMIT, "the name of the account or the model is too long");
@@ -190,7 +278,7 @@ int store_hold(struct store *s, const struct hold *hold, char ret_id[ID_SIZE], s
     struct hold_row row;
     if (make_row(hold, &row, err) < 0 || store_begin(s, err) < 0)
         return -1;
-    if (check_line(s, hold, err) < 0 || add_held(s, hold->account, &hold->worst, err) < 0 ||
+    if (check_line(s, hold, err) < 0 || add_held(s, hold->account, &hold->amount, err) < 0 ||
         add_hold(s, &row, err) < 0 || store_commit(s, err) < 0) {
         store_rollback(s);
         return -1;

@@ -3,8 +3,9 @@
  * of an account is charged to its parents too. So the fork of a machine shares the rest of the
  * budget and never doubles it.
  *
- * Before a model call its highest possible cost is held (reserved). After the call the hold is
- * settled: replaced by the real cost. An unsettled hold stays charged; after a crash
+ * Before a model call its estimated cost is held (reserved). After the call the hold is settled:
+ * replaced by the real cost. So an account exceeds a limit by at most the errors of the estimates
+ * of ACCOUNT_FLIGHTS_MAX calls. An unsettled hold stays charged; after a crash
  * store_holds_charge() turns it into spending. Money is in millionths of the owner's currency. Do
  * not call inside store_begin(): each function is a transaction.
  */
@@ -20,6 +21,7 @@ enum {
     ACCOUNT_ID_SIZE = 80,     /* an id: "owner:ann", "machine:m-..." or "run:r-..." */
     ACCOUNT_MODEL_SIZE = 128, /* name of a model */
     ACCOUNT_DEPTH_MAX = 16,   /* levels, from an account to its topmost parent */
+    ACCOUNT_FLIGHTS_MAX = 4,  /* calls in progress of an account with a limit */
 };
 
 struct cost {
@@ -48,14 +50,17 @@ int store_account_get(struct store *s, const char *id, struct account_row *ret, 
 int store_account_left(struct store *s, const char *id, struct cost *ret, struct err *err);
 
 /*
- * Reserves the highest possible cost of a model call. ERR_LIMIT names the account with too little
- * budget left. With `priced` false the price of the model is unknown; this is refused if the
- * account or a parent has a money limit.
+ * Reserves the estimated cost of a model call. ERR_LIMIT names the account with too little budget
+ * left. ERR_BUSY: the call may fit once other calls are settled, or ACCOUNT_FLIGHTS_MAX calls of
+ * one limited account are in progress. With `priced` false the price of the model is unknown; this
+ * is refused if the account or a parent has a money limit.
  */
 struct hold {
     const char *account;
     const char *model;
-    struct cost worst;
+    const char *currency; /* name of the unit of money, for messages; NULL: none */
+    struct cost amount;
+    struct cost least; /* the smallest form of the call, which decides about ERR_BUSY */
     bool priced;
     int64_t now_ms;
 };

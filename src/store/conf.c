@@ -121,6 +121,8 @@ static const struct key keys[] = {
      "default model, as PROVIDER/MODEL; see docs/reference/models.md for this section"},
     {"models", "proxy", CONF_WORD, AT(proxy), "", 0, 0,
      "proxy for calls to model providers, as http://HOST:PORT; default: none"},
+    {"models", "currency", CONF_WORD, AT(currency), "USD", 0, 0,
+     "name of the currency of prices and budgets, for messages"},
     {"models", "owner_tokens", CONF_COUNT, AT(owner_tokens), "0", 1, 1ull << 50,
      "token budget of all machines and runs of one owner together; 0: no limit"},
     {"models", "owner_money", CONF_MONEY, AT(owner_micro), "0", 1, 1ull << 50,

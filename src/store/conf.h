@@ -51,6 +51,7 @@ struct conf {
     char ingress[CONF_TEXT_SIZE];       /* "ADDRESS:PORT"; empty: the default or a free port */
     char model[CONF_TEXT_SIZE];         /* default model, "PROVIDER/MODEL" */
     char proxy[CONF_TEXT_SIZE];         /* HTTP proxy for calls to model providers; empty: none */
+    char currency[CONF_TEXT_SIZE];      /* of prices and budgets */
     uint64_t owner_tokens, owner_micro; /* model budget per owner; 0: no limit */
     struct conf_provider providers[CONF_PROVIDERS_MAX];
     size_t provider_count;

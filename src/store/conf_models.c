@@ -24,6 +24,7 @@ static const struct word provider_words[] = {
     {"auth", WORD_AUTH, P(auth)},
     {"version", WORD_TEXT, P(version)},
     {"old_max_tokens", WORD_FLAG, P(old_max_tokens)},
+    {"charges_whole", WORD_FLAG, P(charges_whole)},
 };
 
 #define M(m) offsetof(struct conf_model, m), 0

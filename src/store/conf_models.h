@@ -26,6 +26,7 @@ struct conf_provider {
     char auth[16];       /* "bearer" or "x-api-key"; empty: the default of the format */
     char version[24];    /* version of the Anthropic API; empty: the default */
     bool old_max_tokens;
+    bool charges_whole; /* charges a whole answer even if the connection is closed before its end */
 };
 
 struct conf_model {

@@ -397,6 +397,11 @@ static const struct {
     [STMT_HOLD_ADD] = {"INSERT INTO holds($cols) VALUES($marks)", &hold_table},
     [STMT_HOLD_GET] = {"SELECT $cols FROM holds WHERE id = ?1", &hold_table},
     [STMT_HOLD_DROP] = {"DELETE FROM holds WHERE id = ?1", NULL},
+    [STMT_HOLD_COUNT] = {"WITH RECURSIVE line(hold, id, depth) AS (SELECT id, account, 1 FROM holds"
+                         " UNION ALL SELECT line.hold, a.parent, depth + 1 FROM accounts a"
+                         " JOIN line ON a.id = line.id WHERE a.parent IS NOT NULL AND depth < 32)"
+                         " SELECT count(*) FROM line WHERE id = ?1",
+                         NULL},
     [STMT_HOLD_ANY] = {"SELECT $cols FROM holds LIMIT 1", &hold_table},
 
     [STMT_SECRET_PUT] = {"INSERT INTO secrets(owner, name, created_ms, changed_ms, used_ms, sealed)"

@@ -1,12 +1,13 @@
 """Models for those inside a machine, at http://models.carrel: the vendors' clients, the policy, the budget."""
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from carrel import BUILD
+from carrel import BUILD, PROGRAM
 from daemon import Daemon, Refused
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -43,6 +44,9 @@ class WithModels(Daemon):
         assert done["exec"]["status"] == 0, done
         text, status = done["stdout"].rsplit("\n", 1)
         return int(status), text
+
+    def carrel(self, *words):
+        return subprocess.run([PROGRAM, *words], env=self.env, capture_output=True, text=True, timeout=100)
 
     def notes(self, machine, verb):
         text = self.request("GET", "/v1/audit", raw=True, machine=machine, verb=verb).decode()
@@ -114,18 +118,18 @@ def test_the_key_never_enters(daemon):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.parametrize("limit,what", [({"tokens": 2000}, "tokens"), ({"money": 0.001}, "money")])
+@pytest.mark.parametrize("limit,what", [({"tokens": 100}, "tokens"), ({"money": 0.001}, "money")])
 def test_a_budget_is_hard(daemon, limit, what):
     box = daemon.machine(models=limit)
     status, text = daemon.ask(box)
-    assert status == 402 and f"machine:{box}" in text
+    assert status == 402 and "this call may take" in text and f"carrel models raise {box} --{what} " in text
     note, = daemon.notes(box, "model.refuse")
     assert "budget" in note["reason"] and note["detail"]["tokens"] == 0
     assert daemon.spent(box)["calls"] == 0
 
 
 def test_a_budget_is_changed_while_it_runs(daemon):
-    box = daemon.machine(models={"tokens": 2000})
+    box = daemon.machine(models={"tokens": 100})
     assert daemon.ask(box)[0] == 402
     daemon.patch(f"/v1/machines/{box}", {"models": {"tokens": 4000}})
     assert daemon.ask(box)[0] == 200 and daemon.spent(box)["tokens_left"] == 4000 - 43
@@ -138,6 +142,31 @@ def test_a_budget_is_changed_while_it_runs(daemon):
     with pytest.raises(Refused) as refused:
         daemon.patch(f"/v1/machines/{box}", {"models": {"allow": True}})
     assert "carrel net" in refused.value.error["remedy"]
+
+
+def test_the_command_of_a_refusal_helps(daemon):
+    box = daemon.machine(models={"money": 0.001})
+    status, text = daemon.ask(box)
+    words = re.search(r"(carrel models raise \S+ --money [0-9.]+)", text)[1].split()
+    assert status == 402 and words[3] == box
+    done = daemon.carrel(*words[1:])
+    assert done.returncode == 0 and f"changed the model budget of machine '{box}'" in done.stderr, done
+    assert daemon.ask(box)[0] == 200
+    shown = daemon.carrel("models", "show", box, "--json")
+    assert json.loads(shown.stdout)["money"] == 0.000525
+    for wrong, why in ((["raise", box], "requires --money"), (["raise"], "takes 1 argument"), (["raise", box, "--money", "x"], "--money x")):
+        done = daemon.carrel("models", *wrong)
+        assert done.returncode != 0 and why in done.stderr, done
+
+
+def test_lowered_calls_are_told(daemon):
+    box = daemon.machine(models={"tokens": 2000})
+    status, _ = daemon.ask(box, dict(CHAT, max_tokens=128000))
+    assert status == 200
+    note, = daemon.notes(box, "model.call")
+    assert 1900 < note["detail"]["lowered_to"] < 2000
+    events = daemon.request("GET", "/v1/events", raw=True, follow=0, machine=box).decode()
+    assert events.count("event: model.lowered\n") == 1
 
 
 def test_a_fork_shares_what_is_left(daemon):

@@ -25,6 +25,7 @@ struct ask {
     struct model_provider provider;
     struct rehearsal *script;
     struct store *store;
+    struct ledger *ledger;
     struct conf_model row;
     bool priced;
     struct model_message messages[MESSAGES];
@@ -208,7 +209,7 @@ static void ask(struct ask *a) {
         .rehearsal = a->script,
         .turn = a->turn,
         .tells_turn = true,
-        .store = a->store,
+        .ledger = a->ledger,
         .account = "run:r",
         .row = a->priced ? &a->row : NULL,
         .attempts_max = (unsigned)number(a, "attempts", "4"),
@@ -234,6 +235,7 @@ static int open_ledger(struct ask *a, const char *home, struct err *err) {
         return 0;
     if (store_open(&options, &a->store, err) < 0 || store_holds_charge(a->store, NULL, err) < 0)
         return -1;
+    a->ledger = ledger_new(a->loop, a->store, NULL);
     return store_account_put(a->store, &owner, err) < 0 ? -1
                                                         : store_account_put(a->store, &run, err);
 }
@@ -270,6 +272,7 @@ static void tear_down(struct ask *a) {
     model_provider_done(&a->provider);
     rehearsal_free(a->script);
     fetcher_free(a->fetcher);
+    ledger_free(a->ledger);
     loop_free(a->loop);
     store_close(a->store);
     arena_done(&a->arena);

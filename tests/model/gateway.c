@@ -54,8 +54,12 @@ int main(int argc, char **argv) {
     struct fetcher *fetcher = loop ? fetcher_new(loop, NULL, &err) : NULL;
     if (!fetcher)
         return fail(&err);
-    gateway = gateway_new(&(struct gateway_config){
-        .loop = loop, .fetcher = fetcher, .store = store, .conf = &conf, .env = model_env_process});
+    struct ledger *ledger = ledger_new(loop, store, conf.currency);
+    gateway = gateway_new(&(struct gateway_config){.loop = loop,
+                                                   .fetcher = fetcher,
+                                                   .ledger = ledger,
+                                                   .conf = &conf,
+                                                   .env = model_env_process});
     struct http_server *server = http_server_new(
         loop, &(struct http_server_config){.on_request = on_request, .arg = (char *)"machine:m"});
     if (http_listen_tcp(server, "127.0.0.1", 0, &port, &err) < 0 ||
@@ -66,6 +70,7 @@ int main(int argc, char **argv) {
     loop_run(loop);
     gateway_free(gateway);
     http_server_free(server);
+    ledger_free(ledger);
     fetcher_free(fetcher);
     print_account(store);
     return 0;

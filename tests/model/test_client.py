@@ -152,7 +152,7 @@ def test_a_budget_is_checked_before_the_call(serve, tmp_path, model):
     port = serve(STORY)
     # The worst case counts: a byte a token and the whole of max_tokens.
     lines = ask(model, port, home=tmp_path / "a", limit_tokens=2000)
-    assert kinds(lines) == ["failed"] and lines[0]["failure"] == "budget" and "'run:r'" in lines[0]["text"]
+    assert kinds(lines) == ["failed"] and lines[0]["failure"] == "budget" and "budget of run:r 2000 tokens" in lines[0]["text"]
     lines = ask(model, port, home=tmp_path / "b", price=PRICE, limit_micro=1000)
     assert kinds(lines) == ["failed"] and lines[0]["code"] == "limit"
     lines = ask(model, port, home=tmp_path / "c", limit_micro=10**9)

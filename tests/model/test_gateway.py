@@ -1,6 +1,7 @@
 """Models for those inside a machine: the vendors' clients and ours, through the gateway, to a rehearsal."""
 import http.client
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -22,9 +23,9 @@ model = free-* in=0 out=0
 
 
 class Gateway:
-    def __init__(self, where, port, tokens=0, micro=0):
+    def __init__(self, where, port, tokens=0, micro=0, conf=CONF):
         where.mkdir(exist_ok=True)
-        (where / "carrel.conf").write_text(CONF.format(port=port))
+        (where / "carrel.conf").write_text(conf.format(port=port))
         self.process = subprocess.Popen([HERE / "gateway-server", where / "carrel.conf", where / "home", str(tokens), str(micro)],
                                         env=dict(environment(port, key=None), OWNER_KEY=OWNER), stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline())
@@ -70,9 +71,11 @@ def test_the_vendors_clients_work_unchanged(gate, packages, form):  # noqa: F811
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_budget_that_is_used_up_is_a_clear_error(gate, packages, form):  # noqa: F811
-    g = gate(STORY, tokens=3000)
+    g = gate(STORY, tokens=300)
     seen = converse(packages, form, g.port)
-    assert seen["error"]["status"] == 402 and "budget of account 'machine:m'" in seen["error"]["message"], seen
+    # Codex repeats a call that was answered with 402.
+    assert seen["error"]["status"] == (400 if form == "responses" else 402), seen
+    assert re.search(r"budget 300 tokens, spent 0, this call may take \d+: carrel models raise m --tokens \d+", seen["error"]["message"]), seen
     assert g.end()["calls"] == 0
 
 
@@ -96,7 +99,8 @@ def test_faults_of_the_provider_are_the_clients_to_handle(gate, model):
         lines = ask(model, g.port)
         assert [line["event"] for line in lines] == ["retry", "answer"], (kind, lines)
         spent = g.end()
-        assert spent["tokens"] > 1000 and spent["held"] == 0, "what was cut costs what was held"
+        # The answer that was cut costs what arrived of it, or the estimate if nothing did.
+        assert 2 < spent["tokens"] < 1500 and spent["held"] == 0 and spent["calls"] == 2, (kind, spent)
 
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -108,9 +112,12 @@ def test_limits_and_usage_are_asked_for_where_the_client_did_not(gate):
     assert status == 200 and b"[DONE]" in body and b'"prompt_tokens":7' in body
     assert g.end()["tokens"] == 10
     # Without a limit of its own the request is taken to want 8,192 tokens.
-    g = gate([{"say": "x"}], tokens=8192)
-    assert g.post("/v1/chat/completions", BODY)[0] == 402
-    assert g.post("/v1/chat/completions", dict(BODY, max_tokens=100))[0] == 200
+    # The first call of a model is taken to use 4,096 of these.
+    g = gate([{"say": "x", "usage": {"in": 7, "out": 3}}], tokens=4000)
+    status, _, answer = g.post("/v1/chat/completions", BODY)
+    assert status == 200 and 3900 < int(answer.getheader("carrel-max-tokens")) < 4000
+    status, _, answer = g.post("/v1/chat/completions", dict(BODY, max_tokens=100))
+    assert status == 200 and answer.getheader("carrel-max-tokens") is None
 
 
 def test_an_unknown_price_refuses_a_budget_in_money(gate):
@@ -146,7 +153,7 @@ def test_models_are_listed(gate):
     assert [m["id"] for m in json.loads(c.getresponse().read())["data"]] == ["m"]
 
 
-def test_a_machine_that_leaves_pays_what_was_held(gate):
+def test_a_machine_that_leaves_pays_what_arrived(gate):
     g = gate([{"fault": {"kind": "slow", "ms": 20000, "times": 1}, "say": "x" * 3000}])
     s = socket.create_connection(("127.0.0.1", g.port))
     body = json.dumps(dict(BODY, stream=True, max_tokens=500)).encode()
@@ -155,7 +162,7 @@ def test_a_machine_that_leaves_pays_what_was_held(gate):
     s.close()
     time.sleep(1)
     spent = g.end()
-    assert spent["held"] == 0 and spent["tokens"] > 2500 and spent["calls"] == 1
+    assert spent["held"] == 0 and 16 < spent["tokens"] < 1000 and spent["calls"] == 1
 
 
 def test_kill_9_leaves_what_was_held_charged(gate, tmp_path):
@@ -168,7 +175,7 @@ def test_kill_9_leaves_what_was_held_charged(gate, tmp_path):
     g.process.communicate()
     after = Gateway(tmp_path / "gw0", 1)
     spent = after.end()
-    assert spent["held"] == 0 and spent["tokens"] > 2500
+    assert spent["held"] == 0 and 500 < spent["tokens"] < 600
 
 
 def test_nobody_there_costs_nothing(tmp_path):

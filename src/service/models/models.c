@@ -18,6 +18,7 @@
 
 struct service_models {
     struct fetcher *fetcher;
+    struct ledger *ledger;
     struct gateway *gateway;
     struct model_stats stats;
     struct buf key; /* the last key that reveal_key() returned; `wipe` erases it */
@@ -41,6 +42,8 @@ static void models_put_call(struct jot *j, const struct gateway_call *c) {
     jot_u64(j, "tokens", c->cost.tokens);
     jot_u64(j, "micro", c->cost.micro);
     jot_bool(j, "exact", c->is_exact);
+    if (c->lowered_to)
+        jot_u64(j, "lowered_to", c->lowered_to);
     if (c->why)
         jot_string(j, "why", c->why);
     jot_end(j, '}');
@@ -74,6 +77,8 @@ void service_model_told(struct service *s, const struct gateway_call *c) {
         log_line(LOG_ERROR, "service", "write the journal: %s", err.text);
     if (l && is_refused(c))
         event_tell(s, l->row.owner, l->row.id, "model.refused", r.detail);
+    if (l && c->lowered_to && !is_refused(c))
+        event_tell(s, l->row.owner, l->row.id, "model.lowered", r.detail);
 }
 
 static void models_told(void *arg, const struct gateway_call *c) {
@@ -175,6 +180,7 @@ struct model_access service_model_access(struct service *s) {
     return (struct model_access){.loop = s->loop,
                                  .fetcher = s->models->fetcher,
                                  .store = s->store,
+                                 .ledger = s->models->ledger,
                                  .conf = s->conf,
                                  .env = find_key,
                                  .env_arg = s};
@@ -189,9 +195,10 @@ struct service_models *service_models_new(struct service *s, struct err *err) {
         free(m);
         return NULL;
     }
+    m->ledger = ledger_new(s->loop, s->store, s->conf->currency);
     m->gateway = gateway_new(&(struct gateway_config){.loop = s->loop,
                                                       .fetcher = m->fetcher,
-                                                      .store = s->store,
+                                                      .ledger = m->ledger,
                                                       .conf = s->conf,
                                                       .env = find_key,
                                                       .env_arg = s,
@@ -207,6 +214,7 @@ void service_models_free(struct service_models *m, struct loop *loop) {
     if (!m)
         return;
     gateway_free(m->gateway);
+    ledger_free(m->ledger);
     fetcher_free(m->fetcher);
     loop_call_cancel(loop, &m->wipe);
     wipe_key(m);

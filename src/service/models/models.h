@@ -19,6 +19,7 @@ struct model_access {
     struct loop *loop;
     struct fetcher *fetcher;
     struct store *store;
+    struct ledger *ledger;
     const struct conf *conf;
     model_env_fn *env; /* API keys of providers */
     void *env_arg;

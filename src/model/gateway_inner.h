@@ -1,0 +1,91 @@
+/* Shared by the files of the gateway: one request that is forwarded to a provider. */
+#pragma once
+
+#include <jansson.h>
+
+#include "model/codec.h"
+#include "model/gateway.h"
+#include "model/paid.h"
+
+enum {
+    GATEWAY_ANSWER_MAX = 32 << 20,
+    GATEWAY_FIELD_SIZE = 4096, /* bytes of a field about versions of an API */
+    GATEWAY_TARGETS_MAX = 4,   /* providers that one call tries */
+};
+
+struct gateway {
+    struct gateway_config config;
+    struct forward *forwards; /* list of requests in progress */
+};
+
+enum gateway_kind {
+    GATEWAY_CALL,  /* an answer of a model */
+    GATEWAY_COUNT, /* counts tokens; free of charge */
+    GATEWAY_EMBED, /* embeddings, which have no output */
+};
+
+/* Fields of an answer that the client needs. */
+#define GATEWAY_PASSED                                                                   \
+    {                                                                                    \
+        "content-type", "retry-after", "retry-after-ms", "x-should-retry", "request-id", \
+            "x-request-id"                                                               \
+    }
+enum { GATEWAY_PASSED_COUNT = 6 };
+
+struct forward {
+    struct gateway *gateway;
+    struct forward *next, *prev;
+    struct http_exchange *x; /* NULL: the client has left, and the answer is read for its usage */
+    const struct model_codec *codec;
+    enum gateway_kind kind;
+    char account[ACCOUNT_ID_SIZE];
+
+    /* The request. */
+    json_t *root;    /* NULL once it was sent for the last time */
+    char asked[192]; /* the client's name of the model */
+    bool stream;
+    bool wants_usage; /* the client asked for the usage of a Chat stream */
+    struct model_size size;
+    uint64_t max_tokens;
+    bool lowered; /* max_tokens is what the rest of the budget allows */
+    char version[64], beta[GATEWAY_FIELD_SIZE]; /* the client's fields about the API */
+
+    /* The provider that is tried now. */
+    struct model_provider provider;
+    struct paid paid;
+    struct model_guess guess;
+    struct fetch *fetch;
+    bool told;
+
+    /* The answer. */
+    bool begun;                  /* a stream to the client has begun */
+    bool complete;               /* the answer was complete */
+    struct model_stream *reader; /* finds the usage in a stream */
+    struct buf whole;            /* an answer that is not a stream */
+    int status;
+    char passed[GATEWAY_PASSED_COUNT][80];
+};
+
+struct forward *forward_new(struct gateway *g, struct http_exchange *x,
+                            const struct model_codec *codec, const char *account);
+void forward_free(struct forward *f);
+/* Detaches f from the HTTP exchange: the HTTP server makes no more callbacks for it. */
+void forward_detach(struct forward *f);
+
+/* gateway_answer.c */
+void gateway_refuse(struct forward *f, enum model_failure failure, const struct err *err);
+enum model_failure gateway_failure(const struct err *err);
+/* Reports the outcome once. usage NULL: the held amount is the cost. */
+void gateway_tell(struct forward *f, int status, const struct model_usage *usage, bool is_exact,
+                  const char *why);
+extern const struct fetch_events gateway_events;
+/* Ends a call whose answer did not arrive completely, and charges what is known of it. */
+void gateway_settle_part(struct forward *f, int status, const char *why);
+
+/* gateway_send.c: estimates the call, holds its cost and sends it. */
+void gateway_pay(struct forward *f);
+
+/* gateway_rewrite.c: chooses the provider and completes the request f->root. */
+int gateway_rewrite(struct forward *f, struct err *err);
+/* Sets the limit of output tokens in the request. */
+void gateway_set_limit(struct forward *f, uint64_t max_tokens);
