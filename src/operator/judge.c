@@ -111,12 +111,14 @@ static void command_run(struct judging *j, const char *name, const char *script,
 
 static void dir_copy(struct judging *j);
 
-static const char prepare[] =
-    "umask 077; mkdir -p \"$1/0\" \"$1/1\" && chown \"$5:$5\" \"$1\" \"$1/0\" \"$1/1\"";
+#define PREPARE "umask 077; mkdir -p \"$1/0\" \"$1/1\" && chown \"$5:$5\" \"$1\" \"$1/0\" \"$1/1\""
 
 /*
  * Moves files from the staging directory $1 to the work directories $2 and $3. Dot files in a home
  * directory are settings of programs that the check runs, so those of the try are left out.
+ *
+ * A resumed run finds this command and PREPARE by their keys and does not repeat them, but copies
+ * into the staging directory again. So the directory stays, empty.
  */
 static const char move_into_place[] =
     "uid=$5\n"
@@ -129,7 +131,7 @@ static const char move_into_place[] =
     "    mv -- \"$f\" \"$2/\" || exit 1\n"
     "  done\n"
     "}\n"
-    "put \"$1/0\" \"$2\" \"$4\"; put \"$1/1\" \"$3\" dots; rm -rf -- \"$1\"\n";
+    "put \"$1/0\" \"$2\" \"$4\"; put \"$1/1\" \"$3\" dots; rm -rf -- \"$1\" && " PREPARE "\n";
 
 static void dirs_moved(struct judging *j) {
     judging_end(j, NULL);
@@ -261,7 +263,7 @@ void judge_apply(struct service *s, const struct caller *who, const struct judge
         return;
     }
     snprintf(j->uid, sizeof(j->uid), "%u", uid);
-    command_run(j, "stage", prepare, dir_copy);
+    command_run(j, "stage", PREPARE, dir_copy);
 }
 
 /* ---- processes of a try ---- */

@@ -36,7 +36,8 @@ static void boundary(void) {
         kill(getpid(), SIGKILL);
     if (file) {
         char text[24];
-        int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        /* Never shorter than before: the daemon may be killed between open() and write(). */
+        int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         int len = snprintf(text, sizeof(text), "%ld", n);
         if (fd >= 0 && syscall(SYS_write, fd, text, len) == len)
             close(fd);
