@@ -199,6 +199,9 @@ static const struct field stats_view[] = {
     {"frozen", SHOW_FLAG, AT(struct stats_view, frozen), NULL, .required = true},
     {"models", SHOW_JSON, AT(struct stats_view, models),
      "calls, tokens and cost of models, and the rest of each limit"},
+    {"tools", SHOW_JSON, AT(struct stats_view, tools),
+     "calls of each tool since the daemon started: a list of tool, calls, failed, fallbacks and "
+     "wall_ms"},
 };
 const struct schema stats_schema = SCHEMA("Stats", struct stats_view, stats_view);
 

@@ -20,6 +20,7 @@
 #include "service/models/models.h"
 #include "service/net/net.h"
 #include "service/tokens.h"
+#include "service/tool_counts.h"
 
 void api_health(struct call *c) {
     call_text(c, 200, "text/plain", "ok\n", 3);
@@ -196,6 +197,8 @@ static void status_came(void *arg, const char *json, const struct err *err) {
         jot_u64(&j, machine_state_name((enum machine_state)i), n.machines[i]);
     jot_end(&j, '}');
     host_put_room(&j, &room);
+    if (service_sees_all(&c->who))
+        tool_counts_put(service_tool_counts(c->service), &j, "tools");
     if (box)
         jot_raw(&j, "box", box);
     else
@@ -331,6 +334,31 @@ static void write_models(struct call *c, struct buf *out) {
     metrics_line(out, "carrel_model_micro_total", NULL, NULL, n.micro);
 }
 
+static const struct {
+    const char *name, *help;
+    size_t offset;
+} tool_metrics[] = {
+    {"carrel_tool_calls_total", "Calls of each tool", offsetof(struct tool_count, calls)},
+    {"carrel_tool_failures_total", "Calls that ended with an error",
+     offsetof(struct tool_count, failed)},
+    {"carrel_tool_fallbacks_total", "Calls that did not work in the usual way",
+     offsetof(struct tool_count, fallbacks)},
+    {"carrel_tool_milliseconds_total", "Time of the calls, with their waits",
+     offsetof(struct tool_count, wall_ms)},
+};
+
+static void write_tools(const struct call *c, struct buf *out) {
+    const struct tool_counts *n = service_tool_counts(c->service);
+    for (size_t i = 0; i < sizeof(tool_metrics) / sizeof(*tool_metrics); i++) {
+        metrics_head(out, tool_metrics[i].name, "counter", tool_metrics[i].help);
+        for (size_t k = 0; k < n->count; k++) {
+            uint64_t number;
+            memcpy(&number, (const char *)&n->v[k] + tool_metrics[i].offset, sizeof(number));
+            metrics_line(out, tool_metrics[i].name, "tool", n->v[k].name, number);
+        }
+    }
+}
+
 static void disk_line(void *arg, const char *machine, uint64_t bytes, uint64_t steps) {
     (void)steps;
     metrics_line(arg, "carrel_machine_disk_bytes", "machine", machine, bytes);
@@ -408,6 +436,7 @@ static void write_host(struct call *c, const struct service_counts *n, const cha
     write_grants(c, out);
     write_models(c, out);
     write_images(c, out);
+    write_tools(c, out);
     write_store(n, out);
     metrics_head(out, "carrel_limits_hit_total", "counter", "Times that a limit was reached");
     for (int i = 0; i < HIT_COUNT; i++)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/defer.h"
-#include "base/utf8.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/do.h"
 #include "cli/net.h"
@@ -21,7 +21,6 @@
 
 enum {
     LINE_MAX_BYTES = 32 << 20,
-    WORD_WIDTH = 56,
     SECOND_THOUGHTS_MS = 2000,
     ANSWER_TRIES = 100,
     LOOK_MS = 300, /* time between two checks for ^C */
@@ -75,179 +74,11 @@ struct doing {
     struct client client;
     const struct do_options *options;
     const char *run;
-    json_t *view;            /* the run as it was at its start */
-    json_t *calls[256];      /* tool calls of this turn that have no result yet */
-    long long begun_ms[256]; /* when each call was made */
-    size_t turn;
-    bool finished; /* the end of the run was shown */
+    json_t *view; /* the run as it was at its start */
+    struct do_screen screen;
+    unsigned questions; /* number of questions so far */
     bool interrupted;
 };
-
-/* ---- output ---- */
-
-static void print_words(const char *text, size_t width) {
-    char line[WORD_WIDTH * 4 + 1];
-    size_t n = 0;
-    for (const char *p = text; *p && n + 1 < sizeof(line) && n < width; p++)
-        line[n++] = *p == '\n' || *p == '\t' ? ' ' : *p;
-    line[utf8_end(line, n)] = '\0'; /* do not cut a UTF-8 character */
-    table_cell(line, (int)width);
-}
-
-/* Prints the argument that best describes a tool call of the model. */
-static void print_subject(const json_t *arguments) {
-    static const char *const names[] = {"cmd", "path",     "pattern", "session", "url", "name",
-                                        "to",  "question", "summary", "manager", "step"};
-    const json_t *argv = json_object_get(arguments, "argv");
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const char *text = json_string_value(json_object_get(arguments, names[i]));
-        if (text) {
-            print_words(text, WORD_WIDTH);
-            return;
-        }
-    }
-    char *text DEFER_FREE = json_dumps(argv ? argv : arguments, JSON_COMPACT);
-    print_words(text ? text : "", WORD_WIDTH);
-}
-
-static void print_indented(const char *text) {
-    for (const char *at = text, *end; *at; at = *end ? end + 1 : end) {
-        end = strchrnul(at, '\n');
-        fputs("      | ", stdout);
-        safe_text(stdout, at, (size_t)(end - at));
-        putchar('\n');
-    }
-}
-
-static void print_output(const json_t *event) {
-    json_t *out DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
-    static const char *const names[] = {"stdout", "stderr", "content", "diff", "body", "answer"};
-    bool any = false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const char *text = client_text(out, names[i]);
-        any |= *text != '\0';
-        print_indented(text);
-    }
-    if (!any && !out)
-        print_indented(client_text(event, "text"));
-}
-
-static void print_outcome(const json_t *event, long long took_ms) {
-    char took[UNITS_SIZE];
-    json_t *out DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
-    const json_t *exit = json_object_get(out, "exit_code");
-    bool failed = json_is_true(json_object_get(event, "failed"));
-    const char *status = client_text(out, "status");
-    if (failed)
-        fputs("failed", stdout);
-    else if (json_is_integer(exit))
-        printf("exit %lld", (long long)json_integer_value(exit));
-    else
-        fputs(*status                         ? status
-              : *client_text(event, "status") ? client_text(event, "status")
-                                              : "ok",
-              stdout);
-    amount_duration((uint64_t)(took_ms > 0 ? took_ms : 0) * 1000, took);
-    printf("  %s\n", took);
-}
-
-static void show_answer(struct doing *d, const json_t *event) {
-    size_t i, n = 0;
-    json_t *part;
-    d->turn++;
-    json_array_foreach(json_object_get(event, "parts"), i, part) {
-        const char *kind = client_text(part, "kind");
-        if (strcmp(kind, "call") == 0 && n < 256) {
-            json_decref(d->calls[n]);
-            d->begun_ms[n] = client_number(event, "time");
-            d->calls[n++] = json_incref(part);
-        } else if (strcmp(kind, "text") == 0 && d->options->verbose) {
-            print_indented(client_text(part, "text"));
-        }
-    }
-}
-
-static void show_result(struct doing *d, const json_t *event) {
-    long long index = client_number(event, "index");
-    const json_t *call = index >= 0 && index < 256 ? d->calls[index] : NULL;
-    json_t *arguments DEFER(json_decrefp) = json_loads(client_text(call, "text"), 0, NULL);
-    printf("%4zu  ", d->turn);
-    table_cell(client_text(call, "name"), 10);
-    print_subject(arguments);
-    print_outcome(event, client_number(event, "time") - (call ? d->begun_ms[index] : 0));
-    if (d->options->verbose || json_is_true(json_object_get(event, "failed")))
-        print_output(event);
-}
-
-static void show_call(struct doing *d, const json_t *event) {
-    long long index = client_number(event, "index");
-    if (index >= 0 && index < 256)
-        d->begun_ms[index] = client_number(event, "time");
-}
-
-static void show_mark(const json_t *event, const char *what) {
-    if (!*client_text(event, "step") && !*client_text(event, "text"))
-        return; /* the daemon has not taken the step of this checkpoint yet */
-    printf("      %s ", what);
-    table_cell(client_text(event, "name"), 0);
-    table_cell(client_text(event, "text"), 0);
-    putchar('\n');
-}
-
-/* Shows a request that waits for an approval. Questions are shown by ask_person(). */
-static void show_held(const json_t *event) {
-    json_t *what DEFER(json_decrefp) = json_loads(client_text(event, "text"), 0, NULL);
-    const json_t *item = json_object_get(what, "approval");
-    if (!item)
-        return;
-    fputs("      waits for an approval: ", stdout);
-    safe_name(stdout, client_text(item, "method"));
-    fputs(*client_text(item, "method") ? " " : "", stdout);
-    safe_name(stdout, client_text(item, "host"));
-    fputs(client_number(item, "bytes") ? " " : "", stdout);
-    safe_name(stdout, client_text(item, "path"));
-    if (client_number(item, "bytes"))
-        printf(" (%lld bytes, sha256 %s)", client_number(item, "bytes"),
-               client_text(item, "sha256"));
-    printf("; to approve it: carrel approve %s\n", client_text(item, "id"));
-}
-
-static void print_list(const char *title, const json_t *list) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) {
-        puts(i == 0 ? title : "");
-        fputs("  - ", stdout);
-        safe_text(stdout, json_string_value(item) ? json_string_value(item) : "",
-                  json_string_length(item));
-    }
-    if (json_array_size(list))
-        putchar('\n');
-}
-
-static void show_end(struct doing *d, const json_t *event) {
-    const json_t *report = json_object_get(event, "report");
-    const char *summary = client_text(report, "summary"), *reason = client_text(report, "reason");
-    d->finished = true;
-    printf("\n%s", client_text(event, "status"));
-    if (*reason) {
-        fputs(": ", stdout);
-        safe_name(stdout, reason);
-    }
-    putchar('\n');
-    if (*summary) {
-        safe_text(stdout, summary, strlen(summary));
-        putchar('\n');
-    }
-    print_list("Evidence:", json_object_get(report, "evidence"));
-    print_list("Files:", json_object_get(report, "outputs"));
-    print_list("Left:", json_object_get(report, "open_issues"));
-    do_show_tries(report);
-    printf("%lld turns, %lld calls, %lld tokens, cost %.6f, %.1f s\n",
-           client_number(report, "turns"), client_number(report, "calls"),
-           client_number(report, "tokens"), (double)client_number(report, "cost_micro") / 1e6,
-           (double)client_number(report, "wall_ms") / 1e3);
-}
 
 /* ---- questions of the model ---- */
 
@@ -277,54 +108,84 @@ static int send_answer(struct doing *d, const char *answer, struct err *err) {
     return status;
 }
 
+static void print_options(const json_t *options) {
+    size_t i;
+    json_t *option;
+    json_array_foreach(options, i, option) {
+        printf("  %zu. ", i + 1);
+        safe_name(stdout, json_string_value(option) ? json_string_value(option) : "");
+        putchar('\n');
+    }
+    if (json_array_size(options))
+        puts("Type a number, or another answer.");
+}
+
+/* The option whose number was typed, else the answer as it was typed. */
+static const char *chosen_option(const json_t *options, const char *answer) {
+    uint64_t number;
+    const char *option = NULL;
+    if (parse_u64(answer, 1, json_array_size(options), &number, NULL) == 0)
+        option = json_string_value(json_array_get(options, (size_t)number - 1));
+    return option ? option : answer;
+}
+
 static int ask_person(struct doing *d, const json_t *event, struct err *err) {
     json_t *arguments DEFER(json_decrefp) = json_loads(client_text(event, "arguments"), 0, NULL);
     char answer[4096];
     if (!isatty(STDIN_FILENO) || d->options->json)
         return send_answer(d, NULL, err);
-    fputs("\n? ", stdout);
+    printf("\nQuestion %u: ", ++d->questions);
     safe_name(stdout, client_text(arguments, "question"));
-    print_list("\n  Answers:", json_object_get(arguments, "options"));
-    fputs("\n> ", stdout);
+    putchar('\n');
+    print_options(json_object_get(arguments, "options"));
+    fputs("> ", stdout);
     fflush(stdout);
     if (!fgets(answer, sizeof(answer), stdin))
         return send_answer(d, NULL, err);
     answer[strcspn(answer, "\n")] = '\0';
-    return send_answer(d, answer, err);
+    return send_answer(d, chosen_option(json_object_get(arguments, "options"), answer), err);
 }
 
 /* ---- following a run ---- */
 
+/* True if a directory, repository or database was lent to the machine as a copy. */
+static bool may_ship(struct doing *d, const char *machine) {
+    char target[CLIENT_TARGET_SIZE];
+    const struct client_request r = {.method = "GET", .target = target};
+    json_t *view DEFER(json_decrefp) = NULL, *grant;
+    struct client second = d->client;
+    struct err err; /* ignored: the run has ended, and this is only a hint */
+    size_t i;
+    bool found = false;
+    if (client_target(target, &err, "/v1/machines/%s/grants", machine) < 0 ||
+        !(second.http = client_again(&d->client, &err)))
+        return false;
+    if (client_call(&second, &r, &view, &err) == 0)
+        json_array_foreach(json_object_get(view, "grants"), i, grant) {
+            found |= strcmp(client_text(grant, "mode"), "cow") == 0;
+        }
+    http_client_free(second.http);
+    return found;
+}
+
+static void show_next(struct doing *d, const json_t *event) {
+    const char *best = client_text(json_object_get(event, "report"), "machine");
+    const char *machine = *best ? best : client_text(d->view, "machine");
+    if (*machine && strcmp(client_text(event, "status"), "cancelled") != 0)
+        do_show_next(event, machine, may_ship(d, machine));
+}
+
 static int show_line(struct doing *d, const char *line, size_t n, struct err *err) {
     json_t *event DEFER(json_decrefp) = json_loadb(line, n, 0, NULL);
     const char *kind = client_text(event, "event");
-    bool quiet = d->options->json;
-    if (strcmp(kind, "call") == 0) {
-        show_call(d, event);
-        if (strcmp(client_text(event, "tool"), "ask") == 0)
-            return ask_person(d, event, err);
-    } else if (strcmp(kind, "answer") == 0) {
-        show_answer(d, event);
-    } else if (strcmp(kind, "result") == 0 && !quiet) {
-        show_result(d, event);
-    } else if (strcmp(kind, "point") == 0 && !quiet) {
-        show_mark(event, "checkpoint");
-    } else if (strcmp(kind, "back") == 0 && !quiet) {
-        show_mark(event, "rewind to");
-    } else if (strcmp(kind, "note") == 0 && !quiet) {
-        fputs("      ", stdout);
-        safe_name(stdout, client_text(event, "text"));
-        putchar('\n');
-    } else if (strcmp(kind, "held") == 0 && !quiet) {
-        show_held(event);
-    } else if (!quiet && do_show_try(event)) {
-        /* do_show_try() has printed the event */
-    } else if (strcmp(kind, "end") == 0) {
-        d->finished = true;
-        if (!quiet)
-            show_end(d, event);
+    if (!d->options->json) {
+        do_show_event(&d->screen, event);
+        if (strcmp(kind, "end") == 0)
+            show_next(d, event);
+        fflush(stdout);
     }
-    fflush(stdout);
+    if (strcmp(kind, "call") == 0 && strcmp(client_text(event, "tool"), "ask") == 0)
+        return ask_person(d, event, err);
     return 0;
 }
 
@@ -388,8 +249,11 @@ static int do_follow(struct doing *d, struct err *err) {
             d->interrupted = true;
             return do_let_go(d, err);
         }
-        if (more < 0 && err->code == ERR_TIMEOUT)
-            continue; /* nothing new */
+        if (more < 0 && err->code == ERR_TIMEOUT) { /* nothing new */
+            if (!d->options->json)
+                do_show_wait(&d->screen);
+            continue;
+        }
         if (more <= 0)
             return more;
         if (!buf_add(&text, bytes, n))
@@ -507,7 +371,11 @@ static int do_show(struct doing *d, struct err *err) {
     snprintf(cost, sizeof(cost), "%.6f", (double)client_number(d->view, "cost_micro") / 1e6);
     json_object_del(d->view, "cost_micro");
     json_object_set_new(d->view, "cost", json_string(cost));
+    json_t *tools DEFER(json_decrefp) =
+        json_incref(json_object_get(json_object_get(d->view, "report"), "tools"));
+    json_object_del(json_object_get(d->view, "report"), "tools");
     units_print(d->view, 0);
+    do_show_tools(tools);
     return 0;
 }
 
@@ -531,7 +399,7 @@ static void print_row(const json_t *run) {
     table_cell(*status ? status : client_text(run, "state"), 12);
     table_cell(age, 4);
     table_cell(turns, 5);
-    print_words(client_text(run, "task"), WORD_WIDTH);
+    do_print_words(client_text(run, "task"));
     putchar('\n');
 }
 
@@ -556,8 +424,7 @@ static int do_list(struct doing *d, struct err *err) {
 }
 
 static void doing_done(struct doing *d) {
-    for (size_t i = 0; i < 256; i++)
-        json_decref(d->calls[i]);
+    do_screen_done(&d->screen);
     json_decref(d->view);
     client_close(&d->client);
 }
@@ -611,6 +478,7 @@ int cmd_do(int argc, char **argv) {
     }
     if (count < 0 || client_open(&d.client, CLIENT_START, do_announce, &err) < 0)
         return cli_fail(&err);
+    d.screen.verbose = o.verbose;
     char typed[DO_TASK_SIZE];
     struct do_task task = {0};
     bool other = o.resume || o.cancel || o.export || o.show || o.ls;

@@ -54,6 +54,32 @@ void do_put_keys(struct jot *j, const struct client *c);
 /* True if an option of a new machine was given. */
 bool do_makes(const struct do_options *o);
 
+/* ---- do_show.c: output ---- */
+
+enum { DO_CALLS_MAX = 256 };
+
+/* What is shown of a run. Zero-initialised but for `verbose`. */
+struct do_screen {
+    bool verbose;
+    size_t turn;
+    json_t *calls[DO_CALLS_MAX];      /* tool calls of this turn that have no result yet */
+    long long begun_ms[DO_CALLS_MAX]; /* when each call was made */
+    size_t open;                      /* tool calls in progress */
+    uint64_t since_ms;                /* time of the last event */
+    bool rests;                       /* waits for the owner, or for its tries */
+    bool waits;                       /* the line of do_show_wait() is on the terminal */
+};
+void do_show_event(struct do_screen *s, const json_t *event);
+/* On a terminal, shows what the run waits for, if nothing came for a second. */
+void do_show_wait(struct do_screen *s);
+/* Prints the command that follows the end of a run. ships: the owner lent something to the machine
+ * that can be shipped back. */
+void do_show_next(const json_t *event, const char *machine, bool ships);
+/* Prints the calls of each tool, as reports and statistics list them. */
+void do_show_tools(const json_t *tools);
+void do_print_words(const char *text); /* one cell of a table */
+void do_screen_done(struct do_screen *s);
+
 /* Prints an event of a run with several tries; false: the event is of another kind. */
 bool do_show_try(const json_t *event);
 void do_show_tries(const json_t *report);

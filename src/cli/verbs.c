@@ -9,6 +9,7 @@
 #include "base/fdio.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/do.h"
 #include "cli/grants.h"
 #include "cli/handed.h"
 #include "cli/net.h"
@@ -266,12 +267,17 @@ static int verbs_show(int argc, char **argv, const char *format, const char *con
         return status;
     if (about(&c, name, "GET", format, &answer, &err) < 0)
         return cli_fail(&err);
-    if (json)
+    if (json) {
         print_json(answer);
-    else if (counts)
+        return 0;
+    }
+    json_t *tools DEFER(json_decrefp) = json_incref(json_object_get(answer, "tools"));
+    json_object_del(answer, "tools");
+    if (counts)
         units_print_counts(answer, counts);
     else
         units_print(answer, 0);
+    do_show_tools(tools);
     return 0;
 }
 
@@ -294,10 +300,14 @@ int cmd_stats(int argc, char **argv) {
         return status;
     if (about(&c, "", "GET", "/v1/status", &answer, &err) < 0)
         return cli_fail(&err);
-    if (json)
+    if (json) {
         print_json(answer);
-    else
-        units_print(answer, 0);
+        return 0;
+    }
+    json_t *tools DEFER(json_decrefp) = json_incref(json_object_get(answer, "tools"));
+    json_object_del(answer, "tools");
+    units_print(answer, 0);
+    do_show_tools(tools);
     return 0;
 }
 

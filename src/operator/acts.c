@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/utf8.h"
 #include "operator/inner.h"
@@ -51,6 +52,8 @@ static void over(struct acting *x, bool failed, const char *text, const char *im
                           .failed = failed,
                           .text = clipped(text, &cut),
                           .bytes = n > RUN_RESULT_MAX ? n : 0,
+                          .took_ms = monotonic_ms() - x->begun_ms,
+                          .fallback = x->fallback,
                           .image = image,
                           .media = image ? media : NULL};
     const struct run_record what = {"run.call", l->run.start.machine, NULL};
@@ -67,6 +70,7 @@ static void act_over(void *arg, const struct act_result *result) {
     struct acting *x = arg;
     struct buf text DEFER(buf_done) = BUF(1 << 20);
     const struct err *err = result->err;
+    x->fallback = result->fallback;
     if (!err) {
         over(x, false, result->json, result->image, result->media);
         return;
@@ -235,6 +239,7 @@ static int acts_announce(struct acting *x) {
     struct err err;
     x->again = c->recover;
     x->since_ms = c->begun_ms;
+    x->begun_ms = monotonic_ms();
     x->expected = c->sure;
     x->tool = live_tool(l, c->part->name);
     snprintf(x->key, sizeof(x->key), "%s.%zu.%zu", l->run.start.run, l->run.count - 1, x->index);

@@ -143,6 +143,9 @@ static void model_retry(void *arg, unsigned attempt, uint64_t wait_ms, const str
     log_line(LOG_NOTE, "operator",
              "call the model: attempt %u failed, next attempt in %" PRIu64 " ms: %s run=%s",
              attempt, wait_ms, why->text, l->run.start.run);
+    struct run_event e = {
+        .kind = RUN_RETRY, .attempt = attempt, .wait_ms = wait_ms, .text = why->text};
+    (void)live_add(l, &e);
 }
 
 static uint64_t deadline_ms(const struct live_run *l) {

@@ -8,9 +8,9 @@
 #include "model/codec.h"
 
 static const char *const kind_names[] = {
-    NULL,    "start", "resume", "answer", "call",    "sure", "result",
-    "point", "back",  "note",   "prune",  "stopped", "end",  "aside",
-    "held",  "freed", "return", "try",    "judged",  "word", "cancel",
+    NULL,     "start", "resume", "answer",  "call",   "sure",  "result", "point",
+    "back",   "note",  "prune",  "stopped", "end",    "aside", "held",   "freed",
+    "return", "try",   "judged", "word",    "cancel", "retry",
 };
 enum { KINDS = sizeof(kind_names) / sizeof(*kind_names) };
 
@@ -70,6 +70,7 @@ static const struct member members[] = {
     {"asks", MEMBER_FLAG, AT(asks)},
     {"good", MEMBER_FLAG, AT(good)},
     {"changes", MEMBER_NUMBER, AT(changes)},
+    {"calls", MEMBER_NUMBER, AT(calls)},
     {"changeset", MEMBER_TEXT, AT(changeset)},
     {"in", MEMBER_NUMBER, AT(usage.in)},
     {"cache_read", MEMBER_NUMBER, AT(usage.cache_read)},
@@ -86,12 +87,16 @@ static const struct member members[] = {
     {"hash", MEMBER_TEXT, AT(hash)},
     {"failed", MEMBER_FLAG, AT(failed)},
     {"bytes", MEMBER_NUMBER, AT(bytes)},
+    {"took_ms", MEMBER_NUMBER, AT(took_ms)},
+    {"fallback", MEMBER_TEXT, AT(fallback)},
     {"text", MEMBER_TEXT, AT(text)},
     {"media", MEMBER_TEXT, AT(media)},
     {"image", MEMBER_TEXT, AT(image)},
     {"name", MEMBER_TEXT, AT(name)},
     {"step", MEMBER_TEXT, AT(step)},
     {"before", MEMBER_NUMBER, AT(before)},
+    {"attempt", MEMBER_NUMBER, AT(attempt)},
+    {"wait_ms", MEMBER_NUMBER, AT(wait_ms)},
     {"status", MEMBER_TEXT, AT(status)},
 };
 enum { MEMBERS = sizeof(members) / sizeof(*members) };

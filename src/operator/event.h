@@ -45,6 +45,7 @@ enum run_kind {
     RUN_JUDGED,  /* verdict and cost of a try */
     RUN_WORD,    /* the owner approved or denied a call that is not in the plan */
     RUN_CANCEL,  /* cancelled: the run ends once the machines of its tries are deleted */
+    RUN_RETRY,   /* a model call failed and is repeated after wait_ms; the text is the reason */
 };
 
 /* The purpose of a model call: to work, to write the report, or to sum up all earlier turns. */
@@ -101,7 +102,9 @@ struct run_event {
     const char *text; /* also the text of a note, and the reason of RUN_STOPPED */
     const char *image, *media;
     bool failed;
-    uint64_t bytes; /* size of the full result, if it was truncated */
+    uint64_t bytes;       /* size of the full result, if it was truncated */
+    uint64_t took_ms;     /* time from the call to its result; 0: no tool was called */
+    const char *fallback; /* how the call differed from the usual way; NULL: not at all */
     /* RUN_POINT, RUN_BACK; in RUN_RETURN, `name` is the idempotency key of the request */
     const char *name, *step;
     /* RUN_NOTE */
@@ -111,7 +114,10 @@ struct run_event {
     /* RUN_JUDGED, RUN_WORD */
     bool good;
     uint64_t changes; /* size of a try's changes: the good try with the smallest size wins */
+    uint64_t calls;   /* tool calls of the try */
     const char *changeset;
+    /* RUN_RETRY; attempt: number of the attempt that failed */
+    uint64_t attempt, wait_ms;
     /* RUN_END */
     const char *status, *report; /* report: a JSON object */
 };

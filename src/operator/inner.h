@@ -34,6 +34,8 @@ struct acting {
     struct act *act;    /* NULL while the call starts */
     bool active, again; /* again: the call may have been made before a restart */
     int64_t since_ms;
+    uint64_t begun_ms;    /* when this daemon made the call, by monotonic_ms() */
+    const char *fallback; /* as in act_result */
     const char *expected;
     char key[48];
     uint64_t intent;

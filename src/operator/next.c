@@ -73,11 +73,13 @@ static void put_spent(struct jot *j, const struct run *r) {
     jot_u64(j, "tokens", r->tokens);
     jot_u64(j, "input_tokens", r->usage.in);
     jot_u64(j, "cache_read_tokens", r->usage.cache_read);
+    jot_u64(j, "cache_write_tokens", r->usage.cache_write + r->usage.cache_write_long);
     jot_u64(j, "output_tokens", r->usage.out);
     jot_u64(j, "cost_micro", r->micro);
     jot_u64(j, "wall_ms", r->active_ms);
     jot_u64(j, "checkpoints", r->points);
     jot_u64(j, "rewinds", r->backs);
+    tool_counts_put(&r->tools, j, "tools");
 }
 
 /* Writes the members of the report as the model gave them. */

@@ -1,6 +1,7 @@
 #include "operator/run.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -11,6 +12,7 @@ enum { TURNS_MAX = MODEL_MESSAGES_MAX / 2 - 4, NOTES_MAX = 64 };
 
 void run_done(struct run *r) {
     arena_done(&r->arena);
+    tool_counts_done(&r->tools);
     *r = (struct run){0};
 }
 
@@ -266,6 +268,13 @@ static void judge(struct run *r, const struct run_call *c, const struct run_even
     run_watch(r, c, e);
 }
 
+static void count_call(struct run *r, const struct run_call *c, const struct run_event *e) {
+    struct tool_count one = {
+        .calls = 1, .failed = e->failed, .fallbacks = e->fallback != NULL, .wall_ms = e->took_ms};
+    snprintf(one.name, sizeof(one.name), "%s", c->part->name);
+    tool_counts_add(&r->tools, &one);
+}
+
 static int take_result(struct run *r, const struct run_event *e, struct err *err) {
     struct run_call *c = call_of(r, e);
     if (!c || c->result)
@@ -279,6 +288,7 @@ static int take_result(struct run *r, const struct run_event *e, struct err *err
                                .failed = e->failed};
     c->result = kept;
     turn_now(r)->over++;
+    count_call(r, c, e);
     judge(r, c, e);
     return 0;
 }
@@ -456,6 +466,7 @@ static int take_judged(struct run *r, const struct run_event *e, struct err *err
     x->place = run_keep(r, e->machine);
     count_usage(r, e);
     r->lent_turns += e->budget.turns;
+    r->calls += e->calls;
     return 0;
 }
 
@@ -476,6 +487,14 @@ size_t run_best_try(const struct run *r) {
     return best;
 }
 
+/* For human readers only. */
+static int take_retry(struct run *r, const struct run_event *e, struct err *err) {
+    (void)r;
+    (void)e;
+    (void)err;
+    return 0;
+}
+
 typedef int take_fn(struct run *r, const struct run_event *e, struct err *err);
 
 static take_fn *const takers[] = {
@@ -485,7 +504,7 @@ static take_fn *const takers[] = {
     [RUN_PRUNE] = take_prune,   [RUN_STOPPED] = take_stopped, [RUN_END] = take_end,
     [RUN_ASIDE] = take_aside,   [RUN_HELD] = take_held,       [RUN_FREED] = take_freed,
     [RUN_RETURN] = take_return, [RUN_TRY] = take_try,         [RUN_JUDGED] = take_judged,
-    [RUN_WORD] = run_take_word, [RUN_CANCEL] = take_cancel,
+    [RUN_WORD] = run_take_word, [RUN_CANCEL] = take_cancel,   [RUN_RETRY] = take_retry,
 };
 
 /* The time between transcript lines is charged to the run, unless it waits or is interrupted. */

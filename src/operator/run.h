@@ -9,6 +9,7 @@
 
 #include "operator/event.h"
 #include "operator/stuck.h"
+#include "service/tool_counts.h"
 #include "tools/tool.h"
 
 struct run_call {
@@ -66,6 +67,7 @@ struct run {
     /* Used resources. */
     uint64_t used_turns, calls, tokens, micro, active_ms;
     uint64_t lent_turns; /* turns of sub-agents and tries */
+    struct tool_counts tools;
     struct model_usage usage;
     int64_t last_ms;
     const char

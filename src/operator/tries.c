@@ -250,6 +250,15 @@ static void put_try(struct jot *j, struct trying *t, size_t i) {
     jot_end(j, '}');
 }
 
+static void tries_end(struct live_run *l, const char *status, const struct jot *j,
+                      const struct buf *report) {
+    struct run_event e = {
+        .kind = RUN_END, .status = status, .report = j->failed ? "{}" : report->data};
+    if (live_add(l, &e) == 0)
+        live_tell_end(l);
+    live_again(l);
+}
+
 /* All machines but that of the best try are deleted, once the verdicts are on disk. */
 static void tries_finish(struct live_run *l) {
     struct trying *t = l->trying;
@@ -272,21 +281,13 @@ static void tries_finish(struct live_run *l) {
     jot_u64(&j, "best", best);
     jot_string(&j, "machine", r->tries[best].machine);
     jot_string(&j, "summary", summary_of(t, best, &a));
-    jot_u64(&j, "turns", r->lent_turns);
-    jot_u64(&j, "tokens", r->tokens);
-    jot_u64(&j, "cost_micro", r->micro);
-    jot_u64(&j, "wall_ms", run_active_ms(r, wall_ms()));
+    tries_put_sums(&j, t);
     jot_array(&j, "tries");
     for (size_t i = 0; i < r->start.tries; i++)
         put_try(&j, t, i);
     jot_end(&j, ']');
     jot_end(&j, '}');
-    struct run_event e = {.kind = RUN_END,
-                          .status = r->tries[best].good ? "done" : "partial",
-                          .report = j.failed ? "{}" : text.data};
-    if (live_add(l, &e) == 0)
-        live_tell_end(l);
-    live_again(l);
+    tries_end(l, r->tries[best].good ? "done" : "partial", &j, &text);
 }
 
 /* ---- cancellation ---- */
@@ -351,7 +352,6 @@ static void one_dropped(void *arg, const struct machine_view *view, const struct
 /* Deletes the machines one by one, after RUN_CANCEL is on disk; then the run ends. */
 static void go_on_cancelling(struct trying *t) {
     struct live_run *l = t->live;
-    struct arena a DEFER(arena_done) = {0};
     if (!t->listed) {
         live_flush(l, list_drops);
         return;
@@ -361,10 +361,13 @@ static void go_on_cancelling(struct trying *t) {
         service_destroy(t->service, &l->who, t->drops[t->dropped], one_dropped, t);
         return;
     }
-    struct run_event e = run_end_event(&l->run, "cancelled", "cancelled by its owner", &a);
-    if (live_add(l, &e) == 0)
-        live_tell_end(l);
-    live_again(l);
+    struct buf text DEFER(buf_done) = BUF(1 << 20);
+    struct jot j = JOT(&text);
+    jot_object(&j, NULL);
+    jot_string(&j, "reason", "cancelled by its owner");
+    tries_put_sums(&j, t);
+    jot_end(&j, '}');
+    tries_end(l, "cancelled", &j, &text);
 }
 
 /* ---- the next action ---- */

@@ -47,3 +47,5 @@ void tries_outcome_of(const struct trying *t, size_t i, struct outcome *ret);
 
 /* tries_judge.c */
 void tries_judge(struct trying *t);
+/* Writes what all tries that have begun used together, as members of the report. */
+void tries_put_sums(struct jot *j, struct trying *t);

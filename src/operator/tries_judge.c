@@ -217,13 +217,16 @@ void tries_judge(struct trying *t) {
     struct outcome o DEFER(tries_outcome_done) = {.report = NULL};
     struct live_run *l = t->live;
     tries_outcome_of(t, t->at, &o);
-    t->judged = (struct run_event){.good = strcmp(o.status, "done") == 0,
-                                   .has_usage = true,
-                                   .usage = {.in = number_in(o.report, "input_tokens"),
-                                             .cache_read = number_in(o.report, "cache_read_tokens"),
-                                             .out = number_in(o.report, "output_tokens")},
-                                   .micro = number_in(o.report, "cost_micro"),
-                                   .budget = {.turns = number_in(o.report, "turns")}};
+    t->judged =
+        (struct run_event){.good = strcmp(o.status, "done") == 0,
+                           .has_usage = true,
+                           .usage = {.in = number_in(o.report, "input_tokens"),
+                                     .cache_read = number_in(o.report, "cache_read_tokens"),
+                                     .cache_write = number_in(o.report, "cache_write_tokens"),
+                                     .out = number_in(o.report, "output_tokens")},
+                           .calls = number_in(o.report, "calls"),
+                           .micro = number_in(o.report, "cost_micro"),
+                           .budget = {.turns = number_in(o.report, "turns")}};
     t->changeset[0] = t->why[0] = '\0';
     t->forked = t->lent = false;
     t->file = 0;

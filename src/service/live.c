@@ -161,6 +161,7 @@ void live_unref(struct live *l) {
     steps_free(l);
     free(l->cwd);
     live_image_free(l->image);
+    tool_counts_done(&l->tool_calls);
     free(l);
 }
 

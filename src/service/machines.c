@@ -163,12 +163,14 @@ static void stats_fill(const struct machine_stats *from, struct stats_view *ret)
 static void stats_are(void *arg, const struct machine_stats *stats, const struct err *err) {
     struct stats_call *c = arg;
     struct stats_view view = {0};
-    struct buf models DEFER(buf_done) = BUF(1024);
-    struct jot j = JOT(&models);
+    struct buf models DEFER(buf_done) = BUF(1024), tools DEFER(buf_done) = BUF(16 << 10);
+    struct jot j = JOT(&models), k = JOT(&tools);
     note_stats(c->live, stats);
     if (stats) {
         stats_fill(stats, &view);
         view.models = models_put(c->live, &j) ? models.data : NULL;
+        tool_counts_put(&c->live->tool_calls, &k, NULL);
+        view.tools = c->live->tool_calls.count && !k.failed ? tools.data : NULL;
     }
     c->done(c->arg, stats ? &view : NULL, err);
     live_unref(c->live);

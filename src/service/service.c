@@ -261,5 +261,6 @@ void service_free(struct service *s) {
     service_steps_free(s->steps);
     service_execs_free(s->execs);
     service_review_free(s->review);
+    tool_counts_done(&s->tool_calls);
     free(s);
 }

@@ -14,6 +14,7 @@
 #include "service/idle.h"
 #include "service/rights.h"
 #include "service/service.h"
+#include "service/tool_counts.h"
 #include "store/execs.h"
 #include "store/journal.h"
 #include "store/machines.h"
@@ -89,6 +90,7 @@ struct live {
     bool releasing;                   /* idle, and being checked for changed files */
     struct texts env;                 /* environment of the row as pairs; points into env_json */
     void *env_json;
+    struct tool_counts tool_calls;
 };
 
 /* Disk quota reserved for an image that is being created. */
@@ -137,6 +139,7 @@ struct service {
     struct disk_hold *holds;
     bool store_full, store_scarce; /* last reported state of the disk (room.c) */
     bool unsigned_told;            /* the failure to sign the journal was logged */
+    struct tool_counts tool_calls;
 };
 
 /* ---- write.c: journal and events ---- */

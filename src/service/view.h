@@ -42,6 +42,7 @@ struct stats_view {
     uint64_t oom_kills, pids_refused, lookups_refused;
     bool frozen;
     const char *models; /* JSON: model budget, spent and left; NULL: it never used a model */
+    const char *tools;  /* JSON: calls of each tool; NULL: none since the daemon started */
 };
 
 struct usage_view {

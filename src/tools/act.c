@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/defer.h"
 #include "base/text/base64.h"
+#include "service/tool_counts.h"
 #include "tools/toolbox.h"
 
 enum { RESULT_MAX = 8 << 20 };
@@ -32,6 +34,15 @@ void act_free(struct act *a) {
     free(a);
 }
 
+static void act_count(const struct act *a, const struct act_result *result) {
+    struct tool_count one = {.calls = 1,
+                             .failed = result->err != NULL,
+                             .fallbacks = a->fallback != NULL,
+                             .wall_ms = monotonic_ms() - a->begun_ms};
+    snprintf(one.name, sizeof(one.name), "%s", a->tool->name);
+    service_tool_called(a->box->service, a->machine, &one);
+}
+
 /*
  * The only place where a call ends. The result may contain text of the machine, so its taint
  * (the mark of untrusted data) is stored first; if that fails, the caller gets the error instead of
@@ -41,10 +52,13 @@ void act_free(struct act *a) {
  */
 static void act_end(struct act *a, const struct act_result *result) {
     struct err err;
-    const struct act_result unseen = {.err = &err, .machine = a->machine};
+    struct act_result told = *result;
+    act_count(a, result);
+    told.fallback = a->fallback;
     if (!a->cancelled) {
-        bool may_be_told = toolbox_saw(a->box, a->machine, &err) == 0;
-        a->events.done(a->events.arg, may_be_told ? result : &unseen);
+        if (toolbox_saw(a->box, a->machine, &err) < 0)
+            told = (struct act_result){.err = &err, .machine = a->machine};
+        a->events.done(a->events.arg, &told);
     }
     if (a->inside)
         a->over = true;
@@ -118,6 +132,7 @@ struct act *act_start(struct toolbox *b, const struct tool *t, json_t *arguments
                       .tool = t,
                       .events = *events,
                       .arguments = arguments ? json_incref(arguments) : json_object(),
+                      .begun_ms = monotonic_ms(),
                       .inside = true};
     toolbox_ref(b);
     if (read_request(a, &err) < 0)

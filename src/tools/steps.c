@@ -17,14 +17,17 @@ static void answer_step(void *arg, const struct step_view *view, const struct er
         act_fail(arg, err);
         return;
     }
-    act_done(arg, &(struct step_output){
-                      .machine = view->machine,
-                      .step = view->id,
-                      .name = view->name,
-                      .reason = view->reason,
-                      .number = view->number,
-                      .restorable = view->restorable,
-                  });
+    struct act *a = arg;
+    if (!view->restorable)
+        a->fallback = "the step has no restore point";
+    act_done(a, &(struct step_output){
+                    .machine = view->machine,
+                    .step = view->id,
+                    .name = view->name,
+                    .reason = view->reason,
+                    .number = view->number,
+                    .restorable = view->restorable,
+                });
 }
 
 static void snapped(void *arg, const struct step_view *view, const struct err *err) {

@@ -98,6 +98,7 @@ struct act_result {
     const char *json;          /* matches the tool's output schema; NULL with err */
     const char *image, *media; /* image in base64 and its media type, beside the JSON; or NULL */
     const char *machine;       /* machine that the call used, or "" */
+    const char *fallback;      /* how the call differed from the usual way; NULL: not at all */
 };
 
 struct act_question {
@@ -151,7 +152,9 @@ struct act {
     void *user;
     void (*cancel)(struct act *a); /* stops the work; NULL: the call ends soon by itself */
     json_t *arguments;
-    struct act *next; /* next of the calls that wait for the machine */
+    struct act *next;     /* next of the calls that wait for the machine */
+    const char *fallback; /* as in act_result; a constant string */
+    uint64_t begun_ms;
     bool cancelled, started;
     bool inside; /* act_start() is running */
     bool over;

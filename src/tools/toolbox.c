@@ -127,10 +127,12 @@ static void use(struct act *a, const struct machine_view *view) {
     struct toolbox *b = a->box;
     char id[ID_SIZE];
     snprintf(id, sizeof(id), "%s", view->id);
-    if (is_running(view))
+    if (is_running(view)) {
         go_with(a, view);
-    else
-        service_wake(b->service, &b->who, id, resumed, a);
+        return;
+    }
+    a->fallback = "the machine was woken";
+    service_wake(b->service, &b->who, id, resumed, a);
 }
 
 /*
@@ -214,6 +216,7 @@ static void own_shown(void *arg, const struct machine_view *view, const struct e
         b->waiting = a;
     } else {
         b->machine[0] = '\0';
+        a->fallback = "the machine had ended, and a new one was created";
         make_own(b, a);
     }
 }

@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -39,7 +40,69 @@ def test_one_line_a_step_and_a_report(carrel):
     assert any("exec" in line and "echo hello" in line and "exit 0" in line for line in lines)
     assert any("read" in line and "/nowhere" in line and "failed" in line for line in lines)
     assert "hello" not in [line.strip() for line in lines] and "Evidence:" in out and "  - it was run" in out
-    assert "turns" in lines[-1] and "tokens" in lines[-1]
+    assert "turns" in lines[-2] and "tokens" in lines[-2]
+    machine = lines[0].split()[4].rstrip(",")
+    assert lines[-1].startswith(f"Next: carrel sh {machine} ")
+
+
+def test_a_refused_end_says_why(carrel):
+    """The first `done` is not accepted, because nothing was checked. The second one, the control, is."""
+    status, out, err = carrel("Say hello.", turns=to_the_end([run("echo hello")]))
+    assert status == 0, err
+    lines = out.splitlines()
+    refused, = [i for i, line in enumerate(lines) if "not accepted" in line]
+    assert "finish" in lines[refused] and lines[refused + 1].startswith("      | Not accepted yet. Read the task again")
+    assert len([line for line in lines if " finish " in line and " accepted  " in line and "not" not in line]) == 1
+
+
+def test_a_retried_model_call_is_shown(carrel, daemon):
+    fault = {"kind": "status", "status": 429, "retry_after_ms": 20, "times": 2}
+    status, out, err = carrel("x", turns=[{"turn": 0, "calls": [run("true")], "fault": fault}, *to_the_end([])[1:]])
+    assert status == 0, err
+    shown = [line for line in out.splitlines() if "to call the model failed" in line]
+    assert [line.split()[1] for line in shown] == ["1", "2"] and "limits the rate of requests" in shown[0], out
+    retries = [e for e in Runs(daemon).transcript(out.split()[1]) if e["event"] == "retry"]
+    assert [(e["attempt"], e["wait_ms"] > 0) for e in retries] == [(1, True), (2, True)]
+
+
+def test_calls_are_counted_by_tool(carrel, daemon):
+    """In the report, of the run, of its machine and of the daemon."""
+    before = {t["tool"]: t for t in daemon.get("/v1/status").get("tools", [])}
+    m = daemon.machine(name="counted")
+    status, out, err = carrel("counted", "x", turns=to_the_end([run("sleep 0.2")], [call("read", path="/nowhere")], [call("nonsense")]))
+    assert status == 0, err
+    rows = {line.split()[0]: line.split()[1:4] for line in out.split("TOOL ", 1)[1].splitlines()[1:] if len(line.split()) >= 5}
+    assert rows["exec"] == ["2", "0", "0"] and rows["read"] == ["1", "1", "0"] and rows["nonsense"] == ["1", "1", "0"], out
+    run_id = out.split()[1]
+    told = [e for e in Runs(daemon).transcript(run_id) if e["event"] == "result"]
+    assert told[0]["took_ms"] >= 200 and "took_ms" not in told[2], "a tool that does not exist was never called"
+    tools = {t["tool"]: t for t in daemon.get(f"/v1/machines/{m}/stats")["tools"]}
+    assert (tools["exec"]["calls"], tools["read"]["failed"]) == (2, 1) and tools["exec"]["wall_ms"] >= 200 and "nonsense" not in tools
+    after = {t["tool"]: t for t in daemon.get("/v1/status")["tools"]}
+    assert after["exec"]["calls"] - before.get("exec", {"calls": 0})["calls"] == 2
+    metrics = daemon.request("GET", "/metrics", raw=True).decode()
+    assert f'carrel_tool_calls_total{{tool="exec"}} {after["exec"]["calls"]}\n' in metrics
+    for words in (["stats", "counted"], ["stats"], ["do", "--show", run_id]):
+        shown = subprocess.run([PROGRAM, *words], env=daemon.env, text=True, capture_output=True, timeout=60)
+        assert "TOOL " in shown.stdout and "\nexec " in shown.stdout, (words, shown)
+
+
+def test_a_call_that_woke_its_machine_says_so(carrel, daemon):
+    """The control: the next call finds it awake."""
+    m = daemon.machine(name="sleepy", idle="1s", idle_action="pause")
+    daemon.until(lambda: daemon.get(f"/v1/machines/{m}")["state"] == "paused")
+    status, out, err = carrel("sleepy", "x", turns=turns([call("read", path="/etc/hostname")], [call("read", path="/etc/passwd")], [finish("partial")]))
+    lines = [line for line in out.splitlines() if " read " in line]
+    assert len(lines) == 2 and lines[0].endswith("; the machine was woken") and "woken" not in lines[1], (out, err)
+
+
+def test_the_end_names_the_command_that_comes_next(carrel, daemon, tmp_path):
+    (tmp_path / "work").mkdir()
+    script = turns([run("echo x > made")], [finish("partial")])
+    _, out, err = carrel("--dir", f"{tmp_path}/work:/home/user/work", "x", turns=script)
+    assert re.search(r"\nNext: carrel ship m-\w+   \(or, to send it back: carrel ship m-\w+ --return COMMENT\)\n$", out), (out, err)
+    _, out, err = carrel("x", turns=turns([run("echo x > made")], [finish("partial", outputs=["/home/user/made"])]))
+    assert re.search(r"\nNext: carrel cp m-\w+:/home/user/made \.\n$", out), (out, err)
 
 
 def test_a_call_is_shown_up_to_its_last_character(carrel):
@@ -133,7 +196,20 @@ def test_a_person_is_asked(carrel):
     os.write(main, b"blue\n")
     out, err = p.communicate(timeout=30)
     os.close(main)
-    assert "Which colour?" in out and "      | blue\n" in out, (out, err)
+    assert "Question 1: Which colour?\n  1. red\n  2. blue\n" in out and "      | blue\n" in out, (out, err)
+
+
+def test_an_answer_is_chosen_by_its_number(carrel):
+    """A number that no option has, the control, is an answer in words."""
+    main, side = pty.openpty()
+    asks = [call("ask", question="Which colour?", options=["red", "blue"])]
+    p = carrel.start("-v", "x", turns=turns(asks, asks, [finish("partial")]), stdin=side)
+    os.close(side)
+    os.write(main, b"2\n3\n")
+    out, err = p.communicate(timeout=30)
+    os.close(main)
+    assert "Question 2: Which colour?" in out, (out, err)
+    assert re.findall(r"      \| (blue|red|\d)\n", out) == ["blue", "3"], out
 
 
 def test_without_a_terminal_nobody_is_asked(carrel):

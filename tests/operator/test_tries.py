@@ -34,6 +34,25 @@ def test_the_smallest_of_the_good_ones_stays(carrel, daemon):
     daemon.until(lambda: [m["id"] for m in daemon.machines()] == [told["tries"][1]["machine"]])  # the others, and the forks for checks, are gone
 
 
+def test_sums_are_those_of_all_tries(runs, carrel, daemon):
+    """Also of those that a cancel ended. What each try used is in its own report."""
+    status, out, err = carrel("--tries", 2, "--json", "Make it.", turns=to_the_end([run("true"), run("true")]))
+    assert status == 0, (out, err)
+    whole = json.loads(out)
+    told = whole["report"]
+    each = [runs.show(t["run"])["report"] for t in told["tries"]]
+    for name in ("turns", "calls", "tokens", "input_tokens", "output_tokens", "cost_micro", "checkpoints"):
+        assert told[name] == sum(e[name] for e in each), name
+    assert (told["calls"], told["turns"]) == (2 * 5, 2 * 4) and whole["calls"] == 10
+    assert {t["tool"]: t["calls"] for t in told["tools"]} == {"exec": 6, "finish": 4}
+
+    whole = runs.start(turns([run("true")], [run("sleep 100", yield_ms=50000)]), tries=2)["id"]
+    daemon.until(lambda: len([r for r in daemon.get("/v1/runs")["runs"] if r["state"] == "running" and r["turns"] == 2]) == 2)
+    daemon.post(f"/v1/runs/{whole}/cancel")
+    told = runs.wait(whole, "ended")["report"]
+    assert (told["turns"], told["calls"]) == (4, 4) and told["tokens"] > 0, told
+
+
 def test_forks_of_a_machine_leave_it_as_it_is(carrel, daemon):
     m = daemon.machine()
     daemon.exec(m, "echo old > made")
