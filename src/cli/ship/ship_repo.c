@@ -1,7 +1,7 @@
 /*
  * carrel ship for repositories: git in the machine makes a bundle, which is frozen as a change set.
- * git on this host reads the bundle into a temporary repository, checks every object, and fetches
- * one branch from there. git on this host never opens a repository that a machine wrote.
+ * git on this host checks every object of the bundle in a temporary repository, and fetches one
+ * branch from there. git on this host never opens a repository that a machine wrote.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +24,7 @@
 #include "cli/ship/ship.h"
 #include "cli/ship/slices_find.h"
 #include "cli/table.h"
+#include "review/bundle.h"
 #include "review/deliver.h"
 #include "review/flags.h"
 
@@ -32,15 +33,15 @@
 #define UNCOMMITTED "refs/carrel/uncommitted" /* in the bundle */
 #define WORK "refs/heads/carrel"              /* in quarantine: the commits to ship */
 #define REST "refs/heads/carrel-uncommitted"  /* in quarantine: uncommitted changes left out */
-#define KNOWN "refs/carrel/granted"           /* in quarantine: the owner's branch or tag */
 
 enum { COMMIT_SIZE = 128, RECEIPT_PATH = 4096, SLICE_REF = sizeof(((struct slice *)0)->ref) };
 
 /*
  * Uncommitted changes are packed as a commit on top of HEAD. It is made with a copy of the index,
- * so branch, index and files in the machine stay as they are. If that fails, the commits are packed
- * alone. The bundle leaves out the newest of the owner's commits $2 that the machine has, and all
- * before it. git makes no empty bundle; then a file has the commit of HEAD.
+ * so branch, index and files in the machine stay as they are. git looks at all files once, in `git
+ * add`. If that fails, the commits are packed alone. The bundle leaves out the newest of the
+ * owner's commits $2 that the machine has, and all before it. git makes no empty bundle; then a
+ * file has the commit of HEAD.
  */
 static const char pack_script[] =
     "set -e; umask 077; mkdir \"$1\"; cd \"$0\"\n"
@@ -48,15 +49,14 @@ static const char pack_script[] =
     "set_ref() { git -c core.hooksPath=/dev/null update-ref \"$@\"; }\n"
     "trap 'rm -f \"$1.index\"; set_ref -d $ref || :' EXIT\n"
     "pack_rest() {\n"
-    "  cp \"$index\" \"$1\" && GIT_INDEX_FILE=$1 git add -A &&\n"
-    "  tree=$(GIT_INDEX_FILE=$1 git write-tree) &&\n"
+    "  { test ! -e \"$index\" || cp \"$index\" \"$1\"; } && GIT_INDEX_FILE=$1 git add -A &&\n"
+    "  tree=$(GIT_INDEX_FILE=$1 git write-tree) || return 1\n"
+    "  test \"$tree\" != \"$head\" || return 0\n"
     "  work=$(git commit-tree -p HEAD -m 'Uncommitted changes' \"$tree\") &&\n"
-    "  set_ref $ref \"$work\"\n"
+    "  set_ref $ref \"$work\" && rest=$ref\n"
     "}\n"
-    "rest=\n"
-    "if test -n \"$(git status --porcelain | head -c 1)\"; then\n"
-    "  if pack_rest \"$1.index\" >&2; then rest=$ref; else echo unpacked; fi\n"
-    "fi\n"
+    "rest=; head=$(git rev-parse HEAD^{tree})\n"
+    "pack_rest \"$1.index\" >&2 || echo unpacked\n"
     "known=\n"
     "for commit in $2; do\n"
     "  if git cat-file -e \"$commit^{commit}\" 2>/dev/null; then known=^$commit; break; fi\n"
@@ -66,10 +66,9 @@ static const char pack_script[] =
     "  git rev-parse HEAD >\"$1/" UNCHANGED "\"\n"
     "}\n";
 
-/* The temporary repositories made from the bundle, and the branch that receives the commits. */
+/* The temporary repository made from the bundle, and the branch that receives the commits. */
 struct quarantine {
-    char dir[64], bundle[96];
-    char raw[96], repo[96]; /* paths of the unchecked and the checked repository */
+    char dir[64], pack[96], repo[96]; /* paths of the directory, the objects and the repository */
     char base[128], branch[128];
     char commit[COMMIT_SIZE], before[COMMIT_SIZE]; /* new and old commit of the branch */
     long commits;
@@ -182,12 +181,9 @@ static int share_objects(const struct ship *s, const char *repo, struct err *err
     return write_file(path, common.data, common.len, err);
 }
 
-/* With the ref KNOWN, git neither copies nor checks the commits that the owner has. */
-static int make_repo(const struct ship *s, const char *repo, const char *base, struct err *err) {
+static int make_repo(const struct ship *s, const char *repo, struct err *err) {
     const char *const init[] = {"init", "-q", "--bare", "--template=", repo, NULL};
-    const char *const know[] = {"-C", repo, "update-ref", KNOWN, base, NULL};
-    return git_run(init, -1, err) < 0 || share_objects(s, repo, err) < 0 ? -1
-                                                                         : git_run(know, -1, err);
+    return git_run(init, -1, err) < 0 ? -1 : share_objects(s, repo, err);
 }
 
 static int fetch_from(const char *repo, const char *from, const char *refs, struct err *err) {
@@ -197,49 +193,60 @@ static int fetch_from(const char *repo, const char *from, const char *refs, stru
     return git_run(words, -1, err);
 }
 
-static int bundle_has(const struct quarantine *q, const char *ref, bool *ret, struct err *err) {
-    const char *const words[] = {"-C", q->raw, "bundle", "list-heads", q->bundle, ref, NULL};
-    struct buf heads DEFER(buf_done) = BUF(GIT_SAID_MAX);
-    if (git_ask(words, &heads, err) < 0)
-        return -1;
-    *ret = heads.len > 0;
-    return 0;
-}
-
-/* Fetches a ref of the bundle twice: git checks objects from a repository, but not from a bundle.
+/*
+ * Stores the objects of the bundle. git checks each of them, and that what they refer to exists
+ * (--strict); it would not check them if it fetched from the bundle.
  */
-static int take_ref(const struct quarantine *q, const char *from, const char *to, struct err *err) {
-    char raw[128], checked[128];
-    snprintf(raw, sizeof(raw), "+%s:%s", from, to);
-    snprintf(checked, sizeof(checked), "+%s:%s", to, to);
-    return fetch_from(q->raw, q->bundle, raw, err) < 0 ? -1
-                                                       : fetch_from(q->repo, q->raw, checked, err);
+static int take_objects(const struct quarantine *q, const struct bundle *b, struct err *err) {
+    const char *const words[] = {"-C",         q->repo,   "index-pack", "--strict",
+                                 "--fix-thin", "--stdin", NULL};
+    if (write_file(q->pack, b->pack, b->pack_size, err) < 0)
+        return -1;
+    int in DEFER_CLOSE = open(q->pack, O_RDONLY | O_CLOEXEC);
+    return in < 0 ? err_sys(err, "cannot open file '%s'", q->pack) : git_feed(words, in, -1, err);
 }
 
-/* The bundle has no HEAD if the owner has that commit. It is the parent of the uncommitted changes.
+/*
+ * Sets WORK, and REST unless `rest` is NULL. The bundle has no HEAD if the owner has that commit;
+ * then it is the parent of the uncommitted changes.
  */
-static int take_rest(const struct quarantine *q, bool head, struct err *err) {
-    const char *const parent[] = {"-C", q->repo, "update-ref", WORK, REST "^", NULL};
-    if (take_ref(q, UNCOMMITTED, REST, err) < 0)
-        return -1;
-    return head ? 0 : git_run(parent, -1, err);
+static int set_refs(const struct quarantine *q, const char *work, const char *rest,
+                    struct err *err) {
+    const char *const words[] = {"-C", q->repo, "update-ref", "--stdin", NULL};
+    int in DEFER_CLOSE = memfd_create("refs", MFD_CLOEXEC);
+    bool ok = in >= 0;
+    ok = ok && dprintf(in, "create " WORK " %s%s\n", work ? work : rest, work ? "" : "^") > 0;
+    ok = ok && (!rest || dprintf(in, "create " REST " %s\n", rest) > 0);
+    if (!ok || lseek(in, 0, SEEK_SET) < 0)
+        return err_sys(err, "cannot create a temporary file for a list of git refs");
+    return git_feed(words, in, -1, err);
 }
 
-static int take_in(const struct ship *s, const struct parcel_item *bundle, struct quarantine *q,
-                   bool *ret_rest, struct err *err) {
-    snprintf(q->bundle, sizeof(q->bundle), "%s/" BUNDLE, q->dir);
-    snprintf(q->raw, sizeof(q->raw), "%s/raw", q->dir);
-    snprintf(q->repo, sizeof(q->repo), "%s/checked", q->dir);
-    if (write_file(q->bundle, bundle->bytes, bundle->n, err) < 0 ||
-        make_repo(s, q->raw, q->base, err) < 0 || make_repo(s, q->repo, q->base, err) < 0)
-        return -1;
-    bool more = false, head = false, all = s->options->uncommitted;
-    if (bundle_has(q, UNCOMMITTED, &more, err) < 0 || bundle_has(q, "HEAD", &head, err) < 0 ||
-        ((all || head || !more) &&
-         take_ref(q, all && more ? UNCOMMITTED : "HEAD", WORK, err) < 0) ||
-        (!all && more && take_rest(q, head, err) < 0))
-        return err_wrap(err, "the repository of the machine is refused");
+static int take_bundle(const struct ship *s, const struct parcel_item *item, struct quarantine *q,
+                       bool *ret_rest, struct err *err) {
+    struct bundle b;
+    char work[BUNDLE_HASH], rest[BUNDLE_HASH];
+    if (!bundle_parse(item->bytes, item->n, &b))
+        return err_set(err, ERR_INVALID, "the file is not a git bundle");
+    bool head = bundle_find(&b, "HEAD", work), more = bundle_find(&b, UNCOMMITTED, rest);
+    bool all = s->options->uncommitted;
+    if (!head && !more)
+        return err_set(err, ERR_INVALID, "the git bundle has no commit");
     *ret_rest = !all && more;
+    if (take_objects(q, &b, err) < 0)
+        return -1;
+    return all && more ? set_refs(q, rest, NULL, err)
+                       : set_refs(q, head ? work : NULL, more ? rest : NULL, err);
+}
+
+static int take_in(const struct ship *s, const struct parcel_item *item, struct quarantine *q,
+                   bool *ret_rest, struct err *err) {
+    snprintf(q->pack, sizeof(q->pack), "%s/pack", q->dir);
+    snprintf(q->repo, sizeof(q->repo), "%s/checked", q->dir);
+    if (make_repo(s, q->repo, err) < 0)
+        return -1;
+    if (take_bundle(s, item, q, ret_rest, err) < 0)
+        return err_wrap(err, "the repository of the machine is refused");
     return 0;
 }
 
